@@ -45,12 +45,12 @@ void mp_cli_put_usage(mp_buf *out)
                            "usage: moonpool COMMAND [OPTION]... [ARGUMENT]...\n\n"));
     for (size_t i = 0; i < mp_cli_command_count; i++)
         mp_buf_printf(out, "  %-12s%s\n", mp_cli_commands[i].name, mp_cli_commands[i].summary);
-    mp_buf_put(out, MP_STR("\n  -h, --help   print this help; after a command, its options (-V, --version)\n\n"
-                           "The configuration is ./moonpool.yaml by default. Exit codes: 0 success, 1 failure,\n"
-                           "2 bad usage, 78 bad configuration or scripts. Manual: moonpool(1), moonpool.yaml(5),\n"
-                           "moonpool-lua(7).\n\n"
-                           "example\n"
-                           "  moonpool new tool greet && moonpool call greet name=Ann\n"));
+    mp_buf_put(out,
+               MP_STR("\n  -h, --help   print this help; after a command, its options (-V, --version)\n\n"
+                      "The configuration is ./moonpool.yaml by default. Exit codes: 0, 1 failure, 2 bad usage,\n"
+                      "78 bad configuration or scripts. Manual: moonpool(1), moonpool.yaml(5), moonpool-lua(7).\n\n"
+                      "example\n"
+                      "  moonpool new tool greet && moonpool call greet name=Ann\n"));
 }
 
 int mp_cli_help(const mp_cli_args *args)

@@ -139,12 +139,12 @@ describe("/status", function()
 end)
 
 describe("the admin listener", function()
-  it("has these two paths, for GET only, and no path of the MCP listener", function()
+  it("has its own paths, /status for GET only, and no path of the MCP listener", function()
     local g <close> = gateway.start {}
     local function ask(method, path)
       return client.request(g, { method = method, path = path }, { admin = true })
     end
-    for _, path in ipairs { "/", "/mcp", "/sse", "/messages", "/metrics2", "/status/", "/healthz/x" } do
+    for _, path in ipairs { "/ui", "/ui/", "/mcp", "/sse", "/messages", "/metrics2", "/status/", "/healthz/x" } do
       assert.equal(404, ask("GET", path).status, path)
     end
     for _, method in ipairs { "POST", "PUT", "DELETE", "OPTIONS", "PATCH" } do
