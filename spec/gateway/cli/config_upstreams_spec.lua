@@ -171,6 +171,7 @@ describe("an upstream in moonpool.yaml", function()
       asks = { "elicitation", "sampling", "roots" },
       retry = "never", longest = 64, calls = 32, waiting = 8, timeout_ms = 60000, timeout_total_ms = 600000, open_ms = 30000, list_wait_ms = 5000,
       keep_ms = 600000, refresh_ms = 300000, private = false, wraps_uris = true,
+      circuit_failures = 5, circuit_open_min_ms = 1000, circuit_open_max_ms = 60000,
     }, list[1])
     assert.equal("files_", list[2].prefix)
     assert.equal("command", list[2].kind)
