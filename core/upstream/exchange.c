@@ -78,7 +78,7 @@ static void perform(mp_exchange *exchange, deed what, mp_str bytes)
     const mp_upstream_transport *transport = exchange->transport;
     bool is_home = transport->has_home;
     if (what == SEND) {
-        if (is_home) {
+        if (is_home && !exchange->channel->is_closed) {
             mp_link_put(&exchange->channel->exchanges, &exchange->in_channel);
             mp_exchange_ref(exchange);
         }

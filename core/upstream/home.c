@@ -234,6 +234,13 @@ void mp_channel_fail_all(mp_channel *channel, const char *reason, const char *wh
     free(list);
 }
 
+void mp_channel_drop_exchanges(mp_channel *channel)
+{
+    mp_link *link;
+    while ((link = mp_link_take(&channel->exchanges)) != NULL)
+        mp_exchange_unref(mp_container(link, mp_exchange, in_channel));
+}
+
 void mp_channel_broken(mp_channel *channel, const char *reason, const char *why)
 {
     mp_channel_ref(channel);

@@ -400,13 +400,8 @@ static bool has_words(const connection *it)
     return false;
 }
 
-static void close_channel(mp_channel *channel, bool is_lost)
+static void close_connection(mp_channel *channel, connection *it, bool is_lost)
 {
-    connection *it = channel->connection;
-    channel->is_closed = true;
-    channel->connection = NULL;
-    if (it == NULL)
-        return;
     bool was_over = it->is_over;
     if (!was_over)
         mp_channel_fail_all(channel, "closed", "the channel was closed");
@@ -414,6 +409,16 @@ static void close_channel(mp_channel *channel, bool is_lost)
     it->is_closing = !was_over && !is_lost && has_words(it);
     if (!it->is_closing)
         free_connection(it);
+}
+
+static void close_channel(mp_channel *channel, bool is_lost)
+{
+    connection *it = channel->connection;
+    channel->is_closed = true;
+    channel->connection = NULL;
+    if (it != NULL)
+        close_connection(channel, it, is_lost);
+    mp_channel_drop_exchanges(channel);
 }
 
 static bool turn(mp_upstream_host *host)

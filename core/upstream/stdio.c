@@ -323,15 +323,8 @@ static void leave(mp_exchange *exchange)
         free_place(exchange->request);
 }
 
-static void close_channel(mp_channel *channel, bool is_lost)
+static void close_connection(mp_channel *channel, connection *it)
 {
-    (void)is_lost;
-    connection *it = channel->connection;
-    channel->is_closed = true;
-    mp_channel_release_place(channel);
-    channel->connection = NULL;
-    if (it == NULL)
-        return;
     if (!it->is_over) {
         it->is_over = true;
         mp_channel_fail_all(channel, "closed", "the channel was closed");
@@ -342,6 +335,18 @@ static void close_channel(mp_channel *channel, bool is_lost)
     it->channel = NULL;
     free_if_done(it);
     mp_channel_unref(channel);
+}
+
+static void close_channel(mp_channel *channel, bool is_lost)
+{
+    (void)is_lost;
+    connection *it = channel->connection;
+    channel->is_closed = true;
+    mp_channel_release_place(channel);
+    channel->connection = NULL;
+    if (it != NULL)
+        close_connection(channel, it);
+    mp_channel_drop_exchanges(channel);
 }
 
 static bool turn(mp_upstream_host *host)

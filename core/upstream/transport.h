@@ -87,6 +87,8 @@ void mp_exchange_unref(mp_exchange *exchange);
 bool mp_channel_message(mp_channel *channel, mp_str bytes);
 /* All exchanges of the channel fail with this reason. */
 void mp_channel_fail_all(mp_channel *channel, const char *reason, const char *why);
+/* Once the channel is closed: gives back the references of `exchanges`. Tasks on other workers learn of the end later, or after this loop's. */
+void mp_channel_drop_exchanges(mp_channel *channel);
 /* Counts a message that belongs to no exchange. */
 void mp_channel_count_dropped(mp_channel *channel);
 /* A message that belongs to the exchange, and was read to `envelope`, on the thread of `here`. Returns the number of answers. */
