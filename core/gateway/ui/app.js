@@ -64,6 +64,12 @@ function duration(ms) {
   return s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min` : `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
 }
 
+// What the last reload did; nothing before the first one.
+function lastReload(scripts) {
+  if (!scripts.at) return "";
+  return scripts.ok ? `Reloaded at ${scripts.at}: ${scripts.changes || "no changes"}.` : `Reload refused at ${scripts.at}.`;
+}
+
 // -- a token ------------------------------------------------------------------------------------------------------------
 
 function tokenForm() {
@@ -155,7 +161,7 @@ function overview(at) {
     put("Generation", status.scripts.generation);
     if (before && now > before.now) rate.add(Math.max(0, (counters.calls - before.calls) / (now - before.now) * 1000));
     before = { now, calls: counters.calls };
-    setText(since, `Process ${status.pid} for ${duration(status.uptime_ms)}, ${status.workers} worker${status.workers === 1 ? "" : "s"}. Scripts: ${status.scripts.at ?? ""} ${status.scripts.changes ?? ""}`);
+    setText(since, `Process ${status.pid} for ${duration(status.uptime_ms)}, ${status.workers} worker${status.workers === 1 ? "" : "s"}. ${lastReload(status.scripts)}`);
     return 1;
   });
 }
