@@ -182,6 +182,11 @@ local left = {
   { "more than 64 KiB", "joined", '{"a":"' .. ("x"):rep(65536) .. '","b":true}' },
 }
 
+if os.getenv "MOONPOOL_PLANS" == "off" then
+  describe("call plans", function() pending "are off: MOONPOOL_PLANS" end)
+  return
+end
+
 describe("call plans", function()
   local with, without
 
