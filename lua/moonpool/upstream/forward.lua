@@ -11,7 +11,6 @@ local content = require "moonpool.things.tool_result"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.upstream.errors"
 local failure = require "moonpool.runtime.outcome"
-local host = require "moonpool.host"
 local json = require "moonpool.json"
 local keys = require "moonpool.upstream.keys"
 local message = require "moonpool.upstream.message"
@@ -53,15 +52,6 @@ local function facts_of(record, identity)
   return catalogue.of(record.name, identity and catalogue.of_caller(identity.owner) or catalogue.class).facts
 end
 
--- The time limit of the call does not count while it waits for an upstream, which has limits of its own. That of an MCP task is its lifetime.
-local function pause_deadline(call)
-  if call.task then return nil end
-  host.call.clear_deadline(call)
-  return setmetatable({}, { __close = function()
-    if not call.cancelled then pcall(host.call.set_deadline, call, host.limits.call_seconds) end
-  end })
-end
-
 local sent = setmetatable({}, { __mode = "k" })        -- call -> { channel, times }: the key of the channel that it used last, and how often it was sent
 
 --- How the request of a call was sent: { channel, times }; nil if it was not.
@@ -97,7 +87,7 @@ function forward.send(record, call, options)
   count.is_plain = class == "none" and class_of_request == "none" and not (is_own and not call.has_session)
   local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
   local level = message.level_name(call)
-  local _ <close> = pause_deadline(call)
+  local _ <close> = request.pause_deadline(call)
   -- Calls of a stateless client's principal share a channel; a session has one of its own.
   local turns_at = class ~= "none" and not is_own and ask.way_of(call) == "park" and key or nil
   local more                                                  -- members of the params that a repeated request has: the client's answers

@@ -215,4 +215,14 @@ function request.send(record, spec)
   end
 end
 
+--- Suspends the time limit of the call until the result is closed: while the call waits for an upstream, the limits of that upstream count. The time
+--- limit of an MCP task is its lifetime, and goes on.
+function request.pause_deadline(call)
+  if call.task then return nil end
+  host.call.clear_deadline(call)
+  return setmetatable({}, { __close = function()
+    if not call.cancelled then pcall(host.call.set_deadline, call, host.limits.call_seconds) end
+  end })
+end
+
 return request

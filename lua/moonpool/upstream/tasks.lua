@@ -229,15 +229,6 @@ local function look(made, call, send, answered, ends_at)
   end
 end
 
--- The time limit of a call that waits does not count, as the upstream has one.
-local function pause_deadline(call)
-  if call.task then return nil end
-  host.call.clear_deadline(call)
-  return setmetatable({}, { __close = function()
-    if not call.cancelled then pcall(host.call.set_deadline, call, host.limits.call_seconds) end
-  end })
-end
-
 local function wait_for_end(made, call, send, place)
   local record, answered = made.record, {}
   local ends_at = host.time.now() + (call.task and math.huge or record.total)
@@ -267,7 +258,7 @@ end
 --- Waits until an upstream's task has ended, and cancels it if the call ends before. `send` is forward.send; `place`: the number of the next request
 --- within the call. Returns what request.send returns; what cannot be read, or is lost, is a failure.
 function tasks.await(made, call, send, place)
-  local _ <close> = pause_deadline(call)
+  local _ <close> = request.pause_deadline(call)
   local _ <close> = setmetatable({}, { __close = function(_, why)
     if not failure.is_input(why) then tasks.cancel(made) end          -- a repeated request goes on with the task
   end })
