@@ -8,7 +8,8 @@ static __thread struct {
     size_t left;              /* the last `left` bytes are unused */
 } pool;
 
-static void (*source)(mp_marks *marks); /* set before threads start */
+/* Says which marks belong to the line that the calling thread logs. mp_mark_set_source sets it, before threads start. */
+static void (*source)(mp_marks *marks);
 
 uint64_t mp_mark_new(void)
 {

@@ -44,7 +44,7 @@ typedef struct {
     bool is_due, is_ending;
     /* the batch: its JSON is kept until it was taken, or is given up */
     mp_buf body;
-    int64_t batch; /* spans; 0: there is no batch */
+    int64_t batch; /* how many spans `body` contains; 0: there is no batch */
     uint64_t batch_since_ms;
     unsigned attempts;
     mp_transfer *transfer; /* NULL: no request is in flight */
