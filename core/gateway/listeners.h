@@ -3,7 +3,7 @@
 #ifndef MP_GATEWAY_LISTENERS_H
 #define MP_GATEWAY_LISTENERS_H
 
-#include "admin.h"
+#include "gateway/admin/admin.h"
 
 typedef struct {
     mp_address address;

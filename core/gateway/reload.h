@@ -3,7 +3,7 @@
 #ifndef MP_GATEWAY_RELOAD_H
 #define MP_GATEWAY_RELOAD_H
 
-#include "admin.h"
+#include "gateway/admin/admin.h"
 #include "gateway.h"
 
 /* `first` is a VM of the serving scripts that no worker uses yet. `options` is borrowed. */

@@ -42,7 +42,7 @@ describe("the dashboard", function()
       out:write(answer.body)
       out:close()
       local pipe <close> = assert(io.popen("gzip -dc '" .. packed .. "'"))
-      assert.equal(read("core/gateway/ui/" .. file), pipe:read "a")
+      assert.equal(read("core/gateway/admin/ui/" .. file), pipe:read "a")
       sizes = sizes + #answer.body
       local again = client.request(g, { path = path, headers = { ["If-None-Match"] = answer.headers.etag } }, { admin = true })
       assert.equal(304, again.status)
@@ -58,13 +58,13 @@ describe("the dashboard", function()
   end)
 
   it("has no markup, style or code inside its page, and loads nothing from elsewhere", function()
-    local page = read "core/gateway/ui/index.html"
+    local page = read "core/gateway/admin/ui/index.html"
     assert.is_nil(page:find("<style", 1, true))
     assert.is_nil(page:find " style=")
     assert.is_nil(page:find " on%w+=")
     assert.is_nil(page:find "<script[^>]*>[^<]")
     for _, file in ipairs { "app.js", "dom.js", "index.html", "style.css" } do
-      local text = read("core/gateway/ui/" .. file):gsub('"http://www%.w3%.org/2000/svg"', "")
+      local text = read("core/gateway/admin/ui/" .. file):gsub('"http://www%.w3%.org/2000/svg"', "")
       for _, word in ipairs { "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://", "localStorage", "cookie" } do
         assert.is_nil(text:find(word, 1, true), file .. " has " .. word)
       end

@@ -1,13 +1,13 @@
 /* admin.c: the operator's HTTP endpoints, and who may use them. No answer contains a session id, token or key. */
 #include "admin.h"
-#include "admin_api.h"
-#include "admin_tap.h"
-#include "admin_ui.h"
-#include "admin_upstreams.h"
+#include "api.h"
+#include "tap.h"
+#include "ui.h"
+#include "upstreams.h"
 #include "json/json.h"
-#include "metrics.h"
-#include "reload.h"
-#include "watchdog.h"
+#include "gateway/metrics.h"
+#include "gateway/reload.h"
+#include "gateway/watchdog.h"
 #include <stdio.h>
 #include <strings.h>
 #include <unistd.h>

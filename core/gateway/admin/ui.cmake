@@ -1,7 +1,7 @@
-# ui.cmake: puts the files of core/gateway/ui into the binary, compressed, as the table mp_ui_files[] of admin_ui.c.
+# ui.cmake: puts the files of core/gateway/admin/ui into the binary, compressed, as the table mp_ui_files[] of ui.c.
 
 function(moonpool_ui result)
-    set(folder ${CMAKE_SOURCE_DIR}/core/gateway/ui)
+    set(folder ${CMAKE_SOURCE_DIR}/core/gateway/admin/ui)
     file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*)
     list(SORT files)
     set(rows "")
@@ -19,7 +19,7 @@ function(moonpool_ui result)
     endforeach()
     set(out ${CMAKE_BINARY_DIR}/ui.S)
     file(CONFIGURE OUTPUT ${out} @ONLY CONTENT [[
-/* Made by core/gateway/ui.cmake. */
+/* Made by core/gateway/admin/ui.cmake. */
     .section .data.rel.ro.mp_ui_files, "aw"
     .balign 16
     .globl mp_ui_files, mp_ui_file_count

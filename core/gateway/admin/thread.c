@@ -1,8 +1,8 @@
-/* admin_thread.c: the thread of the admin listener, with its loop and server. */
+/* thread.c: the thread of the admin listener, with its loop and server. */
 #include "admin.h"
-#include "admin_api.h"
-#include "admin_tap.h"
-#include "metrics.h"
+#include "api.h"
+#include "tap.h"
+#include "gateway/metrics.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>

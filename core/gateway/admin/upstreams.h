@@ -1,4 +1,4 @@
-/* admin_upstreams.h: the member `upstreams` of /status. */
+/* upstreams.h: the member `upstreams` of /status. */
 #ifndef MP_GATEWAY_ADMIN_UPSTREAMS_H
 #define MP_GATEWAY_ADMIN_UPSTREAMS_H
 

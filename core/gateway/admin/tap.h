@@ -1,4 +1,4 @@
-/* admin_tap.h: GET /api/tap of the admin listener: an event stream of calls as they begin and end, of sessions and of refusals. Belongs to the
+/* tap.h: GET /api/tap of the admin listener: an event stream of calls as they begin and end, of sessions and of refusals. Belongs to the
  * admin thread. */
 #ifndef MP_GATEWAY_ADMIN_TAP_H
 #define MP_GATEWAY_ADMIN_TAP_H

@@ -1,6 +1,6 @@
-/* admin_tap.c: the readers of taps. A tap wakes the admin thread by a message; the events go into the reader's stream as far as it has room, and
+/* tap.c: the readers of taps. A tap wakes the admin thread by a message; the events go into the reader's stream as far as it has room, and
  * wait in the tap meanwhile, which drops and counts what is over its queue. */
-#include "admin_tap.h"
+#include "tap.h"
 #include "json/json.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* admin_access.h: who sends a request to the admin listener, and what that caller may do.
+/* access.h: who sends a request to the admin listener, and what that caller may do.
  *
  * Roles include those before them: metrics reads metrics, view reads all that has no secrets, operate changes things. A caller
  * has its role by a token (admin.tokens), by its certificate (admin.tls with client_ca, admin.certificates), or because it could open the
@@ -7,7 +7,7 @@
 #ifndef MP_GATEWAY_ADMIN_ACCESS_H
 #define MP_GATEWAY_ADMIN_ACCESS_H
 
-#include "config.h"
+#include "gateway/config.h"
 
 typedef enum { MP_ROLE_NONE, MP_ROLE_METRICS, MP_ROLE_VIEW, MP_ROLE_OPERATE } mp_admin_role;
 

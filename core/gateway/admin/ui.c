@@ -1,5 +1,5 @@
-/* admin_ui.c: serves the dashboard. The files are stored compressed and are sent so, since every browser takes gzip. */
-#include "admin_ui.h"
+/* ui.c: serves the dashboard. The files are stored compressed and are sent so, since every browser takes gzip. */
+#include "ui.h"
 #include <inttypes.h>
 #include <stdio.h>
 

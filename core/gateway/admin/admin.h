@@ -2,8 +2,8 @@
 #ifndef MP_GATEWAY_ADMIN_H
 #define MP_GATEWAY_ADMIN_H
 
-#include "admin_access.h"
-#include "worker.h"
+#include "access.h"
+#include "gateway/worker.h"
 
 typedef struct mp_admin mp_admin;
 

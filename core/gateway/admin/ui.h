@@ -1,4 +1,4 @@
-/* admin_ui.h: the dashboard: the files of core/gateway/ui, which are part of the binary. They have no data, so they need no role; the page asks for
+/* ui.h: the dashboard: the files of core/gateway/admin/ui, which are part of the binary. They have no data, so they need no role; the page asks for
  * data with the token of its reader. */
 #ifndef MP_GATEWAY_ADMIN_UI_H
 #define MP_GATEWAY_ADMIN_UI_H

@@ -1,6 +1,6 @@
-/* admin_api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers, or for
+/* api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers, or for
  * WAIT_MS, since one of them may be stuck. */
-#include "admin_api.h"
+#include "api.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

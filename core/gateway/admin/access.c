@@ -1,7 +1,7 @@
-/* admin_access.c: tokens, certificates and Unix users of the admin listener. */
+/* access.c: tokens, certificates and Unix users of the admin listener. */
 #define _GNU_SOURCE
-#include "admin_access.h"
-#include "gateway.h"
+#include "access.h"
+#include "gateway/gateway.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>

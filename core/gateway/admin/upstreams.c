@@ -1,4 +1,4 @@
-#include "admin_upstreams.h"
+#include "upstreams.h"
 #include "json/json.h"
 #include <stdlib.h>
 #include <string.h>
