@@ -1,0 +1,16 @@
+// Calls: those that run now, and their end.
+function build(at, { change, duration, json, list, table }) {
+  const rows = table("Running calls", [
+    ["Call", (c) => c.call], ["Method", (c) => c.method], ["Name", (c) => c.name], ["Principal", (c) => c.principal], ["Client", (c) => c.client],
+    ["Address", (c) => c.address], ["Running", (c) => duration(c.running_ms)],
+  ], (c) => c.call, { title: "Cancel", label: (c) => `Cancel the call ${c.call} of ${c.name ?? c.method}`, run: (c) => change(`/api/call/${c.call}`) });
+  const part = list(at, "No call runs.");
+  at.append(rows.region);
+  return () => part.load(async () => {
+    const answer = await json("/api/calls");
+    rows.update(answer.calls);
+    return answer.calls.length;
+  });
+}
+
+export default { title: "Calls", every: 2000, build };

@@ -1,0 +1,21 @@
+// Upstreams: the MCP servers behind the gateway.
+// The upstreams of an answer to GET /status.
+export const upstreamsOf = (status) => Array.isArray(status.upstreams) ? status.upstreams
+  : Object.entries(status.upstreams ?? {}).map(([name, one]) => ({ name, ...one }));
+
+function build(at, { json, list, table }) {
+  const rows = table("Upstreams", [
+    ["Upstream", (u) => u.name], ["State", (u) => ({ text: u.state, class: u.state === "down" || u.state === "barred" ? "bad" : "" })],
+    ["Revision", (u) => u.revision], ["Transport", (u) => u.transport], ["Requests", (u) => u.calls], ["Errors", (u) => u.errors], ["Running", (u) => u.running],
+    ["Half take (ms)", (u) => ((u.p50_us ?? 0) / 1000).toFixed(1)], ["99 % take (ms)", (u) => ((u.p99_us ?? 0) / 1000).toFixed(1)], ["Last failure", (u) => u.error],
+  ], (u) => u.name);
+  const part = list(at, "No upstreams. The section upstreams of the configuration names MCP servers behind this gateway.");
+  at.append(rows.region);
+  return () => part.load(async () => {
+    const all = upstreamsOf(await json("/status"));
+    rows.update(all);
+    return all.length;
+  });
+}
+
+export default { title: "Upstreams", every: 5000, build };
