@@ -4,6 +4,7 @@
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
+local lfs = require "lfs"
 local node = require "spec.helpers.node"
 local uv = require "luv"
 
@@ -24,14 +25,30 @@ local function read(path)
   return file:read "a"
 end
 
+-- The addresses of the files of the dashboard: { ["/"] = "index.html", ["/ui/app.js"] = "app.js", … }
+local function files()
+  local found = { ["/"] = "index.html" }
+  for name in lfs.dir "core/gateway/admin/ui" do
+    if name:sub(1, 1) ~= "." then
+      found["/ui/" .. name] = name
+    end
+  end
+  return found
+end
+
+local function fetch(g, path, headers)
+  return client.request(g, { path = path, headers = headers }, { admin = true })
+end
+
 describe("the dashboard", function()
   it("is served to every caller, since it has no data, and only as it was built", function()
     local g <close> = start()
-    local sizes = 0
-    for path, file in pairs { ["/"] = "index.html", ["/ui/app.js"] = "app.js", ["/ui/dom.js"] = "dom.js", ["/ui/style.css"] = "style.css" } do
-      local answer = g:admin(path)
+    local packed_bytes, bytes = 0, 0
+    for path, file in pairs(files()) do
+      local answer = fetch(g, path, { ["Accept-Encoding"] = "gzip, br" })
       assert.equal(200, answer.status, path)
       assert.equal("gzip", answer.headers["content-encoding"])
+      assert.equal("accept-encoding", answer.headers.vary)
       assert.equal("nosniff", answer.headers["x-content-type-options"])
       assert.equal("no-referrer", answer.headers["referrer-policy"])
       assert.equal("same-origin", answer.headers["cross-origin-opener-policy"])
@@ -42,18 +59,43 @@ describe("the dashboard", function()
       out:write(answer.body)
       out:close()
       local pipe <close> = assert(io.popen("gzip -dc '" .. packed .. "'"))
-      assert.equal(read("core/gateway/admin/ui/" .. file), pipe:read "a")
-      sizes = sizes + #answer.body
-      local again = client.request(g, { path = path, headers = { ["If-None-Match"] = answer.headers.etag } }, { admin = true })
+      local text = read("core/gateway/admin/ui/" .. file)
+      assert.equal(text, pipe:read "a")
+      packed_bytes, bytes = packed_bytes + #answer.body, bytes + #text
+      local again = fetch(g, path, { ["Accept-Encoding"] = "gzip", ["If-None-Match"] = answer.headers.etag })
       assert.equal(304, again.status)
       assert.equal("", again.body)
+      assert.equal("accept-encoding", again.headers.vary)
     end
-    assert.is_true(sizes < 45 << 10, "the page has " .. sizes .. " bytes")
+    assert.is_true(packed_bytes <= 45 << 10, "the page has " .. packed_bytes .. " bytes, compressed")
+    assert.is_true(bytes <= 150 << 10, "the page has " .. bytes .. " bytes")
     for _, path in ipairs { "/ui/", "/ui/app", "/ui/../admin.c", "/ui/%2e%2e/x", "/ui", "//", "/index.html" } do
       assert.equal(404, g:admin(path).status, path)
     end
     assert.equal(405, g:admin("/", "POST").status)
     assert.equal(403, client.request(g, { path = "/", headers = { Host = "evil.example" } }, { admin = true }).status)
+    assert.has_nothing_left(g)
+  end)
+
+  it("is sent without compression to a client that does not take gzip", function()
+    local g <close> = start()
+    local text = read "core/gateway/admin/ui/app.js"
+    local packed = fetch(g, "/ui/app.js", { ["Accept-Encoding"] = "gzip" })
+    for _, wanted in ipairs { "", "br", "gzip;q=0", "gzip; q=0.000, *", "identity, *;q=0", "gzipped", ",;," } do
+      local answer = fetch(g, "/ui/app.js", wanted ~= "" and { ["Accept-Encoding"] = wanted } or {})
+      assert.equal(200, answer.status)
+      assert.is_nil(answer.headers["content-encoding"], wanted)
+      assert.equal("accept-encoding", answer.headers.vary)
+      assert.equal(text, answer.body)
+      assert.are_not.equal(packed.headers.etag, answer.headers.etag)
+      assert.equal(304, fetch(g, "/ui/app.js", { ["Accept-Encoding"] = wanted ~= "" and wanted or nil, ["If-None-Match"] = answer.headers.etag }).status)
+      assert.equal(200, fetch(g, "/ui/app.js", { ["Accept-Encoding"] = wanted ~= "" and wanted or nil, ["If-None-Match"] = packed.headers.etag }).status)
+    end
+    for _, wanted in ipairs { "br, gzip;q=0.5", "GZIP", "*", "*;q=0, gzip", "x-gzip" } do
+      local answer = fetch(g, "/ui/app.js", { ["Accept-Encoding"] = wanted })
+      assert.equal("gzip", answer.headers["content-encoding"], wanted)
+      assert.equal(packed.headers.etag, answer.headers.etag)
+    end
     assert.has_nothing_left(g)
   end)
 
@@ -63,7 +105,7 @@ describe("the dashboard", function()
     assert.is_nil(page:find " style=")
     assert.is_nil(page:find " on%w+=")
     assert.is_nil(page:find "<script[^>]*>[^<]")
-    for _, file in ipairs { "app.js", "dom.js", "index.html", "style.css" } do
+    for _, file in pairs(files()) do
       local text = read("core/gateway/admin/ui/" .. file):gsub('"http://www%.w3%.org/2000/svg"', "")
       for _, word in ipairs { "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://", "localStorage", "cookie" } do
         assert.is_nil(text:find(word, 1, true), file .. " has " .. word)
