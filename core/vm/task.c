@@ -12,9 +12,9 @@
 MP_GAUGE(tasks, "tasks", "", "", "Lua coroutines that run or wait")
 MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error")
 
-#define TURN_RESUMES 64 /* limit of the tasks that are resumed in one turn */
-#define TURN_US 5000    /* time of one turn after which no further task is resumed */
-#define FAULT_US 5000   /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
+#define TURN_RESUMES 256 /* limit of the tasks that are resumed in one turn: as many as libh2o reads requests in one */
+#define TURN_US 5000     /* time of one turn after which no further task is resumed */
+#define FAULT_US 5000    /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
 #define TASKS_AT_ONCE 32
 #define MAX_SPARE_TASKS 256 /* idle tasks that keep their coroutine */
 
