@@ -228,6 +228,52 @@ static int64_t read_cell(mp_series cell)
     return sum;
 }
 
+/* -- sums ---------------------------------------------------------------------------------------------------------- */
+
+_Static_assert(MAX_BOUNDS + 2 == MP_SERIES_CELLS, "a histogram has a cell for each bound, and two more");
+
+/* True if the last label of a series has this value. */
+static bool ends_with(const member *one, mp_str value)
+{
+    mp_str key = one->node.key;
+    return key.len > value.len && key.ptr[key.len - value.len - 1] == '\0' &&
+           mp_str_eq(mp_str_from(key, key.len - value.len), value);
+}
+
+void mp_series_sum(const char *name, const char *last, int64_t cells[MP_SERIES_CELLS])
+{
+    memset(cells, 0, MP_SERIES_CELLS * sizeof *cells);
+    member *one = atomic_load_explicit(&oldest, memory_order_acquire);
+    for (; one != NULL; one = atomic_load_explicit(&one->next, memory_order_acquire)) {
+        if (strcmp(one->family->name, name) != 0 || (last != NULL && !ends_with(one, mp_str_of(last))))
+            continue;
+        for (int i = 0; i < cells_of(one->family); i++)
+            cells[i] += read_cell(one->cell + (mp_series)i);
+    }
+}
+
+int mp_series_buckets(mp_buckets buckets)
+{
+    return bounds[buckets].count + 1;
+}
+
+double mp_series_quantile(mp_buckets buckets, const int64_t *cells, double share)
+{
+    int count = bounds[buckets].count;
+    int64_t all = 0, below = 0;
+    for (int i = 0; i <= count; i++)
+        all += cells[i];
+    if (all <= 0)
+        return -1;
+    for (int i = 0; i < count; i++) {
+        double from = i == 0 ? 0 : (double)bounds[buckets].us[i - 1], to = (double)bounds[buckets].us[i];
+        if (cells[i] > 0 && (double)(below + cells[i]) >= share * (double)all)
+            return from + (to - from) * (share * (double)all - (double)below) / (double)cells[i];
+        below += cells[i];
+    }
+    return (double)bounds[buckets].us[count - 1];
+}
+
 void mp_metrics_put_label(mp_buf *out, mp_str value)
 {
     for (size_t i = 0; i < value.len; i++) {

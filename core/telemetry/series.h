@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 
 #define MP_SERIES_LABELS 4 /* limit of the labels of a family */
+#define MP_SERIES_CELLS 21 /* limit of the cells of a series: a histogram's buckets, and the sum of its observations */
 
 /* The upper bounds of a histogram's buckets. */
 typedef enum { MP_BUCKETS_CALL, MP_BUCKETS_SESSION } mp_buckets;
@@ -55,6 +56,12 @@ bool mp_series_is_on(void);
 void mp_series_thread(void);
 /* Appends all families in Prometheus's text format; in that of OpenMetrics if `is_open`, without the line "# EOF". */
 void mp_series_put(mp_buf *out, bool is_open);
+/* Adds up the cells of all series of the family of this name, a histogram; of those whose last label has the value `last`, unless it is NULL. */
+void mp_series_sum(const char *name, const char *last, int64_t cells[MP_SERIES_CELLS]);
+/* The number of cells of a histogram that count: one for each bound, and one for what is above all. */
+int mp_series_buckets(mp_buckets buckets);
+/* The time in microseconds within which `share` (0 to 1) of the observations in `cells` lie, between the bounds of its bucket; -1: there are none. */
+double mp_series_quantile(mp_buckets buckets, const int64_t *cells, double share);
 /* Appends `value` with the escapes of a label's value: \\, \" and \n. */
 void mp_metrics_put_label(mp_buf *out, mp_str value);
 

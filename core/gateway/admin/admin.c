@@ -1,6 +1,7 @@
 /* admin.c: the operator's HTTP endpoints, and who may use them. No answer contains a session id, token or key. */
 #include "admin.h"
 #include "api.h"
+#include "live.h"
 #include "tap.h"
 #include "ui.h"
 #include "upstreams.h"
@@ -193,6 +194,8 @@ static const endpoint endpoints[] = {
     {"/api/session/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_session},
     {"/api/calls", "GET", MP_ROLE_VIEW, false, mp_api_calls},
     {"/api/call/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_call},
+    {"/api/history", "GET", MP_ROLE_VIEW, false, mp_api_history},
+    {"/api/live", "GET", MP_ROLE_VIEW, false, mp_api_live},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
     {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log},
     {"/api/log/reopen", "POST", MP_ROLE_OPERATE, false, mp_api_reopen},

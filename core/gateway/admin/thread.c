@@ -1,6 +1,7 @@
 /* thread.c: the thread of the admin listener, with its loop and server. */
 #include "admin.h"
 #include "api.h"
+#include "live.h"
 #include "tap.h"
 #include "gateway/metrics.h"
 #include <pthread.h>
@@ -19,6 +20,7 @@ struct mp_admin {
     mp_admin_access *access;
     mp_admin_api *api;
     mp_admin_taps *taps;
+    mp_admin_live *live;
     pthread_t thread;
     bool has_thread;
 };
@@ -33,6 +35,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_add
     admin->api = mp_admin_api_new();
     admin->taps = mp_admin_taps_new(admin);
     admin->loop = mp_loop_new(err);
+    admin->live = admin->loop == NULL ? NULL : mp_admin_live_new(admin->loop);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
     if (admin->server != NULL &&
         mp_server_listen(admin->server, fd, &(mp_endpoint){shared->serve_admin, admin, RESERVE, tls, false}, err) == 0)
@@ -45,6 +48,7 @@ static void *run(void *ctx)
 {
     mp_admin *admin = ctx;
     mp_stat_thread();
+    mp_admin_live_start(admin->live);
     mp_loop_run(admin->loop);
     return NULL;
 }
@@ -68,6 +72,7 @@ void mp_admin_free(mp_admin *admin)
     }
     mp_admin_api_free(admin->api, admin->loop);
     mp_admin_taps_free(admin->taps);
+    mp_admin_live_free(admin->live);
     mp_server_free(admin->server);
     mp_loop_free(admin->loop);
     mp_metrics_free(admin->metrics);
@@ -103,6 +108,7 @@ static void deliver(mp_message *message, mp_loop *loop)
         mp_server_configure(admin->server, &given->settings->http);
         mp_admin_access_configure(admin->access, given->settings->config);
         mp_admin_taps_configure(admin->taps);
+        mp_admin_live_configure(admin->live);
         mp_runtime_config_unref(before);
     }
     if (given->used != NULL)
@@ -150,6 +156,11 @@ mp_metrics *mp_admin_metrics(mp_admin *admin)
 mp_admin_access *mp_admin_access_of(mp_admin *admin)
 {
     return admin->access;
+}
+
+struct mp_admin_live *mp_admin_live_of(mp_admin *admin)
+{
+    return admin->live;
 }
 
 struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin)
