@@ -120,9 +120,9 @@ describe("the dashboard", function()
     end
     local g <close> = start()
     local me = g:client "2025-11-25"
-    local shots = g.dir .. "/screens"
     local code, out, err = gateway.run_program(node.path, {
-      "spec/clients/dashboard.mjs", chromium, "http://127.0.0.1:" .. g.admin_port, token, g.url, shots, g.dir .. "/scripts",
+      "spec/clients/dashboard.mjs", chromium, "http://127.0.0.1:" .. g.admin_port, token, g.url, g.dir .. "/browser", "build/screens",
+      g.dir .. "/scripts",
     }, { seconds = 400 })
     local found = assert(cjson.decode(out), out .. err)
     assert.is_nil(found.error, tostring(found.error) .. "\n" .. tostring(found.text))
@@ -131,6 +131,7 @@ describe("the dashboard", function()
     assert.same({}, found.violations)
     assert.same({}, found.wide)
     assert.same({}, found.unnamed)
+    assert.same({}, found.axe)
     assert.is_true(found.cancelled)
     assert.equal("#overview", found.hash)
     assert.equal(0, found.images)

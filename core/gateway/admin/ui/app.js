@@ -77,6 +77,37 @@ function show() {
   ours();
 }
 
+// -- colours and keys ---------------------------------------------------------------------------------------------------
+
+const themes = ["auto", "light", "dark"], button = document.getElementById("theme"), keys = document.getElementById("keys");
+let theme = themes.includes(sessionStorage.getItem("theme")) ? sessionStorage.getItem("theme") : "auto";
+
+function useTheme() {
+  document.documentElement.dataset.theme = theme;
+  shared.setText(button, `Colours: ${theme}`);
+}
+
+button.addEventListener("click", () => {
+  theme = themes[(themes.indexOf(theme) + 1) % themes.length];
+  sessionStorage.setItem("theme", theme);
+  useTheme();
+});
+useTheme();
+
+document.getElementById("help").addEventListener("click", () => keys.showModal());
+addEventListener("keydown", (event) => {
+  const at = event.target, isField = at instanceof HTMLElement && (at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName));
+  if (event.key === "Escape" && isField) at.blur();
+  if (isField || event.ctrlKey || event.altKey || event.metaKey || keys.open) return;
+  if (event.key === "?") keys.showModal();
+  const field = event.key === "/" && [...main.querySelectorAll("input[type=search]")].find((one) => one.offsetParent);
+  if (!field) return;
+  event.preventDefault();
+  field.focus();
+});
+
+// -- the beginning ------------------------------------------------------------------------------------------------------
+
 whenTokenChanges(show);
 addEventListener("hashchange", () => {
   show();

@@ -4,7 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // An element: attributes by name, functions as listeners; children are elements or texts.
 export function el(name, attributes = {}, ...children) {
-  const made = ["svg", "polyline", "title"].includes(name) ? document.createElementNS(SVG, name) : document.createElement(name);
+  const made = ["svg", "path", "title"].includes(name) ? document.createElementNS(SVG, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (typeof value === "function") made.addEventListener(key, value);
     else if (value !== undefined && value !== false) made.setAttribute(key, value);
@@ -18,13 +18,20 @@ export function setText(node, text) {
 }
 
 // A table whose rows stay the same elements while their data changes, so that the focus of the keyboard stays where it is.
-// columns: [title, function(row) → text or { text, class }]. action: { title, label(row), run(row) }.
+// columns: [title, function(row) → text or { text, class, href, title, when }]. action: { title, label(row), run(row) }. `search` is a field that
+// leaves only the rows that have its text.
 export function table(caption, columns, keyOf, action) {
   const body = el("tbody"), rows = new Map();
   const titles = columns.map(([title]) => el("th", { scope: "col" }, title));
   if (action) titles.push(el("th", { scope: "col" }, action.title));
   const region = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, ...titles)), body));
+  const field = el("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "/", input: sift });
+  const search = el("label", { class: "search" }, `Search in ${caption.toLowerCase()}`, field);
+  function sift() {
+    const text = field.value.toLowerCase();
+    for (const { tr } of rows.values()) tr.hidden = text !== "" && !tr.textContent.toLowerCase().includes(text);
+  }
   function update(list) {
     const seen = new Set();
     let place = body.firstChild;
@@ -43,8 +50,7 @@ export function table(caption, columns, keyOf, action) {
       row.data = data;
       columns.forEach(([, show], i) => {
         const shown = show(data), cell = row.cells[i];
-        setText(cell, String((shown && shown.text !== undefined ? shown.text : shown) ?? ""));
-        cell.className = (shown && shown.class) || "";
+        put(cell, shown);
       });
       if (row.tr !== place) body.insertBefore(row.tr, place);
       else place = place.nextSibling;
@@ -56,26 +62,76 @@ export function table(caption, columns, keyOf, action) {
         rows.delete(key);
       }
     }
-    region.hidden = list.length === 0;
+    region.hidden = search.hidden = list.length === 0;
+    sift();
   }
   update([]);
-  return { region, update };
+  return { region, search, update };
 }
 
-// A line of numbers over time, with a summary as text.
-export function chart(label, unit) {
-  const line = el("polyline", { points: "" }), title = el("title");
-  const svg = el("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img", "aria-label": label }, title, line);
-  const summary = el("p", { class: "soft" });
-  const values = [];
-  function add(value) {
-    values.push(value);
-    if (values.length > 150) values.shift();
-    const most = Math.max(...values, 1);
-    line.setAttribute("points", values.map((v, i) => `${(300 - (values.length - 1 - i) * 2).toFixed(1)},${(97 - 94 * v / most).toFixed(1)}`).join(" "));
-    const text = `${label}: now ${value.toFixed(1)} ${unit}, at most ${Math.max(...values).toFixed(1)} since this page is open`;
-    setText(title, text);
-    setText(summary, text);
+// Shows a text, or { text, class, href, title }, in a cell.
+function put(cell, shown) {
+  const { text = "", class: name = "", href, title } = shown !== null && typeof shown === "object" ? shown : { text: shown ?? "" };
+  const link = href === undefined ? null : cell.querySelector("a") ?? el("a");
+  if (link) {
+    link.setAttribute("href", href);
+    if (!link.parentNode) cell.replaceChildren(link);
   }
-  return { nodes: [svg, summary], add };
+  setText(link ?? cell, String(text));
+  cell.className = name;
+  if (title) cell.title = title;
 }
+
+const WIDTH = 600, HEIGHT = 100;
+const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+const known = (values) => values.filter((v) => typeof v === "number");
+const mean = (values) => known(values).reduce((a, b) => a + b, 0) / Math.max(1, known(values).length);
+
+// Numbers over time: a picture, a summary as text, and a table. lines: [[name, title], …]; show(value) → text.
+// update({ values: { name: […] }, every_ms, until_ms }) shows other numbers; null is a gap.
+export function chart(label, lines, show) {
+  const paths = lines.map((_, i) => el("path", { class: `line${i}`, d: "" })), title = el("title");
+  const svg = el("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, title, ...paths);
+  const summary = el("p", { class: "soft" }), body = el("tbody");
+  const details = el("details", { toggle: fill }, el("summary", {}, `${label} as a table`),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label} as a table` },
+      el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "From"), ...lines.flatMap(([, t]) => [
+        el("th", { scope: "col" }, `${t}, mean`), el("th", { scope: "col" }, `${t}, most`)]))), body)));
+  let shown = null;
+  function fill() {
+    if (!details.open || !shown) return;
+    const count = shown.values[lines[0][0]].length, step = Math.max(1, Math.ceil(count / 12)), rows = [];
+    for (let from = 0; from < count; from += step) {
+      rows.push(el("tr", {}, el("th", { scope: "row" }, clock(shown.until_ms - (count - 1 - from) * shown.every_ms)), ...lines.flatMap(([name]) => {
+        const part = known(shown.values[name].slice(from, from + step));
+        return part.length === 0 ? [el("td", {}, "–"), el("td", {}, "–")] : [el("td", {}, show(mean(part))), el("td", {}, show(Math.max(...part)))];
+      })));
+    }
+    body.replaceChildren(...rows);
+  }
+  function update(data) {
+    shown = data;
+    const rows = Math.max(60, data.values[lines[0][0]].length), most = Math.max(1e-9, ...lines.flatMap(([name]) => known(data.values[name])));
+    lines.forEach(([name], i) => {
+      const values = data.values[name];
+      let d = "", isOpen = false;
+      values.forEach((v, k) => {
+        if (typeof v !== "number") isOpen = false;
+        else {
+          d += `${isOpen ? "L" : "M"}${(WIDTH - (values.length - 1 - k) * WIDTH / (rows - 1)).toFixed(1)},${(HEIGHT - 3 - (HEIGHT - 6) * v / most).toFixed(1)}${isOpen ? "" : "h.1"}`;
+          isOpen = true;
+        }
+      });
+      paths[i].setAttribute("d", d);
+    });
+    const text = lines.map(([name, t]) => {
+      const all = known(data.values[name]), now = data.values[name].at(-1);
+      return all.length === 0 ? `${t}: nothing yet` : `${t}: now ${typeof now === "number" ? show(now) : "–"}, at most ${show(Math.max(...all))}`;
+    }).join(". ");
+    setText(title, `${label}. ${text}`);
+    setText(summary, text);
+    fill();
+  }
+  return { node: el("section", { class: "chart" }, el("h3", {}, label), svg, summary, details), update };
+}
+

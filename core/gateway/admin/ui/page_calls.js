@@ -5,7 +5,7 @@ function build(at, { change, duration, json, list, table }) {
     ["Address", (c) => c.address], ["Running", (c) => duration(c.running_ms)],
   ], (c) => c.call, { title: "Cancel", label: (c) => `Cancel the call ${c.call} of ${c.name ?? c.method}`, run: (c) => change(`/api/call/${c.call}`) });
   const part = list(at, "No call runs.");
-  at.append(rows.region);
+  at.append(rows.search, rows.region);
   return () => part.load(async () => {
     const answer = await json("/api/calls");
     rows.update(answer.calls);

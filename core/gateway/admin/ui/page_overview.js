@@ -7,23 +7,105 @@ function lastReload(scripts) {
   return scripts.ok ? `Reloaded at ${scripts.at}: ${scripts.changes || "no changes"}.` : `Reload refused at ${scripts.at}.`;
 }
 
-// What an operator must act on: a list of { text, detail }.
+// What an operator must act on: a list of { text, detail, page }.
 function wrongs(status) {
   const found = [], scripts = status.scripts ?? {};
-  if (scripts.ok === false) found.push({ text: `The scripts were not reloaded at ${scripts.at}: the version before still serves.`, detail: scripts.errors });
+  if (scripts.ok === false) found.push({ text: `The scripts were not reloaded at ${scripts.at}: the version before still serves.`, detail: scripts.errors, page: "scripts" });
   for (const one of status.stuck ?? []) found.push({ text: "A thread is stuck.", detail: typeof one === "string" ? one : JSON.stringify(one) });
   if (status.draining) found.push({ text: "The gateway drains: it takes nothing new." });
   if (scripts.needs_restart) found.push({ text: `These keys of the configuration need a restart: ${scripts.needs_restart}` });
-  for (const one of status.certificates ?? []) if (!one.ok) found.push({ text: `The new certificate of ${one.address} is refused: see the log.` });
-  for (const one of upstreamsOf(status)) if (one.state === "down" || one.state === "barred") found.push({ text: `The upstream ${one.name} is ${one.state}.` });
+  for (const one of status.certificates ?? []) if (!one.ok) found.push({ text: `The new certificate of ${one.address} is refused: see the log.`, page: "certificates" });
+  for (const one of upstreamsOf(status)) if (one.state === "down" || one.state === "barred") found.push({ text: `The upstream ${one.name} is ${one.state}.`, page: "upstreams" });
   return found;
 }
 
-function build(at, { bytes, chart, duration, el, json, list, setText, sum }) {
-  const wrong = el("div"), numbers = el("dl", { class: "numbers" }), since = el("p", { class: "soft" });
-  const rate = chart("Calls", "a second"), shown = new Map();
-  at.append(wrong, numbers, el("h2", {}, "Calls a second"), ...rate.nodes, since);
-  let before = null, told = null;
+const rate = (n) => `${n < 10 ? n.toFixed(1) : Math.round(n)} a second`, ms = (n) => `${n < 10 ? n.toFixed(1) : Math.round(n)} ms`;
+const HOUR = 720; // rows
+
+// The charts, from GET /api/history; those of the last hour go on by GET /api/live.
+function charts(at, { ask, bytes, chart, el, json, list, onLeave, readEvents }) {
+  const shown = [
+    chart("Calls", [["calls", "Calls"], ["errors", "Errors"]], rate),
+    chart("Time of calls", [["p50_ms", "Half take"], ["p99_ms", "99 % take"]], ms),
+    chart("Sessions and streams", [["sessions", "Sessions"], ["streams", "Event streams"]], (n) => String(Math.round(n))),
+    chart("Memory", [["resident_bytes", "Process"], ["lua_bytes", "Lua"]], bytes),
+    chart("Processors in use", [["cpu", "Processors"]], (n) => n.toFixed(2)),
+    chart("Turns of the workers", [["loop_p99_ms", "99 % take"]], ms),
+  ];
+  const names = ["calls", "errors", "p50_ms", "p99_ms", "sessions", "streams", "resident_bytes", "lua_bytes", "cpu", "loop_p99_ms"];
+  const grid = el("div", { class: "charts" });
+  grid.append(...shown.map((one) => one.node));
+  let span = "hour", data = null, began = 0, latest = {}, part = [], isOver = false, wait = 1000, timer = 0, open = null;
+  const choice = ["hour", "day"].map((name) => el("button", { type: "button", "aria-pressed": String(name === span), click: () => choose(name) }, `Last ${name}`));
+  at.append(el("h2", {}, "Over time"), el("div", { class: "choice", role: "group", "aria-label": "Time of the charts" }, ...choice), grid);
+  grid.hidden = true;
+  const states = list(at, "");
+  onLeave(() => {
+    isOver = true;
+    clearTimeout(timer);
+    open?.abort();
+  });
+  function choose(name) {
+    span = name;
+    choice.forEach((button, i) => button.setAttribute("aria-pressed", String(["hour", "day"][i] === name)));
+    open?.abort();
+    follow();
+  }
+  function draw() {
+    for (const one of shown) one.update(data);
+  }
+  // Adds what came since the last row as a row that is not complete yet.
+  function add(event) {
+    Object.assign(latest, event);
+    if (part.length === 0) for (const name of names) data.values[name].push(null);
+    part.push({ ...latest });
+    for (const name of names) {
+      const all = part.map((one) => one[name]).filter((v) => typeof v === "number"), values = data.values[name];
+      values[values.length - 1] = all.length === 0 ? null : all.reduce((a, b) => a + b, 0) / all.length;
+      if (values.length > HOUR) values.shift();
+    }
+    data.until_ms = event.at_ms;
+    if (event.at_ms - began >= data.every_ms) {
+      began += data.every_ms;
+      part = [];
+    }
+    draw();
+  }
+  async function follow() {
+    clearTimeout(timer);
+    const mine = open = new AbortController();
+    try {
+      await states.load(async () => {
+        const got = await json(`/api/history?span=${span}&numbers=${names}`, { signal: mine.signal });
+        if (open !== mine || isOver) return 1;
+        data = got;
+        began = got.until_ms;
+        part = [];
+        latest = {};
+        grid.hidden = false;
+        draw();
+        wait = 1000;
+        if (span === "hour") {
+          await readEvents(await ask("/api/live", { signal: mine.signal }), (event) => {
+            if (open === mine) add(event);
+          });
+        }
+        return 1;
+      });
+    } catch { /* the numbers above tell it, and ask again */ }
+    if (isOver || open !== mine) return;
+    wait = Math.min(wait * 2, 15000);
+    timer = setTimeout(follow, span === "day" ? 60000 : wait);
+  }
+  follow();
+}
+
+function build(at, kit) {
+  const { bytes, duration, el, json, list, setText, sum } = kit;
+  const wrong = el("div"), numbers = el("dl", { class: "numbers" }), since = el("p", { class: "soft" }), now = el("div");
+  at.append(wrong, numbers, since, now);
+  let told = null;
+  const shown = new Map();
   function put(name, value) {
     if (!shown.has(name)) {
       const dd = el("dd");
@@ -32,15 +114,17 @@ function build(at, { bytes, chart, duration, el, json, list, setText, sum }) {
     }
     setText(shown.get(name), String(value));
   }
-  const part = list(at, "");
+  const part = list(now, "");
+  charts(at, kit);
   return () => part.load(async () => {
-    const status = await json("/status"), { gauges, counters } = status, now = performance.now();
+    const status = await json("/status"), { gauges, counters } = status;
     setText(document.getElementById("version"), status.version);
     const problems = wrongs(status), text = JSON.stringify(problems);
     if (text !== told) {
       told = text;
       wrong.replaceChildren(problems.length === 0 ? el("p", { class: "good" }, "Nothing is wrong.") : el("div", { class: "wrong" }, el("h2", {}, "Wrong now"),
-        ...problems.flatMap(({ text: line, detail }) => [el("p", {}, line), ...detail ? [el("pre", { tabindex: "0", "aria-label": "Details" }, detail)] : []])));
+        ...problems.flatMap(({ text: line, detail, page }) => [el("p", {}, line, ...page ? [" ", el("a", { href: `#${page}` }, "Show")] : []),
+          ...detail ? [el("pre", { tabindex: "0", "aria-label": "Details" }, detail)] : []])));
     }
     put("Calls running", gauges.requests_in_flight);
     put("Calls", counters.calls);
@@ -52,8 +136,6 @@ function build(at, { bytes, chart, duration, el, json, list, setText, sum }) {
     put("Calls ended early", sum(counters.tool_aborted));
     put("Memory of Lua", bytes(gauges.lua_bytes));
     put("Generation", status.scripts.generation);
-    if (before && now > before.now) rate.add(Math.max(0, (counters.calls - before.calls) / (now - before.now) * 1000));
-    before = { now, calls: counters.calls };
     setText(since, `Process ${status.pid} for ${duration(status.uptime_ms)}, ${status.workers} worker${status.workers === 1 ? "" : "s"}. ${lastReload(status.scripts)}`);
     return 1;
   });

@@ -6,7 +6,7 @@ function build(at, { change, duration, json, list, table }) {
     ["Calls", (s) => s.calls], ["Stream", (s) => s.has_stream ? "open" : ""],
   ], (s) => s.session, { title: "End", label: (s) => `End the session ${s.session}`, run: (s) => change(`/api/session/${s.session}`) });
   const part = list(at, "No sessions. A client opens one by initialize.");
-  at.append(rows.region);
+  at.append(rows.search, rows.region);
   return () => part.load(async () => {
     const all = [];
     for (let page = 0; page !== undefined && all.length < 500;) {

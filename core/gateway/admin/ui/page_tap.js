@@ -18,7 +18,7 @@ function build(at, { ask, el, onLeave, readEvents, Refused, setText, table, toke
     ["Call", (e) => e.call], ["Method", (e) => e.method], ["Name", (e) => e.name ?? e.why], ["ms", (e) => e.ms],
     ["Principal", (e) => e.principal], ["Arguments", (e) => e.event === "dropped" ? `${e.count} events were dropped` : e.arguments ? JSON.stringify(e.arguments) : ""],
   ], (e) => e.number);
-  at.append(el("p", {}, "Calls as they begin and end. A filter may have *; of arguments you see names, types and sizes."), form, keys, state, rows.region);
+  at.append(el("p", {}, "Calls as they begin and end. A filter may have *; of arguments you see names, types and sizes."), form, keys, state, rows.search, rows.region);
   let isDirty = false;
   function put(event) {
     event.number = ++number;

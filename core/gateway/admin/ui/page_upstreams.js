@@ -10,7 +10,7 @@ function build(at, { json, list, table }) {
     ["Half take (ms)", (u) => ((u.p50_us ?? 0) / 1000).toFixed(1)], ["99 % take (ms)", (u) => ((u.p99_us ?? 0) / 1000).toFixed(1)], ["Last failure", (u) => u.error],
   ], (u) => u.name);
   const part = list(at, "No upstreams. The section upstreams of the configuration names MCP servers behind this gateway.");
-  at.append(rows.region);
+  at.append(rows.search, rows.region);
   return () => part.load(async () => {
     const all = upstreamsOf(await json("/status"));
     rows.update(all);
