@@ -63,6 +63,8 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     if (config->upstreams != NULL && config->upstreams[0] != NULL)
         rpc->instance = mp_upstreams_instance(commons->upstreams);
     rpc->is_child = strcmp(mp_upstreams_hops(commons->upstreams), mp_upstreams_instance(commons->upstreams)) != 0;
+    for (size_t i = 0; config->upstreams != NULL && config->upstreams[i] != NULL; i++)
+        rpc->keeps_tokens = rpc->keeps_tokens || config->upstreams[i]->exchange.client != NULL;
     rpc->streams_expire = config->expired_streams == MP_EXPIRED_END;
 
     mp_lib_config *lib = &settings->lib;

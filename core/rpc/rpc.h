@@ -47,6 +47,7 @@ typedef struct {
     const char *instance; /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
     bool is_child;        /* another gateway runs this one as a program */
     bool streams_expire;  /* an event stream ends when the credentials that opened it expire */
+    bool keeps_tokens;    /* calls keep the Authorization of their request: an upstream gets a token of each caller */
 } mp_rpc_config;
 
 /* What clients may know about authentication. All texts may be empty. */
@@ -289,8 +290,9 @@ mp_principal *mp_call_principal(const mp_call *call);
 mp_str mp_call_address(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* pointer that belongs to the hooks */
 void mp_call_set_user(mp_call *call, void *user);
-/* Finds a header of the HTTP request that carries the call. `count` is 0 over HTTP+SSE and once the client has
- * disconnected, and -1 over stdio, which has no headers. */
+/* Finds a header of the HTTP request that carries the call. `count` is 0 over HTTP+SSE, for detached calls and once the client has
+ * disconnected, and -1 over stdio, which has no headers. Where `config->keeps_tokens`, Authorization is found all the same; a
+ * detached call has that of the call that started it. */
 mp_str mp_call_header(const mp_call *call, const char *name, int *count);
 /* True if another gateway sent the call, and gateways could be upstreams of each other. */
 bool mp_call_is_of_gateway(const mp_call *call);

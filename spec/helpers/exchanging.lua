@@ -88,10 +88,11 @@ function exchanging.start(state, use, more)
   for name, value in pairs(more.config or {}) do config[name] = value end
   local g <close> = upstream.gateway({ crm = u }, { workers = more.workers or 2, entries = { crm = entry }, config = config, scripts = scripts })
   local it = { as = as, u = u, g = g, state = state, entry = entry, sent = {} }
-  function it.client(sub, revision, claims)
-    local token = exchanging.token(sub, claims)
-    table.insert(it.sent, token)
-    return g:client(revision or "2026-07-28", { token = token })
+  function it.client(sub, revision, claims, options)
+    options = options or {}
+    options = { token = exchanging.token(sub, claims), capabilities = options.capabilities }
+    table.insert(it.sent, options.token)
+    return g:client(revision or "2026-07-28", options)
   end
   -- Reloads with what `it.entry` is now.
   function it.reload()

@@ -25,6 +25,7 @@ static void on_client_left(void *ctx, mp_stream *stream)
     }
     if (mp_stream_known_mark(stream) != 0)
         mp_call_mark(call); /* while the call has the stream */
+    mp_call_keep_token(call, stream);
     mp_stream_unref(
         call->stream); /* the handler goes on (S-31): its answer is kept for a client that resumes, or is dropped */
     call->stream = NULL;
@@ -253,6 +254,7 @@ static void finish_call(mp_call *call)
         mp_batch_leave(call->batch);
     mp_principal_unref(call->principal);
     call->principal = NULL;
+    mp_call_forget_token(call);
     mp_link_drop(&call->link);
     mp_link_put(&rpc->ended, &call->link);
     if (call->is_detached) {

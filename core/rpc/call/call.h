@@ -34,6 +34,8 @@ struct mp_call {
     uint64_t serial;           /* number of the call, unique in its rpc */
     mp_link in_session;        /* guarded by the session's lock, like `serial`, `rpc` and `id` */
     mp_principal *principal;   /* counted reference; NULL once the call has ended */
+    char *
+        authorization; /* owned; Authorization of its request, which has ended; NULL: not kept (config->keeps_tokens) */
     mp_str id, method, params, progress_token;
     const mp_flat *flat; /* in `bytes`; NULL: the arguments are not known */
     size_t flat_count;
@@ -53,6 +55,10 @@ mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *st
                        const mp_era *era);
 /* Starts a call of a batch from rpc->envelope. False if the session was closed meanwhile. */
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
+/* Keeps Authorization of `stream` for as long as the call runs, if there is one and config->keeps_tokens. */
+void mp_call_keep_token(mp_call *call, const mp_stream *stream);
+/* Frees what mp_call_keep_token keeps. */
+void mp_call_forget_token(mp_call *call);
 /* Serves notifications/cancelled: cancels the call of the session with this id, on any worker. */
 void mp_call_cancel_by_id(mp_session *session, mp_str id);
 /* Finds the call of this rpc with this id. For stdio only, where all calls share one stream. */

@@ -54,6 +54,10 @@ static mp_call *spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
 mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
 {
     mp_call *call = spawn_call(like->rpc, like, ms);
+    if (call != NULL && like->stream != NULL)
+        mp_call_keep_token(call, like->stream);
+    else if (call != NULL && like->authorization != NULL)
+        call->authorization = mp_dup(mp_str_of(like->authorization));
     if (call != NULL && like->trace != NULL) {
         call->trace = mp_trace_begin_linked(like->trace, MP_ROOT_SPAN);
         mp_span_name(call->trace, MP_ROOT_SPAN, MP_STR("task"));

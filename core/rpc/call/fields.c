@@ -1,5 +1,8 @@
 /* fields.c: what lua/moonpool and the log read of a call. */
 #include "call.h"
+#include <stdlib.h>
+
+#define AUTHORIZATION "authorization"
 
 mp_str mp_call_method(const mp_call *call)
 {
@@ -64,7 +67,31 @@ void mp_call_set_user(mp_call *call, void *user)
 mp_str mp_call_header(const mp_call *call, const char *name, int *count)
 {
     *count = call->rpc->stdio != NULL ? -1 : 0;
-    return call->stream == NULL ? MP_STR_NONE : mp_stream_header(call->stream, name, count);
+    if (call->stream != NULL)
+        return mp_stream_header(call->stream, name, count);
+    if (call->authorization == NULL || strcmp(name, AUTHORIZATION) != 0)
+        return MP_STR_NONE;
+    *count = 1;
+    return mp_str_of(call->authorization);
+}
+
+void mp_call_keep_token(mp_call *call, const mp_stream *stream)
+{
+    int count = 0;
+    if (!call->rpc->config->keeps_tokens || call->authorization != NULL)
+        return;
+    mp_str value = mp_stream_header(stream, AUTHORIZATION, &count);
+    if (count == 1)
+        call->authorization = mp_dup(value);
+}
+
+void mp_call_forget_token(mp_call *call)
+{
+    if (call->authorization == NULL)
+        return;
+    explicit_bzero(call->authorization, strlen(call->authorization));
+    free(call->authorization);
+    call->authorization = NULL;
 }
 
 bool mp_call_is_of_gateway(const mp_call *call)

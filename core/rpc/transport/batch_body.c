@@ -28,7 +28,7 @@ static void serve_message(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_se
         if (mp_str_is(envelope->method, "initialize"))
             add_batch_error(rpc, batch, session, "\"initialize\" must not be in a batch");
         else if (batch == NULL)
-            mp_serve_session_request(rpc, session);
+            mp_serve_session_request(rpc, stream, session);
         else if (rpc->stdio != NULL && mp_call_find(rpc, envelope->id) != NULL)
             add_batch_error(rpc, batch, session, "a request with this id is still being answered");
         else if (!mp_call_start_in(rpc, batch, session))

@@ -77,7 +77,7 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream)
             mp_serve_batch(rpc, stream, session);
         } else {
             if (envelope->kind == MP_KIND_REQUEST)
-                mp_serve_session_request(rpc, session);
+                mp_serve_session_request(rpc, stream, session);
             else
                 mp_serve_note(rpc, stream, session);
             mp_accept_note(stream);

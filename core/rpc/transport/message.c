@@ -44,15 +44,18 @@ static void refuse_message(mp_rpc *rpc, mp_session *session, mp_cause cause, int
     mp_session_send_error(rpc, session, code, why);
 }
 
-void mp_serve_session_request(mp_rpc *rpc, mp_session *session)
+void mp_serve_session_request(mp_rpc *rpc, const mp_stream *post, mp_session *session)
 {
+    mp_call *call = NULL;
     if (rpc->draining) {
         refuse_message(rpc, session, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping");
     } else if (!mp_table_has_room(rpc->table)) {
         mp_stat_add(&mp_stat_refused_calls, 1);
         refuse_message(rpc, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later");
-    } else if (mp_call_start(rpc, session->transport, NULL, session, mp_session_era(session)) == NULL) {
+    } else if ((call = mp_call_start(rpc, session->transport, NULL, session, mp_session_era(session))) == NULL) {
         refuse_message(rpc, session, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST,
                        "a request with this id is still being answered");
+    } else if (post != NULL) {
+        mp_call_keep_token(call, post);
     }
 }

@@ -94,7 +94,7 @@ static void serve_request(mp_rpc *rpc)
     else if (rpc->envelope.has_version)
         serve_stateless(rpc);
     else
-        mp_serve_session_request(rpc, rpc->stdio->session);
+        mp_serve_session_request(rpc, NULL, rpc->stdio->session);
 }
 
 /* Stateless revisions cancel by notification as well, with or without the version in `_meta` (I-7). */

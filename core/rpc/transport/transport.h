@@ -21,8 +21,9 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream);
 void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream);
 /* Passes on, or drops, the notification or response in rpc->envelope, which came by `stream` (NULL over stdio). */
 void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session);
-/* Serves a request of a session whose transport has one stream: starts a call, or sends an error. */
-void mp_serve_session_request(mp_rpc *rpc, mp_session *session);
+/* Serves a request of a session whose transport has one stream: starts a call, or sends an error. `post`: the HTTP request that brought it; NULL
+ * over stdio. */
+void mp_serve_session_request(mp_rpc *rpc, const mp_stream *post, mp_session *session);
 /* Sends an error to a request for which no call was made. */
 void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message);
 

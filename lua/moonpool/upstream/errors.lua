@@ -27,6 +27,7 @@ local words = {
   credential = function() return "cannot be called, as the authorization server gives no token at the moment" end,
   denied = function() return "cannot be called for this caller, whose token was refused" end,
   caller = function() return "needs a token of the caller: one that auth.jwt or auth.introspection of this gateway has verified" end,
+  expired = function() return "needs a token of the caller, and the one with which this call began is not valid any more" end,
   stopped = function() return "was stopped by a change of the configuration" end,
   lost = function() return "lost the session in which this was asked" end,
   task_lost = function() return "does not know the task of this call any more" end,

@@ -96,10 +96,69 @@ describe("an upstream with a token of each caller", function()
         message)
       upstream.failure(call(key, "crm_nothing", {}), "not_run", "caller")
       assert.equal(-32602, call(key, "other", {}).error.code)
-      local old <close> = it.client("ann", "2024-11-05")          -- over HTTP+SSE a call has no request that has a token
-      upstream.failure(call(old, "crm_echo", {}), "not_run", "caller")
       assert.equal(1, asked(it.state))
+    end, { scripts = { ["auth/keys.lua"] = KEYS } })
+  end)
+
+  it("has the token of each message of a client over HTTP+SSE, whose calls outlive the request that brought it", function()
+    start({}, function(it)
+      local people = {}
+      for i = 1, 6 do people[i] = { sub = i % 2 == 0 and "ann" or "bob" } end
+      for _, one in ipairs(people) do one.c = it.client(one.sub, "2024-11-05") end
+      for round = 1, 5 do
+        local ids = {}
+        for i, one in ipairs(people) do ids[i] = one.c:open("tools/call", { name = "crm_echo", arguments = { who = one.sub, round = round } }) end
+        for i, one in ipairs(people) do assert.equal(one.sub, cjson.decode(upstream.text(ids[i]:answer())).who) end
+      end
+      for _, one in ipairs(people) do
+        assert.equal("crm_counter crm_echo crm_only-" .. one.sub, listed(one.c))
+        assert.equal(-32602, call(one.c, "crm_only-" .. (one.sub == "ann" and "bob" or "ann")).error.code)
+      end
+      for _, entry in ipairs(it.u:all { kind = "request" }) do
+        if entry.tool == "echo" then assert.equal(entry.sub, entry.json.params.arguments.who) end
+      end
+      assert.same({ 1, 1 }, { asked(it.state, "ann"), asked(it.state, "bob") })
+      local key <close> = it.g:client("2024-11-05", { token = "a-plain-key-of-a-program-1" })
+      assert.equal("", listed(key))
+      upstream.failure(call(key, "crm_echo", {}), "not_run", "caller")
+      for _, one in ipairs(people) do one.c:close() end
     end, { scripts = { ["auth/keys.lua"] = KEYS }, config = { endpoints = { sse = "/sse", messages = "/messages" } } })
+  end)
+
+  it("is called by tools that run as MCP tasks with the token of the request that began the task, as long as that is valid", function()
+    local tool = [[return tool { "Runs on.", task = "required", input = { seconds = t.number { default = 0 } }, function(args)
+      sleep(args.seconds)
+      return try(upstream "crm":call("echo", { n = 1 })).text
+    end }]]
+    start({}, function(it)
+      local can = { capabilities = { extensions = { ["io.modelcontextprotocol/tasks"] = { [" "] = 1 } } } }
+      local function begin(sub, seconds, claims)
+        local c = it.client(sub, nil, claims, can)
+        return c, c:result("tools/call", { name = "runs", arguments = { seconds = seconds } }).taskId
+      end
+      local function ended(c, id)
+        return wait.for_fact("the task to end", 60, function()
+          local now = c:result("tasks/get", { taskId = id })
+          return now.status ~= "working" and now
+        end)
+      end
+      for _, sub in ipairs { "ann", "bob", "ann" } do
+        local c, id = begin(sub)
+        assert.equal("completed", ended(c, id).status)
+        c:close()
+      end
+      local seen = {}
+      for _, entry in ipairs(it.u:all { kind = "request" }) do
+        if entry.tool == "echo" then seen[#seen + 1] = entry.sub end
+      end
+      assert.equal("ann bob ann", table.concat(seen, " "))
+      local early, id = begin("cy", 9, { exp = os.time() + 8 })
+      early:close()
+      local later <close> = it.client("cy", nil, nil, can)            -- another token of the same caller, which only looks
+      local text = ended(later, id).result.content[1].text
+      assert.truthy(text:find("the one with which this call began is not valid any more", 1, true), text)
+      assert.equal(0, asked(it.state, "cy"))
+    end, { scripts = { ["tools/runs.lua"] = tool, ["auth/main.lua"] = exchanging.script:gsub("}$", ", leeway = 0 }") } })
   end)
 
   it("refuses a caller whose token is refused, remembers that for this token, and serves the others", function()

@@ -56,12 +56,13 @@ end
 --- True if requests to an upstream have a token of the caller, so that callers share nothing of it.
 function auth.is_personal(record) return record.auth ~= nil and record.auth.kind == "exchange" end
 
--- The caller's own token, if this gateway has verified it; nil for callers without one.
+-- The caller's own token, if this gateway has verified it; nil and a reason for callers without one, and for a call that has outlived its token.
 local function verified_token(call)
   local facts = principal.facts(call.principal)
-  if not (facts and facts.has_token) then return nil end
+  if not (facts and facts.has_token) then return nil, "caller" end
+  if facts.expires and facts.expires <= os.time() then return nil, "expired" end
   local header, count = host.call.header(call, "authorization")
-  return count == 1 and header:match "^[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]+)$" or nil
+  return count == 1 and header:match "^[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]+)$" or nil, "caller"
 end
 
 -- A text that differs for callers whose tokens must not be mixed: one principal with other scopes is another caller.
@@ -73,13 +74,15 @@ end
 local identities = setmetatable({}, { __mode = "k" })      -- call -> what auth.identity gives for it
 
 --- Whose token requests of a call have: { owner, subject, id }, where `owner` is a text that no other caller has, and `subject` the caller's token. nil
---- for an upstream where all callers have the gateway's credential; nil and a failure for a caller without a token, and without a call.
+--- for an upstream where all callers have the gateway's credential; nil and a failure for a caller without a valid token, and without a call. The call of
+--- an MCP task has the token of the call that began it.
 function auth.identity(record, call)
   if not auth.is_personal(record) then return nil end
+  local subject, why
+  if call then subject, why = verified_token(call) end
   local before = call and identities[call]
-  if before then return before end
-  local subject = call and verified_token(call)
-  if not subject then return nil, { outcome = "not_run", reason = "caller" } end
+  if before and why ~= "expired" then return before end
+  if not subject then return nil, { outcome = "not_run", reason = why or "caller" } end
   local made = { owner = owner_of(call), subject = subject, id = call.principal.id }
   identities[call] = made
   return made
