@@ -1,7 +1,9 @@
--- What the gateway asks upstreams to tell it without being asked again: changes of their lists, and of the resources that clients have subscribed to.
+-- What the gateway asks upstreams to tell it without being asked again: changes of their lists, of the resources that clients have subscribed to, and of
+-- MCP tasks of stateless upstreams.
 -- All of it goes through the channel that reads lists: `resources/subscribe` of a stateful revision, and one request of `subscriptions/listen` of a
 -- stateless one, which is replaced by a wider one before the old one ends. Which URIs an upstream was asked about is known to all workers.
---   state   { serial, id?, uris = { [uri] = seconds since 1970 when it was added } }: of the channel with this serial; `id` of the request that listens
+--   state   { serial, id?, uris = { [uri] = seconds since 1970 when it was added }, tasks = { [id of a task] = seconds since 1970 when it is forgotten },
+--           is_deaf }: of the channel with this serial; `id` of the request that listens; `is_deaf`: the upstream does not notify of tasks
 
 local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
@@ -11,10 +13,14 @@ local keys = require "moonpool.upstream.keys"
 local message = require "moonpool.upstream.message"
 local observer = require "moonpool.upstream.observer"
 local open = require "moonpool.upstream.open"
+local sorted = require "moonpool.runtime.sorted_keys"
 
 local follow = {}
 
 local MOST_URIS = 1024      -- that are followed at one upstream
+local MOST_TASKS = 256      -- that one upstream notifies of; others are polled alone
+local GATHER_S = 0.2        -- seconds in which tasks are gathered for one request to listen
+local TASKS_S = 60          -- seconds that asking for notifications of tasks may take
 local ACK_S = 5             -- seconds that an upstream has to acknowledge a request to listen
 local TURN_S = 30           -- seconds that a task waits for another one that changes what is followed
 local KEPT_S = 86400        -- seconds that the store knows what is followed; each reading of the lists begins them anew
@@ -27,16 +33,19 @@ local function ack_key(name, id) return "upstream:ack:" .. host.upstream.instanc
 
 local function load(record)
   local state = json.decode(host.store.get(key_of(record)) or "null")
-  return type(state) == "table" and state or { serial = 0, uris = {} }
+  if type(state) ~= "table" then return { serial = 0, uris = {}, tasks = {} } end
+  return state
 end
 
 local function save(record, state)
-  host.store.set(key_of(record), json.encode { serial = state.serial, id = state.id, uris = json.object(state.uris) }, KEPT_S)
+  host.store.set(key_of(record), json.encode {
+    serial = state.serial, id = state.id, uris = json.object(state.uris), tasks = json.object(state.tasks), is_deaf = state.is_deaf,
+  }, KEPT_S)
 end
 
 -- Saves what was asked for. A process with nothing but lists to tell may end when it is idle; a session that costs a stream alone stays.
 local function keep(record, channel, card, state)
-  channel:hold(next(state.uris) ~= nil or card.transport == "http" and (state.id ~= nil or card.has_stream == true))
+  channel:hold(next(state.uris) ~= nil or next(state.tasks) ~= nil or card.transport == "http" and (state.id ~= nil or card.has_stream == true))
   save(record, state)
 end
 
@@ -51,12 +60,6 @@ local function alone(record, f)
   end
 end
 
-local function sorted_uris(set)
-  local list = {}
-  for uri in pairs(set) do list[#list + 1] = uri end
-  table.sort(list)
-  return list
-end
 
 -- -- upstreams of a stateful revision --------------------------------------------------------------------------------
 
@@ -79,13 +82,14 @@ end
 local LISTS = { tools = "toolsListChanged", prompts = "promptsListChanged", resources = "resourcesListChanged" }
 
 -- What the upstream is asked to tell; nil if it has nothing to tell.
-local function filter_of(card, uris)
+local function filter_of(card, uris, ids)
   local filter = {}
   for kind, name in pairs(LISTS) do
     local can = card.capabilities and card.capabilities[kind]
     if type(can) == "table" and can.listChanged == true then filter[name] = true end
   end
   if uris[1] then filter.resourceSubscriptions = json.array(uris) end
+  if ids[1] then filter.taskIds = json.array(ids) end                                 -- (B-1, TX-7)
   return next(filter) ~= nil and filter or nil
 end
 
@@ -114,10 +118,10 @@ local function end_listen(channel, card, id)
   end
 end
 
--- Opens a request that listens to these URIs, then ends the one before it. Returns the set of the URIs that were acknowledged; nil if the upstream does
--- not listen.
+-- Opens a request that listens to these URIs and to the tasks of `state`, then ends the one before it. Returns the set of the URIs that were acknowledged;
+-- nil if the upstream does not listen.
 local function listen(record, channel, card, state, set)
-  local filter = filter_of(card, sorted_uris(set))
+  local filter = filter_of(card, sorted(set), sorted(state.tasks))
   local before = state.id
   if not filter then
     end_listen(channel, card, before)
@@ -140,6 +144,7 @@ local function listen(record, channel, card, state, set)
   local honoured = {}
   for _, uri in ipairs(type(accepted.resourceSubscriptions) == "table" and accepted.resourceSubscriptions or {}) do honoured[uri] = set[uri] end
   state.id = id
+  if filter.taskIds and type(accepted.taskIds) ~= "table" then state.is_deaf, state.tasks = true, {} end
   end_listen(channel, card, before)
   return honoured
 end
@@ -152,7 +157,7 @@ local function current(record)
   if not channel then return nil, card end
   local state = load(record)
   local wanted = state.uris
-  if state.serial ~= card.serial then state = { serial = card.serial, uris = {} } end
+  if state.serial ~= card.serial then state = { serial = card.serial, uris = {}, tasks = state.tasks } end
   return channel, card, state, wanted
 end
 
@@ -163,7 +168,7 @@ local function bring(record, channel, card, state, wanted)
     if is_same then return end
     state.uris = listen(record, channel, card, state, wanted) or state.uris
   elseif may_subscribe(card) and has_way(card) then
-    for _, uri in ipairs(sorted_uris(wanted)) do
+    for _, uri in ipairs(sorted(wanted)) do
       if not state.uris[uri] and call(channel, card, "resources/subscribe", uri) then state.uris[uri] = wanted[uri] end
     end
   end
@@ -214,6 +219,50 @@ function follow.add(record, uri)
   end)
 end
 
+local changing = {}         -- name of an upstream -> { [id of a task] = seconds since 1970 when it is forgotten, or false: it has ended }
+
+-- Applies what was gathered of one upstream.
+local function change_tasks(record)
+  host.time.sleep(GATHER_S)
+  local changes = changing[record.name]
+  changing[record.name] = nil
+  alone(record, function()
+    local channel, card, state, wanted = current(record)
+    if not channel or not card.is_modern or state.is_deaf then return end
+    local now, count, has_more = host.time.clock(), 0, false
+    for id, ends in pairs(state.tasks) do
+      if ends < now or changes[id] == false then state.tasks[id] = nil else count = count + 1 end
+    end
+    for id, ends in pairs(changes) do
+      if ends and not state.tasks[id] and count < MOST_TASKS then
+        state.tasks[id], count, has_more = ends, count + 1, true
+      end
+    end
+    -- a task that has ended says nothing more, so the request that listens to it may stay
+    if has_more or count == 0 and state.id then state.uris = listen(record, channel, card, state, wanted) or state.uris end
+    keep(record, channel, card, state)
+  end)
+end
+
+local function change_task(record, id, ends)
+  local changes = changing[record.name]
+  if not changes then
+    changing[record.name] = {}
+    if not host.job.begin(function() change_tasks(record) end, TASKS_S) then
+      changing[record.name] = nil
+      return
+    end
+    changes = changing[record.name]
+  end
+  changes[id] = ends
+end
+
+--- Asks a stateless upstream to notify of changes of a task, soon and without waiting.
+function follow.task(record, id) change_task(record, id, host.time.clock() + KEPT_S) end
+
+--- The task has ended, or is polled no more.
+function follow.task_ended(record, id) change_task(record, id, false) end
+
 --- Ends what no client wants any more: `is_wanted(uri, at)` says whether one does.
 function follow.sweep(record, is_wanted)
   if next(load(record).uris) == nil then return end
@@ -244,7 +293,7 @@ function follow.sweep(record, is_wanted)
 end
 
 --- The URIs that are followed at an upstream, sorted.
-function follow.uris(record) return sorted_uris(load(record).uris) end
+function follow.uris(record) return sorted(load(record).uris) end
 
 --- The error for a client whose subscription an upstream does not take.
 function follow.refusal(why) return errors.new("invalid_params", why) end

@@ -1,18 +1,23 @@
 -- MCP tasks of upstreams. A call that an upstream runs as a task is a task of this gateway for a client that can have one: the handler of the tool ends
 -- its run, and runs again as the body of that task, which polls the upstream. For every other client the call itself polls, and its end cancels the
--- upstream's task. Clients never see the ids of upstreams.
+-- upstream's task. Clients never see the ids of upstreams. A notification of the upstream about the task brings the next poll at once; it is not relied on
+-- (TA-6), and what it says is not used.
 --   made   a task of an upstream: { id, is_stateless, status, poll = seconds or nil, ttl = milliseconds or nil, record, key, is_own, class, asks, identity,
 --          is_single, is_over, is_shown }; `key`, `is_own`, `class` and `identity` are those of the channel on which it was made, `asks` what the upstream
 --          was told that its client can be asked; `is_single`: the channel is there for this call alone; `is_shown`: a task of this gateway shows its status
 
+local bus = require "moonpool.runtime.bus"
 local call_library = require "moonpool.protocol.call"
 local client_request = require "moonpool.calls.client_request"
 local errors = require "moonpool.runtime.rpc_error"
 local era = require "moonpool.protocol.era"
 local failure = require "moonpool.runtime.outcome"
+local follow = require "moonpool.upstream.follow"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local keys = require "moonpool.upstream.keys"
 local message = require "moonpool.upstream.message"
+local observer = require "moonpool.upstream.observer"
 local park = require "moonpool.upstream.park"
 local policy = require "moonpool.things.policy"
 local request = require "moonpool.upstream.request"
@@ -24,6 +29,7 @@ local tasks = {}
 local FIRST_POLL_S, MAX_POLL_S = 0.1, 5           -- without an interval of the upstream's, polls become rarer from the first to the second
 local LEAST_POLL_S, MOST_POLL_S = 0.1, 60         -- an interval of the upstream's is kept within these
 local MAX_ID_BYTES = 1024
+local FOLLOW_S = 1                                -- a task of a stateless upstream that is polled this rarely is followed by a request that listens
 local CANCEL_S = 10                               -- seconds that cancelling a task at an upstream may take
 
 local KEPT = "upstream task "                     -- key of client_request.keep, before the id
@@ -176,6 +182,50 @@ local function put(made, call, requests, answered, ends_at)
   update(made, call, answered, found)
 end
 
+-- -- notifications of an upstream about its tasks ---------------------------------------------------------------------
+
+local waiting = {}              -- name of an upstream, NUL, id of a task -> the watch of the task that this Lua state polls
+
+bus.on("upstream task", function(place)
+  local watch = waiting[place]
+  if watch then watch.signal:set() end
+end)
+
+local function on_notification(event, params)
+  local id = params.taskId
+  if type(id) == "string" and #id <= MAX_ID_BYTES then host.bus.broadcast("upstream task", event.upstream .. "\0" .. id) end
+end
+
+observer.on("notifications/tasks/status", on_notification)
+observer.on("notifications/tasks", on_notification)
+
+local watch = {}
+watch.__index = watch
+
+function watch:__close()
+  if waiting[self.place] == self then waiting[self.place] = nil end
+  if self.is_followed then follow.task_ended(self.made.record, self.made.id) end
+end
+
+local function new_watch(made)
+  local place = made.record.name .. "\0" .. made.id
+  waiting[place] = setmetatable({ made = made, place = place, signal = host.task.event() }, watch)
+  return waiting[place]
+end
+
+-- Waits for a notification, at most `limit_s`, and at least for as long as polls are apart.
+function watch:wait(limit_s)
+  local made, from = self.made, host.time.now()
+  if limit_s >= FOLLOW_S and made.is_stateless and made.key == keys.shared and not self.is_followed then
+    self.is_followed = true
+    follow.task(made.record, made.id)
+  end
+  self.signal:wait(limit_s)
+  self.signal:clear()
+  local left = math.min(LEAST_POLL_S, limit_s) - (host.time.now() - from)
+  if left > 0 then host.time.sleep(left) end
+end
+
 -- -- waiting for the end -----------------------------------------------------------------------------------------------
 
 -- Sets the status message of this gateway's task to that of the upstream's.
@@ -240,11 +290,12 @@ local function wait_for_end(made, call, send, place)
     if answer or failed or err then return answer, failed, err end
   end
   local is_first = ended[made.status] or found ~= nil
+  local watched <close> = new_watch(made)
   while true do
     if not call.task then host.call.clear_deadline(call) end
     local left = ends_at - host.time.now()
     if left <= 0 then return nil, { outcome = "unknown", reason = "total" } end
-    if not is_first then host.time.sleep(math.min(pause, left)) end
+    if not is_first then watched:wait(math.min(pause, left)) end
     is_first = false
     if not made.poll then pause = math.min(pause * 1.5, MAX_POLL_S) end
     local answer, failed, err, is_silent = look(made, call, send, answered, ends_at)

@@ -9,7 +9,7 @@ local EXTENSION <const> = "io.modelcontextprotocol/tasks"
 local EMPTY <const> = { [" "] = 1 }
 local MODERN_CAN <const> = { elicitation = { form = EMPTY }, extensions = { [EXTENSION] = EMPTY } }
 local FORM <const> = '{"message":"Name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}'
-local KINDS <const> = { { "2025-11-25", "http" }, { "2025-11-25", "stdio" }, { "2026-07-28", "http" }, { "2026-07-28", "stdio" } }
+local KINDS <const> = { { "2025-11-25", "http" }, { "2025-11-25", "stdio" }, { "2025-11-25", "sse" }, { "2026-07-28", "http" }, { "2026-07-28", "stdio" } }
 
 local function definition(name, support)
   return ('{"name":"%s","inputSchema":{"type":"object"}%s}'):format(name, support and ',"execution":{"taskSupport":"' .. support .. '"}' or "")
@@ -245,6 +245,82 @@ describe("a task of an upstream of 2025-11-25, for a client of that revision", f
     assert.equal(1500, short.ttl)
     wait.for_fact("the task to be forgotten", 20, function() return c:call("tasks/get", { taskId = short.taskId }).error end)
     wait_cancelled(u, 1)
+    settled(g)
+  end)
+end)
+
+describe("a notification of an upstream about its task", function()
+  for _, kind in ipairs(KINDS) do
+    local revision, transport = kind[1], kind[2]
+    it(("ends the wait between two polls, on any worker, for a task and for a call (%s over %s)"):format(revision, transport), function()
+      local u <close> = start { revision = revision, transport = transport, strict = false }
+      u.task_poll = 60000
+      local g <close> = upstream.gateway({ one = u }, { workers = 3 })
+      local method = revision == "2025-11-25" and "notifications/tasks/status" or "notifications/tasks"
+      -- Notifies of the newest task of the upstream until a fact is there: the request that listens to the task may come later than the task.
+      local function notify_until(what, is_over)
+        return wait.for_fact(what, 40, function()
+          u:announce(method, { taskId = u.tasks[#u.tasks].id })
+          return is_over()
+        end)
+      end
+      local c <close> = g:client("2026-07-28", { capabilities = MODERN_CAN })
+      for n = 1, 3 do
+        local id = result(g, c, "tools/call", { name = "one_task_hold", arguments = {} }).taskId
+        u:wait_held(1)
+        u:release()
+        local done = notify_until("the task to end", function()
+          local now = result(g, c, "tasks/get", { taskId = id })
+          return now.status == "completed" and now
+        end)
+        assert.equal("released", done.result.content[1].text)
+        assert.equal(n, u:ran "task_hold")
+      end
+      local older <close> = g:client("2025-06-18", { capabilities = { elicitation = EMPTY } })
+      if revision == "2026-07-28" then
+        local stream = older:open("tools/call", { name = "one_task_hold", arguments = {} })
+        u:wait_held(1)
+        u:release()
+        local polls = #u:all { method = "tasks/get" }
+        notify_until("a poll", function() return #u:all { method = "tasks/get" } > polls end)
+        assert.equal("released", upstream.text(stream:answer(20)))
+      end
+      settled(g)
+    end)
+  end
+
+  it("is asked for once for many tasks, and no more when they have ended", function()
+    local u <close> = start { revision = "2026-07-28" }
+    u.task_poll = 1000
+    local g <close> = upstream.gateway({ one = u }, { workers = 2 })
+    local c <close> = g:client("2026-07-28", { capabilities = MODERN_CAN })
+    wait.for_fact("the request that listens", 20, function() return #u:listening() == 1 end)
+    local ids = {}
+    for n = 1, 20 do ids[n] = result(g, c, "tools/call", { name = "one_task_hold", arguments = {} }).taskId end
+    wait.for_fact("all tasks to be listened for", 20, function()
+      local open = u:listening()
+      return #open == 1 and #(open[1].filter.taskIds or {}) == 20
+    end)
+    assert.is_true(#u.listens <= 21)
+    u:wait_held(20)
+    u:release()
+    for _, id in ipairs(ids) do wait_task(g, c, id, "completed") end
+    wait.for_fact("no task to be listened for", 20, function()
+      local open = u:listening()
+      return #open == 1 and open[1].filter.taskIds == nil
+    end)
+    settled(g)
+  end)
+
+  it("is not waited for: a task of an upstream without notifications of tasks is polled", function()
+    local u <close> = start { revision = "2026-07-28", listen = false }
+    u.task_poll = 1100
+    local g <close> = upstream.gateway({ one = u }, { workers = 2 })
+    local c <close> = g:client("2026-07-28", { capabilities = MODERN_CAN })
+    local id = result(g, c, "tools/call", { name = "one_task_hold", arguments = {} }).taskId
+    u:wait_held(1)
+    u:release()
+    wait_task(g, c, id, "completed")
     settled(g)
   end)
 end)

@@ -482,21 +482,32 @@ local function is_asked(filter, method, params)
   for _, uri in ipairs(filter.resourceSubscriptions or {}) do
     if uri == params.uri then return true end
   end
+  for _, id in ipairs(filter.taskIds or {}) do
+    if id == params.taskId then return true end
+  end
 end
 
---- Says that a list or a resource has changed, to those that asked for it: on the streams of sessions, on requests that listen, or to the program's client.
+-- The members of the params of a notification: a URI, or an id of a task.
+local function members_of(params)
+  for _, name in ipairs { "uri", "taskId" } do
+    if params[name] then return ('"%s":%s'):format(name, raw.quote(params[name])) end
+  end
+end
+
+--- Says that a list, a resource or a task has changed, to those that asked for it: on the streams of sessions, on requests that listen, or to the
+--- program's client.
 function server:announce(method, params)
   uv.run "nowait"
   params = params or {}
   for _, x in ipairs(self.listens) do
     if not (x.over or x.left) and is_asked(x.filter, method, params) then
       local meta = ('"_meta":{"%ssubscriptionId":%s}'):format(META, x.id)
-      local more = params.uri and '"uri":' .. raw.quote(params.uri) .. "," or ""
+      local more = members_of(params) and members_of(params) .. "," or ""
       x:emit(('{"jsonrpc":"2.0","method":"%s","params":{%s%s}}'):format(method, more, meta))
     end
   end
   if self.legacy[1] then
-    local more = params.uri and ',"params":{"uri":' .. raw.quote(params.uri) .. "}" or ""
+    local more = members_of(params) and ',"params":{' .. members_of(params) .. "}" or ""
     self:push(('{"jsonrpc":"2.0","method":"%s"%s}'):format(method, more))
   end
 end
