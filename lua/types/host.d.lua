@@ -470,7 +470,9 @@ function host.forward.suspend(is_suspended) end
 ---@param json_name string  JSON: the upstream's own name of the tool
 ---@param header string     The line Mcp-Name
 ---@param key string        The key of the channel
-function host.forward.learn(call, tool, upstream, json_name, header, key) end
+---@param may_be_task? boolean    The upstream can run the tool as an MCP task
+---@param can_have_task? boolean  The client can have an MCP task; its calls of such tools take the general way
+function host.forward.learn(call, tool, upstream, json_name, header, key, may_be_task, can_have_task) end
 
 -- -- call plans (core/lib/mcp/plan.c) ----------------------------------------------------------------------------------
 

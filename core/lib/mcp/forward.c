@@ -207,7 +207,7 @@ bool mp_forward_run(lua_State *L, mp_lib_task *task, int *count)
 {
     mp_lib *lib = mp_lib_of_vm(task->super.vm);
     const mp_route *route = route_of(lib, task->call);
-    mp_str key = route == NULL ? MP_STR_NONE : mp_forward_key(lib->forwards, task->call, route->upstream);
+    mp_str key = route == NULL ? MP_STR_NONE : mp_forward_key(lib->forwards, task->call, route);
     mp_channel *channel = key.len == 0 ? NULL : mp_channel_find_open(lib->upstreams, route->upstream, key);
     if (channel == NULL)
         return false;

@@ -28,6 +28,7 @@ typedef struct {
     mp_str upstream, json_name; /* the upstream, and its own name of the tool as JSON */
     mp_str header;              /* the line Mcp-Name, which ends with a zero byte that is not counted */
     mp_tool_metrics *metrics;
+    bool may_be_task; /* the upstream can run the tool as an MCP task */
     char texts[];
 } mp_route;
 
@@ -56,8 +57,8 @@ void mp_forwards_free(mp_forwards *forwards);
 /* Drops the routes: another snapshot of the registry is served.  [-0, +0] */
 void mp_forwards_clear(lua_State *L, mp_forwards *forwards);
 const mp_route *mp_route_find(const mp_forwards *forwards, mp_str tool);
-/* The key of the channel for a call; empty: Lua has not chosen one. */
-mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, mp_str upstream);
+/* The key of the channel for a call that takes a route; empty: Lua has not chosen one, or the client can have a task of the tool. */
+mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route *route);
 
 /* -- forward_bytes.c ------------------------------------------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 typedef struct {
     mp_node node; /* its key: the client, as put_client() writes it */
     mp_buf key;
+    bool can_have_task; /* the client can have MCP tasks of this gateway */
 } client_key;
 
 mp_forwards *mp_forwards_new(void)
@@ -91,10 +92,13 @@ static mp_str put_client(mp_forwards *forwards, const mp_call *call, mp_str upst
     return mp_buf_str(out);
 }
 
-mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, mp_str upstream)
+mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route *route)
 {
-    mp_node *node = mp_map_find(&forwards->keys, put_client(forwards, call, upstream));
-    return node == NULL ? MP_STR_NONE : mp_buf_str(&mp_container(node, client_key, node)->key);
+    mp_node *node = mp_map_find(&forwards->keys, put_client(forwards, call, route->upstream));
+    if (node == NULL)
+        return MP_STR_NONE;
+    const client_key *it = mp_container(node, client_key, node);
+    return route->may_be_task && it->can_have_task ? MP_STR_NONE : mp_buf_str(&it->key);
 }
 
 /* -- what Lua gives ---------------------------------------------------------------------------------------------------- */
@@ -155,8 +159,9 @@ static mp_str keep(char **at, mp_str text)
     return kept;
 }
 
-/* Adds the route of the tool at index 2, { name, metrics, … }.  [-0, +0, throws] */
-static void add_route(lua_State *L, mp_forwards *forwards, mp_str upstream, mp_str json_name, mp_str header)
+/* Adds the route of the tool at index 2, { name, metrics, … }, unless it is there.  [-0, +0, throws] */
+static void add_route(lua_State *L, mp_forwards *forwards, mp_str upstream, mp_str json_name, mp_str header,
+                      bool may_be_task)
 {
     lua_getfield(L, 2, "name");
     mp_str name = mp_check_str(L, -1);
@@ -175,6 +180,7 @@ static void add_route(lua_State *L, mp_forwards *forwards, mp_str upstream, mp_s
     char *at = route->texts;
     route->tool = tool;
     route->metrics = metrics;
+    route->may_be_task = may_be_task;
     route->node.key = keep(&at, name);
     route->upstream = keep(&at, upstream);
     route->json_name = keep(&at, json_name);
@@ -183,8 +189,9 @@ static void add_route(lua_State *L, mp_forwards *forwards, mp_str upstream, mp_s
     lua_pop(L, 2);
 }
 
-/* forward.learn(call, tool, upstream, json_name, header, key): later calls of the tool by the client of the call take the quick way, on the channel of the key.
- * The tool { name, metrics, … } has the name `json_name`, as JSON, at the upstream; `header` is the line Mcp-Name.  [-0, +0, throws] */
+/* forward.learn(call, tool, upstream, json_name, header, key, may_be_task, can_have_task): later calls of the tool by the client of the call take the quick way, on the channel of the key.
+ * The tool { name, metrics, … } has the name `json_name`, as JSON, at the upstream; `header` is the line Mcp-Name.
+ * `may_be_task`: the upstream can run the tool as an MCP task; `can_have_task`: the client can have one.  [-0, +0, throws] */
 static int l_learn(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -193,14 +200,16 @@ static int l_learn(lua_State *L)
     mp_str upstream = mp_check_str(L, 3), json_name = mp_check_str(L, 4), header = mp_check_str(L, 5);
     mp_str key = mp_check_str(L, 6);
     size_t count;
+    bool may_be_task = lua_toboolean(L, 7), can_have_task = lua_toboolean(L, 8);
     lua_settop(L, 6);
     if (task->call == NULL || forwards->are_off || forwards->are_suspended || mp_call_flat(task->call, &count) == NULL)
         return 0;
-    add_route(L, forwards, upstream, json_name, header);
+    add_route(L, forwards, upstream, json_name, header, may_be_task);
     if (forwards->keys.count >= MAX_KEYS)
         mp_map_each(&forwards->keys, free_key, forwards);
     bool is_new;
     client_key *it = mp_map_need(&forwards->keys, put_client(forwards, task->call, upstream), sizeof *it, &is_new);
+    it->can_have_task = can_have_task;
     it->key.len = 0;
     mp_buf_put(&it->key, key);
     return 0;

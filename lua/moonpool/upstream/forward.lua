@@ -201,8 +201,9 @@ function forward.tool(record, name, facts, args, call, options)
   if not result then refuse(record, call, failed, err) end
   wrapping.tool_result(record, call, result)
   local count = sent[call]
-  local may_be_task = facts.task or tasks.has_extension(facts_of(record))
-  if options.learn and count and count.is_plain and not may_be_task then options.learn(count.channel) end
+  if options.learn and count and count.is_plain and facts.task ~= "required" then
+    options.learn(count.channel, facts.task ~= nil or tasks.has_extension(facts_of(record)), tasks.wish_of(call) ~= nil)
+  end
   return content.forwarded(result)
 end
 

@@ -17,11 +17,12 @@ local function is_plain(record, tool)
   return not (tool.has_policies or tool.scopes or tool.visible or tool.mirror or tool.requires or tool.resolve or tool.is_variant or record.pass[1])
 end
 
---- Teaches C how to forward further calls of `tool`, whose own name is `original`, by the client of `call`, on the channel of `key`.
-function routes.learn(record, call, tool, original, key)
+--- Teaches C how to forward further calls of `tool`, whose own name is `original`, by the client of `call`, on the channel of `key`. `may_be_task`: the
+--- upstream can run the tool as an MCP task; calls of clients that can have one stay here (`can_have_task`).
+function routes.learn(record, call, tool, original, key, may_be_task, can_have_task)
   if not (is_on and tool.metrics and is_plain(record, tool)) then return end
   local header = message.headers("tools/call", { name = original })[2]
-  host.forward.learn(call, tool, record.name, json.encode(original), header, key)
+  host.forward.learn(call, tool, record.name, json.encode(original), header, key, may_be_task, can_have_task)
 end
 
 --- All calls take the general way while `is_waiting`: the things of a new catalogue are being made.

@@ -80,7 +80,7 @@ function make.tools(record, entry, script)
       headers = script and script.headers_of and script.headers_of(call), can_be_task = true,
       on_stale = things.on_stale and function() things.on_stale(record, call) end,
       rows = function() return things.facts_now(record, entry, call).mirror end,
-      learn = not script and function(key) routes.learn(record, call, made, entry.key, key) end or nil,
+      learn = not script and function(...) routes.learn(record, call, made, entry.key, ...) end or nil,
     })
   end
   return made, made.name

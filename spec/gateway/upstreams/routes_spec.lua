@@ -225,6 +225,74 @@ describe("the quick way is not for", function()
   end)
 end)
 
+-- An upstream whose tools can run as MCP tasks: of 2025-11-25 where the call asks for it, of 2026-07-28 those whose names begin with "task".
+local function tasks_upstream(revision)
+  local u = upstream.start { revision = revision, tasks = true }
+  local support = revision == "2025-11-25" and ',"execution":{"taskSupport":"%s"}' or ""
+  local function definition(name, word) return ('{"name":"%s","inputSchema":{"type":"object"}%s}'):format(name, support:format(word)) end
+  u:offer("tools", { definition("echo", "optional"), definition("task_echo", "optional"), definition("task_must", "required"),
+    '{"name":"sum","inputSchema":{"type":"object"}}' })
+  u.handlers.task_echo = function(x, reply) reply(x:complete '{"content":[{"type":"text","text":"done"}]}') end
+  u.handlers.task_must = u.handlers.task_echo
+  return u
+end
+
+describe("a tool that its upstream can run as an MCP task", function()
+  local can = { extensions = { ["io.modelcontextprotocol/tasks"] = { [" "] = 1 } } }
+
+  for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
+    it("takes the quick way for clients without tasks, before " .. revision .. "; Lua goes on with what becomes a task", function()
+      local u <close> = tasks_upstream(revision)
+      local both <close> = gateways { one = u }
+      for _, asks in ipairs { "2025-06-18", "2025-11-25", "2026-07-28" } do
+        local clients = { on = both.on:client(asks, { capabilities = {} }), off = both.off:client(asks, { capabilities = {} }) }
+        for _, name in ipairs { "one_echo", "one_task_echo", "one_sum" } do
+          local answers, received = {}, {}
+          for mode, c in pairs(clients) do
+            for _ = 1, mode == "on" and 2 or 1 do
+              local before = #u:all { method = "tools/call" }
+              answers[mode] = call(c, name, { a = 1, b = 2 })
+              answers[mode].id = nil
+              received[mode] = seen_by(u:wait({ method = "tools/call" }, before + 1))
+            end
+          end
+          assert.same(answers.off, answers.on, asks .. " " .. name)
+          assert.same(received.off, received.on, asks .. " " .. name)
+          local becomes_task = revision == "2026-07-28" and name == "one_task_echo"
+          local forwarded, taken = took(both.on, function() upstream.text(call(clients.on, name, { a = 1, b = 2 })) end)
+          assert.same(becomes_task and { 0, 1 } or { 1, 0 }, { forwarded, taken }, asks .. " " .. name)
+        end
+        for _, c in pairs(clients) do c:close() end
+      end
+    end)
+
+    it("never takes it for a client that can have a task, before " .. revision, function()
+      local u <close> = tasks_upstream(revision)
+      local g <close> = upstream.gateway({ one = u }, { workers = 1 })
+      local plain <close> = g:client("2026-07-28", { capabilities = {} })
+      local c <close> = g:client("2026-07-28", { capabilities = can })
+      for _, name in ipairs { "one_sum", "one_echo", "one_task_echo" } do
+        for _ = 1, 2 do call(plain, name, { a = 1, b = 2 }) end
+      end
+      local quick = revision == "2025-11-25" and 2 or 0          -- of the tool that cannot be a task
+      assert.same({ quick, 0 }, { took(g, function()
+        for _ = 1, 3 do call(c, "one_sum", { a = 1, b = 2 }) end
+        for _ = 1, 3 do
+          local answer = call(c, "one_task_echo")
+          assert.equal("task", answer.result.resultType)
+        end
+      end) })
+      if revision == "2025-11-25" then
+        local asking <close> = g:client("2025-11-25", { capabilities = {} })
+        assert.same({ 0, 0 }, { took(g, function()
+          for _ = 1, 3 do assert.is_table(asking:result("tools/call", { name = "one_task_must", arguments = {}, task = {} }).task) end
+        end) })
+      end
+      g:wait_status(function(status) return status.gauges.jobs == 0 end)
+    end)
+  end
+end)
+
 describe("a call on the quick way", function()
   it("uses the channel of its own client", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
