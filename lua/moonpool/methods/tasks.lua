@@ -17,9 +17,9 @@ local methods = {}
 local ORDER_TIMEOUT_S = 5                          -- seconds to wait until the worker that runs a task has carried out an order
 local related = "io.modelcontextprotocol/related-task"
 
--- The error for a call that may not use any method of tasks, or nil.
-local function refusal(call, era)
-  if not registry.offers "tasks" then return errors.new("unknown_method", "this server has no tasks") end
+-- The error for a call that may not use any method of tasks, or nil. A task that there is (`record`) outlasts the tools that can be tasks.
+local function refusal(call, era, record)
+  if not (record or registry.offers "tasks") then return errors.new("unknown_method", "this server has no tasks") end
   if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- the rule TX-6
 end
 
@@ -28,9 +28,9 @@ local function unknown() return errors.new("invalid_params", "unknown task") end
 
 -- The record of the task params.taskId; or nil and an error.
 local function find(call, params, era)
-  local refused = refusal(call, era)
-  if refused then return nil, refused end
   local record = task_record.find(call, params.taskId)
+  local refused = refusal(call, era, record)
+  if refused then return nil, refused end
   if not record then return nil, unknown() end
   if task_record.is_ended(record) then host.session.unsubscribe(call, "task:" .. record.id) end -- no further notification about this task follows: it has ended
   return record

@@ -1,11 +1,10 @@
 -- Calls that run as MCP tasks: one tool, in both revisions that have tasks; the client may ask any worker about its task. Rules TA, TX.
-local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
-local wait = require "spec.helpers.wait"
+local task_client = require "spec.helpers.task_client"
 
-local extension = "io.modelcontextprotocol/tasks"
+local extension = task_client.EXTENSION
 local form = { form = { [" "] = 1 } }
-local modern_can = { elicitation = form, extensions = { [extension] = { [" "] = 1 } } }
+local modern_can = task_client.CAN
 local legacy_can = { elicitation = form }
 
 local scripts = {
@@ -26,23 +25,7 @@ return tool { "Ask.", task = "optional", function(_, call)
 end }]],
 }
 
--- Sends one POST on a connection of its own: any worker.
-local function post(g, c, method, params)
-  local message = c:message(method, params)
-  return client.request(g, { method = "POST", path = "/mcp", headers = c:headers(message), body = message }):json()
-end
-
-local function result(g, c, method, params)
-  local answer = post(g, c, method, params)
-  return answer.result or error(method .. ": " .. answer.error.message, 2)
-end
-
-local function wait_task(g, c, id, status)
-  return wait.for_fact("the task to be " .. status, 5, function()
-    local now = result(g, c, "tasks/get", { taskId = id })
-    return now.status == status and now
-  end)
-end
+local post, result, wait_task = task_client.post, task_client.result, task_client.wait
 
 describe("a task of 2026-07-28", function()
   local g, c

@@ -1,15 +1,16 @@
 -- Tools of upstreams that run as MCP tasks: clients that can have tasks get one of the gateway's, others get the result when it is there. Rules X-49 to X-54.
 -- cannot: that a call becomes a task; clients 2025-11-25; upstreams 2026-07-28: no tool is offered as a task, and the call waits for the result
-local client = require "spec.helpers.client"
 local credentials = require "spec.helpers.credentials"
+local task_client = require "spec.helpers.task_client"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
-local EXTENSION <const> = "io.modelcontextprotocol/tasks"
 local EMPTY <const> = { [" "] = 1 }
-local MODERN_CAN <const> = { elicitation = { form = EMPTY }, extensions = { [EXTENSION] = EMPTY } }
+local MODERN_CAN <const> = task_client.CAN
 local FORM <const> = '{"message":"Name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}'
 local KINDS <const> = { { "2025-11-25", "http" }, { "2025-11-25", "stdio" }, { "2025-11-25", "sse" }, { "2026-07-28", "http" }, { "2026-07-28", "stdio" } }
+
+local post, result, wait_task = task_client.post, task_client.result, task_client.wait
 
 local function definition(name, support)
   return ('{"name":"%s","inputSchema":{"type":"object"}%s}'):format(name, support and ',"execution":{"taskSupport":"' .. support .. '"}' or "")
@@ -32,27 +33,6 @@ local function start(options)
     definition("task_fail", all and "required"), definition("task_complain", all and "required"), definition "plain",
   })
   return u
-end
-
--- Sends one POST on a connection of its own: any worker.
-local function post(g, c, method, params)
-  local message = c:message(method, params)
-  return client.request(g, { method = "POST", path = "/mcp", headers = c:headers(message), body = message }):json()
-end
-
-local function result(g, c, method, params)
-  local answer = post(g, c, method, params)
-  return answer.result or error(method .. ": " .. answer.error.message, 2)
-end
-
-local function wait_task(g, c, id, status)
-  local last
-  local function named() return ("the task to be %s; it is %s"):format(status, last or "unknown") end
-  return wait.for_fact(named, 20, function()
-    local now = result(g, c, "tasks/get", { taskId = id })
-    last = now.status
-    return now.status == status and now
-  end)
 end
 
 local function wait_cancelled(u, count)
