@@ -4,6 +4,7 @@
 -- Each file's report is printed whole when the file is done. The ten slowest files and the closing line that CI reads come last:
 -- "N passed, N failed, N skipped".
 -- Files that took longest in the run before (build/spec-times) start first, so that the lanes end together.
+-- TMPDIR of each process is a folder of its own, which is removed with all that the file left there.
 -- MOONPOOL_PRELOAD names libraries for busted's LD_PRELOAD. MOONPOOL_LINT_FAILED is a count of failures to add.
 local uv = require "luv"
 
@@ -108,7 +109,7 @@ end
 local function environment(preload)
   local list = {}
   for name, value in pairs(uv.os_environ()) do
-    if name ~= "LD_PRELOAD" and name ~= "MOONPOOL_LINT_FAILED" and name ~= "MOONPOOL_PRELOAD" then
+    if name ~= "LD_PRELOAD" and name ~= "MOONPOOL_LINT_FAILED" and name ~= "MOONPOOL_PRELOAD" and name ~= "TMPDIR" then
       list[#list + 1] = name .. "=" .. value
     end
   end
@@ -143,7 +144,7 @@ local function take_report(path, text, code)
   io.flush()
 end
 
-local function start(path, arguments, env, on_end)
+local function start(path, arguments, env, folder, on_end)
   local out = assert(uv.new_pipe(false))
   local chunks, began, open, ended_with = {}, uv.hrtime(), 2, nil
   local words = table.move(arguments, 1, #arguments, 1, {})
@@ -160,7 +161,10 @@ local function start(path, arguments, env, on_end)
     take_report(path, table.concat(chunks), ended_with)
     on_end()
   end
-  local options = { args = words, env = env, stdio = { nil, out }, detached = true } -- a process group of its own, so that it can be killed as a whole
+  local options = {
+    args = words, env = table.move(env, 1, #env, 2, { "TMPDIR=" .. folder }), stdio = { nil, out },
+    detached = true, -- a process group of its own, so that it can be killed as a whole
+  }
   process = assert(uv.spawn("/bin/sh", options, function(code, signal)
     ended_with = signal ~= 0 and "signal " .. signal or "code " .. code
     process:close()
@@ -182,8 +186,15 @@ local function start(path, arguments, env, on_end)
   return pid
 end
 
+-- A process that is about to end may still write there, so this is tried twice.
+local function remove(folder)
+  local command = ("rm -rf -- '%s' 2>/dev/null"):format(folder)
+  return os.execute(command) or os.execute(command)
+end
+
 -- -- all files --------------------------------------------------------------------------------------------------------
 
+-- `running`: the folders for temporary files of the processes, by pid.
 local function run_all(files, lanes, arguments, env, running)
   local next_file = 1
   local function go_on()
@@ -192,12 +203,14 @@ local function run_all(files, lanes, arguments, env, running)
       return
     end
     next_file = next_file + 1
+    local folder = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/mp-XXXXXX"))
     local pid
-    pid = start(path, arguments, env, function()
+    pid = start(path, arguments, env, folder, function()
       running[pid] = nil
+      remove(folder)
       go_on()
     end)
-    running[pid] = true
+    running[pid] = folder
   end
   for _ = 1, lanes do
     go_on()
@@ -239,8 +252,9 @@ for _, name in ipairs { "sigint", "sigterm" } do
   local signal = assert(uv.new_signal())
   signal:unref()
   signal:start(name, function()
-    for pid in pairs(running) do
+    for pid, folder in pairs(running) do
       uv.kill(-pid, "sigkill")
+      remove(folder)
     end
     os.exit(130)
   end)
