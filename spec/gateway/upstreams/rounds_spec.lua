@@ -190,7 +190,7 @@ describe("questions of a stateless upstream to a stateless client", function()
       assert.equal("input_required", first.resultType)
       assert.equal("Name?", first.inputRequests["a b"].params.message)
       assert.equal("roots/list", first.inputRequests.c.method)
-      assert.is_nil(first.requestState:find("s-", 1, true))
+      assert.is_nil(first.requestState:find("[^%w_-]"), "the state is readable: " .. first.requestState)
       local second = ask(c, { requestState = first.requestState,
         inputResponses = { ["a b"] = { action = "accept", content = { name = "Ann" } }, c = { roots = {} }, other = { x = 1 } } }).result
       assert.equal("input_required", second.resultType)
