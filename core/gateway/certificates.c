@@ -347,6 +347,54 @@ void mp_certificates_describe(mp_certificates *all, mp_buf *out)
     mp_buf_putc(out, ']');
 }
 
+static void put_member(mp_buf *out, const char *name, const char *value)
+{
+    if (value == NULL)
+        return;
+    mp_buf_printf(out, ",\"%s\":", name);
+    mp_json_put_string(out, mp_str_of(value));
+}
+
+/* The caller has the lock. */
+static void put_certificate(mp_buf *out, const entry *e)
+{
+    char day[32];
+    mp_tls *tls = mp_tls_slot_get(e->slot);
+    mp_tls_peer *own = mp_tls_own(tls);
+    put_day(day, e->expires);
+    mp_buf_put(out, MP_STR("{\"address\":"));
+    mp_json_put_string(out, mp_str_of(e->address));
+    mp_buf_printf(out, ",\"ok\":%s,\"expires\":\"%s\"", e->is_ok ? "true" : "false", day);
+    put_member(out, "subject", own->subject);
+    put_member(out, "issuer", own->issuer);
+    put_member(out, "serial", own->serial);
+    put_member(out, "fingerprint", own->fingerprint);
+    put_member(out, "certificate", e->paths[MP_TLS_CERTIFICATE]);
+    put_member(out, "client_ca", e->paths[MP_TLS_CLIENT_CA]);
+    mp_buf_put(out, MP_STR(",\"names\":["));
+    for (char **name = own->sans; name != NULL && *name != NULL; name++) {
+        if (name != own->sans)
+            mp_buf_putc(out, ',');
+        mp_json_put_string(out, mp_str_of(*name));
+    }
+    mp_buf_put(out, MP_STR("]}"));
+    mp_tls_peer_free(own);
+    mp_tls_unref(tls);
+}
+
+void mp_certificates_describe_all(mp_certificates *all, mp_buf *out)
+{
+    mp_buf_putc(out, '[');
+    pthread_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->count; i++) {
+        if (i > 0)
+            mp_buf_putc(out, ',');
+        put_certificate(out, &all->entries[i]);
+    }
+    pthread_mutex_unlock(&all->lock);
+    mp_buf_putc(out, ']');
+}
+
 void mp_certificates_put_metrics(mp_certificates *all, mp_buf *out)
 {
     mp_buf_put(out,

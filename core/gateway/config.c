@@ -372,6 +372,7 @@ static mp_config *parse(mp_str text, const char *name, bool keeps_variables, mp_
         r.config->name = mp_dup(mp_str_of(name));
         r.config->text = mp_dup(text);
         finish(r.config);
+        mp_config_keep_shown(&r);
     } else {
         mp_config_free(r.config);
         r.config = NULL;
@@ -449,6 +450,7 @@ void mp_config_free(mp_config *config)
     for (size_t i = 0; i < mp_config_key_count; i++)
         if (mp_config_key_list(&mp_config_keys[i]) == NULL)
             mp_config_unset(config, &mp_config_keys[i]);
+    mp_config_free_shown(config);
     free(config->folder);
     free(config->name);
     free(config->text);
@@ -475,6 +477,8 @@ int mp_config_override(mp_config *config, const char *path, const char *const *v
     int result = key->type == MP_KEY_LIST
                      ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
                      : mp_config_set(config, key, items, ".", &err);
+    if (result == 0)
+        mp_config_keep_option(config, key, values, count, option);
     if (result == 0)
         result = mp_config_check_whole(config, &blamed, &err);
     if (result != 0) {

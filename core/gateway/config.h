@@ -109,8 +109,9 @@ typedef struct {
     int64_t rotate_keep;
     enum { MP_ROTATE_PLAIN, MP_ROTATE_COMPRESS } rotate_compress;
     mp_audit_arguments audit_arguments;
-    char *name, *text; /* place in the configuration file, for errors that are found later */
-    mp_buf warnings;   /* doubts of the loader, as text for people; each ends with a line break */
+    char *name, *text;             /* place in the configuration file, for errors that are found later */
+    struct mp_config_shown *shown; /* by key, as config_shown.c keeps it; NULL: the file sets nothing */
+    mp_buf warnings;               /* doubts of the loader, as text for people; each ends with a line break */
 } mp_config;
 
 /* Returns NULL on failure; `report` then lists every error as text for people. */
@@ -292,6 +293,19 @@ const mp_config_tls *mp_config_tls_of(const mp_config *config, size_t index);
 /* True if clients may use HTTP/2 at an address of `listen`. */
 bool mp_config_http2_of(const mp_config *config, size_t index);
 const mp_config_tls *mp_config_admin_tls(const mp_config *config);
+
+/* -- what operators see (config_shown.c) --------------------------------------------------------------------------- */
+
+/* Appends a JSON object: each key with its value, source, default and description. Secrets, and what has ${…}, are "***". */
+void mp_config_put_shown(mp_buf *out, const mp_config *config);
+/* The value of a key in the file, as JSON without secrets; NULL if the file does not set it. */
+const char *mp_config_shown(const mp_config *config, const mp_config_key *key);
+/* `option` of the command line, a literal, has set the key. */
+void mp_config_keep_option(mp_config *config, const mp_config_key *key, const char *const *values, size_t count,
+                           const char *option);
+/* The file's value of the key takes effect at a restart. */
+void mp_config_keep_pending(mp_config *config, const mp_config_key *key);
+void mp_config_free_shown(mp_config *config);
 
 /* -- output for people --------------------------------------------------------------------------------------------- */
 

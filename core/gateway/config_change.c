@@ -287,7 +287,18 @@ static void carry(mp_config *to, const mp_config *from, const mp_config_key *key
 
 void mp_config_carry(mp_config *to, const mp_config *from)
 {
-    for (size_t i = 0; i < mp_config_key_count; i++)
-        if (mp_config_keys[i].restarts && mp_config_key_list(&mp_config_keys[i]) == NULL)
-            carry(to, from, &mp_config_keys[i]);
+    mp_buf one = {0}, other = {0};
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        const mp_config_key *key = &mp_config_keys[i];
+        if (!key->restarts || mp_config_key_list(key) != NULL)
+            continue;
+        one.len = other.len = 0;
+        put_whole(&one, from, key);
+        put_whole(&other, to, key);
+        if (!mp_str_eq(mp_buf_str(&one), mp_buf_str(&other)))
+            mp_config_keep_pending(to, key);
+        carry(to, from, key);
+    }
+    mp_buf_clear(&one);
+    mp_buf_clear(&other);
 }

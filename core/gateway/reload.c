@@ -78,6 +78,7 @@ mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, m
     reload->generation = 1;
     mp_config_put_all(&reload->tried_config, shared->settings->config);
     mp_reload_status_init(&reload->outcome);
+    shared->past = reload->outcome.past = mp_reload_past_new(shared->source);
     mp_lib_summary(first, &reload->summary);
     reload->has_auth = mp_lib_has_auth(first);
     shared->free_vm = free_vm;
@@ -102,6 +103,7 @@ void mp_reload_free(mp_reload *reload)
     mp_handover_free(reload->handover);
     mp_runtime_config_unref(reload->first);
     mp_reload_status_clear(&reload->outcome);
+    mp_reload_past_free(reload->shared->past);
     close(reload->wake_fd);
     mp_source_unref(reload->serving);
     mp_source_unref(reload->tried);
@@ -248,6 +250,7 @@ static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_runti
     reload->has_auth = mp_lib_has_auth(vms[0]);
     mp_source_unref(reload->serving);
     reload->serving = mp_source_ref(next->source);
+    mp_reload_past_serve(reload->shared->past, next->source);
     if (settings != shared->settings) {
         mp_runtime_config_unref(shared->settings);
         shared->settings = settings;

@@ -36,6 +36,7 @@ void mp_reload_status_begin(mp_reload_status *outcome, const char *by)
 {
     pthread_mutex_lock(&outcome->lock);
     outcome->by = by;
+    outcome->began_ms = mp_monotonic_ms();
     pthread_mutex_unlock(&outcome->lock);
 }
 
@@ -76,6 +77,8 @@ static void keep(mp_reload_status *outcome, int64_t generation, bool is_ok, mp_s
     outcome->text.len = 0;
     mp_buf_put(&outcome->text, text);
     audit(outcome, text);
+    uint64_t took_ms = outcome->began_ms == 0 ? 0 : mp_monotonic_ms() - outcome->began_ms;
+    mp_reload_past_add(outcome->past, is_ok, outcome->generation, outcome->by, took_ms, text);
     pthread_mutex_unlock(&outcome->lock);
 }
 

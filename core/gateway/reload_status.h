@@ -13,8 +13,10 @@ typedef struct {
     pthread_mutex_t lock; /* protects all members */
     int64_t generation;   /* the generation that serves */
     bool is_ok;
-    const char *by; /* the cause of the running reload */
-    time_t at;      /* time of the last reload that changed or refused anything; 0: none */
+    const char *by;       /* the cause of the running reload */
+    uint64_t began_ms;    /* of the running reload, monotonic */
+    mp_reload_past *past; /* gets each result */
+    time_t at;            /* time of the last reload that changed or refused anything; 0: none */
     mp_buf text, restart;
     mp_buf behind; /* the member of the JSON object that lists workers with earlier scripts; empty: none */
     mp_stream *waiting[MP_MAX_RELOAD_REQUESTS]; /* only the admin thread removes elements */

@@ -16,6 +16,7 @@ typedef struct {
     mp_link link;
     mp_vm *vm;
     mp_timer deadline;
+    int64_t number;
     bool is_over; /* the remaining calls of this generation were cancelled */
 } generation;
 
@@ -107,6 +108,7 @@ static void free_generation(mp_worker *worker, generation *before)
     mp_link_drop(&before->link);
     worker->old_count--;
     mp_stat_add(&mp_stat_vms_draining, -1);
+    mp_reload_past_end(worker->shared->past, before->number, mp_rpc_index(worker->rpc));
     mp_lib_detach(before->vm);
     worker->shared->free_vm(worker->shared->reload, before->vm);
     free(before);
@@ -282,6 +284,8 @@ static void retire(mp_worker *worker, mp_vm *vm)
     mp_link_put(&worker->draining, &last->link);
     worker->old_count++;
     mp_stat_add(&mp_stat_vms_draining, 1);
+    last->number = atomic_load(&worker->generation_number);
+    mp_reload_past_retire(worker->shared->past, last->number, mp_rpc_index(worker->rpc), mp_loop_now_us(worker->loop));
     mp_lib_retire(vm);
     mp_timer_start(worker->loop, &last->deadline, config->scripts_drain, on_old_deadline);
     int64_t over = worker->old_count - config->scripts_generations;

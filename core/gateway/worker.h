@@ -4,6 +4,7 @@
 #define MP_GATEWAY_WORKER_H
 
 #include "certificates.h"
+#include "reload_past.h"
 #include "runtime_config.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,6 +29,7 @@ typedef struct {
     mp_table *table;
     mp_source *source; /* the source of the workers' first VMs */
     mp_reload *reload;
+    mp_reload_past *past; /* belongs to the reload */
     mp_certificates *certificates;
     mp_watchdog *watchdog;
     atomic_bool draining, failed; /* failed: writing an answer on stdio failed for a reason other than a closed pipe */

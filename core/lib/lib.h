@@ -82,6 +82,8 @@ void mp_lib_summary(mp_vm *vm, mp_buf *out);
  * person ("+ refund  ~ search (schema)  - old_tool") to `plan`, and the names of the lists that changed for clients ("tools prompts")
  * to `lists`. */
 void mp_lib_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
+/* Appends a JSON array: the scheduled jobs of the process, when each began last and begins next, and how it ended. Any thread. */
+void mp_lib_put_jobs(mp_buf *out);
 /* Stops the VM's scheduled jobs, because the VM of a newer generation runs them. */
 void mp_lib_retire(mp_vm *vm);
 /* True if auth scripts authenticate the requests. */

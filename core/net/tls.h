@@ -55,4 +55,8 @@ typedef struct {
     char **sans;            /* "DNS:robot.example", "URI:spiffe://…", "EMAIL:…", "IP:…"; ends with NULL */
 } mp_tls_peer;
 
+/* What the server's own certificate says; the caller frees it. */
+mp_tls_peer *mp_tls_own(const mp_tls *tls);
+void mp_tls_peer_free(mp_tls_peer *peer);
+
 #endif

@@ -267,17 +267,12 @@ static char **sans_of(X509 *certificate)
     return list;
 }
 
-const mp_tls_peer *mp_stream_tls(const mp_stream *stream)
+/* NULL: there is none. */
+static mp_tls_peer *read_peer(X509 *certificate)
 {
-    if (stream->conn == NULL || stream->conn->tls == NULL)
-        return NULL;
-    mp_tls_conn *tls = stream->conn->tls;
-    if (tls->peer != NULL)
-        return tls->peer;
-    tls->peer = mp_new(sizeof *tls->peer);
-    X509 *certificate = SSL_get0_peer_certificate(tls->ssl);
+    mp_tls_peer *peer = mp_new(sizeof *peer);
     if (certificate != NULL)
-        *tls->peer = (mp_tls_peer){
+        *peer = (mp_tls_peer){
             .subject = name_text(X509_get_subject_name(certificate)),
             .issuer = name_text(X509_get_issuer_name(certificate)),
             .serial = serial_text(certificate),
@@ -285,6 +280,35 @@ const mp_tls_peer *mp_stream_tls(const mp_stream *stream)
             .expires = mp_tls_not_after(certificate),
             .sans = sans_of(certificate),
         };
+    return peer;
+}
+
+void mp_tls_peer_free(mp_tls_peer *peer)
+{
+    if (peer == NULL)
+        return;
+    for (char **san = peer->sans; san != NULL && *san != NULL; san++)
+        free(*san);
+    free(peer->sans);
+    free(peer->subject);
+    free(peer->issuer);
+    free(peer->serial);
+    free(peer->fingerprint);
+    free(peer);
+}
+
+mp_tls_peer *mp_tls_own(const mp_tls *tls)
+{
+    return read_peer(SSL_CTX_get0_certificate(tls->context));
+}
+
+const mp_tls_peer *mp_stream_tls(const mp_stream *stream)
+{
+    if (stream->conn == NULL || stream->conn->tls == NULL)
+        return NULL;
+    mp_tls_conn *tls = stream->conn->tls;
+    if (tls->peer == NULL)
+        tls->peer = read_peer(SSL_get0_peer_certificate(tls->ssl));
     return tls->peer;
 }
 
@@ -295,16 +319,7 @@ void mp_tls_end(mp_conn *conn)
         return;
     mp_timer_stop(conn->server->loop, &tls->timer);
     mp_tls_unref(tls->tls);
-    if (tls->peer != NULL) {
-        for (char **san = tls->peer->sans; san != NULL && *san != NULL; san++)
-            free(*san);
-        free(tls->peer->sans);
-        free(tls->peer->subject);
-        free(tls->peer->issuer);
-        free(tls->peer->serial);
-        free(tls->peer->fingerprint);
-        free(tls->peer);
-    }
+    mp_tls_peer_free(tls->peer);
     free(tls);
     conn->tls = NULL;
 }

@@ -124,6 +124,11 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config)
     rpc->listed_host_len = 0;
 }
 
+unsigned mp_rpc_index(const mp_rpc *rpc)
+{
+    return rpc->index;
+}
+
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx)
 {
     void *old = rpc->ctx;

@@ -92,6 +92,8 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
 /* The error text for a Host or Origin that is not served: it names the header and the configuration key. */
 const char *mp_host_refusal(const mp_rpc_config *config, const mp_stream *stream);
+/* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */
+unsigned mp_rpc_index(const mp_rpc *rpc);
 /* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
  * authentications start again with the new auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);

@@ -667,7 +667,15 @@ function host.job.stop(job, why) end
 ---@param name string
 ---@param every number   Seconds
 ---@param limit? number  Seconds
-function host.job.schedule(name, every, limit) end
+---@param when? string    For people; without it the job is not shown
+---@param first? integer  The first start, in seconds since 1970
+function host.job.schedule(name, every, limit, when, first) end
+
+--- The job begins to run; or, with an outcome, has ended. For the page of the admin listener.
+---@param name string
+---@param outcome? "ok"|"failed"|"cancelled"
+---@param next? integer  The next start, in seconds since 1970; without it an interval after the last
+function host.job.note(name, outcome, next) end
 
 --- Runs the functions concurrently. True if every function returned true. If one fails, the others are cancelled.
 ---@param functions (fun(): boolean)[]

@@ -59,6 +59,22 @@ describe("cron", function()
     assert.equal("10-25 00:30, 10-25 01:30, 10-25 02:30", runs("30 * * * *", "Europe/Berlin", "2026-10-25 00:00", "2026-10-25 02:59"))
   end)
 
+  it("finds the next time, as going through the minutes does", function()
+    for _, case in ipairs {
+      { "0 3 * * 1-5", nil, "2026-11-21 00:00" }, { "30 2 * * *", "Europe/Berlin", "2026-03-28 12:00" }, { "30 2 * * *", "Europe/Berlin", "2026-10-24 12:00" },
+      { "5 0 29 3 *", "Europe/Berlin", "2026-03-20 12:00" }, { "*/7 * * * *", "Asia/Kolkata", "2026-11-21 00:01" }, { "59 23 30 * *", nil, "2026-11-29 23:58" },
+      { "0 0 1 * 1", "America/New_York", "2026-10-28 00:00" },
+    } do
+      local expression, name, from = table.unpack(case, 1, 3)
+      local read, now = assert(cron.read(expression, name)), at(from)
+      local first = now // 60 * 60 + 60
+      while not cron.due(read, first) do first = first + 60 end
+      assert.equal(first, cron.next(read, now + 13.5), expression)
+    end
+    assert.equal(at "2028-02-29 00:00", cron.next(assert(cron.read "0 0 29 2 *"), at "2027-06-01 00:00"))
+    assert.is_nil(cron.next(assert(cron.read "0 0 30 2 *"), at "2026-06-01 00:00"))
+  end)
+
   it("has the offsets of the system", function()
     local berlin = assert(zone.open "Europe/Berlin")
     for text, hours in pairs { ["2026-01-01 00:00"] = 1, ["2026-03-29 00:59"] = 1, ["2026-03-29 01:00"] = 2, ["2026-10-25 00:59"] = 2,

@@ -1,6 +1,7 @@
 /* admin.c: the operator's HTTP endpoints, and who may use them. No answer contains a session id, token or key. */
 #include "admin.h"
 #include "api.h"
+#include "facts.h"
 #include "live.h"
 #include "tap.h"
 #include "ui.h"
@@ -194,6 +195,12 @@ static const endpoint endpoints[] = {
     {"/api/session/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_session},
     {"/api/calls", "GET", MP_ROLE_VIEW, false, mp_api_calls},
     {"/api/call/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_call},
+    {"/api/overview", "GET", MP_ROLE_VIEW, false, on_status},
+    {"/api/scripts", "GET", MP_ROLE_VIEW, false, mp_api_scripts},
+    {"/api/jobs", "GET", MP_ROLE_VIEW, false, mp_api_jobs},
+    {"/api/reloads", "GET", MP_ROLE_VIEW, false, mp_api_reloads},
+    {"/api/certificates", "GET", MP_ROLE_VIEW, false, mp_api_certificates},
+    {"/api/config", "GET", MP_ROLE_OPERATE, false, mp_api_config},
     {"/api/history", "GET", MP_ROLE_VIEW, false, mp_api_history},
     {"/api/live", "GET", MP_ROLE_VIEW, false, mp_api_live},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},

@@ -1,6 +1,7 @@
 /* cron.c: starts scheduled jobs. Keys in the store of the process record when a job last started and that it runs: so one
  * worker starts it, the first to check, and the VM of a new generation continues the schedule of the old one. */
 #include "lib/mcp/cron.h"
+#include "lib/mcp/job_log.h"
 #include "data/data.h"
 #include "vm/engine.h"
 #include <stdlib.h>
@@ -73,6 +74,7 @@ static void on_tick(mp_timer *timer)
 void mp_cron_start(mp_lib *lib)
 {
     lib->runs_schedule = true;
+    mp_job_log_list(lib->schedule);
     for (mp_cron *job = lib->schedule; job != NULL; job = job->next)
         start_timer(job);
 }
@@ -92,6 +94,7 @@ void mp_cron_free(mp_lib *lib)
         mp_cron *job = lib->schedule;
         lib->schedule = job->next;
         free(job->name);
+        free(job->when);
         free(job);
     }
 }

@@ -3,6 +3,7 @@
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include "lib/mcp/cron.h"
+#include "lib/mcp/job_log.h"
 #include <lauxlib.h>
 #include <math.h>
 
@@ -55,17 +56,34 @@ int mp_run_scheduled(lua_State *L)
     return job_done(L, LUA_OK, (lua_KContext)task);
 }
 
-/* job.schedule(name, every[, limit]): runs moonpool.run_job(call, name) every `every` seconds, each run at most `limit` seconds. Available while
- * scripts load. Upvalue: the default limit.  [-0, +0, throws] */
+/* job.note(name[, outcome[, next]]): the job begins to run; with an outcome: it has ended so, and begins next at that time, in seconds since 1970.
+ *  [-0, +0, throws] */
+static int l_note(lua_State *L)
+{
+    static const char *const outcomes[] = {"ok", "failed", "cancelled", NULL};
+    const char *name = luaL_checkstring(L, 1);
+    if (lua_isnoneornil(L, 2))
+        mp_job_log_began(name);
+    else
+        mp_job_log_ended(name, outcomes[luaL_checkoption(L, 2, NULL, outcomes)], luaL_optinteger(L, 3, 0));
+    return 0;
+}
+
+/* job.schedule(name, every[, limit[, when[, first]]]): runs moonpool.run_job(call, name) every `every` seconds, each run at most `limit` seconds. `when`
+ * says so for people, `first` is the first start in seconds since 1970. Available while scripts load. Upvalue: the default limit.  [-0, +0, throws] */
 static int l_schedule(lua_State *L)
 {
     mp_lib *lib = mp_lib_of(L);
     const char *name = luaL_checkstring(L, 1);
     double every = luaL_checknumber(L, 2), limit = luaL_optnumber(L, 3, lua_tonumber(L, lua_upvalueindex(1)));
+    const char *when = luaL_optstring(L, 4, NULL);
+    lua_Integer first = luaL_optinteger(L, 5, 0);
     mp_cron *job = mp_new(sizeof *job);
     *job = (mp_cron){.next = lib->schedule,
                      .lib = lib,
                      .name = mp_dup(mp_str_of(name)),
+                     .when = when == NULL ? NULL : mp_dup(mp_str_of(when)),
+                     .first_ms = first > 0 ? (uint64_t)first * 1000 : 0,
                      .every_ms = (uint64_t)ceil(every * 1000),
                      .limit_ms = (uint64_t)ceil(limit * 1000)};
     lib->schedule = job;
@@ -166,7 +184,7 @@ static int l_stop(lua_State *L)
 void mp_lib_detached(lua_State *L, uint64_t max_task_ms, uint64_t call_ms)
 {
     static const luaL_Reg functions[] = {
-        {"job.spawn", l_spawn}, {"job.begin", l_begin}, {"job.stop", l_stop}, {NULL, NULL}};
+        {"job.spawn", l_spawn}, {"job.begin", l_begin}, {"job.stop", l_stop}, {"job.note", l_note}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
     lua_pushnumber(L, (double)call_ms / 1000);
     lua_pushcclosure(L, l_schedule, 1);

@@ -33,6 +33,7 @@ static void put_call(mp_buf *out, mp_call *call, uint64_t now_us)
     put_member(out, "address", mp_call_address(call));
     if (call->session != NULL)
         put_member(out, "session", mp_str_of(mp_session_mark_of(mp_session_id(call->session)).text));
+    mp_buf_printf(out, ",\"began_us\":%llu", (unsigned long long)call->began);
     mp_buf_printf(out, ",\"running_ms\":%llu}",
                   (unsigned long long)(now_us > call->began ? (now_us - call->began) / 1000 : 0));
     mp_buf_clear(&name);

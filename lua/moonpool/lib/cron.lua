@@ -86,4 +86,26 @@ function cron.due(self, now)
   end
 end
 
+--- The beginning of the next minute after `now` in which the expression is due, in seconds since 1970; nil if there is none for a year.
+function cron.next(self, now)
+  local at = (now // 60 + 1) * 60 | 0
+  for _ = 1, 1500 do -- a year of days, and the hours and minutes of one
+    if cron.due(self, at) then return at end
+    local offset = zone.offset(self.zone, at)
+    local here = at + offset
+    local t = os.date("!*t", here)
+    local day, weekday = self.day[t.day] or false, self.weekday[t.wday - 1] or false
+    local is_day = day and weekday
+    if not (self.any_day or self.any_weekday) then is_day = day or weekday end
+    if not (is_day and self.month[t.month]) then
+      at = at + 86400 - here % 86400
+      at = at + offset - zone.offset(self.zone, at) -- the next midnight, also where the clock is changed on the way
+    elseif not self.hour[t.hour] then
+      at = at + 3600 - here % 3600
+    else
+      at = at + 60
+    end
+  end
+end
+
 return cron

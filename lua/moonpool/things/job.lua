@@ -77,11 +77,19 @@ function job.build(name, value, _, complain)
   }
 end
 
+-- When a job runs, for people.
+local function words_of(one)
+  if one.times then return one.zone and one.every .. " " .. one.zone or one.every end
+  return ("every %g s"):format(one.every)
+end
+
 --- Replaces all jobs when the scripts have loaded: { name = job }.
 function job.set(made)
   jobs, loaded_at = made, os.time()
   for name, one in pairs(made) do
-    if not one.off then host.job.schedule(name, one.times and CLOCK_CHECK_S or one.every, one.timeout) end
+    if not one.off then
+      host.job.schedule(name, one.times and CLOCK_CHECK_S or one.every, one.timeout, words_of(one), one.times and cron.next(one.times, loaded_at))
+    end
   end
 end
 
@@ -99,21 +107,25 @@ end
 
 --- Called by C when the job is due.
 function job.run(call, name)
-  local one, ended = jobs[name], false
+  local one, ended, outcome = jobs[name], false, nil
   local _ <close> = setmetatable({}, { __close = function()
     host.store.delete("job:running:" .. name)
+    if outcome then host.job.note(name, outcome, one.times and cron.next(one.times, host.time.clock())) end
     if not ended then host.log.write("warn", "scheduled job cancelled", { name = name }) end
   end })
   if one.times and not is_due(one) then
     ended = true
     return
   end
+  host.job.note(name)
+  outcome = "cancelled"
   if one.jitter and one.jitter > 0 then host.time.sleep(one.jitter * (string.unpack("I4", host.random.bytes(4)) / 0x100000000)) end
   local ok, value, why = xpcall(one.handler, failure.handler, call)
   ended = true
   if not ok and failure.is_expected(value) then
     value, why, ok = nil, value.why, true
   end
+  outcome = ok and (value ~= nil or why == nil) and "ok" or "failed"
   if not ok then
     failure.report(value, "job failed", name)
   elseif value == nil and why ~= nil then

@@ -1,0 +1,13 @@
+/* facts.h: /api of the admin listener, what the dashboard shows of scripts, reloads and certificates. Called on the admin thread. */
+#ifndef MP_GATEWAY_ADMIN_FACTS_H
+#define MP_GATEWAY_ADMIN_FACTS_H
+
+#include "admin.h"
+
+void mp_api_scripts(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_reloads(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_jobs(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_certificates(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_config(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
+#endif

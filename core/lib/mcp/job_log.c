@@ -1,0 +1,120 @@
+#include "lib/mcp/job_log.h"
+#include "json/json.h"
+#include "lib/lib.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+typedef struct record {
+    struct record *next;
+    char *name, *when;
+    uint64_t every_ms, last_ms, next_ms, took_ms; /* times since 1970; 0: none */
+    const char *outcome;                          /* of the last run that has ended; NULL: none has */
+    bool is_running, is_listed;
+} record;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `records` */
+static record *records;
+
+static record **place_of(const char *name)
+{
+    record **at = &records;
+    while (*at != NULL && strcmp((*at)->name, name) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static void drop_unlisted(void)
+{
+    for (record **at = &records; *at != NULL;) {
+        record *one = *at;
+        if (one->is_listed) {
+            at = &one->next;
+            continue;
+        }
+        *at = one->next;
+        free(one->name);
+        free(one->when);
+        free(one);
+    }
+}
+
+void mp_job_log_list(const mp_cron *first)
+{
+    pthread_mutex_lock(&lock);
+    for (record *one = records; one != NULL; one = one->next)
+        one->is_listed = false;
+    for (const mp_cron *job = first; job != NULL; job = job->next) {
+        if (job->when == NULL)
+            continue;
+        record **at = place_of(job->name);
+        if (*at == NULL) {
+            *at = mp_new(sizeof **at);
+            (*at)->name = mp_dup(mp_str_of(job->name));
+        }
+        if ((*at)->when == NULL || strcmp((*at)->when, job->when) != 0 || (*at)->next_ms == 0)
+            (*at)->next_ms = job->first_ms;
+        free((*at)->when);
+        (*at)->when = mp_dup(mp_str_of(job->when));
+        (*at)->every_ms = job->every_ms;
+        (*at)->is_listed = true;
+    }
+    drop_unlisted();
+    pthread_mutex_unlock(&lock);
+}
+
+void mp_job_log_began(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    record *one = *place_of(name);
+    if (one != NULL) {
+        one->last_ms = mp_clock_ms(CLOCK_REALTIME);
+        one->is_running = true;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void mp_job_log_ended(const char *name, const char *outcome, int64_t next_s)
+{
+    pthread_mutex_lock(&lock);
+    record *one = *place_of(name);
+    if (one != NULL) {
+        uint64_t now = mp_clock_ms(CLOCK_REALTIME);
+        one->took_ms = now > one->last_ms ? now - one->last_ms : 0;
+        one->next_ms = next_s > 0 ? (uint64_t)next_s * 1000 : one->last_ms + one->every_ms;
+        one->outcome = outcome;
+        one->is_running = false;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void put_time(mp_buf *out, const char *name, uint64_t ms)
+{
+    char when[32];
+    struct tm parts;
+    time_t seconds = (time_t)(ms / 1000);
+    if (ms == 0)
+        return;
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
+    mp_buf_printf(out, ",\"%s\":\"%s\"", name, when);
+}
+
+void mp_lib_put_jobs(mp_buf *out)
+{
+    mp_buf_putc(out, '[');
+    pthread_mutex_lock(&lock);
+    for (const record *one = records; one != NULL; one = one->next) {
+        mp_buf_put(out, one == records ? MP_STR("{\"name\":") : MP_STR(",{\"name\":"));
+        mp_json_put_string(out, mp_str_of(one->name));
+        mp_buf_put(out, MP_STR(",\"when\":"));
+        mp_json_put_string(out, mp_str_of(one->when));
+        mp_buf_put(out, one->is_running ? MP_STR(",\"running\":true") : MP_STR(",\"running\":false"));
+        put_time(out, "last", one->last_ms);
+        put_time(out, "next", one->next_ms);
+        if (one->outcome != NULL)
+            mp_buf_printf(out, ",\"outcome\":\"%s\",\"took_ms\":%llu", one->outcome, (unsigned long long)one->took_ms);
+        mp_buf_putc(out, '}');
+    }
+    pthread_mutex_unlock(&lock);
+    mp_buf_putc(out, ']');
+}
