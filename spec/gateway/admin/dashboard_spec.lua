@@ -15,6 +15,7 @@ local function start()
   return gateway.start {
     workers = 2, config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { me = token } } }, log = { audit = "audit.log" } }, scripts = {
       ["tools/add.lua"] = 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function(args) return args.a + args.b end }',
+      ["jobs/often.lua"] = 'return job { "Often.", every = 0.5, function() return true end }',
       ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(300) end }',
     },
   }
@@ -134,6 +135,7 @@ describe("the dashboard", function()
     assert.same({}, found.axe)
     assert.is_true(found.cancelled)
     assert.equal("#overview", found.hash)
+    assert.equal("rgb(18, 22, 31)", found.theme)
     assert.equal(0, found.images)
     assert.is_false(found.html)
     for _, url in ipairs(found.requests) do

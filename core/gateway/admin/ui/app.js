@@ -14,8 +14,11 @@ const names = [
   "overview",
   "calls",
   "sessions",
+  "scripts",
   "upstreams",
   "tap",
+  "certificates",
+  "config",
 ];
 
 const { el, fails, useToken, whenTokenChanges, works } = shared;

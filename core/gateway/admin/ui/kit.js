@@ -71,7 +71,7 @@ export function works() {
 // -- numbers ------------------------------------------------------------------------------------------------------------
 
 export const sum = (value) => typeof value === "object" && value !== null ? Object.values(value).reduce((a, b) => a + sum(b), 0) : value ?? 0;
-export const bytes = (n) => n < 1 << 20 ? `${Math.round(n / 1024)} KiB` : `${(n / (1 << 20)).toFixed(1)} MiB`;
+export const bytes = (n) => n < 1024 ? `${Math.round(n)} B` : n < 1 << 20 ? `${Math.round(n / 1024)} KiB` : `${(n / (1 << 20)).toFixed(1)} MiB`;
 // A time for people: "12 ms", "3 min 5 s".
 export function duration(ms) {
   const s = Math.floor(ms / 1000);
@@ -79,6 +79,13 @@ export function duration(ms) {
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
   return s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min` : `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
+}
+
+// A time of the gateway in the reader's zone, with the time in UTC as its title: for a cell of a table.
+export function time(text) {
+  if (!text) return "";
+  const at = new Date(text);
+  return { text: at.toLocaleString([], { dateStyle: "short", timeStyle: "medium" }), title: at.toISOString() };
 }
 
 // -- a token ------------------------------------------------------------------------------------------------------------
