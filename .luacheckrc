@@ -16,7 +16,7 @@ local script = {
       "tool", "resource", "prompt", "t", "fail", "try", "text", "image", "audio", "link", "embed", "bytes", "user", "assistant", "ask",
       "fail_request", "enable", "disable", "enabled", "resource_updated", "sleep", "log", "json", "http", "fs", "exec", "env", "secret",
       "closing", "store", "digest", "base64", "trace", "uuid", "regex", "uri", "time", "upstream", "parallel", "sqlite", "jwt", "auth", "job", "policy",
-      "limit", "quota", "seconds", "minutes", "hours",
+      "limit", "quota", "metrics", "seconds", "minutes", "hours",
     },
   },
 }

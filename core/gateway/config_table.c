@@ -500,6 +500,9 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Whether the times of calls are measured. Off, /metrics has the counters of /status alone."},
     {"metrics.tools", COUNT(0, 1500), SLOT(metrics_tools), .preset = "500",
      .doc = "Limit of the tools with times and counts of their own. Those of all further tools are one: _other."},
+    {"metrics.series", COUNT(0, 2000), SLOT(lib.script_series), .preset = "1000",
+     .doc = "Limit of the series that the metrics of all scripts may have together: the sum of what their `most` says. "
+            "Scripts that declare more are refused."},
     {"traces", MP_KEY_SECTION, .bare = "traces.otlp",
      .doc = "Spans of calls, sent to an OpenTelemetry collector. `traces: http://127.0.0.1:4318` is short for "
             "traces.otlp."},

@@ -90,6 +90,7 @@ static mp_vm *prove(const mp_runtime_config *settings, mp_source **source, const
         print_err(&err);
         return NULL;
     }
+    mp_declared_begin();
     mp_vm *vm = mp_lib_new(*source, &settings->lib, &report);
     if (vm == NULL) {
         if (!atomic_load(stops))
@@ -432,6 +433,7 @@ static int run(gateway *h, const mp_gateway_options *options, mp_err *err)
     mp_vm *first = prove(h->shared.settings, &h->shared.source, &h->shared.draining);
     if (first == NULL)
         goto fail;
+    mp_declared_serve();
     if (h->on_stdio || !is_exposed(config, first))
         return run_workers(h, first, options, err);
     mp_lib_free(first);

@@ -182,6 +182,7 @@ typedef struct {
 static mp_vm **make_all(mp_reload *reload, mp_source *source, const mp_lib_config *how, mp_buf *report)
 {
     mp_vm **vms = mp_new((size_t)reload->count * sizeof *vms);
+    mp_declared_begin();
     for (int i = 0; i < reload->count; i++) {
         mp_watchdog_beat(reload->shared->watchdog);
         vms[i] = mp_lib_new(source, how, report);
@@ -334,6 +335,7 @@ static void try(mp_reload *reload, attempt *next)
         vms = NULL;
     }
     if (vms != NULL) {
+        mp_declared_serve();
         put_in_place(reload, next, vms, settings);
     } else {
         if (atomic_load(&reload->shared->draining))

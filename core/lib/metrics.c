@@ -3,6 +3,7 @@
 #include "telemetry/telemetry.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
+#include <limits.h>
 #include <math.h>
 
 #define MAX_LABEL_BYTES 128
@@ -81,6 +82,104 @@ static int l_count(lua_State *L)
     return 0;
 }
 
+/* -- metrics that scripts declare ---------------------------------------------------------------------------------- */
+
+/* Reads the list of labels' names at index 4, and leaves the names on the stack.  [-0, +n, throws] */
+static void read_labels(lua_State *L, mp_declaration *to)
+{
+    luaL_checktype(L, 4, LUA_TTABLE);
+    to->label_count = (int)lua_rawlen(L, 4);
+    luaL_argcheck(L, to->label_count <= MP_SERIES_LABELS, 4, "too many labels");
+    for (int i = 0; i < to->label_count; i++) {
+        lua_rawgeti(L, 4, i + 1);
+        to->labels[i] = luaL_checkstring(L, -1);
+    }
+}
+
+/* Reads the list of upper bounds at index 5.  [-0, +0, throws] */
+static void read_bounds(lua_State *L, mp_declaration *to)
+{
+    luaL_checktype(L, 5, LUA_TTABLE);
+    to->bound_count = (int)lua_rawlen(L, 5);
+    luaL_argcheck(L, to->bound_count <= MP_BOUNDS_MAX, 5, "too many buckets");
+    for (int i = 0; i < to->bound_count; i++) {
+        lua_rawgeti(L, 5, i + 1);
+        to->bounds[i] = luaL_checknumber(L, -1);
+        lua_pop(L, 1);
+    }
+}
+
+/* metrics.declare(kind, name, text, labels, bounds): the family of a metric of scripts, one for all states and generations; nil, why, hint if
+ * the process has no room for it, or no script loads.  [-0, +1|3, throws] */
+static int l_declare(lua_State *L)
+{
+    static const char *const kinds[] = {"counter", "gauge", "histogram", NULL};
+    mp_declaration wanted = {.kind = (mp_declared_kind)luaL_checkoption(L, 1, NULL, kinds),
+                             .name = mp_check_str(L, 2),
+                             .text = mp_check_str(L, 3)};
+    luaL_argcheck(L, wanted.name.len <= MP_DECLARED_NAME, 2, "too long");
+    luaL_argcheck(L, wanted.text.len <= MP_DECLARED_TEXT, 3, "too long");
+    lua_settop(L, 5);
+    if (wanted.kind == MP_DECLARED_HISTOGRAM)
+        read_bounds(L, &wanted);
+    read_labels(L, &wanted);
+    mp_err err = {0};
+    const mp_family *family = NULL;
+    if (mp_vm_of(L)->is_loading) {
+        family = mp_declare(&wanted, &err);
+    } else {
+        mp_err_set(&err, "a metric is declared while its script loads");
+        mp_err_hint(&err, "move the line out of the function that calls run, to the top of the file");
+    }
+    if (family != NULL) {
+        lua_pushlightuserdata(L, (void *)(uintptr_t)family);
+        return 1;
+    }
+    lua_pushnil(L);
+    lua_pushstring(L, err.text);
+    lua_pushstring(L, err.hint);
+    return 3;
+}
+
+/* Only the library in Lua has values of this type: no script can make one. */
+static const mp_family *check_declared(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TLIGHTUSERDATA);
+    return lua_touserdata(L, 1);
+}
+
+/* metrics.member(family, values, most): the number of the series of a declared family with these values of its labels; above `most` series,
+ * that of "_other".  [-0, +1, throws] */
+static int l_member(lua_State *L)
+{
+    const mp_family *family = check_declared(L);
+    mp_str values[MP_SERIES_LABELS];
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_Integer most = luaL_checkinteger(L, 3);
+    luaL_argcheck(L, most >= 1 && most <= INT_MAX, 3, "no limit");
+    lua_settop(L, 2);
+    for (int i = 0; family->labels[i] != NULL; i++) {
+        lua_rawgeti(L, 2, i + 1); /* stays on the stack: the series is found by its bytes */
+        values[i] = label_of(mp_check_str(L, -1));
+    }
+    lua_pushinteger(L, mp_series_within(family, values, (int)most));
+    return 1;
+}
+
+/* metrics.enter(family, series, value, is_set): adds to a counter or gauge, sets a gauge, or adds an observation.  [-0, +0, throws] */
+static int l_enter(lua_State *L)
+{
+    const mp_family *family = check_declared(L);
+    lua_Integer series = luaL_checkinteger(L, 2);
+    double value = luaL_checknumber(L, 3);
+    luaL_argcheck(L, isfinite(value), 3, "not a number that can be added");
+    if (mp_series_is_on())
+        mp_declared_enter(family, (mp_series)series, value, lua_toboolean(L, 4));
+    return 0;
+}
+
+/* -- things -------------------------------------------------------------------------------------------------------- */
+
 /* metrics.tool(name), metrics.prompt(name), metrics.resource(name): the metrics of the thing with this name, for call.measure. Upvalue: which
  * kind of thing.  [-0, +1, throws] */
 static int l_thing(lua_State *L)
@@ -98,11 +197,18 @@ static void add_thing(lua_State *L, const char *name, mp_measured kind)
     mp_set_member(L, -2, name);
 }
 
-void mp_lib_metrics(lua_State *L)
+void mp_lib_metrics(lua_State *L, const mp_lib_config *config)
 {
-    static const luaL_Reg functions[] = {
-        {"metrics.series", l_series}, {"metrics.observe", l_observe}, {"metrics.count", l_count}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"metrics.series", l_series},
+                                         {"metrics.observe", l_observe},
+                                         {"metrics.count", l_count},
+                                         {"metrics.declare", l_declare},
+                                         {"metrics.member", l_member},
+                                         {"metrics.enter", l_enter},
+                                         {NULL, NULL}};
     mp_set_members(L, functions, 0);
+    lua_pushinteger(L, config->script_series);
+    mp_set_member(L, -2, "metrics.limit");
     add_thing(L, "metrics.tool", MP_MEASURED_TOOL);
     add_thing(L, "metrics.prompt", MP_MEASURED_PROMPT);
     add_thing(L, "metrics.resource", MP_MEASURED_RESOURCE);

@@ -1,17 +1,20 @@
-#include "series.h"
+#include "declared.h"
+#include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define PAGE_CELLS 512
-#define MAX_PAGES 256 /* pages of one thread's copy: 1 MiB if every family is full */
+#define MAX_PAGES 320 /* pages of one thread's copy: 1.25 MiB if every family is full */
 #define MAX_COPIES 256
+#define MAX_REAL_CELLS (PAGE_CELLS * MAX_PAGES / 3) /* of families of scripts, so that all others have room */
 
 /* Symbols of the linker: a pointer to each declared family. */
 extern const mp_family *const first_row[] __asm__("__start_mp_family_rows") __attribute__((visibility("hidden")));
 extern const mp_family *const end_of_rows[] __asm__("__stop_mp_family_rows") __attribute__((visibility("hidden")));
 
 typedef struct member {
-    mp_node node;                  /* the key: the family's name, then the values, each behind a NUL */
+    mp_node node;                  /* the key: the family's address, then the values, each behind a NUL */
     _Atomic(struct member *) next; /* in the order in which they were made; set once, when the next one is complete */
     const mp_family *family;
     mp_series cell; /* the first of its cells */
@@ -22,11 +25,12 @@ typedef struct {
     _Atomic(_Atomic int64_t *) pages[MAX_PAGES];
 } copy;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `map`, `newest` and `next_cell` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `map`, `newest`, `next_cell` and `real_cells` */
 static mp_map map;
 static _Atomic(member *) oldest;
 static member *newest;
 static mp_series next_cell = 1;
+static mp_series real_cells; /* those of families of scripts */
 
 static copy shared; /* of the threads without a copy of their own */
 static _Atomic(copy *) copies[MAX_COPIES];
@@ -36,14 +40,13 @@ static atomic_bool is_off;
 
 /* -- buckets ------------------------------------------------------------------------------------------------------- */
 
-#define MAX_BOUNDS 19
 #define MS 1000
 #define S (1000 * MS)
 
 /* In microseconds, and as Prometheus writes them in seconds. */
 static const struct {
-    uint64_t us[MAX_BOUNDS];
-    const char *text[MAX_BOUNDS];
+    uint64_t us[MP_BOUNDS_MAX];
+    const char *text[MP_BOUNDS_MAX];
     int count;
 } bounds[] = {
     [MP_BUCKETS_CALL] = {{100, 500, 1 * MS, 2 * MS, 5 * MS, 10 * MS, 20 * MS, 50 * MS, 100 * MS, 200 * MS, 500 * MS,
@@ -57,43 +60,56 @@ static const struct {
                             9},
 };
 
-/* A counter has one cell; a histogram one for each bound, one for what is above all bounds, and the sum. */
+static bool is_histogram(const mp_family *family)
+{
+    return family->buckets != MP_FAMILY_COUNTER && family->buckets != MP_FAMILY_GAUGE;
+}
+
+static int bounds_of(const mp_family *family)
+{
+    return family->own != NULL ? family->own->count : bounds[family->buckets].count;
+}
+
+/* A counter or gauge has one cell; a histogram one for each bound, one for what is above all bounds, and the sum. */
 static int cells_of(const mp_family *family)
 {
-    return family->buckets < 0 ? 1 : bounds[family->buckets].count + 2;
+    return is_histogram(family) ? bounds_of(family) + 2 : 1;
 }
 
 /* -- series -------------------------------------------------------------------------------------------------------- */
 
 static void put_key(mp_buf *key, const mp_family *family, const mp_str *values)
 {
-    mp_buf_put(key, mp_str_of(family->name));
+    mp_buf_put(key, (mp_str){(const char *)&family, sizeof family});
     for (int i = 0; family->labels[i] != NULL; i++) {
         mp_buf_putc(key, '\0');
         mp_buf_put(key, values[i]);
     }
 }
 
-/* The first of so many cells in one page; 0 if there are none left. */
-static mp_series take_cells(int count)
+/* The first cell of a new series, all of whose cells are in one page; 0 if there are none left. */
+static mp_series take_cells(const mp_family *family)
 {
+    int count = cells_of(family);
+    if (family->own != NULL && real_cells + (mp_series)count > MAX_REAL_CELLS)
+        return 0;
     if (next_cell % PAGE_CELLS + (mp_series)count > PAGE_CELLS)
         next_cell += PAGE_CELLS - next_cell % PAGE_CELLS;
     if (next_cell + (mp_series)count > PAGE_CELLS * MAX_PAGES)
         return 0;
+    real_cells += family->own != NULL ? (mp_series)count : 0;
     next_cell += (mp_series)count;
     return next_cell - (mp_series)count;
 }
 
 /* The caller has the lock. */
-static mp_series find_or_make(const mp_family *family, const mp_str *values, bool is_other)
+static mp_series find_or_make(const mp_family *family, const mp_str *values, int most, bool is_other)
 {
     mp_buf key = {0};
     put_key(&key, family, values);
     member *found = (member *)mp_map_find(&map, mp_buf_str(&key));
     mp_series cell = 0;
-    if (found == NULL && (is_other || atomic_load(family->count) < family->most) &&
-        (cell = take_cells(cells_of(family))) != 0) {
+    if (found == NULL && (is_other || atomic_load(family->count) < most) && (cell = take_cells(family)) != 0) {
         bool is_new;
         found = mp_map_need(&map, mp_buf_str(&key), sizeof *found, &is_new);
         found->family = family;
@@ -108,15 +124,20 @@ static mp_series find_or_make(const mp_family *family, const mp_str *values, boo
 
 mp_series mp_series_of(const mp_family *family, const mp_str *values)
 {
+    return mp_series_within(family, values, family->most);
+}
+
+mp_series mp_series_within(const mp_family *family, const mp_str *values, int most)
+{
     mp_str other[MP_SERIES_LABELS];
     for (int i = 0; i < MP_SERIES_LABELS; i++)
         other[i] = MP_STR("_other");
     pthread_mutex_lock(&lock);
     if (map.slots == NULL)
         mp_map_init(&map);
-    mp_series cell = find_or_make(family, values, false);
+    mp_series cell = find_or_make(family, values, most, false);
     if (cell == 0)
-        cell = find_or_make(family, other, true);
+        cell = find_or_make(family, other, most, true);
     pthread_mutex_unlock(&lock);
     return cell;
 }
@@ -175,6 +196,63 @@ void mp_series_add(mp_series series, int64_t n)
         add(mine, cells_in(mine == NULL ? &shared : mine, series), n);
 }
 
+static double real_of(int64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static int64_t bits_of(double value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* A cell whose bits are a double. Zero bits are 0.0. */
+static void add_real(const copy *mine, _Atomic int64_t *cell, double n)
+{
+    int64_t before = atomic_load_explicit(cell, memory_order_relaxed);
+    if (mine != NULL) {
+        atomic_store_explicit(cell, bits_of(real_of(before) + n), memory_order_relaxed);
+        return;
+    }
+    while (!atomic_compare_exchange_weak_explicit(cell, &before, bits_of(real_of(before) + n), memory_order_relaxed,
+                                                  memory_order_relaxed))
+        continue;
+}
+
+void mp_series_add_real(mp_series series, double n)
+{
+    copy *mine = own;
+    if (series != 0)
+        add_real(mine, cells_in(mine == NULL ? &shared : mine, series), n);
+}
+
+void mp_series_gauge(mp_series series, double n, bool is_set)
+{
+    if (series == 0)
+        return;
+    if (is_set)
+        atomic_store_explicit(cells_in(&shared, series), bits_of(n), memory_order_relaxed);
+    else
+        add_real(NULL, cells_in(&shared, series), n);
+}
+
+void mp_series_observe_real(const mp_real_bounds *of, mp_series series, double n)
+{
+    copy *mine = own;
+    int bucket = 0;
+    if (series == 0)
+        return;
+    while (bucket < of->count && n > of->most[bucket])
+        bucket++;
+    _Atomic int64_t *cells = cells_in(mine == NULL ? &shared : mine, series);
+    add(mine, cells + bucket, 1);
+    add_real(mine, cells + of->count + 1, n);
+}
+
 /* The first bound that is not below `us`: bounds rise by a factor of 2 or more, so a look at the middle first halves the way. */
 static inline int bucket_of(mp_buckets buckets, uint64_t us)
 {
@@ -216,21 +294,37 @@ static int64_t read_in(copy *of, mp_series cell)
     return page == NULL ? 0 : atomic_load_explicit(page + cell % PAGE_CELLS, memory_order_relaxed);
 }
 
-static int64_t read_cell(mp_series cell)
+/* What all copies of a cell contain together: `whole` for integers, `real` for doubles. */
+typedef struct {
+    int64_t whole;
+    double real;
+} sums;
+
+static void sum_copy(sums *sum, copy *one, mp_series cell, bool is_real)
 {
-    int64_t sum = read_in(&shared, cell);
+    int64_t value = read_in(one, cell);
+    if (is_real)
+        sum->real += real_of(value);
+    else
+        sum->whole += value;
+}
+
+static sums read_cell(mp_series cell, bool is_real)
+{
+    sums sum = {0};
+    sum_copy(&sum, &shared, cell, is_real);
     int count = atomic_load_explicit(&next_copy, memory_order_relaxed);
     for (int i = 0; i < count && i < MAX_COPIES; i++) {
         copy *one = atomic_load_explicit(&copies[i], memory_order_acquire);
         if (one != NULL)
-            sum += read_in(one, cell);
+            sum_copy(&sum, one, cell, is_real);
     }
     return sum;
 }
 
 /* -- sums ---------------------------------------------------------------------------------------------------------- */
 
-_Static_assert(MAX_BOUNDS + 2 == MP_SERIES_CELLS, "a histogram has a cell for each bound, and two more");
+_Static_assert(MP_BOUNDS_MAX + 2 == MP_SERIES_CELLS, "a histogram has a cell for each bound, and two more");
 
 /* True if the last label of a series has this value. */
 static bool ends_with(const member *one, mp_str value)
@@ -245,10 +339,11 @@ void mp_series_sum(const char *name, const char *last, int64_t cells[MP_SERIES_C
     memset(cells, 0, MP_SERIES_CELLS * sizeof *cells);
     member *one = atomic_load_explicit(&oldest, memory_order_acquire);
     for (; one != NULL; one = atomic_load_explicit(&one->next, memory_order_acquire)) {
-        if (strcmp(one->family->name, name) != 0 || (last != NULL && !ends_with(one, mp_str_of(last))))
+        if (one->family->own != NULL || strcmp(one->family->name, name) != 0 ||
+            (last != NULL && !ends_with(one, mp_str_of(last))))
             continue;
         for (int i = 0; i < cells_of(one->family); i++)
-            cells[i] += read_cell(one->cell + (mp_series)i);
+            cells[i] += read_cell(one->cell + (mp_series)i, false).whole;
     }
 }
 
@@ -287,7 +382,7 @@ void mp_metrics_put_label(mp_buf *out, mp_str value)
 /* Appends {label="value",…}; with `le`, the bound of a bucket, too. */
 static void put_labels(mp_buf *out, const member *one, const char *le)
 {
-    const char *value = one->node.key.ptr + strlen(one->family->name) + 1;
+    const char *value = one->node.key.ptr + sizeof one->family + 1;
     const char *end = one->node.key.ptr + one->node.key.len;
     char before = '{';
     for (int i = 0; one->family->labels[i] != NULL; i++) {
@@ -305,41 +400,67 @@ static void put_labels(mp_buf *out, const member *one, const char *le)
         mp_buf_putc(out, '}');
 }
 
-static void put_sample(mp_buf *out, const member *one, const char *suffix, const char *le, int64_t value)
+static void put_name(mp_buf *out, const member *one, const char *suffix, const char *le)
 {
     mp_buf_printf(out, "%s%s", one->family->name, suffix);
     put_labels(out, one, le);
-    mp_buf_printf(out, " %lld\n", (long long)value);
+    mp_buf_putc(out, ' ');
+}
+
+static void put_sample(mp_buf *out, const member *one, const char *suffix, const char *le, int64_t value)
+{
+    put_name(out, one, suffix, le);
+    mp_buf_printf(out, "%lld\n", (long long)value);
+}
+
+/* With 15 digits if they are enough, so that 0.1 is not 0.10000000000000001. */
+static void put_real_sample(mp_buf *out, const member *one, const char *suffix, double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", value);
+    if (fabs(strtod(text, NULL) - value) > 0)
+        snprintf(text, sizeof text, "%.17g", value);
+    put_name(out, one, suffix, NULL);
+    mp_buf_printf(out, "%s\n", isinf(value) ? value > 0 ? "+Inf" : "-Inf" : text);
 }
 
 static void put_histogram(mp_buf *out, const member *one)
 {
-    int buckets = one->family->buckets, count = bounds[buckets].count;
+    const mp_real_bounds *real = one->family->own;
+    int count = bounds_of(one->family);
+    const char *const *texts = real != NULL ? real->text : bounds[one->family->buckets].text;
     int64_t sum = 0;
     for (int i = 0; i <= count; i++) {
-        sum += read_cell(one->cell + (mp_series)i);
-        put_sample(out, one, "_bucket", i < count ? bounds[buckets].text[i] : "+Inf", sum);
+        sum += read_cell(one->cell + (mp_series)i, false).whole;
+        put_sample(out, one, "_bucket", i < count ? texts[i] : "+Inf", sum);
     }
-    int64_t us = read_cell(one->cell + (mp_series)count + 1);
-    mp_buf_printf(out, "%s_sum", one->family->name);
-    put_labels(out, one, NULL);
-    mp_buf_printf(out, " %lld.%06lld\n", (long long)(us / S), (long long)(us % S));
+    sums all = read_cell(one->cell + (mp_series)count + 1, real != NULL);
+    if (real != NULL) {
+        put_real_sample(out, one, "_sum", all.real);
+    } else {
+        put_name(out, one, "_sum", NULL);
+        mp_buf_printf(out, "%lld.%06lld\n", (long long)(all.whole / S), (long long)(all.whole % S));
+    }
     put_sample(out, one, "_count", NULL, sum);
 }
 
 static void put_family(mp_buf *out, const mp_family *family, member *first, bool is_open)
 {
-    bool is_counter = family->buckets < 0;
+    bool is_counter = family->buckets == MP_FAMILY_COUNTER;
     const char *suffix = is_counter ? "_total" : "", *named = is_open ? "" : suffix;
     mp_buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", family->name, named, family->text, family->name, named,
-                  is_counter ? "counter" : "histogram");
+                  is_counter                           ? "counter"
+                  : family->buckets == MP_FAMILY_GAUGE ? "gauge"
+                                                       : "histogram");
     for (member *one = first; one != NULL; one = atomic_load_explicit(&one->next, memory_order_acquire)) {
         if (one->family != family)
             continue;
-        if (is_counter)
-            put_sample(out, one, suffix, NULL, read_cell(one->cell));
-        else
+        if (is_histogram(family))
             put_histogram(out, one);
+        else if (family->own != NULL)
+            put_real_sample(out, one, suffix, read_cell(one->cell, true).real);
+        else
+            put_sample(out, one, suffix, NULL, read_cell(one->cell, false).whole);
     }
 }
 
@@ -351,11 +472,13 @@ static int compare_families(const void *a, const void *b)
 void mp_series_put(mp_buf *out, bool is_open)
 {
     size_t count = ((uintptr_t)end_of_rows - (uintptr_t)first_row) / sizeof *first_row;
-    const mp_family **list = mp_new(count * sizeof *list);
+    const mp_family **list = mp_new((count + MP_DECLARED_MAX) * sizeof *list);
     memcpy(list, first_row, count * sizeof *list);
+    count += mp_declared_list(list + count);
     qsort(list, count, sizeof *list, compare_families);
     member *first = atomic_load_explicit(&oldest, memory_order_acquire);
     for (size_t i = 0; i < count; i++)
-        put_family(out, list[i], first, is_open);
+        if (i == 0 || strcmp(list[i]->name, list[i - 1]->name) != 0)
+            put_family(out, list[i], first, is_open);
     free(list);
 }

@@ -22,33 +22,52 @@
 /* The upper bounds of a histogram's buckets. */
 typedef enum { MP_BUCKETS_CALL, MP_BUCKETS_SESSION } mp_buckets;
 
+#define MP_BOUNDS_MAX 19
+
+/* The upper bounds of the buckets of a histogram whose numbers are not times. */
+typedef struct {
+    double most[MP_BOUNDS_MAX];      /* rising */
+    const char *text[MP_BOUNDS_MAX]; /* as Prometheus writes them */
+    int count;
+} mp_real_bounds;
+
+enum { MP_FAMILY_COUNTER = -1, MP_FAMILY_GAUGE = -2, MP_FAMILY_HISTOGRAM = -3 }; /* in place of mp_buckets */
+
 typedef struct {
     const char *name, *text; /* of a counter: without "_total" */
     const char *labels[MP_SERIES_LABELS + 1];
-    int most;           /* limit of its series, not counting "_other" */
-    int buckets;        /* one of mp_buckets; -1: a counter */
-    _Atomic int *count; /* number of its series */
+    int most;                  /* limit of its series, not counting "_other" */
+    int buckets;               /* one of mp_buckets; MP_FAMILY_COUNTER, and with `own` further ones */
+    _Atomic int *count;        /* number of its series */
+    const mp_real_bounds *own; /* not NULL: its numbers are of type double, its buckets these */
 } mp_family;
 
 typedef uint32_t mp_series; /* 0: not known; observing it does nothing */
 
 #define MP_FAMILY_DECLARE(id, name, most, buckets, text, ...)                                                          \
     static _Atomic int mp_family_count_##id;                                                                           \
-    const mp_family mp_family_##id = {name, text, {__VA_ARGS__}, most, buckets, &mp_family_count_##id};                \
+    const mp_family mp_family_##id = {name, text, {__VA_ARGS__}, most, buckets, &mp_family_count_##id, NULL};          \
     static const mp_family *const mp_family_row_##id __attribute__((used, section("mp_family_rows"))) = &mp_family_##id;
-#define MP_LABELLED_COUNTER(id, name, most, text, ...) MP_FAMILY_DECLARE(id, name, most, -1, text, __VA_ARGS__)
+#define MP_LABELLED_COUNTER(id, name, most, text, ...)                                                                 \
+    MP_FAMILY_DECLARE(id, name, most, MP_FAMILY_COUNTER, text, __VA_ARGS__)
 #define MP_HISTOGRAM(id, name, buckets, most, text, ...)                                                               \
     MP_FAMILY_DECLARE(id, name, most, (int)(buckets), text, __VA_ARGS__)
 
 /* Finds or makes the series with these values, one for each label. Any thread. 0 if the process has no room for more
  * series. */
 mp_series mp_series_of(const mp_family *family, const mp_str *values);
+/* mp_series_of with another limit than the family's. */
+mp_series mp_series_within(const mp_family *family, const mp_str *values, int most);
 /* Adds `n` to a counter. */
 void mp_series_add(mp_series series, int64_t n);
 /* Adds one observation of `us` microseconds to a histogram of `buckets`. */
 void mp_series_observe(mp_series series, mp_buckets buckets, uint64_t us);
 /* Adds the same observation to two histograms of `buckets`. */
 void mp_series_observe_both(mp_series one, mp_series other, mp_buckets buckets, uint64_t us);
+/* For families with `own`: adds to a counter; adds to a gauge or sets it, as all threads see it; adds an observation to a histogram. */
+void mp_series_add_real(mp_series series, double n);
+void mp_series_gauge(mp_series series, double n, bool is_set);
+void mp_series_observe_real(const mp_real_bounds *bounds, mp_series series, double n);
 /* Whether numbers are measured from now on: what is not counted anyway. Any thread. */
 void mp_series_enable(bool is_on);
 bool mp_series_is_on(void);

@@ -5,6 +5,7 @@
 
 #include "audit.h"
 #include "base/base.h"
+#include "declared.h"
 #include "log.h"
 #include "mark.h"
 #include "refusal.h"

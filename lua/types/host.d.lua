@@ -106,6 +106,7 @@ host.config = {}
 host.limits = {}
 
 ---@class moonpool.host.metrics
+---@field limit integer  metrics.series: limit of the series that scripts declare together
 host.metrics = {}
 
 --- The metrics of the tool with this name, the same over reloads.
@@ -176,6 +177,31 @@ function host.metrics.observe(series, seconds) end
 --- Adds one to a series of a counter.
 ---@param series integer
 function host.metrics.count(series) end
+
+--- The family of a metric that a script declares, one for all Lua states and over reloads. Only while scripts load.
+---@param kind "counter"|"gauge"|"histogram"
+---@param name string
+---@param text string
+---@param labels string[]
+---@param bounds? number[]
+---@return lightuserdata? family
+---@return string? why
+---@return string? hint
+function host.metrics.declare(kind, name, text, labels, bounds) end
+
+--- The number of the series of a declared family with these values of its labels; above `most` series that of _other.
+---@param family lightuserdata
+---@param values string[]
+---@param most integer
+---@return integer
+function host.metrics.member(family, values, most) end
+
+--- Adds to a counter or gauge, sets a gauge, or adds an observation to a histogram.
+---@param family lightuserdata
+---@param series integer
+---@param value number
+---@param is_set boolean
+function host.metrics.enter(family, series, value, is_set) end
 
 ---@class moonpool.host.hooks
 host.hooks = {}

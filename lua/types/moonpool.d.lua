@@ -617,6 +617,41 @@ function http.stream(url, options) end
 ---@return { [1]: any, [2]: string? }[]
 function parallel(functions) end
 
+--- A metric of scripts.
+---@class moonpool.Metric
+---@field [1] string          The name, of a-z, 0-9 and _. /metrics shows it with `app_` before it, and that of a counter with `_total` behind it
+---@field [2] string          What it counts, in one line
+---@field labels? string[]    Names of at most 4 labels
+---@field most? integer       Limit of its sets of labels, 1 to 1000 (100). All further sets count as `_other`
+
+---@class moonpool.HistogramMetric : moonpool.Metric
+---@field buckets? number[]   Upper bounds, at most 19, each above the one before it; the default suits seconds, from 0.001 to 60
+
+---@class moonpool.Counter
+---@field add fun(self: moonpool.Counter, value?: number, labels?: table<string, string|number|boolean>)   Adds 0 or more; 1 if there is no value
+
+---@class moonpool.Gauge
+---@field set fun(self: moonpool.Gauge, value: number, labels?: table<string, string|number|boolean>)      Sets the number, for all workers
+---@field add fun(self: moonpool.Gauge, value?: number, labels?: table<string, string|number|boolean>)     Adds, also what is below 0; 1 if there is no value
+
+---@class moonpool.Histogram
+---@field observe fun(self: moonpool.Histogram, value: number, labels?: table<string, string|number|boolean>)
+
+---@class moonpool.lib.metrics
+metrics = {}
+--- Declares a counter, a number that only rises, while the script loads. All workers add to it, and it goes on over reloads that keep its name and labels.
+---@param spec moonpool.Metric
+---@return moonpool.Counter
+function metrics.counter(spec) end
+--- Declares a gauge, a number that rises and falls, while the script loads.
+---@param spec moonpool.Metric
+---@return moonpool.Gauge
+function metrics.gauge(spec) end
+--- Declares a histogram, which counts values by size, while the script loads.
+---@param spec moonpool.HistogramMetric
+---@return moonpool.Histogram
+function metrics.histogram(spec) end
+
 --- A step of the call that runs, in its trace (`traces` of the configuration).
 ---@class moonpool.Span
 ---@field set fun(self: moonpool.Span, key: string, value: string|number|boolean)   Adds an attribute; a text above 1 KiB is cut

@@ -153,6 +153,10 @@ function fake.fs(files) end
 ---@return table[] asked
 function fake.upstream(name, answers) end
 
+--- Takes the numbers that scripts add to their metrics: they reach no /metrics. Returns the list of later ones, which grows: name, value, labels.
+---@return { name: string, value: number, labels: table }[] added
+function fake.metrics() end
+
 --- Cancels the next `call`, `read` or `get_prompt` at its first wait, or at wait number `wait`, as a client would: it returns nil and
 --- "cancelled" after its `<close>` handlers ran; as in `moonpool run`, they may wait. A use of a fake counts as a wait.
 ---@param wait? integer

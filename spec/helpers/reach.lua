@@ -115,6 +115,10 @@ math.tan
 math.tointeger
 math.type
 math.ult
+metrics
+metrics.counter
+metrics.gauge
+metrics.histogram
 minutes
 next
 os

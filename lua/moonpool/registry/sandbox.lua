@@ -207,6 +207,7 @@ local large = {
   exec = function(...) return require("moonpool.lib.exec").library(...) end,
   store = function(...) return require("moonpool.lib.store").library(...) end,
   jwt = function(...) return require("moonpool.lib.jwt").library(...) end,
+  metrics = function() return require("moonpool.lib.metrics").library() end,
   upstream = function() return require("moonpool.upstream.handle").of end,
 }
 

@@ -100,6 +100,13 @@ function fake.upstream(name, given)
   return asked
 end
 
+--- fake.metrics(): takes the numbers that scripts add to their metrics. Returns the list of later ones: { name, value, labels }.
+function fake.metrics()
+  local added = {}
+  require "moonpool.lib.metrics".stand_in = function(name, value, labels) added[#added + 1] = { name = name, value = value, labels = labels } end
+  return added
+end
+
 -- -- a user ------------------------------------------------------------------------------------------------------------
 
 --- fake.answers { key = value }: the answer of call:elicit for a key; false declines, a missing key cancels. For call:sample a
@@ -181,6 +188,7 @@ function fakes.reset()
   require "moonpool.lib.env".stand_ins = {}
   require "moonpool.lib.exec".stand_in = nil
   require "moonpool.lib.fs".stand_in = nil
+  require "moonpool.lib.metrics".stand_in = nil
   require "moonpool.upstream.handle".stand_ins = {}
 end
 
