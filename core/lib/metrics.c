@@ -185,7 +185,7 @@ static int l_enter(lua_State *L)
 static int l_thing(lua_State *L)
 {
     mp_measured kind = (mp_measured)lua_tointeger(L, lua_upvalueindex(1));
-    lua_pushlightuserdata(L, mp_tool_metrics_of(kind, label_of(mp_check_str(L, 1))));
+    lua_pushlightuserdata(L, mp_thing_metrics_of(kind, label_of(mp_check_str(L, 1))));
     return 1;
 }
 

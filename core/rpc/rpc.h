@@ -24,7 +24,7 @@ typedef struct mp_session mp_session;
 typedef struct mp_call mp_call;
 typedef struct mp_principal mp_principal;
 typedef struct mp_authn mp_authn;
-typedef struct mp_tool_metrics mp_tool_metrics;
+typedef struct mp_thing_metrics mp_thing_metrics;
 
 /* -- the server role, one per worker --------------------------------------------------------------------------- */
 
@@ -331,7 +331,7 @@ void mp_call_withdraw_one(mp_call *call, uint64_t serial);
 /* The spans of the call; NULL if it is not recorded, and once it has ended. */
 mp_trace *mp_call_trace(const mp_call *call);
 /* The call runs this tool, gets this prompt or reads this resource: its outcome, and a tool's time, count for it, too. */
-void mp_call_measure(mp_call *call, mp_tool_metrics *tool);
+void mp_call_measure(mp_call *call, mp_thing_metrics *thing);
 /* The result that will answer the call has "isError": true. */
 void mp_call_fails(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
@@ -389,7 +389,7 @@ void mp_session_follow_as(mp_session *session, mp_str audience);
 
 typedef enum { MP_MEASURED_TOOL, MP_MEASURED_PROMPT, MP_MEASURED_RESOURCE, MP_MEASURED_KINDS } mp_measured;
 /* The metrics of the tool, prompt or resource with this name; never freed, the same over reloads. Any thread. */
-mp_tool_metrics *mp_tool_metrics_of(mp_measured kind, mp_str name);
+mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name);
 /* Whether calls are measured from now on, and how many tools have metrics of their own; those of all further tools are one: "_other". A
  * tool that has metrics keeps them. Any thread. */
 void mp_metrics_configure(bool is_on, int64_t tools);

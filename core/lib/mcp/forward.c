@@ -212,7 +212,7 @@ bool mp_forward_run(lua_State *L, mp_lib_task *task, int *count)
     if (channel == NULL)
         return false;
     lua_rawgeti(L, LUA_REGISTRYINDEX, route->tool);
-    mp_tool_metrics *metrics = route->metrics;
+    mp_thing_metrics *metrics = route->metrics;
     bool is_sent = send(L, task, route, channel);
     mp_channel_unref(channel);
     if (!is_sent) {

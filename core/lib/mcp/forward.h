@@ -27,7 +27,7 @@ typedef struct {
     int tool;                   /* registry reference of the tool */
     mp_str upstream, json_name; /* the upstream, and its own name of the tool as JSON */
     mp_str header;              /* the line Mcp-Name, which ends with a zero byte that is not counted */
-    mp_tool_metrics *metrics;
+    mp_thing_metrics *metrics;
     bool may_be_task; /* the upstream can run the tool as an MCP task */
     char texts[];
 } mp_route;

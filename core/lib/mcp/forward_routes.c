@@ -167,7 +167,7 @@ static void add_route(lua_State *L, mp_forwards *forwards, mp_str upstream, mp_s
     mp_str name = mp_check_str(L, -1);
     lua_getfield(L, 2, "metrics");
     luaL_checktype(L, -1, LUA_TLIGHTUSERDATA);
-    mp_tool_metrics *metrics = lua_touserdata(L, -1);
+    mp_thing_metrics *metrics = lua_touserdata(L, -1);
     if (mp_map_find(&forwards->routes, name) != NULL) {
         lua_pop(L, 2);
         return;

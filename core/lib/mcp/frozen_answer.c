@@ -31,8 +31,8 @@ typedef struct {
 } frozen;
 
 typedef struct {
-    mp_node node;             /* the URI of a resource */
-    mp_tool_metrics *metrics; /* NULL: its reads are not counted by its name */
+    mp_node node;              /* the URI of a resource */
+    mp_thing_metrics *metrics; /* NULL: its reads are not counted by its name */
     frozen by_era[];
 } frozen_resource;
 

@@ -48,7 +48,7 @@ typedef struct mp_plan {
     uint32_t hash;
     int ref;             /* registry reference of the userdata */
     uint64_t timeout_ms; /* of the tool; 0: none */
-    mp_tool_metrics *metrics;
+    mp_thing_metrics *metrics;
     uint64_t scopes;    /* bit set of the scopes that the tool requires; mp_rights.scopes has the principal's */
     bool is_positional; /* f(a, b); else f(args) */
     bool is_checked;    /* Lua checks the arguments; else C does by `input` */

@@ -25,8 +25,8 @@ struct mp_call {
     int sent_status, code; /* for the request log: the HTTP status of the answer, and the code of its error; 0: none */
     const char *outcome;   /* outcome in one word; NULL: ok */
     uint64_t began;        /* start of the turn that read the request, by mp_monotonic_us */
-    mp_tool_metrics *tool_metrics; /* of the tool that the call runs; NULL: not known */
-    mp_trace *trace;               /* owned; NULL: the call is not recorded, or has ended */
+    mp_thing_metrics *thing_metrics; /* of the tool, prompt or resource that the call is for; NULL: not known */
+    mp_trace *trace;                 /* owned; NULL: the call is not recorded, or has ended */
     size_t bytes_in, bytes_out;
     mp_link client_requests;
     mp_subscriber *subscriber; /* NULL if the call does not listen to topics */

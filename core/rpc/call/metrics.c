@@ -58,7 +58,7 @@ static _Atomic mp_series operations[METHODS][ERAS + 1][3][CAUSES + CODES + 1];
 static _Atomic int64_t max_tools = MP_MAX_TOOL_METRICS;
 
 /* Of a tool, a prompt or a resource. */
-struct mp_tool_metrics {
+struct mp_thing_metrics {
     mp_node node;            /* the key: the thing's name */
     const mp_family *family; /* of `calls` */
     mp_series duration;      /* 0 unless it is a tool */
@@ -66,7 +66,7 @@ struct mp_tool_metrics {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `things` */
-static mp_map things[MP_MEASURED_KINDS];                 /* of mp_tool_metrics, which are never freed */
+static mp_map things[MP_MEASURED_KINDS];                 /* of mp_thing_metrics, which are never freed */
 
 void mp_metrics_configure(bool is_on, int64_t count)
 {
@@ -146,9 +146,9 @@ static mp_series operation_of(const mp_call *call, size_t error)
     return series;
 }
 
-/* -- tools --------------------------------------------------------------------------------------------------------- */
+/* -- things -------------------------------------------------------------------------------------------------------- */
 
-mp_tool_metrics *mp_tool_metrics_of(mp_measured kind, mp_str name)
+mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name)
 {
     static const mp_family *const families[] = {&mp_family_tool_calls, &mp_family_prompt_gets,
                                                 &mp_family_resource_reads};
@@ -160,7 +160,7 @@ mp_tool_metrics *mp_tool_metrics_of(mp_measured kind, mp_str name)
     int64_t most = kind == MP_MEASURED_TOOL ? atomic_load(&max_tools) : MAX_OTHER_THINGS;
     if ((int64_t)map->count >= most && mp_map_find(map, name) == NULL)
         name = MP_STR("_other");
-    mp_tool_metrics *found = mp_map_need(map, name, sizeof *found, &is_new);
+    mp_thing_metrics *found = mp_map_need(map, name, sizeof *found, &is_new);
     if (is_new)
         found->family = families[kind];
     if (is_new && kind == MP_MEASURED_TOOL)
@@ -169,9 +169,9 @@ mp_tool_metrics *mp_tool_metrics_of(mp_measured kind, mp_str name)
     return found;
 }
 
-void mp_call_measure(mp_call *call, mp_tool_metrics *tool)
+void mp_call_measure(mp_call *call, mp_thing_metrics *thing)
 {
-    call->tool_metrics = tool;
+    call->thing_metrics = thing;
 }
 
 void mp_call_fails(mp_call *call)
@@ -190,15 +190,15 @@ static size_t outcome_of(const mp_call *call, size_t error)
     return error == CANCELLED || error == DISCONNECTED ? 4 : 5;
 }
 
-static void count_tool(const mp_call *call, size_t error)
+static void count_thing(const mp_call *call, size_t error)
 {
-    mp_tool_metrics *tool = call->tool_metrics;
+    mp_thing_metrics *thing = call->thing_metrics;
     size_t outcome = outcome_of(call, error);
-    mp_series series = atomic_load_explicit(&tool->calls[outcome], memory_order_relaxed);
+    mp_series series = atomic_load_explicit(&thing->calls[outcome], memory_order_relaxed);
     if (series == 0) {
-        const mp_str values[] = {tool->node.key, mp_str_of(outcomes[outcome])};
-        series = mp_series_of(tool->family, values);
-        atomic_store_explicit(&tool->calls[outcome], series, memory_order_relaxed);
+        const mp_str values[] = {thing->node.key, mp_str_of(outcomes[outcome])};
+        series = mp_series_of(thing->family, values);
+        atomic_store_explicit(&thing->calls[outcome], series, memory_order_relaxed);
     }
     mp_series_add(series, 1);
 }
@@ -210,10 +210,10 @@ void mp_call_observe(const mp_call *call)
     uint64_t us = mp_monotonic_us() - call->began;
     size_t error = error_of(call);
     mp_series operation = operation_of(call, error);
-    if (call->tool_metrics == NULL) {
+    if (call->thing_metrics == NULL) {
         mp_series_observe(operation, MP_BUCKETS_CALL, us);
         return;
     }
-    count_tool(call, error);
-    mp_series_observe_both(operation, call->tool_metrics->duration, MP_BUCKETS_CALL, us);
+    count_thing(call, error);
+    mp_series_observe_both(operation, call->thing_metrics->duration, MP_BUCKETS_CALL, us);
 }
