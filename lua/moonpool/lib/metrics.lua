@@ -84,10 +84,11 @@ end
 local function reserve(name, shape, series)
   if forms[name] == shape then return end
   if forms[name] then
-    problem.raise(2, ("the metric '%s' is declared in two forms"):format(name), "scripts that share a metric declare it alike; or take it from one module by require")
+    problem.raise(2, ("the metric '%s' is declared in two forms"):format(name), "scripts that share a metric declare it alike, or require one module that does")
   end
   if series_declared + series > host.metrics.limit then
-    problem.raise(2, ("the metrics of all scripts may have %d series together: '%s' with %d more is over that"):format(host.metrics.limit, name, series),
+    local what = "the metrics of all scripts may have %d series together: '%s' with %d more is over that"
+    problem.raise(2, what:format(host.metrics.limit, name, series),
       "give metrics a smaller 'most', or raise metrics.series in moonpool.yaml")
   end
   forms[name], series_declared = shape, series_declared + series
@@ -141,7 +142,9 @@ local function enter(self, value, labels, is_set)
   if not is_finite(value) then
     problem.raise(2, "a metric takes a number, got " .. (type(value) == "number" and tostring(value) or "a " .. type(value)), "as in sold:add(1)")
   end
-  if self.kind == "counter" and value < 0 then problem.raise(2, "a counter only rises, got " .. tostring(value), "metrics.gauge makes a metric that may fall") end
+  if self.kind == "counter" and value < 0 then
+    problem.raise(2, "a counter only rises, got " .. tostring(value), "metrics.gauge makes a metric that may fall")
+  end
   local values = values_of(self.labels, labels)
   if metrics.stand_in then return metrics.stand_in(self.name, value, copied(labels or {})) end
   host.metrics.enter(self.family, series_of(self, values), value, is_set)
