@@ -42,11 +42,12 @@ local function files_of(path)
   return texts
 end
 
--- The values of `member` in the lines with this event, in the order of the lines. Each line must be whole.
-local function values(path, event, member)
+-- The values of `member` in the lines with this event, in the order of the lines. Each line must be whole; with `is_written`, while the
+-- gateway writes, the end of a file may be the beginning of a line.
+local function values(path, event, member, is_written)
   local found = {}
   for _, text in ipairs(files_of(path)) do
-    for line in text:gmatch "[^\n]*\n?" do
+    for line in text:gmatch(is_written and "[^\n]*\n" or "[^\n]*\n?") do
       if line ~= "" then
         local object = cjson.decode(line)
         if object.event == event then found[#found + 1] = object[member] end
@@ -79,7 +80,7 @@ end
 -- Waits until the newest file has the line with this number.
 local function await_line(path, number)
   return wait.for_fact("line " .. number, 20, function()
-    local got = values(path, "counted", "i")
+    local got = values(path, "counted", "i", true)
     return got[#got] == number and got
   end)
 end
@@ -126,17 +127,17 @@ describe("rotation", function()
     local g <close> = start { file = "out.log", rotate = { size = "64KiB", keep = 100 } }
     local path = g.dir .. "/out.log"
     write_lines(g, 1, 6000, 1000)
-    local got = await_line(path, 6000)
-    assert.equal(6000, #got)
-    for i, number in ipairs(got) do assert.equal(i, number) end
-    assert.truthy(exists(path .. ".1") and exists(path .. ".9.gz") or exists(path .. ".9"))
+    await_line(path, 6000)
     wait.for_fact("all older files to be compressed", 20, function()
       for number = 2, 100 do
         if exists(("%s.%d"):format(path, number)) then return false end
       end
       return exists(path .. ".2.gz") and not exists(path .. ".gz.part")
     end)
-    assert.equal(6000, #values(path, "counted", "i"))
+    assert.truthy(exists(path .. ".1") and exists(path .. ".9.gz"))
+    local got = values(path, "counted", "i")
+    assert.equal(6000, #got)
+    for i, number in ipairs(got) do assert.equal(i, number) end
     for _, text in ipairs(files_of(path)) do assert.is_true(#text <= 65536 + (1 << 20), #text) end -- a batch of lines more while the names are in use
     assert.equal(384, uv.fs_stat(path).mode & 511)
     assert.equal(384, uv.fs_stat(path .. ".2.gz").mode & 511)

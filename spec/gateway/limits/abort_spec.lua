@@ -135,7 +135,7 @@ describe("B-130 what a tool has under way", function()
       end)
       assert.has_nothing_left(g, 20)
       local counters = g:status().counters
-      assert.equal(0, counters.tool_faults)
+      assert.equal(0, counters.tool_faults, "the log has the fault: " .. g:log():sub(-4000))
       assert.is_true(counters.tool_aborted.gone > 0 and counters.tool_aborted.cancelled > 0)
       called_off = called_off + counters.tool_aborted.gone + counters.tool_aborted.cancelled
       local running = {}
