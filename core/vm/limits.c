@@ -7,11 +7,24 @@
 #include <stdio.h>
 
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where Lua cannot yield */
+#define SHORT_US                                                                                                       \
+    1000 /* a stretch that took less is charged as it is; of a longer one the thread may have run a part only */
 
-/* The clock that measures a task's time. The monotonic one is cheap; the thread's processor time, for heavy tasks, is a system call. */
-static clockid_t clock_of(const mp_task *task)
+uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us)
 {
-    return task->is_heavy ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+    if (us < SHORT_US)
+        return us;
+    uint64_t ran =
+        mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->cpu_us; /* very large where another thread's time was read */
+    return ran < us ? ran : us;
+}
+
+/* What the running stretch of a task has used. The monotonic clock is cheap; the thread's processor time, for heavy tasks, is a system call. */
+static uint64_t stretch_of(const mp_vm *vm, const mp_task *task)
+{
+    if (task->is_heavy)
+        return mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock_us;
+    return mp_vm_light_us(vm, mp_clock_us(CLOCK_MONOTONIC) - vm->clock_us);
 }
 
 /* Raises an error where Lua cannot yield. If a script catches it, the hook raises the next one at the next instruction. */
@@ -44,7 +57,7 @@ static void preempt_running(mp_vm *vm, lua_State *L, lua_Debug *where)
 {
     mp_task *task = vm->running;
     vm->stuck_at = 0;
-    const char *why = task->cancelled ? NULL : mp_task_over_limit(task, mp_clock_us(clock_of(task)) - vm->clock_us, 0);
+    const char *why = task->cancelled ? NULL : mp_task_over_limit(task, stretch_of(vm, task), 0);
     if (why != NULL)
         mp_task_cancel_over_limit(task, L, where, why);
     if (vm->is_full && !task->cancelled)
@@ -98,9 +111,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         CLOCK_THREAD_CPUTIME_ID); /* processor time: the script is not to blame if the thread waits for a processor */
     if (vm->stuck_at == 0)
         vm->stuck_at = cpu;
-    const char *why = task->cancelled
-                          ? NULL
-                          : mp_task_over_limit(task, mp_clock_us(clock_of(task)) - vm->clock_us, cpu - vm->stuck_at);
+    const char *why = task->cancelled ? NULL : mp_task_over_limit(task, stretch_of(vm, task), cpu - vm->stuck_at);
     if (why != NULL)
         mp_task_cancel_over_limit(task, L, where, why);
     if (task->cancelled)

@@ -80,6 +80,8 @@ struct mp_vm {
         stuck_at; /* us of the thread's processor time when the running stretch first could not yield; 0: it can yield */
     uint64_t
         clock_us; /* when the running stretch began, in us of the monotonic clock; for a heavy task, of the thread's processor time */
+    uint64_t cpu_us;    /* the thread's processor time at cpu_at_us */
+    uint64_t cpu_at_us; /* of the monotonic clock: at most a millisecond and a turn ago while tasks run */
     uint64_t
         guard_until; /* us of the thread's processor time when code outside of tasks must end; 0: no such code runs */
     uint64_t

@@ -14,7 +14,8 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
 
 #define TURN_RESUMES 256 /* limit of the tasks that are resumed in one turn: as many as libh2o reads requests in one */
 #define TURN_US 5000     /* time of one turn after which no further task is resumed */
-#define FAULT_US 5000    /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
+#define CPU_EVERY_US 1000
+#define FAULT_US 5000 /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
 #define TASKS_AT_ONCE 32
 #define MAX_SPARE_TASKS 256 /* idle tasks that keep their coroutine */
 
@@ -215,7 +216,7 @@ static void resume_next(mp_vm *vm, mp_link *link)
     mp_task_resume(task);
     vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
     if (!was_heavy && payer->serial == serial)
-        payer->spent_us += vm->clock_us - began;
+        payer->spent_us += mp_vm_light_us(vm, vm->clock_us - began);
 }
 
 /* A heavy task has its time slice. If it has garbage debt, it collects garbage in that slice, before it runs again. */
@@ -248,6 +249,16 @@ bool mp_vm_has_work(const mp_vm *vm)
            !mp_link_is_alone(&vm->messages) || mp_vm_owes(vm);
 }
 
+/* The processor time is a system call, so it is read once in CPU_EVERY_US. */
+static void read_clocks(mp_vm *vm)
+{
+    vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
+    if (vm->clock_us - vm->cpu_at_us < CPU_EVERY_US)
+        return;
+    vm->cpu_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    vm->cpu_at_us = vm->clock_us;
+}
+
 bool mp_vm_turn(mp_vm *vm)
 {
     mp_link *link;
@@ -262,7 +273,7 @@ bool mp_vm_turn(mp_vm *vm)
     }
     bool has_heavy = !mp_link_is_alone(&vm->heavy);
     if (has_heavy || !mp_link_is_alone(&vm->ready))
-        vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
+        read_clocks(vm);
     uint64_t began = vm->clock_us, until = began + TURN_US;
     for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
         resume_next(vm, link);

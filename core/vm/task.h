@@ -110,6 +110,9 @@ void mp_task_dies(mp_task *task);
 /* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed; `stuck`: us in a place where
  * it cannot yield. */
 const char *mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck);
+/* What a stretch that took `us` of the monotonic clock is charged: of a long one no more than the thread has run, since it may have waited for a
+ * processor, or the process may have been stopped. */
+uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us);
 /* The running task is over one of its limits, in the Lua function `where`; NULL: in a C function. Cancels the task. */
 void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, const char *why);
 /* The error in `status` arose because the running task needed memory that it may not have: reports that, and true. The task is cancelled then. */

@@ -102,7 +102,7 @@ end)
 
 describe("sixty-four handlers without an end", function()
   it("share the worker, and other calls wait for one or two slices", function()
-    local g <close> = gateway.start { scripts = scripts_of(endless), workers = 1, config = { limits = { call = { cpu = "200ms", time = "60s" } } } }
+    local g <close> = gateway.start { scripts = scripts_of(endless), workers = 1, config = { limits = { call = { cpu = "200ms", time = "10m" } } } }
     local c, other = g:client "2026-07-28", g:client "2026-07-28"
     local streams = {}
     for i = 1, 64 do streams[i] = c:open("tools/call", { name = "loop" }) end
