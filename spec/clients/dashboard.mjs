@@ -37,13 +37,14 @@ async function walk() {
   await shows("serves what is on the disk");
   await shows("tools/hold.lua");
   await shows("every 0.5 s");
+  await shows("lib/<img src=x onerror=alert(1)>.lua");
   await picture("scripts");
   await key("/");
   await type("hold");
   await hides("tools/add.lua");
   await key("Escape");
   await go("#certificates");
-  await shows("No certificate.");
+  await shows("DNS:localhost");
   await picture("certificates");
   await go("#config");
   await shows("sessions.idle");
@@ -93,7 +94,18 @@ async function walk() {
   await shows("The gateway has not answered since");
   await picture("offline");
   await offline(false);
+  await js("document.querySelector('#alert:not([hidden]) button')?.click()"); // Try again, unless the page already has
   await hides("has not answered");
+  await send("Network.setBlockedURLs", { urls: ["*/api/certificates"] });
+  await go("#certificates");
+  await shows("The gateway has not answered since");
+  await send("Network.setBlockedURLs", { urls: [] });
+  await js("document.querySelector('#alert:not([hidden]) button')?.click()"); // Try again, unless the page already has
+  await shows("DNS:localhost");
+  await js("sessionStorage.setItem('token', 'wrong'.repeat(8)), location.reload()");
+  await shows("This needs a token of the admin listener");
+  await press("Token of", token);
+  await shows("DNS:localhost");
   found.images = await js("document.querySelectorAll('img, b').length");
   found.html = await js("document.documentElement.outerHTML.includes('" + token + "')");
 }

@@ -11,10 +11,17 @@ local uv = require "luv"
 local token = ("o"):rep(32)
 local chromium = uv.fs_stat "/usr/bin/chromium" and "/usr/bin/chromium"
 
-local function start()
+-- With `tls`, a second address has a certificate.
+local function start(tls)
+  local files = tls and require "spec.helpers.certificates".here()
   return gateway.start {
-    workers = 2, config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { me = token } } }, log = { audit = "audit.log" } }, scripts = {
+    files = files and { ["cert.pem"] = files.certificate, ["key.pem"] = files.key },
+    workers = 2, config = {
+      listen = files and { "127.0.0.1:0", { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem" } } },
+      admin = { listen = "127.0.0.1:0", tokens = { operate = { me = token } } }, log = { audit = "audit.log" },
+    }, scripts = {
       ["tools/add.lua"] = 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function(args) return args.a + args.b end }',
+      ["lib/<img src=x onerror=alert(1)>.lua"] = "return {}",
       ["jobs/often.lua"] = 'return job { "Often.", every = 0.5, function() return true end }',
       ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(300) end }',
     },
@@ -39,6 +46,22 @@ end
 
 local function fetch(g, path, headers)
   return client.request(g, { path = path, headers = headers }, { admin = true })
+end
+
+-- Runs a walk of spec/clients in a browser, and gives what it found.
+local function walk(g, program)
+  local code, out, err = gateway.run_program(node.path, {
+    "spec/clients/" .. program, chromium, "http://127.0.0.1:" .. g.admin_port, token, g.url, g.dir .. "/browser", "build/screens", g.dir .. "/scripts",
+  }, { seconds = 400 })
+  local found = assert(cjson.decode(out), out .. err)
+  assert.is_nil(found.error, tostring(found.error) .. "\n" .. tostring(found.text))
+  assert.equal(0, code)
+  assert.same({}, found.console)
+  assert.same({}, found.violations)
+  assert.same({}, found.wide)
+  assert.same({}, found.unnamed)
+  assert.same({}, found.axe)
+  return found
 end
 
 describe("the dashboard", function()
@@ -119,20 +142,9 @@ describe("the dashboard", function()
       pending "there is no chromium: apt-get install chromium"
       return
     end
-    local g <close> = start()
+    local g <close> = start(true)
     local me = g:client "2025-11-25"
-    local code, out, err = gateway.run_program(node.path, {
-      "spec/clients/dashboard.mjs", chromium, "http://127.0.0.1:" .. g.admin_port, token, g.url, g.dir .. "/browser", "build/screens",
-      g.dir .. "/scripts",
-    }, { seconds = 400 })
-    local found = assert(cjson.decode(out), out .. err)
-    assert.is_nil(found.error, tostring(found.error) .. "\n" .. tostring(found.text))
-    assert.equal(0, code)
-    assert.same({}, found.console)
-    assert.same({}, found.violations)
-    assert.same({}, found.wide)
-    assert.same({}, found.unnamed)
-    assert.same({}, found.axe)
+    local found = walk(g, "dashboard.mjs")
     assert.is_true(found.cancelled)
     assert.equal("#overview", found.hash)
     assert.equal("rgb(18, 22, 31)", found.theme)
@@ -149,5 +161,20 @@ describe("the dashboard", function()
       assert.matches('"event":"' .. event .. '"[^\n]*"caller":"token me"', audit)
     end
     me:close()
+  end)
+
+  it("shows a newcomer the line of an error, a call, and its trace in the charts", function()
+    if not chromium then
+      pending "there is no chromium: apt-get install chromium"
+      return
+    end
+    local g <close> = start()
+    local found = walk(g, "newcomer.mjs")
+    assert.matches("tools/hello.lua:3: unfinished string", found.excerpt)
+    assert.matches('function%(%) return "hello end,', found.excerpt)
+    assert.matches('"hello"', found.still)
+    assert.matches("hello again", found.now)
+    assert.matches("refused", found.reloads)
+    assert.matches("generation 3", found.reloads)
   end)
 end)

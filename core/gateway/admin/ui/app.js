@@ -21,7 +21,7 @@ const names = [
   "config",
 ];
 
-const { el, fails, useToken, whenTokenChanges, works } = shared;
+const { el, fails, useToken, whenTokenChanges, whenTriedAgain, works } = shared;
 const main = document.getElementById("main"), nav = document.querySelector("nav");
 const pages = new Map(await Promise.all(names.map(async (name) => [name, (await import(`./page_${name}.js`)).default])));
 let timer = 0, refresh = async () => {}, shown = null;
@@ -112,6 +112,7 @@ addEventListener("keydown", (event) => {
 // -- the beginning ------------------------------------------------------------------------------------------------------
 
 whenTokenChanges(show);
+whenTriedAgain(() => refresh());
 addEventListener("hashchange", () => {
   show();
   if (location.hash !== "#main") main.focus({ preventScroll: true });

@@ -41,12 +41,19 @@ export const json = async (path, options) => (await ask(path, options)).json();
 
 // -- what is wrong ------------------------------------------------------------------------------------------------------
 
-const alertLine = document.getElementById("alert");
-let lostAt = null;
+const alertLine = document.getElementById("alert"), alertText = el("span");
+let lostAt = null, again = () => {};
+
+alertLine.append(alertText, " ", el("button", { type: "button", click: () => again() }, "Try again"));
+
+// What the button beside a complaint does.
+export function whenTriedAgain(run) {
+  again = run;
+}
 
 // Shows a text above the page; none: the line goes.
 export function tell(text) {
-  setText(alertLine, text);
+  setText(alertText, text);
   alertLine.hidden = text === "";
 }
 

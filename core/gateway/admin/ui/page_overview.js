@@ -2,9 +2,9 @@
 import { upstreamsOf } from "./page_upstreams.js";
 
 // What the last reload did; nothing before the first one.
-function lastReload(scripts) {
+function lastReload(scripts, time) {
   if (!scripts.at) return "";
-  return scripts.ok ? `Reloaded at ${scripts.at}: ${scripts.changes || "no changes"}.` : `Reload refused at ${scripts.at}.`;
+  return scripts.ok ? `Reloaded at ${time(scripts.at).text}: ${scripts.changes || "no changes"}.` : `Reload refused at ${time(scripts.at).text}.`;
 }
 
 // What an operator must act on: a list of { text, detail, page }.
@@ -101,7 +101,7 @@ function charts(at, { ask, bytes, chart, el, json, list, onLeave, readEvents }) 
 }
 
 function build(at, kit) {
-  const { bytes, duration, el, json, list, setText, sum } = kit;
+  const { bytes, duration, el, json, list, setText, sum, time } = kit;
   const wrong = el("div"), numbers = el("dl", { class: "numbers" }), since = el("p", { class: "soft" }), now = el("div");
   at.append(wrong, numbers, since, now);
   let told = null;
@@ -136,7 +136,7 @@ function build(at, kit) {
     put("Calls ended early", sum(counters.tool_aborted));
     put("Memory of Lua", bytes(gauges.lua_bytes));
     put("Generation", status.scripts.generation);
-    setText(since, `Process ${status.pid} for ${duration(status.uptime_ms)}, ${status.workers} worker${status.workers === 1 ? "" : "s"}. ${lastReload(status.scripts)}`);
+    setText(since, `Process ${status.pid} for ${duration(status.uptime_ms)}, ${status.workers} worker${status.workers === 1 ? "" : "s"}. ${lastReload(status.scripts, time)}`);
     return 1;
   });
 }
