@@ -26,9 +26,27 @@ static bool has_credentials(mp_str text)
     return scheme != NULL && (memchr(text.ptr, '@', text.len) != NULL || memchr(text.ptr, '?', text.len) != NULL);
 }
 
+/* True if a part of the text may be a key, as the last part of https://host/mcp/4f9a…: 20 characters or more of letters and digits, 4 of
+ * them digits. */
+static bool looks_random(mp_str text)
+{
+    size_t run = 0, digits = 0;
+    bool found = false;
+    for (size_t i = 0; i < text.len && !found; i++) {
+        char c = text.ptr[i];
+        bool is_digit = c >= '0' && c <= '9';
+        bool is_part = is_digit || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-';
+        run = is_part ? run + 1 : 0;
+        digits = is_part ? digits + is_digit : 0;
+        found = run >= 20 && digits >= 4;
+    }
+    return found;
+}
+
 static void put_text(mp_buf *out, mp_str text, bool is_secret)
 {
-    if (is_secret || (text.len > 0 && (mp_expand_has(text) || mp_config_is_secret(text) || has_credentials(text)))) {
+    if (is_secret || (text.len > 0 && (mp_expand_has(text) || mp_config_is_secret(text) || has_credentials(text) ||
+                                       looks_random(text)))) {
         mp_buf_put(out, mp_str_of(hidden));
         return;
     }
@@ -41,7 +59,7 @@ static void put_text(mp_buf *out, mp_str text, bool is_secret)
 /* True if the values of a key of this name are secrets, wherever it is. `is_map`: they have names, as variables and headers have. */
 static bool is_secret_key(mp_str name, bool is_map)
 {
-    return mp_config_names_secret(name) || mp_str_is(name, "seal_keys") ||
+    return mp_config_names_secret(name) || mp_str_is(name, "seal_keys") || mp_str_is(name, "bearer") ||
            (is_map && (mp_str_is(name, "env") || mp_str_is(name, "headers") || mp_str_is(name, "tokens")));
 }
 

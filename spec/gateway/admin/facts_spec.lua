@@ -162,7 +162,7 @@ describe("the facts of the admin listener", function()
   end)
 
   it("have each key of the configuration with its source, and no secret", function()
-    local secret = "9f8a7b6c5d4e3f2a1b0c"
+    local secret, short = "9f8a7b6c5d4e3f2a1b0c", "briefword"
     local text = ([[
 listen: ["127.0.0.1:0"]
 workers: 1
@@ -182,14 +182,16 @@ admin:
     metrics: {pro: "${file:secret.txt}"}
 upstreams:
   files: {command: [cat, --token, %s, "--password=%s", plain], process: {env: {KEY: %s}}}
-  other: {url: "http://127.0.0.1:1/mcp?key=%s", headers: {x-key: %s}}
-]]):format(secret, secret, operator, viewer, secret, secret, secret, secret, secret)
+  other: {url: "http://127.0.0.1:1/mcp?key=%s", headers: {x-key: %s}, auth: {bearer: "%s"}}
+  third: {url: "http://127.0.0.1:1/mcp/%s/x"}
+  fourth: {command: [cat, "%s", "-k", "%s"]}
+]]):format(secret, secret, operator, viewer, secret, secret, secret, secret, secret, short, secret, secret, secret)
     local g <close> = gateway.start {
       config = text, scripts = scripts, files = { ["secret.txt"] = scraper }, env = { SERVICE_NAME = "hiddenname" }, args = { "--log-level", "info" },
     }
     local answer = get(g, "/api/config", operator)
     assert.equal(200, answer.status)
-    for _, word in ipairs { secret, operator, viewer, scraper, "hiddenname" } do
+    for _, word in ipairs { secret, short, operator, viewer, scraper, "hiddenname" } do
       assert.is_nil(answer.body:find(word, 1, true), word)
     end
     local keys = {}
