@@ -195,8 +195,8 @@ static float value_of(size_t n, const mp_history_reading *before, const mp_histo
     switch (numbers[n].kind) {
     case RATE:
         return (float)((double)(now->counts[n] - before->counts[n]) / seconds);
-    case ERRORS:
-        return (float)((double)errors_since(before, now) / seconds);
+    case ERRORS: /* without metrics no call is measured */
+        return !mp_series_is_on() ? NAN : (float)((double)errors_since(before, now) / seconds);
     case HALF_CALLS:
         return quantile(before->calls, now->calls, 0.5);
     case MOST_CALLS:

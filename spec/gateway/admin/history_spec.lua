@@ -80,6 +80,18 @@ describe("the history", function()
     assert.has_nothing_left(g)
   end)
 
+  it("does not know errors and times where metrics are off", function()
+    local g <close> = start { metrics = "off" }
+    local values
+    wait.for_fact("a second row", 60, function()
+      values = get(g, "/api/history?numbers=calls,errors,p99_ms"):json().values
+      return #values.calls >= 2
+    end)
+    assert.is_number(values.calls[2])
+    assert.is_nil(tonumber(values.errors[2]))
+    assert.is_nil(tonumber(values.p99_ms[2]))
+  end)
+
   it("needs the role view, and a query that makes sense", function()
     local g <close> = start()
     for _, path in ipairs { "/api/history", "/api/live" } do
