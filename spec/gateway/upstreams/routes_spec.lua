@@ -268,7 +268,7 @@ describe("a tool that its upstream can run as an MCP task", function()
 
     it("never takes it for a client that can have a task, before " .. revision, function()
       local u <close> = tasks_upstream(revision)
-      local g <close> = upstream.gateway({ one = u }, { workers = 1 })
+      local g <close> = upstream.gateway({ one = u }, { workers = 1, env = { MOONPOOL_PLANS = "on" } })
       local plain <close> = g:client("2026-07-28", { capabilities = {} })
       local c <close> = g:client("2026-07-28", { capabilities = can })
       for _, name in ipairs { "one_sum", "one_echo", "one_task_echo" } do
@@ -296,7 +296,7 @@ end)
 describe("a call on the quick way", function()
   it("uses the channel of its own client", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
-    local g <close> = upstream.gateway({ one = u }, { workers = 1 })
+    local g <close> = upstream.gateway({ one = u }, { workers = 1, env = { MOONPOOL_PLANS = "on" } })
     local a <close> = g:client "2025-11-25"
     local b <close> = g:client "2025-06-18"
     local m <close> = g:client "2026-07-28"
@@ -392,7 +392,7 @@ describe("a call on the quick way", function()
 
   it("follows a catalogue that changes, and a reload", function()
     local u <close> = upstream.start { revision = "2026-07-28" }
-    local g <close> = upstream.gateway({ one = u }, { workers = 1, entries = { one = { refresh = "1s" } },
+    local g <close> = upstream.gateway({ one = u }, { workers = 1, entries = { one = { refresh = "1s" } }, env = { MOONPOOL_PLANS = "on" },
       scripts = { ["tools/own.lua"] = 'return tool { "Own.", function() return "own" end }' } })
     local c <close> = g:client "2026-07-28"
     for _ = 1, 2 do upstream.text(call(c, "one_echo")) end

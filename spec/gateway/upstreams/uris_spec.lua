@@ -228,7 +228,7 @@ end)
 describe("the quick way", function()
   it("leaves results with resources, links and pages to Lua, and forwards the others", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
-    local g <close> = upstream.gateway({ one = u }, { entries = wrapped, workers = 1 })
+    local g <close> = upstream.gateway({ one = u }, { entries = wrapped, workers = 1, env = { MOONPOOL_PLANS = "on" } })
     local c <close> = g:client "2025-11-25"
     local function took(bytes)
       local before = g:status().counters
