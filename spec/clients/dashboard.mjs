@@ -1,7 +1,7 @@
 // The dashboard in a real browser: `node dashboard.mjs CHROMIUM ADMIN TOKEN MCP FOLDER PICTURES SCRIPTS`. Walks through the pages, by keyboard where it
 // changes something, and prints what it found as JSON.
 import { rmSync, writeFileSync } from "node:fs";
-import { browse, call, report } from "./browser.mjs";
+import { browse, call, report, until } from "./browser.mjs";
 
 const [chromium, admin, token, mcp, folder, pictures, scripts] = process.argv.slice(2);
 const browser = await browse(chromium, folder, pictures);
@@ -88,7 +88,7 @@ async function walk() {
   found.theme = await js("getComputedStyle(document.body).backgroundColor");
   await press("Colours");
   await press("Last day");
-  await shows("nothing yet");
+  await until("the day", () => js("document.querySelector('.choice [aria-pressed=true]').innerText === 'Last day'"));
   await press("Last hour");
   await offline(true);
   await shows("The gateway has not answered since");
