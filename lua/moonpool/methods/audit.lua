@@ -2,6 +2,7 @@
 -- how arguments are written; results are never written.
 
 local lazy = require "moonpool.runtime.lazy"
+local arguments = require "moonpool.things.arguments"
 local federated = lazy "moonpool.registry.federated"
 local forward = lazy "moonpool.upstream.forward"
 local host = require "moonpool.host"
@@ -110,14 +111,20 @@ end
 -- True for the text that a client gets for an error in a script: "internal error" and the id of the log line.
 local function is_fault(text) return type(text) == "string" and text:find "^internal error %x%x%x%x$" ~= nil end
 
+-- The reason in the audit line. Of wrong arguments it has no values, unless lines have the arguments in full.
+local function why_of(call, text)
+  if host.config.audit == "full" then return text_of(text) end
+  return text_of(arguments.recorded(call) or text)
+end
+
 -- Returns outcome, error code, reason and policy for the audit line.
 local function outcome_of(call, result, err)
   local trail = policy.trail(call)
   local denied = trail and not trail.reached and trail.at or nil
-  if err then return denied and "denied" or is_fault(err.message) and "fault" or "error", err.code, text_of(err.message), denied or trail and trail.at end
+  if err then return denied and "denied" or is_fault(err.message) and "fault" or "error", err.code, why_of(call, err.message), denied or trail and trail.at end
   if type(result) == "table" and result.isError then
     local first = type(result.content) == "table" and result.content[1]
-    return denied and "denied" or is_fault(first and first.text) and "fault" or "failed", nil, text_of(first and first.text), denied
+    return denied and "denied" or is_fault(first and first.text) and "fault" or "failed", nil, why_of(call, first and first.text), denied
   end
   return "ok", nil, nil, denied
 end

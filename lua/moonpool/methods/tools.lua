@@ -37,8 +37,8 @@ local function unknown(call, name)
   return nil, errors.new("invalid_params", "unknown tool '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
 end
 
-local function invalid(tool, era, args, why)
-  local shown = arguments.explain(tool.input, args, why)
+local function invalid(tool, era, call, args, why)
+  local shown = arguments.explain(tool.input, args, why, call)
   if era.invalid_arguments == "error" then return nil, errors.new("invalid_params", shown) end
   return content.failed(shown)
 end
@@ -158,8 +158,8 @@ tools["tools/call"] = function(call, params, era)
   end
   local fits, why = tool.check(args)
   if not fits then
-    if is_task then return instead(tool, era, call, params, invalid(tool, era, args, why)) end
-    return invalid(tool, era, args, why)
+    if is_task then return instead(tool, era, call, params, invalid(tool, era, call, args, why)) end
+    return invalid(tool, era, call, args, why)
   end
   if tool.defaults then arguments.fill(tool.defaults, args) end
   if tool.required_tree then

@@ -62,10 +62,12 @@ local function check_of_known(input)
   return check
 end
 
+-- Two texts about a wrong argument: for the client, and for the audit, which names the rule and shows no value.
 local function fault_of(args, why)
   local message, found = why.message, ""
   if why.keyword == "type" and (message:find("got a ", 1, true) or message:find("got an ", 1, true)) then found = shown(at(args, why.path)) end
-  return "argument '" .. told_path(why.path) .. "' " .. why.message .. found
+  local subject = "argument '" .. told_path(why.path) .. "' "
+  return subject .. why.message .. found, subject .. "does not fit" .. (why.keyword and ": " .. why.keyword or "")
 end
 
 -- The first member of a JSON pointer.
@@ -75,10 +77,10 @@ local function first_of(pointer)
   return (name:gsub("~1", "/"):gsub("~0", "~"))
 end
 
--- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1. `why` is the failure of the whole check: the first
--- wrong argument, unless one is missing or unknown.
+-- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1; and these texts without values. `why` is the failure of the
+-- whole check: the first wrong argument, unless one is missing or unknown.
 local function faults_of(input, args, why)
-  local faults, properties = {}, input.properties or {}
+  local faults, quiet, properties = {}, {}, input.properties or {}
   for _, name in ipairs(input.required or {}) do
     if args[name] == nil then faults[#faults + 1] = "argument '" .. name .. "' is missing" end
   end
@@ -102,26 +104,44 @@ local function faults_of(input, args, why)
   while check and not fits and #faults <= MAX_FAULTS do
     local name = why.path and first_of(why.path)
     if not name or left[name] == nil then break end
-    faults[#faults + 1] = fault_of(left, why)
+    local n = #faults + 1
+    faults[n], quiet[n] = fault_of(left, why)
     left[name] = nil
     if next(left) == nil then break end
     fits, why = check(left)
   end
-  return faults
+  return faults, setmetatable(quiet, { __index = faults })
 end
 
+-- One text of several.
+local function joined(faults, count)
+  if count == 1 then return faults[1] end
+  local lines = {}
+  for i = 1, math.min(count, MAX_FAULTS) do lines[i] = faults[i] end
+  local more = count > MAX_FAULTS
+  if more then lines[#lines + 1] = "and more" end
+  return (more and "more than " .. MAX_FAULTS or count) .. " arguments are wrong:\n- " .. table.concat(lines, "\n- ")
+end
+
+local recorded = setmetatable({}, { __mode = "k" })      -- call -> why its arguments are wrong, without their values
+
+--- Why the arguments of a call are wrong, for the audit: no value of an argument is in it. Nil if they were right.
+function arguments.recorded(call) return recorded[call] end
+
 --- The reason that `args` do not fit: a text that names each wrong argument, one per line if there are several. `why` is the failure from
---- the schema's check.
-function arguments.explain(input, args, why)
-  local faults = faults_of(input, args, why)
-  if #faults == 0 then
-    if not why.path or why.path == "" then return "the arguments do not fit: " .. why.message end
-    return fault_of(args, why)
+--- the schema's check. With `call`, the audit's line of the call has the text without values.
+function arguments.explain(input, args, why, call)
+  local faults, quiet = faults_of(input, args, why)
+  local text, record
+  if #faults > 0 then
+    text, record = joined(faults, #faults), joined(quiet, #faults)
+  elseif not why.path or why.path == "" then
+    text, record = "the arguments do not fit: " .. why.message, "the arguments do not fit"
+  else
+    text, record = fault_of(args, why)
   end
-  if #faults == 1 then return faults[1] end
-  local more = #faults > MAX_FAULTS
-  if more then faults[MAX_FAULTS + 1] = "and more" end
-  return (more and "more than " .. MAX_FAULTS or #faults) .. " arguments are wrong:\n- " .. table.concat(faults, "\n- ", 1, math.min(#faults, MAX_FAULTS + 1))
+  if call then recorded[call] = record end
+  return text
 end
 
 local function copy(value)
