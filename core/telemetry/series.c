@@ -1,11 +1,12 @@
 #include "declared.h"
+#include "exemplar.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define PAGE_CELLS 512
-#define MAX_PAGES 320 /* pages of one thread's copy: 1.25 MiB if every family is full */
+#define MAX_PAGES (MP_SERIES_MAX / PAGE_CELLS) /* pages of one thread's copy */
 #define MAX_COPIES 256
 #define MAX_REAL_CELLS (PAGE_CELLS * MAX_PAGES / 3) /* of families of scripts, so that all others have room */
 
@@ -264,6 +265,11 @@ static inline int bucket_of(mp_buckets buckets, uint64_t us)
     return bucket;
 }
 
+int mp_series_bucket(mp_buckets buckets, uint64_t us)
+{
+    return bucket_of(buckets, us);
+}
+
 static inline void observe(copy *mine, mp_series series, int count, int bucket, uint64_t us)
 {
     if (series == 0)
@@ -424,7 +430,19 @@ static void put_real_sample(mp_buf *out, const member *one, const char *suffix, 
     mp_buf_printf(out, "%s\n", isinf(value) ? value > 0 ? "+Inf" : "-Inf" : text);
 }
 
-static void put_histogram(mp_buf *out, const member *one)
+/* Appends the exemplar of a bucket in place of the end of its line. */
+static void put_exemplar(mp_buf *out, mp_series cell)
+{
+    mp_exemplar kept;
+    if (!mp_exemplar_read(cell, &kept))
+        return;
+    out->len--;
+    mp_buf_printf(out, " # {trace_id=\"%s\"} %llu.%06llu %llu.%03llu\n", kept.trace, (unsigned long long)(kept.us / S),
+                  (unsigned long long)(kept.us % S), (unsigned long long)(kept.at_ms / MS),
+                  (unsigned long long)(kept.at_ms % MS));
+}
+
+static void put_histogram(mp_buf *out, const member *one, bool is_open)
 {
     const mp_real_bounds *real = one->family->own;
     int count = bounds_of(one->family);
@@ -433,6 +451,8 @@ static void put_histogram(mp_buf *out, const member *one)
     for (int i = 0; i <= count; i++) {
         sum += read_cell(one->cell + (mp_series)i, false).whole;
         put_sample(out, one, "_bucket", i < count ? texts[i] : "+Inf", sum);
+        if (is_open)
+            put_exemplar(out, one->cell + (mp_series)i);
     }
     sums all = read_cell(one->cell + (mp_series)count + 1, real != NULL);
     if (real != NULL) {
@@ -456,7 +476,7 @@ static void put_family(mp_buf *out, const mp_family *family, member *first, bool
         if (one->family != family)
             continue;
         if (is_histogram(family))
-            put_histogram(out, one);
+            put_histogram(out, one, is_open);
         else if (family->own != NULL)
             put_real_sample(out, one, suffix, read_cell(one->cell, true).real);
         else

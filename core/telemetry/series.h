@@ -17,6 +17,9 @@
 #include <stdatomic.h>
 
 #define MP_SERIES_LABELS 4 /* limit of the labels of a family */
+#define MP_SERIES_MAX                                                                                                  \
+    (UINT32_C(320)                                                                                                     \
+     << 9) /* above the number of every cell of a series: 1.25 MiB of a thread's copy if every family is full */
 #define MP_SERIES_CELLS 21 /* limit of the cells of a series: a histogram's buckets, and the sum of its observations */
 
 /* The upper bounds of a histogram's buckets. */
@@ -60,6 +63,8 @@ mp_series mp_series_of(const mp_family *family, const mp_str *values);
 mp_series mp_series_within(const mp_family *family, const mp_str *values, int most);
 /* Adds `n` to a counter. */
 void mp_series_add(mp_series series, int64_t n);
+/* The number of the bucket into which `us` microseconds fall: that of its cell behind the first one of the series. */
+int mp_series_bucket(mp_buckets buckets, uint64_t us);
 /* Adds one observation of `us` microseconds to a histogram of `buckets`. */
 void mp_series_observe(mp_series series, mp_buckets buckets, uint64_t us);
 /* Adds the same observation to two histograms of `buckets`. */

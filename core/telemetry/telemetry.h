@@ -6,6 +6,7 @@
 #include "audit.h"
 #include "base/base.h"
 #include "declared.h"
+#include "exemplar.h"
 #include "log.h"
 #include "mark.h"
 #include "refusal.h"
