@@ -1,25 +1,11 @@
-#include "declared.h"
-#include "exemplar.h"
-#include <math.h>
+#include "series_state.h"
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define PAGE_CELLS 512
 #define MAX_PAGES (MP_SERIES_MAX / PAGE_CELLS) /* pages of one thread's copy */
 #define MAX_COPIES 256
 #define MAX_REAL_CELLS (PAGE_CELLS * MAX_PAGES / 3) /* of families of scripts, so that all others have room */
-
-/* Symbols of the linker: a pointer to each declared family. */
-extern const mp_family *const first_row[] __asm__("__start_mp_family_rows") __attribute__((visibility("hidden")));
-extern const mp_family *const end_of_rows[] __asm__("__stop_mp_family_rows") __attribute__((visibility("hidden")));
-
-typedef struct member {
-    mp_node node;                  /* the key: the family's address, then the values, each behind a NUL */
-    _Atomic(struct member *) next; /* in the order in which they were made; set once, when the next one is complete */
-    const mp_family *family;
-    mp_series cell; /* the first of its cells */
-} member;
 
 /* A thread's copy: pages of cells, allocated when they are needed. */
 typedef struct {
@@ -28,8 +14,8 @@ typedef struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `map`, `newest`, `next_cell` and `real_cells` */
 static mp_map map;
-static _Atomic(member *) oldest;
-static member *newest;
+static _Atomic(mp_member *) oldest;
+static mp_member *newest;
 static mp_series next_cell = 1;
 static mp_series real_cells; /* those of families of scripts */
 
@@ -61,20 +47,25 @@ static const struct {
                             9},
 };
 
-static bool is_histogram(const mp_family *family)
+bool mp_family_is_histogram(const mp_family *family)
 {
     return family->buckets != MP_FAMILY_COUNTER && family->buckets != MP_FAMILY_GAUGE;
 }
 
-static int bounds_of(const mp_family *family)
+int mp_family_bounds(const mp_family *family)
 {
     return family->own != NULL ? family->own->count : bounds[family->buckets].count;
+}
+
+const char *const *mp_family_texts(const mp_family *family)
+{
+    return family->own != NULL ? family->own->text : bounds[family->buckets].text;
 }
 
 /* A counter or gauge has one cell; a histogram one for each bound, one for what is above all bounds, and the sum. */
 static int cells_of(const mp_family *family)
 {
-    return is_histogram(family) ? bounds_of(family) + 2 : 1;
+    return mp_family_is_histogram(family) ? mp_family_bounds(family) + 2 : 1;
 }
 
 /* -- series -------------------------------------------------------------------------------------------------------- */
@@ -108,7 +99,7 @@ static mp_series find_or_make(const mp_family *family, const mp_str *values, int
 {
     mp_buf key = {0};
     put_key(&key, family, values);
-    member *found = (member *)mp_map_find(&map, mp_buf_str(&key));
+    mp_member *found = (mp_member *)mp_map_find(&map, mp_buf_str(&key));
     mp_series cell = 0;
     if (found == NULL && (is_other || atomic_load(family->count) < most) && (cell = take_cells(family)) != 0) {
         bool is_new;
@@ -292,7 +283,7 @@ void mp_series_observe_both(mp_series one, mp_series other, mp_buckets buckets, 
     observe(mine, other, count, bucket, us);
 }
 
-/* -- text ---------------------------------------------------------------------------------------------------------- */
+/* -- sums ---------------------------------------------------------------------------------------------------------- */
 
 static int64_t read_in(copy *of, mp_series cell)
 {
@@ -300,13 +291,7 @@ static int64_t read_in(copy *of, mp_series cell)
     return page == NULL ? 0 : atomic_load_explicit(page + cell % PAGE_CELLS, memory_order_relaxed);
 }
 
-/* What all copies of a cell contain together: `whole` for integers, `real` for doubles. */
-typedef struct {
-    int64_t whole;
-    double real;
-} sums;
-
-static void sum_copy(sums *sum, copy *one, mp_series cell, bool is_real)
+static void sum_copy(mp_sums *sum, copy *one, mp_series cell, bool is_real)
 {
     int64_t value = read_in(one, cell);
     if (is_real)
@@ -315,9 +300,9 @@ static void sum_copy(sums *sum, copy *one, mp_series cell, bool is_real)
         sum->whole += value;
 }
 
-static sums read_cell(mp_series cell, bool is_real)
+mp_sums mp_series_read(mp_series cell, bool is_real)
 {
-    sums sum = {0};
+    mp_sums sum = {0};
     sum_copy(&sum, &shared, cell, is_real);
     int count = atomic_load_explicit(&next_copy, memory_order_relaxed);
     for (int i = 0; i < count && i < MAX_COPIES; i++) {
@@ -328,28 +313,31 @@ static sums read_cell(mp_series cell, bool is_real)
     return sum;
 }
 
-/* -- sums ---------------------------------------------------------------------------------------------------------- */
-
 _Static_assert(MP_BOUNDS_MAX + 2 == MP_SERIES_CELLS, "a histogram has a cell for each bound, and two more");
 
 /* True if the last label of a series has this value. */
-static bool ends_with(const member *one, mp_str value)
+static bool ends_with(const mp_member *one, mp_str value)
 {
     mp_str key = one->node.key;
     return key.len > value.len && key.ptr[key.len - value.len - 1] == '\0' &&
            mp_str_eq(mp_str_from(key, key.len - value.len), value);
 }
 
+mp_member *mp_series_oldest(void)
+{
+    return atomic_load_explicit(&oldest, memory_order_acquire);
+}
+
 void mp_series_sum(const char *name, const char *last, int64_t cells[MP_SERIES_CELLS])
 {
     memset(cells, 0, MP_SERIES_CELLS * sizeof *cells);
-    member *one = atomic_load_explicit(&oldest, memory_order_acquire);
+    mp_member *one = mp_series_oldest();
     for (; one != NULL; one = atomic_load_explicit(&one->next, memory_order_acquire)) {
         if (one->family->own != NULL || strcmp(one->family->name, name) != 0 ||
             (last != NULL && !ends_with(one, mp_str_of(last))))
             continue;
         for (int i = 0; i < cells_of(one->family); i++)
-            cells[i] += read_cell(one->cell + (mp_series)i, false).whole;
+            cells[i] += mp_series_read(one->cell + (mp_series)i, false).whole;
     }
 }
 
@@ -373,132 +361,4 @@ double mp_series_quantile(mp_buckets buckets, const int64_t *cells, double share
         below += cells[i];
     }
     return (double)bounds[buckets].us[count - 1];
-}
-
-void mp_metrics_put_label(mp_buf *out, mp_str value)
-{
-    for (size_t i = 0; i < value.len; i++) {
-        char c = value.ptr[i];
-        if (c == '\\' || c == '"' || c == '\n')
-            mp_buf_putc(out, '\\');
-        mp_buf_putc(out, c == '\n' ? 'n' : c);
-    }
-}
-
-/* Appends {label="value",…}; with `le`, the bound of a bucket, too. */
-static void put_labels(mp_buf *out, const member *one, const char *le)
-{
-    const char *value = one->node.key.ptr + sizeof one->family + 1;
-    const char *end = one->node.key.ptr + one->node.key.len;
-    char before = '{';
-    for (int i = 0; one->family->labels[i] != NULL; i++) {
-        const char *nul = memchr(value, '\0', (size_t)(end - value));
-        size_t len = (size_t)((nul == NULL ? end : nul) - value);
-        mp_buf_printf(out, "%c%s=\"", before, one->family->labels[i]);
-        mp_metrics_put_label(out, (mp_str){value, len});
-        mp_buf_putc(out, '"');
-        value += len + (nul == NULL ? 0 : 1);
-        before = ',';
-    }
-    if (le != NULL)
-        mp_buf_printf(out, "%cle=\"%s\"", before, le);
-    if (le != NULL || before == ',')
-        mp_buf_putc(out, '}');
-}
-
-static void put_name(mp_buf *out, const member *one, const char *suffix, const char *le)
-{
-    mp_buf_printf(out, "%s%s", one->family->name, suffix);
-    put_labels(out, one, le);
-    mp_buf_putc(out, ' ');
-}
-
-static void put_sample(mp_buf *out, const member *one, const char *suffix, const char *le, int64_t value)
-{
-    put_name(out, one, suffix, le);
-    mp_buf_printf(out, "%lld\n", (long long)value);
-}
-
-/* With 15 digits if they are enough, so that 0.1 is not 0.10000000000000001. */
-static void put_real_sample(mp_buf *out, const member *one, const char *suffix, double value)
-{
-    char text[40];
-    snprintf(text, sizeof text, "%.15g", value);
-    if (fabs(strtod(text, NULL) - value) > 0)
-        snprintf(text, sizeof text, "%.17g", value);
-    put_name(out, one, suffix, NULL);
-    mp_buf_printf(out, "%s\n", isinf(value) ? value > 0 ? "+Inf" : "-Inf" : text);
-}
-
-/* Appends the exemplar of a bucket in place of the end of its line. */
-static void put_exemplar(mp_buf *out, mp_series cell)
-{
-    mp_exemplar kept;
-    if (!mp_exemplar_read(cell, &kept))
-        return;
-    out->len--;
-    mp_buf_printf(out, " # {trace_id=\"%s\"} %llu.%06llu %llu.%03llu\n", kept.trace, (unsigned long long)(kept.us / S),
-                  (unsigned long long)(kept.us % S), (unsigned long long)(kept.at_ms / MS),
-                  (unsigned long long)(kept.at_ms % MS));
-}
-
-static void put_histogram(mp_buf *out, const member *one, bool is_open)
-{
-    const mp_real_bounds *real = one->family->own;
-    int count = bounds_of(one->family);
-    const char *const *texts = real != NULL ? real->text : bounds[one->family->buckets].text;
-    int64_t sum = 0;
-    for (int i = 0; i <= count; i++) {
-        sum += read_cell(one->cell + (mp_series)i, false).whole;
-        put_sample(out, one, "_bucket", i < count ? texts[i] : "+Inf", sum);
-        if (is_open)
-            put_exemplar(out, one->cell + (mp_series)i);
-    }
-    sums all = read_cell(one->cell + (mp_series)count + 1, real != NULL);
-    if (real != NULL) {
-        put_real_sample(out, one, "_sum", all.real);
-    } else {
-        put_name(out, one, "_sum", NULL);
-        mp_buf_printf(out, "%lld.%06lld\n", (long long)(all.whole / S), (long long)(all.whole % S));
-    }
-    put_sample(out, one, "_count", NULL, sum);
-}
-
-static void put_family(mp_buf *out, const mp_family *family, member *first, bool is_open)
-{
-    bool is_counter = family->buckets == MP_FAMILY_COUNTER;
-    const char *suffix = is_counter ? "_total" : "", *named = is_open ? "" : suffix;
-    mp_buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", family->name, named, family->text, family->name, named,
-                  is_counter                           ? "counter"
-                  : family->buckets == MP_FAMILY_GAUGE ? "gauge"
-                                                       : "histogram");
-    for (member *one = first; one != NULL; one = atomic_load_explicit(&one->next, memory_order_acquire)) {
-        if (one->family != family)
-            continue;
-        if (is_histogram(family))
-            put_histogram(out, one, is_open);
-        else if (family->own != NULL)
-            put_real_sample(out, one, suffix, read_cell(one->cell, true).real);
-        else
-            put_sample(out, one, suffix, NULL, read_cell(one->cell, false).whole);
-    }
-}
-
-static int compare_families(const void *a, const void *b)
-{
-    return strcmp((*(const mp_family *const *)a)->name, (*(const mp_family *const *)b)->name);
-}
-
-void mp_series_put(mp_buf *out, bool is_open)
-{
-    size_t count = ((uintptr_t)end_of_rows - (uintptr_t)first_row) / sizeof *first_row;
-    const mp_family **list = mp_new((count + MP_DECLARED_MAX) * sizeof *list);
-    memcpy(list, first_row, count * sizeof *list);
-    count += mp_declared_list(list + count);
-    qsort(list, count, sizeof *list, compare_families);
-    member *first = atomic_load_explicit(&oldest, memory_order_acquire);
-    for (size_t i = 0; i < count; i++)
-        if (i == 0 || strcmp(list[i]->name, list[i - 1]->name) != 0)
-            put_family(out, list[i], first, is_open);
-    free(list);
 }

@@ -1,0 +1,142 @@
+/* series_text.c: the text of all series, in the formats of Prometheus and of OpenMetrics. */
+#include "declared.h"
+#include "exemplar.h"
+#include "series_state.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MS UINT64_C(1000)
+#define S (1000 * MS)
+
+/* Symbols of the linker: a pointer to each declared family. */
+extern const mp_family *const first_row[] __asm__("__start_mp_family_rows") __attribute__((visibility("hidden")));
+extern const mp_family *const end_of_rows[] __asm__("__stop_mp_family_rows") __attribute__((visibility("hidden")));
+
+void mp_metrics_put_label(mp_buf *out, mp_str value)
+{
+    for (size_t i = 0; i < value.len; i++) {
+        char c = value.ptr[i];
+        if (c == '\\' || c == '"' || c == '\n')
+            mp_buf_putc(out, '\\');
+        mp_buf_putc(out, c == '\n' ? 'n' : c);
+    }
+}
+
+/* Appends {label="value",…}; with `le`, the bound of a bucket, too. */
+static void put_labels(mp_buf *out, const mp_member *one, const char *le)
+{
+    const char *value = one->node.key.ptr + sizeof one->family + 1;
+    const char *end = one->node.key.ptr + one->node.key.len;
+    char before = '{';
+    for (int i = 0; one->family->labels[i] != NULL; i++) {
+        const char *nul = memchr(value, '\0', (size_t)(end - value));
+        size_t len = (size_t)((nul == NULL ? end : nul) - value);
+        mp_buf_printf(out, "%c%s=\"", before, one->family->labels[i]);
+        mp_metrics_put_label(out, (mp_str){value, len});
+        mp_buf_putc(out, '"');
+        value += len + (nul == NULL ? 0 : 1);
+        before = ',';
+    }
+    if (le != NULL)
+        mp_buf_printf(out, "%cle=\"%s\"", before, le);
+    if (le != NULL || before == ',')
+        mp_buf_putc(out, '}');
+}
+
+static void put_name(mp_buf *out, const mp_member *one, const char *suffix, const char *le)
+{
+    mp_buf_printf(out, "%s%s", one->family->name, suffix);
+    put_labels(out, one, le);
+    mp_buf_putc(out, ' ');
+}
+
+static void put_sample(mp_buf *out, const mp_member *one, const char *suffix, const char *le, int64_t value)
+{
+    put_name(out, one, suffix, le);
+    mp_buf_printf(out, "%lld\n", (long long)value);
+}
+
+/* With 15 digits if they are enough, so that 0.1 is not 0.10000000000000001. */
+static void put_real_sample(mp_buf *out, const mp_member *one, const char *suffix, double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", value);
+    if (fabs(strtod(text, NULL) - value) > 0)
+        snprintf(text, sizeof text, "%.17g", value);
+    put_name(out, one, suffix, NULL);
+    mp_buf_printf(out, "%s\n", isinf(value) ? value > 0 ? "+Inf" : "-Inf" : text);
+}
+
+/* Appends the exemplar of a bucket in place of the end of its line. */
+static void put_exemplar(mp_buf *out, mp_series cell)
+{
+    mp_exemplar kept;
+    if (!mp_exemplar_read(cell, &kept))
+        return;
+    out->len--;
+    mp_buf_printf(out, " # {trace_id=\"%s\"} %llu.%06llu %llu.%03llu\n", kept.trace, (unsigned long long)(kept.us / S),
+                  (unsigned long long)(kept.us % S), (unsigned long long)(kept.at_ms / MS),
+                  (unsigned long long)(kept.at_ms % MS));
+}
+
+static void put_histogram(mp_buf *out, const mp_member *one, bool is_open)
+{
+    const mp_real_bounds *real = one->family->own;
+    int count = mp_family_bounds(one->family);
+    const char *const *texts = mp_family_texts(one->family);
+    int64_t sum = 0;
+    for (int i = 0; i <= count; i++) {
+        sum += mp_series_read(one->cell + (mp_series)i, false).whole;
+        put_sample(out, one, "_bucket", i < count ? texts[i] : "+Inf", sum);
+        if (is_open)
+            put_exemplar(out, one->cell + (mp_series)i);
+    }
+    mp_sums all = mp_series_read(one->cell + (mp_series)count + 1, real != NULL);
+    if (real != NULL) {
+        put_real_sample(out, one, "_sum", all.real);
+    } else {
+        put_name(out, one, "_sum", NULL);
+        mp_buf_printf(out, "%lld.%06lld\n", (long long)(all.whole / (int64_t)S), (long long)(all.whole % (int64_t)S));
+    }
+    put_sample(out, one, "_count", NULL, sum);
+}
+
+static void put_family(mp_buf *out, const mp_family *family, mp_member *first, bool is_open)
+{
+    bool is_counter = family->buckets == MP_FAMILY_COUNTER;
+    const char *suffix = is_counter ? "_total" : "", *named = is_open ? "" : suffix;
+    mp_buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", family->name, named, family->text, family->name, named,
+                  is_counter                           ? "counter"
+                  : family->buckets == MP_FAMILY_GAUGE ? "gauge"
+                                                       : "histogram");
+    for (mp_member *one = first; one != NULL; one = atomic_load_explicit(&one->next, memory_order_acquire)) {
+        if (one->family != family)
+            continue;
+        if (mp_family_is_histogram(family))
+            put_histogram(out, one, is_open);
+        else if (family->own != NULL)
+            put_real_sample(out, one, suffix, mp_series_read(one->cell, true).real);
+        else
+            put_sample(out, one, suffix, NULL, mp_series_read(one->cell, false).whole);
+    }
+}
+
+static int compare_families(const void *a, const void *b)
+{
+    return strcmp((*(const mp_family *const *)a)->name, (*(const mp_family *const *)b)->name);
+}
+
+void mp_series_put(mp_buf *out, bool is_open)
+{
+    size_t count = ((uintptr_t)end_of_rows - (uintptr_t)first_row) / sizeof *first_row;
+    const mp_family **list = mp_new((count + MP_DECLARED_MAX) * sizeof *list);
+    memcpy(list, first_row, count * sizeof *list);
+    count += mp_declared_list(list + count);
+    qsort(list, count, sizeof *list, compare_families);
+    mp_member *first = mp_series_oldest();
+    for (size_t i = 0; i < count; i++)
+        if (i == 0 || strcmp(list[i]->name, list[i - 1]->name) != 0)
+            put_family(out, list[i], first, is_open);
+    free(list);
+}
