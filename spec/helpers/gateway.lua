@@ -255,6 +255,12 @@ function running:log()
   return read(self.dir .. "/stderr")
 end
 
+-- Returns what a file in the gateway's folder has, such as the audit; an empty text if there is none.
+function running:file(name)
+  local ok, text = pcall(read, self.dir .. "/" .. name)
+  return ok and text or ""
+end
+
 local escaped = { n = "\n", t = "\t", r = "\r" }
 
 -- Parses "key=value" or key="a \"quoted\" value" at `from`: returns key, value, and the position after it.

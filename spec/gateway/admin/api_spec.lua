@@ -40,12 +40,7 @@ local function calls(g)
   return answer.calls
 end
 
-local function audit(g)
-  local file = io.open(g.dir .. "/audit.log")
-  local text = file and file:read "a" or ""
-  if file then file:close() end
-  return text
-end
+local function audit(g) return g:file "audit.log" end
 
 describe("moonpool log", function()
   it("changes the level for a time, with the token of the variable", function()

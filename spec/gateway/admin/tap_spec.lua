@@ -57,12 +57,7 @@ local function events_of(reader)
   return list
 end
 
-local function audit(g)
-  local file = io.open(g.dir .. "/audit.log")
-  local text = file and file:read "a" or ""
-  if file then file:close() end
-  return text
-end
+local function audit(g) return g:file "audit.log" end
 
 describe("a tap", function()
   it("shows each call when it begins and when it has ended, in every revision, on all workers", function()

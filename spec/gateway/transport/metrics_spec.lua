@@ -1,4 +1,5 @@
 -- GET /metrics of the admin listener: what it counts, its format, and what clients cannot put into it.
+local cjson = require "cjson"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local upstream = require "spec.helpers.upstream"
@@ -212,6 +213,42 @@ describe("examples/monitoring", function()
       end
     end
     assert.truthy(used > 30, used)
+  end)
+
+  -- The classic model, as Grafana's page "Dashboard JSON model" describes it.
+  it("has a dashboard in the shape that Grafana documents", function()
+    local file <close> = assert(io.open "examples/monitoring/grafana.json")
+    local board = cjson.decode(file:read "a")
+    assert.truthy(#board.uid >= 8 and #board.uid <= 40 and #board.title > 0)
+    assert.truthy(math.type(board.schemaVersion) and math.type(board.version) and type(board.tags) == "table")
+    assert.truthy(board.timezone == "browser" or board.timezone == "utc" or board.timezone == "")
+    assert.truthy(board.time.from and board.time.to)
+    local variables, ids, taken = { __rate_interval = true, __interval = true, __range = true }, {}, {}
+    for _, variable in ipairs(board.templating.list) do
+      assert.truthy(variable.type == "datasource" or variable.type == "query" and variable.datasource and variable.query, variable.name)
+      variables[variable.name] = true
+    end
+    for _, panel in ipairs(board.panels) do
+      local at, refs = panel.gridPos, {}
+      assert.truthy(math.type(panel.id) and not ids[panel.id], panel.title)
+      ids[panel.id] = true
+      assert.truthy(#panel.title > 0 and panel.type == "timeseries", panel.title)
+      assert.truthy(type(panel.fieldConfig.defaults) == "table" and type(panel.options) == "table", panel.title)
+      assert.truthy(at.x >= 0 and at.y >= 0 and at.w > 0 and at.h > 0 and at.x + at.w <= 24, panel.title)
+      for x = at.x, at.x + at.w - 1 do
+        for y = at.y, at.y + at.h - 1 do
+          assert.is_nil(taken[x .. "," .. y], panel.title)
+          taken[x .. "," .. y] = true
+        end
+      end
+      assert.truthy(#panel.targets > 0, panel.title)
+      for _, target in ipairs(panel.targets) do
+        assert.truthy(target.refId and not refs[target.refId] and #target.expr > 0, panel.title)
+        refs[target.refId] = true
+        for name in (target.expr .. panel.datasource.uid):gmatch "%${?([%w_]+)" do assert.truthy(variables[name], panel.title .. " uses $" .. name) end
+      end
+    end
+    assert.truthy(#board.panels >= 12)
   end)
 
   it("is accepted by promtool, where that is installed", function()
