@@ -6,9 +6,10 @@ local json = require "moonpool.json"
 
 local canonical = {}
 
-local HEX <const> = ("%02x"):rep(32)
+local hex_of = {} -- byte -> its two digits
+for i = 0, 255 do hex_of[string.char(i)] = ("%02x"):format(i) end
 
-local function hex(bytes) return HEX:format(bytes:byte(1, -1)) end
+local function hex(bytes) return (bytes:gsub(".", hex_of)) end
 
 local function is_list(value) return debug.getmetatable(value) == json.array_mt end
 

@@ -11,7 +11,10 @@ local lru = require "moonpool.runtime.lru"
 local catalogue = {}
 
 -- JSON text without tabs and line ends. Strings of JSON contain neither.
-local function one_line(text) return (text:gsub("[\t\r\n]", " ")) end
+local function one_line(text)
+  if not text:find "[\t\r\n]" then return text end
+  return (text:gsub("[\t\r\n]", " "))
+end
 
 --- A catalogue as text. `facts` is a table; `entries` are { kind, key, facts, definition = JSON text }.
 function catalogue.encode(facts, entries)

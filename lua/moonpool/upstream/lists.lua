@@ -131,7 +131,7 @@ local function entry_of(list, item, card, state, may_have_headers)
   else
     local plain = json.decode(definition)
     if type(plain) ~= "table" then return nil, "it cannot be decoded" end
-    facts.bad, facts.doubts = scan.definition(plain, definition)
+    facts.bad, facts.doubts = scan.definition(plain, definition, state.words)
     facts.hash = canonical.hash(canonical.text(plain, definition))
   end
   return { kind = list.kind, key = key, facts = facts, definition = definition }
@@ -191,6 +191,7 @@ local function read_list(record, card, list, state, way)
       return true
     end
     local may_have_headers = text:find("x-mcp-header", 1, true) ~= nil or text:find("\\u", 1, true) ~= nil
+    state.words = scan.words(text)
     if not add_items(state, list, items, card, may_have_headers) then return true end
     cursor = result.nextCursor
     if type(cursor) ~= "string" or cursors[cursor] then return true end
