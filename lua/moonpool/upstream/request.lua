@@ -184,14 +184,23 @@ local function sharpened(record, card, event, failure, err)
   return failure
 end
 
+-- The failure of a request. That its last attempt did not run says nothing about an earlier one.
+local function failure_of(failure, may_have_run)
+  if not may_have_run or failure.outcome ~= "not_run" then return failure end
+  local made = {}
+  for name, value in pairs(failure) do made[name] = value end
+  made.outcome = "unknown"
+  return made
+end
+
 --- Sends the request of `spec`. Returns { result, text, card, is_new }: the result as a table and as it came, the card, and true if the channel was
 --- opened anew because the old one was lost; or nil and a failure; or nil, nil and the upstream's error.
 function request.send(record, spec)
-  local tries = {}
+  local tries, may_have_run = {}, false
   while true do
     local channel, card, is_probe = begun_channel(spec)
     if not channel then channel, card, is_probe = open.channel(record, spec.key, spec.options) end
-    if not channel then return nil, card end
+    if not channel then return nil, failure_of(card, may_have_run) end
     local event, failure
     if is_probe then
       event, failure = try_circuit(channel, card)
@@ -207,11 +216,11 @@ function request.send(record, spec)
       failure.outcome = "not_run"
     end
     if result then return { result = result, text = event.result, card = card, is_new = tries.is_new } end
-    if judge(record, channel, card, spec, tries, event, failure, err) == "done" then
-      failure = sharpened(record, card, event, failure, err)
-      if failure then return nil, failure end
-      return nil, nil, err
-    end
+    local is_done = judge(record, channel, card, spec, tries, event, failure, err) == "done"
+    failure = sharpened(record, card, event, failure, err)
+    if is_done and failure then return nil, failure_of(failure, may_have_run) end
+    if is_done then return nil, nil, err end
+    may_have_run = may_have_run or failure ~= nil and failure.outcome ~= "not_run"
   end
 end
 

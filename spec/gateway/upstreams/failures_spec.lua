@@ -122,6 +122,21 @@ describe("a call of which it is not known whether it ran", function()
     end
   end)
 
+  it("stays unknown where the repetition certainly did not run", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, { entries = upstream.plain({ one = u }, { one = { circuit = { failures = 100 } } }) })
+    local c <close> = g:client "2025-11-25"
+    c:result("tools/call", { name = "sum", arguments = { a = 1, b = 1 } })
+    for _, second in ipairs { faults.busy(503, 60), faults.status(403) } do
+      local before = u:ran "look"
+      u:when("tools/call look", faults.dies(), 1)
+      u:when("tools/call look", second, 1)
+      local _, message = upstream.failure(c:call("tools/call", { name = "look", arguments = { n = 1 } }), "unknown")
+      assert.matches("whether the call ran is not known", message, 1, true)
+      assert.equal(1, u:ran "look" - before)
+    end
+  end)
+
   it("is repeated once and not twice", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
     local g <close> = upstream.gateway({ one = u }, { entries = upstream.plain({ one = u }, { one = { circuit = { failures = 100 } } }) })
