@@ -139,6 +139,7 @@ bool mp_lib_turn(void *ctx)
 void mp_lib_retire(mp_vm *vm)
 {
     mp_cron_stop(mp_lib_of_vm(vm));
+    mp_vm_bus_deliver(vm, MP_STR("retired"), MP_STR(""));
 }
 
 bool mp_lib_has_auth(const mp_vm *vm)

@@ -85,7 +85,7 @@ void mp_lib_summary(mp_vm *vm, mp_buf *out);
 void mp_lib_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
 /* Appends a JSON array: the scheduled jobs of the process, when each began last and begins next, and how it ended. Any thread. */
 void mp_lib_put_jobs(mp_buf *out);
-/* Stops the VM's scheduled jobs, because the VM of a newer generation runs them. */
+/* Stops the VM's scheduled jobs, because the VM of a newer generation runs them, and delivers the bus message "retired". */
 void mp_lib_retire(mp_vm *vm);
 /* True if auth scripts authenticate the requests. */
 bool mp_lib_has_auth(const mp_vm *vm);

@@ -428,8 +428,9 @@ local function read_classes(record, began)
   end
 end
 
--- The lists of an upstream cannot be read: its things stay for `keep` seconds, then they go.
+-- The lists of an upstream cannot be read: its things stay for `keep` seconds, then they go. The lists are read again at the next look.
 local function on_failure(record, failure, claim)
+  host.store.delete(fresh_key(record))
   local now_s = host.time.clock()
   if host.store.add(down_key(record), ("%.0f"):format(now_s)) then
     host.log.write("warn", "upstream lists cannot be read", { upstream = record.name, why = failure.reason, status = failure.status, detail = failure.why })

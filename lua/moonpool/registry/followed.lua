@@ -2,6 +2,7 @@
 -- so, and clients are notified of what differs; a resource that has changed is told to those that subscribed to it.
 
 local auth = require "moonpool.upstream.auth"
+local bus = require "moonpool.runtime.bus"
 local callers = require "moonpool.registry.callers"
 local classes = require "moonpool.registry.classes"
 local config = require "moonpool.upstream.config"
@@ -124,6 +125,13 @@ local function after_gap(record)
 end
 
 local healing = {}        -- name -> true while a task of this Lua state asks again
+local is_retired = false  -- a reload has put another Lua state in the place of this one
+local retired = host.task.event()
+
+bus.on("retired", function()
+  is_retired = true
+  retired:set()
+end)
 
 -- Asks the upstream again, until it is there.
 local function heal(record)
@@ -132,10 +140,11 @@ local function heal(record)
   local began = host.job.begin(function()
     local _ <close> = setmetatable({}, { __close = function() healing[record.name] = nil end })
     local pause = PAUSE_S
-    while not follow.ensure(record) do
-      host.time.sleep(pause)
+    while not is_retired and not follow.ensure(record) do
+      retired:wait(pause)
       pause = math.min(pause * 2, MOST_PAUSE_S)
     end
+    if is_retired then return federated.forget(record) end -- the next Lua state reads the lists, and asks again after that
     after_gap(record)
   end, record.refresh)
   if not began then healing[record.name] = nil end

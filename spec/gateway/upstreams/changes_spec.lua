@@ -327,6 +327,58 @@ describe("a channel that was lost", function()
   end)
 end)
 
+local function change_description(g)
+  local path = g.dir .. "/moonpool.yaml"
+  local file <close> = assert(io.open(path))
+  local text = file:read "a"
+  local out <close> = assert(io.open(path, "w"))
+  out:write((text:gsub('"prefix":', '"describe":{"first":"Another text."},"prefix":')))
+  out:close()
+  assert.equal(200, g:admin("/reload", "POST").status)
+end
+
+describe("an upstream that is gone", function()
+  it("is asked by the scripts of a reload alone, and those from before it end", function()
+    local u <close> = upstream.start { revision = "2024-11-05", transport = "sse" }
+    u:offer("tools", { "first" })
+    local g <close> = start(u, { circuit = { failures = 1000 } })
+    local c <close> = g:client "2025-11-25"
+    wait.for_fact("the first list", 20, function() return #names_of(c) > 0 end)
+    wait_way(u)
+    c:result("resources/subscribe", { uri = "stub://text" })
+    g:wait_status(function(status) return status.gauges.tasks == 0 end)
+    local tries = 0
+    u:answer_all(function(_, reply)
+      tries = tries + 1
+      reply:close()
+      return true
+    end)
+    u:end_streams()
+    wait.for_fact("more attempts", 60, function() return tries >= 4 end)
+    change_description(g)
+    g:wait_status(function(status) return status.gauges.vms_draining == 0 end, 30)
+    u:behave()
+    wait_way(u)
+  end)
+
+  it("when its lists are to be read, has them read soon after it is back", function()
+    local u <close> = upstream.start { revision = "2026-07-28" }
+    u:offer("tools", { "first" })
+    local g <close> = start(u, { circuit = { failures = 1000 } })
+    local c <close> = g:client "2025-11-25"
+    wait.for_fact("the first list", 20, function() return #names_of(c) > 0 end)
+    wait_way(u)
+    g:wait_status(function(status) return status.gauges.tasks == 0 end)
+    u:when("*", upstream.faults.status(503))
+    u:offer("tools", { "second" })
+    u:listening()[1]:drop()
+    u:wait({ method = "tools/list" }, 4, 40) -- the first reading, one that fails after two attempts, and another one
+    u:behave()
+    wait.for_fact("the new list", 60, function() return names_of(c)[1] == "second" end) -- long before the next `refresh`
+    wait_way(u)
+  end)
+end)
+
 describe("a program whose resources are followed", function()
   it("does not end for being idle; without subscribers it does", function()
     local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
