@@ -4,6 +4,7 @@
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
+local machine = require "bench.machine"
 local nginx = require "bench.peers.nginx"
 local under = require "bench.load"
 local report = require "bench.report"
@@ -176,32 +177,12 @@ local function measure_instructions()
   return rows
 end
 
--- The first line that a command prints; "" where it does not exist.
-local function said(command)
-  local pipe <close> = assert(io.popen(command .. " 2>&1"))
-  return pipe:read "l" or ""
-end
-
-local function describe_machine()
-  local cpus = uv.cpu_info()
-  local one, five, fifteen = uv.loadavg()
-  return {
-    cpu = (cpus[1].model:gsub("%s+", " "):gsub("%s*@.*$", "")), cores = #cpus, memory = ("%.0f GB"):format(uv.get_total_memory() / 2 ^ 30),
-    load = ("%.1f %.1f %.1f"):format(one, five, fifteen), date = os.date "!%Y-%m-%d",
-    moonpool = said(gateway.binary .. " --version"):gsub("^moonpool ", "") .. " (" .. said "git rev-parse --short HEAD" .. ")",
-    versions = {
-      "Linux " .. uv.os_uname().release, "libh2o " .. said "pkg-config --modversion libh2o-evloop", "Lua " .. said "pkg-config --modversion lua5.4",
-      (said("/usr/sbin/nginx -v"):gsub("^nginx version: ", "")), said "gcc --version",
-    },
-  }
-end
-
 gateway.binary = "build/release/moonpool"
 if arg[1] == "calls" then
   measure_calls()
   os.exit(true, false)
 end
-local figures = { workers = WORKERS, rounds = ROUNDS, seconds = SECONDS, stream_count = STREAMS, starts = STARTS, machine = describe_machine() }
+local figures = { workers = WORKERS, rounds = ROUNDS, seconds = SECONDS, stream_count = STREAMS, starts = STARTS, machine = machine.describe(gateway.binary) }
 figures.start_ms = measure_start()
 figures.comparisons = measure_calls()
 figures.reload = measure_reload()

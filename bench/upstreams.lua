@@ -5,25 +5,30 @@
 local uv = require "luv"
 local beneath = require "bench.beneath"
 local client = require "spec.helpers.client"
+local crowd = require "bench.crowd"
 local gateway = require "spec.helpers.gateway"
+local machine = require "bench.machine"
 local trusted = require "spec.helpers.trusted"
 local under = require "bench.load"
 local wait = require "spec.helpers.wait"
 
 local is_quick = os.getenv "BENCH_QUICK" == "1"
-local ROUNDS, SECONDS = is_quick and 1 or 3, is_quick and 1 or 2
+local ROUNDS, SECONDS = is_quick and 2 or 5, is_quick and 1 or 2
 local CONNECTIONS <const> = { 1, 8, 64 }
 local WORKERS <const> = 2
 local TOOLS <const>, CHANNELS = 5000, is_quick and 500 or 10000
 local HALF <const> = CHANNELS // 2
+local SESSIONS <const>, PROGRAMS <const> = is_quick and 20 or 200, 16 -- sessions that each call so many upstreams over stdio
 local MODERN <const>, LEGACY <const> = "2026-07-28", "2025-11-25"
 local PAGE <const> = "docs/benchmarks.md"
 local BEGIN <const>, END <const> = "<!-- upstreams -->\n", "<!-- end of upstreams -->\n"
 
 local TARGETS <const> = {
-  { "added p50 at 1 connection", 150, "µs" }, { "CPU, nginx = 1, at 64 connections", 3, "" }, { "rate, nginx = 1, at 64 connections", 0.4, "", true },
+  { "added p50 at 1 connection", 150, "µs" }, { "added p99 at 1 connection", nil, "µs" }, { "CPU, nginx = 1, at 64 connections", 3, "" },
+  { "rate, nginx = 1, at 64 connections", 0.4, "", true },
   { "faithful decode of 100 KB, plain = 1", 1.5, "" }, { "calls a second over stdio", 15000, "", true },
-  { "first list of 5,000 tools", 300, "ms" }, { "later pages", 1, "ms" }, { "one of many idle channels", 4, "KB" },
+  { "CPU until 5,000 tools are listed", 300, "ms" }, { "CPU of each later page", 1, "ms" }, { "one of many idle channels", 4, "KB" },
+  { "p99 of others while one of five hangs, all well = 1", 2, "" }, { "programs at once, limit 64", 64, "" },
 }
 
 gateway.binary = os.getenv "MOONPOOL" or "build/release/moonpool"
@@ -84,10 +89,10 @@ local function start_gateway(entry, scripts, more)
 end
 
 -- A request of a client of this revision for the gateway; sent once per worker or so, so that the way that is measured has begun.
-local function request_for(g, revision)
+local function request_for(g, revision, tool)
   local is_modern = revision == MODERN
   local kind = {
-    name = revision, tool = "beneath_search", arguments = '{"query":"a text","limit":3}', expect = "0123456789", meta = is_modern and META or "",
+    name = revision, tool = tool or "beneath_search", arguments = '{"query":"a text","limit":3}', expect = "0123456789", meta = is_modern and META or "",
     headers = { ["mcp-protocol-version"] = revision }, has_session = not is_modern,
   }
   if is_modern then kind.headers["mcp-method"], kind.headers["mcp-name"] = "tools/call", kind.tool end
@@ -101,7 +106,7 @@ local WAYS <const> = {
   { "moonpool, 2026-07-28 to 2025-11-25", MODERN, LEGACY }, { "the same, 2026-07-28 to 2026-07-28, with a policy", MODERN, MODERN, POLICY },
 }
 
--- A list of { name, [connections] = { rate, cost, p50, p99 } }.
+-- A list of { name, [connections] = { rate, cost, p50, p99, rounds = lists of these by round } }.
 local function measure_calls()
   local modern, legacy = beneath.start(MODERN, WORKERS), beneath.start(LEGACY, WORKERS)
   local plain = { headers = { ["content-type"] = "application/json" }, body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search"}}' }
@@ -125,8 +130,9 @@ local function measure_calls()
       end
     end
     for _, server in ipairs(servers) do
-      for key, list in pairs(server[connections]) do server[connections][key] = under.middle(list) end
-      local row = server[connections]
+      local row = { rounds = server[connections] }
+      for key, list in pairs(row.rounds) do row[key] = under.middle(table.move(list, 1, #list, 1, {})) end
+      server[connections] = row
       print(("  %3d connections  %-52s %8.0f/s  %7.1f CPU-µs  p50 %6.0f µs  p99 %6.0f µs"):format(
         connections, server.name, row.rate, row.cost, row.p50, row.p99))
     end
@@ -141,29 +147,42 @@ end
 local function measure_stdio()
   local folder = beneath.folder(MODERN)
   local g = start_gateway { command = beneath.command(folder) }
-  local rate = under.run(g.port, g.pid, request_for(g, MODERN), 64, SECONDS)
+  local rates, request = {}, request_for(g, MODERN)
+  for round = 1, ROUNDS do rates[round] = under.run(g.port, g.pid, request, 64, SECONDS) end
   g:stop()
   beneath.remove(folder)
-  return rate
+  return under.middle(rates)
 end
 
 -- -- lists and memory ------------------------------------------------------------------------------------------------------------
 
--- Milliseconds of the first tools/list of a gateway that reads its upstream's list meanwhile, and the middle of those of later pages.
+-- Milliseconds of processor time that a gateway has used when a client has the first page of the list and all workers have its things, and of each later
+-- page, which is made then; the number of pages. The middle of several gateways.
 local function measure_lists()
   local below = beneath.start(MODERN, 1, TOOLS)
-  local g = start_gateway { url = below.url }
-  local c = g:client(MODERN)
-  local pages, cursor = {}, nil
-  repeat
-    local began = uv.hrtime()
-    local result = c:result("tools/list", { cursor = cursor }, 60)
-    pages[#pages + 1], cursor = (uv.hrtime() - began) / 1e6, result.nextCursor
-  until not cursor
-  g:stop()
+  local first, later, pages = {}, {}, 0
+  for round = 1, ROUNDS do
+    local g = start_gateway({ url = below.url, list_wait = "60s" })
+    local c = g:client(MODERN)
+    local cursor = c:result("tools/list", {}, 60).nextCursor
+    local at = under.cpu_seconds(g.pid)
+    for _ = 1, 50 do -- until the other worker has made its things, too
+      wait.quietly(0.1)
+      local now = under.cpu_seconds(g.pid)
+      if now - at < 0.002 then break end
+      at = now
+    end
+    at, pages = under.cpu_seconds(g.pid), 1
+    first[round] = at * 1e3
+    while cursor do
+      cursor, pages = c:result("tools/list", { cursor = cursor }, 60).nextCursor, pages + 1
+    end
+    later[round] = (under.cpu_seconds(g.pid) - at) * 1e3 / (pages - 1)
+    c:close()
+    g:stop()
+  end
   below.stop()
-  local first = table.remove(pages, 1)
-  return first, under.middle(pages), #pages + 1
+  return under.middle(first), under.middle(later), pages
 end
 
 local DECODE <const> = [[
@@ -229,20 +248,25 @@ local function verdicts_of(values)
   local rows = {}
   for i, target in ipairs(TARGETS) do
     local value = values[i]
-    local is_met = value and (target[4] and value >= target[2] or not target[4] and value <= target[2])
-    rows[i] = { target[1], value, target, value == nil and "not measured" or is_met and "met" or "missed" }
+    local is_met = value and target[2] and (target[4] and value >= target[2] or not target[4] and value <= target[2])
+    rows[i] = { target[1], value, target, value == nil and "not measured" or not target[2] and "" or is_met and "met" or "missed" }
   end
   return rows
 end
 
-local function shown(value, unit)
+local shown
+function shown(value, unit)
   if value == nil then return "" end
+  if value < 0 then return "-" .. shown(-value, unit) end
   return (value >= 1000 and thousands(value) or ("%.3g"):format(value)) .. (unit ~= "" and " " .. unit or "")
 end
 
-local function section_of(servers, rows, pages)
+-- A target as text: "≤ 150 µs".
+local function bound_of(target) return target[2] and (target[4] and "≥ " or "≤ ") .. shown(target[2], target[3]) or "" end
+
+local function section_of(servers, rows, about, notes)
   local out = {
-    BEGIN, "## Upstreams\n\n",
+    BEGIN, "## Upstreams\n\n", machine.text(about), "\n",
     "`./dev bench upstreams`: calls of a tool of an upstream with a result of 1 KB ([bench/upstream.c](../bench/upstream.c), libh2o), ",
     ("medians of %d rounds of %d s in which the servers take turns. "):format(ROUNDS, SECONDS),
     "CPU is that of the server between wrk and the upstream; of the upstream itself in the rows \"direct\".\n\n",
@@ -257,10 +281,9 @@ local function section_of(servers, rows, pages)
   end
   out[#out + 1] = ("\n| what | measured | target | |\n|---|---|---|---|\n")
   for _, row in ipairs(rows) do
-    local target = row[3]
-    out[#out + 1] = ("| %s | %s | %s %s | %s |\n"):format(row[1], shown(row[2], target[3]), target[4] and "≥" or "≤", shown(target[2], target[3]), row[4])
+    out[#out + 1] = ("| %s | %s | %s | %s |\n"):format(row[1], shown(row[2], row[3][3]), bound_of(row[3]), row[4])
   end
-  out[#out + 1] = ("\nThe list has %d pages; %s channels are idle in the last row.\n"):format(pages, thousands(CHANNELS))
+  out[#out + 1] = "\n" .. notes .. "\n"
   out[#out + 1] = END
   return table.concat(out)
 end
@@ -271,6 +294,18 @@ local function write_section(text)
   under.write(PAGE, from and to and page:sub(1, from - 1) .. text .. page:sub(to + 1) or page .. "\n" .. text)
 end
 
+-- The middle, over the rounds, of f(one's value, the other's value): what disturbs a whole round disturbs both.
+local function paired(one, other, connections, key, f)
+  if not other then return nil end
+  local list = {}
+  for round, value in ipairs(one[connections].rounds[key]) do list[round] = f(value, other[connections].rounds[key][round]) end
+  return under.middle(list)
+end
+
+local function less(a, b) return a - b end
+local function times(a, b) return a / b end
+
+local about, began = machine.describe(gateway.binary), uv.hrtime()
 print(("tools/call of an upstream; %d workers, wrk, servers taking turns, middle of %d rounds of %d s"):format(WORKERS, ROUNDS, SECONDS))
 local servers = measure_calls()
 local by_name = {}
@@ -281,17 +316,29 @@ print(("  stdio                %.0f calls/s"):format(rate))
 local ratio, size = measure_decode()
 print(("  faithful decode      %.2f times a plain one, of %.0f KB"):format(ratio, size / 1024))
 local first, later, pages = measure_lists()
-print(("  %d tools           first page %.1f ms, later ones %.2f ms"):format(TOOLS, first, later))
+print(("  %d tools           %.1f CPU-ms until they are listed, later pages %.2f ms"):format(TOOLS, first, later))
 local kb = measure_channels()
 print(("  idle channels        %.2f KB each, of %d"):format(kb, CHANNELS))
+local p99 = crowd.hang(ROUNDS, SECONDS, request_for)
+local hung = {}
+for round, value in ipairs(p99.hung) do hung[round] = value / p99.well[round] end
+print(("  one of five hangs    p99 of another %.0f µs, %.0f µs with all well"):format(under.middle(p99.hung), under.middle(p99.well)))
+local programs = crowd.programs(SESSIONS, PROGRAMS)
+print(("  %d sessions x %d   %d programs at once, %d calls answered, %d busy"):format(SESSIONS, PROGRAMS, programs.most, programs.ok, programs.busy))
 local rows = verdicts_of {
-  ours[1].p50 - direct[1].p50, proxy and ours[64].cost / proxy[64].cost or nil, proxy and ours[64].rate / proxy[64].rate or nil, ratio, rate, first, later, kb,
+  paired(ours, direct, 1, "p50", less), paired(ours, direct, 1, "p99", less), paired(ours, proxy, 64, "cost", times), paired(ours, proxy, 64, "rate", times),
+  ratio, rate, first, later, kb, under.middle(hung), programs.most,
 }
 for _, row in ipairs(rows) do
-  print(("  %-40s %12s   target %s %-12s %s"):format(row[1], shown(row[2], row[3][3]), row[3][4] and ">=" or "<=", shown(row[3][2], row[3][3]), row[4]))
+  print(("  %-52s %12s   target %-12s %s"):format(row[1], shown(row[2], row[3][3]), bound_of(row[3]), row[4]))
 end
+local notes = ("The list has %d pages; the CPU until it is there is that of the whole process from its start, with %d workers. %s channels are idle. "
+  .. "%d sessions with programs of their own call %d upstreams over stdio, all at once: %s calls were answered, %s refused as busy, which were "
+  .. "not run."):format(
+  pages, WORKERS, thousands(CHANNELS), SESSIONS, PROGRAMS, thousands(programs.ok), thousands(programs.busy))
 if not is_quick then
-  write_section(section_of(servers, rows, pages))
+  write_section(section_of(servers, rows, about, notes))
   print(PAGE .. " has the section")
 end
+print(("  %.0f s in all"):format((uv.hrtime() - began) / 1e9))
 os.exit(true, false)
