@@ -131,7 +131,10 @@ local orders = {
 local input, rest = uv.new_pipe(false), ""
 input:open(0)
 input:read_start(function(_, bytes)
-  if not bytes then os.exit(0) end
+  if not bytes then
+    pcall(u.close, u, true) -- removes the socket of a program's stub
+    os.exit(0)
+  end
   rest = rest .. bytes
   for line in rest:gmatch "([^\n]*)\n" do orders[line]() end
   rest = rest:match "[^\n]*$"
