@@ -71,6 +71,8 @@ function u:note(entry) -- luacheck: ignore 212
 end
 
 function u:blame(text, ...) -- luacheck: ignore 212
+  -- where `initialize` was answered by 4xx, a client tries whether the address is one of HTTP+SSE
+  if text == "%s has no session id" and (...) == "GET" then return end
   note("mistake", select("#", ...) > 0 and text:format(...) or text)
 end
 
