@@ -9,6 +9,7 @@
 #include "err.h"
 #include "list.h"
 #include "map.h"
+#include "pace.h"
 #include "str.h"
 #include "utf8.h"
 
