@@ -25,22 +25,25 @@ void mp_pace_learn(mp_pace *pace, uint64_t places, uint64_t us)
     pthread_mutex_lock(&pace->lock);
     if (us > 0)
         learn(pace, places, us);
+    pace->is_taught = true;
     pthread_mutex_unlock(&pace->lock);
 }
 
-void mp_pace_measure(mp_pace *pace, uint64_t now_us)
+/* Counts in a window from now on, if clients are refused again after a time without refusals; ends the window if enough places have become
+ * free in it to know the rate. */
+static void measure(mp_pace *pace, uint64_t now_us)
 {
     uint64_t freed = atomic_load_explicit(&pace->freed, memory_order_relaxed);
-    pthread_mutex_lock(&pace->lock);
     uint64_t places = freed - pace->freed_then, us = now_us - pace->since_us;
-    bool is_over = us >= LONG_WINDOW_US || (us >= WINDOW_US && places >= ENOUGH_PLACES);
-    if (pace->since_us != 0 && is_over && now_us > pace->since_us)
+    bool is_new = pace->refused_us == 0 || now_us - pace->refused_us > LONG_WINDOW_US;
+    bool is_over = (us >= WINDOW_US && places >= ENOUGH_PLACES) || (us >= LONG_WINDOW_US && places > 0);
+    if (!is_new && is_over)
         learn(pace, places, us);
-    if (pace->since_us == 0 || is_over) {
+    if (is_new || is_over) {
         pace->since_us = now_us;
         pace->freed_then = freed;
     }
-    pthread_mutex_unlock(&pace->lock);
+    pace->refused_us = now_us;
 }
 
 uint64_t mp_pace_time_us(mp_pace *pace, uint64_t places)
@@ -55,7 +58,7 @@ uint64_t mp_pace_time_us(mp_pace *pace, uint64_t places)
  * ended shows at most one place more than it has. */
 static double rate_now(const mp_pace *pace, uint64_t now_us)
 {
-    if (pace->since_us == 0 || now_us <= pace->since_us + WINDOW_US)
+    if (pace->is_taught || now_us <= pace->since_us + WINDOW_US)
         return pace->per_us;
     uint64_t freed = atomic_load_explicit(&pace->freed, memory_order_relaxed) - pace->freed_then;
     double most = (double)(freed + 1) / (double)(now_us - pace->since_us);
@@ -66,6 +69,8 @@ unsigned mp_pace_refuse(mp_pace *pace, uint64_t now_us, uint64_t ahead, uint64_t
 {
     const uint64_t most_us = MP_PACE_MAX_S * UINT64_C(1000000);
     pthread_mutex_lock(&pace->lock);
+    if (!pace->is_taught)
+        measure(pace, now_us);
     double per_us = rate_now(pace, now_us), ahead_us = 0, own_us = 0;
     if (per_us > 0) {
         ahead_us = (double)ahead / per_us;

@@ -1,7 +1,8 @@
 /* pace.h: how fast places of a limited resource become free, and when a client that was refused will find one.
  *
- * The owner counts the places that become free; a refusal asks for the seconds of Retry-After. Each refused client is given the next place
- * that no other client was sent away for. So clients that come back when they were told to are served one after another, at the rate
+ * The owner counts the places that become free; a refusal asks for the seconds of Retry-After. The rate is measured while clients are
+ * refused: otherwise places become free only as fast as they are taken. Each refused client is given the next place that no other client
+ * was sent away for. So clients that come back when they were told to are served one after another, at the rate
  * at which places become free, and not all at once.
  *
  * Any thread. `now_us` is the time of the monotonic clock in microseconds; specs pass times of their own. */
@@ -18,13 +19,18 @@
 typedef struct {
     _Atomic uint64_t freed; /* places that have become free so far */
     pthread_mutex_t lock;   /* guards the members below */
-    uint64_t since_us;      /* begin of the window in which places are counted; 0: none has begun */
+    uint64_t since_us;      /* begin of the window in which places are counted */
     uint64_t freed_then;    /* `freed` at that time */
+    uint64_t refused_us;    /* when a client was refused last; 0: never */
+    bool is_taught;         /* the rate comes from mp_pace_learn alone */
     double per_us;          /* places that become free in a microsecond; 0: not known */
     uint64_t next_us;       /* when the place of the client that was refused last becomes free */
 } mp_pace;
 
-#define MP_PACE_INIT {.lock = PTHREAD_MUTEX_INITIALIZER}
+#define MP_PACE_INIT                                                                                                   \
+    {                                                                                                                  \
+        .lock = PTHREAD_MUTEX_INITIALIZER                                                                              \
+    }
 
 void mp_pace_init(mp_pace *pace);
 
@@ -34,8 +40,12 @@ static inline void mp_pace_count(mp_pace *pace, uint64_t places)
     atomic_fetch_add_explicit(&pace->freed, places, memory_order_relaxed);
 }
 
-/* Ends the window if enough places were counted in it to know the rate. Called a few times a second. */
-void mp_pace_measure(mp_pace *pace, uint64_t now_us);
+/* Sets the number of all places that have become free so far, for an owner that counts by itself. */
+static inline void mp_pace_set(mp_pace *pace, uint64_t freed)
+{
+    atomic_store_explicit(&pace->freed, freed, memory_order_relaxed);
+}
+
 /* `places` became free in `us` microseconds in which others waited for them: for an owner that measures by itself, and does not count. */
 void mp_pace_learn(mp_pace *pace, uint64_t places, uint64_t us);
 /* The time in which `places` become free, in microseconds; 0: not known. */

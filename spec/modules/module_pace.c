@@ -1,4 +1,4 @@
-/* module_pace.c: mp_pace of core/base, with times that the spec gives: new() → userdata with count, measure, learn, time and refuse. */
+/* module_pace.c: mp_pace of core/base, with times that the spec gives: new() → userdata with count, learn, time and refuse. */
 #include "modules.h"
 #include "base/base.h"
 
@@ -25,12 +25,6 @@ static int l_count(lua_State *L)
     return 0;
 }
 
-static int l_measure(lua_State *L)
-{
-    mp_pace_measure(pace_of(L), number_at(L, 2));
-    return 0;
-}
-
 static int l_learn(lua_State *L)
 {
     mp_pace_learn(pace_of(L), number_at(L, 2), number_at(L, 3));
@@ -51,8 +45,8 @@ static int l_refuse(lua_State *L)
 
 int module_pace(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"count", l_count}, {"measure", l_measure}, {"learn", l_learn}, {"time", l_time},
-                                       {"refuse", l_refuse}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"count", l_count}, {"learn", l_learn}, {"time", l_time}, {"refuse", l_refuse}, {NULL, NULL}};
     luaL_newmetatable(L, "pace");
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");

@@ -5,15 +5,15 @@ local pace = require "modules".pace
 
 local SECOND <const> = 1000000
 
--- A resource of which a place becomes free every `us`, for `seconds`, measured 4 times a second; returns it and the time then.
+-- A resource of which a place becomes free every `us`, for `seconds`, while 10 clients a second are refused; returns it and the time then,
+-- when all clients that were refused have come back.
 local function steady(us, seconds)
   local one, now = pace.new(), SECOND
-  one:measure(now)
-  for tick = 1, seconds * 4 do
-    local until_us = SECOND + tick * SECOND // 4
+  for tick = 1, seconds * 10 do
+    local until_us = SECOND + tick * SECOND // 10
     one:count((until_us - SECOND) // us - (now - SECOND) // us)
     now = until_us
-    one:measure(now)
+    one:refuse(now, 0, 0)
   end
   return one, now
 end
@@ -54,10 +54,10 @@ describe("the time after which a refused client finds a place", function()
 
   it("follows a rate that has changed, within two seconds", function()
     local one, now = steady(1000, 10)
-    for _ = 1, 12 do
-      now = now + SECOND // 4
-      one:count(25)
-      one:measure(now)
+    for _ = 1, 30 do
+      now = now + SECOND // 10
+      one:count(10)
+      one:refuse(now, 0, 0)
     end
     assert_right(one:refuse(now, 400, 1), 4 * SECOND)
   end)
@@ -66,7 +66,17 @@ describe("the time after which a refused client finds a place", function()
     local one, now = steady(1000, 10)
     assert.equal(1, one:refuse(now, 0, 1))
     assert.is_true(one:refuse(now + 8 * SECOND, 0, 1) >= 7)
-    assert.is_true(one:refuse(now + 30 * SECOND, 0, 1) >= 29)
+    assert.is_true(one:refuse(now + 16 * SECOND, 0, 1) >= 15)
+  end)
+
+  it("does not take a quiet time for a slow one", function()
+    local one, now = steady(1000, 10)
+    one:count(3)
+    assert.equal(1, one:refuse(now + 600 * SECOND, 0, 1))
+    local new = pace.new()
+    new:count(5)
+    assert.equal(1, new:refuse(3600 * SECOND, 0, 1))
+    assert.equal(1, new:refuse(3600 * SECOND + 1000, 0, 1))
   end)
 
   it("is a minute at most, and falls again when the places have become free", function()
@@ -74,8 +84,7 @@ describe("the time after which a refused client finds a place", function()
     for _ = 1, 5000 do one:refuse(now, 0, 1) end
     assert.equal(60, one:refuse(now, 0, 1))
     assert.equal(60, one:refuse(now, 1 << 40, 1 << 40))
-    one:learn(600, 60 * SECOND)
-    assert.is_true(one:refuse(now + 61 * SECOND, 0, 1) <= 60)
+    assert.equal(1, one:refuse(now + 61 * SECOND, 0, 1))
   end)
 
   it("is a second where nothing is known", function()
