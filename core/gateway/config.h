@@ -80,6 +80,7 @@ typedef struct {
     char *public_url; /* scheme and host; NULL: taken from each request */
     int64_t call_waiting;
     uint64_t dead_peer, drain, stuck;
+    char *ready_calls, *ready_loop, *ready_fds; /* ratios as in the file: "0.95"; NULL: off */
     int64_t pool_threads, pool_queue;
     int64_t store_entries;
     size_t store_bytes;

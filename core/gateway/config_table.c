@@ -25,6 +25,10 @@ _Static_assert(offsetof(mp_upstream_config, circuit_open_max_ms) ==
                    offsetof(mp_upstream_config, circuit_open_min_ms) + sizeof(uint64_t),
                "a key of the type TIMES fills two adjacent members");
 
+#define READY(member)                                                                                                  \
+    MP_KEY_TEXT, SLOT(member), .least = 1, .most = 16, .check = mp_config_check_ratio, .form = "a ratio",              \
+                               .is_number = true, .word = "off"
+
 const mp_config_key mp_config_keys[] = {
     {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS, .bare = "listen.address",
      .restarts = true, .item_slot = offsetof(mp_config, listen_tls), .item_size = sizeof(mp_config_tls),
@@ -305,6 +309,23 @@ const mp_config_key mp_config_keys[] = {
     {"limits.stuck", TIME(100, HOUR), SLOT(stuck), .preset = "5s",
      .doc = "A worker whose event loop has not run for this time is logged, with the line of Lua that it runs, and "
             "takes no connections until its loop runs again."},
+    {"overload", MP_KEY_SECTION, .bare = "overload.wait",
+     .doc = "What a worker does that has more requests than it can serve."},
+    {"overload.wait", TIME(1, HOUR), SLOT(rpc.overload_ms), .preset = "200ms", .word = "off",
+     .doc =
+         "A request that waits longer in its worker before it begins is refused with 503 and Retry-After. While that "
+         "happens, requests that would wait for a quarter of this time are refused when they arrive, and requests that "
+         "list things or open a session for an eighth. Not over stdio."},
+    {"ready", MP_KEY_SECTION, .doc = "When /readyz says that the gateway should get traffic."},
+    {"ready.when", MP_KEY_SECTION,
+     .doc = "/readyz answers 503 when one of these was reached for 5 seconds, and 200 when it was below four fifths of "
+            "that for 5 seconds; also while a worker is overloaded, and while the gateway stops."},
+    {"ready.when.calls", READY(ready_calls), .preset = "0.95",
+     .doc = "The part of limits.calls_in_flight, from 0 to 1. off: does not count."},
+    {"ready.when.loop", READY(ready_loop), .preset = "0.95",
+     .doc = "The part of a second that the workers' event loops work, on average. off: does not count."},
+    {"ready.when.fds", READY(ready_fds), .preset = "0.98",
+     .doc = "The part of the open files that the system allows. off: does not count."},
     {"upstreams", MP_KEY_MAP, SLOT(upstreams), .form = "their keys", .pattern = "^[a-z0-9_-]{1,32}$",
      .doc = "MCP servers behind this gateway, by name: 1 to 32 lower-case letters, digits, '-' and '_'. Clients see "
             "their tools, resources and prompts beside those of the scripts."},

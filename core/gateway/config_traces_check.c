@@ -31,7 +31,7 @@ int mp_config_check_ratio(mp_str text, mp_err *err)
 {
     char copy[17] = "", *end;
     mp_err_set(err, "%s", "");
-    mp_err_hint(err, "a number from 0 (no call) to 1 (all calls), as in 0.05");
+    mp_err_hint(err, "a number from 0 (none) to 1 (all), as in 0.05");
     if (text.len >= sizeof copy)
         return -1;
     memcpy(copy, text.ptr, text.len);

@@ -1,7 +1,6 @@
 /* metrics.c: the text of GET /metrics. */
 #define _GNU_SOURCE /* for memmem */
 #include "metrics.h"
-#include <dirent.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -92,18 +91,6 @@ static void put_stats(mp_buf *out, const numbers *all)
 
 /* -- the process --------------------------------------------------------------------------------------------------- */
 
-static int64_t count_fds(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int64_t count = 0;
-    if (folder == NULL)
-        return 0;
-    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
-        count += entry->d_name[0] != '.';
-    closedir(folder);
-    return count - 1; /* without the folder itself */
-}
-
 static int64_t resident_bytes(void)
 {
     FILE *file = fopen("/proc/self/statm", "re");
@@ -141,44 +128,20 @@ static void put_process(mp_buf *out, uint64_t started_at, const numbers *all)
 
 /* -- the gateway --------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    const char *resource;
-    int64_t used, most;
-} use;
-
-static int64_t sum_of(const numbers *all, const char *family)
+static void put_saturation(mp_buf *out, const mp_metrics_facts *given)
 {
-    int64_t sum = 0;
-    for (size_t i = 0; i < all->count; i++)
-        sum += strcmp(all->list[i]->family, family) == 0 ? mp_stat_read(all->list[i]) : 0;
-    return sum;
-}
-
-static void put_saturation(mp_buf *out, const mp_runtime_config *settings, const numbers *all)
-{
-    struct rlimit fds = {0};
-    getrlimit(RLIMIT_NOFILE, &fds);
-    const use uses[] = {
-        {"calls", sum_of(all, "requests_in_flight"), settings->rpc.max_calls},
-        {"connections", sum_of(all, "connections"), settings->http.connections},
-        {"fds", all->fds, (int64_t)fds.rlim_cur},
-        {"listeners", sum_of(all, "listeners"), settings->rpc.max_listeners},
-        {"replay", sum_of(all, "replay_bytes"), (int64_t)settings->rpc.replay_total},
-        {"sessions", sum_of(all, "sessions"), settings->rpc.max_sessions},
-        {"store", sum_of(all, "store_entries"), settings->config->store_entries},
-        {"tasks", sum_of(all, "jobs"), settings->rpc.max_jobs},
-    };
+    double uses[MP_USES];
+    mp_saturation_read(given->readiness, given->settings, uses);
     put_head(out, "moonpool_saturation_ratio", "", "gauge", "use of a resource, from 0 to 1 of its limit");
-    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
-        mp_buf_printf(out, "moonpool_saturation_ratio{resource=\"%s\"} %.6f\n", uses[i].resource,
-                      uses[i].most <= 0 ? 0.0 : (double)uses[i].used / (double)uses[i].most);
+    for (int i = 0; i < MP_USES; i++)
+        mp_buf_printf(out, "moonpool_saturation_ratio{resource=\"%s\"} %.6f\n", mp_use_names[i], uses[i]);
 }
 
 /* -- the answer ---------------------------------------------------------------------------------------------------- */
 
 static void make(kept *one, const mp_metrics_facts *given, bool is_open)
 {
-    numbers all = {.fds = count_fds(), .is_open = is_open};
+    numbers all = {.fds = mp_count_fds(), .is_open = is_open};
     all.list = mp_stat_list(&all.count);
     one->text.len = 0;
     mp_series_put(&one->text, is_open);
@@ -186,7 +149,7 @@ static void make(kept *one, const mp_metrics_facts *given, bool is_open)
     put_head(&one->text, "moonpool_build_info", "", "gauge", "always 1; the label names the version");
     mp_buf_put(&one->text, MP_STR("moonpool_build_info{version=\"" MOONPOOL_VERSION "\"} 1\n"));
     given->put(given->ctx, &one->text);
-    put_saturation(&one->text, given->settings, &all);
+    put_saturation(&one->text, given);
     put_process(&one->text, given->started_at, &all);
     if (is_open)
         mp_buf_put(&one->text, MP_STR("# EOF\n"));

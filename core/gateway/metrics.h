@@ -4,12 +4,14 @@
 #define MP_GATEWAY_METRICS_H
 
 #include "runtime_config.h"
+#include "saturation.h"
 
 typedef struct mp_metrics mp_metrics;
 
 /* What the text is made of, besides the counters of the program. Borrowed during the call. */
 typedef struct {
     const mp_runtime_config *settings;
+    const mp_readiness *readiness;
     uint64_t started_at;                 /* of the process, in ms of the monotonic clock */
     void (*put)(void *ctx, mp_buf *out); /* appends further families */
     void *ctx;

@@ -163,6 +163,9 @@ static bool turn(void *ctx)
         mp_loop_measure(worker->loop, MP_MEASURE_MEMORY);
     bool more = mp_upstream_turn(worker->upstreams);
     more = mp_lib_turn(worker->vm) || more;
+    uint64_t begun;
+    size_t waiting = mp_vm_waiting(worker->vm, &begun);
+    mp_rpc_press(worker->rpc, waiting, begun);
     more = turn_draining(worker) || more;
     more = mp_rpc_sweep(worker->rpc) || more;
     more = mp_departures_turn(&worker->departures, worker->vm) || more;
@@ -446,7 +449,7 @@ static void on_deadline(mp_timer *timer)
 static void begin_drain(mp_worker *worker)
 {
     mp_timer_start(worker->loop, &worker->deadline, left_until(worker, MP_ENDING_MS), on_deadline);
-    mp_rpc_drain(worker->rpc);
+    mp_rpc_drain(worker->rpc, left_until(worker, 0));
     mp_server_drain(worker->server, on_drained, worker);
 }
 

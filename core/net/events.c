@@ -17,12 +17,14 @@ MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off bec
  * read nothing for SLOW_MS are ended. The answers of calls that already run may add another quarter; above that,
  * each answer ends the readers of its worker that have read nothing for the longest time. */
 static _Atomic int64_t queued;
+static mp_pace unqueued = MP_PACE_INIT; /* bytes that left these queues */
 
 static void uncount(mp_stream *stream, size_t bytes)
 {
     size_t counted = bytes < stream->counted ? bytes : stream->counted;
     stream->counted -= counted;
     atomic_fetch_sub(&queued, (int64_t)counted);
+    mp_pace_count(&unqueued, counted);
 }
 
 /* Ends a stream to free its queue. libh2o may be writing from the queue, so it is freed in a later turn. */
@@ -63,6 +65,12 @@ static void make_room(const mp_server *server, const mp_stream *newest)
 bool mp_stream_is_crowded(const mp_stream *stream)
 {
     return atomic_load_explicit(&queued, memory_order_relaxed) > (int64_t)stream->server->limits.answers;
+}
+
+unsigned mp_stream_room_s(const mp_stream *stream)
+{
+    int64_t over = atomic_load_explicit(&queued, memory_order_relaxed) - (int64_t)stream->server->limits.answers;
+    return mp_pace_refuse(&unqueued, mp_monotonic_us(), over > 0 ? (uint64_t)over : 0, 0);
 }
 
 void mp_stream_queue(mp_stream *stream, mp_str bytes)
@@ -258,7 +266,8 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t co
     mp_conn *conn = stream->conn;
     if (conn->http2 != NULL && !mp_http2_admit_events(conn)) {
         mp_stream_answer(stream, 503, "text/plain; charset=utf-8",
-                         MP_STR("too many event streams on this connection: open another one\n"), NULL, 0);
+                         MP_STR("too many event streams on this connection: open another one\n"),
+                         &(mp_header){"retry-after", MP_STR("0")}, 1);
         return -1;
     }
     h2o_req_t *req = stream->req;

@@ -157,6 +157,8 @@ bool mp_chunked_was_decoded(void);
 /* Counts `bytes` for the connection instead of what was counted before. True if they are more and exceed
  * limits.bodies. */
 bool mp_intake_set(mp_conn *conn, size_t bytes);
+/* The seconds of Retry-After of a request that does not fit: until the bytes above the limit are gone, and there is room for it. */
+unsigned mp_intake_room_s(const mp_conn *conn);
 /* Adds the request bytes that the connection holds to limits.bodies, even if the limit is exceeded. */
 void mp_intake_count(mp_conn *conn);
 /* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */

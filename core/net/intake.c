@@ -12,7 +12,8 @@ MP_GAUGE(body_bytes, "body_bytes", "", "",
          "bytes of requests being received or answered, without the first 16 KiB of each")
 MP_COUNTER(refused_bodies, "refused", "reason", "bodies", "requests whose bodies did not fit limits.bodies")
 
-static _Atomic int64_t gathered; /* bytes counted for all servers of the process */
+static _Atomic int64_t gathered;        /* bytes counted for all servers of the process */
+static mp_pace returned = MP_PACE_INIT; /* bytes that are no longer counted */
 
 typedef void (*start_function)(h2o_socket_t *socket, h2o_socket_cb callback);
 
@@ -35,6 +36,8 @@ static int64_t count_bytes(mp_conn *conn, size_t bytes)
     if (more == 0)
         return 0;
     conn->body_bytes = bytes;
+    if (more < 0)
+        mp_pace_count(&returned, (uint64_t)-more);
     mp_stat_add(&mp_stat_body_bytes, more);
     return atomic_fetch_add(&gathered, more) + more;
 }
@@ -72,19 +75,39 @@ static void on_refusal_written(h2o_socket_t *socket, const char *error)
         shutdown(h2o_socket_get_fd(socket), SHUT_WR);
 }
 
+unsigned mp_intake_room_s(const mp_conn *conn)
+{
+    int64_t over = atomic_load_explicit(&gathered, memory_order_relaxed) - (int64_t)conn->server->limits.bodies;
+    size_t own = conn->body_bytes;
+    uint64_t ahead = over > (int64_t)own ? (uint64_t)over - own : 0;
+    return mp_pace_refuse(&returned, mp_monotonic_us(), ahead, own);
+}
+
+/* A number from 1 to 60 as a text that lives for ever. */
+static h2o_iovec_t number_text(unsigned number)
+{
+    static const char digits[] = "123456789101112131415161718192021222324252627282930"
+                                 "313233343536373839404142434445464748495051525354555657585960";
+    size_t at = number < 10 ? number - 1 : 9 + 2 * (size_t)(number - 10);
+    return (h2o_iovec_t){(char *)(uintptr_t)&digits[at], number < 10 ? 1 : 2};
+}
+
 static void refuse_body(mp_conn *conn)
 {
-    static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
-                                 "content-type: text/plain; charset=utf-8\r\ncontent-length: 60\r\n\r\n"
-                                 "too many request bodies at once: try again in a few seconds\n";
+    static const char before[] = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: ";
+    static const char after[] = "\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 60\r\n\r\n"
+                                "too many request bodies at once: try again in a few seconds\n";
+    _Static_assert(MP_PACE_MAX_S == 60, "number_text has all values");
+    h2o_iovec_t pieces[] = {{(char *)(uintptr_t)before, sizeof before - 1},
+                            number_text(mp_intake_room_s(conn)),
+                            {(char *)(uintptr_t)after, sizeof after - 1}};
     mp_stat_add(&mp_stat_refused_bodies, 1);
     mp_refused(MP_CAUSE_BODIES, MP_STR("the bodies of all requests are over limits.bodies"), mp_log_int("status", 503),
                mp_log_str("address", mp_conn_peer(conn)));
     conn->is_refused = true;
     count_bytes(conn, 0);
     drop_input(conn->socket);
-    h2o_iovec_t bytes = {(char *)(uintptr_t)answer, sizeof answer - 1};
-    h2o_socket_write(conn->socket, &bytes, 1, on_refusal_written);
+    h2o_socket_write(conn->socket, pieces, 3, on_refusal_written);
 }
 
 /* Discards input of a refused connection, at most one maximum body. libh2o's own time limit still applies. */

@@ -30,6 +30,7 @@ MP_COUNTER(memory_turns_20ms, "memory_turns", "within", "20ms", "turns that retu
 MP_COUNTER(memory_turns_100ms, "memory_turns", "within", "100ms", "turns that returned memory: up to 100 ms")
 MP_COUNTER(memory_turns_longer, "memory_turns", "within", "longer", "turns that returned memory: longer")
 
+MP_COUNTER(loop_us, "loop_us", "", "", "microseconds that workers' event loops spent in turns")
 MP_HISTOGRAM(turn_times, "moonpool_loop_turn_seconds", MP_BUCKETS_CALL, 64,
              "time of a turn of a worker's event loop, in which no other work of the worker goes on", "worker")
 
@@ -196,7 +197,7 @@ static bool has_work(const mp_loop *loop)
 /* True if the bottom has more to do at once. */
 static bool run_bottom(mp_loop *loop)
 {
-    uint64_t began = mp_monotonic_us();
+    uint64_t began = mp_monotonic_us(), woke = loop->now_us == 0 ? began : loop->now_us;
     loop->now_us = began;
     atomic_fetch_add_explicit(&loop->turns, 1, memory_order_relaxed);
     mp_mailbox_deliver(loop);
@@ -208,8 +209,11 @@ static bool run_bottom(mp_loop *loop)
         has_more = has_work(loop);
     uint64_t ended = mp_monotonic_us();
     count_turn(turns, ended - began);
-    if (loop->turn_times != 0 && mp_series_is_on())
-        mp_series_observe(loop->turn_times, MP_BUCKETS_CALL, ended - began);
+    if (loop->turn_times != 0) {
+        mp_stat_add(&mp_stat_loop_us, (int64_t)(ended - woke));
+        if (mp_series_is_on())
+            mp_series_observe(loop->turn_times, MP_BUCKETS_CALL, ended - began);
+    }
     loop->now_us = ended;
     for (mp_measure kind = 0; kind < MP_MEASURES; kind++) {
         if (loop->measured_at[kind] != 0)

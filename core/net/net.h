@@ -143,6 +143,9 @@ typedef struct {
 } mp_endpoint;        /* how a listener serves its connections */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
+/* `by` 1: the process is overloaded, so no server accepts connections above nine tenths of the limit; -1: that is over. Any thread. The
+ * calls add up. */
+void mp_servers_press(int by);
 /* Sets other limits; `request_ms` cannot change. Call it on the server's thread. */
 void mp_server_configure(mp_server *server, const mp_http_limits *limits);
 /* Takes ownership of `fd` and copies `endpoint`. */
@@ -241,6 +244,8 @@ int mp_stream_fd(const mp_stream *stream);
 
 /* True if more than limits.answers bytes wait for their readers: refuse new calls. */
 bool mp_stream_is_crowded(const mp_stream *stream);
+/* The seconds of Retry-After of a request that is refused for that: when readers have read enough, as fast as they read now. */
+unsigned mp_stream_room_s(const mp_stream *stream);
 /* Adds a header to the answer, of whatever kind it will be. No effect once the answer has begun. */
 void mp_stream_add_header(mp_stream *stream, mp_header header);
 /* Sends one body, which is copied, and ends the stream. `type` NULL: no content-type. No effect if the stream is
@@ -301,6 +306,7 @@ void mp_pipe_finish(mp_pipe *pipe);
 void mp_pipe_free(mp_pipe *pipe);
 
 /* Gauges and counters that other files read or count, too. */
-extern const mp_stat mp_stat_connections, mp_stat_queue_bytes, mp_stat_streams_open, mp_stat_dropped_slow;
+extern const mp_stat mp_stat_loop_us, mp_stat_connections, mp_stat_queue_bytes, mp_stat_streams_open,
+    mp_stat_dropped_slow;
 
 #endif

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* accept4 */
 #include "http.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -24,6 +25,7 @@ typedef struct {
 } handler;
 
 static _Atomic int64_t open_connections; /* open connections of all servers of the process */
+static atomic_int overloads;             /* what mp_servers_press has added up */
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
@@ -33,7 +35,11 @@ static void refuse_request(mp_stream *stream, mp_cause cause, int status, mp_str
     mp_refused(cause, line, mp_log_int("status", status), mp_log_str("method", stream->head->view.method),
                mp_log_str("path", stream->head->view.path), mp_log_str("address", mp_stream_peer(stream)));
     stream->req->http1_is_persistent = 0;
-    mp_stream_answer(stream, status, "text/plain; charset=utf-8", why, NULL, 0);
+    char seconds[16];
+    mp_header retry = {"retry-after", {seconds, 0}};
+    if (cause == MP_CAUSE_BODIES)
+        retry.value.len = (size_t)snprintf(seconds, sizeof seconds, "%u", mp_intake_room_s(stream->conn));
+    mp_stream_answer(stream, status, "text/plain; charset=utf-8", why, &retry, cause == MP_CAUSE_BODIES ? 1 : 0);
 }
 
 /* HTTP/1: what is ambiguous in the request that the connection's input begins with. */
@@ -111,9 +117,23 @@ int64_t mp_server_count(int64_t by)
 static void on_time(mp_timer *timer);
 static void on_accept(h2o_socket_t *socket, const char *error);
 
+void mp_servers_press(int by)
+{
+    atomic_fetch_add_explicit(&overloads, by, memory_order_relaxed);
+}
+
+/* The number of connections from which on the listener accepts none. The admin listener has a reserve and is never overloaded. */
+static int64_t most_connections(const mp_listener *listener)
+{
+    int64_t most = listener->server->limits.connections, reserve = listener->endpoint.reserve;
+    if (reserve == 0 && atomic_load_explicit(&overloads, memory_order_relaxed) > 0)
+        most -= most / 10;
+    return most + reserve;
+}
+
 static bool has_room(const mp_listener *listener)
 {
-    return atomic_load(&open_connections) < listener->server->limits.connections + listener->endpoint.reserve;
+    return atomic_load(&open_connections) < most_connections(listener);
 }
 
 /* Connections wait in the kernel's queue until there is room again. */
@@ -191,8 +211,7 @@ static bool accept_for(const mp_listener *listener, mp_server *taker)
 static bool accept_one(mp_listener *listener)
 {
     mp_server *server = listener->server;
-    if (atomic_fetch_add(&open_connections, 1) >= server->limits.connections + listener->endpoint.reserve &&
-        !server->is_draining) {
+    if (atomic_fetch_add(&open_connections, 1) >= most_connections(listener) && !server->is_draining) {
         atomic_fetch_sub(&open_connections, 1);
         mp_stat_add(&mp_stat_refused_connections, 1);
         pause_accepting(listener, RETRY_MS);
@@ -372,7 +391,7 @@ void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
     mp_timer_start(server->loop, &server->timer, 0, on_time);
 }
 
-/* Answers a request that has arrived only in part, for which there is no stream and libh2o has no answer. Writes
+/* Answers a request that has arrived only in part, for which there is no stream and libh2o has no answer. The process ends within a second. Writes
  * directly to the socket, if nothing else is being written. A client that keeps sending may be reset before it reads
  * this. */
 static void refuse_part(mp_conn *conn)

@@ -25,6 +25,21 @@ typedef struct mp_subscriber mp_subscriber;
 typedef struct mp_topics mp_topics;
 typedef struct mp_transport mp_transport;
 
+/* What waits on a worker, and whether it refuses requests for that (overload.c). */
+typedef struct {
+    uint64_t late_us;   /* overload.wait; UINT64_MAX: off */
+    bool is_overloaded; /* requests are refused: see mp_request_is_shed */
+    bool is_watched;    /* the worker is overloaded, or something waited at the end of its last turn */
+    size_t waiting;     /* tasks that had not begun at the end of the last turn */
+    uint64_t serial;    /* rpc->last_serial at that time */
+    uint64_t
+        since_us;   /* begin of the window in which tasks are counted that begin while others wait; 0: nothing waits */
+    uint64_t begun; /* tasks begun before that window, without `late` */
+    uint64_t late;  /* calls refused as they were to begin */
+    uint64_t refused_us; /* when a request was refused last */
+    mp_pace pace;        /* tasks that begin while others wait */
+} mp_pressure;
+
 struct mp_rpc {
     const mp_rpc_config *config;
     mp_table *table;
@@ -35,6 +50,8 @@ struct mp_rpc {
         auth; /* how clients authenticate, from the hooks of `ctx`; borrowed until the rpc is handed to another context */
     unsigned index; /* index of this rpc in the session table */
     bool draining;
+    uint64_t ends_at; /* monotonic ms at which the process ends at the latest, if `draining` */
+    mp_pressure pressure;
     bool is_input_over; /* stdio: the client has closed its end, so no answer to a request to the client can come */
     uint64_t last_serial;
     int64_t count, detached_count;                   /* number of calls in `calls` and `detached` */

@@ -114,6 +114,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     mp_link_init(&rpc->ended);
     mp_link_init(&rpc->readers);
     mp_link_init(&rpc->authns);
+    mp_pressure_begin(rpc);
     mp_timer_start(loop, &rpc->sweep, SWEEP_MS, sweep);
     return rpc;
 }
@@ -122,6 +123,7 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config)
 {
     rpc->config = config;
     rpc->listed_host_len = 0;
+    mp_pressure_configure(rpc);
 }
 
 unsigned mp_rpc_index(const mp_rpc *rpc)
@@ -142,9 +144,10 @@ bool mp_rpc_is_draining(const mp_rpc *rpc)
     return rpc->draining;
 }
 
-void mp_rpc_drain(mp_rpc *rpc)
+void mp_rpc_drain(mp_rpc *rpc, uint64_t ms)
 {
     rpc->draining = true;
+    rpc->ends_at = mp_monotonic_ms() + ms;
     mp_subscribers_end(rpc);
     mp_readers_drain(rpc, false);
     mp_timer_start(rpc->loop, &rpc->sweep, DRAIN_SWEEP_MS, sweep);
@@ -199,6 +202,7 @@ void mp_rpc_free(mp_rpc *rpc)
     mp_publisher_free(rpc->publisher);
     mp_stdio_free(rpc->stdio);
     mp_timer_stop(rpc->loop, &rpc->sweep);
+    mp_pressure_end(rpc);
     mp_buf_clear(&rpc->envelope.scratch);
     mp_buf_clear(&rpc->scratch);
     free(rpc);

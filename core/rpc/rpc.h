@@ -44,6 +44,7 @@ typedef struct {
     size_t replay_bytes, replay_total;
     uint64_t entry_ms;    /* time limit of one authentication */
     int64_t max_entries;  /* limit of the requests whose authentication is pending */
+    uint64_t overload_ms; /* time that a request may wait before it begins; 0: any */
     const char *instance; /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
     bool is_child;        /* another gateway runs this one as a program */
     bool streams_expire;  /* an event stream ends when the credentials that opened it expire */
@@ -102,10 +103,13 @@ void mp_rpc_serve(void *rpc, mp_stream *stream);
 /* Serves one client on a pipe (stdio). The rpc borrows the pipe for the rest of its life. `ended` is the pipe's
  * `on_end`. */
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx);
+/* Tells the rpc what waits at the end of a turn: the tasks that have not begun, and the number of those that have begun so far. While too much
+ * waits, new requests are refused: see overload.c. */
+void mp_rpc_press(mp_rpc *rpc, size_t waiting, uint64_t begun);
 /* Drains: refuses new calls and sessions with 503. Event streams that carry no call end now, other streams after
  * their last answer. Calls in flight go on; detached calls go on as long as a client's call does. mp_rpc_abort ends
- * all of them, each with an error to its client. */
-void mp_rpc_drain(mp_rpc *rpc);
+ * all of them, each with an error to its client. `ms`: until the process ends at the latest. */
+void mp_rpc_drain(mp_rpc *rpc, uint64_t ms);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
 int64_t mp_rpc_calls(const mp_rpc *rpc); /* Number of calls in flight, detached calls included. */
 /* Sends publications, a limited number in each turn, and frees the calls that ended in this turn. Called at the
@@ -264,6 +268,14 @@ bool mp_call_put_off(mp_call *call, int64_t seconds);
  * Retry-After if the HTTP status of the call is still to be sent. Adds one to `counter`. */
 void mp_call_refuse_crowded(mp_call *call, const char *why, const mp_stat *counter);
 
+/* True if the call waited longer than overload.wait before it began now, at `now_us` of the monotonic clock, and is to be refused by
+ * mp_call_refuse_late. */
+bool mp_call_is_late(mp_call *call, uint64_t now_us);
+/* Refuses such a call: an error, with HTTP 503 and Retry-After if the HTTP status of the call is still to be sent. */
+void mp_call_refuse_late(mp_call *call);
+/* True while the call's worker refuses requests because they wait too long. */
+bool mp_call_is_overloaded(const mp_call *call);
+
 /* -- a call, as lua/moonpool uses it ------------------------------------------------------------ */
 
 /* A call is valid from on_call until mp_call_answer, mp_call_fail or on_cancel, and is freed at the end of that
@@ -404,6 +416,7 @@ void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp
 void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
 
 /* Gauges and counters that other files read or count, too. */
-extern const mp_stat mp_stat_replay_bytes, mp_stat_refused_origin, mp_stat_sessions_sse, mp_stat_sessions_http;
+extern const mp_stat mp_stat_workers_overloaded, mp_stat_replay_bytes, mp_stat_refused_origin, mp_stat_sessions_sse,
+    mp_stat_sessions_http;
 
 #endif

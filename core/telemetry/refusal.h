@@ -34,6 +34,7 @@
     X(STREAM, "stream", "one event stream per session; a client that comes back sends Last-Event-ID")                  \
     X(SESSIONS, "sessions", "see sessions.max and sessions.per_principal")                                             \
     X(CALLS, "calls", "see limits.calls_in_flight")                                                                    \
+    X(OVERLOAD, "overload", "requests wait longer than overload.wait: add workers, or limit callers by a policy")      \
     X(LUA_MEMORY, "lua memory", "see limits.lua_memory: the calls of a worker hold more at once")                      \
     X(ANSWERS, "answers", "see limits.answers: clients do not read their answers")                                     \
     X(LOOP, "loop", "remove one of the upstreams by which gateways lead to each other")                                \

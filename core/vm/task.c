@@ -69,6 +69,7 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
     task->state = MP_TASK_READY;
     mp_link_put(&vm->ready, &task->link);
     vm->tasks++;
+    vm->waiting++;
     mp_stat_add(&mp_stat_tasks, 1);
     return task;
 }
@@ -77,6 +78,8 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
 void mp_task_end(mp_task *task)
 {
     mp_vm *vm = task->vm;
+    if (!task->started)
+        vm->waiting--;
     mp_closing_done(task);
     mp_holds_release(task);
     if (task->work->end != NULL)
@@ -189,6 +192,8 @@ void mp_task_resume(mp_task *task)
         lua_pushlightuserdata(task->co, task);
         count = 1;
         task->started = true;
+        vm->waiting--;
+        vm->begun++;
     }
     task->inner_count = 0;
     int status = mp_task_run(task, count);
@@ -257,6 +262,12 @@ static void read_clocks(mp_vm *vm)
         return;
     vm->cpu_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
     vm->cpu_at_us = vm->clock_us;
+}
+
+size_t mp_vm_waiting(const mp_vm *vm, uint64_t *begun)
+{
+    *begun = vm->begun;
+    return vm->waiting;
 }
 
 bool mp_vm_turn(mp_vm *vm)

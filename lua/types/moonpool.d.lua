@@ -14,6 +14,7 @@ error("moonpool.d.lua holds types for editors: scripts have these names without 
 ---@field meta? table                   `_meta` of the request
 ---@field task? string                 The id of the MCP task that this call works for
 ---@field cancelled boolean              True once the client has cancelled the call
+---@field overloaded boolean             True while the worker refuses requests because they wait too long: answer from a cache, leave out what is slow
 local Call = {}
 
 --- The identity that authentication gave a request. Scripts cannot change it; `tostring` returns its id.

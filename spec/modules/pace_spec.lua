@@ -21,7 +21,8 @@ end
 -- `seconds` are right for a place that is free after `us`: within a fifth, or within the second that a whole number costs.
 local function assert_right(seconds, us)
   local off = seconds - us / SECOND
-  assert.is_true(off >= -0.2 * us / SECOND and off <= math.max(1, 0.2 * us / SECOND), ("%d s for a place that is free after %.2f s"):format(seconds, us / SECOND))
+  assert.is_true(off >= -0.2 * us / SECOND and off <= math.max(1, 0.2 * us / SECOND),
+    ("%d s for a place that is free after %.2f s"):format(seconds, us / SECOND))
 end
 
 describe("the time after which a refused client finds a place", function()

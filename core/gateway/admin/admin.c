@@ -14,6 +14,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#define MP_HOLD_S "5" /* MP_HOLD_MS */
+
 static void put_key(mp_buf *out, const char *key)
 {
     if (out->ptr[out->len - 1] != '{')
@@ -85,24 +87,24 @@ static void refuse(mp_stream *stream, int status, const char *text, const mp_hea
     mp_buf_clear(&line);
 }
 
-/* Why the gateway does not accept requests now: a text for people; NULL: it does. */
-static const char *not_ready(mp_shared *shared)
+/* True if the gateway should get requests now; else appends why not. */
+static bool is_ready(mp_admin *admin, mp_buf *why)
 {
-    return atomic_load(&shared->draining) ? "draining" : NULL;
-}
-
-/* Answers 200 while the gateway accepts requests. */
-static void serve_ready(mp_shared *shared, mp_stream *stream)
-{
-    const char *why = not_ready(shared);
-    refuse(stream, why == NULL ? 200 : 503, why == NULL ? "ready" : why, NULL);
+    if (!atomic_load(&mp_admin_shared(admin)->draining))
+        return mp_readiness_is_good(mp_admin_readiness(admin), mp_admin_settings(admin), why);
+    mp_buf_put(why, MP_STR("draining"));
+    return false;
 }
 
 static void put_metrics(void *ctx, mp_buf *out)
 {
-    mp_shared *shared = ctx;
-    mp_metrics_put_gauge(out, "moonpool_ready", "1 while the gateway accepts requests",
-                         not_ready(shared) == NULL ? 1 : 0);
+    mp_admin *admin = ctx;
+    mp_shared *shared = mp_admin_shared(admin);
+    mp_buf why = {0};
+    mp_metrics_put_gauge(out, "moonpool_ready", "1 while the gateway accepts requests", is_ready(admin, &why) ? 1 : 0);
+    mp_buf_clear(&why);
+    mp_metrics_put_gauge(out, "moonpool_overloaded", "1 while a worker refuses requests because they wait too long",
+                         mp_stat_read(&mp_stat_workers_overloaded) > 0 ? 1 : 0);
     mp_reload_put_metrics(shared->reload, out);
     mp_certificates_put_metrics(shared->certificates, out);
     mp_admin_put_upstream_metrics(out, shared->commons.upstreams);
@@ -145,7 +147,12 @@ static void on_health(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)caller, (void)rest;
-    serve_ready(mp_admin_shared(admin), stream);
+    mp_buf why = {0};
+    bool is_good = is_ready(admin, &why);
+    mp_buf_put(&why, is_good ? MP_STR("ready\n") : MP_STR("\n"));
+    mp_stream_answer(stream, is_good ? 200 : 503, "text/plain", mp_buf_str(&why),
+                     &(mp_header){"retry-after", MP_STR(MP_HOLD_S)}, is_good ? 0 : 1);
+    mp_buf_clear(&why);
 }
 
 static void on_metrics(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -153,7 +160,9 @@ static void on_metrics(mp_admin *admin, mp_stream *stream, const mp_admin_caller
     (void)caller, (void)rest;
     mp_shared *shared = mp_admin_shared(admin);
     mp_metrics_serve(mp_admin_metrics(admin),
-                     &(mp_metrics_facts){mp_admin_settings(admin), shared->started_at, put_metrics, shared}, stream);
+                     &(mp_metrics_facts){mp_admin_settings(admin), mp_admin_readiness(admin), shared->started_at,
+                                         put_metrics, admin},
+                     stream);
 }
 
 static void on_status(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)

@@ -11,12 +11,16 @@
 #define RESERVE                                                                                                        \
     16 /* additional connections above limits.connections, so that an operator can connect to a full gateway */
 
+#define SAMPLE_MS 1000 /* between samples of what is used of the limits */
+
 struct mp_admin {
     mp_shared *shared;
     mp_runtime_config *settings;
     mp_loop *loop;
     mp_server *server;
     mp_metrics *metrics;
+    mp_readiness readiness;
+    mp_timer sampling; /* of `readiness` */
     mp_admin_access *access;
     mp_admin_api *api;
     mp_admin_taps *taps;
@@ -24,6 +28,13 @@ struct mp_admin {
     pthread_t thread;
     bool has_thread;
 };
+
+static void sample(mp_timer *timer)
+{
+    mp_admin *admin = mp_container(timer, mp_admin, sampling);
+    mp_readiness_sample(&admin->readiness, admin->settings);
+    mp_timer_start(admin->loop, timer, SAMPLE_MS, sample);
+}
 
 mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_address *at, mp_err *err)
 {
@@ -49,6 +60,7 @@ static void *run(void *ctx)
     mp_admin *admin = ctx;
     mp_stat_thread();
     mp_admin_live_start(admin->live);
+    sample(&admin->sampling);
     mp_loop_run(admin->loop);
     return NULL;
 }
@@ -161,6 +173,11 @@ mp_admin_access *mp_admin_access_of(mp_admin *admin)
 struct mp_admin_live *mp_admin_live_of(mp_admin *admin)
 {
     return admin->live;
+}
+
+const mp_readiness *mp_admin_readiness(const mp_admin *admin)
+{
+    return &admin->readiness;
 }
 
 struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin)

@@ -119,11 +119,12 @@ enum {
     INITIALIZED,
     HAS_SESSION,
     TASK_NAME,
-    CANCELLED
+    CANCELLED,
+    OVERLOADED
 };
-static const char *const field_names[] = {"revision",    "method", "principal",    "address",
-                                          "meta",        "client", "capabilities", "initialized",
-                                          "has_session", "task",   "cancelled",    NULL};
+static const char *const field_names[] = {"revision",  "method",       "principal",   "address",     "meta",
+                                          "client",    "capabilities", "initialized", "has_session", "task",
+                                          "cancelled", "overloaded",   NULL};
 
 /* Pushes the client's IP address; nil if the call has no connection.  [-0, +1, throws] */
 static void push_address(lua_State *L, const mp_call *call)
@@ -168,6 +169,9 @@ static void push_field(lua_State *L, const mp_lib_task *task, lua_Integer field)
         break;
     case TASK_NAME:
         lua_getiuservalue(L, 1, MP_CALL_TASK);
+        break;
+    case OVERLOADED:
+        lua_pushboolean(L, task->call != NULL && mp_call_is_overloaded(task->call));
         break;
     default:
         lua_pushboolean(L, task->super.cancelled);

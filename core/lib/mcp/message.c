@@ -65,6 +65,12 @@ int mp_run_call(lua_State *L)
     mp_lib_task *task = lua_touserdata(L, 1);
     if (task->call == NULL)
         return 0; /* cancelled while its coroutine was created */
+    if (mp_call_is_late(task->call, task->super.vm->clock_us)) {
+        mp_call *call = task->call;
+        mp_task_settle(task);
+        mp_call_refuse_late(call);
+        return 0;
+    }
     if (mp_call_weight(task->call) > task->super.vm->call_memory) {
         refuse_large_params(task);
         return 0;

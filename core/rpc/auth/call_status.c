@@ -1,5 +1,6 @@
 /* call_status.c: the HTTP status of a call that is refused because of its principal's scopes, rate or quota. */
 #include "auth.h"
+#include <stdio.h>
 
 /* True if the HTTP status of the call is not sent yet, and no other call shares the HTTP response. */
 static bool can_set_status(const mp_call *call)
@@ -48,9 +49,22 @@ bool mp_call_put_off(mp_call *call, int64_t seconds)
     return set_retry(call, 429, seconds);
 }
 
+void mp_call_refuse_late(mp_call *call)
+{
+    mp_rpc *rpc = call->rpc;
+    mp_pressure_rise(rpc);
+    unsigned seconds = mp_pressure_refuse(rpc, 0);
+    log_refused_call(call, MP_CAUSE_OVERLOAD, mp_str_of(mp_overloaded), seconds);
+    set_retry(call, 503, seconds);
+    char data[32];
+    int len = snprintf(data, sizeof data, "{\"retry_after\":%u}", seconds);
+    mp_call_fail(call, MP_CODE_INTERNAL, mp_str_of(mp_overloaded), (mp_str){data, (size_t)len});
+}
+
 void mp_call_refuse_crowded(mp_call *call, const char *why, const mp_stat *counter)
 {
-    log_refused_call(call, MP_CAUSE_LUA_MEMORY, mp_str_of(why), 1);
-    set_retry(call, 503, 1);
+    unsigned seconds = mp_table_room_s(call->rpc->table, MP_ROOM_MEMORY);
+    log_refused_call(call, MP_CAUSE_LUA_MEMORY, mp_str_of(why), seconds);
+    set_retry(call, 503, seconds);
     mp_call_abort(call, why, counter);
 }

@@ -3,7 +3,6 @@
 #include "call.h"
 #include <stdlib.h>
 
-MP_COUNTER(calls, "calls", "", "", "JSON-RPC requests received")
 MP_COUNTER(tool_cancelled, "tool_aborted", "reason", "cancelled", "calls cancelled by their client")
 MP_COUNTER(tool_gone, "tool_aborted", "reason", "gone", "calls cancelled because their client disconnected")
 MP_COUNTER(tool_time, "tool_aborted", "reason", "time", "calls over limits.call.time")
@@ -440,8 +439,8 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
             mp_stream_on_gone(stream, NULL, NULL);
             call->outcome = "refused";
             call->sent_status = 429;
-            mp_refuse_with(call->rpc, stream, MP_CAUSE_SESSIONS, 429, (mp_header){"retry-after", MP_STR("5")},
-                           "too many sessions: try again later");
+            mp_refuse_for(call->rpc, stream, MP_CAUSE_SESSIONS, 429,
+                          mp_table_room_s(call->rpc->table, MP_ROOM_SESSIONS), "too many sessions: try again later");
             mp_stream_unref(stream);
             finish_call(call);
             return -1;

@@ -1,5 +1,6 @@
 /* refuse.c: HTTP answers with an error, before there is a call. */
 #include "request.h"
+#include <stdio.h>
 
 const char mp_meta_is_missing[] = "params._meta needs \"io.modelcontextprotocol/protocolVersion\" (a string) and "
                                   "\"io.modelcontextprotocol/clientCapabilities\" (an object)";
@@ -36,6 +37,19 @@ void mp_refuse_with(mp_rpc *rpc, mp_stream *stream, mp_cause cause, int status, 
 {
     mp_log_refused(stream, cause, status, mp_str_of(message));
     send_error(rpc, stream, status, &header, MP_STR_NONE, MP_CODE_INVALID_REQUEST, message, MP_STR_NONE);
+}
+
+void mp_refuse_for(mp_rpc *rpc, mp_stream *stream, mp_cause cause, int status, unsigned seconds, const char *message)
+{
+    char text[16];
+    int len = snprintf(text, sizeof text, "%u", seconds);
+    mp_refuse_with(rpc, stream, cause, status, (mp_header){"retry-after", {text, (size_t)len}}, message);
+}
+
+unsigned mp_stopping_s(const mp_rpc *rpc)
+{
+    uint64_t now = mp_monotonic_ms();
+    return rpc->ends_at <= now ? 1 : (unsigned)((rpc->ends_at - now + 999) / 1000);
 }
 
 void mp_accept_note(mp_stream *stream)

@@ -46,6 +46,30 @@ extern const char mp_meta_is_missing[], mp_version_has_sessions[];
  * unless its ptr is NULL. */
 void mp_put_versions(mp_buf *out, mp_str requested);
 
+/* As mp_refuse_with, with the header Retry-After. */
+void mp_refuse_for(mp_rpc *rpc, mp_stream *stream, mp_cause cause, int status, unsigned seconds, const char *message);
+/* The seconds of Retry-After while the gateway stops: until the process has ended at the latest. */
+unsigned mp_stopping_s(const mp_rpc *rpc);
+
+/* -- overload.c ---------------------------------------------------------------------------------------------------- */
+
+void mp_pressure_begin(mp_rpc *rpc);
+void mp_pressure_configure(mp_rpc *rpc);
+void mp_pressure_end(mp_rpc *rpc);
+/* True if the request in rpc->envelope is refused at once, because too much waits before it. An array of messages counts as a call. */
+bool mp_request_is_shed(mp_rpc *rpc);
+/* The same for a request of this method. */
+bool mp_method_is_shed(mp_rpc *rpc, mp_str method);
+/* A request waited too long: the worker is overloaded from now on. */
+void mp_pressure_rise(mp_rpc *rpc);
+/* Counts a refusal and returns the seconds of its Retry-After. `ahead`: tasks that wait before it. */
+unsigned mp_pressure_refuse(mp_rpc *rpc, size_t ahead);
+/* False for requests that are never refused for overload: they are cheap, or end something. */
+bool mp_method_may_be_shed(mp_str method);
+/* Tasks that wait now, by what is known since the last turn. */
+size_t mp_pressure_waiting(const mp_rpc *rpc);
+extern const char mp_overloaded[];
+
 /* -- refusal_log.c ------------------------------------------------------------------------------------------------- */
 
 /* Logs the refusal of the message in rpc->envelope, where no HTTP request carries the message. */

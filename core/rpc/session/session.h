@@ -151,6 +151,10 @@ void mp_table_sweep(mp_rpc *rpc);
 bool mp_table_has_room(mp_table *table);
 bool mp_table_has_calls(mp_table *table);
 void mp_table_count_call(mp_table *table, int n);
+/* What a request was refused for, and the seconds of its Retry-After: when there is a place for it, at the rate at which places become free. A
+ * place of MEMORY becomes free with each call that ends. */
+typedef enum { MP_ROOM_CALLS, MP_ROOM_MEMORY, MP_ROOM_SESSIONS, MP_ROOM_AUTHN, MP_ROOMS } mp_room;
+unsigned mp_table_room_s(mp_table *table, mp_room room);
 /* Things whose number is limited in the whole process. */
 typedef enum { MP_QUOTA_SUBSCRIBER, MP_QUOTA_DETACHED, MP_QUOTA_AUTHN, MP_QUOTAS } mp_quota;
 /* Returns false, and counts the refusal, if the limit is reached. */
@@ -166,7 +170,7 @@ void mp_expiry_start(mp_rpc *rpc, mp_timer *timer, int64_t expires, void (*fire)
 bool mp_expiry_is_over(int64_t expires);
 
 /* Gauges and counters that other files read or count, too. */
-extern const mp_stat mp_stat_closed_shutdown, mp_stat_refused_auth_pending;
+extern const mp_stat mp_stat_calls, mp_stat_closed_shutdown, mp_stat_refused_auth_pending;
 /* Appends to `all` the sessions of one shard, each with a counted reference. */
 typedef struct {
     mp_session **list;

@@ -7,6 +7,7 @@
 
 MP_GAUGE(sessions_sse, "sessions", "transport", "sse", "open HTTP+SSE sessions")
 MP_GAUGE(sessions_http, "sessions", "transport", "http", "open Streamable HTTP sessions")
+MP_COUNTER(calls, "calls", "", "", "JSON-RPC requests received")
 MP_GAUGE(requests_in_flight, "requests_in_flight", "", "", "JSON-RPC requests in flight")
 MP_GAUGE(listeners, "listeners", "", "", "open subscriptions/listen calls")
 MP_GAUGE(jobs, "jobs", "", "", "running background tasks")
@@ -33,6 +34,7 @@ struct mp_table {
     const mp_rpc_config *_Atomic config;
     const mp_session_hooks *hooks;
     _Atomic int64_t calls, taken[MP_QUOTAS];
+    mp_pace rooms[MP_ROOMS];
     mp_topics *topics;
     mp_event_log *event_log;
     void (*on_session_end)(void *ctx, mp_str session_id); /* NULL: none; set before the first rpc */
@@ -64,6 +66,8 @@ mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_session_hooks *h
         mp_map_init(&table->shards[i].sessions);
     }
     pthread_mutex_init(&table->owners_lock, NULL);
+    for (mp_room room = 0; room < MP_ROOMS; room++)
+        mp_pace_init(&table->rooms[room]);
     mp_map_init(&table->owners);
     table->decoys = mp_new(DECOYS * sizeof *table->decoys);
     for (int i = 0; i < DECOYS; i++)
@@ -109,6 +113,8 @@ void mp_sessions_free(mp_table *table)
     }
     mp_map_clear(&table->owners);
     free(table->decoys);
+    for (mp_room room = 0; room < MP_ROOMS; room++)
+        pthread_mutex_destroy(&table->rooms[room].lock);
     pthread_mutex_destroy(&table->owners_lock);
     free(table);
 }
@@ -181,6 +187,8 @@ void mp_quota_give(mp_table *table, mp_quota quota)
 {
     atomic_fetch_sub(&table->taken[quota], 1);
     mp_stat_add(quota_gauges[quota], -1);
+    if (quota == MP_QUOTA_AUTHN)
+        mp_pace_count(&table->rooms[MP_ROOM_AUTHN], 1);
 }
 
 bool mp_table_has_room(mp_table *table)
@@ -197,6 +205,14 @@ void mp_table_count_call(mp_table *table, int n)
 {
     atomic_fetch_add_explicit(&table->calls, n, memory_order_relaxed);
     mp_stat_add(&mp_stat_requests_in_flight, n);
+}
+
+unsigned mp_table_room_s(mp_table *table, mp_room room)
+{
+    mp_pace *pace = &table->rooms[room];
+    if (room == MP_ROOM_CALLS || room == MP_ROOM_MEMORY) /* the calls that have ended */
+        mp_pace_set(pace, (uint64_t)(mp_stat_read(&mp_stat_calls) - mp_stat_read(&mp_stat_requests_in_flight)));
+    return mp_pace_refuse(pace, mp_monotonic_us(), 0, 1);
 }
 
 /* The shard of a session id: its first hex digit. */
@@ -457,6 +473,7 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
     if (mp_tap_is_on())
         tap_session(session, "session ended", NULL, reason->value);
     observe_end(session, reason);
+    mp_pace_count(&table->rooms[MP_ROOM_SESSIONS], 1);
     uncount_session(table, session->owner);
 
     for (unsigned i = 0; i < MP_RPC_MAX; i++)

@@ -22,14 +22,18 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
         return;
     }
     if (rpc->draining) {
-        mp_refuse_with(rpc, stream, MP_CAUSE_STOPPING, 503, (mp_header){"retry-after", MP_STR("1")},
-                       "the gateway is stopping");
+        mp_refuse_for(rpc, stream, MP_CAUSE_STOPPING, 503, mp_stopping_s(rpc), "the gateway is stopping");
+        return;
+    }
+    if (rpc->pressure.is_overloaded && mp_method_is_shed(rpc, MP_STR("initialize"))) {
+        mp_refuse_for(rpc, stream, MP_CAUSE_OVERLOAD, 503, mp_pressure_refuse(rpc, mp_pressure_waiting(rpc)),
+                      mp_overloaded);
         return;
     }
     mp_session *session = mp_session_new(rpc, &mp_sse_transport, rpc->principal, mp_stream_peer(stream));
     if (session == NULL) {
-        mp_refuse_with(rpc, stream, MP_CAUSE_SESSIONS, 429, (mp_header){"retry-after", MP_STR("5")},
-                       "too many sessions: try again later");
+        mp_refuse_for(rpc, stream, MP_CAUSE_SESSIONS, 429, mp_table_room_s(rpc->table, MP_ROOM_SESSIONS),
+                      "too many sessions: try again later");
         return;
     }
     mp_log_http(rpc, stream, session, 200);

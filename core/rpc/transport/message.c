@@ -49,6 +49,9 @@ void mp_serve_session_request(mp_rpc *rpc, const mp_stream *post, mp_session *se
     mp_call *call = NULL;
     if (rpc->draining) {
         refuse_message(rpc, session, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping");
+    } else if (mp_request_is_shed(rpc)) {
+        mp_pressure_refuse(rpc, mp_pressure_waiting(rpc));
+        refuse_message(rpc, session, MP_CAUSE_OVERLOAD, MP_CODE_INTERNAL, mp_overloaded);
     } else if (!mp_table_has_room(rpc->table)) {
         mp_stat_add(&mp_stat_refused_calls, 1);
         refuse_message(rpc, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later");

@@ -33,21 +33,25 @@ static void refuse_request(mp_rpc *rpc, mp_stream *stream, mp_cause cause, int s
 static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
 {
     if (rpc->draining) {
-        mp_refuse_with(rpc, stream, MP_CAUSE_STOPPING, 503, (mp_header){"retry-after", MP_STR("1")},
-                       "the gateway is stopping");
+        mp_refuse_for(rpc, stream, MP_CAUSE_STOPPING, 503, mp_stopping_s(rpc), "the gateway is stopping");
+        return true;
+    }
+    if (mp_request_is_shed(rpc)) {
+        mp_refuse_for(rpc, stream, MP_CAUSE_OVERLOAD, 503, mp_pressure_refuse(rpc, mp_pressure_waiting(rpc)),
+                      mp_overloaded);
         return true;
     }
     if (mp_stream_is_crowded(stream)) {
         mp_stat_add(&mp_stat_refused_answers, 1);
-        mp_refuse_with(rpc, stream, MP_CAUSE_ANSWERS, 503, (mp_header){"retry-after", MP_STR("1")},
-                       "too many answers wait for clients to read them: try again later");
+        mp_refuse_for(rpc, stream, MP_CAUSE_ANSWERS, 503, mp_stream_room_s(stream),
+                      "too many answers wait for clients to read them: try again later");
         return true;
     }
     if (mp_table_has_room(rpc->table))
         return false;
     mp_stat_add(&mp_stat_refused_calls, 1);
-    mp_refuse_with(rpc, stream, MP_CAUSE_CALLS, 503, (mp_header){"retry-after", MP_STR("1")},
-                   "too many calls in flight: try again later");
+    mp_refuse_for(rpc, stream, MP_CAUSE_CALLS, 503, mp_table_room_s(rpc->table, MP_ROOM_CALLS),
+                  "too many calls in flight: try again later");
     return true;
 }
 
@@ -254,8 +258,7 @@ static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers
     int resumes;
     mp_str last = mp_stream_known_header(stream, MP_HEADER_LAST_EVENT_ID, &resumes);
     if (rpc->draining) {
-        mp_refuse_with(rpc, stream, MP_CAUSE_STOPPING, 503, (mp_header){"retry-after", MP_STR("1")},
-                       "the gateway is stopping");
+        mp_refuse_for(rpc, stream, MP_CAUSE_STOPPING, 503, mp_stopping_s(rpc), "the gateway is stopping");
     } else if (resumes > 0) {
         if (resumes > 1 || !mp_reader_resume(rpc, session, stream, mp_str_trim(last)))
             refuse_request(rpc, stream, MP_CAUSE_STREAM, 400,

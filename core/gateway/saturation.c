@@ -1,0 +1,146 @@
+/* saturation.c: reads the gauges that have limits, once a second and for each text of /metrics. */
+#include "saturation.h"
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#define BACK 0.8 /* part of a limit below which the gateway is ready again */
+
+const char *const mp_use_names[MP_USES] = {"calls",    "connections", "fds",          "listeners",
+                                           "loop",     "lua_memory",  "pool",         "replay",
+                                           "sessions", "store",       "stream_bytes", "tasks"};
+
+/* Linux 6.2 and newer tell the number as the size of the folder. */
+int64_t mp_count_fds(void)
+{
+    struct stat folder_state;
+    if (stat("/proc/self/fd", &folder_state) == 0 && folder_state.st_size > 0)
+        return folder_state.st_size;
+    DIR *folder = opendir("/proc/self/fd");
+    int64_t count = 0;
+    if (folder == NULL)
+        return 0;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        count += entry->d_name[0] != '.';
+    closedir(folder);
+    return count - 1; /* without the folder itself */
+}
+
+static int64_t sum_of(const mp_stat *const *list, size_t count, const char *family)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += strcmp(list[i]->family, family) == 0 ? mp_stat_read(list[i]) : 0;
+    return sum;
+}
+
+static double share(int64_t used, int64_t most)
+{
+    return most <= 0 || used <= 0 ? 0 : (double)used / (double)most;
+}
+
+void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *settings, double uses[MP_USES])
+{
+    const mp_config *config = settings->config;
+    struct rlimit fds = {0};
+    getrlimit(RLIMIT_NOFILE, &fds);
+    size_t count;
+    const mp_stat **list = mp_stat_list(&count);
+    uses[MP_USE_CALLS] = share(sum_of(list, count, "requests_in_flight"), settings->rpc.max_calls);
+    uses[MP_USE_CONNECTIONS] = share(sum_of(list, count, "connections"), settings->http.connections);
+    uses[MP_USE_FDS] = share(mp_count_fds(), (int64_t)fds.rlim_cur);
+    uses[MP_USE_LISTENERS] = share(sum_of(list, count, "listeners"), settings->rpc.max_listeners);
+    uses[MP_USE_LOOP] = readiness->loop;
+    uses[MP_USE_LUA_MEMORY] =
+        share(sum_of(list, count, "lua_bytes"), (int64_t)settings->lib.vm.memory * (int64_t)config->workers);
+    uses[MP_USE_POOL] = share(sum_of(list, count, "pool_jobs"), config->pool_threads + config->pool_queue);
+    uses[MP_USE_REPLAY] = share(sum_of(list, count, "replay_bytes"), (int64_t)settings->rpc.replay_total);
+    uses[MP_USE_SESSIONS] = share(sum_of(list, count, "sessions"), settings->rpc.max_sessions);
+    uses[MP_USE_STORE] = share(sum_of(list, count, "store_entries"), config->store_entries);
+    uses[MP_USE_STREAM_BYTES] = share(sum_of(list, count, "queue_bytes"), (int64_t)settings->http.answers);
+    uses[MP_USE_TASKS] = share(sum_of(list, count, "jobs"), settings->rpc.max_jobs);
+    free(list);
+}
+
+/* -- readiness ----------------------------------------------------------------------------------------------------- */
+
+bool mp_hold_step(mp_hold *hold, double value, double limit, uint64_t now_ms)
+{
+    bool is_across = hold->is_over ? value < limit * BACK : value >= limit;
+    if (is_across && !hold->is_across)
+        hold->since_ms = now_ms;
+    hold->is_across = is_across;
+    if (is_across && now_ms - hold->since_ms >= MP_HOLD_MS) {
+        hold->is_over = !hold->is_over;
+        hold->is_across = false;
+    }
+    return hold->is_over;
+}
+
+typedef struct {
+    const char *name, *limit; /* `limit` NULL: off */
+    double value;
+} cause;
+
+static void read_causes(const mp_readiness *readiness, const mp_runtime_config *settings, cause causes[MP_READY_CAUSES])
+{
+    const mp_config *config = settings->config;
+    causes[0] = (cause){"calls", config->ready_calls, readiness->values[0]};
+    causes[1] = (cause){"loop", config->ready_loop, readiness->values[1]};
+    causes[2] = (cause){"fds", config->ready_fds, readiness->values[2]};
+    causes[3] = (cause){"overload", "1", readiness->values[3]};
+}
+
+static void sample_loop(mp_readiness *readiness, const mp_runtime_config *settings, uint64_t now_us)
+{
+    uint64_t loop_us = (uint64_t)mp_stat_read(&mp_stat_loop_us), passed = now_us - readiness->at_us;
+    if (readiness->at_us != 0 && passed > 0 && settings->config->workers > 0) {
+        double used = (double)(loop_us - readiness->loop_us) / (double)passed / (double)settings->config->workers;
+        readiness->loop = used > 1 ? 1 : used;
+    }
+    readiness->at_us = now_us;
+    readiness->loop_us = loop_us;
+}
+
+void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *settings)
+{
+    uint64_t now_us = mp_monotonic_us();
+    double uses[MP_USES];
+    cause causes[MP_READY_CAUSES];
+    sample_loop(readiness, settings, now_us);
+    mp_saturation_read(readiness, settings, uses);
+    readiness->values[0] = uses[MP_USE_CALLS];
+    readiness->values[1] = uses[MP_USE_LOOP];
+    readiness->values[2] = uses[MP_USE_FDS];
+    readiness->values[3] = mp_stat_read(&mp_stat_workers_overloaded) > 0 ? 1 : 0;
+    read_causes(readiness, settings, causes);
+    for (int i = 0; i < MP_READY_CAUSES; i++) {
+        bool was_over = readiness->holds[i].is_over;
+        if (causes[i].limit == NULL)
+            readiness->holds[i] = (mp_hold){.is_over = false};
+        else if (mp_hold_step(&readiness->holds[i], causes[i].value, strtod(causes[i].limit, NULL), now_us / 1000) !=
+                 was_over)
+            mp_log(was_over ? MP_INFO : MP_WARN, was_over ? "ready again" : "not ready",
+                   mp_log_str("why", mp_str_of(causes[i].name)), mp_log_str("limit", mp_str_of(causes[i].limit)));
+    }
+}
+
+bool mp_readiness_is_good(const mp_readiness *readiness, const mp_runtime_config *settings, mp_buf *why)
+{
+    cause causes[MP_READY_CAUSES];
+    bool is_good = true;
+    read_causes(readiness, settings, causes);
+    for (int i = 0; i < MP_READY_CAUSES; i++) {
+        if (!readiness->holds[i].is_over)
+            continue;
+        mp_buf_put(why, is_good ? MP_STR("not ready: ") : MP_STR(", "));
+        is_good = false;
+        if (i == MP_READY_CAUSES - 1)
+            mp_buf_put(why, MP_STR("a worker refuses requests, because they wait longer than overload.wait"));
+        else
+            mp_buf_printf(why, "%s at %.2f of the limit, and ready.when.%s is %s", causes[i].name, causes[i].value,
+                          causes[i].name, causes[i].limit == NULL ? "off" : causes[i].limit);
+    }
+    return is_good;
+}

@@ -1,0 +1,155 @@
+-- A worker that has more requests than it can serve refuses some of them at once. The gateway is stopped while requests are sent, so that it
+-- finds all of them at the same time, however busy this machine is.
+local gateway = require "spec.helpers.gateway"
+
+local scripts = {
+  ["tools/burn.lua"] = [[
+return tool { "Computes for a millisecond.", function(_, call)
+  local from = os.clock()
+  while os.clock() - from < 0.001 do end
+  return tostring(call.overloaded)
+end }]],
+}
+
+local META <const> = { ["io.modelcontextprotocol/protocolVersion"] = "2026-07-28", ["io.modelcontextprotocol/clientCapabilities"] = {} }
+
+local function message(method, name)
+  return {
+    method = "POST", path = "/mcp", body = { jsonrpc = "2.0", id = 1, method = method, params = { name = name, _meta = META } },
+    headers = { Accept = "application/json, text/event-stream", ["MCP-Protocol-Version"] = "2026-07-28", ["Mcp-Method"] = method, ["Mcp-Name"] = name },
+  }
+end
+
+-- A ping of a session: the newest revision has none.
+local function ping(session)
+  return {
+    method = "POST", path = "/mcp", body = { jsonrpc = "2.0", id = 1, method = "ping" },
+    headers = { Accept = "application/json, text/event-stream", ["Mcp-Session-Id"] = session },
+  }
+end
+
+local function burn() return message("tools/call", "burn") end
+
+local function connect(g, count)
+  local all = {}
+  for i = 1, count do all[i] = g:connect() end
+  return all
+end
+
+-- Sends request(i) on each connection while the gateway stands still; returns the answers.
+local function burst(g, connections, request)
+  g:signal "sigstop"
+  for i, connection in ipairs(connections) do connection:send(request(i)) end
+  g:signal "sigcont"
+  local answers = {}
+  for i, connection in ipairs(connections) do answers[i] = connection:read_response(60) end
+  return answers
+end
+
+local function count(answers, status, from, step)
+  local found = 0
+  for i = from or 1, #answers, step or 1 do found = found + (answers[i].status == status and 1 or 0) end
+  return found
+end
+
+local function close(connections)
+  for _, connection in ipairs(connections) do connection:close() end
+end
+
+local function start(config)
+  return gateway.start { workers = 1, scripts = scripts, config = config }
+end
+
+describe("requests that wait longer than overload.wait before they begin", function()
+  it("are refused, each with the time after which there is room for it", function()
+    local g <close> = start { overload = { wait = "100ms" } }
+    local all = connect(g, 400)
+    local answers = burst(g, all, burn)
+    local refused = count(answers, 503)
+    assert.equal(400, refused + count(answers, 200))
+    assert.is_true(refused > 0 and refused < 400, refused .. " were refused")
+    for _, answer in ipairs(answers) do
+      if answer.status == 503 then
+        local seconds = tonumber(answer.headers["retry-after"])
+        assert.is_true(seconds >= 1 and seconds <= 60)
+        assert.matches("overload.wait", answer:json().error.message, 1, true)
+      end
+    end
+    assert.equal(refused, g:status().counters.refused.overload)
+    g:wait_log "worker overloaded"
+    g:wait_log("refused", { cause = "overload" })
+    g:wait_log "worker no longer overloaded"
+    assert.equal(0, g:status().gauges.workers_overloaded)
+    assert.equal("false", all[1]:request(burn()):json().result.content[1].text)
+    close(all)
+    assert.has_nothing_left(g)
+  end)
+
+  it("are served where overload.wait is off", function()
+    local g <close> = start { overload = { wait = "off" } }
+    local all = connect(g, 400)
+    assert.equal(400, count(burst(g, all, burn), 200))
+    close(all)
+  end)
+end)
+
+describe("a worker that is overloaded", function()
+  it("refuses lists before calls, and never what is cheap or ends something", function()
+    local g <close> = start { overload = { wait = "100ms" } }
+    local session = g:client "2025-11-25"
+    local all = connect(g, 400)
+    burst(g, all, burn)
+    local answers = burst(g, all, function(i)
+      if i % 20 == 1 then return ping(session.session) end
+      return i % 2 == 0 and message "tools/list" or burn()
+    end)
+    assert.equal(20, count(answers, 200, 1, 20))
+    local lists, calls = count(answers, 503, 2, 2), count(answers, 503, 1, 2)
+    assert.is_true(lists > 0 and lists >= calls, ("%d of 200 lists and %d of 180 calls were refused"):format(lists, calls))
+    local said = {}
+    for _, answer in ipairs(answers) do
+      local result = answer:json().result
+      if result and result.content then said[result.content[1].text] = true end
+    end
+    assert.is_true(said["true"])
+
+    burst(g, all, burn)
+    assert.equal(202, session:notify("notifications/cancelled", { requestId = 77 }).status)
+    assert.equal(204, session:delete().status)
+    assert.equal(200, g:admin("/status").status)
+    session:close()
+    close(all)
+    assert.has_nothing_left(g)
+  end)
+
+  it("refuses requests over HTTP+SSE on the session's stream", function()
+    local g <close> = start { overload = { wait = "100ms" } }
+    local sse = g:client "2024-11-05"
+    local all = connect(g, 400)
+    burst(g, all, burn)
+    burst(g, all, function(i)
+      if i % 10 ~= 0 then return burn() end
+      return { method = "POST", path = sse.endpoint, body = { jsonrpc = "2.0", id = 1000 + i, method = "tools/call", params = { name = "burn" } } }
+    end)
+    local refused
+    for i = 10, 400, 10 do refused = sse.stream:wait_event(1000 + i, 30).json.error or refused end
+    assert.matches("overload.wait", refused.message, 1, true)
+    sse:close()
+    close(all)
+  end)
+
+  it("accepts no connection above nine tenths of limits.connections", function()
+    local g <close> = start { overload = { wait = "1ms" }, limits = { connections = 40 } }
+    local all = connect(g, 37)
+    burst(g, all, burn)
+    burst(g, all, burn)
+    g:signal "sigstop"
+    local late = g:connect():send(burn())
+    g:signal "sigcont"
+    assert.equal(200, late:read_response(30).status)
+    assert.equal(0, g:status().gauges.workers_overloaded)
+    late:close()
+    close(all)
+    assert.has_nothing_left(g)
+  end)
+end)
