@@ -4,6 +4,9 @@
 #include "vm/engine.h"
 #include <stdio.h>
 
+/* Tasks that wait behind a call that is late. With fewer there is no queue: the machine has stood still, and refusing would help no client. */
+#define CROWD 8
+
 /* A call that was answered on the way (mp_call_open_session) or cancelled gets no answer. */
 int mp_call_done(lua_State *L, int status, lua_KContext context)
 {
@@ -65,7 +68,7 @@ int mp_run_call(lua_State *L)
     mp_lib_task *task = lua_touserdata(L, 1);
     if (task->call == NULL)
         return 0; /* cancelled while its coroutine was created */
-    if (mp_call_is_late(task->call, task->super.vm->clock_us)) {
+    if (mp_call_is_late(task->call, task->super.vm->clock_us) && task->super.vm->waiting >= CROWD) {
         mp_call *call = task->call;
         mp_task_settle(task);
         mp_call_refuse_late(call);
