@@ -1,10 +1,10 @@
 /* overload.c: a worker that has more to do than it can: which requests it refuses, and when it stops refusing.
  *
- * A worker is overloaded from the moment at which a request had waited for overload.wait before it began, and others waited behind it. From then on the wait of a new
- * request is estimated when it arrives, from the number of tasks that wait and the rate at which they begin. Where the estimate is above an
- * eighth of overload.wait, requests that open sessions and list things are refused; above a quarter, calls. So what is served is served
- * soon, and what is refused is refused at once. The worker is no longer overloaded when nothing was refused for a second and
- * the estimate is below a quarter of overload.wait. While it is, no connection is accepted above nine tenths of limits.connections. */
+ * A worker is overloaded from the moment at which a request had waited for overload.wait before it began, and others waited behind it. From
+ * then on the wait of a new request is estimated when it arrives, from the number of tasks that wait and the rate at which they begin. Where
+ * the estimate is above an eighth of overload.wait, requests that open sessions and list things are refused; above a quarter, calls. So what
+ * is served is served soon, and what is refused is refused at once. The worker is no longer overloaded when nothing was refused for a second
+ * and the estimate is below a quarter of overload.wait. While it is, no connection is accepted above nine tenths of limits.connections. */
 #include "request.h"
 
 MP_GAUGE(workers_overloaded, "workers_overloaded", "", "",

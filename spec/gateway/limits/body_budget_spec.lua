@@ -61,7 +61,7 @@ describe("limits.bodies", function()
       local ok, response = pcall(connection.read_response, connection, 0)
       if ok then
         assert.equal(503, response.status)
-        assert.equal("1", response.headers["retry-after"])
+        assert.matches("^%d+$", response.headers["retry-after"])
         answered = answered + 1
       end
     end
@@ -86,7 +86,7 @@ describe("limits.bodies", function()
     g:wait_status(function(status) return status.gauges.body_bytes >= 600 * 1024 end)
     local response = wire.post(g, body, mirrored "echo")
     assert.equal(503, response.status)
-    assert.equal("1", response.headers["retry-after"])
+    assert.matches("^%d+$", response.headers["retry-after"])
     assert.equal("close", response.headers.connection)
     assert.equal(1, g:status().counters.refused.bodies)
     first:send_raw(body:sub(600 * 1024 + 1))
