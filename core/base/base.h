@@ -10,6 +10,7 @@
 #include "list.h"
 #include "map.h"
 #include "pace.h"
+#include "pattern.h"
 #include "str.h"
 #include "utf8.h"
 

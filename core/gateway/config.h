@@ -91,6 +91,7 @@ typedef struct {
     mp_pair *admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
     mp_pair *admin_certificates;                 /* patterns of subjects, and roles; NULL: none */
     mp_config_tls admin_tls;
+    size_t profile_bytes;          /* room of a profile for what each worker gathers */
     mp_tap_arguments admin_tap;    /* the most that a tap shows of arguments */
     char **seal_keys;              /* empty: a random key is made at the start of the process */
     mp_upstream_entry **upstreams; /* in the order of the file; ends with NULL. NULL: none */

@@ -306,6 +306,9 @@ const mp_config_key mp_config_keys[] = {
          "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "
          "their <close> handlers, or limits.call.cleanup if that is less. The process ends within limits.drain plus "
          "one second."},
+    {"limits.profile", SIZE(256 * KIB, 256 * MIB), SLOT(profile_bytes), .preset = "1MiB",
+     .doc = "Room of a profile for the different stacks of each worker, some 4000 in 1 MiB. Samples that find no place "
+            "are counted as lost."},
     {"limits.stuck", TIME(100, HOUR), SLOT(stuck), .preset = "5s",
      .doc = "A worker whose event loop has not run for this time is logged, with the line of Lua that it runs, and "
             "takes no connections until its loop runs again."},

@@ -390,6 +390,8 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     h->shared.table = mp_table_new(&h->shared.settings->rpc);
     mp_table_on_session_end(h->shared.table, on_session_end, h->shared.commons.upstreams);
     h->workers = mp_new((size_t)h->worker_count * sizeof *h->workers);
+    h->shared.workers = h->workers;
+    h->shared.worker_count = h->worker_count;
     if (!options->on_stdio && open_files(config, err) != 0) {
         mp_lib_free(first);
         code = EXIT_FAILED;

@@ -78,6 +78,7 @@ static void serve(void *ctx, mp_stream *stream)
 {
     mp_worker *worker = ctx;
     mp_rpc_serve(worker->rpc, stream);
+    mp_phase_set(MP_PHASE_READ);
 }
 
 int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, bool http2, mp_err *err)
@@ -218,6 +219,7 @@ static void *run(void *ctx)
         if (worker->pipe != NULL)
             mp_rpc_serve_pipe(worker->rpc, worker->pipe, on_pipe_end, worker);
         mp_loop_run(worker->loop);
+        mp_profile_end();
     }
     mp_upstream_host_over(worker->upstreams);
     atomic_store(&worker->has_ended, true);
@@ -368,6 +370,15 @@ mp_vm *mp_worker_vm(const mp_worker *worker)
 mp_loop *mp_worker_loop(mp_worker *worker)
 {
     return worker->loop;
+}
+
+bool mp_worker_profile(mp_worker *worker, mp_profile *profile)
+{
+    bool began = mp_profile_begin(profile);
+    mp_vm_sample_memory(worker->vm);
+    for (mp_link *link = worker->draining.next; link != &worker->draining; link = link->next)
+        mp_vm_sample_memory(mp_container(link, generation, link)->vm);
+    return began;
 }
 
 /* -- the watchdog -------------------------------------------------------------------------------------------------- */

@@ -37,7 +37,9 @@ typedef struct {
     /* Frees a VM that has ended: on the main thread, later. Any thread. */
     void (*free_vm)(mp_reload *reload, mp_vm *vm);
     void (*serve_admin)(void *admin, mp_stream *stream); /* answers a request to the admin listener, on its thread */
-    int ended_fd;                                        /* an eventfd, incremented by each worker that has ended */
+    mp_worker *const *workers; /* they begin to serve before the admin listener does, and end before it */
+    int worker_count;
+    int ended_fd; /* an eventfd, incremented by each worker that has ended */
     uint64_t started_at;
     mp_log_level own_level; /* log level of lines about the gateway's own start and end */
 } mp_shared;
@@ -74,6 +76,8 @@ int64_t mp_worker_generation(const mp_worker *worker);
 /* The VM that serves new calls. On the worker's thread. */
 mp_vm *mp_worker_vm(const mp_worker *worker);
 mp_loop *mp_worker_loop(mp_worker *worker);
+/* mp_profile_begin() for all VMs of the worker. On the worker's thread; its end is mp_profile_end(). */
+bool mp_worker_profile(mp_worker *worker, mp_profile *profile);
 /* Accepts no new connections; running calls may finish until MP_ENDING_MS before shared->end_at. Any thread. */
 void mp_worker_drain(mp_worker *worker);
 /* Cancels all calls and ends the loop. Any thread. */

@@ -32,6 +32,7 @@ static bool is_in_loop(const mp_rpc *rpc, const mp_stream *stream)
 void mp_rpc_serve(void *ctx, mp_stream *stream)
 {
     mp_rpc *rpc = ctx;
+    mp_phase_set(MP_PHASE_AUTH);
     if (mp_serve_metadata(rpc, stream))
         return;
     if (!mp_request_is_served(rpc, stream)) {

@@ -9,6 +9,7 @@
 #include "exemplar.h"
 #include "log.h"
 #include "mark.h"
+#include "phase.h"
 #include "refusal.h"
 #include "series.h"
 #include "stats.h"

@@ -153,9 +153,11 @@ void mp_vm_bus_turn(mp_vm *vm)
         lua_pushcfunction(vm->L, run_message);
         lua_pushlightuserdata(vm->L, it);
         vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MESSAGE_US;
+        mp_phase_set(MP_PHASE_HANDLER);
         lua_State *outer = mp_preempt_enter(vm->L);
         int status = lua_pcall(vm->L, 1, 0, 0);
         mp_preempt_leave(outer);
+        mp_phase_set(MP_PHASE_READ);
         vm->guard_until = 0;
         lua_sethook(vm->L, NULL, 0, 0);
         if (status != LUA_OK) {

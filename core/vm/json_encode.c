@@ -166,7 +166,7 @@ static bool push_metatable(encoder *e, int *index, kind *found)
 static void check_time(encoder *e)
 {
     if (e->look >= 0) {
-        if (lua_gethook(e->L) != NULL)
+        if (mp_task_is_interrupted(e->L))
             e->look = 0;
         return;
     }

@@ -1,6 +1,7 @@
 /* limits.c: the time and memory that a task may use, and what happens when it uses more. */
 #include "vm/closing.h"
 #include "vm/preempt.h"
+#include "vm/profile.h"
 #include "vm/task.h"
 #include "vm/where.h"
 #include <lauxlib.h>
@@ -67,7 +68,7 @@ static void preempt_running(mp_vm *vm, lua_State *L, lua_Debug *where)
 
 bool mp_task_should_turn(lua_State *L)
 {
-    return lua_gethook(L) != NULL && mp_vm_of(L)->may_wait && lua_isyieldable(L);
+    return mp_task_is_interrupted(L) && mp_vm_of(L)->may_wait && lua_isyieldable(L);
 }
 
 void mp_task_turn(lua_State *L)
@@ -85,6 +86,8 @@ void mp_task_turn(lua_State *L)
 void mp_task_hook(lua_State *L, lua_Debug *where)
 {
     lua_sethook(L, NULL, 0, 0);
+    if (mp_profile_due > 0)
+        mp_profile_take(L);
     mp_where_answer(L);
     mp_vm *vm = mp_vm_of(L);
     mp_task *task = vm->running;

@@ -1,6 +1,7 @@
 /* preempt.c: a timer for each thread and its signal handler. What the hook does then is in limits.c. */
 #define _GNU_SOURCE
 #include "vm/preempt.h"
+#include "vm/profile.h"
 #include "vm/task.h"
 #include <errno.h>
 #include <pthread.h>
@@ -27,11 +28,14 @@ typedef struct {
     volatile bool
         had_turn; /* number of alarms before this one; a single alarm can mean that the thread waited for its processor */
     volatile uint64_t calm_from;
+    timer_t sampler; /* the timer of the profiler */
+    bool has_sampler;
 } alarm_clock;
 
 static __thread alarm_clock here;
 static pthread_key_t at_thread_end;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const char sampling; /* the value of signals of the profiler's timers: only its address is used */
 
 static void set_alarm(uint64_t at)
 {
@@ -42,23 +46,32 @@ static void set_alarm(uint64_t at)
 /* Setting a hook visits every frame of the stack: with a deep stack that takes longer than a turn. So a hook that is
  * set is not set again, and the next check is a turn later; otherwise the code would never reach its next
  * instruction. */
-static void on_alarm(int number)
+static void on_alarm(void)
 {
-    (void)number;
-    int error = errno;
     lua_State *running = here.running;
     uint64_t at = mp_clock_us(CLOCK_MONOTONIC);
     here.is_set = false; /* no Lua runs: the next mp_preempt_enter sets the timer */
     if (running != NULL && at < here.due) {
         set_alarm(here.due);
     } else if (running != NULL) {
-        if (lua_gethook(running) == NULL)
+        if (!mp_task_is_interrupted(running)) /* the profiler's hook may be set */
             lua_sethook(running, mp_vm_of(running)->hook, LUA_MASKCOUNT, 1);
         if (here.had_turn)
             here.calm_from = at + CALM_AFTER_US;
         here.had_turn = true;
         set_alarm(mp_clock_us(CLOCK_MONOTONIC) + TURN_US);
     }
+}
+
+/* Each timer queues a signal of its own, also while one of the other timer is pending. */
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)context;
+    int error = errno;
+    if (info->si_code == SI_TIMER && info->si_value.sival_ptr == &sampling)
+        mp_profile_tick(here.running);
+    else
+        on_alarm();
     errno = error;
 }
 
@@ -71,10 +84,33 @@ static void leave_thread(void *unused)
 
 static void start(void)
 {
-    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     sigaction(SIGURG, &action, NULL);
     pthread_key_create(&at_thread_end, leave_thread);
+}
+
+bool mp_preempt_sample(unsigned hz)
+{
+    if (here.has_sampler)
+        timer_delete(here.sampler);
+    here.has_sampler = false;
+    if (hz == 0)
+        return false;
+    pthread_once(&once, start);
+    struct sigevent to_me = {
+        .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGURG, .sigev_value.sival_ptr = (void *)&sampling};
+    to_me.sigev_notify_thread_id = gettid();
+    struct itimerspec each = {{0, 1000000000 / hz}, {0, 1000000000 / hz}};
+    if (timer_create(CLOCK_THREAD_CPUTIME_ID, &to_me, &here.sampler) != 0)
+        return false;
+    here.has_sampler = true;
+    return timer_settime(here.sampler, 0, &each, NULL) == 0;
+}
+
+lua_State *mp_preempt_running(void)
+{
+    return here.running;
 }
 
 static void make_timer(void)

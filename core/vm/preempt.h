@@ -7,6 +7,7 @@
 #define MP_VM_PREEMPT_H
 
 #include <lua.h>
+#include <stdbool.h>
 
 #ifndef MP_PREEMPT
 #define MP_PREEMPT 1 /* 0 turns preemption off, to measure what it costs */
@@ -23,6 +24,11 @@ void mp_preempt_slice(void);
 void mp_preempt_arm(lua_State *L, int instructions);
 /* The task that runs on this thread; NULL: none. */
 struct mp_task *mp_task_running_here(void);
+/* The coroutine in which Lua runs on this thread; NULL: none. */
+lua_State *mp_preempt_running(void);
+/* Has a second timer of the thread call mp_profile_tick() `hz` times in each second of its processor time, in a signal handler. 0: no more. False
+ * if there is no timer. */
+bool mp_preempt_sample(unsigned hz);
 /* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if no Lua runs. */
 void mp_preempt_arm_running(void);
 

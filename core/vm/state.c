@@ -177,6 +177,7 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop)
     vm->loop = loop;
     mp_bus_join(vm->bus, vm);
     mp_stat_add(&mp_stat_vms, 1);
+    mp_vm_sample_memory(vm);
 }
 
 bool mp_vm_is_idle(const mp_vm *vm)

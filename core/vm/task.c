@@ -65,6 +65,7 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
                       .inner_cap = task->inner_cap,
                       .work = work,
                       .gone_then = vm->gone,
+                      .phase = MP_PHASE_HANDLER,
                       .payer = task};
     task->state = MP_TASK_READY;
     mp_link_put(&vm->ready, &task->link);
@@ -163,6 +164,7 @@ static void end_faulty(mp_task *task)
 static void set_aside(mp_task *task)
 {
     mp_vm *vm = task->vm;
+    task->phase = mp_phase_here;
     if (task->closing != MP_OPEN)
         mp_closing_left(task);
     if (task->preempted) {
@@ -196,6 +198,7 @@ void mp_task_resume(mp_task *task)
         vm->begun++;
     }
     task->inner_count = 0;
+    mp_phase_set((mp_phase)task->phase);
     int status = mp_task_run(task, count);
     if (status == LUA_YIELD && task->cancelled && task->closing == MP_OPEN && !task->raise) {
         mp_task_unwind(task);
@@ -278,6 +281,7 @@ bool mp_vm_turn(mp_vm *vm)
         return true; /* all bus messages are delivered before any task runs */
     unwind_some(vm);
     if (mp_vm_owes(vm)) {
+        mp_phase_set(MP_PHASE_READ);
         mp_vm_tidy(vm);
         mp_vm_publish(vm);
         return true;
@@ -298,6 +302,7 @@ bool mp_vm_turn(mp_vm *vm)
         resume_heavy(vm, link);
         vm->owed_us = vm->clock_us - began;
     }
+    mp_phase_set(MP_PHASE_READ);
     bool has_more = mp_vm_tidy(vm);
     mp_vm_publish(vm);
     return has_more || mp_vm_has_work(vm);

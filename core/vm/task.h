@@ -28,6 +28,8 @@ typedef struct {
     void (*over_limit)(mp_task *task, const char *why, const mp_stat *counter);
     /* Name of the work for log lines: the method, or another name. Valid while the task lasts. */
     mp_str (*label)(const mp_task *task);
+    /* What the work is done with: the name of a tool or prompt, the URI of a resource; may be empty, and is text of a client. */
+    mp_str (*subject)(const mp_task *task);
     /* The task ends: frees the data of the work. Runs no Lua. */
     void (*end)(mp_task *task);
 } mp_work;
@@ -42,12 +44,13 @@ struct mp_task {
     uint64_t serial; /* incremented when the task's work ends */
 
     const mp_work *work;
-    mp_op *op;       /* the op that the task waits for, or NULL */
-    mp_link holds;   /* list of mp_hold: the resources that the task opened */
-    bool started;    /* the coroutine has begun */
-    bool was_parked; /* set by the function mp_work.parked */
-    bool cancelled;  /* the task ends by an error as soon as it can */
-    bool preempted;  /* the last stretch ended because the time slice was over */
+    mp_op *op;           /* the op that the task waits for, or NULL */
+    mp_link holds;       /* list of mp_hold: the resources that the task opened */
+    bool started;        /* the coroutine has begun */
+    bool was_parked;     /* set by the function mp_work.parked */
+    bool cancelled;      /* the task ends by an error as soon as it can */
+    unsigned char phase; /* the mp_phase that the task is in while it does not run */
+    bool preempted;      /* the last stretch ended because the time slice was over */
     bool is_heavy; /* the task was preempted once: from then on its time is measured as processor time of the thread */
     bool is_over_memory; /* the garbage collector found it over a limit of memory: the next instruction ends it */
     bool is_dying;       /* counted in vm->dying */
@@ -91,6 +94,11 @@ void mp_task_leave(mp_task *task, lua_State *co);
 void mp_holds_release(mp_task *task);
 /* The count hook that preempt.h sets. Raises an error, yields or returns. */
 void mp_task_hook(lua_State *L, lua_Debug *where);
+/* True if that hook is set in `L`: the task is to be preempted or ended at its next instruction. */
+static inline bool mp_task_is_interrupted(lua_State *L)
+{
+    return lua_gethook(L) == mp_task_hook;
+}
 /* For a C function that runs for long: true if the count hook is due and the function can yield here. */
 bool mp_task_should_turn(lua_State *L);
 /* Does what the count hook does before it yields. The caller must yield at once when this returns.  [-0, +0, throws] */

@@ -88,6 +88,49 @@ void mp_where_forget(mp_where *where);
  * asked to stop. For the start of a shutdown; it cannot be undone. Async-signal-safe; any thread may call it. */
 void mp_vm_stop_loading(void);
 
+/* -- profiles ------------------------------------------------------------------------------------------------------ */
+
+/* What one thread gathers while a profile runs: where its processor time goes, or what allocates. A profile is made and read by another
+ * thread; it is counted, since the thread that it belongs to may not answer. */
+typedef struct mp_profile mp_profile;
+
+typedef struct {
+    unsigned hz;    /* samples in a second of the thread's processor time; not used for memory */
+    bool memory;    /* a sample for each 512 KiB that Lua allocates, instead of time */
+    char tool[256]; /* samples only what serves a tool, prompt or resource of this pattern; "": everything */
+} mp_profile_options;
+
+typedef struct {
+    uint64_t taken, lost; /* lost: they found no place */
+} mp_profile_totals;
+
+typedef struct {
+    mp_phase phase;
+    uint64_t count;
+    size_t depth;
+    const mp_profile *profile;
+    const uint32_t *frames; /* for mp_profile_frame */
+} mp_profile_stack;
+
+/* `bytes`: the room for what it gathers. */
+mp_profile *mp_profile_new(const mp_profile_options *options, size_t bytes);
+mp_profile *mp_profile_ref(mp_profile *profile);
+void mp_profile_unref(mp_profile *profile);
+/* The calling thread gathers from now on. False if it has got no timer; the profile is over then. */
+bool mp_profile_begin(mp_profile *profile);
+/* The calling thread gathers no more. No effect if it does not. */
+void mp_profile_end(void);
+/* Samples what the VM allocates, if the calling thread gathers that. Each VM of the thread needs it. */
+void mp_vm_sample_memory(mp_vm *vm);
+/* Any thread. */
+mp_profile_totals mp_profile_count(const mp_profile *profile);
+/* True once its thread gathers no more: any thread may read it then. */
+bool mp_profile_is_over(const mp_profile *profile);
+/* Reads the first stack from position `at` on; the first position is 0. Returns the next position, or 0: there is no further stack. */
+size_t mp_profile_read(const mp_profile *profile, size_t at, mp_profile_stack *stack);
+/* Frame `i`, counted from the outermost one. The outermost one of a call is its method and tool, with the line 0. */
+mp_str mp_profile_frame(const mp_profile_stack *stack, size_t i, unsigned *line);
+
 /* Gauges and counters that other files read or count, too. */
 extern const mp_stat mp_stat_lua_bytes, mp_stat_tool_faults;
 

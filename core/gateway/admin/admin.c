@@ -3,6 +3,7 @@
 #include "api.h"
 #include "facts.h"
 #include "live.h"
+#include "profile.h"
 #include "tap.h"
 #include "ui.h"
 #include "upstreams.h"
@@ -213,6 +214,8 @@ static const endpoint endpoints[] = {
     {"/api/history", "GET", MP_ROLE_VIEW, false, mp_api_history},
     {"/api/live", "GET", MP_ROLE_VIEW, false, mp_api_live},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
+    {"/api/profile", "POST", MP_ROLE_OPERATE, false, mp_api_profile},
+    {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, mp_api_end_profile},
     {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log},
     {"/api/log/reopen", "POST", MP_ROLE_OPERATE, false, mp_api_reopen},
     {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain},

@@ -30,6 +30,7 @@ mp_admin_access *mp_admin_access_of(mp_admin *admin);
 struct mp_admin_api *mp_admin_api_of(mp_admin *admin);
 struct mp_admin_live *mp_admin_live_of(mp_admin *admin);
 struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin);
+struct mp_admin_profile *mp_admin_profile_of(mp_admin *admin);
 struct mp_metrics *mp_admin_metrics(mp_admin *admin);
 const struct mp_readiness *mp_admin_readiness(const mp_admin *admin);
 /* admin.c: answers one request; `ctx` is the mp_admin. */

@@ -2,6 +2,7 @@
 #include "admin.h"
 #include "api.h"
 #include "live.h"
+#include "profile.h"
 #include "tap.h"
 #include "gateway/metrics.h"
 #include <pthread.h>
@@ -25,6 +26,7 @@ struct mp_admin {
     mp_admin_api *api;
     mp_admin_taps *taps;
     mp_admin_live *live;
+    mp_admin_profile *profile;
     pthread_t thread;
     bool has_thread;
 };
@@ -45,6 +47,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_add
     admin->access = mp_admin_access_new(admin->settings->config, at);
     admin->api = mp_admin_api_new();
     admin->taps = mp_admin_taps_new(admin);
+    admin->profile = mp_admin_profile_new(admin);
     admin->loop = mp_loop_new(err);
     admin->live = admin->loop == NULL ? NULL : mp_admin_live_new(admin->loop);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
@@ -74,17 +77,27 @@ int mp_admin_start(mp_admin *admin, mp_err *err)
     return 0;
 }
 
+static void post(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx);
+
+/* On the admin thread: the workers have ended. */
+static void end(void *ctx)
+{
+    mp_admin *admin = ctx;
+    mp_admin_profile_await(admin->profile, admin->loop);
+}
+
 void mp_admin_free(mp_admin *admin)
 {
     if (admin == NULL)
         return;
     if (admin->has_thread) {
-        mp_loop_stop(admin->loop);
+        post(admin, NULL, end, admin);
         pthread_join(admin->thread, NULL);
     }
     mp_admin_api_free(admin->api, admin->loop);
     mp_admin_taps_free(admin->taps);
     mp_admin_live_free(admin->live);
+    mp_admin_profile_free(admin->profile);
     mp_server_free(admin->server);
     mp_loop_free(admin->loop);
     mp_metrics_free(admin->metrics);
@@ -98,7 +111,7 @@ void mp_admin_free(mp_admin *admin)
 typedef struct {
     mp_message super;
     mp_admin *admin;
-    mp_runtime_config *settings; /* NULL: drain the server */
+    mp_runtime_config *settings; /* NULL without `used`: drain the server */
     void (*used)(void *ctx);
     void *ctx;
 } order;
@@ -112,15 +125,17 @@ static void deliver(mp_message *message, mp_loop *loop)
 {
     order *given = mp_container(message, order, super);
     mp_admin *admin = given->admin;
-    if (loop != NULL && given->settings == NULL) {
+    if (loop != NULL && given->settings == NULL && given->used == NULL) {
+        mp_admin_profile_stop(admin->profile);
         mp_server_drain(admin->server, on_drained, NULL);
-    } else if (loop != NULL) {
+    } else if (loop != NULL && given->settings != NULL) {
         mp_runtime_config *before = admin->settings;
         admin->settings = mp_runtime_config_ref(given->settings);
         mp_server_configure(admin->server, &given->settings->http);
         mp_admin_access_configure(admin->access, given->settings->config);
         mp_admin_taps_configure(admin->taps);
         mp_admin_live_configure(admin->live);
+        mp_admin_profile_configure(admin->profile);
         mp_runtime_config_unref(before);
     }
     if (given->used != NULL)
@@ -183,6 +198,11 @@ const mp_readiness *mp_admin_readiness(const mp_admin *admin)
 struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin)
 {
     return admin->taps;
+}
+
+struct mp_admin_profile *mp_admin_profile_of(mp_admin *admin)
+{
+    return admin->profile;
 }
 
 struct mp_admin_api *mp_admin_api_of(mp_admin *admin)

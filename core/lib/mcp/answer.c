@@ -38,6 +38,7 @@ static int send_answer(lua_State *L, void *ctx, mp_str text, size_t size)
 
 int mp_task_answer(lua_State *L, mp_lib_task *task, int index)
 {
+    mp_phase_set(MP_PHASE_ENCODE);
     if (task->call != NULL && lua_istable(L, index) && mp_str_is(mp_call_method(task->call), "tools/call")) {
         lua_pushliteral(L, "isError");
         lua_rawget(L, index < 0 ? index - 1 : index);

@@ -27,6 +27,7 @@ static int call_decoded(lua_State *L, void *ctx, const char *repeated)
         mp_task_fail(task, MP_CODE_INVALID_PARAMS, MP_STR("Invalid params: an object repeats a key"), MP_STR_NONE);
         return 0;
     }
+    mp_phase_set(MP_PHASE_HANDLER);
     const mp_era *era = mp_call_era(task->call);
     lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->dispatch);
     mp_call_push(L, task, 2);
@@ -56,6 +57,7 @@ static void refuse_large_params(mp_lib_task *task)
 int mp_run_call_in_lua(lua_State *L, mp_lib_task *task)
 {
     mp_str params = mp_call_params(task->call);
+    mp_phase_set(MP_PHASE_DECODE);
     if (params.len > 0)
         return mp_lua_decode_in_turns(L, params, MP_LUA_EXACT, call_decoded, task);
     lua_pushnil(L);
@@ -79,7 +81,12 @@ int mp_run_call(lua_State *L)
         return 0;
     }
     int count;
-    bool is_served = mp_plan_run(L, task, &count) || mp_forward_run(L, task, &count);
+    mp_phase_set(MP_PHASE_VALIDATE);
+    bool is_served = mp_plan_run(L, task, &count);
+    if (!is_served) {
+        mp_phase_set(MP_PHASE_HANDLER);
+        is_served = mp_forward_run(L, task, &count);
+    }
     return is_served ? count : mp_run_call_in_lua(L, task);
 }
 
@@ -97,6 +104,7 @@ static int note_decoded(lua_State *L, void *ctx, const char *repeated)
     mp_lib_task *task = ctx;
     if (repeated != NULL)
         return 0; /* a notification has no answer */
+    mp_phase_set(MP_PHASE_HANDLER);
     lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->note);
     lua_insert(L, 2);
     lua_pushlstring(L, task->text.ptr, task->method_len);
@@ -118,6 +126,7 @@ int mp_run_note(lua_State *L)
 {
     mp_lib_task *task = lua_touserdata(L, 1);
     mp_str params = mp_str_from(mp_buf_str(&task->text), task->method_len);
+    mp_phase_set(MP_PHASE_DECODE);
     if (params.len > 0)
         return mp_lua_decode_in_turns(L, params, MP_LUA_PLAIN, note_decoded, task);
     lua_pushnil(L);

@@ -61,6 +61,7 @@ static int finish_in_lua(lua_State *L, mp_lib_task *task, bool is_good)
 {
     const mp_plans *plans = mp_lib_of_vm(task->super.vm)->plans;
     const mp_era *era = task->call == NULL ? task->era : mp_call_era(task->call);
+    mp_phase_set(MP_PHASE_HANDLER);
     luaL_checkstack(L, LUA_MINSTACK, NULL);
     if (lua_isnil(L, CALL)) {
         mp_call_push(L, task, 0);
@@ -115,6 +116,7 @@ static void prove(lua_State *L, const mp_lib_task *task, const mp_plan *plan, co
 /* Answers with a text, a number or a boolean at RESULTS. False, and nothing has happened, for another value.  [-0, +0] */
 static bool answer_scalar(lua_State *L, mp_lib_task *task, const mp_plan *plan)
 {
+    mp_phase_set(MP_PHASE_ENCODE);
     const mp_plan_frame *frame = frame_of_task(task);
     if (mp_lib_of_vm(task->super.vm)->plans->are_proven) {
         mp_buf result = {0};
@@ -178,6 +180,7 @@ static int structured_ended(lua_State *L, int status, lua_KContext began)
 /* [-n, +0, throws, parks] */
 static int answer_structured(lua_State *L, mp_lib_task *task)
 {
+    mp_phase_set(MP_PHASE_ENCODE);
     lua_pushinteger(L, mp_call_era(task->call) - mp_eras); /* the message handler is not needed any more */
     lua_replace(L, TRACER);
     luaL_checkstack(L, LUA_MINSTACK, NULL);
@@ -235,6 +238,7 @@ static int handler_ended(lua_State *L, int status, lua_KContext began)
 /* Runs the handler, whose function and `count` arguments are on top.  [-n, +0, throws, parks] */
 static int run_handler(lua_State *L, mp_lib_task *task, const mp_plan *plan, int count)
 {
+    mp_phase_set(MP_PHASE_HANDLER);
     task->has_plan = true;
     mp_stat_add(&mp_stat_calls_planned, 1);
     mp_call_measure(task->call, plan->metrics);

@@ -4,6 +4,8 @@
 #include "lib/mcp/audit_line.h"
 #include <lauxlib.h>
 
+#define MAX_SUBJECT_PARAMS ((size_t)16 << 10) /* longer params are not scanned for the name in them */
+
 /* -- calls ------------------------------------------------------------------------------------------------------- */
 
 static mp_lib_task *lib_task(mp_task *task)
@@ -48,6 +50,25 @@ static mp_str call_label(const mp_task *super)
     return task->call != NULL ? mp_call_method(task->call) : copied_label(super);
 }
 
+static int see_subject(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+{
+    mp_str *found = ctx;
+    if (level == 0 && type == MP_JSON_STRING && (mp_str_is(key, "name") || mp_str_is(key, "uri")))
+        *found = (mp_str){value.ptr + 1, value.len - 2};
+    return 0;
+}
+
+/* Tools, prompts and resources have names without escapes. */
+static mp_str call_subject(const mp_task *super)
+{
+    const mp_call *call = mp_container(super, mp_lib_task, super)->call;
+    mp_str found = call == NULL ? MP_STR_NONE : mp_call_tool(call);
+    if (call == NULL || found.len > 0 || mp_call_params(call).len == 0 || mp_call_params(call).len > MAX_SUBJECT_PARAMS)
+        return found;
+    mp_json_scan(mp_call_params(call), &(mp_json_visitor){.member = see_subject, .ctx = &found}, NULL, NULL);
+    return found;
+}
+
 static void end_call(mp_task *super)
 {
     mp_lib_task *task = lib_task(super);
@@ -75,9 +96,11 @@ static void end_detached(mp_task *super)
     task->id = NULL;
 }
 
-const mp_work mp_call_work = {"call", mp_run_call, park_call, fail_call, abort_call, call_label, end_call};
-const mp_work mp_detached_work = {"detached", mp_run_job, park_call, fail_call, abort_call, call_label, end_detached};
-const mp_work mp_cron_work = {"cron", mp_run_scheduled, park_call, fail_call, abort_call, call_label, end_call};
+const mp_work mp_call_work = {"call",     mp_run_call, park_call,    fail_call,
+                              abort_call, call_label,  call_subject, end_call};
+const mp_work mp_detached_work = {"detached", mp_run_job, park_call,    fail_call,
+                                  abort_call, call_label, call_subject, end_detached};
+const mp_work mp_cron_work = {"cron", mp_run_scheduled, park_call, fail_call, abort_call, call_label, NULL, end_call};
 
 /* -- notifications ----------------------------------------------------------------------------------------------- */
 
@@ -138,7 +161,7 @@ static void end_authn(mp_task *super)
     fail_authn(super);
 }
 
-const mp_work mp_authn_work = {"auth", mp_run_entry, park_authn, fail_authn, limit_authn, authn_label, end_authn};
+const mp_work mp_authn_work = {"auth", mp_run_entry, park_authn, fail_authn, limit_authn, authn_label, NULL, end_authn};
 
 /* -- members of a group ------------------------------------------------------------------------------------------ */
 

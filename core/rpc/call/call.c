@@ -305,6 +305,7 @@ void mp_call_end_answer(mp_call *call)
 {
     mp_buf *out = &call->rpc->scratch;
     mp_buf_putc(out, '}');
+    mp_phase_set(MP_PHASE_WRITE);
     send_last(call, 200, mp_buf_str(out));
     finish_call(call);
 }
@@ -327,6 +328,7 @@ void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data)
     mp_buf *out = &call->rpc->scratch;
     out->len = 0;
     mp_put_error(out, call->id, code, message, data);
+    mp_phase_set(MP_PHASE_WRITE);
     send_last(call, mp_error_status(call->era, code), mp_buf_str(out));
     finish_call(call);
 }

@@ -32,30 +32,6 @@ static mp_tap *taps[MP_TAPS];
 
 /* -- filters ------------------------------------------------------------------------------------------------------- */
 
-/* Compares with a pattern in which '*' stands for any text, in a time of at most the product of both lengths. */
-static bool matches(const char *pattern, mp_str text)
-{
-    const char *star = NULL;
-    size_t at = 0, after_star = 0;
-    while (at < text.len) {
-        if (*pattern == '*') {
-            star = pattern++;
-            after_star = at;
-        } else if (*pattern != '\0' && *pattern == text.ptr[at]) {
-            pattern++;
-            at++;
-        } else if (star != NULL) {
-            pattern = star + 1;
-            at = ++after_star;
-        } else {
-            return false;
-        }
-    }
-    while (*pattern == '*')
-        pattern++;
-    return *pattern == '\0';
-}
-
 static mp_str cut(mp_str text)
 {
     if (text.len > MAX_VALUE_BYTES)
@@ -67,7 +43,7 @@ static mp_str cut(mp_str text)
 
 static bool admits(const char *pattern, mp_str text)
 {
-    return pattern == NULL || matches(pattern, cut(text));
+    return pattern == NULL || mp_pattern_matches(pattern, cut(text));
 }
 
 /* True if the tap has only what has ended. */

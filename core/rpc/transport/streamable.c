@@ -214,6 +214,7 @@ static void serve_post(mp_rpc *rpc, mp_stream *stream)
                        "Accept must include application/json and text/event-stream");
         return;
     }
+    mp_phase_set(MP_PHASE_DECODE);
     mp_envelope_read(envelope, mp_stream_request(stream)->body, rpc->config->max_values);
     if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID) {
         mp_refuse_envelope(rpc, stream);
