@@ -360,6 +360,23 @@ const mp_cli_command mp_cli_commands[] = {
       {"json", 0, NULL, "print each event as JSON", NULL},
       ADMIN,
       CONFIG}},
+    {"profile",
+     "[OPTION]... [moonpool.yaml]",
+     "show where the time of the running gateway's workers goes",
+     "Samples the workers of the running gateway for a time, and prints the parts of the phases of\n"
+     "calls and of the lines of scripts, or writes them to a file: a flame graph (.svg), folded stacks\n"
+     "(.folded) or JSON (.json). Time is processor time; waiting takes none. With --memory it counts\n"
+     "what lines allocate. Calls and their limits stay as they are. Needs the role operate.\n",
+     "<file>",
+     mp_cli_admin,
+     {{"for", 0, "TIME", "as in 10s or 2m, at most 5m (default: 30s)", NULL},
+      {"worker", 0, "N", "only this worker; the first one is 0", NULL},
+      {"tool", 0, "PATTERN", "only calls of this tool, prompt or resource", NULL},
+      {"hz", 0, "N", "samples a second, from 1 to 250 (default: 199)", NULL},
+      {"memory", 0, NULL, "sample allocations, one in 512 KiB, not time", NULL},
+      {"out", 0, "FILE", "write to this file: .svg, .folded or .json", NULL},
+      ADMIN,
+      CONFIG}},
     {"doctor",
      "[OPTION]... NAME|URL",
      "walk the way to an MCP server, and say where it stops",

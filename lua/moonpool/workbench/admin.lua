@@ -1,4 +1,4 @@
--- moonpool reload, status, upstreams, log and tap: requests to the admin listener of a running gateway.
+-- moonpool reload, status, upstreams, log, tap and profile: requests to the admin listener of a running gateway.
 
 local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
@@ -36,6 +36,7 @@ return function(args)
   if args.host then headers[1] = "Host: " .. args.host end               -- one that every gateway accepts
   if args.token then headers[#headers + 1] = "Authorization: Bearer " .. args.token end
   if args.command == "tap" then return require "moonpool.workbench.tap"(args, { url = place.origin, socket = place.unix, headers = headers }) end
+  if args.command == "profile" then return require "moonpool.workbench.profile"(args, { url = place.origin, socket = place.unix, headers = headers }) end
   local method, path = table.unpack(asks[args.command])
   if request then table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #headers + 1, headers) end
   local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers, body = request }

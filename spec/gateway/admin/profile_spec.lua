@@ -3,6 +3,7 @@ local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local profile = require "spec.helpers.profile"
+local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local token = ("o"):rep(32)
@@ -202,7 +203,7 @@ describe("a profile", function()
 
   it("counts what finds no place in limits.profile, and goes on", function()
     local lines = {}
-    for i = 1, 3000 do lines[i] = ("f[%d] = function(text) return text:rep(550) end"):format(i) end
+    for i = 1, 3000 do lines[i] = ("f[%d] = function(text) local long = text:rep(550) return #long end"):format(i) end
     local many = "local f = {}\n" .. table.concat(lines, "\n") .. [[
 
 return tool { "Has many lines that allocate.", function() local text = ("x"):rep(1000) for i = 1, #f do f[i](text) end return 1 end }]]
@@ -281,5 +282,83 @@ return tool { "Has many lines that allocate.", function() local text = ("x"):rep
       assert.equal(405, client.request(g, { path = path, headers = { Authorization = "Bearer " .. token } }, { admin = true }).status)
     end
     assert.equal(0, g:status().gauges.profiles)
+  end)
+end)
+
+describe("moonpool profile", function()
+  local env = { MOONPOOL_ADMIN_TOKEN = token }
+  local folder
+
+  before_each(function() folder = gateway.new_folder() end)
+  after_each(function() os.execute("rm -r " .. folder) end)
+
+  local function file(name)
+    local found <close> = assert(io.open(folder .. "/" .. name))
+    return found:read "a"
+  end
+
+  local function run(g, ...) return gateway.exec({ "profile", "--admin", "127.0.0.1:" .. g.admin_port, ... }, { env = env }) end
+
+  -- Runs the command in `folder` while calls of `name` run, until it has ended.
+  local function run_beside(g, name, ...)
+    local me <close> = g:client "2026-07-28"
+    local process = gateway.spawn(uv.fs_realpath(gateway.binary), { "profile", "--admin", "127.0.0.1:" .. g.admin_port, ... }, folder, { env = env, cwd = folder })
+    g:wait_status(function(now) return now.gauges.profiles == 1 end)
+    repeat me:call("tools/call", { name = name, arguments = { n = 100000 } })
+    until g:status().gauges.profiles == 0
+    wait.for_fact("the command to end", 20, function() return process.code end)
+    assert.equal(0, process.code, file "stderr")
+  end
+
+  it("prints the parts of phases and lines", function()
+    local g <close> = start { workers = 1 }
+    run_beside(g, "hot", "--for", "3s")
+    local out, notes = file "stdout", file "stderr"
+    assert.matches("^phases\n.*handler\n.*lines\n +%d+%.%d %%  [^\n]*/hot%.lua:3\n", out)
+    assert.matches("profile of time for 3 s, of 1 worker", notes)
+    assert.matches("its time is over: all calls, %d+%.%d s, %d+ samples", notes)
+  end)
+
+  it("writes a flame graph, folded stacks and JSON", function()
+    local g <close> = start { workers = 1 }
+    run_beside(g, "hot", "--for", "3s", "--tool", "hot", "--out", "time.svg")
+    local svg = file "time.svg"
+    assert.matches("^<svg ", svg)
+    assert.truthy(svg:find("/hot.lua:3: ", 1, true), svg)
+    for _, word in ipairs { "<script", " on%a+=", "href", "url%(", "@import" } do assert.is_nil(svg:find(word), word) end
+    run_beside(g, "hot", "--for", "3s", "--out", "time.folded")
+    assert.matches("handler;tools/call hot;[^\n]*/hot%.lua:3 %d+\n", file "time.folded")
+    run_beside(g, "allocates", "--for", "3s", "--memory", "--out", "memory.json")
+    local memory = cjson.decode(file "memory.json")
+    assert.equal("512 KiB", memory.unit)
+    assert.equal("handler", memory.stacks[1].frames[1])
+    assert.is_true(memory.samples > 0)
+  end)
+
+  it("refuses options that make no sense, and says what the gateway refuses", function()
+    local g <close> = start()
+    for _, options in ipairs { { "--for", "6m" }, { "--for", "x" }, { "--hz", "251" }, { "--worker", "-1" }, { "--out", "x.png" } } do
+      local code, _, why = run(g, table.unpack(options))
+      assert.equal(2, code, table.concat(options, " ") .. why)
+    end
+    local code, _, why = run(g, "--worker", "64")
+    assert.equal(1, code)
+    assert.matches("there is no such worker", why)
+    local held <close> = profile.begin(g, token, { seconds = 300 })
+    assert.matches("another profile runs", select(3, run(g)))
+    held:stacks()
+  end)
+
+  it("draws hostile names as text", function()
+    local flame = [[
+package.path = "lua/?.lua;lua/?/init.lua"
+local flame = dofile "lua/moonpool/workbench/flame.lua"
+io.write(flame({ { frames = { "handler", "tools/call <script>\"'&", "a\n\27[1m<b>.lua:1" }, count = 3 } }, "samples", "</title><x>"))]]
+    local pipe <close> = assert(io.popen("lua5.4 - <<'END'\n" .. flame .. "\nEND"))
+    local svg = pipe:read "a"
+    assert.truthy(svg:find("&lt;script&gt;&quot;'&amp;", 1, true), svg)
+    assert.is_nil(svg:find("<script>", 1, true))
+    assert.is_nil(svg:find("<x>", 1, true))
+    assert.is_nil(svg:find "\27")
   end)
 end)
