@@ -182,7 +182,7 @@ int mp_cli_test(const mp_cli_args *args)
     return code;
 }
 
-/* `reload`, `status`, `upstreams` and `tap`. */
+/* `reload`, `status`, `log`, `upstreams`, `tap` and `profile`. */
 int mp_cli_admin(const mp_cli_args *args)
 {
     const char *file = mp_cli_value(args, "config"), *command = args->command->name;
@@ -215,10 +215,12 @@ int mp_cli_admin(const mp_cli_args *args)
     put(&given, "command", command);
     put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
     put(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
-    for (int i = 0; strcmp(command, "tap") == 0 && i < args->given_count; i++)
+    bool has_filters = strcmp(command, "tap") == 0 || strcmp(command, "profile") == 0;
+    for (int i = 0; has_filters && i < args->given_count; i++)
         if (args->given[i].value != NULL && strcmp(args->given[i].option->name, "admin") != 0 &&
             strcmp(args->given[i].option->name, "config") != 0)
             put(&given, args->given[i].option->name, args->given[i].value);
+    put(&given, "memory", mp_cli_value(args, "memory") == NULL ? NULL : "yes");
     put(&given, "level", mp_cli_value(args, "level"));
     put(&given, "for", mp_cli_value(args, "for"));
     int code = mp_gateway_workbench("admin", given.list, given.count);

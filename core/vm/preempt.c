@@ -1,7 +1,6 @@
 /* preempt.c: a timer for each thread and its signal handler. What the hook does then is in limits.c. */
 #define _GNU_SOURCE
 #include "vm/preempt.h"
-#include "vm/profile.h"
 #include "vm/task.h"
 #include <errno.h>
 #include <pthread.h>
@@ -29,7 +28,8 @@ typedef struct {
         had_turn; /* number of alarms before this one; a single alarm can mean that the thread waited for its processor */
     volatile uint64_t calm_from;
     timer_t sampler; /* the timer of the profiler */
-    bool has_sampler;
+    volatile bool has_sampler;
+    void (*volatile tick)(lua_State *running);
 } alarm_clock;
 
 static __thread alarm_clock here;
@@ -54,8 +54,9 @@ static void on_alarm(void)
     if (running != NULL && at < here.due) {
         set_alarm(here.due);
     } else if (running != NULL) {
-        if (!mp_task_is_interrupted(running)) /* the profiler's hook may be set */
-            lua_sethook(running, mp_vm_of(running)->hook, LUA_MASKCOUNT, 1);
+        lua_Hook hook = mp_vm_of(running)->hook;
+        if (lua_gethook(running) != hook) /* none is set, or the profiler's */
+            lua_sethook(running, hook, LUA_MASKCOUNT, 1);
         if (here.had_turn)
             here.calm_from = at + CALM_AFTER_US;
         here.had_turn = true;
@@ -68,9 +69,10 @@ static void on_signal(int number, siginfo_t *info, void *context)
 {
     (void)number, (void)context;
     int error = errno;
-    if (info->si_code == SI_TIMER && info->si_value.sival_ptr == &sampling)
-        mp_profile_tick(here.running);
-    else
+    bool is_sample = info->si_code == SI_TIMER && info->si_value.sival_ptr == &sampling;
+    if (is_sample && here.has_sampler)
+        here.tick(here.running);
+    else if (!is_sample)
         on_alarm();
     errno = error;
 }
@@ -90,7 +92,7 @@ static void start(void)
     pthread_key_create(&at_thread_end, leave_thread);
 }
 
-bool mp_preempt_sample(unsigned hz)
+bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *running))
 {
     if (here.has_sampler)
         timer_delete(here.sampler);
@@ -104,6 +106,7 @@ bool mp_preempt_sample(unsigned hz)
     struct itimerspec each = {{0, 1000000000 / hz}, {0, 1000000000 / hz}};
     if (timer_create(CLOCK_THREAD_CPUTIME_ID, &to_me, &here.sampler) != 0)
         return false;
+    here.tick = tick;
     here.has_sampler = true;
     return timer_settime(here.sampler, 0, &each, NULL) == 0;
 }

@@ -26,9 +26,9 @@ void mp_preempt_arm(lua_State *L, int instructions);
 struct mp_task *mp_task_running_here(void);
 /* The coroutine in which Lua runs on this thread; NULL: none. */
 lua_State *mp_preempt_running(void);
-/* Has a second timer of the thread call mp_profile_tick() `hz` times in each second of its processor time, in a signal handler. 0: no more. False
- * if there is no timer. */
-bool mp_preempt_sample(unsigned hz);
+/* Has a second timer of the thread call `tick` `hz` times in each second of its processor time, in a signal handler, with the coroutine in which
+ * Lua runs, or NULL. 0: no more. False if there is no timer. */
+bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *running));
 /* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if no Lua runs. */
 void mp_preempt_arm_running(void);
 

@@ -281,7 +281,8 @@ static void mark(mp_profile *p, lua_State *running, uint32_t count)
         lua_sethook(running, hook, LUA_MASKCOUNT, 1);
 }
 
-void mp_profile_tick(lua_State *running)
+/* In the signal handler. */
+static void tick(lua_State *running)
 {
     if (here != NULL)
         mark(here, running, 1);
@@ -313,7 +314,8 @@ void mp_profile_take(lua_State *L)
     excuse(mp_vm_of(L), mp_clock_us(CLOCK_MONOTONIC) - began, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - cpu_began);
 }
 
-void *mp_profile_allocate(void *ctx, void *old, size_t old_size, size_t size)
+/* The allocator of a VM while its thread samples memory. It puts mp_vm_allocate back when that is over. */
+static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;
     mp_profile *p = here;
@@ -337,7 +339,7 @@ void *mp_profile_allocate(void *ctx, void *old, size_t old_size, size_t size)
 void mp_vm_sample_memory(mp_vm *vm)
 {
     if (here != NULL && here->options.memory)
-        lua_setallocf(vm->L, mp_profile_allocate, vm);
+        lua_setallocf(vm->L, allocate, vm);
 }
 
 /* -- a profile ----------------------------------------------------------------------------------------------------- */
@@ -391,7 +393,7 @@ bool mp_profile_begin(mp_profile *p)
     mp_profile_end();
     mp_profile_due = 0;
     here = mp_profile_ref(p);
-    if (p->options.memory || mp_preempt_sample(p->options.hz))
+    if (p->options.memory || mp_preempt_sample(p->options.hz, tick))
         return true;
     mp_profile_end();
     return false;
@@ -402,7 +404,7 @@ void mp_profile_end(void)
     mp_profile *p = here;
     if (p == NULL)
         return;
-    mp_preempt_sample(0);
+    mp_preempt_sample(0, NULL);
     here = NULL;
     mp_stat_add(&mp_stat_profile_taken, (int64_t)atomic_load(&p->taken));
     mp_stat_add(&mp_stat_profile_lost, (int64_t)atomic_load(&p->lost));

@@ -185,6 +185,18 @@ static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     mp_reload_ask(shared->reload, stream);
 }
 
+static void on_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    mp_admin_profile_serve(mp_admin_profile_of(admin), mp_admin_settings(admin), stream, caller);
+}
+
+static void on_profile_end(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    mp_admin_profile_serve_end(mp_admin_profile_of(admin), stream, caller);
+}
+
 /* One path of the listener, or all that begin with it where it ends in '/'. */
 typedef struct {
     const char *path, *method;
@@ -214,8 +226,8 @@ static const endpoint endpoints[] = {
     {"/api/history", "GET", MP_ROLE_VIEW, false, mp_api_history},
     {"/api/live", "GET", MP_ROLE_VIEW, false, mp_api_live},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
-    {"/api/profile", "POST", MP_ROLE_OPERATE, false, mp_api_profile},
-    {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, mp_api_end_profile},
+    {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile},
+    {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end},
     {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log},
     {"/api/log/reopen", "POST", MP_ROLE_OPERATE, false, mp_api_reopen},
     {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain},

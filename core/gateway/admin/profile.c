@@ -29,7 +29,8 @@ typedef struct {
 } part;
 
 struct mp_admin_profile {
-    mp_admin *admin;
+    mp_shared *shared;
+    mp_admin_access *access;
     state state;
     mp_loop *home;
     mp_stream *stream; /* counted reference; NULL: the reader has left */
@@ -328,17 +329,17 @@ static void refuse(mp_stream *stream, int status, const char *why)
     mp_buf_clear(&out);
 }
 
-static void add_parts(mp_admin_profile *p, const question *asked)
+static void add_parts(mp_admin_profile *p, const question *asked, size_t bytes)
 {
-    const mp_shared *shared = mp_admin_shared(p->admin);
-    size_t bytes = mp_admin_settings(p->admin)->config->profile_bytes;
+    const mp_shared *shared = p->shared;
     p->parts = mp_new((size_t)shared->worker_count * sizeof *p->parts);
     for (int i = 0; i < shared->worker_count; i++)
         if (asked->worker < 0 || asked->worker == i)
             p->parts[p->part_count++] = (part){mp_profile_new(&asked->options, bytes), shared->workers[i], i};
 }
 
-static void begin(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller, const question *asked)
+static void begin(mp_admin_profile *p, const mp_runtime_config *settings, mp_stream *stream,
+                  const mp_admin_caller *caller, const question *asked)
 {
     char what[320];
     snprintf(what, sizeof what, "%s for %lld s%s%s", asked->options.memory ? "memory" : "time",
@@ -356,7 +357,7 @@ static void begin(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller 
     p->at_part = 0;
     p->at_stack = 0;
     p->without_answer = 0;
-    add_parts(p, asked);
+    add_parts(p, asked, settings->config->profile_bytes);
     mp_stat_add(&mp_stat_profiles, 1);
     mp_log(MP_INFO, "profile began", mp_log_str("caller", mp_str_of(caller->name)),
            mp_log_str("of", mp_str_of(asked->options.memory ? "memory" : "time")),
@@ -374,10 +375,9 @@ static void begin(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller 
     mp_buf_clear(&out);
 }
 
-void mp_api_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_admin_profile_serve(mp_admin_profile *p, const mp_runtime_config *settings, mp_stream *stream,
+                            const mp_admin_caller *caller)
 {
-    (void)rest;
-    mp_admin_profile *p = mp_admin_profile_of(admin);
     question asked = {.seconds = USUAL_SECONDS, .hz = USUAL_HZ, .worker = -1};
     mp_json_type type = MP_JSON_OBJECT;
     mp_str body = mp_stream_request(stream)->body;
@@ -388,22 +388,20 @@ void mp_api_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
     asked.options.hz = (unsigned)asked.hz;
     if (asked.wrong != NULL)
         refuse(stream, 400, asked.wrong);
-    else if (asked.worker >= mp_admin_shared(admin)->worker_count)
+    else if (asked.worker >= p->shared->worker_count)
         refuse(stream, 400, "there is no such worker: the first one is 0");
-    else if (atomic_load(&mp_admin_shared(admin)->draining))
+    else if (atomic_load(&p->shared->draining))
         refuse(stream, 503, "the gateway is stopping");
-    else if (mp_admin_settings(admin)->http.stream_queue < LEAST_STREAM_QUEUE)
+    else if (settings->http.stream_queue < LEAST_STREAM_QUEUE)
         refuse(stream, 503, "limits.stream_queue is below 256KiB, which a profile needs");
     else if (p->state != IDLE)
         refuse(stream, 409, "another profile runs: wait until it is over");
     else
-        begin(p, stream, caller, &asked);
+        begin(p, settings, stream, caller, &asked);
 }
 
-void mp_api_end_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_admin_profile_serve_end(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller)
 {
-    (void)rest;
-    mp_admin_profile *p = mp_admin_profile_of(admin);
     if (p->state != GATHERING) {
         refuse(stream, 404, "no profile runs");
         return;
@@ -417,7 +415,7 @@ void mp_api_end_profile(mp_admin *admin, mp_stream *stream, const mp_admin_calle
 
 void mp_admin_profile_configure(mp_admin_profile *p)
 {
-    if (p->state != IDLE && p->stream != NULL && !mp_admin_access_has(mp_admin_access_of(p->admin), &p->caller)) {
+    if (p->state != IDLE && p->stream != NULL && !mp_admin_access_has(p->access, &p->caller)) {
         mp_stream *stream = mp_stream_ref(p->stream);
         on_gone(p, stream);
         mp_stream_end(stream);
@@ -446,10 +444,11 @@ void mp_admin_profile_await(mp_admin_profile *p, mp_loop *loop)
     end_gathering(p, "the gateway stops");
 }
 
-mp_admin_profile *mp_admin_profile_new(mp_admin *admin)
+mp_admin_profile *mp_admin_profile_new(mp_shared *shared, mp_admin_access *access)
 {
     mp_admin_profile *p = mp_new(sizeof *p);
-    p->admin = admin;
+    p->shared = shared;
+    p->access = access;
     return p;
 }
 

@@ -7,7 +7,7 @@
 
 typedef struct mp_admin_profile mp_admin_profile;
 
-mp_admin_profile *mp_admin_profile_new(mp_admin *admin);
+mp_admin_profile *mp_admin_profile_new(mp_shared *shared, mp_admin_access *access);
 /* After the thread has ended, and before its loop and the workers are freed. */
 void mp_admin_profile_free(mp_admin_profile *profile);
 /* The configuration has changed: ends a profile whose caller has lost the role. */
@@ -18,8 +18,10 @@ void mp_admin_profile_stop(mp_admin_profile *profile);
 /* Ends a profile, and stops the loop once its reader has everything, or soon. */
 void mp_admin_profile_await(mp_admin_profile *profile, mp_loop *loop);
 
-void mp_api_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
-/* Ends the profile that runs: its reader gets what there is. */
-void mp_api_end_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+/* Answers POST /api/profile: begins a profile, or refuses to. */
+void mp_admin_profile_serve(mp_admin_profile *profile, const mp_runtime_config *settings, mp_stream *stream,
+                            const mp_admin_caller *caller);
+/* Answers POST /api/profile/end: ends the profile that runs, whose reader gets what there is. */
+void mp_admin_profile_serve_end(mp_admin_profile *profile, mp_stream *stream, const mp_admin_caller *caller);
 
 #endif

@@ -47,7 +47,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_add
     admin->access = mp_admin_access_new(admin->settings->config, at);
     admin->api = mp_admin_api_new();
     admin->taps = mp_admin_taps_new(admin);
-    admin->profile = mp_admin_profile_new(admin);
+    admin->profile = mp_admin_profile_new(shared, admin->access);
     admin->loop = mp_loop_new(err);
     admin->live = admin->loop == NULL ? NULL : mp_admin_live_new(admin->loop);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
