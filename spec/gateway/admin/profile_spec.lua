@@ -304,7 +304,7 @@ describe("moonpool profile", function()
     local me <close> = g:client "2026-07-28"
     local process = gateway.spawn(uv.fs_realpath(gateway.binary), { "profile", "--admin", "127.0.0.1:" .. g.admin_port, ... }, folder, { env = env, cwd = folder })
     g:wait_status(function(now) return now.gauges.profiles == 1 end)
-    repeat me:call("tools/call", { name = name, arguments = { n = 100000 } })
+    repeat me:call("tools/call", { name = name, arguments = { n = name == "hot" and 100000 or 500 } })
     until g:status().gauges.profiles == 0
     wait.for_fact("the command to end", 20, function() return process.code end)
     assert.equal(0, process.code, file "stderr")
