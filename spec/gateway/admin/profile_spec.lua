@@ -266,10 +266,11 @@ return tool { "Has many lines that allocate.", function() local text = ("x"):rep
   it("refuses what makes no sense, and a caller without the role", function()
     local g <close> = start()
     for body, why in pairs {
-      ['{"seconds":0}'] = "1 to 300", ['{"seconds":301}'] = "1 to 300", ['{"seconds":"1"}'] = "1 to 300", ['{"hz":0}'] = "1 to 250", ['{"hz":1000}'] = "1 to 250",
+      ['{"seconds":0}'] = "1 to 300", ['{"seconds":301}'] = "1 to 300", ['{"seconds":"1"}'] = "1 to 300",
+      ['{"hz":0}'] = "1 to 250", ['{"hz":1000}'] = "1 to 250",
       ['{"worker":64}'] = "no such worker", ['{"worker":-1}'] = "from 0", ['{"memory":1}'] = "true or false", ['{"tool":""}'] = "a pattern",
-      ['{"tool":"' .. ("x"):rep(256) .. '"}'] = "a pattern", ['{"tool":"\\u0000"}'] = "a pattern", ['{"toll":"x"}'] = "the members are", ["[]"] = "send an object",
-      ["{"] = "send an object",
+      ['{"tool":"' .. ("x"):rep(256) .. '"}'] = "a pattern", ['{"tool":"\\u0000"}'] = "a pattern", ['{"toll":"x"}'] = "the members are",
+      ["[]"] = "send an object", ["{"] = "send an object",
     } do
       local answer = client.request(g, { method = "POST", path = "/api/profile", body = body,
         headers = { Authorization = "Bearer " .. token, ["moonpool-admin"] = "1", ["Content-Type"] = "application/json" } }, { admin = true })
@@ -302,7 +303,8 @@ describe("moonpool profile", function()
   -- Runs the command in `folder` while calls of `name` run, until it has ended.
   local function run_beside(g, name, ...)
     local me <close> = g:client "2026-07-28"
-    local process = gateway.spawn(uv.fs_realpath(gateway.binary), { "profile", "--admin", "127.0.0.1:" .. g.admin_port, ... }, folder, { env = env, cwd = folder })
+    local process = gateway.spawn(uv.fs_realpath(gateway.binary), { "profile", "--admin", "127.0.0.1:" .. g.admin_port, ... }, folder,
+      { env = env, cwd = folder })
     g:wait_status(function(now) return now.gauges.profiles == 1 end)
     repeat me:call("tools/call", { name = name, arguments = { n = name == "hot" and 100000 or 500 } })
     until g:status().gauges.profiles == 0
