@@ -17,6 +17,7 @@ const names = [
   "scripts",
   "upstreams",
   "tap",
+  "profile",
   "certificates",
   "config",
 ];

@@ -4,7 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // An element: attributes by name, functions as listeners; children are elements or texts.
 export function el(name, attributes = {}, ...children) {
-  const made = ["svg", "path", "title"].includes(name) ? document.createElementNS(SVG, name) : document.createElement(name);
+  const made = ["svg", "path", "title", "g", "rect", "text"].includes(name) ? document.createElementNS(SVG, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (typeof value === "function") made.addEventListener(key, value);
     else if (value !== undefined && value !== false) made.setAttribute(key, value);
