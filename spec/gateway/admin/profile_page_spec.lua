@@ -17,7 +17,10 @@ describe("the dashboard's page Profile", function()
     end
     local g <close> = gateway.start {
       workers = 1, config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { me = token } } } }, scripts = {
-        ["tools/hot.lua"] = 'return tool { "Is hot.", input = { n = t.integer },\nfunction(args) local x = 0\nfor i = 1, args.n do x = x + i end\nreturn x end }',
+        ["tools/hot.lua"] = [[return tool { "Is hot.", input = { n = t.integer },
+function(args) local x = 0
+for i = 1, args.n do x = x + i end
+return x end }]],
       },
     }
     local code, out, err = gateway.run_program(node.path, {
