@@ -94,6 +94,7 @@ int mp_cli_remote_list(const mp_cli_args *args);
 int mp_cli_explain(const mp_cli_args *args);
 int mp_cli_key(const mp_cli_args *args);
 int mp_cli_token(const mp_cli_args *args);
+int mp_cli_replay(const mp_cli_args *args);
 int mp_cli_test(const mp_cli_args *args);
 /* The part of `check --connect` after the usual checks. */
 int mp_cli_check_upstreams(const mp_cli_args *args);

@@ -94,6 +94,7 @@ const mp_cli_command mp_cli_commands[] = {
       LOG_LEVEL,
       READY_FD,
       {"specs", 0, NULL, NULL, NULL} /* `moonpool test` starts stdio with this option */,
+      {"replay", 0, NULL, NULL, NULL} /* `moonpool replay` starts stdio with this option */,
       {"headers", 0, "FILE", NULL, NULL} /* `moonpool call --url` starts stdio with this option */,
       {"apart", 0, NULL, NULL, NULL} /* `moonpool call` starts stdio with this option */}},
     {"check",
@@ -375,6 +376,35 @@ const mp_cli_command mp_cli_commands[] = {
       {"hz", 0, "N", "samples a second, from 1 to 250 (default: 199)", NULL},
       {"memory", 0, NULL, "sample allocations, one in 512 KiB, not time", NULL},
       {"out", 0, "FILE", "write to this file: .svg, .folded or .json", NULL},
+      ADMIN,
+      CONFIG}},
+    {"record",
+     "[OPTION]... [moonpool.yaml]",
+     "have the running gateway record calls, for replay",
+     "Has the running gateway record the calls of some tools: arguments, principal, result, and\n"
+     "what their scripts got from http, sqlite, exec, fs, store, upstreams, clocks and random\n"
+     "numbers. Writes a line of JSON for each call to stdout or FILE, until Ctrl-C or --for is\n"
+     "over. Values of members whose names or schemas say that they are secret are left out, and\n"
+     "the record says so. Needs the role operate.\n",
+     "<file>",
+     mp_cli_admin,
+     {{"tool", 0, "PATTERN", "tools whose calls are recorded; * stands for any text (default: *)", NULL},
+      {"for", 0, "TIME", "end after this time, from 1s to 1d (default: 1h)", NULL},
+      {"most", 0, "N", "end after this number of calls (default: 1000)", NULL},
+      {"out", 'o', "FILE", "append the records to this file (default: stdout)", "<file>"},
+      ADMIN,
+      CONFIG}},
+    {"replay",
+     "[OPTION]... [FILE]",
+     "run recorded calls against the scripts on disk, print what differs",
+     "Runs the recorded calls of FILE, or the last ones that the running gateway keeps, against\n"
+     "the scripts of the configuration. Nothing outside is touched: libraries answer from the\n"
+     "record, and what it has no answer for is refused. Prints the difference of each call's\n"
+     "result, and of what it asked outside and in which order. The exit code is 1 if one differs.\n",
+     "<file>",
+     mp_cli_replay,
+     {{"last", 0, "N", "the last calls that the running gateway keeps (default: 50)", NULL},
+      {"json", 0, NULL, "print a line of JSON for each call", NULL},
       ADMIN,
       CONFIG}},
     {"doctor",

@@ -136,7 +136,8 @@ static int serve(const mp_cli_args *args, bool on_stdio)
                                   .traces = mp_cli_value(args, "trace") != NULL,
                                   .ready_fd = -1,
                                   .read = load_again};
-    options.is_apart = options.has_specs || mp_cli_value(args, "apart") != NULL;
+    options.is_replay = mp_cli_value(args, "replay") != NULL;
+    options.is_apart = options.has_specs || options.is_replay || mp_cli_value(args, "apart") != NULL;
     origin from = {.args = args};
     struct stat info;
     const char *fd = mp_cli_value(args, "ready-fd"), *command = args->command->name;

@@ -182,7 +182,42 @@ int mp_cli_test(const mp_cli_args *args)
     return code;
 }
 
-/* `reload`, `status`, `log`, `upstreams`, `tap` and `profile`. */
+/* Adds where the admin listener is, and how to ask it. The caller frees `*token` and `*config`. */
+static int take_admin(const mp_cli_args *args, const char *file, arguments *to, mp_config **config, char **token)
+{
+    const char *address = mp_cli_value(args, "admin");
+    if (address == NULL) {
+        *config = mp_cli_load(file, args->command->name);
+        if (*config == NULL)
+            return MP_BAD_CONFIG;
+        address = (*config)->admin_listen;
+        put(to, "host", strcmp((*config)->hosts[0], "*") == 0 ? NULL : (*config)->hosts[0]);
+    }
+    put(to, "address", address);
+    *token = address == NULL ? NULL : mp_admin_find_token(*config, address);
+    put(to, "token", *token);
+    return MP_ENDED_WELL;
+}
+
+int mp_cli_replay(const mp_cli_args *args)
+{
+    arguments given = {0};
+    mp_config *config = NULL;
+    char *token = NULL;
+    if (args->word_count > 1)
+        return mp_cli_misused("only one file can be replayed; unexpected:", args->words[1], NULL, "replay");
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    int code =
+        args->word_count > 0 ? MP_ENDED_WELL : take_admin(args, mp_cli_value(args, "config"), &given, &config, &token);
+    if (code == MP_ENDED_WELL)
+        code = mp_gateway_workbench("replay", given.list, given.count);
+    free(token);
+    mp_config_free(config);
+    return code;
+}
+
+/* `reload`, `status`, `log`, `upstreams`, `tap`, `profile` and `record`. */
 int mp_cli_admin(const mp_cli_args *args)
 {
     const char *file = mp_cli_value(args, "config"), *command = args->command->name;
@@ -202,20 +237,15 @@ int mp_cli_admin(const mp_cli_args *args)
         put(&given, "upstream", args->word_count > 0 ? args->words[0] : NULL);
         return mp_gateway_workbench("check_upstreams", given.list, given.count);
     }
-    put(&given, "address", mp_cli_value(args, "admin"));
-    if (given.count == 0) {
-        config = mp_cli_load(file, command);
-        if (config == NULL)
-            return MP_BAD_CONFIG;
-        put(&given, "address", config->admin_listen);
-        put(&given, "host", strcmp(config->hosts[0], "*") == 0 ? NULL : config->hosts[0]);
-    }
-    char *token = given.count == 0 ? NULL : mp_admin_find_token(config, given.list[0].value);
-    put(&given, "token", token);
+    char *token = NULL;
+    int code = take_admin(args, file, &given, &config, &token);
+    if (code != MP_ENDED_WELL)
+        return code;
     put(&given, "command", command);
     put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
     put(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
-    bool has_filters = strcmp(command, "tap") == 0 || strcmp(command, "profile") == 0;
+    bool is_record = strcmp(command, "record") == 0;
+    bool has_filters = is_record || strcmp(command, "tap") == 0 || strcmp(command, "profile") == 0;
     for (int i = 0; has_filters && i < args->given_count; i++)
         if (args->given[i].value != NULL && strcmp(args->given[i].option->name, "admin") != 0 &&
             strcmp(args->given[i].option->name, "config") != 0)
@@ -223,7 +253,7 @@ int mp_cli_admin(const mp_cli_args *args)
     put(&given, "memory", mp_cli_value(args, "memory") == NULL ? NULL : "yes");
     put(&given, "level", mp_cli_value(args, "level"));
     put(&given, "for", mp_cli_value(args, "for"));
-    int code = mp_gateway_workbench("admin", given.list, given.count);
+    code = mp_gateway_workbench(is_record ? "record" : "admin", given.list, given.count);
     free(token);
     mp_config_free(config);
     return code;

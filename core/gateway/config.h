@@ -100,6 +100,7 @@ typedef struct {
     char *lock;          /* those definitions, as config_lock.c gives them to Lua; NULL: there is no such file */
     mp_config_metrics metrics_enabled;
     int64_t metrics_tools;
+    mp_record_limits record;
     mp_config_traces traces;
     mp_log_level log_level;
     mp_log_format log_format;

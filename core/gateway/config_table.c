@@ -516,6 +516,18 @@ const mp_config_key mp_config_keys[] = {
      .doc =
          "The most that `moonpool tap` shows of a call's arguments. names: the names of the members; shapes: also the "
          "types and sizes of their values; full: everything, secrets included."},
+    {"record", MP_KEY_SECTION, .bare = "record.tools",
+     .doc = "Calls that are kept in memory, with what they got from outside, for `moonpool replay`. Values of secret "
+            "members are never kept. `record: \"orders_*\"` is short for record.tools."},
+    {"record.tools", MP_KEY_LIST, SLOT(record.tools), .least = 1, .most = 256, .form = "a tool",
+     .doc = "Names of the tools whose calls are recorded; * stands for any text. Without this key calls are recorded "
+            "only while `moonpool record` runs."},
+    {"record.calls", COUNT(1, 100000), SLOT(record.calls), .preset = "200",
+     .doc = "Number of recorded calls that are kept; later ones replace the oldest."},
+    {"record.bytes", SIZE(64 * KIB, GIB), SLOT(record.bytes), .preset = "8MiB",
+     .doc = "Bytes of all recorded calls; over it the oldest are dropped."},
+    {"record.call", SIZE(KIB, 4 * MIB), SLOT(record.call_bytes), .preset = "256KiB",
+     .doc = "Bytes of one recorded call. Of a larger one only the beginning is kept, so that it cannot be replayed."},
     {"metrics", MP_KEY_SECTION, .bare = "metrics.enabled",
      .doc = "Counters and histograms at /metrics of the admin listener, in Prometheus's text format. `metrics: off` is "
             "short for "

@@ -432,6 +432,8 @@ static int run(gateway *h, const mp_gateway_options *options, mp_err *err)
     if (!options->is_apart && mp_store_keep(h->shared.commons.store, config->store_file, err) != 0)
         return EXIT_FAILED;
     mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
+    if (!options->is_apart)
+        mp_record_configure(&config->record);
     mp_vm *first = prove(h->shared.settings, &h->shared.source, &h->shared.draining);
     if (first == NULL)
         goto fail;
@@ -465,6 +467,7 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
         goto fail;
     }
     h.shared.commons.has_specs = options->has_specs;
+    h.shared.commons.is_replay = options->is_replay;
     mp_commons_open(&h.shared.commons, config);
     h.shared.settings = mp_runtime_config_new(config, &h.shared.commons);
     config = NULL; /* the settings own the configuration */

@@ -11,6 +11,7 @@
 typedef struct {
     bool on_stdio;  /* serves one client on stdin and stdout, and has no listeners */
     bool has_specs; /* serves the method "moonpool/specs" */
+    bool is_replay; /* serves the method "moonpool/replay", and its scripts reach nothing outside */
     /* started for one command of the workbench: does not open store.file and logs nothing about itself */
     bool is_apart;
     bool traces;      /* prints each request on stderr, in a form for people */

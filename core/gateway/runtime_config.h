@@ -15,7 +15,7 @@ typedef struct {
     mp_semaphores *semaphores;
     mp_upstreams *upstreams;
     mp_seal_key seal_key; /* used if the configuration has no seal_keys */
-    bool has_specs;
+    bool has_specs, is_replay;
 } mp_commons;
 
 void mp_commons_open(mp_commons *commons, const mp_config *config);

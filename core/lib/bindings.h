@@ -10,6 +10,7 @@
 void mp_lib_time(lua_State *L);
 void mp_lib_log(lua_State *L);
 void mp_lib_trace(lua_State *L);
+void mp_lib_record(lua_State *L);
 /* Copies the hosts to which the trace goes on.  [-0, +0, throws] */
 void mp_lib_propagate(lua_State *L, const mp_lib_config *config);
 void mp_lib_call(lua_State *L);

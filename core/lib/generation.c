@@ -69,6 +69,7 @@ static bool load_scripts(lua_State *L, void *ctx)
     lua_call(L, 1, 1);
     luaL_checktype(L, 1, LUA_TTABLE);
     lib->dispatch = ref_function(L, "dispatch");
+    lib->record = ref_function(L, "record");
     lib->note = ref_function(L, "note");
     lib->describe = ref_function(L, "describe");
     lib->run_job = ref_function(L, "run_job");

@@ -194,6 +194,7 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_lib_time(L);
     mp_lib_log(L);
     mp_lib_trace(L);
+    mp_lib_record(L);
     mp_lib_propagate(L, config);
     mp_lib_call(L);
     mp_lib_metrics(L, config);
@@ -246,6 +247,8 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_set_member(L, -2, "script.trust_full");
     lua_pushboolean(L, config->has_specs);
     mp_set_member(L, -2, "script.has_specs");
+    lua_pushboolean(L, config->is_replay);
+    mp_set_member(L, -2, "script.is_replay");
     lua_pushboolean(L, config->is_auth_disabled);
     mp_set_member(L, -2, "config.auth_disabled");
     lua_pushboolean(L, config->is_exposed);

@@ -34,7 +34,7 @@ typedef struct {
     mp_upstream_host *upstreams; /* NULL until attached */
     bool has_upstreams;          /* the configuration names some: call.current() gives the handle that the call has */
     mp_store *store;
-    int dispatch, note, authenticate, run_job, describe, summary,
+    int dispatch, record, note, authenticate, run_job, describe, summary,
         difference; /* functions of moonpool, as registry references */
 
     const void *call_metatable; /* address of the metatable of the userdata `call`, for a quick type check */
@@ -84,6 +84,7 @@ typedef struct {
     mp_span span;      /* the current span of the task, in the trace of its call: new ones are below it */
     bool has_session;  /* the cancelled call had a session */
     bool has_plan;     /* the call is served by a plan */
+    bool is_recorded;  /* the call is recorded for `moonpool replay` */
     bool has_progress; /* `progress` was sent at least once */
     double progress;   /* the last progress value that was sent */
     struct mp_cron *scheduled; /* the scheduled job that the task runs, or NULL */

@@ -102,10 +102,17 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
 {
     const mp_upstream_limits *limits = &config->upstream_limits;
     lua_newtable(L);
-    for (lua_Integer i = 0; config->upstream_entries != NULL && config->upstream_entries[i] != NULL; i++) {
+    for (lua_Integer i = 0;
+         !config->is_replay && config->upstream_entries != NULL && config->upstream_entries[i] != NULL; i++) {
         push_upstream(L, config->upstream_entries[i], config->has_specs);
         lua_rawseti(L, -2, i + 1);
     }
+    lua_newtable(L); /* their names, for a replay, whose scripts call them by the record alone */
+    for (lua_Integer i = 0; config->upstream_entries != NULL && config->upstream_entries[i] != NULL; i++) {
+        lua_pushstring(L, config->upstream_entries[i]->core.name);
+        lua_rawseti(L, -2, i + 1);
+    }
+    mp_set_member(L, -3, "config.upstream_names");
     mp_lib_of(L)->has_upstreams = lua_rawlen(L, -1) > 0;
     mp_set_member(L, -2, "config.upstreams");
     lua_pushstring(L, config->upstream_lock); /* nil: no file */

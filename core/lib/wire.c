@@ -342,6 +342,18 @@ static int l_is_terminal(lua_State *L)
     return 1;
 }
 
+/* pause(seconds): waits; "interrupted" if the user has interrupted the command meanwhile, and catch_interrupts() was called before.  [-0, +1, throws] */
+static int l_pause(lua_State *L)
+{
+    struct pollfd watched = {.fd = interrupts[0], .events = POLLIN};
+    char buffer[64];
+    lua_Number seconds = luaL_checknumber(L, 1);
+    bool is_interrupted =
+        poll(&watched, 1, (int)(seconds * 1000)) > 0 && read(interrupts[0], buffer, sizeof buffer) > 0;
+    lua_pushstring(L, is_interrupted ? "interrupted" : NULL);
+    return 1;
+}
+
 int mp_lib_wire(lua_State *L)
 {
     static const luaL_Reg methods[] = {{"write", l_write}, {"read", l_read},  {"finish", l_finish},
@@ -355,6 +367,7 @@ int mp_lib_wire(lua_State *L)
                                          {"create", l_create},
                                          {"embedded", l_embedded},
                                          {"is_terminal", l_is_terminal},
+                                         {"pause", l_pause},
                                          {NULL, NULL}};
     luaL_newmetatable(L, WIRE);
     luaL_setfuncs(L, methods, 0);

@@ -182,6 +182,48 @@ bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out);
 /* `wake` is not called after this. */
 mp_tap_totals mp_tap_close(mp_tap *tap);
 
+/* -- records: calls with what they got from outside, for `moonpool replay` (request/record.c) ---------------------------- */
+
+typedef struct {
+    char **tools;        /* patterns of names in which '*' stands for any text; ends with NULL. NULL or empty: none */
+    size_t calls, bytes; /* limits of what is kept */
+    size_t call_bytes;   /* limit of one call */
+} mp_record_limits;
+
+typedef struct {
+    uint64_t last; /* the serial of the last line that was kept */
+    uint64_t next; /* the serial of the last line that was read: `after` of the next page */
+    uint64_t lost; /* lines after `after` that are not kept any longer */
+    bool has_more; /* further lines are there */
+    bool is_on;    /* calls are recorded */
+    bool is_asked; /* a recording of mp_record_begin goes on */
+} mp_record_page;
+
+extern atomic_bool mp_record_on;
+
+/* True if some calls are recorded: one load. */
+static inline bool mp_record_is_on(void)
+{
+    return __builtin_expect(atomic_load_explicit(&mp_record_on, memory_order_relaxed), 0);
+}
+
+/* The functions of records may be called on any thread. */
+void mp_record_configure(const mp_record_limits *wanted);
+/* Records calls of the tools that `pattern` admits for `ms`, `most` calls at most. False if such a recording goes on already. */
+bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most);
+/* False if no recording of mp_record_begin went on. */
+bool mp_record_end(void);
+/* True if calls of this tool are recorded now. */
+bool mp_record_wants(mp_str tool);
+/* Like mp_record_wants, for a call that is recorded if so: it counts as one of a recording of mp_record_begin. */
+bool mp_record_claim(mp_str tool);
+size_t mp_record_call_bytes(void);
+/* Keeps a line of JSON; `is_cut`: its call was over `call_bytes`. */
+void mp_record_put(mp_str line, bool is_cut);
+/* Appends the lines whose serials are above `after`, the last `last` of them, up to `most` bytes, but always one line if there is one. */
+mp_record_page mp_record_read(uint64_t after, size_t last, size_t most, mp_buf *out);
+size_t mp_record_count(void);
+
 /* -- decisions before there is a call: the audit and the log ------------------------------------------------------- */
 
 typedef struct {

@@ -16,8 +16,8 @@ function(moonpool_embed result)
         file(MAKE_DIRECTORY ${folder})
         set(is_packed 0)
         set(pack "")
-        if(file MATCHES "^lua/moonpool/(workbench|specs|upstream|lib/(http|jwt))/|^lua/moonpool/lib/(cron|exec|fs|metrics|sqlite|store|zone)"
-           OR file MATCHES "/access/auth/(api_keys|claims|introspection|options|proxy|tls)|/runtime/(cached_file|characters|hint_names|single_flight)"
+        if(file MATCHES "^lua/moonpool/(workbench|specs|replay|upstream|lib/(http|jwt))/|^lua/moonpool/lib/(cron|exec|fs|metrics|sqlite|store|zone)"
+           OR file MATCHES "/access/auth/(api_keys|claims|introspection|options|proxy|tls)|/runtime/(cached_file|canonical|characters|hint_names|single_flight)"
            OR file MATCHES "/registry/(callers|classes|describe|examined|explain|federated|followed|hint|lint|open_blocks|upstream)|/schema/meta")
             set(is_packed 1)
             moonpool_gzip(${compiled} ${compiled} pack)

@@ -3,6 +3,7 @@
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 require "moonpool.runtime.weak"
+if host.script.is_replay then require "moonpool.replay.outside".close() end
 if host.config.upstreams[1] or host.script.has_specs then require "moonpool.registry.followed" end
 if host.script.has_specs then require "moonpool.specs.fakes" end
 
@@ -17,10 +18,14 @@ local loader = require "moonpool.registry.loader"
 local roots = lazy "moonpool.upstream.roots"
 local subscriptions = require "moonpool.registry.subscriptions"
 
-local moonpool = {
+local moonpool
+moonpool = {
   load = loader.load,
   authenticate = auth.authenticate,
   dispatch = audit.wrap(dispatch.answer),
+  record = function(call, params, revision, method)
+    return require("moonpool.replay.recorder").answer(moonpool.dispatch, call, params, revision, method)
+  end,
   deliver = bus.deliver,
   run_job = function(call, name)
     if host.config.upstreams[1] and name == federated.job then return federated.tick() end
@@ -41,6 +46,10 @@ if host.script.has_specs then
   end
   dispatch.special["moonpool/doctor"] = function(_, params) return require("moonpool.registry.examined").answer(params) end
   dispatch.special["moonpool/explain"] = function(_, params) return require("moonpool.registry.explain").answer(params) end
+end
+
+if host.script.is_replay then
+  dispatch.special["moonpool/replay"] = function(call, params, row) return require("moonpool.replay.player").answer(call, params.record, row) end
 end
 
 dispatch.set_plans(audit.wrap_finish(dispatch.finish))

@@ -74,6 +74,7 @@ local host = {}
 ---@field root string              The folder of the scripts
 ---@field trust_full boolean       Scripts get the whole standard library
 ---@field has_specs boolean        This gateway runs the specs among the scripts
+---@field is_replay boolean        This process replays recorded calls, and reaches nothing outside
 host.script = {}
 
 ---@class moonpool.host.rock
@@ -93,6 +94,7 @@ host.rock = {}
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file
 ---@field upstream_lock? string        The approved definitions, a line each: name, kind, key and hash between tabs; nil: there is no such file
 ---@field upstream_lock_path? string
+---@field upstream_names string[]   In the order of the file, also where there is no upstream because recorded calls are replayed
 host.config = {}
 
 ---@class moonpool.host.limits
@@ -254,6 +256,9 @@ host.program = {}
 ---@class moonpool.host.random
 host.random = {}
 
+---@class moonpool.host.record
+host.record = {}
+
 ---@class moonpool.host.seal
 host.seal = {}
 
@@ -328,6 +333,22 @@ function host.script.protections(input) end
 ---@param topic string
 ---@param text string
 function host.bus.broadcast(topic, text) end
+
+-- -- records of calls, for `moonpool replay` ---------------------------------------------------------------------------
+
+--- Keeps the JSON of a recorded call.
+---@param line string
+---@param is_cut boolean  some of the call is missing
+function host.record.put(line, is_cut) end
+
+--- True if a call of this tool is to be recorded. It counts as one of a recording that an operator has begun.
+---@param tool string
+---@return boolean
+function host.record.claim(tool) end
+
+--- The bytes that one recorded call may have.
+---@return integer
+function host.record.room() end
 
 -- -- time, random bytes, the environment -------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ local order = {
   "registry",  -- loading scripts, and the declared things
   "tasks",     -- MCP tasks
   "methods",   -- requests: dispatch, one file per group of methods, the audit
+  "replay",    -- recorded calls: the recorder, and what plays them
   "specs",     -- what spec files of operators can use
   "workbench", -- commands that are clients
 }

@@ -4,6 +4,7 @@
 #include "facts.h"
 #include "live.h"
 #include "profile.h"
+#include "record.h"
 #include "tap.h"
 #include "ui.h"
 #include "upstreams.h"
@@ -228,6 +229,9 @@ static const endpoint endpoints[] = {
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
     {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile},
     {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end},
+    {"/api/record", "POST", MP_ROLE_OPERATE, false, mp_api_record},
+    {"/api/record/stop", "POST", MP_ROLE_OPERATE, false, mp_api_record_stop},
+    {"/api/records", "GET", MP_ROLE_OPERATE, false, mp_api_records},
     {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log},
     {"/api/log/reopen", "POST", MP_ROLE_OPERATE, false, mp_api_reopen},
     {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain},

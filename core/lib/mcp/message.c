@@ -29,7 +29,8 @@ static int call_decoded(lua_State *L, void *ctx, const char *repeated)
     }
     mp_phase_set(MP_PHASE_HANDLER);
     const mp_era *era = mp_call_era(task->call);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->dispatch);
+    const mp_lib *lib = mp_lib_of_vm(task->super.vm);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->is_recorded ? lib->record : lib->dispatch);
     mp_call_push(L, task, 2);
     lua_rotate(L, 2, -1); /* the stack is: dispatch, call, params */
     lua_pushstring(L, era == NULL ? NULL : era->date);
@@ -64,6 +65,13 @@ int mp_run_call_in_lua(lua_State *L, mp_lib_task *task)
     return call_decoded(L, task, NULL);
 }
 
+/* True if the recorder is to see the call. Only Lua knows the names of some tools. */
+static bool is_wanted(const mp_call *call)
+{
+    mp_str tool = mp_call_tool(call);
+    return mp_str_is(mp_call_method(call), "tools/call") && (tool.len == 0 || mp_record_wants(tool));
+}
+
 /* The body of a call's coroutine.  [-1, +0, throws, parks] */
 int mp_run_call(lua_State *L)
 {
@@ -79,6 +87,10 @@ int mp_run_call(lua_State *L)
     if (mp_call_weight(task->call) > task->super.vm->call_memory) {
         refuse_large_params(task);
         return 0;
+    }
+    if (mp_record_is_on() && is_wanted(task->call)) {
+        task->is_recorded = true;
+        return mp_run_call_in_lua(L, task); /* a call plan would not pass the recorder */
     }
     int count;
     mp_phase_set(MP_PHASE_VALIDATE);

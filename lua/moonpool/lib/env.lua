@@ -3,10 +3,11 @@
 local host = require "moonpool.host"
 local grants = require "moonpool.runtime.grants"
 local problem = require "moonpool.runtime.diagnostic"
+local watched = require "moonpool.runtime.watched"
 
 -- stand_ins: functions, by "env" and "secret", that replace the environment while a spec fakes it. Each returns a value; or nil, why, and
--- true if the variable counts as not set.
-local environment = { stand_ins = {} }
+-- true if the variable counts as not set. secrets: the texts that scripts have read by `secret`, as keys, so that no record has them.
+local environment = { stand_ins = {}, secrets = {} }
 
 --- env(name[, default]) and secret(name) of one script file. `granted` is what grants.of(path) gives.
 function environment.library(granted, file)
@@ -20,7 +21,12 @@ function environment.library(granted, file)
     end
     local stand_in = environment.stand_ins[word]
     if stand_in then return stand_in(name) end
-    local value = host.env.get(name)
+    local value
+    if watched.env then
+      value = watched.env(word, name, function() return host.env.get(name) end)
+    else
+      value = host.env.get(name)
+    end
     if not value then return nil, "the environment variable " .. name .. " is not set", true end
     return value
   end
@@ -35,6 +41,7 @@ function environment.library(granted, file)
   local function secret(name)
     local value, why = read("secret", name)
     if not value then return nil, why end
+    environment.secrets[value] = true
     return host.secret.new(value)
   end
   return env, secret

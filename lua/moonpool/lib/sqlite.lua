@@ -9,6 +9,7 @@ local paths = require "moonpool.runtime.paths"
 local problem = require "moonpool.runtime.diagnostic"
 local suggest = require "moonpool.runtime.suggest"
 local timed = require "moonpool.runtime.timed"
+local watched = require "moonpool.runtime.watched"
 local weak = require "moonpool.runtime.weak"
 
 local sqlite = {}
@@ -131,7 +132,7 @@ local function ended(measured, found, ...)
   return found, ...
 end
 
-local function run(state, kind, sql, params, in_transaction)
+local function run_now(state, kind, sql, params, in_transaction)
   state.running = state.running + 1
   local _ <close> = setmetatable({ state = state }, release)
   local fine, why = ensure_open(state)
@@ -140,6 +141,12 @@ local function run(state, kind, sql, params, in_transaction)
   state.used = uses
   local measured <close> = timed.start(state, "sqlite", "sqlite", state.label)
   return words(state, ended(measured, host.sqlite.run(state.handle, kind, sql, params, in_transaction)))
+end
+
+local function run(state, kind, sql, params, in_transaction)
+  local watch = watched.sqlite
+  if not watch then return run_now(state, kind, sql, params, in_transaction) end
+  return watch(state.place, kind, sql, params, function() return run_now(state, kind, sql, params, in_transaction) end)
 end
 
 local function rows(found, why)
@@ -226,7 +233,7 @@ local function open_file(shown, root, rest, is_read_only, setup)
   local key = table.concat({ root, rest, tostring(is_read_only), setup or "" }, "\0")
   local state = by_place[key]
   if not state then
-    state = { shown = shown, label = paths.shown(root), running = 0, used = 0, is_file = true }
+    state = { shown = shown, label = paths.shown(root), place = paths.shown(rest == "" and root or root .. "/" .. rest), running = 0, used = 0, is_file = true }
     function state.open() return host.sqlite.open(root, rest, is_read_only, setup) end
     by_place[key] = state
   end
@@ -234,10 +241,12 @@ local function open_file(shown, root, rest, is_read_only, setup)
 end
 
 local function open_memory(setup)
-  local state = { shown = "sqlite", label = ":memory:", running = 0, used = 0 }
+  local state = { shown = "sqlite", label = ":memory:", place = ":memory:", running = 0, used = 0 }
   function state.open() return host.sqlite.open(nil, nil, false, setup) end
-  local fine, why = ensure_open(state)
-  if not fine then return nil, why end
+  if not host.script.is_replay then
+    local fine, why = ensure_open(state)
+    if not fine then return nil, why end
+  end
   return hand_out(state)
 end
 

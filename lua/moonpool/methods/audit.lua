@@ -9,6 +9,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local policy = require "moonpool.things.policy"
 local principal = require "moonpool.access.principal"
+local redact = require "moonpool.runtime.redact"
 local registry = require "moonpool.registry.registry"
 local uris = require "moonpool.runtime.uris"
 local upstreams = require "moonpool.upstream.config"
@@ -27,17 +28,7 @@ local quiet = { ping = true }
 
 -- -- arguments ----------------------------------------------------------------------------------------------------------
 
--- Words in the names of secret members. They are compared without case, '_' and '-'.
-local secret_words = { "password", "passwd", "passphrase", "secret", "token", "apikey", "authorization", "credential", "privatekey", "cookie", "bearer" }
-
-local function is_secret(name, schema)
-  if schema and (schema.writeOnly == true or schema.format == "password") then return true end
-  local plain = tostring(name):lower():gsub("[_-]", "")
-  for _, word in ipairs(secret_words) do
-    if plain:find(word, 1, true) then return true end
-  end
-  return false
-end
+local is_secret = redact.is_secret
 
 local function cut(text)
   if #text <= MAX_TEXT_BYTES then return text end

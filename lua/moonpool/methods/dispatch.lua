@@ -76,6 +76,18 @@ function dispatch.answer(call, params, revision, name)
   return complete(call, row, name, method.run(call, params, row))
 end
 
+--- Replaces the function that runs a method, in every revision, by wrap(run). Returns a function that restores it.
+function dispatch.wrap_method(name, wrap)
+  local before = {}
+  for _, row in pairs(eras) do
+    local method = row.methods[name]
+    if method and not before[method] then before[method], method.run = method.run, wrap(method.run) end
+  end
+  return function()
+    for method, run in pairs(before) do method.run = run end
+  end
+end
+
 -- -- call plans -----------------------------------------------------------------------------------------------------------
 
 -- The params of a planned call whose handler asks its client: as the general path has them, with the default values.

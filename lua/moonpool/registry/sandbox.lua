@@ -34,6 +34,7 @@ local tool = require "moonpool.things.tool"
 local trace = require "moonpool.lib.trace"
 local types = require "moonpool.things.type_builder"
 local uri = require "moonpool.lib.uri"
+local watched = require "moonpool.runtime.watched"
 local uuid = require "moonpool.lib.uuid"
 
 local sandbox = { dump = string.dump }
@@ -115,7 +116,32 @@ local function safe_date(format, ...)
   if type(format) == "string" and #format > MAX_DATE_FORMAT_BYTES then
     error("bad argument #1 to 'date' (a format must have at most " .. MAX_DATE_FORMAT_BYTES .. " bytes)", 2)
   end
+  local watch = watched.date
+  if watch then return watch(os.date, format, ...) end
   return os.date(format, ...)
+end
+
+-- The clocks of the process, as a recorded or replayed call sees them.
+local function safe_time(...)
+  local watch = watched.now
+  if watch and ... == nil then return watch(os.time) end
+  return os.time(...)
+end
+
+local function safe_clock()
+  local watch = watched.clock
+  if watch then return watch(os.clock) end
+  return os.clock()
+end
+
+-- A generator of random numbers for one script.
+local function drawing()
+  local draw = host.random.generator()
+  return function(...)
+    local watch = watched.draw
+    if watch then return watch(draw, ...) end
+    return draw(...)
+  end
 end
 
 -- The text to compile, from the argument of `load`; or nil and why.
@@ -247,7 +273,7 @@ local function add_standard(base)
     for name, value in pairs(_G) do base[name] = value end
     base.table = copy(table) -- scripts get replacements for some of these functions
   else
-    base.os.date, base.math.random = safe_date, host.random.generator()
+    base.os.date, base.os.time, base.os.clock, base.math.random = safe_date, safe_time, safe_clock, drawing()
   end
   base.pcall, base.xpcall, base.rawset, base.collectgarbage, base.print = safe_pcall, safe_xpcall, raw.set, collect, print_to_log
   base.getmetatable, base.table.sort = safe_getmetatable, sort

@@ -14,11 +14,15 @@ local pins = require "moonpool.upstream.pins"
 local problem = require "moonpool.runtime.diagnostic"
 local scripts = require "moonpool.upstream.scripts"
 local suggest = require "moonpool.runtime.suggest"
+local watched = require "moonpool.runtime.watched"
 
 local handle = {}
 
 --- The function that answers in place of an upstream, in specs of scripts: by name, f(method, name, args) -> value, or nil, why.
 handle.stand_ins = {}
+
+--- Names of upstreams that scripts may name although none is there: those of the configuration, while recorded calls are replayed.
+handle.names = {}
 
 local methods = {}
 local kind = { name = "moonpool.upstream", what = "an upstream", tostring = function(made) return "upstream '" .. made.name .. "'" end }
@@ -96,32 +100,37 @@ local function result_of(result)
   }
 end
 
---- handle:call(tool, args, options): { text, structured, content, is_error, raw }; or nil, why.
-function methods.call(self, name, args, options)
-  local record = record_of(self)
-  if type(name) ~= "string" then problem.raise(2, "call takes the name of a tool, got a " .. type(name), "as in gh:call(\"search\", { q = \"x\" })") end
-  if args ~= nil and type(args) ~= "table" then problem.raise(2, "the arguments of '" .. name .. "' must be a table, got a " .. type(args)) end
-  options = read_options(options)
-  local stand_in = handle.stand_ins[record.name]
-  if stand_in then return stand_in("call", name, args or {}) end
+-- Lets a recorded or replayed call have the answer that it had; `real` asks the upstream.
+local function watch(record, what, called, args, real)
+  if watched.upstream then return watched.upstream(record.name, what, called, args, real) end
+  return real()
+end
+
+local function call_now(record, name, args, options)
   local entry, is_shown = entry_of(record, "tools", name)
   if not is_shown then return nil, "upstream '" .. record.name .. "' has no tool '" .. name .. "'" end
   local call, script = current_call(), scripts.of(record.name)
-  local result, failed, err = forward.try_tool(record, name, entry and entry.facts or {}, args or {}, call, {
+  local result, failed, err = forward.try_tool(record, name, entry and entry.facts or {}, args, call, {
     timeout = options.timeout, headers = script and script.headers_of and script.headers_of(call), is_quiet = true,
-    digest = function() return hashed(args or {}) end,
+    digest = function() return hashed(args) end,
   })
   if not result then return nil, why_of(record, failed, err) end
   if result.isError == true then return nil, text_of(result.content) end
   return result_of(result)
 end
 
---- handle:read(uri): { text, contents, raw }; or nil, why. `text` is that of the first part that has one.
-function methods.read(self, uri)
+--- handle:call(tool, args, options): { text, structured, content, is_error, raw }; or nil, why.
+function methods.call(self, name, args, options)
   local record = record_of(self)
-  if type(uri) ~= "string" then problem.raise(2, "read takes a URI, got a " .. type(uri)) end
+  if type(name) ~= "string" then problem.raise(2, "call takes the name of a tool, got a " .. type(name), "as in gh:call(\"search\", { q = \"x\" })") end
+  if args ~= nil and type(args) ~= "table" then problem.raise(2, "the arguments of '" .. name .. "' must be a table, got a " .. type(args)) end
+  options, args = read_options(options), args or {}
   local stand_in = handle.stand_ins[record.name]
-  if stand_in then return stand_in("read", uri) end
+  if stand_in then return stand_in("call", name, args) end
+  return watch(record, "call", name, args, function() return call_now(record, name, args, options) end)
+end
+
+local function read_now(record, uri)
   local _, is_shown = entry_of(record, "resources", uri)
   if not is_shown then return nil, "upstream '" .. record.name .. "' has no resource '" .. uri .. "'" end
   local result, failed, err = forward.try_resource(record, uri, current_call())
@@ -131,26 +140,36 @@ function methods.read(self, uri)
   return { text = text, contents = result.contents, raw = result }
 end
 
---- handle:prompt(name, args): { text, messages, raw }; or nil, why.
-function methods.prompt(self, name, args)
+--- handle:read(uri): { text, contents, raw }; or nil, why. `text` is that of the first part that has one.
+function methods.read(self, uri)
   local record = record_of(self)
-  if type(name) ~= "string" then problem.raise(2, "prompt takes the name of a prompt, got a " .. type(name)) end
+  if type(uri) ~= "string" then problem.raise(2, "read takes a URI, got a " .. type(uri)) end
   local stand_in = handle.stand_ins[record.name]
-  if stand_in then return stand_in("prompt", name, args or {}) end
+  if stand_in then return stand_in("read", uri) end
+  return watch(record, "read", uri, nil, function() return read_now(record, uri) end)
+end
+
+local function prompt_now(record, name, args)
   local _, is_shown = entry_of(record, "prompts", name)
   if not is_shown then return nil, "upstream '" .. record.name .. "' has no prompt '" .. name .. "'" end
-  local result, failed, err = forward.try_prompt(record, name, args or {}, current_call())
+  local result, failed, err = forward.try_prompt(record, name, args, current_call())
   if not result then return nil, why_of(record, failed, err) end
   local blocks = {}
   for i, message in ipairs(result.messages) do blocks[i] = message.content end
   return { text = text_of(blocks), messages = result.messages, raw = result }
 end
 
---- handle:tools(): the definitions of the tools that the upstream listed and its filters show, with its own names; or nil, why, if it has listed nothing.
---- Only before the first list it waits for it.
-function methods.tools(self)
-  local record, list = record_of(self), json.array {}
-  if handle.stand_ins[record.name] then return list end
+--- handle:prompt(name, args): { text, messages, raw }; or nil, why.
+function methods.prompt(self, name, args)
+  local record = record_of(self)
+  if type(name) ~= "string" then problem.raise(2, "prompt takes the name of a prompt, got a " .. type(name)) end
+  local stand_in = handle.stand_ins[record.name]
+  if stand_in then return stand_in("prompt", name, args or {}) end
+  return watch(record, "prompt", name, args or {}, function() return prompt_now(record, name, args or {}) end)
+end
+
+local function tools_now(record)
+  local list = json.array {}
   local listed, denied = listed_of(record)
   if denied then return nil, errors.of(record, denied).message end
   if not listed.facts.revision and not auth.is_personal(record) then
@@ -165,14 +184,24 @@ function methods.tools(self)
   return list
 end
 
+--- handle:tools(): the definitions of the tools that the upstream listed and its filters show, with its own names; or nil, why, if it has listed nothing.
+--- Only before the first list it waits for it.
+function methods.tools(self)
+  local record = record_of(self)
+  if handle.stand_ins[record.name] then return json.array {} end
+  return watch(record, "tools", nil, nil, function() return tools_now(record) end)
+end
+
 --- handle:is_up(): false while calls are refused because the upstream is not there.
 function methods.is_up(self)
   local record = record_of(self)
   if handle.stand_ins[record.name] then return true end
-  for _, one in ipairs(host.upstream.status()) do
-    if one.name == record.name then return one.state ~= "down" and one.state ~= "barred" end
-  end
-  return false
+  return watch(record, "is_up", nil, nil, function()
+    for _, one in ipairs(host.upstream.status()) do
+      if one.name == record.name then return one.state ~= "down" and one.state ~= "barred" end
+    end
+    return false
+  end)
 end
 
 local made = {}
@@ -181,7 +210,7 @@ local made = {}
 function handle.of(given)
   if type(given) == "table" then return scripts.new(given) end
   if type(given) ~= "string" then problem.raise(2, "upstream takes the name of an upstream, got a " .. type(given), "as in upstream \"github\"") end
-  local record = config.by_name[given]
+  local record = config.by_name[given] or handle.names[given] and { name = given }
   if not record and not handle.stand_ins[given] then
     local known = {}
     for _, one in ipairs(config.list) do known[#known + 1] = one.name end

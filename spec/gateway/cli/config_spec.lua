@@ -310,7 +310,7 @@ describe("the command line", function()
       assert.is_true(#line <= 90, line)
     end
     assert.are.equal(0, code)
-    assert.is_true(count <= 40)
+    assert.is_true(count <= 48)
   end)
 
   it("has a page of help for each command, and each names its own options", function()
@@ -351,7 +351,7 @@ describe("the manual", function()
   it("has help that fits a screen", function()
     for _, command in ipairs { "", table.unpack(commands()) } do
       local _, page = gateway.exec { "help", command ~= "" and command or nil }
-      assert.is_true(select(2, page:gsub("\n", "")) <= 40, command)
+      assert.is_true(select(2, page:gsub("\n", "")) <= 48, command)
       for line in page:gmatch "[^\n]+" do assert.is_true(#line <= 100, line) end
     end
   end)

@@ -1,0 +1,201 @@
+/* record.c: the recorded calls of the process, the latest ones only: a list that drops its oldest lines where it is over its count or its bytes. The
+ * library in Lua makes the lines (lua/moonpool/replay/recorder.lua). */
+#include "rpc/rpc.h"
+#include "telemetry/telemetry.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+MP_COUNTER(records_kept, "records", "result", "kept", "calls that were recorded")
+MP_COUNTER(records_dropped, "records", "result", "dropped", "recorded calls that made room for later ones")
+MP_COUNTER(records_large, "records", "result", "large",
+           "calls that are over record.call, of which only the beginning was recorded")
+MP_GAUGE(record_bytes, "record_bytes", "", "", "bytes of the recorded calls in memory")
+
+typedef struct {
+    mp_link link;
+    uint64_t serial;
+    mp_buf line;
+} entry;
+
+atomic_bool mp_record_on;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static mp_link entries = {&entries, &entries};           /* the oldest first */
+static mp_record_limits limits;                          /* of the configuration, whose patterns are copied */
+static char *asked;          /* the pattern of the recording that an operator has begun; NULL: none */
+static uint64_t asked_until; /* by mp_monotonic_ms */
+static uint64_t asked_left;  /* calls */
+static uint64_t serial;      /* of the last entry */
+static size_t count, bytes;
+
+static void update(void)
+{
+    atomic_store_explicit(&mp_record_on, asked != NULL || limits.tools != NULL, memory_order_relaxed);
+}
+
+static void drop_oldest(void)
+{
+    entry *oldest = mp_container(mp_link_take(&entries), entry, link);
+    count--;
+    bytes -= oldest->line.len;
+    mp_stat_add(&mp_stat_record_bytes, -(int64_t)oldest->line.len);
+    mp_buf_clear(&oldest->line);
+    free(oldest);
+}
+
+static void end_asked(void)
+{
+    free(asked);
+    asked = NULL;
+    update();
+}
+
+static void shrink(size_t most, size_t most_bytes)
+{
+    while (count > most || bytes > most_bytes) {
+        drop_oldest();
+        mp_stat_add(&mp_stat_records_dropped, 1);
+    }
+}
+
+void mp_record_configure(const mp_record_limits *wanted)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; limits.tools != NULL && limits.tools[i] != NULL; i++)
+        free(limits.tools[i]);
+    free(limits.tools);
+    limits = *wanted;
+    limits.tools = NULL;
+    size_t patterns = 0;
+    while (wanted->tools != NULL && wanted->tools[patterns] != NULL)
+        patterns++;
+    if (patterns > 0) {
+        limits.tools = mp_new((patterns + 1) * sizeof *limits.tools);
+        for (size_t i = 0; i < patterns; i++)
+            limits.tools[i] = mp_dup(mp_str_of(wanted->tools[i]));
+    }
+    shrink(limits.calls, limits.bytes);
+    update();
+    pthread_mutex_unlock(&lock);
+}
+
+bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most)
+{
+    pthread_mutex_lock(&lock);
+    bool is_free = asked == NULL || mp_monotonic_ms() >= asked_until;
+    if (is_free) {
+        free(asked);
+        asked = mp_dup(mp_str_of(pattern));
+        asked_until = mp_monotonic_ms() + ms;
+        asked_left = most;
+        update();
+    }
+    pthread_mutex_unlock(&lock);
+    return is_free;
+}
+
+bool mp_record_end(void)
+{
+    pthread_mutex_lock(&lock);
+    bool was_on = asked != NULL;
+    if (was_on)
+        end_asked();
+    pthread_mutex_unlock(&lock);
+    return was_on;
+}
+
+/* With the lock. */
+static bool is_configured(mp_str tool)
+{
+    for (size_t i = 0; limits.tools != NULL && limits.tools[i] != NULL; i++)
+        if (mp_pattern_matches(limits.tools[i], tool))
+            return true;
+    return false;
+}
+
+/* With the lock. */
+static bool is_asked_for(mp_str tool)
+{
+    if (asked != NULL && (asked_left == 0 || mp_monotonic_ms() >= asked_until))
+        end_asked();
+    return asked != NULL && mp_pattern_matches(asked, tool);
+}
+
+bool mp_record_wants(mp_str tool)
+{
+    pthread_mutex_lock(&lock);
+    bool is_wanted = is_asked_for(tool) || is_configured(tool);
+    pthread_mutex_unlock(&lock);
+    return is_wanted;
+}
+
+bool mp_record_claim(mp_str tool)
+{
+    pthread_mutex_lock(&lock);
+    bool is_asked = is_asked_for(tool);
+    if (is_asked)
+        asked_left--;
+    bool is_wanted = is_asked || is_configured(tool);
+    pthread_mutex_unlock(&lock);
+    return is_wanted;
+}
+
+size_t mp_record_call_bytes(void)
+{
+    pthread_mutex_lock(&lock);
+    size_t most = limits.call_bytes;
+    pthread_mutex_unlock(&lock);
+    return most;
+}
+
+void mp_record_put(mp_str line, bool is_cut)
+{
+    entry *made = mp_new(sizeof *made);
+    mp_buf_put(&made->line, line);
+    mp_buf_putc(&made->line, '\n');
+    pthread_mutex_lock(&lock);
+    made->serial = ++serial;
+    mp_link_put(&entries, &made->link);
+    count++;
+    bytes += made->line.len;
+    mp_stat_add(&mp_stat_record_bytes, (int64_t)made->line.len);
+    mp_stat_add(is_cut ? &mp_stat_records_large : &mp_stat_records_kept, 1);
+    shrink(limits.calls, limits.bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+mp_record_page mp_record_read(uint64_t after, size_t last, size_t most, mp_buf *out)
+{
+    pthread_mutex_lock(&lock);
+    mp_record_page page = {
+        .last = serial, .next = after, .is_on = atomic_load_explicit(&mp_record_on, memory_order_relaxed)};
+    uint64_t oldest = serial - count; /* the serial before that of the oldest entry: serials have no gaps */
+    if (last < count && after < serial - last)
+        page.next = after = serial - last;
+    if (after < oldest) {
+        page.lost = oldest - after;
+        page.next = oldest;
+    }
+    if (asked != NULL && asked_left > 0 && mp_monotonic_ms() < asked_until)
+        page.is_asked = true;
+    for (mp_link *link = entries.next; link != &entries; link = link->next) {
+        const entry *one = mp_container(link, entry, link);
+        if (one->serial <= page.next)
+            continue;
+        if (out->len > 0 && out->len + one->line.len > most) {
+            page.has_more = true;
+            break;
+        }
+        mp_buf_put(out, mp_buf_str(&one->line));
+        page.next = one->serial;
+    }
+    pthread_mutex_unlock(&lock);
+    return page;
+}
+
+size_t mp_record_count(void)
+{
+    pthread_mutex_lock(&lock);
+    size_t now = count;
+    pthread_mutex_unlock(&lock);
+    return now;
+}

@@ -1,0 +1,77 @@
+-- A process that replays recorded calls reaches nothing outside: what its libraries would ask is answered from the record of the call that is replayed, or
+-- refused. Load this module before all that keep functions of moonpool.host.
+
+local hooks = require "moonpool.replay.hooks"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local watched = require "moonpool.runtime.watched"
+
+local outside = {}
+
+local WHY <const> = "the record has no answer for it, and a replay reaches nothing outside"
+
+--- What answers the uses of libraries: { mark, through(kind, args), value(kind, real, ...), variable(word, name) } of the call that is replayed; or nil.
+outside.playing = nil
+
+local function playing()
+  local now = outside.playing
+  local call = now and host.call.current()
+  return call and host.call.mark(call) == now.mark and now or nil
+end
+
+--- The results of a use that the record has no answer for, as the library expects them.
+function outside.refused(kind)
+  if kind:find "^store" or kind == "http read" then error(kind .. ": " .. WHY, 0) end
+  if kind == "question" then return nil, { message = WHY } end
+  return nil, WHY, ""
+end
+
+local function through(kind, args)
+  local now = playing()
+  if now then return now.through(kind, args) end
+  return outside.refused(kind)
+end
+
+local function value(kind, real, ...)
+  local now = playing()
+  if now then return now.value(kind, real, ...) end
+  return real(...)
+end
+
+local function refusing(kind)
+  return function() return outside.refused(kind) end
+end
+
+-- Replaces the functions that reach outside, so that even code which does not pass a hook has only those that refuse.
+local function close_all()
+  local http, program, sqlite, time = host.http, host.program, host.sqlite, host.time
+  http.send, http.read, http.close = refusing "http", refusing "http", function() end
+  program.run, program.find = refusing "exec", function(name) return name end
+  host.fs.run = refusing "fs"
+  sqlite.open, sqlite.run, sqlite.undo, sqlite.leave = refusing "sqlite", refusing "sqlite", function() end, function() end
+  for _, name in ipairs { "channel", "open_channel", "take_up" } do host.upstream[name] = refusing "upstream" end
+  host.call.ask = refusing "question"
+  host.log.audit = function() end
+  local sleep = time.sleep
+  function time.sleep(seconds)
+    if not playing() or type(seconds) ~= "number" then return sleep(seconds) end
+    return sleep(0)
+  end
+end
+
+--- Called once, before scripts are loaded.
+function outside.close()
+  close_all()
+  hooks.install(through, value)
+  function watched.env(word, name, real)
+    if word == "secret" then return "***" end
+    local now = playing()
+    local known = now and now.variables[name]
+    if known == json.null then return nil end
+    return type(known) == "string" and known or real()
+  end
+  local names = require "moonpool.upstream.handle".names
+  for _, name in ipairs(host.config.upstream_names) do names[name] = true end
+end
+
+return outside

@@ -1,0 +1,166 @@
+-- Runs a recorded call against the scripts of this process, with the answers of the record alone (outside.lua).
+
+local canonical = require "moonpool.runtime.canonical"
+local client_request = require "moonpool.calls.client_request"
+local errors = require "moonpool.runtime.rpc_error"
+local explain = require "moonpool.registry.explain"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local line = require "moonpool.replay.line"
+local outside = require "moonpool.replay.outside"
+local packed = require "moonpool.replay.packed"
+local principal = require "moonpool.access.principal"
+local redact = require "moonpool.runtime.redact"
+local registry = require "moonpool.registry.registry"
+
+local player = {}
+
+local MAX_EVENTS <const> = 8192
+
+-- What a line must have to be a record of a call.
+local kinds = { tool = "string", outcome = "string", arguments = "table", events = "table", values = "table", variables = "table" }
+
+local function wrong_in(record)
+  if type(record) ~= "table" or record.moonpool ~= "record 1" then return "the line is no record of a call" end
+  for name, kind in pairs(kinds) do
+    if type(record[name]) ~= kind then return "'" .. name .. "' of the record must be a " .. kind end
+  end
+  for _, event in ipairs(record.events) do
+    local is_event = type(event) == "table" and type(event.kind) == "string" and type(event.args) == "table"
+    if not is_event or event.results ~= nil and type(event.results) ~= "table" then
+      return "an event of the record has no kind, arguments or results"
+    end
+  end
+  return nil
+end
+
+local function principal_of(given)
+  if given == "anonymous" then return principal.anonymous end
+  if given == nil or given == "local" then return principal.lone end
+  if type(given) ~= "table" then return nil, "its principal is no object" end
+  local facts = {}
+  for _, name in ipairs { "id", "scopes", "claims", "issuer", "subject", "client" } do
+    if given[name] ~= json.null then facts[name] = given[name] end
+  end
+  return principal.new(facts, explain.declared())
+end
+
+-- A kind of value that goes on after the last recorded one.
+local function further(state, kind, list, real, ...)
+  if kind == "clock" or kind == "time" or kind == "monotonic" or kind == "cpu" then
+    if #list > 0 then return list[#list] end
+    local at = kind == "clock" or kind == "time" and state.time
+    return math.type(state.time) == "integer" and at and state.time or real(...)
+  elseif kind == "bytes" then
+    state.drawn = (state.drawn or 0) + 1
+    local n, text = ..., ""
+    while math.type(n) == "integer" and n <= 65536 and #text < n do
+      text = text .. host.digest.sum("sha256", tostring(state.record.id) .. state.drawn .. "," .. #text)
+    end
+    return text:sub(1, n)
+  end
+  return real(...)
+end
+
+local function value_from(state)
+  local at = {}
+  return function(kind, real, ...)
+    local list = state.record.values[kind]
+    if type(list) ~= "table" then return further(state, kind, {}, real, ...) end
+    at[kind] = (at[kind] or 0) + 1
+    local got = list[at[kind]]
+    if kind == "bytes" then
+      got = got and packed.unpack(state, { got })
+      if type(got) == "string" and #got == ... then return got end
+    elseif type(got) == "number" then
+      return got
+    end
+    return further(state, kind, list, real, ...)
+  end
+end
+
+-- Finds the answer of the record for each use of a library. A recorded answer is given once, in the order of the record.
+local function through_of(state)
+  local waiting = {}
+  for i, event in ipairs(state.record.events) do
+    local key = event.kind .. " " .. canonical(event.args)
+    waiting[key] = waiting[key] or { at = 1 }
+    table.insert(waiting[key], i)
+  end
+  return function(kind, args)
+    local event = { kind = kind, task = packed.task(state), args = packed.pack(state, args) }
+    if kind == "http read" then event.args.stream = type(args.stream) == "table" and { ["$handle"] = args.stream.number } or nil end
+    event = line.event(state.hide, event)
+    local key = kind .. " " .. canonical(event.args)
+    local list = waiting[key]
+    local recorded = list and state.record.events[list[list.at]]
+    if #state.events < MAX_EVENTS then state.events[#state.events + 1] = { kind = kind, task = event.task, args = event.args } end
+    if not recorded or not recorded.results then
+      state.refused = state.refused + 1
+      if #state.events <= MAX_EVENTS then state.events[#state.events].is_refused = true end
+      return outside.refused(kind)
+    end
+    list.at = list.at + 1
+    return packed.unpack(state, recorded.results)
+  end
+end
+
+-- Answers the questions of a handler as the client of the recorded call did.
+local function asker(through)
+  return function(open, found, whys)
+    for key, asked in pairs(open) do
+      local answer, refused = through("question", { method = asked.method, params = asked.params })
+      if answer == nil or answer == false then
+        whys[key] = answer == false and "unsupported" or refused and refused.message or "refused"
+      else
+        found[key], whys[key] = asked.read(answer)
+      end
+    end
+  end
+end
+
+local function outcome_of(result, err)
+  if err or not result then return "error" end
+  if result.resultType == "input_required" then return "asked" end
+  return result.isError and "failed" or "ok"
+end
+
+local function seconds_of(text)
+  if type(text) ~= "string" then return nil end
+  local at = require "moonpool.lib.time".parse(text)
+  return at and math.floor(at)
+end
+
+--- Replays one call: { outcome, result | error, events, refused }, without secrets; or nil and an error if the line is no record, or cannot be replayed.
+function player.answer(call, record, row)
+  local wrong = wrong_in(record)
+  if wrong then return nil, errors.new("invalid_params", wrong) end
+  if record.cut then return { skipped = "the call was larger than record.call: only its beginning is kept", resultType = "complete" } end
+  local who, why = principal_of(record.principal)
+  if not who then return nil, errors.new("invalid_params", "the principal of the record: " .. tostring(why)) end
+  local tool = registry.thing("tools", record.tool)
+  local state = {
+    mark = host.call.mark(call), record = record, hide = redact.new(), events = {}, refused = 0, variables = record.variables, time = seconds_of(record.time),
+  }
+  state.through, state.value = through_of(state), value_from(state)
+  client_request.forget(call)
+  if record.outcome ~= "asked" then client_request.through(call, asker(state.through)) end
+  host.call.set_principal(call, who)
+  outside.playing = state
+  local _ <close> = setmetatable({}, { __close = function()
+    outside.playing = nil
+    host.call.set_principal(call, nil)
+  end })
+  local ok, result, err = pcall(row.methods["tools/call"].run, call, { name = record.tool, arguments = record.arguments }, row)
+  outside.playing = nil
+  if not ok then result, err = nil, { message = tostring(result) } end
+  local plain = json.decode(json.encode(result or err or json.null))
+  local made = line.without_secrets(state.hide, tool and tool.input, {
+    arguments = {}, events = {}, result = result and plain or nil, error = not result and plain or nil,
+  })
+  if made.result then made.result.requestState = nil end
+  return { outcome = outcome_of(result, err), result = made.result, error = made.error, events = json.array(state.events), refused = state.refused,
+    resultType = "complete" }
+end
+
+return player

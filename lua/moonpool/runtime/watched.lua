@@ -1,0 +1,11 @@
+-- What stands between scripts and the libraries that reach outside, while a call is recorded or replayed; all nil otherwise.
+--   draw(real, ...)                          math.random
+--   now(real, ...)                           os.time without a table
+--   date(real, format, when)                 os.date
+--   clock(real)                              os.clock
+--   env(word, name, real)                    a variable: word is "env" or "secret", real() gives what the environment has
+--   sqlite(shown, kind, sql, params, real)   a statement of the database `shown`
+--   upstream(name, what, called, args, real) a request to an upstream: what is call, read, prompt, tools or is_up
+-- Functions of moonpool.host are replaced in its tables instead.
+
+return {}
