@@ -18,6 +18,7 @@ typedef enum { MP_EXPIRED_END, MP_EXPIRED_KEEP } mp_expired_streams;
 typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 
 typedef enum { MP_HTTP2_OFF, MP_HTTP2_ON } mp_config_http2;
+typedef enum { MP_GATE_OFF, MP_GATE_WARN, MP_GATE_REFUSE } mp_config_gate;
 typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
 /* What `traces` says. */
@@ -64,6 +65,8 @@ typedef struct {
     mp_fdwatches scripts_watch;
     uint64_t scripts_drain;
     int64_t scripts_generations;
+    mp_config_gate gate_replay;
+    uint64_t gate_within;
     mp_trust scripts_trust;
     mp_grant allow; /* grants for all scripts; its path is NULL */
     /* NULL, or an array that ends with an element without a path */

@@ -16,6 +16,7 @@ static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
+static const char *const gates[] = {"off", "warn", "refuse", NULL};
 static const char *const taps[] = {"none", "names", "shapes", "full", NULL};
 static const char *const log_formats[] = {"logfmt", "json", NULL};
 static const char *const addresses[] = {"shown", "hidden", NULL};
@@ -59,6 +60,16 @@ const mp_config_key mp_config_keys[] = {
     {"scripts.generations", COUNT(1, 1000), SLOT(scripts_generations), .preset = "16",
      .doc = "Number of earlier versions of the scripts that are kept for running calls. If there are more, the calls "
             "on the oldest version are cancelled."},
+    {"scripts.gate", MP_KEY_SECTION, .bare = "scripts.gate.replay",
+     .doc =
+         "What changed scripts must pass before they serve. `scripts.gate: refuse` is short for scripts.gate.replay."},
+    {"scripts.gate.replay", MP_KEY_CHOICE, SLOT(gate_replay), .preset = "off", .choices = gates,
+     .doc = "Whether a reload waits until the recorded calls (see record) were replayed against the new scripts. "
+            "refuse: the "
+            "reload is refused if a call fails that did not before, or if the replay does not end; warn: it is only "
+            "logged. Differences are in the report of the reload."},
+    {"scripts.gate.within", TIME(SECOND, HOUR), SLOT(gate_within), .preset = "30s",
+     .doc = "Time that a replay may take."},
     {"scripts.trust", MP_KEY_CHOICE, SLOT(scripts_trust), .preset = "strict", .choices = trusts,
      .doc = "What scripts may use. full enables Lua's whole standard library: io, os, debug, package."},
     {"scripts.allow", MP_KEY_SECTION,

@@ -294,11 +294,10 @@ static void serve(gateway *h)
         mp_reload_wait next = mp_reload_next(h->shared.reload);
         int certificates_fd =
             atomic_load(&h->shared.draining) ? -1 : mp_certificates_next(h->shared.certificates, &next.wait_ms);
-        struct pollfd fds[] = {{.fd = h->shared.ended_fd, .events = POLLIN},
-                               {.fd = mp_watchdog_fd(watchdog), .events = POLLIN},
-                               {.fd = next.fds[0], .events = POLLIN},
-                               {.fd = next.fds[1], .events = POLLIN},
-                               {.fd = certificates_fd, .events = POLLIN}};
+        struct pollfd fds[] = {
+            {.fd = h->shared.ended_fd, .events = POLLIN}, {.fd = mp_watchdog_fd(watchdog), .events = POLLIN},
+            {.fd = next.fds[0], .events = POLLIN},        {.fd = next.fds[1], .events = POLLIN},
+            {.fd = next.fds[2], .events = POLLIN},        {.fd = certificates_fd, .events = POLLIN}};
         next.wait_ms = mp_notify_turn(next.wait_ms);
         if (next.wait_ms < 0 || next.wait_ms > MP_TRIM_EVERY_MS)
             next.wait_ms = MP_TRIM_EVERY_MS;

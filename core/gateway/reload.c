@@ -1,4 +1,5 @@
 #include "reload.h"
+#include "gate.h"
 #include "handover.h"
 #include "open_relay.h"
 #include "reload_status.h"
@@ -33,6 +34,7 @@ struct mp_reload {
     int wake_fd;
     _Atomic(const char *) asked_by; /* cause of the latest request for a reload; NULL: none */
     mp_handover *handover;
+    mp_gate *gate;
     _Atomic(ended_vm *) ended_vms;
     int64_t generation;
     mp_source *serving;
@@ -76,6 +78,7 @@ mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, m
     reload->serving = mp_source_ref(shared->source);
     reload->tried = mp_source_ref(shared->source);
     reload->generation = 1;
+    reload->gate = mp_gate_new();
     mp_config_put_all(&reload->tried_config, shared->settings->config);
     mp_reload_status_init(&reload->outcome);
     shared->past = reload->outcome.past = mp_reload_past_new(shared->source);
@@ -101,6 +104,7 @@ void mp_reload_free(mp_reload *reload)
     free_ended_vms(reload);
     mp_inotify_free(reload->watcher);
     mp_handover_free(reload->handover);
+    mp_gate_free(reload->gate);
     mp_runtime_config_unref(reload->first);
     mp_reload_status_clear(&reload->outcome);
     mp_reload_past_free(reload->shared->past);
@@ -176,6 +180,7 @@ typedef struct {
     mp_buf keys, restart, files, report;
     mp_buf upstreams; /* the upstreams that differ, as a part of the plan */
     bool has_lock;    /* the approved definitions of upstreams differ */
+    mp_buf replayed;  /* what the replay of the recorded calls has found, if the reload goes on */
 } attempt;
 
 /* Makes a VM for every worker; on failure makes none and appends the errors to `report`. */
@@ -228,6 +233,8 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
 
 static void put_parts(mp_buf *plan, const attempt *next)
 {
+    if (next->replayed.len > 0)
+        mp_buf_printf(plan, "%s%.*s", plan->len == 0 ? "" : "\n", MP_STR_ARG(mp_str_trim(mp_buf_str(&next->replayed))));
     if (next->upstreams.len > 0)
         mp_buf_printf(plan, "%s%.*s", plan->len == 0 ? "" : "  ", MP_STR_ARG(mp_buf_str(&next->upstreams)));
     if (next->keys.len > 0)
@@ -311,6 +318,25 @@ static bool leaves_open(const mp_reload *reload, const mp_config *config, const 
            (reload->has_auth && mp_open_relay_check_loss(config, vm, report) != 0);
 }
 
+/* Frees Lua states that are not used. */
+static void drop_all(const mp_reload *reload, mp_vm **vms)
+{
+    for (int i = 0; i < reload->count; i++)
+        mp_lib_free(vms[i]);
+    free(vms);
+}
+
+/* Lets the recorded calls be replayed against the scripts. False if the reload does not go on now: either it waits, or `report` says why it is refused. */
+static bool passes_gate(mp_reload *reload, attempt *next, const mp_config *config, bool *waits)
+{
+    mp_buf found = {0};
+    mp_gate_state state = mp_gate_judge(reload->gate, config, next->source, reload->options->file, &found);
+    *waits = state == MP_GATE_WAITS;
+    mp_buf_put(state == MP_GATE_SHUT ? &next->report : &next->replayed, mp_buf_str(&found));
+    mp_buf_clear(&found);
+    return state == MP_GATE_OPEN;
+}
+
 static void try(mp_reload *reload, attempt *next)
 {
     mp_runtime_config *serving = reload->shared->settings, *settings = serving;
@@ -329,13 +355,16 @@ static void try(mp_reload *reload, attempt *next)
                    MP_STR("many changed configurations wait for a worker whose event loop does not run\n"
                           "  hint: restart the gateway; the log line 'thread stuck' names the worker\n"));
     mp_vm **vms = next->report.len > 0 ? NULL : make_all(reload, next->source, &settings->lib, &next->report);
-    if (vms != NULL && leaves_open(reload, settings->config, vms[0], &next->report)) {
-        for (int i = 0; i < reload->count; i++)
-            mp_lib_free(vms[i]);
-        free(vms);
+    bool waits = false;
+    if (vms != NULL && (leaves_open(reload, settings->config, vms[0], &next->report) ||
+                        !passes_gate(reload, next, settings->config, &waits))) {
+        drop_all(reload, vms);
         vms = NULL;
     }
-    if (vms != NULL) {
+    if (waits) {
+        if (settings != serving)
+            mp_runtime_config_unref(settings);
+    } else if (vms != NULL) {
         mp_declared_serve();
         put_in_place(reload, next, vms, settings);
     } else {
@@ -422,7 +451,8 @@ static void reload_all(mp_reload *reload, bool may_wait)
     if (next.source == NULL) {
         mp_buf_printf(&next.report, "%s\n  hint: %s\n", err.text, err.hint);
         refuse(reload, "script refused", next.asked, mp_buf_str(&next.report));
-    } else if (mp_source_is_same(reload->tried, next.source, &next.files) && is_same && !reload->is_retry) {
+    } else if (mp_source_is_same(reload->tried, next.source, &next.files) && is_same && !reload->is_retry &&
+               !mp_gate_is_due(reload->gate)) {
         mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next.asked);
     } else {
         next.files.len = 0;
@@ -430,12 +460,15 @@ static void reload_all(mp_reload *reload, bool may_wait)
         reload->tried = mp_source_ref(next.source);
         try(reload, &next);
     }
+    if (mp_gate_is_due(reload->gate))
+        mp_gate_stop(reload->gate); /* what was replayed is no longer what would serve */
 done:
     mp_config_free(next.config);
     mp_source_unref(next.source);
     mp_buf_clear(&next.keys);
     mp_buf_clear(&next.upstreams);
     mp_buf_clear(&next.restart);
+    mp_buf_clear(&next.replayed);
     mp_buf_clear(&next.files);
     mp_buf_clear(&next.report);
 }
@@ -465,9 +498,10 @@ void mp_reload_now(mp_reload *reload, const char *by)
 mp_reload_wait mp_reload_next(mp_reload *reload)
 {
     int fd = reload->watcher == NULL ? -1 : mp_inotify_fd(reload->watcher);
-    mp_reload_wait wait = {{reload->wake_fd, fd}, -1};
+    mp_reload_wait wait = {{reload->wake_fd, fd, -1}, -1};
     uint64_t now = mp_monotonic_ms();
-    if (mp_handover_is_running(reload->handover, &wait.wait_ms, now))
+    wait.fds[2] = mp_gate_next(reload->gate, &wait.wait_ms, now);
+    if (wait.fds[2] >= 0 || mp_handover_is_running(reload->handover, &wait.wait_ms, now))
         return wait;
     uint64_t due = mp_inotify_due(reload->watcher);
     if (due != 0) {
@@ -492,15 +526,21 @@ void mp_reload_run(mp_reload *reload, bool may_reload)
     free_ended_vms(reload);
     if (!may_reload)
         mp_inotify_begin(reload->watcher);
-    if (is_running || !may_reload)
-        return; /* the end of the handover wakes the main thread */
+    if (!may_reload && mp_gate_next(reload->gate, &(int){-1}, now) >= 0) {
+        mp_gate_stop(reload->gate);
+        mp_reload_status_answer(&reload->outcome, admin_loop(reload), mp_reload_status_waiting(&reload->outcome), 503,
+                                MP_STR("the gateway is stopping"));
+    }
+    if (mp_gate_run(reload->gate, now) || is_running || !may_reload)
+        return; /* the end of the handover, or of the replay, wakes the main thread */
     const char *by = atomic_exchange(&reload->asked_by, NULL);
     reload->is_retry = by == NULL && reload->retry_at != 0 && now >= reload->retry_at;
     uint64_t due = mp_inotify_due(reload->watcher);
-    if (by == NULL && !looks && !reload->is_retry && (due == 0 || now < due))
+    if (by == NULL && !looks && !reload->is_retry && (due == 0 || now < due) && !mp_gate_is_due(reload->gate))
         return;
     reload->retry_at = 0;
     mp_inotify_begin(reload->watcher);
-    mp_reload_status_begin(&reload->outcome, by == NULL ? changed : by);
+    if (by != NULL || !mp_gate_is_due(reload->gate)) /* else the reload that waited goes on */
+        mp_reload_status_begin(&reload->outcome, by == NULL ? changed : by);
     reload_all(reload, by == NULL && !reload->is_retry);
 }

@@ -15,7 +15,7 @@ void mp_reload_free(mp_reload *reload);
 /* -- the main thread -- */
 
 typedef struct {
-    int fds[2];  /* readable when mp_reload_run has work to do; -1: none */
+    int fds[3];  /* readable when mp_reload_run has work to do; -1: none */
     int wait_ms; /* call mp_reload_run after this time at the latest; -1: no limit */
 } mp_reload_wait;
 

@@ -80,13 +80,15 @@ row([[table.concat (Lua's)
   { "local t = {} for i = 1, 300000 do t[i] = math.random(1000000) end", "table.sort(t)" },
   { "local t = {} for i = 1, 500 do t[i] = ('a'):rep(60000) .. i end", "table.sort(t)" })
 
-family("math.", "abs acos asin atan ceil cos deg exp floor fmod log max min modf rad random sin sqrt tan tointeger type ult", 40,
+family("math.", "abs acos asin atan ceil cos deg exp floor fmod log max min modf rad sin sqrt tan tointeger type ult", 40,
   "one number each; max and min read their arguments, at most 1,000,000",
   { "", "return math.max(table.unpack((function() local t = {} for i = 1, 900000 do t[i] = i end return t end)()))" })
 family("utf8.", "char codepoint codes len offset", 60, "reads or makes a text once; at most 1,000,000 values on a stack", { text, "return utf8.len(s)" },
   { text, "return utf8.offset(s, 16000000)" }, { text, "return select('#', utf8.codepoint(s, 1, 900000))" })
 row("utf8.codes, its iterator", 1, "one character", { text, "for _, c in utf8.codes(s) do return c end" })
-family("os.", "clock difftime time", 1, "some steps", { "", "return os.time { year = 2026, month = 1e6, day = 1e6 }" })
+family("os.", "difftime", 1, "some steps", { "", "return os.time { year = 2026, month = 1e6, day = 1e6 }" })
+row([[? .math.random^draw
+  os.time (Lua's)]], 1, "some steps, behind a function in its place that replays use")
 row("instruction os.date", 3, "a format of 1 KiB", { "", "return os.date(('%c'):rep(512))" })
 family("coroutine.", "close create isyieldable resume running status wrap yield", 40, "moves its arguments, at most 1,000,000; what runs in it has turns",
   { "", "return select('#', coroutine.wrap(function(...) return ... end)(table.unpack({}, 1, 400000)))" })

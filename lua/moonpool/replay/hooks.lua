@@ -64,7 +64,8 @@ function hooks.install(through, value)
       return function(key, ...)
         if not is_of_scripts(key) then return real(key, ...) end
         local more = { ... }
-        return through("store " .. name, { key = key:sub(3), values = #more > 0 and json.array(more) or nil }, function() return real(key, table.unpack(more)) end)
+        local args = { key = key:sub(3), values = #more > 0 and json.array(more) or nil }
+        return through("store " .. name, args, function() return real(key, table.unpack(more)) end)
       end
     end)
   end

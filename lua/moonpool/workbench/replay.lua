@@ -12,6 +12,8 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local BAD_CONFIG <const> = 78
 local MAX_LINES <const> = 400        -- of one difference
+local GATE_LINES <const> = 4         -- of one difference, in the report of a reload
+local FAILS <const> = 3              -- exit code for the gate of a reload (core/gateway/gate.c)
 
 local able = {
   elicitation = { form = json.object {}, url = json.object {} }, roots = json.object {},
@@ -141,7 +143,23 @@ local function print_lines(title, lines)
   for _, text in ipairs(lines) do print("      " .. characters.shown(text)) end
 end
 
+-- A few lines for the report of a reload: what is the same is left out.
+local function tell_shortly(row)
+  if row.state == "ok" or row.state == "skipped" then return end
+  print(characters.shown(("%s %s %s%s"):format(row.tool or "?", row.id or "", row.state == "fails" and "fails now" or row.state,
+    row.why and ": " .. row.why or row.doubt and " (" .. row.doubt .. ")" or "")))
+  local lines = row.difference and (row.difference.result or row.difference.events) or {}
+  local shown = 0
+  for _, text in ipairs(lines) do
+    if shown < GATE_LINES and text:find "^[-+]" then
+      print("  " .. characters.shown(text:sub(1, 200)))
+      shown = shown + 1
+    end
+  end
+end
+
 local function tell(row, args)
+  if args.gate ~= nil then return tell_shortly(row) end
   if args.json ~= nil then
     print(json.encode(row))
     return
@@ -164,6 +182,12 @@ end
 
 local function text_of(value) return type(value) == "string" and value:sub(1, 200) or nil end
 
+-- Why a call that fails now says nothing about the scripts; nil if it does.
+local function doubt_of(record, found)
+  if found.refused then return "it asks outside what the record has no answer for" end
+  if record.exact ~= true then return "the record hides secrets that the script got" end
+end
+
 local function play_one(ask, record)
   local row = { tool = text_of(record.tool), id = text_of(record.id), time = text_of(record.time), hidden = hidden_of(record) }
   local played, why, is_gone = ask(record)
@@ -174,6 +198,7 @@ local function play_one(ask, record)
   else
     row.difference = compare(record, played)
     row.state = not row.difference and "ok" or row.difference.fails and "fails" or "differs"
+    row.doubt = row.state == "fails" and doubt_of(record, row.difference) or nil
   end
   return row, is_gone
 end
@@ -183,10 +208,11 @@ local function play_all(ask, list, args)
   for _, record in ipairs(list) do
     local row, is_gone = play_one(ask, record)
     count[row.state] = count[row.state] + 1
+    if row.state == "fails" and not row.doubt then count.sure = (count.sure or 0) + 1 end
     tell(row, args)
-    if is_gone then break end
+    if is_gone then return count, true end
   end
-  return count
+  return count, false
 end
 
 return function(args)
@@ -196,7 +222,7 @@ return function(args)
   if #list == 0 then return say.wrong("there are no recorded calls", "moonpool record keeps some, or `record:` in the configuration") end
   local child, trouble = link.child { "--replay", "--log-level", args["log-level"] or "error", args.config }
   if not child then return say.wrong(trouble) end
-  local count = play_all(requester(child), list, args)
+  local count, is_gone = play_all(requester(child), list, args)
   local code = child.close()
   if code == BAD_CONFIG then return code end
   local total = count.ok + count.differs + count.fails + count.skipped + count.wrong
@@ -205,7 +231,9 @@ return function(args)
     for _, pair in ipairs { { "differs", "differ" }, { "fails", "fail now" }, { "skipped", "skipped" }, { "wrong", "not replayed" } } do
       if count[pair[1]] > 0 then parts[#parts + 1] = ("%d %s"):format(count[pair[1]], pair[2]) end
     end
-    print(("%d %s, %s"):format(total, total == 1 and "call" or "calls", #parts == 0 and "all the same" or table.concat(parts, ", ")))
+    local said = #parts == 0 and "all the same" or table.concat(parts, ", ")
+    print(("%s%d %s, %s"):format(args.gate ~= nil and "replayed " or "", total, total == 1 and "call" or "calls", said))
   end
+  if args.gate ~= nil and not is_gone then return count.sure and FAILS or 0 end
   return count.ok + count.skipped == total and list.trouble == nil and 0 or 1
 end

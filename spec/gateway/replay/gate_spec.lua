@@ -1,0 +1,121 @@
+-- scripts.gate.replay: a reload waits until the recorded calls were replayed against the new scripts.
+local client = require "spec.helpers.client"
+local cjson = require "cjson.safe"
+local gateway = require "spec.helpers.gateway"
+local process = require "spec.helpers.process"
+local wait = require "spec.helpers.wait"
+
+local token = ("o"):rep(32)
+local add = 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function(args) return args.a + args.b end }'
+
+local function write(g, path, text)
+  local file <close> = assert(io.open(g.dir .. "/scripts/" .. path, "wb"))
+  file:write(text)
+end
+
+local function start(gate, scripts, more)
+  local config = {
+    admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, record = { tools = { "*" } },
+    scripts = { watch = false, gate = gate },
+  }
+  for name, value in pairs(more or {}) do config[name] = value end
+  return gateway.start { scripts = scripts or { ["tools/add.lua"] = add }, config = config }
+end
+
+local function reload(g)
+  return client.request(g, { path = "/reload", method = "POST", headers = { Authorization = "Bearer " .. token } }, { admin = true, seconds = 60 })
+end
+
+local function add_up(g, a, b) return g:client("2026-07-28"):result("tools/call", { name = "add", arguments = { a = a, b = b } }) end
+
+local function counted(g, n)
+  wait.for_fact(n .. " records", 20, function() return g:status().counters.records.kept >= n end)
+end
+
+describe("a reload with scripts.gate.replay", function()
+  it("is refused if a recorded call fails now, and serves what passes", function()
+    local g <close> = start "refuse"
+    add_up(g, 1, 2)
+    add_up(g, 3, 4)
+    counted(g, 2)
+    write(g, "tools/add.lua", (add:gsub("return args.a", "if args.a == 3 then error 'broken' end return args.a")))
+    local answer = reload(g)
+    assert.equal(422, answer.status, answer.body)
+    assert.matches("recorded calls fail with the new scripts", answer.body)
+    assert.matches("add %x+ fails now", answer.body)
+    assert.matches("replayed 2 calls, 1 fail now", answer.body)
+    assert.equal("7", add_up(g, 3, 4).content[1].text)
+    assert.equal(1, g:status().counters.gates.refused)
+    assert.matches("recorded calls fail", cjson.encode((g:status())))
+    assert.matches("script refused", g:log())
+    write(g, "tools/add.lua", (add:gsub("return args.a", "return 100 + args.a")))
+    answer = reload(g)
+    assert.equal(200, answer.status, answer.body)
+    assert.matches("replayed 3 calls, 3 differ", answer.body)     -- it changes results, but nothing fails
+    assert.equal("107", add_up(g, 3, 4).content[1].text)
+    assert.equal(1, g:status().counters.gates.passed)
+    assert.same({}, process.below(g.pid))
+  end)
+
+  it("only warns if that is asked for", function()
+    local g <close> = start { replay = "warn" }
+    add_up(g, 1, 2)
+    counted(g, 1)
+    write(g, "tools/add.lua", (add:gsub("return args.a", "error 'broken' return args.a")))
+    local answer = reload(g)
+    assert.equal(200, answer.status, answer.body)
+    assert.matches("add %x+ fails now", answer.body)
+    g:wait_log "recorded calls fail"
+    assert.is_true(add_up(g, 1, 2).isError)
+  end)
+
+  it("does not wait where nothing is recorded, and tells scripts that do not load as ever", function()
+    local g <close> = start "refuse"
+    write(g, "tools/add.lua", (add:gsub("return args.a", "return 100 + args.a")))
+    assert.equal(200, reload(g).status)
+    assert.equal("103", add_up(g, 1, 2).content[1].text)
+    counted(g, 1)
+    write(g, "tools/add.lua", "return tool {")
+    local answer = reload(g)
+    assert.equal(422, answer.status)
+    assert.matches("add.lua", answer.body)
+    assert.equal(0, g:status().counters.gates.passed)
+  end)
+
+  it("does not refuse because a script asks outside for the first time", function()
+    local g <close> = start "refuse"
+    add_up(g, 1, 2)
+    counted(g, 1)
+    write(g, "tools/add.lua", (add:gsub("return args.a", "store.set('last', args.a) return args.a")))
+    local answer = reload(g)
+    assert.equal(200, answer.status, answer.body)
+    assert.matches("asks outside what the record has no answer for", answer.body)
+  end)
+
+  it("is bounded in time, while calls go on and the admin listener answers", function()
+    local g <close> = start({ replay = "refuse", within = "1s" })
+    add_up(g, 1, 2)
+    counted(g, 1)
+    write(g, "tools/add.lua", (add:gsub("return args.a", "while true do end return args.a")))
+    local asking <close> = g:connect { admin = true }
+    asking:send { path = "/reload", method = "POST", headers = { Authorization = "Bearer " .. token } }
+    wait.for_fact("a replay", 20, function() return #process.below(g.pid) > 0 end)
+    assert.equal("3", add_up(g, 1, 2).content[1].text)
+    local answer = asking:read_response(60)
+    assert.equal(422, answer.status)
+    assert.truthy(answer.body:find("did not end within scripts.gate.within", 1, true) or answer.body:find("fails now", 1, true), answer.body)
+    wait.for_fact("no process to be left", 20, function() return #process.below(g.pid) == 0 end)
+    assert.equal("3", add_up(g, 1, 2).content[1].text)
+  end)
+
+  it("ends with the gateway", function()
+    local g <close> = start({ replay = "refuse", within = "1h" })
+    add_up(g, 1, 2)
+    counted(g, 1)
+    write(g, "tools/add.lua", (add:gsub("return args.a", "sleep(3000) while true do end return args.a")))
+    local asking <close> = g:connect { admin = true }
+    asking:send { path = "/reload", method = "POST", headers = { Authorization = "Bearer " .. token } }
+    wait.for_fact("a replay", 20, function() return #process.below(g.pid) > 0 end)
+    g:stop()
+  end)
+end)
