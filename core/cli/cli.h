@@ -14,7 +14,7 @@ int mp_cli(int argc, char **argv);
 
 /* -- the table (commands.c) ------------------------------------------------------------------------------------ */
 
-#define MP_CLI_OPTIONS 12
+#define MP_CLI_OPTIONS 16
 #define MP_CLI_GIVEN 64
 
 typedef struct {

@@ -214,15 +214,16 @@ const mp_cli_command mp_cli_commands[] = {
      mp_cli_call,
      {CONFIG}},
     {"test",
-     "[-c FILE] [PATH]...",
+     "[-c FILE] [--play FILE] [PATH]...",
      "run the *_spec.lua files beside the scripts",
      "Runs the specs of your scripts inside the real runtime: every *_spec.lua below\n"
      "`scripts.path`, or those below each PATH. Specs may use describe, it, before_each,\n"
      "assert, call, read, fake, and everything that scripts may use. The exit code is 1 if a spec\n"
-     "fails.\n",
+     "fails. With --play no spec is run: the calls of a transcript are, as `moonpool call` runs\n"
+     "them, with what they do outside, and each answer is compared with the one that is written.\n",
      "<file>",
      mp_cli_test,
-     {CONFIG}},
+     {CONFIG, {"play", 0, "FILE", "play this transcript, as moonpool tap --record writes it", "<file>"}}},
     {"add",
      "[OPTION]... NAME URL | NAME -- COMMAND [ARGUMENT]...",
      "add an MCP server to the configuration, as an upstream",
@@ -357,6 +358,10 @@ const mp_cli_command mp_cli_commands[] = {
       {"outcome", 0, "PATTERN", "calls that ended so: ok, failed, error, timeout, …", NULL},
       {"slower", 0, "TIME", "calls that took this long or longer, as in 100ms", NULL},
       {"arguments", 0, "FORM", "none, names, shapes or full (default: shapes)", "none names shapes full"},
+      {"sample", 0, "PART", "this part of the calls, chosen at random: from 0 to 1, as in 0.01", NULL},
+      {"record", 0, "FILE",
+       "write tool calls, without secrets, as a transcript for test --play;\nonly --tool and --for go with it",
+       "<file>"},
       {"for", 0, "TIME", "end after this time, from 1s to 1h (default: 1h)", NULL},
       {"json", 0, NULL, "print each event as JSON", NULL},
       ADMIN,

@@ -177,7 +177,7 @@ int mp_cli_test(const mp_cli_args *args)
     if (config == NULL)
         return MP_BAD_CONFIG;
     put(&given, "scripts", config->scripts_path);
-    int code = mp_gateway_workbench("test", given.list, given.count);
+    int code = mp_gateway_workbench(mp_cli_value(args, "play") == NULL ? "test" : "play", given.list, given.count);
     mp_config_free(config);
     return code;
 }
@@ -244,7 +244,7 @@ int mp_cli_admin(const mp_cli_args *args)
     put(&given, "command", command);
     put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
     put(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
-    bool is_record = strcmp(command, "record") == 0;
+    bool is_record = strcmp(command, "record") == 0 || mp_cli_value(args, "record") != NULL;
     bool has_filters = is_record || strcmp(command, "tap") == 0 || strcmp(command, "profile") == 0;
     for (int i = 0; has_filters && i < args->given_count; i++)
         if (args->given[i].value != NULL && strcmp(args->given[i].option->name, "admin") != 0 &&

@@ -159,6 +159,7 @@ typedef enum { MP_TAP_NONE, MP_TAP_NAMES, MP_TAP_SHAPES, MP_TAP_FULL } mp_tap_ar
 typedef struct {
     const char *tool, *principal, *session, *method, *outcome;
     uint64_t slower_us;
+    uint32_t sample; /* of 1,000,000 calls, these are admitted, with all of their events; 0: all calls */
     mp_tap_arguments arguments;
 } mp_tap_filter;
 

@@ -133,7 +133,7 @@ static void wake(void *ctx)
 
 typedef struct {
     char tool[MAX_PATTERN], principal[MAX_PATTERN], session[MAX_PATTERN], method[MAX_PATTERN], outcome[MAX_PATTERN];
-    char arguments[16], slower[16], seconds[16];
+    char arguments[16], slower[16], seconds[16], sample[16];
 } question;
 
 static int digit_of(char c)
@@ -179,14 +179,16 @@ static const char *read_query(mp_str query, question *asked)
                  {"outcome", asked->outcome, MAX_PATTERN},
                  {"arguments", asked->arguments, sizeof asked->arguments},
                  {"slower", asked->slower, sizeof asked->slower},
-                 {"seconds", asked->seconds, sizeof asked->seconds}};
+                 {"seconds", asked->seconds, sizeof asked->seconds},
+                 {"sample", asked->sample, sizeof asked->sample}};
     while (query.len > 0) {
         mp_str value = mp_str_cut(&query, '&'), key = mp_str_cut(&value, '=');
         size_t i = 0;
         while (i < sizeof known / sizeof *known && !mp_str_is(key, known[i].name))
             i++;
         if (i == sizeof known / sizeof *known)
-            return "the query may have tool, principal, session, method, outcome, slower, arguments and seconds";
+            return "the query may have tool, principal, session, method, outcome, slower, sample, arguments and "
+                   "seconds";
         if (!decode(value, known[i].to, known[i].room))
             return "a value of the query is too long, or not percent-encoded";
     }
@@ -221,8 +223,13 @@ static const char *read_question(mp_str query, mp_tap_arguments most, question *
     const char *wrong = read_query(query, asked);
     if (wrong != NULL)
         return wrong;
-    *filter = (mp_tap_filter){given(asked->tool),   given(asked->principal), given(asked->session),
-                              given(asked->method), given(asked->outcome),   0,
+    *filter = (mp_tap_filter){given(asked->tool),
+                              given(asked->principal),
+                              given(asked->session),
+                              given(asked->method),
+                              given(asked->outcome),
+                              0,
+                              0,
                               MP_TAP_SHAPES};
     if (filter->arguments > most)
         filter->arguments = most;
@@ -236,6 +243,15 @@ static const char *read_question(mp_str query, mp_tap_arguments most, question *
     }
     int64_t slower = given(asked->slower) == NULL ? 0 : number_of(asked->slower, 24 * 3600 * 1000);
     *seconds = given(asked->seconds) == NULL ? MAX_SECONDS : number_of(asked->seconds, MAX_SECONDS);
+    if (given(asked->sample) != NULL) {
+        char *end;
+        double part = strtod(asked->sample, &end);
+        if (*end != '\0' || !(part > 0 && part <= 1))
+            return "sample is a part of the calls, above 0 and at most 1";
+        filter->sample = part < 1 ? (uint32_t)(part * 1000000 + 0.5) : 0;
+        if (part < 1 && filter->sample == 0)
+            filter->sample = 1;
+    }
     if (slower < 0)
         return "slower is a number of milliseconds";
     if (*seconds < 1)

@@ -58,12 +58,25 @@ static mp_tap_arguments form_of(const mp_tap_filter *filter, const mp_tap_event 
     return event->outcome.len == 0 || wants_ends(filter) ? filter->arguments : MP_TAP_NONE;
 }
 
+/* True if the call is one of the sample. Both events of a call have its number, so both are in it, or none. What belongs to no call is. */
+static bool is_sampled(uint32_t sample, mp_str call)
+{
+    uint64_t hash = 1469598103934665603u;
+    if (sample == 0 || call.len == 0)
+        return true;
+    for (size_t i = 0; i < call.len; i++)
+        hash = (hash ^ (unsigned char)call.ptr[i]) * 1099511628211u;
+    hash ^= hash >> 32;
+    hash *= 0x9e3779b97f4a7c15u; /* numbers that follow each other differ in a few bits alone */
+    return (hash >> 32) % 1000000 < sample;
+}
+
 static bool is_admitted(const mp_tap_filter *filter, const mp_tap_event *event)
 {
     return (!wants_ends(filter) || event->outcome.len > 0) && event->us >= filter->slower_us &&
            admits(filter->method, event->method) && admits(filter->tool, event->name) &&
            admits(filter->principal, event->principal) && admits(filter->session, event->session) &&
-           admits(filter->outcome, event->outcome);
+           admits(filter->outcome, event->outcome) && is_sampled(filter->sample, event->call);
 }
 
 /* -- arguments ----------------------------------------------------------------------------------------------------- */
@@ -300,7 +313,7 @@ mp_tap *mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks *hooks)
         tap->hooks = *hooks;
         tap->filter =
             (mp_tap_filter){copy(filter->tool),    copy(filter->principal), copy(filter->session), copy(filter->method),
-                            copy(filter->outcome), filter->slower_us,       filter->arguments};
+                            copy(filter->outcome), filter->slower_us,       filter->sample,        filter->arguments};
         atomic_fetch_add(&mp_tap_count, 1);
         mp_stat_add(&mp_stat_taps, 1);
     }

@@ -6,7 +6,7 @@ local say = require "moonpool.workbench.say"
 local sorted = require "moonpool.runtime.sorted_keys"
 local wire = require "moonpool.wire"
 
-local FILTERS <const> = { "tool", "principal", "session", "method", "outcome", "arguments" }
+local FILTERS <const> = { "tool", "principal", "session", "method", "outcome", "arguments", "sample" }
 local UNITS <const> = { ms = 1, s = 1000, m = 60000, h = 3600000 }
 local LATER_S <const> = 60 -- the gateway ends the tap, this many seconds before the request would end
 

@@ -60,6 +60,33 @@ end
 local function audit(g) return g:file "audit.log" end
 
 describe("a tap", function()
+  it("shows a part of the calls with sample, each with its end", function()
+    local g <close> = start()
+    local reader <close> = tap(g, "?sample=0.5")
+    local me, begun, ended = g:client "2026-07-28", {}, {}
+    for _ = 1, 200 do me:call("tools/call", { name = "add", arguments = { a = 1, b = 2 } }) end
+    local function count()
+      begun, ended = {}, {}
+      for _, event in ipairs(events_of(reader)) do
+        if event.event == "call" then begun[#begun + 1] = event.call end
+        if event.event == "answer" then ended[event.call] = true end
+      end
+      return #begun
+    end
+    wait.for_fact("half of the calls", 20, function() return count() > 50 end)
+    wait.for_fact("each end", 20, function()
+      count()
+      for _, call in ipairs(begun) do
+        if not ended[call] then return false end
+      end
+      return true
+    end)
+    assert.is_true(#begun < 200, #begun)
+    for _, wrong in ipairs { "0", "2", "-1", "x", "nan" } do
+      assert.equal(400, client.request(g, request("?sample=" .. wrong), { admin = true }).status, wrong)
+    end
+  end)
+
   it("shows each call when it begins and when it has ended, in every revision, on all workers", function()
     local g <close> = start { workers = 2 }
     local reader <close> = tap(g)
