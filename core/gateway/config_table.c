@@ -66,10 +66,11 @@ const mp_config_key mp_config_keys[] = {
     {"scripts.gate.replay", MP_KEY_CHOICE, SLOT(gate_replay), .preset = "off", .choices = gates,
      .doc = "Whether a reload waits until the recorded calls (see record) were replayed against the new scripts. "
             "refuse: the "
-            "reload is refused if a call fails that did not before, or if the replay does not end; warn: it is only "
-            "logged. Differences are in the report of the reload."},
+            "reload is refused if a call fails that did not before; warn: it is only logged. Differences are in the "
+            "report "
+            "of the reload."},
     {"scripts.gate.within", TIME(SECOND, HOUR), SLOT(gate_within), .preset = "30s",
-     .doc = "Time that a replay may take."},
+     .doc = "Time that a replay may take. What was not replayed by then refuses nothing."},
     {"scripts.trust", MP_KEY_CHOICE, SLOT(scripts_trust), .preset = "strict", .choices = trusts,
      .doc = "What scripts may use. full enables Lua's whole standard library: io, os, debug, package."},
     {"scripts.allow", MP_KEY_SECTION,
@@ -533,9 +534,9 @@ const mp_config_key mp_config_keys[] = {
     {"record.tools", MP_KEY_LIST, SLOT(record.tools), .least = 1, .most = 256, .form = "a tool",
      .doc = "Names of the tools whose calls are recorded; * stands for any text. Without this key calls are recorded "
             "only while `moonpool record` runs."},
-    {"record.calls", COUNT(1, 100000), SLOT(record.calls), .preset = "200",
+    {"record.calls", COUNT(1, 10000), SLOT(record.calls), .preset = "200",
      .doc = "Number of recorded calls that are kept; later ones replace the oldest."},
-    {"record.bytes", SIZE(64 * KIB, GIB), SLOT(record.bytes), .preset = "8MiB",
+    {"record.bytes", SIZE(64 * KIB, 256 * MIB), SLOT(record.bytes), .preset = "8MiB",
      .doc = "Bytes of all recorded calls; over it the oldest are dropped."},
     {"record.call", SIZE(KIB, 4 * MIB), SLOT(record.call_bytes), .preset = "256KiB",
      .doc = "Bytes of one recorded call. Of a larger one only the beginning is kept, so that it cannot be replayed."},

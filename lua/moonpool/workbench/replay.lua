@@ -146,8 +146,9 @@ end
 -- A few lines for the report of a reload: what is the same is left out.
 local function tell_shortly(row)
   if row.state == "ok" or row.state == "skipped" then return end
-  print(characters.shown(("%s %s %s%s"):format(row.tool or "?", row.id or "", row.state == "fails" and "fails now" or row.state,
-    row.why and ": " .. row.why or row.doubt and " (" .. row.doubt .. ")" or "")))
+  local word = row.state == "fails" and (row.doubt and "fails" or "FAILS") or row.state       -- core/gateway/gate.c looks for "FAILS"
+  local why = row.why and ": " .. row.why or row.doubt and " (" .. row.doubt .. ")" or ""
+  print(characters.shown(("%s %s %s%s"):format(word, row.tool or "?", row.id or "", why)))
   local lines = row.difference and (row.difference.result or row.difference.events) or {}
   local shown = 0
   for _, text in ipairs(lines) do
