@@ -78,6 +78,7 @@ return function(args)
   end
   local file, why = open(args.record or args.out, args.record ~= nil)
   if not file then return say.wrong("cannot write the records: " .. why) end
+  wire.catch_interrupts()                                   -- from here on an interrupt ends the recording, not this process
   local body, wrong, more = records.ask(args, "POST", "/api/record", json.encode(asked))
   if not body then return say.wrong(wrong, more) end
   local after, written = json.decode(body).after, { count = 0, lost = 0 }
@@ -88,7 +89,6 @@ return function(args)
       return say.wrong("cannot write the transcript: " .. tostring(trouble))
     end
   end
-  wire.catch_interrupts()
   say.note(("recording calls of %s for %d s at most; Ctrl-C ends it."):format(asked.tool, asked.seconds))
   local goes_on = true
   local failed
