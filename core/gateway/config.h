@@ -96,6 +96,8 @@ typedef struct {
     mp_config_tls admin_tls;
     size_t profile_bytes;          /* room of a profile for what each worker gathers */
     mp_tap_arguments admin_tap;    /* the most that a tap shows of arguments */
+    int64_t admin_runs;            /* calls that operators run at once */
+    uint64_t admin_run_ms;         /* how long one may take, questions included */
     char **seal_keys;              /* empty: a random key is made at the start of the process */
     mp_upstream_entry **upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;

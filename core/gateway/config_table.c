@@ -528,6 +528,10 @@ const mp_config_key mp_config_keys[] = {
      .doc =
          "The most that `moonpool tap` shows of a call's arguments. names: the names of the members; shapes: also the "
          "types and sizes of their values; full: everything, secrets included."},
+    {"admin.runs", COUNT(1, 256), SLOT(admin_runs), .preset = "16",
+     .doc = "How many calls operators may run at once from the dashboard or by POST /api/call; above it, 503."},
+    {"admin.run_time", TIME(1000, HOUR), SLOT(admin_run_ms), .preset = "15m",
+     .doc = "How long such a call may take, with the time in which the operator answers its questions."},
     {"record", MP_KEY_SECTION, .bare = "record.tools",
      .doc = "Calls that are kept in memory, with what they got from outside, for `moonpool replay`. Values of secret "
             "members are never kept. `record: \"orders_*\"` is short for record.tools."},

@@ -1,5 +1,6 @@
 /* metrics.c: what the library in Lua counts and measures for /metrics: times of what scripts use, and decisions about calls. */
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include "telemetry/telemetry.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
@@ -189,6 +190,39 @@ static int l_thing(lua_State *L)
     return 1;
 }
 
+/* metrics.numbers(kind, name): what was measured of a tool, prompt or resource: { calls, errors, p50_ms, p99_ms, failures = { { call, at, outcome,
+ * code, ms } } }, newest first; `kind`: "tool", "prompt" or "resource".  [-0, +1, throws] */
+static int l_numbers(lua_State *L)
+{
+    static const char *const kinds[] = {"tool", "prompt", "resource", NULL};
+    mp_tool_numbers numbers;
+    mp_measured kind = (mp_measured)luaL_checkoption(L, 1, NULL, kinds);
+    mp_tool_numbers_of(kind, label_of(mp_check_str(L, 2)), &numbers);
+    lua_createtable(L, 0, 5);
+    mp_field_integer(L, "calls", numbers.calls);
+    mp_field_integer(L, "errors", numbers.errors);
+    if (numbers.p99_us > 0) {
+        lua_pushnumber(L, (double)numbers.p50_us / 1000);
+        lua_setfield(L, -2, "p50_ms");
+        lua_pushnumber(L, (double)numbers.p99_us / 1000);
+        lua_setfield(L, -2, "p99_ms");
+    }
+    lua_createtable(L, (int)numbers.failure_count, 0);
+    for (size_t i = 0; i < numbers.failure_count; i++) {
+        const mp_tool_failure *one = &numbers.failures[i];
+        lua_createtable(L, 0, 5);
+        mp_field_text(L, "call", one->mark == 0 ? "" : mp_mark_text_of(one->mark).text);
+        mp_field_integer(L, "at", one->at);
+        mp_field_text(L, "outcome", one->outcome);
+        mp_field_integer(L, "code", one->code);
+        lua_pushnumber(L, (double)one->us / 1000);
+        lua_setfield(L, -2, "ms");
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+    lua_setfield(L, -2, "failures");
+    return 1;
+}
+
 /* [-0, +0, throws] */
 static void add_thing(lua_State *L, const char *name, mp_measured kind)
 {
@@ -205,6 +239,7 @@ void mp_lib_metrics(lua_State *L, const mp_lib_config *config)
                                          {"metrics.declare", l_declare},
                                          {"metrics.member", l_member},
                                          {"metrics.enter", l_enter},
+                                         {"metrics.numbers", l_numbers},
                                          {NULL, NULL}};
     mp_set_members(L, functions, 0);
     lua_pushinteger(L, config->script_series);

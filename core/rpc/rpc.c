@@ -116,6 +116,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     mp_link_init(&rpc->readers);
     mp_link_init(&rpc->authns);
     mp_pressure_begin(rpc);
+    mp_link_init(&rpc->consoles);
     mp_timer_start(loop, &rpc->sweep, SWEEP_MS, sweep);
     return rpc;
 }
@@ -200,6 +201,7 @@ void mp_rpc_free(mp_rpc *rpc)
     mp_readers_drain(rpc, true);
     mp_calls_sweep(rpc);
     mp_calls_free_spare(rpc);
+    mp_consoles_free(rpc);
     mp_publisher_free(rpc->publisher);
     mp_stdio_free(rpc->stdio);
     mp_timer_stop(rpc->loop, &rpc->sweep);

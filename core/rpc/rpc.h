@@ -142,6 +142,35 @@ typedef struct mp_call_inquiry {
     uint64_t serial, mark; /* of the call */
 } mp_call_inquiry;
 
+/* -- console.c: a client inside the process -- */
+
+/* What an operator runs: a client of one worker without a connection. It sends JSON-RPC messages and gets those for it, one at a time. */
+typedef struct mp_console mp_console;
+
+/* Each takes the `ctx` of the settings. */
+typedef struct {
+    /* A message for the client, on the thread of the worker. After mp_console_close() one more may come. `mark`: of the call that it answers; 0: it is no answer of a call. */
+    void (*send)(void *ctx, uint64_t mark, mp_str json);
+    /* The console is freed: nothing is sent any more. On any thread. */
+    void (*freed)(void *ctx);
+} mp_console_hooks;
+
+typedef struct {
+    mp_str id;        /* of the principal; empty: `local` */
+    mp_str principal; /* JSON of its id, scopes and claims, for Lua; empty: `local` */
+    mp_str caller;    /* whom the audit names */
+    bool is_hidden;   /* neither counted, audited nor shown to taps: questions of the gateway's own pages */
+    const mp_console_hooks *hooks;
+    void *ctx;
+} mp_console_settings;
+
+/* `worker`: below mp_table_rpcs(). Copies the texts. These three functions: any one thread, without waiting. */
+mp_console *mp_console_open(mp_table *table, unsigned worker, const mp_console_settings *settings);
+void mp_console_send(mp_console *console, mp_str json);
+/* Cancels the console's calls. Later the console is freed; the caller uses it no more. `is_operator`: the operator has asked for it, else the
+ * reader has left. */
+void mp_console_close(mp_console *console, bool is_operator);
+
 /* The number of workers that serve. */
 unsigned mp_table_rpcs(mp_table *table);
 /* Asks the first `count` workers; each answers once. The caller keeps `inquiry` until all have. */
@@ -343,6 +372,11 @@ uint64_t mp_call_mark(mp_call *call);
 uint64_t mp_call_known_mark(const mp_call *call);
 mp_str mp_call_progress_token(const mp_call *call); /* span, or empty */
 mp_principal *mp_call_principal(const mp_call *call);
+/* Of a call by a console: whom the audit names, and the JSON of its principal (both are valid until the call has ended); else empty. */
+mp_str mp_call_operator(const mp_call *call);
+/* True for a question of a page of the gateway's own: a console whose settings say so. */
+bool mp_call_is_hidden(const mp_call *call);
+mp_str mp_call_described_principal(const mp_call *call);
 /* The address of the call's client: the peer address, "unix", or empty over stdio and for detached calls. */
 mp_str mp_call_address(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* pointer that belongs to the hooks */
@@ -448,6 +482,27 @@ mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name);
 /* Whether calls are measured from now on, and how many tools have metrics of their own; those of all further tools are one: "_other". A
  * tool that has metrics keeps them. Any thread. */
 void mp_metrics_configure(bool is_on, int64_t tools);
+
+#define MP_FAILURES 8 /* failures of a tool that are kept: the last ones */
+
+/* A call of a tool, prompt or resource that did not succeed. */
+typedef struct {
+    uint64_t mark;       /* of the call */
+    int64_t at;          /* in seconds since 1970 */
+    uint64_t us;         /* how long it took */
+    const char *outcome; /* a literal */
+    int code;            /* of the JSON-RPC error; 0: none */
+} mp_tool_failure;
+
+typedef struct {
+    int64_t calls, errors;   /* calls that have ended, and those among them that did not succeed */
+    uint64_t p50_us, p99_us; /* 0: not known, or not a tool */
+    size_t failure_count;    /* of `failures`, newest first */
+    mp_tool_failure failures[MP_FAILURES];
+} mp_tool_numbers;
+
+/* What was measured of the tool, prompt or resource with this name; zeros if nothing was. Any thread. */
+void mp_tool_numbers_of(mp_measured kind, mp_str name, mp_tool_numbers *numbers);
 
 /* -- publishing ------------------------------------------------------------------------------------------------ */
 

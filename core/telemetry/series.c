@@ -362,3 +362,15 @@ double mp_series_quantile(mp_buckets buckets, const int64_t *cells, double share
     }
     return (double)bounds[buckets].us[count - 1];
 }
+
+int64_t mp_series_count(mp_series series)
+{
+    return series == 0 ? 0 : mp_series_read(series, false).whole;
+}
+
+void mp_series_read_histogram(mp_series series, mp_buckets buckets, int64_t cells[MP_SERIES_CELLS])
+{
+    memset(cells, 0, MP_SERIES_CELLS * sizeof *cells);
+    for (int i = 0; i < bounds[buckets].count + 2 && series != 0; i++)
+        cells[i] = mp_series_read(series + (mp_series)i, false).whole;
+}

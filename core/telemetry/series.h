@@ -73,6 +73,10 @@ void mp_series_observe_both(mp_series one, mp_series other, mp_buckets buckets, 
 void mp_series_add_real(mp_series series, double n);
 void mp_series_gauge(mp_series series, double n, bool is_set);
 void mp_series_observe_real(const mp_real_bounds *bounds, mp_series series, double n);
+/* The value of a counter. Any thread. */
+int64_t mp_series_count(mp_series series);
+/* The cells of a histogram, as mp_series_sum() has them. Any thread. */
+void mp_series_read_histogram(mp_series series, mp_buckets buckets, int64_t cells[MP_SERIES_CELLS]);
 /* Whether numbers are measured from now on: what is not counted anyway. Any thread. */
 void mp_series_enable(bool is_on);
 bool mp_series_is_on(void);

@@ -165,6 +165,13 @@ function host.metrics.prompt(name) end
 ---@return lightuserdata
 function host.metrics.resource(name) end
 
+--- What was measured of a tool, prompt or resource: how many calls have ended, how many of them failed, the times that half and 99 % of the calls of a
+--- tool did not exceed, and the last failures, newest first.
+---@param kind "tool"|"prompt"|"resource"
+---@param name string
+---@return { calls: integer, errors: integer, p50_ms: number?, p99_ms: number?, failures: { call: string, at: integer, outcome: string, code: integer, ms: number }[] }
+function host.metrics.numbers(kind, name) end
+
 --- The number of a series: the family's name, then the values of its labels.
 ---@param family "auth"|"http"|"sqlite"|"exec"|"policy"
 ---@param ... string
@@ -429,6 +436,12 @@ function host.session.log_level(call) end
 ---@param call moonpool.Call
 ---@param id string
 function host.call.name_task(call, id) end
+--- Of a call by an operator through the admin listener: the caller as the audit names it, and true for a question of a page of the gateway's own. Nil for
+--- a call of a client.
+---@param call moonpool.Call
+---@return string? caller, boolean? is_hidden
+function host.call.operator(call) end
+
 --- The call runs the tool that has these metrics.
 ---@param call moonpool.Call
 ---@param metrics lightuserdata
@@ -482,6 +495,11 @@ function host.call.set_principal(call, principal) end
 ---@param id string
 ---@return moonpool.Principal
 function host.hooks.principal(id) end
+
+--- Set by the Lua library, called by C: makes the principal of a call by an operator from JSON: { id, scopes, claims }.
+---@param text string
+---@return moonpool.Principal
+function host.hooks.described_principal(text) end
 
 --- Set by the Lua library, called by C: makes a read-only view of a value that a client sent.
 ---@param value any

@@ -5,6 +5,7 @@
 #include "live.h"
 #include "profile.h"
 #include "record.h"
+#include "run.h"
 #include "tap.h"
 #include "ui.h"
 #include "upstreams.h"
@@ -226,6 +227,14 @@ static const endpoint endpoints[] = {
     {"/api/config", "GET", MP_ROLE_OPERATE, false, mp_api_config},
     {"/api/history", "GET", MP_ROLE_VIEW, false, mp_api_history},
     {"/api/live", "GET", MP_ROLE_VIEW, false, mp_api_live},
+    {"/api/call", "POST", MP_ROLE_OPERATE, false, mp_api_call},
+    {"/api/answer/", "POST", MP_ROLE_OPERATE, false, mp_api_answer},
+    {"/api/tools", "GET", MP_ROLE_VIEW, false, mp_api_tools},
+    {"/api/tool/", "GET", MP_ROLE_VIEW, false, mp_api_tool},
+    {"/api/prompts", "GET", MP_ROLE_VIEW, false, mp_api_prompts},
+    {"/api/prompt/", "GET", MP_ROLE_VIEW, false, mp_api_prompt},
+    {"/api/resources", "GET", MP_ROLE_VIEW, false, mp_api_resources},
+    {"/api/resource", "GET", MP_ROLE_VIEW, false, mp_api_resource},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
     {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile},
     {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end},

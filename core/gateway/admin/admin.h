@@ -31,6 +31,14 @@ struct mp_admin_api *mp_admin_api_of(mp_admin *admin);
 struct mp_admin_live *mp_admin_live_of(mp_admin *admin);
 struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin);
 struct mp_admin_profile *mp_admin_profile_of(mp_admin *admin);
+/* Something that the listener has once: made when it is first asked for, told of each new configuration, and freed after the thread has ended and
+ * before its loop and the workers are. */
+typedef struct {
+    void *(*make)(mp_admin *admin);
+    void (*configure)(void *part);
+    void (*free)(void *part);
+} mp_admin_part;
+void *mp_admin_part_of(mp_admin *admin, const mp_admin_part *kind);
 struct mp_metrics *mp_admin_metrics(mp_admin *admin);
 const struct mp_readiness *mp_admin_readiness(const mp_admin *admin);
 /* admin.c: answers one request; `ctx` is the mp_admin. */

@@ -13,6 +13,7 @@
     16 /* additional connections above limits.connections, so that an operator can connect to a full gateway */
 
 #define SAMPLE_MS 1000 /* between samples of what is used of the limits */
+#define MAX_PARTS 4    /* kinds of mp_admin_part */
 
 struct mp_admin {
     mp_shared *shared;
@@ -27,6 +28,10 @@ struct mp_admin {
     mp_admin_taps *taps;
     mp_admin_live *live;
     mp_admin_profile *profile;
+    struct {
+        const mp_admin_part *kind;
+        void *it;
+    } parts[MAX_PARTS];
     pthread_t thread;
     bool has_thread;
 };
@@ -98,6 +103,8 @@ void mp_admin_free(mp_admin *admin)
     mp_admin_taps_free(admin->taps);
     mp_admin_live_free(admin->live);
     mp_admin_profile_free(admin->profile);
+    for (int i = 0; i < MAX_PARTS && admin->parts[i].kind != NULL; i++)
+        admin->parts[i].kind->free(admin->parts[i].it);
     mp_server_free(admin->server);
     mp_loop_free(admin->loop);
     mp_metrics_free(admin->metrics);
@@ -136,6 +143,8 @@ static void deliver(mp_message *message, mp_loop *loop)
         mp_admin_taps_configure(admin->taps);
         mp_admin_live_configure(admin->live);
         mp_admin_profile_configure(admin->profile);
+        for (int i = 0; i < MAX_PARTS && admin->parts[i].kind != NULL; i++)
+            admin->parts[i].kind->configure(admin->parts[i].it);
         mp_runtime_config_unref(before);
     }
     if (given->used != NULL)
@@ -193,6 +202,18 @@ struct mp_admin_live *mp_admin_live_of(mp_admin *admin)
 const mp_readiness *mp_admin_readiness(const mp_admin *admin)
 {
     return &admin->readiness;
+}
+
+void *mp_admin_part_of(mp_admin *admin, const mp_admin_part *kind)
+{
+    int i = 0;
+    while (admin->parts[i].kind != NULL && admin->parts[i].kind != kind)
+        i++;
+    if (admin->parts[i].kind == NULL) {
+        admin->parts[i].kind = kind;
+        admin->parts[i].it = kind->make(admin);
+    }
+    return admin->parts[i].it;
 }
 
 struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin)

@@ -180,6 +180,10 @@ void mp_audit_begin(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_st
     put_client(text, session != NULL ? mp_session_client(session)
                                      : object_in(meta, MP_STR("io.modelcontextprotocol/clientInfo"),
                                                  MP_STR("io.modelcontextprotocol\\/clientInfo")));
+    if (mp_call_operator(call).len > 0) {
+        mp_buf_put(text, MP_STR(",\"caller\":"));
+        mp_json_put_string(text, mp_call_operator(call));
+    }
     if (address.len > 0)
         put_text(text, MP_STR(",\"address\":"), address);
     if (session != NULL) {

@@ -298,6 +298,22 @@ static mp_session *session_of(lua_State *L)
     return task->call == NULL ? NULL : mp_call_session(task->call);
 }
 
+/* call.operator(call): the caller of the admin listener that runs the call, as the audit names it, and whether the call is a question of a page of
+ * the gateway's own; nil for a call of a client.  [-0, +2, throws] */
+static int l_operator(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    if (task->call == NULL)
+        return 0;
+    mp_str name = mp_call_operator(task->call);
+    bool is_hidden = mp_call_is_hidden(task->call);
+    if (name.len == 0 && !is_hidden)
+        return 0;
+    push_str(L, name);
+    lua_pushboolean(L, is_hidden);
+    return 2;
+}
+
 /* session.set_log_level(call, n): sets the lowest level of the log messages that the session's client receives.  [-0, +0, throws] */
 static int l_set_log_level(lua_State *L)
 {
@@ -421,6 +437,7 @@ void mp_lib_call(lua_State *L)
                                          {"session.id", l_session},
                                          {"call.name_task", l_name_task},
                                          {"call.measure", l_measure},
+                                         {"call.operator", l_operator},
                                          {"call.clear_deadline", l_clear_deadline},
                                          {"call.count_fault", l_count_fault},
                                          {"call.forbid", l_forbid},

@@ -83,13 +83,16 @@ static void push_client_field(lua_State *L, const mp_lib_task *task, int slot)
     lua_setiuservalue(L, 1, slot);
 }
 
-/* Pushes call.principal. Without a table from an auth script, host.principal(id) creates one. Upvalue 3: host.hooks.  [-0, +1, throws] */
+/* Pushes call.principal. Without a table from an auth script, host.hooks.principal(id) creates one, and hooks.described_principal(json) that of a
+ * console. Upvalue 3: host.hooks.  [-0, +1, throws] */
 static void push_principal(lua_State *L, const mp_lib_task *task)
 {
     if (lua_getiuservalue(L, 1, MP_CALL_PRINCIPAL) != LUA_TNIL)
         return;
-    lua_getfield(L, lua_upvalueindex(3), "principal");
-    push_str(L, mp_task_principal(task));
+    const mp_lib_task *payer = mp_container(task->super.payer, mp_lib_task, super);
+    mp_str described = payer->call == NULL ? MP_STR_NONE : mp_call_described_principal(payer->call);
+    lua_getfield(L, lua_upvalueindex(3), described.len > 0 ? "described_principal" : "principal");
+    push_str(L, described.len > 0 ? described : mp_task_principal(task));
     lua_call(L, 1, 1);
     lua_pushvalue(L, -1);
     lua_setiuservalue(L, 1, MP_CALL_PRINCIPAL);

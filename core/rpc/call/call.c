@@ -157,6 +157,8 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     call->began = mp_loop_now_us(rpc->loop);
     call->weight = envelope->weight;
     call->principal = mp_principal_ref(rpc->principal);
+    call->console = rpc->console;
+    call->is_hidden = rpc->is_hidden;
     mp_link_init(&call->in_session);
     mp_link_init(&call->client_requests);
     call->id = envelope->id;
@@ -182,11 +184,11 @@ static void begin_call(mp_call *call)
     mp_rpc *rpc = call->rpc;
     mp_link_put(&rpc->calls, &call->link);
     rpc->count++;
-    mp_stat_add(&mp_stat_calls, 1);
+    mp_stat_add(&mp_stat_calls, !call->is_hidden);
     mp_table_count_call(rpc->table, 1);
-    if (mp_traces_are_on())
+    if (mp_traces_are_on() && !call->is_hidden)
         mp_call_begin_trace(call);
-    if (mp_tap_is_on())
+    if (mp_tap_is_on() && !call->is_hidden)
         mp_call_tap(call);
     rpc->hooks->on_call(rpc->ctx, call);
 }
@@ -237,7 +239,7 @@ static void finish_call(mp_call *call)
     if (call->trace != NULL)
         mp_call_end_trace(call);
     mp_log_call(call);
-    if (mp_tap_is_on())
+    if (mp_tap_is_on() && !call->is_hidden)
         mp_call_tap(call);
     mp_client_requests_forget(call);
     mp_call_unlisten(call);

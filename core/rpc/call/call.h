@@ -21,6 +21,8 @@ struct mp_call {
     void *user;    /* pointer that belongs to the hooks */
     bool ended, is_being_cancelled, opens_session, id_is_free, is_detached;
     bool is_unix;          /* the request came by a Unix socket */
+    bool is_hidden;        /* neither counted nor shown to taps: a question of a page of the gateway's own */
+    mp_console *console;   /* borrowed, valid until the call has ended; NULL: a call of a client */
     int status;            /* HTTP status chosen by mp_call_forbid or mp_call_put_off; 0: the default status */
     int sent_status, code; /* for the request log: the HTTP status of the answer, and the code of its error; 0: none */
     const char *outcome;   /* outcome in one word; NULL: ok */

@@ -66,7 +66,7 @@ void mp_call_set_user(mp_call *call, void *user)
 
 mp_str mp_call_header(const mp_call *call, const char *name, int *count)
 {
-    *count = call->rpc->stdio != NULL ? -1 : 0;
+    *count = call->rpc->stdio != NULL || call->console != NULL ? -1 : 0;
     if (call->stream != NULL)
         return mp_stream_header(call->stream, name, count);
     if (call->authorization == NULL || strcmp(name, AUTHORIZATION) != 0)

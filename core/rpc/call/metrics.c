@@ -2,6 +2,7 @@
 #include "call.h"
 #include <pthread.h>
 #include <stdio.h>
+#include <time.h>
 
 #define MAX_OTHER_THINGS 500 /* prompts, and resources, that have counters of their own */
 
@@ -62,6 +63,9 @@ struct mp_thing_metrics {
     mp_node node;            /* the key: the thing's name */
     const mp_family *family; /* of `calls` */
     mp_series duration;      /* 0 unless it is a tool */
+    mp_tool_failure
+        *failures; /* MP_FAILURES of them, a ring; NULL until a call fails; guarded, like the next field, by `lock` */
+    uint64_t failed;
     _Atomic mp_series calls[OUTCOMES];
 };
 
@@ -212,9 +216,45 @@ static __attribute__((noinline)) void keep_exemplars(const mp_call *call, mp_ser
         mp_exemplar_keep(call->thing_metrics->duration, MP_BUCKETS_CALL, us, id);
 }
 
+/* Keeps the failure for operators: which call it was, not what it said. */
+static void keep_failure(const mp_call *call, uint64_t us)
+{
+    mp_thing_metrics *tool = call->thing_metrics;
+    pthread_mutex_lock(&lock);
+    if (tool->failures == NULL)
+        tool->failures = mp_new(MP_FAILURES * sizeof *tool->failures);
+    tool->failures[tool->failed++ % MP_FAILURES] =
+        (mp_tool_failure){call->mark, (int64_t)time(NULL), us, call->outcome, call->code};
+    pthread_mutex_unlock(&lock);
+}
+
+void mp_tool_numbers_of(mp_measured kind, mp_str name, mp_tool_numbers *numbers)
+{
+    *numbers = (mp_tool_numbers){0};
+    pthread_mutex_lock(&lock);
+    mp_node *node = things[kind].slots == NULL ? NULL : mp_map_find(&things[kind], name);
+    mp_thing_metrics *tool = node == NULL ? NULL : mp_container(node, mp_thing_metrics, node);
+    for (uint64_t n = tool == NULL ? 0 : tool->failed; n > 0 && numbers->failure_count < MP_FAILURES; n--)
+        numbers->failures[numbers->failure_count++] = tool->failures[(n - 1) % MP_FAILURES];
+    pthread_mutex_unlock(&lock);
+    for (int i = 0; tool != NULL && i < OUTCOMES; i++) {
+        int64_t count = mp_series_count(atomic_load_explicit(&tool->calls[i], memory_order_relaxed));
+        numbers->calls += count;
+        numbers->errors += i == OK ? 0 : count;
+    }
+    if (tool != NULL && tool->duration != 0) {
+        int64_t cells[MP_SERIES_CELLS];
+        mp_series_read_histogram(tool->duration, MP_BUCKETS_CALL, cells);
+        double p50 = mp_series_quantile(MP_BUCKETS_CALL, cells, 0.5),
+               p99 = mp_series_quantile(MP_BUCKETS_CALL, cells, 0.99);
+        numbers->p50_us = p50 > 0 ? (uint64_t)p50 : 0;
+        numbers->p99_us = p99 > 0 ? (uint64_t)p99 : 0;
+    }
+}
+
 void mp_call_observe(const mp_call *call)
 {
-    if (call->is_detached || call->subscriber != NULL || !mp_series_is_on())
+    if (call->is_detached || call->is_hidden || call->subscriber != NULL || !mp_series_is_on())
         return;
     uint64_t us = mp_monotonic_us() - call->began;
     size_t error = error_of(call);
@@ -226,5 +266,7 @@ void mp_call_observe(const mp_call *call)
         return;
     }
     count_thing(call, error);
+    if (error != OK)
+        keep_failure(call, us);
     mp_series_observe_both(operation, call->thing_metrics->duration, MP_BUCKETS_CALL, us);
 }

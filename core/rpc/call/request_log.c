@@ -179,7 +179,7 @@ static void write_request(const request_facts *f)
 
 void mp_log_call(mp_call *call)
 {
-    if (call->is_detached || !mp_requests_are_logged())
+    if (call->is_detached || call->is_hidden || !mp_requests_are_logged())
         return;
     write_request(
         &(request_facts){.method = call->method,

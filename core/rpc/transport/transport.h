@@ -46,6 +46,11 @@ struct mp_stdio {
 
 void mp_stdio_free(mp_stdio *stdio); /* `stdio` may be NULL */
 
+/* -- console.c ----------------------------------------------------------------------------------------------------- */
+
+/* The worker ends: gives back the rpc's references, after its calls have ended. */
+void mp_consoles_free(mp_rpc *rpc);
+
 /* Gauges and counters that other files read or count, too. */
 extern const mp_stat mp_stat_dropped_unmatched, mp_stat_refused_calls;
 

@@ -82,7 +82,7 @@ end
 -- -- the line ------------------------------------------------------------------------------------------------------------
 
 local order = { __order = {
-  "event", "id", "principal", "issuer", "client", "address", "session", "revision", "method", "name", "upstream", "upstream_name", "channel",
+  "event", "id", "principal", "issuer", "client", "caller", "address", "session", "revision", "method", "name", "upstream", "upstream_name", "channel",
   "retries", "outcome", "code", "why", "policy", "ms", "arguments", "trace", "definition", "approved",
 } }
 
@@ -139,7 +139,7 @@ local function open(call, params)
   local mark, trace = host.call.mark(call)
   return setmetatable({
     event = "call", id = mark, principal = who.id, issuer = who.issuer,
-    client = client_of(call, params), address = call.address, session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
+    client = client_of(call, params), caller = host.call.operator(call), address = call.address, session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
     revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
     arguments = type(args) == "table" and arguments_json(args, thing and thing.input) or nil,
     upstream = thing and thing.upstream, upstream_name = thing and thing.original,
@@ -164,7 +164,7 @@ end
 function audit.wrap(dispatch)
   if not host.config.audit then return dispatch end
   return function(call, params, revision, method)
-    if quiet[method] then return dispatch(call, params, revision, method) end
+    if quiet[method] or select(2, host.call.operator(call)) then return dispatch(call, params, revision, method) end
     local started, line, ended = host.time.now(), open(call, params), false
     local _ <close> = setmetatable({}, { __close = function()
       if not ended then write(line, call, started, "cancelled") end

@@ -11,6 +11,7 @@ local errors = require "moonpool.runtime.rpc_error"
 local federated = lazy "moonpool.registry.federated"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
+local operator = lazy "moonpool.methods.operator"
 local request = lazy "moonpool.upstream.request"
 local routes = lazy "moonpool.upstream.routes"
 local suggest = require "moonpool.runtime.suggest"
@@ -18,6 +19,8 @@ local tool_answer = require "moonpool.calls.tool_answer"
 local upstreams = require "moonpool.upstream.config"
 
 local dispatch = {}
+
+host.hooks.described_principal = function(text) return operator.principal(text) end
 
 --- Methods that belong to no revision: name -> function(call, params, row). A gateway started for the workbench adds some.
 dispatch.special = {}
@@ -68,6 +71,7 @@ function dispatch.answer(call, params, revision, name)
   if access.has_private() then access.follow_as(call) end
   local method = row.methods[name]
   if not method and dispatch.special[name] then return dispatch.special[name](call, params, row) end
+  if not method and name == "moonpool/inspect" and select(2, host.call.operator(call)) then return operator.answer(params, eras) end
   if not method then return unknown(name, row.methods) end
   params = params or none
   local refusal = upstreams.has_any and depends_on_lists[name] and federated.settle(call, name, params)

@@ -22,24 +22,6 @@ local function invalid(message) return nil, errors.new("invalid_params", message
 
 -- -- authentication --------------------------------------------------------------------------------------------------------
 
---- What the auth scripts declare (implied scopes, scopes to ask for), as if one of them had authenticated the principal.
-function explain.declared()
-  local from = { implies = {}, askable = nil }
-  for _, one in ipairs(auth.all()) do
-    for scope, others in pairs(one.from.implies or {}) do
-      local all = from.implies[scope] or {}
-      from.implies[scope] = table.move(others, 1, #others, #all + 1, all)
-    end
-    local askable = one.from.askable
-    if type(askable) == "table" and type(from.askable) == "table" then
-      table.move(askable, 1, #askable, #from.askable + 1, from.askable)
-    elseif askable and from.askable ~= true then
-      from.askable = type(askable) == "table" and { table.unpack(askable) } or askable
-    end
-  end
-  return from
-end
-
 --- The metatable of a request's headers: finds a header whatever the case of its name.
 explain.any_case = { __index = function(self, name) return type(name) == "string" and rawget(self, name:lower()) or nil end }
 
@@ -75,7 +57,7 @@ local function who_of(params, put)
   local id = params.principal
   if id == "anonymous" then return principal.anonymous end
   if id == "local" then return principal.lone end
-  local p, why = principal.new({ id = id, scopes = params.scopes, claims = params.claims }, explain.declared())
+  local p, why = principal.new({ id = id, scopes = params.scopes, claims = params.claims }, auth.declared())
   if not p then return invalid(why) end
   return p
 end

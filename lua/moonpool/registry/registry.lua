@@ -220,6 +220,19 @@ function registry.everything(kind)
   return things, sorted(things)
 end
 
+local sorted_names = setmetatable({}, { __mode = "k" })      -- the things of a kind -> their names, sorted
+
+--- What `everything` returns; the names are kept for the next caller, so nobody may change them. The tables are replaced when things change.
+function registry.sorted(kind)
+  local things = all.everything[kind]
+  local names = sorted_names[things]
+  if not names then
+    names = sorted(things)
+    sorted_names[things] = names
+  end
+  return things, names
+end
+
 --- True if a resource or template serves this URI, on or off.
 function registry.serves(uri)
   uri = uris.normal(uri)
@@ -351,6 +364,14 @@ local function index_behind(list, names, mark)
     end
   end
   return low
+end
+
+--- The definition of one thing as the clients of a revision get it in `member` of the result of `method`.
+function registry.converted(kind, thing, era, method, member)
+  local result = { [member] = json.array { copy(thing.definition) } }
+  local convert = era.methods[method].convert_result
+  if convert then convert(result, all.everything[kind]) end
+  return result[member][1]
 end
 
 -- Makes the page that begins at `first`, as json.raw. If more entries follow in a list whose cursors are bound to a principal, returns the

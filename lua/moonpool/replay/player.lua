@@ -1,9 +1,9 @@
 -- Runs a recorded call against the scripts of this process, with the answers of the record alone (outside.lua).
 
+local auth = require "moonpool.access.auth"
 local canonical = require "moonpool.runtime.canonical"
 local client_request = require "moonpool.calls.client_request"
 local errors = require "moonpool.runtime.rpc_error"
-local explain = require "moonpool.registry.explain"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local line = require "moonpool.replay.line"
@@ -42,7 +42,7 @@ local function principal_of(given)
   for _, name in ipairs { "id", "scopes", "claims", "issuer", "subject", "client" } do
     if given[name] ~= json.null then facts[name] = given[name] end
   end
-  return principal.new(facts, explain.declared())
+  return principal.new(facts, auth.declared())
 end
 
 -- A kind of value that goes on after the last recorded one.

@@ -29,7 +29,7 @@ local function principal_of(as)
   if as == "anonymous" then return principal.anonymous end
   if as == "local" then return principal.lone end
   if type(as) == "string" then as = { id = as } end
-  local made, why = principal.new(as, explain.declared())
+  local made, why = principal.new(as, auth.declared())
   if not made then problem.raise(4, "'as': " .. why, "as in call(\"name\", {}, { as = { id = \"ann\", scopes = { \"orders:read\" } } })") end
   return made
 end

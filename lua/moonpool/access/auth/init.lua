@@ -151,6 +151,24 @@ end
 
 function auth.all() return asked end
 
+--- What the auth scripts declare (implied scopes, scopes to ask for), as if one of them had authenticated the principal.
+function auth.declared()
+  local from = { implies = {}, askable = nil }
+  for _, one in ipairs(asked) do
+    for scope, others in pairs(one.from.implies or {}) do
+      local all = from.implies[scope] or {}
+      from.implies[scope] = table.move(others, 1, #others, #all + 1, all)
+    end
+    local askable = one.from.askable
+    if type(askable) == "table" and type(from.askable) == "table" then
+      table.move(askable, 1, #askable, #from.askable + 1, from.askable)
+    elseif askable and from.askable ~= true then
+      from.askable = type(askable) == "table" and { table.unpack(askable) } or askable
+    end
+  end
+  return from
+end
+
 -- -- for each request ---------------------------------------------------------------------------------------------------
 
 local unchanging = setmetatable({}, { __mode = "k" })

@@ -1,0 +1,130 @@
+/* lists.c: GET /api/tools, prompts and resources of the admin listener, and one of them: questions to a worker (run.h), whose Lua state knows what it
+ * serves. */
+#include "run.h"
+#include "json/json.h"
+
+#define MAX_NAME_BYTES 4096
+#define MAX_PAGE 1000000
+
+static int digit_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* True for UTF-8 without NUL. */
+static bool is_utf8(mp_str text)
+{
+    unsigned length;
+    for (const char *at = text.ptr, *end = text.ptr + text.len; at < end; at += length)
+        if ((length = mp_utf8_length(at, end)) == 0 || *at == '\0')
+            return false;
+    return true;
+}
+
+/* Appends the percent-decoded text. False if it is too long, not encoded as it must be, or no UTF-8. */
+static bool decode(mp_str text, bool is_query, mp_buf *out)
+{
+    for (size_t i = 0; i < text.len && out->len < MAX_NAME_BYTES; i++) {
+        char c = is_query && text.ptr[i] == '+' ? ' ' : text.ptr[i];
+        if (c == '%') {
+            int high = i + 2 < text.len ? digit_of(text.ptr[i + 1]) : -1;
+            int low = high < 0 ? -1 : digit_of(text.ptr[i + 2]);
+            if (low < 0)
+                return false;
+            c = (char)(high * 16 + low);
+            i += 2;
+        }
+        mp_buf_putc(out, c);
+    }
+    return out->len < MAX_NAME_BYTES && is_utf8(mp_buf_str(out));
+}
+
+static void put_member(mp_buf *out, const char *name, mp_str text)
+{
+    mp_buf_printf(out, ",\"%s\":", name);
+    mp_json_put_string(out, text);
+}
+
+/* A list: the query may have page=N and search=TEXT. */
+static void ask_list(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, const char *what)
+{
+    mp_str query = mp_stream_request(stream)->query;
+    mp_buf out = {0}, text = {0};
+    mp_buf_printf(&out, "\"what\":\"%s\"", what);
+    const char *wrong = NULL;
+    while (query.len > 0 && wrong == NULL) {
+        mp_str value = mp_str_cut(&query, '&'), key = mp_str_cut(&value, '=');
+        int64_t page;
+        text.len = 0;
+        if (mp_str_is(key, "page")) {
+            if (mp_json_int(value, &page) && page >= 0 && page <= MAX_PAGE)
+                mp_buf_printf(&out, ",\"page\":%lld", (long long)page);
+            else
+                wrong = "page is a number from 0 on";
+        } else if (mp_str_is(key, "search") && decode(value, true, &text)) {
+            put_member(&out, "search", mp_buf_str(&text));
+        } else {
+            wrong = "the query may have page and search";
+        }
+    }
+    if (wrong != NULL)
+        mp_admin_refuse(stream, 400, mp_str_of(wrong));
+    else
+        mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
+    mp_buf_clear(&out);
+    mp_buf_clear(&text);
+}
+
+void mp_api_tools(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    ask_list(admin, stream, caller, "tools");
+}
+
+void mp_api_prompts(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    ask_list(admin, stream, caller, "prompts");
+}
+
+void mp_api_resources(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    ask_list(admin, stream, caller, "resources");
+}
+
+static void ask_one(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, const char *what, bool is_query,
+                    mp_str encoded)
+{
+    mp_buf name = {0}, out = {0};
+    if (encoded.len == 0 || !decode(encoded, is_query, &name)) {
+        mp_admin_refuse(stream, 400, MP_STR("the name is too long, or not percent-encoded UTF-8"));
+    } else {
+        mp_buf_printf(&out, "\"what\":\"%s\"", what);
+        put_member(&out, "name", mp_buf_str(&name));
+        mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
+    }
+    mp_buf_clear(&name);
+    mp_buf_clear(&out);
+}
+
+void mp_api_tool(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    ask_one(admin, stream, caller, "tool", false, rest);
+}
+
+void mp_api_prompt(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    ask_one(admin, stream, caller, "prompt", false, rest);
+}
+
+void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    mp_str query = mp_stream_request(stream)->query, key = MP_STR("uri=");
+    (void)rest;
+    ask_one(admin, stream, caller, "resource", true,
+            mp_str_starts(query, key) ? mp_str_from(query, key.len) : MP_STR_NONE);
+}

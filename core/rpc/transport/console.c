@@ -1,0 +1,275 @@
+/* console.c: a client inside the process: an operator who runs a tool. Its messages come from another thread and are served as those of stdio
+ * are, so a call takes the same way as a client's: authorization, policies, limits and the audit. A console belongs to the thread of its
+ * rpc but for its settings, which do not change, and for what is atomic. */
+#include "transport.h"
+#include <stdlib.h>
+
+struct mp_console {
+    mp_link link; /* in rpc->consoles, once its first message is served */
+    mp_rpc *rpc;
+    atomic_int refs; /* one of the opener until it closes the console, one of the rpc, one of each message on its way */
+    atomic_bool is_closed;
+    mp_console_settings settings; /* its texts are in `bytes` */
+    mp_principal *principal;      /* counted reference; NULL before the first message */
+    mp_session *session;          /* counted reference; NULL until a message of a stateful revision is served */
+    char bytes[];
+};
+
+static void unref_console(mp_console *console)
+{
+    if (atomic_fetch_sub(&console->refs, 1) != 1)
+        return;
+    console->settings.hooks->freed(console->settings.ctx);
+    free(console);
+}
+
+mp_str mp_call_operator(const mp_call *call)
+{
+    return call->console == NULL || call->is_hidden ? MP_STR_NONE : call->console->settings.caller;
+}
+
+bool mp_call_is_hidden(const mp_call *call)
+{
+    return call->is_hidden;
+}
+
+mp_str mp_call_described_principal(const mp_call *call)
+{
+    return call->console == NULL ? MP_STR_NONE : call->console->settings.principal;
+}
+
+/* -- what the client gets ------------------------------------------------------------------------------------------ */
+
+static int send_json(const mp_console *console, uint64_t mark, mp_str json)
+{
+    if (console == NULL || atomic_load(&console->is_closed)) {
+        mp_stat_add(&mp_stat_dropped_gone, 1);
+        return -1;
+    }
+    console->settings.hooks->send(console->settings.ctx, mark, json);
+    return 0;
+}
+
+static int send_on_call(mp_call *call, mp_str json)
+{
+    return send_json(call->console, 0, json);
+}
+
+static void answer_call(mp_call *call, int status, mp_str json)
+{
+    (void)status;
+    send_json(call->console, mp_call_mark(call), json);
+}
+
+/* News of lists and resources are of no use to a client that runs one call. */
+static void notify_session(mp_rpc *from, mp_session *session, mp_str json)
+{
+    (void)from, (void)session, (void)json;
+}
+
+static void respond_in_session(mp_rpc *rpc, mp_session *session, mp_str json)
+{
+    (void)session;
+    send_json(rpc->console, 0, json);
+}
+
+static const mp_transport transport = {.name = "console",
+                                       .is_pipe = true,
+                                       .has_one_stream = true,
+                                       .notifies_end = true,
+                                       .send = send_on_call,
+                                       .answer = answer_call,
+                                       .notify = notify_session,
+                                       .respond = respond_in_session};
+
+/* -- a message of the client --------------------------------------------------------------------------------------- */
+
+static void refuse_message(mp_rpc *rpc, mp_cause cause, int code, const char *message, mp_str data)
+{
+    mp_log_refused_message(rpc, cause, message);
+    rpc->scratch.len = 0;
+    mp_put_error(&rpc->scratch, rpc->envelope.id, code, mp_str_of(message), data);
+    send_json(rpc->console, 0, mp_buf_str(&rpc->scratch));
+}
+
+static void serve_stateless(mp_rpc *rpc)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    const mp_era *era = envelope->version_is_string ? mp_era_find(envelope->version) : NULL;
+    if (era == NULL || era->has_sessions || !envelope->has_capabilities) {
+        mp_buf versions = {0};
+        mp_put_versions(&versions, envelope->version);
+        refuse_message(rpc, MP_CAUSE_REVISION, MP_CODE_UNSUPPORTED_VERSION, mp_version_has_sessions,
+                       mp_buf_str(&versions));
+        mp_buf_clear(&versions);
+    } else if (rpc->draining) {
+        refuse_message(rpc, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping", MP_STR_NONE);
+    } else if (!mp_table_has_room(rpc->table)) {
+        mp_stat_add(&mp_stat_refused_calls, 1);
+        refuse_message(rpc, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later", MP_STR_NONE);
+    } else {
+        mp_call_start(rpc, &transport, NULL, NULL, era);
+    }
+}
+
+/* True if the console has a session; else the message was refused. */
+static bool need_session(mp_rpc *rpc, mp_console *console)
+{
+    if (console->session == NULL)
+        console->session = mp_session_new(rpc, &transport, console->principal, MP_STR(""));
+    if (console->session == NULL && rpc->envelope.kind == MP_KIND_REQUEST)
+        refuse_message(rpc, MP_CAUSE_SESSIONS, MP_CODE_INTERNAL, "too many sessions: try again later", MP_STR_NONE);
+    return console->session != NULL;
+}
+
+static void serve_message(mp_rpc *rpc, mp_console *console, mp_str json)
+{
+    mp_envelope *envelope = &rpc->envelope;
+    mp_envelope_read(envelope, json, rpc->config->max_values);
+    bool is_request = envelope->kind == MP_KIND_REQUEST;
+    if (is_request && envelope->has_version) {
+        serve_stateless(rpc);
+    } else if (is_request || envelope->kind == MP_KIND_RESPONSE ||
+               (envelope->kind == MP_KIND_NOTE && !envelope->has_version)) {
+        if (!need_session(rpc, console))
+            return;
+        if (is_request)
+            mp_serve_session_request(rpc, NULL, console->session);
+        else
+            mp_serve_note(rpc, NULL, console->session);
+    } else {
+        rpc->scratch.len = 0;
+        mp_put_envelope_error(&rpc->scratch, envelope, "message");
+        send_json(console, 0, mp_buf_str(&rpc->scratch));
+    }
+}
+
+/* The rpc gets its reference with the first message. */
+static void begin_console(mp_rpc *rpc, mp_console *console)
+{
+    const mp_console_settings *settings = &console->settings;
+    atomic_fetch_add(&console->refs, 1);
+    mp_link_put(&rpc->consoles, &console->link);
+    if (settings->principal.len == 0) {
+        console->principal = mp_lone;
+        return;
+    }
+    mp_buf binding = {0}; /* sessions of clients have other bindings */
+    mp_buf_put(&binding, MP_STR("console:"));
+    mp_buf_put(&binding, settings->principal);
+    console->principal = mp_principal_new(settings->id, mp_buf_str(&binding), 0);
+    mp_buf_clear(&binding);
+}
+
+static void cancel_calls(mp_rpc *rpc, const mp_console *console, bool is_operator)
+{
+    for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
+        next = link->next;
+        mp_call *call = mp_container(link, mp_call, link);
+        if (call->console == console)
+            mp_call_cancel(call, is_operator ? "cancelled by an operator" : "the client left",
+                           is_operator ? &mp_stat_tool_cancelled : &mp_stat_tool_gone, MP_CANCEL_QUIET);
+    }
+}
+
+/* The rpc gives its reference back. */
+static void end_console(mp_console *console)
+{
+    mp_link_drop(&console->link);
+    if (console->session != NULL)
+        mp_session_unref(console->session);
+    console->session = NULL;
+    if (console->principal != NULL)
+        mp_principal_unref(console->principal);
+    console->principal = NULL;
+    unref_console(console);
+}
+
+/* The table of the sessions is freed already, and has closed them. */
+void mp_consoles_free(mp_rpc *rpc)
+{
+    while (!mp_link_is_alone(&rpc->consoles))
+        end_console(mp_container(rpc->consoles.next, mp_console, link));
+}
+
+/* -- messages from another thread ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    mp_console *console; /* counted reference */
+    bool closes, is_operator;
+    size_t len;
+    char json[];
+} letter;
+
+static void deliver(mp_message *message, mp_loop *loop)
+{
+    letter *mail = mp_container(message, letter, super);
+    mp_console *console = mail->console;
+    mp_rpc *rpc = console->rpc;
+    if (loop != NULL && mail->closes && console->principal != NULL) {
+        cancel_calls(rpc, console, mail->is_operator);
+        if (console->session != NULL)
+            mp_session_close(console->session, &mp_stat_closed_gone);
+        end_console(console);
+    } else if (loop != NULL && !mail->closes && !atomic_load(&console->is_closed)) {
+        if (console->principal == NULL)
+            begin_console(rpc, console);
+        rpc->console = console;
+        rpc->is_hidden = console->settings.is_hidden;
+        rpc->principal = console->principal;
+        serve_message(rpc, console, (mp_str){mail->json, mail->len});
+        rpc->console = NULL;
+        rpc->is_hidden = false;
+        rpc->principal = mp_nobody;
+    }
+    free(mail);
+    unref_console(console);
+}
+
+static void post(mp_console *console, bool closes, bool is_operator, mp_str json)
+{
+    letter *mail = mp_new(sizeof *mail + json.len);
+    *mail = (letter){{.deliver = deliver}, console, closes, is_operator, json.len};
+    if (json.len > 0)
+        memcpy(mail->json, json.ptr, json.len);
+    atomic_fetch_add(&console->refs, 1);
+    mp_loop_post(console->rpc->loop, &mail->super);
+}
+
+static mp_str copy_behind(char **at, mp_str text)
+{
+    if (text.len > 0)
+        memcpy(*at, text.ptr, text.len);
+    mp_str copy = {*at, text.len};
+    *at += text.len;
+    return copy;
+}
+
+mp_console *mp_console_open(mp_table *table, unsigned worker, const mp_console_settings *settings)
+{
+    size_t bytes = settings->id.len + settings->principal.len + settings->caller.len;
+    mp_console *console = mp_new(sizeof *console + bytes);
+    char *at = console->bytes;
+    console->rpc = mp_table_rpc(table, worker);
+    console->settings = *settings;
+    console->settings.id = copy_behind(&at, settings->id);
+    console->settings.principal = copy_behind(&at, settings->principal);
+    console->settings.caller = copy_behind(&at, settings->caller);
+    atomic_init(&console->refs, 1);
+    atomic_init(&console->is_closed, false);
+    mp_link_init(&console->link);
+    return console;
+}
+
+void mp_console_send(mp_console *console, mp_str json)
+{
+    post(console, false, false, json);
+}
+
+void mp_console_close(mp_console *console, bool is_operator)
+{
+    atomic_store(&console->is_closed, true);
+    post(console, true, is_operator, MP_STR_NONE);
+    unref_console(console);
+}

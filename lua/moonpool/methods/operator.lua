@@ -1,0 +1,180 @@
+-- What the pages of the admin listener ask about tools, resources and prompts: the method "moonpool/inspect", which only the gateway's own pages can send.
+-- A page of a list has PAGE entries; texts in lists are cut, those of one thing are whole.
+
+local auth = require "moonpool.access.auth"
+local errors = require "moonpool.runtime.rpc_error"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local policy = require "moonpool.things.policy"
+local principal = require "moonpool.access.principal"
+local registry = require "moonpool.registry.registry"
+local suggest = require "moonpool.runtime.suggest"
+local uris = require "moonpool.runtime.uris"
+
+local operator = {}
+
+local PAGE = 200
+local MAX_TEXT_BYTES = 300
+
+-- The kinds of a question, the lists of the registry for it, and what measures and switches call it.
+local lists = { tools = { "tools" }, prompts = { "prompts" }, resources = { "resources", "templates" } }
+local words = { tools = "tool", prompts = "prompt", resources = "resource", templates = "resource" }
+local members = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resourceTemplates" }
+local methods = { tools = "tools/list", prompts = "prompts/list", resources = "resources/list", templates = "resources/templates/list" }
+
+local function invalid(message) return nil, errors.new("invalid_params", message) end
+
+local function cut(text)
+  if type(text) ~= "string" or #text <= MAX_TEXT_BYTES then return text end
+  return text:sub(1, (utf8.offset(text, 0, MAX_TEXT_BYTES + 1) or MAX_TEXT_BYTES + 1) - 1) .. "…"
+end
+
+-- Where a thing comes from: an upstream, or the file of a script.
+local function origin_of(thing)
+  if thing.upstream then return "upstream", thing.upstream end
+  return "script", thing.path
+end
+
+-- True if a client must expect that the tool destroys something: it says so, or it does not say that it only reads.
+local function is_destructive(definition)
+  local hints = definition.annotations
+  return type(hints) == "table" and hints.destructiveHint == true and hints.readOnlyHint ~= true
+end
+
+local function measured(kind, thing) return host.metrics.numbers(words[kind], thing.name) end
+
+local function is_visible_off(thing) return registry.is_off(thing) or nil end
+
+local function entry(kind, key, thing)
+  local definition, numbers = thing.definition, measured(kind, thing)
+  local origin, from = origin_of(thing)
+  return {
+    name = thing.name, title = cut(definition.title), description = cut(definition.description or thing.description), origin = origin, from = from,
+    off = is_visible_off(thing), destructive = kind == "tools" and is_destructive(definition) or nil,
+    uri = kind == "resources" and (thing.listed or key) or nil, uri_template = kind == "templates" and (definition.uriTemplate or key) or nil,
+    calls = numbers.calls, errors = numbers.errors, p50_ms = numbers.p50_ms, p99_ms = numbers.p99_ms,
+  }
+end
+
+-- True if the name, title or URI of a thing has the text, without regard to case.
+local function fits(key, thing, search)
+  if search == "" then return true end
+  for _, text in ipairs { key, thing.name, thing.definition.title or "" } do
+    if text:lower():find(search, 1, true) then return true end
+  end
+  return false
+end
+
+-- One page of a list. The names before the page are only counted.
+local function list(kind, number, search)
+  local found, count, first = json.array {}, 0, number * PAGE
+  for _, name in ipairs(lists[kind]) do
+    local things, names = registry.sorted(name)
+    for _, key in ipairs(names) do
+      local thing = things[key]
+      if fits(key, thing, search) then
+        count = count + 1
+        if count > first and count <= first + PAGE then found[#found + 1] = entry(name, key, thing) end
+      end
+    end
+  end
+  return { [kind] = found, total = count, next = count > first + PAGE and number + 1 or nil, resultType = "complete" }
+end
+
+-- -- one thing --------------------------------------------------------------------------------------------------------------
+
+-- The thing with this name or URI: its list, its key there and itself.
+local function find(kind, name)
+  for _, of in ipairs(lists[kind]) do
+    local things = registry.sorted(of)
+    if things[name] then return of, name, things[name] end
+    for key, thing in pairs(things) do
+      if thing.name == name or thing.listed == name or thing.definition.uriTemplate == name then return of, key, thing end
+    end
+  end
+  if kind == "resources" then
+    local thing = registry.resource(uris.normal(name))
+    if thing then return thing.template and "templates" or "resources", thing.uri, thing end
+  end
+end
+
+-- The definition as the clients of each revision get it, by date.
+local function definitions(kind, thing, eras)
+  local made = {}
+  for date, row in pairs(eras) do
+    local method = row.methods[methods[kind]]
+    made[date] = method and registry.converted(kind, thing, row, methods[kind], members[kind]) or nil
+  end
+  return made
+end
+
+local function policies_of(kind, thing)
+  local names, is_resource = json.array {}, words[kind] == "resource"
+  for i, row in ipairs(policy.of(is_resource and "resources" or kind, not is_resource and thing.name or thing.template == nil and thing.uri or nil)) do
+    names[i] = row.name
+  end
+  return names
+end
+
+local function one(kind, name, eras)
+  local of, key, thing = find(kind, name)
+  if not thing then
+    local all = {}
+    for _, each in ipairs(lists[kind]) do table.move(select(2, registry.sorted(each)), 1, #select(2, registry.sorted(each)), #all + 1, all) end
+    local hint = suggest.hint(name, all)
+    return invalid("there is no " .. words[kind] .. " '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
+  end
+  local definition, shown = thing.definition, entry(of, key, thing)
+  shown.description, shown.title = definition.description or thing.description, definition.title
+  shown.input, shown.output, shown.annotations = definition.inputSchema, definition.outputSchema, definition.annotations
+  shown.arguments, shown.mime = definition.arguments, definition.mimeType
+  shown.completes = thing.complete ~= nil or thing.forward_complete ~= nil or nil
+  shown.scopes, shown.visible = thing.scopes and json.array { table.unpack(thing.scopes) } or json.array {}, thing.visible ~= nil or nil
+  shown.timeout, shown.concurrency, shown.task = thing.timeout, thing.concurrency, thing.task
+  shown.policies, shown.definitions = policies_of(of, thing), definitions(of, thing, eras)
+  shown.failures = json.array(measured(of, thing).failures)
+  shown.resultType = "complete"
+  return shown
+end
+
+-- -- principals -------------------------------------------------------------------------------------------------------------
+
+-- The principal that JSON describes as `moonpool explain` takes it: { id, scopes, claims }; or nil and what is wrong.
+local function described(given)
+  if type(given) ~= "table" then return nil, "a principal is \"local\", or an object with an id" end
+  if given.id == "anonymous" then return principal.anonymous end
+  local scopes, claims = given.scopes, given.claims
+  return principal.new({ id = given.id, scopes = scopes ~= json.null and scopes or nil, claims = claims ~= json.null and claims or nil }, auth.declared())
+end
+
+local known = setmetatable({}, { __mode = "v" })
+
+--- The principal of a call by a console, from JSON that the question "principal" has found right; anonymous if it is not right any more.
+function operator.principal(text)
+  local made = known[text]
+  if not made then
+    made = described(json.decode(text)) or principal.anonymous
+    known[text] = made
+  end
+  return made
+end
+
+-- -- answers ----------------------------------------------------------------------------------------------------------------
+
+local questions = {}
+
+for kind in pairs(lists) do
+  questions[kind] = function(params) return list(kind, math.tointeger(params.page) or 0, (params.search or ""):lower()) end
+  questions[words[kind]] = function(params, eras) return one(kind, params.name, eras) end
+end
+
+function questions.principal(params)
+  local p, why = described(params.principal)
+  if not p then return invalid(why) end
+  return { id = principal.facts(p).id, scopes = principal.held(p), resultType = "complete" }
+end
+
+--- Answers "moonpool/inspect".
+function operator.answer(params, eras) return questions[params.what](params, eras) end
+
+return operator
