@@ -1,6 +1,10 @@
 /* listeners.c: binds addresses and hands out their sockets. */
+#define _GNU_SOURCE
 #include "listeners.h"
+#include "terminal.h"
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* Binds the address `where`, which the configuration key `key` names. */
 static int bind_one(mp_listeners *listeners, const char *key, const char *where, mp_tls_slot *tls, int count,
@@ -96,6 +100,34 @@ void mp_listeners_put_ready(const mp_listeners *listeners, const mp_config *conf
         mp_buf_printf(line, " sse=%s%s%s", scheme_of(first), first->address.text, config->endpoint_sse);
     if (listeners->has_admin)
         mp_buf_printf(line, " admin=%s%s", scheme_of(admin), admin->address.text);
+}
+
+static bool has_tokens(const mp_config *config)
+{
+    bool has = false;
+    for (int i = 0; i < MP_ADMIN_TOKEN_ROLES; i++)
+        has = has || (config->admin_tokens[i] != NULL && config->admin_tokens[i]->name != NULL);
+    return has;
+}
+
+void mp_listeners_show_dashboard(const mp_listeners *listeners, const mp_config *config)
+{
+    const mp_bound *admin = &listeners->all[listeners->count - 1];
+    if (!listeners->has_admin || admin->address.is_unix || !isatty(STDOUT_FILENO))
+        return;
+    char *token = has_tokens(config) ? NULL : mp_admin_own_token(&admin->address);
+    mp_buf line = {0};
+    bool needs_folder = token == NULL && !has_tokens(config) && admin->address.is_loopback;
+    mp_buf_printf(&line, "dashboard: %s%s/%s%s%s", scheme_of(admin), admin->address.text,
+                  token == NULL ? "" : "#token=", token == NULL ? "" : token,
+                  needs_folder ? "  (it needs a token: set XDG_RUNTIME_DIR, or admin.tokens)" : "");
+    mp_terminal_print(mp_buf_str(&line));
+    if (token != NULL) {
+        explicit_bzero(token, strlen(token));
+        explicit_bzero(line.ptr, line.len);
+    }
+    free(token);
+    mp_buf_clear(&line);
 }
 
 void mp_listeners_log(const mp_listeners *listeners, mp_log_level level)

@@ -148,6 +148,11 @@ char *mp_admin_find_token(const mp_config *config, const char *address)
     return is_port ? read_token((unsigned)strtoul(colon + 1, NULL, 10)) : NULL;
 }
 
+char *mp_admin_own_token(const mp_address *at)
+{
+    return at->is_unix || !at->is_loopback ? NULL : read_token(at->port);
+}
+
 /* -- configuration ------------------------------------------------------------------------------------------------- */
 
 static size_t count_pairs(const mp_pair *pairs)

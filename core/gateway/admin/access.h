@@ -23,6 +23,8 @@ typedef struct {
 
 /* `at` is the bound address. Makes the token file if one is needed; without a folder for it there is none, which is logged. */
 mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at);
+/* The token in the file of a gateway whose listener is at `at` and that has no configured tokens; NULL if there is none. The caller frees it. */
+char *mp_admin_own_token(const mp_address *at);
 /* Uses the tokens and certificates of another configuration. */
 void mp_admin_access_configure(mp_admin_access *access, const mp_config *config);
 /* Removes the token file. */

@@ -238,3 +238,37 @@ describe("moonpool status", function()
     assert.truthy(err:find("MOONPOOL_ADMIN_TOKEN", 1, true), err)
   end)
 end)
+
+describe("a gateway that is started on a terminal", function()
+  it("prints a link to its dashboard, with the token of the process, which no log has", function()
+    local script = uv.fs_stat "/usr/bin/script" and "/usr/bin/script"
+    if not script then
+      pending "there is no script: apt-get install bsdutils"
+      return
+    end
+    local dir = gateway.new_folder()
+    local function write(name, text)
+      local file <close> = assert(io.open(dir .. "/" .. name, "w"))
+      file:write(text)
+    end
+    assert(uv.fs_mkdir(dir .. "/scripts", 448))
+    write("moonpool.yaml", "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nlog: {file: log}\n")
+    local binary = uv.fs_realpath(gateway.binary)
+    local process = gateway.spawn(script, { "-qfec", ("echo $$ >pid; exec '%s' run moonpool.yaml"):format(binary), "/dev/null" }, dir,
+      { cwd = dir, env = { RUNTIME_DIRECTORY = dir, SHELL = "/bin/sh" } })
+    local port, token
+    wait.for_fact("the link", 60, function()
+      port, token = read(dir .. "/stdout"):match "dashboard: http://127%.0%.0%.1:(%d+)/#token=(%x+)"
+      return port
+    end)
+    assert.equal(64, #token)
+    wait.for_fact("the gateway to use the token", 20, function() -- only the role operate may change the level
+      return gateway.exec({ "log", "--admin", "127.0.0.1:" .. port, "--level", "info", "--for", "1s" }, { env = { MOONPOOL_ADMIN_TOKEN = token } }) == 0
+    end)
+    uv.kill(tonumber(read(dir .. "/pid")), "sigterm")
+    wait.for_fact("the end", 20, function() return process.code end)
+    assert.is_nil(read(dir .. "/log"):find(token, 1, true))
+    assert.is_nil(uv.fs_stat(dir .. "/admin.token"))
+    os.execute("rm -r '" .. dir .. "'")
+  end)
+end)
