@@ -1,0 +1,113 @@
+// The pages that run tools in a real browser: `node run.mjs CHROMIUM ADMIN TOKEN FOLDER PICTURES`. Walks by keyboard alone, and prints what it found as JSON.
+import { browse, report } from "./browser.mjs";
+
+const [chromium, admin, token, folder, pictures] = process.argv.slice(2);
+const browser = await browse(chromium, folder, pictures);
+const { focus, found, go, hides, js, key, picture, press, send, shows, type } = browser;
+
+// Presses Tab until the focus is on what begins so, and types there.
+async function fill(label, text) {
+  for (let i = 0; i < 80; i++) {
+    await key("Tab");
+    if ((await focus()).startsWith(label)) return type(text);
+  }
+  throw new Error(`the keyboard does not reach ${label}`);
+}
+
+async function walk() {
+  await send("Page.navigate", { url: `${admin}/#token=${token}` });
+  await shows("Calls running");
+  await press("Tools");
+  await shows("Places an order");
+  await picture("tools");
+  await key("/");
+  await type("ORD");
+  await shows("1 of this name or title.");
+  await hides("Holds.");
+  await key("Escape");
+  await press("order");
+  await shows("As principal");
+  await shows("What to order");
+  await picture("tool");
+
+  await press("Run");
+  await shows("item is required");
+  found.focus = await focus();
+  await type("tea");
+  await fill("count", "two");
+  await press("Run");
+  await shows("count is no number");
+  await js("document.activeElement.select()");
+  await type("2");
+  await fill("tags", "a\nb");
+  await fill("street", "Main St");
+  await press("Run");
+  await shows("The tool asks you");
+  await shows("Really order tea?");
+  await shows("packing 3");
+  await picture("question");
+  await press("Accept");
+  await shows("As the model sees it");
+  await shows("<img src=x onerror=alert(1)>");
+  await shows("Structured content");
+  await shows("Done.");
+  found.result = await js("document.querySelector('[aria-label=\"Structured content\"]').textContent");
+  found.after = await js("document.activeElement.getAttribute('aria-label')");
+  await picture("result");
+  for (const date of ["2025-06-18"]) {
+    await js(`document.querySelector("select[name=revision]").value = ${JSON.stringify(date)}`);
+    await press("Run");
+    await shows("Really order tea?");
+    await press("Accept");
+    await shows("Done.");
+  }
+
+  await go("#tools/hold");
+  await shows("Holds.");
+  await press("Run");
+  await shows("It says that it destroys something");
+  found.safe = await focus();
+  await picture("sure");
+  await key("Enter");
+  await shows("It was not run.");
+  await press("Run");
+  await shows("It says that it destroys something");
+  await press("Run it");
+  await shows("Runs.");
+  await press("Cancel");
+  await shows("It has ended: cancelled by an operator.");
+  await fill("As principal", "x");
+  await js("document.querySelector('input[name=principal]').value = 'ann'");
+  await press("Run");
+  await press("Run it");
+  await shows("unknown tool");
+  await picture("error");
+
+  await go("#resources");
+  await shows("A note.");
+  await press("note://{name}");
+  await shows("put values in place");
+  await press("Read");
+  await shows("Put a value in place");
+  await js("document.querySelector('input[name=uri]').select()");
+  await type("note://x");
+  await press("Read");
+  await shows("note x <b>bold</b>");
+  await picture("resource");
+  await go("#prompts");
+  await shows("Greets.");
+  await press("hello");
+  await shows("who (required)");
+  await fill("who", "you");
+  await press("Get");
+  await shows("Hello you");
+  await go("#tools/nothing");
+  await shows("there is no tool 'nothing'");
+  await go("#tools");
+  await key("/");
+  await type("zzz");
+  await shows("Nothing has");
+  found.images = await js("document.querySelectorAll('img, b').length");
+}
+
+report(browser, walk);
