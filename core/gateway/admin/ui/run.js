@@ -176,13 +176,15 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
     bar.removeAttribute("value");
     start.disabled = true;
     stop.disabled = false;
-    tell("Runs.");
+    tell("Starts.");
     let why = "";
     try {
       const response = await ask("/api/call", { method: "POST", signal: mine.controller.signal, body: { method, params: wanted, revision: revision.value, principal: principal() } });
       await readEvents(response, (event) => {
-        if (event.event === "call opened") mine.name = event.run;
-        else if (event.event === "call closed") why = event.why === "answered" || event.why === "refused" ? "Done." : `It has ended: ${event.why}.`;
+        if (event.event === "call opened") {
+          mine.name = event.run;
+          tell("Runs.");
+        } else if (event.event === "call closed") why = event.why === "answered" || event.why === "refused" ? "Done." : `It has ended: ${event.why}.`;
         else take(event);
       });
       if (why === "") why = "The stream has ended: the gateway does not answer.";
