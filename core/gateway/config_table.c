@@ -1,5 +1,6 @@
 /* config_table.c: the table of all keys of moonpool.yaml, used by the parser, `moonpool config`, moonpool.yaml(5)
- * and the JSON Schema. It has more than 400 lines because all keys are in one table. */
+ * and the JSON Schema. It has more than 400 lines because all keys are in one table; those
+ * of upstreams are in two files beside it. */
 #include "config_read.h"
 #include "config_rows.h"
 
@@ -276,43 +277,7 @@ const mp_config_key mp_config_keys[] = {
             "limit fail with an error."},
     {"limits.sqlite.busy", TIME(0, HOUR), SLOT(lib.sqlite.busy_ms), .preset = "5s",
      .doc = "Time that a statement waits for another connection or process to unlock the file."},
-    {"limits.upstreams", MP_KEY_SECTION, .doc = "Limits over all upstreams."},
-    {"limits.upstreams.channels", COUNT(1, MILLION), SLOT(upstream_limits.channels), .preset = "1024",
-     .doc = "Limit of open channels: sessions at upstreams, and running programs. A request that needs one more ends "
-            "the one that was idle longest, if that is a minute or more; else it waits within open, and is refused."},
-    {"limits.upstreams.processes", COUNT(1, 10000), SLOT(upstream_limits.processes), .preset = "64",
-     .doc = "Limit of running programs of all upstreams. A request that needs one more ends the one that was idle "
-            "longest, if that is a minute or more; else it waits within open, in its order, and is refused."},
-    {"limits.upstreams.answer", SIZE(KIB, GIB), SLOT(upstream_limits.answer), .preset = "16MiB",
-     .doc = "Limit of one message of an upstream, after decompression. A request with a larger answer fails."},
-    {"limits.upstreams.queue", SIZE(KIB, GIB), SLOT(upstream_limits.queue), .preset = "1MiB",
-     .doc = "Limit of the bytes of progress and log messages that wait for one request. The oldest are dropped."},
-    {"limits.upstreams.list_items", COUNT(1, MILLION), SLOT(upstream_limits.list_items), .preset = "10000",
-     .doc = "Limit of the items of one list of an upstream. Further items are left out, with a warning."},
-    {"limits.upstreams.list_bytes", SIZE(KIB, GIB), SLOT(upstream_limits.list_bytes), .preset = "32MiB",
-     .doc = "Limit of the bytes of one list of an upstream. Further items are left out, with a warning."},
-    {"limits.upstreams.questions", COUNT(1, MILLION), SLOT(upstream_limits.questions), .preset = "8",
-     .doc = "Limit of the questions of upstreams that one call has open at its client. Further ones are refused."},
-    {"limits.upstreams.questions_per_principal", COUNT(1, MILLION), SLOT(upstream_limits.questions_per_principal),
-     .preset = "32",
-     .doc = "Limit of the questions of upstreams to one principal in a minute; clients without one count by session or "
-            "address. Further ones are refused."},
-    {"limits.upstreams.parked", COUNT(1, MILLION), SLOT(upstream_limits.parked), .preset = "256",
-     .doc =
-         "Limit of the calls that wait for a client of 2026-07-28 to answer a question of an upstream. A question over "
-         "the limit is refused."},
-    {"limits.upstreams.parked_per_principal", COUNT(1, MILLION), SLOT(upstream_limits.parked_per_principal),
-     .preset = "16", .doc = "Limit of these calls for one principal. Clients without one count together."},
-    {"limits.upstreams.park", TIME(SECOND, DAY), SLOT(upstream_limits.park_ms), .preset = "5m",
-     .doc =
-         "Time that a client of 2026-07-28 has to answer questions of an upstream. The upstream is then told that its "
-         "question and the call are cancelled."},
-    {"limits.upstreams.caller_tokens", COUNT(1, 16384), SLOT(upstream_limits.caller_tokens), .preset = "4096",
-     .doc = "Limit of the tokens of callers that auth.exchange keeps, of all upstreams. Another one takes the place of "
-            "one of them, whose caller's next call gets a new one."},
-    {"limits.upstreams.caller_lists", COUNT(1, 16384), SLOT(upstream_limits.caller_lists), .preset = "256",
-     .doc = "Limit of the callers for whom the lists of one upstream with auth.exchange are kept. The lists of the "
-            "caller who was idle longest give way, and are read again when that caller needs them."},
+#include "config_upstream_limits.def"
     {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",
      .doc =
          "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "
@@ -341,131 +306,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The part of a second that the workers' event loops work, on average. off: does not count."},
     {"ready.when.fds", READY(ready_fds), .preset = "0.98",
      .doc = "The part of the open files that the system allows. off: does not count."},
-    {"upstreams", MP_KEY_MAP, SLOT(upstreams), .form = "their keys", .pattern = "^[a-z0-9_-]{1,32}$",
-     .doc = "MCP servers behind this gateway, by name: 1 to 32 lower-case letters, digits, '-' and '_'. Clients see "
-            "their tools, resources and prompts beside those of the scripts."},
-    {"upstreams.NAME", MP_KEY_SECTION, .bare = "upstreams.NAME.url",
-     .doc = "One upstream, with either url or command. `NAME: URL` is short for upstreams.NAME.url."},
-    {"upstreams.NAME.url", MP_KEY_TEXT, OF_UPSTREAM(core.url), .least = 1, .most = 4096, .check = mp_config_check_url,
-     .form = "a URL", .pattern = "^https?://",
-     .doc = "The endpoint of a server that speaks Streamable HTTP or HTTP+SSE. Redirects are not followed."},
-    {"upstreams.NAME.command", MP_KEY_LIST, OF_UPSTREAM(core.argv), .least = 0, .most = 32 * KIB, .may_repeat = true,
-     .form = "a program",
-     .doc = "A program that speaks MCP on stdin and stdout, with its arguments: [npx, -y, some-server]. No shell reads "
-            "it. The program is started when it is first needed."},
-    {"upstreams.NAME.process", MP_KEY_SECTION, .doc = "The program of command."},
-    {"upstreams.NAME.process.env", MP_KEY_PAIRS, OF_UPSTREAM(env), .least = 0, .most = 32 * KIB,
-     .check_name = mp_config_check_env, .form = "texts",
-     .doc = "Variables of the program, besides PATH, HOME, USER, LANG, TZ and TMPDIR. The program gets no other "
-            "variable of the gateway."},
-    {"upstreams.NAME.process.cwd", MP_KEY_PATH, OF_UPSTREAM(core.cwd), .least = 1, .most = 4000,
-     .doc = "The folder in which the program starts. A relative path starts at the folder of this file, which is the "
-            "default."},
-    {"upstreams.NAME.process.idle_stop", TIME(SECOND, 30 * DAY), OF_UPSTREAM(core.idle_stop_ms), .preset = "10m",
-     .doc = "A program or session that had no request for this time is ended."},
-    {"upstreams.NAME.process.most", COUNT(1, 10000), OF_UPSTREAM(core.most), .preset = "16",
-     .doc = "Limit of running programs of this upstream. A request that needs one more ends the one that was "
-            "idle longest, if that is a minute or more; else it waits within open, and is refused."},
-    {"upstreams.NAME.process.memory", SIZE(MIB, 1024 * GIB), OF_UPSTREAM(core.memory), .preset = "1GiB", .word = "off",
-     .doc = "Memory that one program may occupy together with the programs that it starts. A program above it is "
-            "ended when it has no request, or at once if it is a quarter above."},
-    {"upstreams.NAME.revision", MP_KEY_CHOICE, OF_UPSTREAM(core.revision), .preset = "auto",
-     .choices = upstream_revisions,
-     .doc = "What the server speaks. auto: found out at the first request. modern: 2026-07-28 and later. legacy: "
-            "revisions that begin with initialize. sse: HTTP+SSE, of revision 2024-11-05."},
-    {"upstreams.NAME.auth", MP_KEY_SECTION,
-     .doc = "How the gateway authenticates itself. Credentials of clients are never sent on."},
-    {"upstreams.NAME.auth.bearer", MP_KEY_TEXT, OF_UPSTREAM(core.bearer), .least = 1, .most = 16 * KIB,
-     .check = mp_config_check_bearer, .form = "a token",
-     .doc = "A token that is sent as `Authorization: Bearer`, as in \"${TOKEN:?set it}\"."},
-    TOKEN_KEYS(
-        "upstreams.NAME.auth.client_credentials", client_credentials,
-        "The gateway gets a token of its own from an authorization server (OAuth client credentials). Needs client, "
-        "secret, and issuer or token_url."),
-    TOKEN_KEYS(
-        "upstreams.NAME.auth.exchange", exchange,
-        "The gateway exchanges the token of each caller, which auth.jwt or auth.introspection has verified, for one "
-        "for "
-        "this upstream (OAuth token exchange, RFC 8693). Needs client, secret, issuer or token_url, and audience or "
-        "resource. Callers never share a session, a program or a list. Not allowed with per: gateway."),
-    {"upstreams.NAME.headers", MP_KEY_PAIRS, OF_UPSTREAM(headers), .least = 0, .most = 16 * KIB,
-     .check_name = mp_config_check_header, .check = mp_config_check_header_value, .form = "texts",
-     .doc = "Further headers of each request, as in {x-api-key: \"${KEY}\"}. Not allowed: headers that the protocol "
-            "uses, authorization and cookie."},
-    {"upstreams.NAME.pass", MP_KEY_LIST, OF_UPSTREAM(pass), .least = 1, .most = 128, .check = mp_config_check_pass,
-     .form = "a header that can be passed on", .pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$",
-     .doc = "Headers of a client's request that are sent on, as in x-request-id. Without this key none are. Not "
-            "allowed: authorization, cookie and other headers with credentials, and headers that the protocol uses."},
-    {"upstreams.NAME.private", MP_KEY_CHOICE, OF_UPSTREAM(is_private), .preset = "false", .choices = yeses,
-     .doc = "Whether the host's name in url may lead to private addresses: loopback, 10.0.0.0/8 and the like. An "
-            "address that url itself contains is always allowed."},
-    {"upstreams.NAME.tls", MP_KEY_SECTION, .doc = "TLS of url."},
-    {"upstreams.NAME.tls.ca", MP_KEY_PATH, OF_UPSTREAM(core.tls_ca), .least = 1, .most = 4000,
-     .doc = "A PEM file of CA certificates to trust instead of the system's. A relative path starts at the folder of "
-            "this file."},
-    {"upstreams.NAME.tls.certificate", MP_KEY_PATH, OF_UPSTREAM(core.tls_certificate), .least = 1, .most = 4000,
-     .doc = "A PEM file with a client certificate that the gateway presents."},
-    {"upstreams.NAME.tls.key", MP_KEY_PATH, OF_UPSTREAM(core.tls_key), .least = 1, .most = 4000,
-     .doc = "A PEM file with the private key of the certificate, without a passphrase."},
-    {"upstreams.NAME.prefix", MP_KEY_TEXT, OF_UPSTREAM(prefix), .least = 0, .most = 64, .check = mp_config_check_prefix,
-     .form = "a prefix", .pattern = "^[A-Za-z0-9_.-]{0,64}$",
-     .doc = "Put before the names of tools and prompts. The default is the upstream's name and '_'; \"\" for none. Of "
-            "two tools with the same name the second is not served."},
-    {"upstreams.NAME.only", MP_KEY_LIST, OF_UPSTREAM(only), .least = 1, .most = 256, .form = "a pattern",
-     .doc = "Serve only tools, resources and prompts with these names, as in [\"search_*\", create_issue]. These and "
-            "the following names are the upstream's own, without prefix."},
-    {"upstreams.NAME.hide", MP_KEY_LIST, OF_UPSTREAM(hide), .least = 1, .most = 256, .form = "a pattern",
-     .doc = "Do not serve tools, resources and prompts with these names, even if `only` names them."},
-    {"upstreams.NAME.rename", MP_KEY_PAIRS, OF_UPSTREAM(rename), .least = 1, .most = 128,
-     .check = mp_config_check_served_name, .form = "names",
-     .doc = "Other names for tools and prompts, as in {create_issue: new_issue}. The prefix stands before them."},
-    {"upstreams.NAME.describe", MP_KEY_PAIRS, OF_UPSTREAM(describe), .least = 1, .most = 16 * KIB, .form = "texts",
-     .doc = "Other descriptions for tools and prompts, as in {create_issue: \"Open an issue. Ask the user first.\"}."},
-    {"upstreams.NAME.longest", COUNT(16, 128), OF_UPSTREAM(longest), .preset = "64",
-     .doc = "Limit of a name, with its prefix, in bytes. A longer name is cut and ends in '_' and 8 digits of its "
-            "hash."},
-    {"upstreams.NAME.uris", MP_KEY_CHOICE, OF_UPSTREAM(uris), .preset = "as_is", .choices = uri_forms,
-     .doc = "How clients see URIs of resources. as_is: as the upstream has them; of two upstreams with the same URI "
-            "the second is not served. wrap: with the upstream's name, as in NAME+file:///x and ui://NAME+page; the "
-            "gateway takes the name off again in requests. The name then begins with a letter and has no '_'."},
-    {"upstreams.NAME.per", MP_KEY_CHOICE, OF_UPSTREAM(per), .preset = "auto", .choices = owners,
-     .doc = "Who shares a session or program of this upstream. principal: requests of one principal. session: one "
-            "session of a client. call: nobody. gateway: all clients, for servers that keep nothing between calls that "
-            "one client may not see of another. auto: as safe as the server's revision needs."},
-    {"upstreams.NAME.asks", MP_KEY_LIST, OF_UPSTREAM(asks), .preset = "elicitation, sampling, roots", .least = 1,
-     .most = 32, .check = mp_config_check_question, .form = "a kind of question",
-     .pattern = "^(elicitation|sampling|roots|none)$",
-     .doc = "What this upstream may ask clients during their calls, if a client can answer it: elicitation (forms and "
-            "pages for the user), sampling (the client's model), roots. none: nothing."},
-    {"upstreams.NAME.retry", MP_KEY_CHOICE, OF_UPSTREAM(retry), .preset = "read_only", .choices = retries,
-     .doc = "What is sent again once if it is not known whether it ran. read_only: lists, reads, and calls of tools "
-            "with readOnlyHint. hinted: also tools with idempotentHint. never: nothing."},
-    {"upstreams.NAME.timeout", TIME(100, DAY), OF_UPSTREAM(core.timeout_ms), .preset = "60s",
-     .doc = "A request fails without a sign of life of it for this time: an answer, progress or a log message."},
-    {"upstreams.NAME.timeout_total", TIME(100, DAY), OF_UPSTREAM(core.timeout_total_ms), .preset = "10m",
-     .doc = "A request fails after this time in all."},
-    {"upstreams.NAME.connect", TIME(10, HOUR), OF_UPSTREAM(core.connect_ms), .preset = "5s",
-     .doc = "Time to connect to url, with TLS."},
-    {"upstreams.NAME.open", TIME(100, HOUR), OF_UPSTREAM(core.open_ms), .preset = "30s",
-     .doc = "Time to open a session, or to start a program and its session."},
-    {"upstreams.NAME.calls", COUNT(1, 100000), OF_UPSTREAM(core.calls), .preset = "64",
-     .doc = "Limit of requests in flight at this upstream. Further requests wait for their turn."},
-    {"upstreams.NAME.waiting", COUNT(0, 100000), OF_UPSTREAM(core.waiting), .preset = "64",
-     .doc = "Limit of requests that wait for their turn. Further requests are refused."},
-    {"upstreams.NAME.circuit", MP_KEY_SECTION,
-     .doc = "When the upstream fails, requests are refused at once for a while, instead of waiting."},
-    {"upstreams.NAME.circuit.failures", COUNT(1, 1000), OF_UPSTREAM(core.circuit_failures), .preset = "5",
-     .doc = "Number of failures in a row after which requests are refused. Errors that the upstream answers with do "
-            "not count."},
-    {"upstreams.NAME.circuit.open", .type = MP_KEY_TIMES, .least = 10, .most = HOUR,
-     OF_UPSTREAM(core.circuit_open_min_ms), .preset = "1s..60s",
-     .doc = "Time for which requests are refused: the first time, and at most. It doubles with each failed attempt."},
-    {"upstreams.NAME.list_wait", TIME(0, HOUR), OF_UPSTREAM(core.list_wait_ms), .preset = "5s",
-     .doc = "Time that a client's list waits for this upstream. The list is answered without it afterwards."},
-    {"upstreams.NAME.keep", TIME(0, 30 * DAY), OF_UPSTREAM(core.keep_ms), .preset = "10m",
-     .doc = "Time for which the lists of an upstream that is down still have its last known entries."},
-    {"upstreams.NAME.refresh", TIME(SECOND, 30 * DAY), OF_UPSTREAM(core.refresh_ms), .preset = "5m",
-     .doc = "Interval at which lists of an upstream that does not announce changes are read again."},
+#include "config_upstream_keys.def"
     {"upstream_lock", MP_KEY_PATH, SLOT(upstream_lock), .preset = "moonpool.lock", .least = 1, .most = 4000,
      .doc = "The file of the definitions that were approved, which `moonpool lock` writes. If it has a line of an "
             "upstream, tools, prompts and resources of this upstream that are not approved, or that have changed "

@@ -16,6 +16,19 @@ MP_COUNTER(tokens_failed, "upstream_tokens", "outcome", "failed",
 MP_COUNTER(tokens_evicted, "upstream_tokens", "outcome", "evicted",
            "tokens of callers that gave way to others (limits.upstreams.caller_tokens)")
 
+MP_COUNTER(refused_links, "refused", "reason", "upstream_links",
+           "links in results of upstreams over limits.upstreams.links or links_per_upstream")
+MP_COUNTER(refused_followed, "refused", "reason", "upstream_followed",
+           "resources and MCP tasks of upstreams over limits.upstreams.followed or followed_tasks")
+MP_COUNTER(
+    refused_lists, "refused", "reason", "upstream_lists",
+    "lists of upstreams that were cut (limits.upstreams.list_items, list_bytes, list_pages), and definitions that "
+    "were left out (definition)")
+MP_COUNTER(refused_rounds, "refused", "reason", "upstream_rounds",
+           "requests that upstreams answered with questions more often than limits.upstreams.rounds")
+MP_COUNTER(refused_journals, "refused", "reason", "upstream_journals",
+           "calls whose results of upstreams are larger than limits.upstreams.journal")
+
 /* Pushes nil and a failure of something that was not sent.  [-0, +2, throws] */
 static int push_refusal(lua_State *L, const char *reason, const char *why)
 {
@@ -104,6 +117,16 @@ static int l_count_token(lua_State *L)
     const mp_stat *const stats[] = {&mp_stat_tokens_got, &mp_stat_tokens_refused, &mp_stat_tokens_failed,
                                     &mp_stat_tokens_evicted};
     mp_stat_add(stats[luaL_checkoption(L, 1, NULL, outcomes)], 1);
+    return 0;
+}
+
+/* upstream.count_refused(what): counts what is over a limit of limits.upstreams: "links", "followed", "lists", "rounds", "journals".  [-0, +0, throws] */
+static int l_count_refused(lua_State *L)
+{
+    static const char *const kinds[] = {"links", "followed", "lists", "rounds", "journals", NULL};
+    const mp_stat *const stats[] = {&mp_stat_refused_links, &mp_stat_refused_followed, &mp_stat_refused_lists,
+                                    &mp_stat_refused_rounds, &mp_stat_refused_journals};
+    mp_stat_add(stats[luaL_checkoption(L, 1, NULL, kinds)], 1);
     return 0;
 }
 
@@ -267,6 +290,7 @@ void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams)
                                          {"upstream.status", l_status},
                                          {"upstream.describe", l_describe},
                                          {"upstream.count_token", l_count_token},
+                                         {"upstream.count_refused", l_count_refused},
                                          {NULL, NULL}};
     lua_pushlightuserdata(L, upstreams);
     mp_set_members(L, functions, 1);

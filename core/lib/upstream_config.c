@@ -127,6 +127,14 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
     mp_field_integer(L, "questions_per_principal", limits->questions_per_principal);
     mp_field_integer(L, "list_bytes", (lua_Integer)limits->list_bytes);
     mp_field_integer(L, "caller_tokens", limits->caller_tokens);
+    mp_field_integer(L, "list_pages", limits->list_pages);
+    mp_field_integer(L, "definition", (lua_Integer)limits->definition);
+    mp_field_integer(L, "links", limits->links);
+    mp_field_integer(L, "links_per_upstream", limits->links_per_upstream);
+    mp_field_integer(L, "followed", limits->followed);
+    mp_field_integer(L, "followed_tasks", limits->followed_tasks);
+    mp_field_integer(L, "rounds", limits->rounds);
+    mp_field_integer(L, "journal", (lua_Integer)limits->journal);
     mp_field_number(L, "park", (double)limits->park_ms / 1000);
     mp_set_member(L, -2, "limits.upstreams");
 }

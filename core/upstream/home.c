@@ -8,8 +8,7 @@
 MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
            "programs of upstreams over limits.upstreams.processes, or started too often")
 
-#define MAX_ENDS 5 /* programs of one upstream that end by themselves in END_WINDOW_MS, before no other is started */
-#define END_WINDOW_MS 60000
+#define END_WINDOW_MS 60000 /* of limits.upstreams.restarts */
 
 /* -- messages ------------------------------------------------------------------------------------------------------ */
 
@@ -260,7 +259,8 @@ bool mp_channel_may_start(mp_channel *channel, const char **reason, int64_t *ret
     *retry_ms = -1;
     pthread_mutex_lock(&upstream->lock);
     unsigned slots = sizeof upstream->ends / sizeof *upstream->ends;
-    uint64_t oldest = upstream->end_count < MAX_ENDS ? 0 : upstream->ends[(upstream->end_count - MAX_ENDS) % slots];
+    unsigned most = (unsigned)upstream->part->limits.restarts;
+    uint64_t oldest = upstream->end_count < most ? 0 : upstream->ends[(upstream->end_count - most) % slots];
     if (oldest != 0 && now < oldest + END_WINDOW_MS) {
         *reason = "down";
         *retry_ms = (int64_t)(oldest + END_WINDOW_MS - now);

@@ -8,11 +8,12 @@
 
 MP_COUNTER(upstream_resumed, "upstream_resumed", "", "",
            "event streams of upstreams that ended before the answer and were taken up behind their last event")
+MP_COUNTER(refused_upstream_resumptions, "refused", "reason", "upstream_resumptions",
+           "event streams of upstreams that were not taken up once more (limits.upstreams.resumptions)")
 MP_GAUGE(upstream_requests, "upstream_requests", "", "",
          "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")
 
-#define MAX_RESUMPTIONS 5 /* of one answer */
-#define RESUME_MS 1000    /* before a stream is taken up, unless the upstream has said another time by `retry:` */
+#define RESUME_MS 1000 /* before a stream is taken up, unless the upstream has said another time by `retry:` */
 #define MAX_RETRY_MS 60000
 #define FIRST_STATELESS "2026" /* revisions from this one on take no stream up */
 #define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */
@@ -249,9 +250,12 @@ static bool resume_later(request *it)
         free(it->last_id);
         it->last_id = mp_dup(mp_buf_str(&it->reader.id));
     }
-    if (it->last_id == NULL || it->resumptions >= MAX_RESUMPTIONS || it->host->is_over || revision == NULL ||
-        strcmp(revision, FIRST_STATELESS) >= 0)
+    if (it->last_id == NULL || it->host->is_over || revision == NULL || strcmp(revision, FIRST_STATELESS) >= 0)
         return false;
+    if (it->resumptions >= it->exchange->part->limits.resumptions) {
+        mp_stat_add(&mp_stat_refused_upstream_resumptions, 1);
+        return false;
+    }
     if (it->reader.has_retry)
         it->retry_ms = it->reader.retry_ms < MAX_RETRY_MS ? it->reader.retry_ms : MAX_RETRY_MS;
     else if (it->resumptions == 0)

@@ -5,8 +5,6 @@
 MP_COUNTER(upstream_park_dropped, "dropped", "reason", "upstream_parked",
            "notifications of upstreams for parked exchanges, over 64 KiB, or progress that newer progress replaced")
 
-#define MAX_KEPT_NOTES ((size_t)64 << 10) /* bytes of notifications that a parked exchange keeps */
-
 /* -- counted references -------------------------------------------------------------------------------------------- */
 
 mp_park *mp_park_ref(mp_park *park)
@@ -112,7 +110,7 @@ static void keep(mp_park *park, mp_queued_event *event)
     }
     mp_link_put(&park->kept, &event->link);
     park->note_bytes += event->size;
-    size_t most = is_parked ? MAX_KEPT_NOTES : park->exchange->part->limits.queue;
+    size_t most = is_parked ? park->exchange->part->limits.park_notes : park->exchange->part->limits.queue;
     while (park->note_bytes > most) {
         mp_queued_event *oldest = find_note(park, "notifications/message");
         discard(park, oldest != NULL ? oldest : find_note(park, NULL));

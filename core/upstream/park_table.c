@@ -195,8 +195,12 @@ char *mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size
 bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *options, char handle[MP_PARK_HANDLE],
                      mp_upstream_failure *failure)
 {
-    if (bytes.len > MP_MAX_JOURNAL) {
-        mp_upstream_failure_set(failure, "too_large", true, "the results of a call's upstreams are larger than 1 MiB");
+    pthread_mutex_lock(&table->lock);
+    size_t most = table->limits.journal;
+    pthread_mutex_unlock(&table->lock);
+    if (bytes.len > most) {
+        mp_upstream_failure_set(failure, "too_large", true,
+                                "the results of a call's upstreams are larger than limits.upstreams.journal");
         return false;
     }
     mp_park_entry *entry = mp_parks_reserve(table, options, failure);

@@ -110,7 +110,7 @@ struct mp_upstream {
     mp_map classes; /* of mp_catalogue_class */
     uint64_t class_uses;
     mp_upstream_series series;
-    uint64_t ends[8]; /* times at which programs have ended by themselves, in ms */
+    uint64_t ends[MP_UPSTREAM_ENDS]; /* times at which programs have ended by themselves, in ms */
     unsigned end_count;
     _Atomic int64_t places; /* processes that are counted for it, started or not */
     int64_t processes;

@@ -7,7 +7,6 @@
 MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
            "lines of upstreams' stdout that are no JSON-RPC message")
 
-#define MAX_NOISE 200                 /* lines in a row that are no message; then the program is ended */
 #define MAX_BACKLOG ((size_t)2 << 20) /* bytes that wait in the pipe; more messages wait as exchanges */
 #define STALL_BYTES                                                                                                    \
     ((size_t)1 << 20) /* a program that reads nothing for `timeout` while more than this waits is ended */
@@ -24,11 +23,11 @@ typedef struct {
 typedef struct {
     mp_link link; /* in host->processes */
     mp_upstream_host *host;
-    mp_upstream *upstream; /* a counted reference */
-    mp_channel *channel;   /* a counted reference; NULL once the channel is closed */
-    mp_process *process;   /* valid until is_gone */
-    mp_link waiting;       /* of place, oldest first */
-    unsigned noise;        /* lines in a row that were no message */
+    mp_upstream *upstream;     /* a counted reference */
+    mp_channel *channel;       /* a counted reference; NULL once the channel is closed */
+    mp_process *process;       /* valid until is_gone */
+    mp_link waiting;           /* of place, oldest first */
+    int64_t noise, most_noise; /* lines in a row that were no message, and their limit */
     bool is_started;
     bool is_over; /* the process was left */
     bool is_gone; /* no descendant of the program is left */
@@ -177,8 +176,11 @@ static void on_line(void *ctx, mp_str line)
     mp_stat_add(&mp_stat_dropped_noise, 1);
     mp_log(MP_DEBUG, "noise of an upstream", mp_log_str("upstream", mp_str_of(it->upstream->name)),
            mp_log_str("text", line));
-    if (++it->noise == MAX_NOISE)
-        end_by_itself(it, "unreadable", "the program printed 200 lines in a row that are no JSON-RPC messages", true);
+    if (++it->noise == it->most_noise)
+        end_by_itself(it, "unreadable",
+                      "the program printed lines that are no JSON-RPC messages, more in a row than "
+                      "limits.upstreams.noise",
+                      true);
 }
 
 static void on_long(void *ctx)
@@ -247,6 +249,7 @@ static int start_process(connection *it, mp_err *err)
                                   .stall_bytes = STALL_BYTES,
                                   .measure_ms = MEASURE_MS,
                                   .grace_ms = GRACE_MS};
+    it->most_noise = part->limits.noise;
     it->process = mp_process_start(it->host->loop, &command, &hooks, it, err);
     free(env);
     free(hops);

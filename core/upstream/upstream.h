@@ -71,7 +71,19 @@ typedef struct {
     uint64_t park_ms;
     int64_t caller_tokens; /* for Lua */
     int64_t caller_lists;  /* catalogues of one upstream that belong to one caller each */
+    int64_t list_pages;    /* for Lua, like the next six */
+    size_t definition;
+    int64_t links, links_per_upstream;
+    int64_t followed, followed_tasks;
+    int64_t rounds;
+    size_t journal;      /* bytes of one text of mp_journal_keep */
+    size_t park_notes;   /* bytes of notifications that a parked exchange keeps */
+    int64_t resumptions; /* of the event stream of one exchange */
+    int64_t noise;       /* lines in a row of a program that are no message; then it is ended */
+    int64_t restarts;    /* programs of one upstream that end by themselves within a minute */
 } mp_upstream_limits;
+
+#define MP_UPSTREAM_ENDS 64 /* the highest limit of `restarts` */
 
 extern const mp_upstream_limits mp_upstream_default_limits;
 /* An entry with the default of each member that has one. */
@@ -360,8 +372,7 @@ mp_str mp_channel_key_text(const mp_channel *channel);
 
 /* -- parks --------------------------------------------------------------------------------------------------------- */
 
-#define MP_PARK_HANDLE 33                /* bytes of a handle: 128 random bits as hexadecimal digits, and a NUL */
-#define MP_MAX_JOURNAL ((size_t)1 << 20) /* bytes */
+#define MP_PARK_HANDLE 33 /* bytes of a handle: 128 random bits as hexadecimal digits, and a NUL */
 
 typedef struct {
     mp_str principal;       /* opaque: who may take it up */

@@ -98,7 +98,7 @@ host.rock = {}
 host.config = {}
 
 ---@class moonpool.host.limits
----@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
+---@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, followed: integer, followed_tasks: integer, rounds: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
 ---@field listed integer      limits.listed: number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
@@ -1040,6 +1040,10 @@ function host.upstream.callers(name) end
 ---@param outcome "got"|"refused"|"failed"|"evicted"
 function host.upstream.count_token(outcome) end
 
+--- Counts what is over a limit of limits.upstreams.
+---@param what "links"|"followed"|"lists"|"rounds"|"journals"
+function host.upstream.count_refused(what) end
+
 --- Keeps a list for all workers. True if it differs from the last one: then every VM gets the bus message "catalogue" with name .. "\0" .. class.
 ---@param name string
 ---@param class string
@@ -1073,7 +1077,7 @@ function host.upstream.describe(name, text) end
 ---@return moonpool.host.Exchange?
 function host.upstream.take_up(handle, principal, signal) end
 
---- Keeps at most 1 MiB for a later task of any worker, within limits.upstreams.parked and for at most limits.upstreams.park.
+--- Keeps at most limits.upstreams.journal for a later task of any worker, within limits.upstreams.parked and for at most limits.upstreams.park.
 ---@param bytes string
 ---@param seconds number
 ---@param principal string

@@ -62,10 +62,12 @@ function host.start(scripts, options)
   vm.host = grouped {
     ["script.list"] = list, ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
     ["config.upstreams"] = options.upstreams or {},
-    ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25, caller_tokens = 4096, questions = 8,
+    ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25, list_pages = 100,
+      definition = 1 << 18, links = 1024, links_per_upstream = 16384, followed = 1024, followed_tasks = 256, rounds = 10, journal = 1 << 20, caller_tokens = 4096, questions = 8,
       questions_per_principal = 32, park = 300 },
     ["upstream.channel"] = function() return nil, { outcome = "not_run", reason = "down" } end, ["upstream.catalogue"] = function() end,
     ["upstream.catalogue_hash"] = function() end, ["upstream.callers"] = function() return {} end, ["upstream.count_token"] = function() end,
+    ["upstream.count_refused"] = function() end,
     ["upstream.observed"] = function() end, ["upstream.open_channel"] = function() end,
     ["upstream.publish"] = function() return false end, ["upstream.claim"] = function() end, ["upstream.status"] = function() return {} end,
     ["upstream.describe"] = function() return true end,

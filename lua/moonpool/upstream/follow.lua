@@ -17,8 +17,8 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local follow = {}
 
-local MOST_URIS = 1024      -- that are followed at one upstream
-local MOST_TASKS = 256      -- that one upstream notifies of; others are polled alone
+local MOST_URIS = host.limits.upstreams.followed
+local MOST_TASKS = host.limits.upstreams.followed_tasks
 local GATHER_S = 0.2        -- seconds in which tasks are gathered for one request to listen
 local TASKS_S = 60          -- seconds that asking for notifications of tasks may take
 local ACK_S = 5             -- seconds that an upstream has to acknowledge a request to listen
@@ -207,6 +207,7 @@ function follow.add(record, uri)
     if state.uris[uri] then
       state.uris[uri] = set[uri]
     elseif count > MOST_URIS then
+      host.upstream.count_refused "followed"
       return nil, "too many resources of this upstream are subscribed to"
     elseif card.is_modern then
       state.uris = listen(record, channel, card, state, set) or state.uris
@@ -236,6 +237,8 @@ local function change_tasks(record)
     for id, ends in pairs(changes) do
       if ends and not state.tasks[id] and count < MOST_TASKS then
         state.tasks[id], count, has_more = ends, count + 1, true
+      elseif ends and not state.tasks[id] then
+        host.upstream.count_refused "followed"
       end
     end
     -- a task that has ended says nothing more, so the request that listens to it may stay

@@ -16,7 +16,7 @@ local wrapping = require "moonpool.upstream.wrapping"
 local links = {}
 
 local KEPT_S <const> = 3600
-local MAX_OF_PRINCIPAL <const>, MAX_OF_UPSTREAM <const> = 1024, 16384       -- new links in an hour
+local MAX_OF_PRINCIPAL <const>, MAX_OF_UPSTREAM <const> = host.limits.upstreams.links, host.limits.upstreams.links_per_upstream  -- new ones in KEPT_S
 local MAX_URI_BYTES <const> = 1024
 local MAX_OF_RESULT <const> = 256
 
@@ -36,7 +36,11 @@ function wrapping.on_link(record, call, uri, own)
   given[call] = (given[call] or 0) + 1
   if given[call] > MAX_OF_RESULT then return end
   local key, value = key_of(call, uri), json.encode { record.name, own }
-  if host.store.get(key) == value or may_add(record, call) then host.store.set(key, value, KEPT_S) end
+  if host.store.get(key) == value or may_add(record, call) then
+    host.store.set(key, value, KEPT_S)
+  else
+    host.upstream.count_refused "links"
+  end
 end
 
 -- True if the upstream lists this URI, or a template that matches it is not shown: a link does not show it then.

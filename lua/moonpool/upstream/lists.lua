@@ -16,9 +16,9 @@ local tasks = require "moonpool.upstream.tasks"
 
 local lists = {}
 
-local MAX_PAGES = 100
+local MAX_PAGES = host.limits.upstreams.list_pages
 local MAX_NAME_BYTES = 512
-local MAX_DEFINITION_BYTES = 256 << 10
+local MAX_DEFINITION_BYTES = host.limits.upstreams.definition
 
 local MAX_ITEMS, MAX_BYTES = host.limits.upstreams.list_items, host.limits.upstreams.list_bytes
 
@@ -124,7 +124,10 @@ local function entry_of(list, item, card, state, may_have_headers)
   seen[key] = true
   local ok, definition = pcall(json.encode, item)
   if not ok then return nil, "it cannot be encoded" end
-  if #definition > MAX_DEFINITION_BYTES then return nil, "its definition has more than " .. MAX_DEFINITION_BYTES .. " bytes" end
+  if #definition > MAX_DEFINITION_BYTES then
+    host.upstream.count_refused "lists"
+    return nil, "its definition is larger than limits.upstreams.definition"
+  end
   local before = state.known[list.kind .. " " .. key]
   if before and before.definition == definition then
     facts.bad, facts.doubts, facts.hash = before.facts.bad, before.facts.doubts, before.facts.hash
@@ -197,6 +200,7 @@ local function read_list(record, card, list, state, way)
     if type(cursor) ~= "string" or cursors[cursor] then return true end
     cursors[cursor] = true
   end
+  state.is_cut = true
   return true
 end
 
@@ -226,9 +230,10 @@ function lists.read(record, way)
       if not done then return nil, failure end
     end
   end
+  if state.is_cut then host.upstream.count_refused "lists" end
   if state.left_out > 0 or state.is_cut then
     host.log.write("warn", "upstream list incomplete", { upstream = record.name, left_out = state.left_out, why = state.why,
-      hint = state.is_cut and "limits.upstreams.list_items and list_bytes" or nil })
+      hint = state.is_cut and "limits.upstreams.list_items, list_bytes and list_pages" or nil })
   end
   if state.in_circle > 0 then
     host.log.write("warn", "upstream leads back here", { upstream = record.name, left_out = state.in_circle, why = "loop",

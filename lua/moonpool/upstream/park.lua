@@ -22,7 +22,7 @@ local turns = require "moonpool.upstream.turns"
 local park = {}
 
 local JOURNAL, PLACE = "upstream journal", "upstream park "       -- keys of client_request.keep
-local MAX_JOURNAL = 1 << 20         -- bytes of the results that one call keeps
+local MAX_JOURNAL = host.limits.upstreams.journal
 local SPARE = 1024                  -- bytes beside the text of each entry in a journal
 local GATHER_S = 0.02               -- seconds in which an upstream may have taken back a question that the client did not answer
 
@@ -78,7 +78,10 @@ local function note(journal, entry, answer, failed, err, may_repeat)
   local text = answer and answer.text or err and json.encode(err)
   local size = (text and #text or 0) + SPARE
   if journal.size + size > MAX_JOURNAL then
-    journal.is_full = journal.is_full or not may_repeat
+    if not may_repeat and not journal.is_full then
+      journal.is_full = true
+      host.upstream.count_refused "journals"
+    end
     return
   end
   journal.size = journal.size + size
@@ -175,7 +178,7 @@ end
 function client_request.leaving(call, open)
   local journal = journals[call]
   if not journal then return end
-  if journal.is_full then failure.fail "the results of upstreams are too large to keep while the client is asked (1 MiB)" end
+  if journal.is_full then failure.fail "the results of upstreams are too large to keep while the client is asked (limits.upstreams.journal)" end
   for entry in pairs(journal.running) do
     if entry.pending and not park_entry(call, entry, open) then
       client_request.keep(call, PLACE .. entry.place,

@@ -18,7 +18,7 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local rounds = {}
 
-local MAX_ROUNDS = 10                  -- requests after the first one (V-4)
+local MAX_ROUNDS = host.limits.upstreams.rounds        -- requests after the first one (V-4)
 local MAX_QUESTIONS = 16               -- in one result
 local FIRST_WAIT_S, MAX_WAIT_S = 0.05, 0.25         -- before an upstream that only gave a requestState is asked again
 local FIRST_PAGE_S, MAX_PAGE_S = 1, 32              -- before an upstream that waits for a page is asked again
@@ -26,6 +26,11 @@ local FIRST_PAGE_S, MAX_PAGE_S = 1, 32              -- before an upstream that w
 local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
 
 local unreadable = { outcome = "unknown", reason = "unreadable" }
+local function too_often()
+  host.upstream.count_refused "rounds"
+  return { outcome = "unknown", reason = "asks" }
+end
+
 local improper = { outcome = "unknown", reason = "asks" }
 
 --- The questions of a result, by key, and its requestState or nil; or nil and a failure: nothing is put to a client that lacks the capability (X-3).
@@ -150,7 +155,7 @@ local function with_session(record, call, class_text, send, answer)
     if not wanted then return nil, state end
     end_pages(call, pages, wanted)
     round = round + 1
-    if round > MAX_ROUNDS then return nil, improper end
+    if round > MAX_ROUNDS then return nil, too_often() end
     local found, is_waiting = answer_round(record, call, class_text, wanted, pages, ends_at, round)
     local left = ends_at - host.time.now()
     if not found or left <= 0 then return nil, { outcome = "unknown", reason = "total" } end
@@ -207,7 +212,7 @@ local function pass(record, call, class_text, place, send, answer)
     answer, failed, err = send({ inputResponses = json.object(given), requestState = state }, record.total)
     if not answer or answer.result.resultType ~= "input_required" then return answer, failed, err end
   end
-  return nil, improper
+  return nil, too_often()
 end
 
 -- -- errors that ask for a page, of upstreams with sessions (X-38) ---------------------------------------------------

@@ -378,12 +378,15 @@ end)
 describe("the table of keys", function()
   it("fills each member of a structure by one key", function()
     local seen = {}
-    local file <close> = assert(io.open("core/gateway/config_table.c"))
-    for member in file:read "a":gmatch "SLOT%(([%w_.%[%]]+)%)[,}]" do
+    local text = ""
+    for _, name in ipairs { "config_table.c", "config_upstream_limits.def", "config_upstream_keys.def" } do
+      text = text .. read("core/gateway/" .. name)
+    end
+    for member in text:gmatch "SLOT%(([%w_.%[%]]+)%)[,}]" do
       assert.is_nil(seen[member], "two keys fill " .. member)
       seen[member] = true
     end
-    assert.truthy(seen["http.body"] and seen["lib.sqlite.rows"])
+    assert.truthy(seen["http.body"] and seen["lib.sqlite.rows"] and seen["upstream_limits.answer"])
   end)
 end)
 

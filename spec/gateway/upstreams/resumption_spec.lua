@@ -51,8 +51,8 @@ local code = [[
   end })
   return { seen = table.concat(seen, " "), result = event and event.result, reason = failure and failure.reason, outcome = failure and failure.outcome }]]
 
-local function run(it)
-  local g <close> = low.start { one = { url = it.up.url } }
+local function run(it, limits)
+  local g <close> = low.start({ one = { url = it.up.url } }, { config = { limits = { upstreams = limits } } })
   local me = low.workers(g, 1)
   local value = trusted.run(me, code, 60)
   assert.equal("{}", trusted.run(me, [[return kept.call("one", "k", "other").result]])) -- the channel works still
@@ -60,7 +60,8 @@ local function run(it)
   g:wait_status(function(status)
     return status.gauges.upstream_exchanges == 0 and status.gauges.upstream_requests == 0
   end)
-  return value, g:status().counters.upstream_resumed
+  local counters = g:status().counters
+  return value, counters.upstream_resumed, counters.refused.upstream_resumptions
 end
 
 describe("an event stream that ends before the answer", function()
@@ -91,6 +92,10 @@ describe("an event stream that ends before the answer", function()
     assert.same({ seen = "", reason = "closed", outcome = "unknown" }, (run(it)))
     assert.equal(5, #it.gets)
     assert.equal(1, it.posts)
+    it.gets = {}
+    local failed, resumed, refused = run(it, { resumptions = 2 })
+    assert.same({ seen = "", reason = "closed", outcome = "unknown" }, failed)
+    assert.same({ 2, 2, 1 }, { #it.gets, resumed, refused })
     local other <close> = server(function(n) return n == 1 and "retry: 1\n" .. event("e") or nil end)
     assert.same({ seen = "", reason = "closed", outcome = "unknown" }, (run(other)))
     assert.equal(1, #other.gets)

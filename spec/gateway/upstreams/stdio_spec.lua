@@ -181,6 +181,13 @@ describe("an upstream over stdio", function()
     stop(g, one, two)
   end)
 
+  it("may print as many of them in a row as limits.upstreams.noise says", function()
+    local g <close>, one, two = start(nil, nil, { config = { limits = { upstreams = { noise = 20 } } } })
+    assert.equal('"quiet"', call(one, "noise", { number = 15 }).result)
+    assert.equal("unreadable", call(one, "noise", { number = 40 }).failure.reason)
+    stop(g, one, two)
+  end)
+
   it("ends for a line over limits.upstreams.answer", function()
     local g <close>, one, two = start(nil, nil, { config = { limits = { upstreams = { answer = "64KiB" } } } })
     assert.equal(60002, #call(one, "big", { number = 60000 }).result)

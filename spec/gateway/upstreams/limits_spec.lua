@@ -1,0 +1,120 @@
+-- Limits of limits.upstreams that no other spec of upstreams needs: each refuses what is above it in words, and counts it.
+local cjson = require "cjson.safe"
+local task_client = require "spec.helpers.task_client"
+local upstream = require "spec.helpers.upstream"
+local wait = require "spec.helpers.wait"
+
+local function start(u, limits, options)
+  options = options or {}
+  options.workers, options.config = options.workers or 1, { limits = { upstreams = limits } }
+  return upstream.gateway({ one = u }, options)
+end
+
+local function refused(g, what) return g:status().counters.refused[what] or 0 end
+
+local function resource(uri) return ('{"uri":"%s","name":"%s"}'):format(uri, uri) end
+
+describe("limits.upstreams", function()
+  it("links and links_per_upstream bound the links that can be read", function()
+    for _, limits in ipairs { { links = 1 }, { links_per_upstream = 1 } } do
+      local u <close> = upstream.start { revision = "2025-11-25" }
+      u:when("resources/read", function(x)
+        x:result(('{"contents":[{"uri":"%s","text":"text"}]}'):format(x.params.uri))
+      end)
+      local g <close> = start(u, limits)
+      local c <close> = g:client "2025-11-25"
+      local read = {}
+      for i = 1, 3 do
+        local uri = "made:/" .. i
+        u:when("tools/call echo", function(x) x:result(('{"content":[{"type":"resource_link","uri":"%s","name":"n"}]}'):format(uri)) end, 1)
+        c:result("tools/call", { name = "one_echo", arguments = {} })
+        read[i] = c:call("resources/read", { uri = uri }).result ~= nil
+      end
+      assert.same({ true, false, false }, read)
+      assert.equal(2, refused(g, "upstream_links"))
+    end
+  end)
+
+  it("followed bounds the resources that are subscribed to at one upstream", function()
+    for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
+      local u <close> = upstream.start { revision = revision }
+      u:offer("resources", { resource "file:///a", resource "file:///b" })
+      local g <close> = start(u, { followed = 1 })
+      local c <close> = g:client "2025-11-25"
+      assert.is_table(c:result("resources/subscribe", { uri = "file:///a" }))
+      assert.is_table(c:result("resources/subscribe", { uri = "file:///a" }))
+      local err = c:call("resources/subscribe", { uri = "file:///b" }).error
+      assert.truthy(err.message:find("too many resources", 1, true), err.message)
+      assert.equal(1, refused(g, "upstream_followed"))
+    end
+  end)
+
+  it("followed_tasks bounds the tasks of one upstream that are listened for; others are polled", function()
+    local u <close> = upstream.start { revision = "2026-07-28", tasks = true }
+    u.handlers.task_hold = function(x) table.insert(u.held, x) end
+    u:offer("tools", { "task_hold" })
+    u.task_poll = 1000
+    local g <close> = start(u, { followed_tasks = 1 })
+    local c <close> = g:client("2026-07-28", { capabilities = task_client.CAN })
+    local ids = {}
+    for i = 1, 3 do ids[i] = task_client.result(g, c, "tools/call", { name = "one_task_hold", arguments = {} }).taskId end
+    wait.for_fact("two tasks over the limit", 20, function() return refused(g, "upstream_followed") == 2 end)
+    for _, x in ipairs(u:listening()) do assert.is_true(#(x.filter.taskIds or {}) <= 1) end
+    u:wait_held(3)
+    u:release()
+    for _, id in ipairs(ids) do task_client.wait(g, c, id, "completed") end
+    g:wait_status(function(status) return status.gauges.jobs == 0 end)
+  end)
+
+  it("list_pages and definition bound what is read of a list", function()
+    local u <close> = upstream.start { revision = "2025-11-25", page = 2 }
+    local long = ('{"name":"long","description":"%s","inputSchema":{"type":"object"}}'):format(("x"):rep(2000))
+    u:offer("tools", { "a", long, "b", "c", "d" })
+    local g <close> = start(u, { list_pages = 2, definition = "1KiB" })
+    local c <close> = g:client "2025-11-25"
+    local names = {}
+    for i, tool in ipairs(c:result("tools/list").tools) do names[i] = tool.name end
+    assert.equal("one_a one_b one_c", table.concat(names, " "))
+    assert.equal(2, refused(g, "upstream_lists"))
+    g:wait_log("upstream list incomplete", { hint = "limits.upstreams.list_items, list_bytes and list_pages",
+      why = "its definition is larger than limits.upstreams.definition" })
+  end)
+
+  it("rounds bounds how often an upstream answers a request with questions", function()
+    local u <close> = upstream.start { revision = "2026-07-28" }
+    u:offer("tools", { "need" })
+    u.handlers.need = function(_, reply)
+      reply '{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list","params":{}}},"requestState":"s"}'
+    end
+    local g <close> = start(u, { rounds = 2 })
+    local c <close> = g:client("2025-11-25", { capabilities = { roots = {} } })
+    local stream = c:open("tools/call", { name = "one_need", arguments = {} })
+    for n = 1, 2 do
+      local asked = wait.for_fact("question " .. n, 20, function()
+        local found = {}
+        for _, one in ipairs(stream:messages()) do
+          if one.method == "roots/list" then found[#found + 1] = one end
+        end
+        return found[n]
+      end)
+      c:post { jsonrpc = "2.0", id = asked.id, result = { roots = {} } }
+    end
+    upstream.failure(stream:answer(20), "unknown", "asks")
+    assert.equal(1, refused(g, "upstream_rounds"))
+    assert.equal(3, u:ran "need")
+  end)
+
+  it("journal bounds what is kept while a client is asked", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local g <close> = start(u, { journal = "4KiB" }, { scripts = { ["tools/both.lua"] = [[
+      return tool { "Calls and asks.", input = { bytes = t.number }, function(args, call)
+        try(upstream "one":call("big", { bytes = args.bytes }))
+        return try(call:elicit("Name?", { name = t.string })).name
+      end }]] } })
+    local c <close> = g:client("2026-07-28", { capabilities = { elicitation = { form = { [" "] = 1 } } } })
+    assert.equal("input_required", c:result("tools/call", { name = "both", arguments = { bytes = 100 } }).resultType)
+    local answer = c:call("tools/call", { name = "both", arguments = { bytes = 6000 } })
+    assert.truthy(cjson.encode(answer):find("limits.upstreams.journal", 1, true), cjson.encode(answer))
+    assert.equal(1, refused(g, "upstream_journals"))
+  end)
+end)
