@@ -118,7 +118,7 @@ static void put_text(lua_State *L, const char *name, mp_str text)
 }
 
 /* upstream.observed(): the next thing that an upstream said without being asked: { kind = "message", "gap", "ended" or "lost", upstream, key, serial, channel,
- * method?, id?, bytes?, standing? }; nil: there is none.  [-0, +1, throws] */
+ * method?, id?, bytes?, standing?, status? }; nil: there is none.  [-0, +1, throws] */
 static int l_observed(lua_State *L)
 {
     static const char *const kinds[] = {[MP_OBSERVED_MESSAGE] = "message",
@@ -137,8 +137,10 @@ static int l_observed(lua_State *L)
     put_text(L, "id", it->id);
     put_text(L, "bytes", it->bytes);
     mp_field_integer(L, "serial", (lua_Integer)mp_channel_serial(it->channel));
-    if (it->kind == MP_OBSERVED_ENDED)
+    if (it->kind == MP_OBSERVED_ENDED) {
         mp_field_integer(L, "standing", it->standing);
+        mp_field_integer(L, "status", it->status);
+    }
     mp_upstream_push_channel(L, it->channel);
     lua_setfield(L, -2, "channel");
     return 1;

@@ -107,7 +107,7 @@ static void deliver_closing(mp_message *message, mp_loop *loop)
         if (!atomic_load(&channel->closing_host->is_over)) {
             channel->transport->close(channel, channel->closing_is_lost);
             if (channel->closing_is_lost && channel->closing_host == channel->home)
-                mp_observe_event(channel, MP_OBSERVED_LOST, 0);
+                mp_observe_event(channel, MP_OBSERVED_LOST);
         }
         mp_channel_unref(channel);
         return;

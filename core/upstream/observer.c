@@ -44,13 +44,19 @@ static observed *observed_new(mp_channel *channel, mp_observation_kind kind, siz
     return one;
 }
 
-void mp_observe_event(mp_channel *channel, mp_observation_kind kind, int64_t id)
+void mp_observe_event(mp_channel *channel, mp_observation_kind kind)
 {
     if (kind == MP_OBSERVED_GAP && channel->has_gap)
         return;
     channel->has_gap = channel->has_gap || kind == MP_OBSERVED_GAP;
-    observed *one = observed_new(channel, kind, 0);
+    put(channel->home, observed_new(channel, kind, 0));
+}
+
+void mp_observe_end(mp_channel *channel, int64_t id, int status)
+{
+    observed *one = observed_new(channel, MP_OBSERVED_ENDED, 0);
     one->it.standing = id;
+    one->it.status = status;
     put(channel->home, one);
 }
 
@@ -59,7 +65,7 @@ void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str
     mp_upstream_host *host = channel->home;
     if (host->observed_bytes + bytes.len > channel->part->limits.queue) {
         mp_stat_add(&mp_stat_upstream_dropped_observed, 1);
-        mp_observe_event(channel, MP_OBSERVED_GAP, 0);
+        mp_observe_event(channel, MP_OBSERVED_GAP);
         return;
     }
     size_t size = bytes.len + envelope->method.len;

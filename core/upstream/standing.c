@@ -168,10 +168,10 @@ static bool begin(standing *it)
 /* -- the end of a stream ------------------------------------------------------------------------------------------- */
 
 /* The stream does not come back by itself: Lua is told. */
-static void give_up(standing *it)
+static void give_up(standing *it, int status)
 {
     if (it->was_open)
-        mp_observe_event(it->channel, MP_OBSERVED_ENDED, it->id);
+        mp_observe_end(it->channel, it->id, status);
     free_standing(it);
 }
 
@@ -208,7 +208,7 @@ static void end_stream(standing *it)
     if (it->id == 0 && it->was_open)
         pause_standing(it);
     else
-        give_up(it);
+        give_up(it, 0);
 }
 
 /* -- what arrives -------------------------------------------------------------------------------------------------- */
@@ -220,7 +220,7 @@ static void refuse_stream(standing *it, int status)
     if (it->id == 0 && it->was_open && (status < 400 || status >= 500))
         pause_standing(it);
     else
-        give_up(it);
+        give_up(it, status);
 }
 
 static void open_stream(standing *it)
@@ -230,7 +230,7 @@ static void open_stream(standing *it)
     it->failures = 0;
     answer_all(it, 200);
     if (was_open) /* what was said in between is lost */
-        mp_observe_event(it->channel, MP_OBSERVED_GAP, 0);
+        mp_observe_event(it->channel, MP_OBSERVED_GAP);
 }
 
 static void take_message(standing *it, mp_str bytes)

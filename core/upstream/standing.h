@@ -22,7 +22,9 @@ void mp_standing_end(mp_upstream_host *host);
 
 /* Keeps a message that belongs to no exchange for Lua. Over limits.upstreams.queue it is dropped and counted, and Lua learns that there is a gap. */
 void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str bytes);
-void mp_observe_event(mp_channel *channel, mp_observation_kind kind, int64_t id);
+void mp_observe_event(mp_channel *channel, mp_observation_kind kind);
+/* The standing stream with this id has ended; `status` is that of mp_observation. */
+void mp_observe_end(mp_channel *channel, int64_t id, int status);
 /* Frees what was not taken. */
 void mp_observed_clear(mp_upstream_host *host);
 

@@ -336,6 +336,7 @@ typedef struct {
     mp_str method, bytes;
     mp_str id;        /* of a request: a span */
     int64_t standing; /* ENDED: the id of the request */
+    int status;       /* ENDED: the HTTP status of the answer to the last attempt; 0: it had begun */
 } mp_observation;
 
 /* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks and enqueues only. The

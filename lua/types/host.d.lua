@@ -1012,6 +1012,7 @@ function host.upstream.open_channel(name, key) end
 ---@field id? string      Of a request: its id as JSON
 ---@field bytes? string   The message
 ---@field standing? integer
+---@field status? integer          Of an end: the HTTP status of the last attempt to open the stream; 0: it had begun
 ---@return moonpool.host.Observation?
 function host.upstream.observed() end
 

@@ -165,11 +165,12 @@ observer.on("gap", function(event)
 end)
 
 observer.on("ended", function(event)
-  local record = event.key == keys.shared and config.by_name[event.upstream]
+  local record = config.by_name[event.upstream]
   if not record then return end
   if event.standing == 0 then
-    event.channel:lost()
-  elseif follow.ended(record, event.serial, event.standing) then
+    -- Where the credential or the session is refused, the next call opens another channel. A call's session goes on without a stream otherwise.
+    if event.key == keys.shared or event.status == 401 or event.status == 404 then event.channel:lost() end
+  elseif event.key == keys.shared and follow.ended(record, event.serial, event.standing) then
     heal(record)
   end
 end)

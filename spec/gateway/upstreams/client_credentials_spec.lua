@@ -28,8 +28,10 @@ end
 -- A stub upstream that answers only requests with a good token.
 local function guarded(state, options)
   local u = upstream.start(options or { revision = "2025-11-25" })
+  local function token_of(headers) return (headers.authorization or ""):match "^Bearer (.+)$" end
+  u.guard = function(headers) return state.good[token_of(headers)] end
   u:when("*", function(x)
-    local token = (x.headers.authorization or ""):match "^Bearer (.+)$"
+    local token = token_of(x.headers)
     x.entry.token = token
     if not state.good[token] then return upstream.faults.status(401)(x) end
     x:serve()
@@ -134,6 +136,59 @@ describe("an upstream with client_credentials", function()
       assert.equal(before + 20, it.u:ran "echo")
       assert.equal(2, it.state.asked)
     end)
+  end)
+
+  it("sends its token on the GET streams of sessions, and another one when that is refused", function()
+    start({}, function(it)
+      listed(it)
+      local function gets() return it.u:all { kind = "http", method = "GET" } end
+      local function streams() -- with a token that is good now
+        local n = 0
+        for _, entry in ipairs(gets()) do n = n + (it.u.guard(entry.headers) and 1 or 0) end
+        return n
+      end
+      wait.for_fact("the stream", 20, function() return streams() == 1 end)
+      for n = 2, 3 do
+        for token in pairs(it.state.good) do it.state.good[token] = nil end
+        it.u:end_streams()
+        wait.for_fact("a stream with a new token", 30, function() return streams() == 1 end)
+        assert.equal(n, it.state.asked)
+      end
+      local read = #it.u:all { method = "tools/list" }
+      it.u:announce "notifications/tools/list_changed"
+      it.u:wait({ method = "tools/list" }, read + 1)
+      -- a session of a client that can be asked, whose questions may come on the stream
+      local c <close> = it.g:client("2025-11-25", { capabilities = { elicitation = { [" "] = 1 } } })
+      upstream.text(c:call("tools/call", { name = "echo", arguments = { n = 1 } }))
+      wait.for_fact("two streams", 20, function() return streams() == 2 end)
+      local own = gets()[#gets()].headers["mcp-session-id"]
+      for token in pairs(it.state.good) do it.state.good[token] = nil end
+      it.u:end_streams()
+      wait.for_fact("the stream of the client's session to be refused", 30, function()
+        local n = 0
+        for _, entry in ipairs(gets()) do n = n + (entry.headers["mcp-session-id"] == own and 1 or 0) end
+        return n == 2
+      end)
+      wait.for_fact("two streams with a new token", 30, function()
+        upstream.text(c:call("tools/call", { name = "echo", arguments = { n = 1 } }))
+        return streams() == 2
+      end)
+    end)
+  end)
+
+  it("sends its token with the request that listens, and another one when that is refused", function()
+    start({}, function(it)
+      listed(it)
+      wait.for_fact("the request that listens", 20, function() return #it.u:listening() == 1 end)
+      for n = 2, 3 do
+        for token in pairs(it.state.good) do it.state.good[token] = nil end
+        for _, x in ipairs(it.u:listening()) do x:result(x:complete "{}") end
+        wait.for_fact("one that listens with a new token", 30, function() return #it.u:listening() == 1 end)
+        assert.equal(n, it.state.asked)
+      end
+      it.u:announce "notifications/tools/list_changed"
+      it.u:wait({ method = "tools/list" }, 2)
+    end, nil, { revision = "2026-07-28" })
   end)
 
   it("is barred, with what to do, if new tokens are refused too, and asks neither server again and again", function()

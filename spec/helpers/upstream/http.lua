@@ -224,6 +224,7 @@ end
 
 local function get(self, request, reply)
   self:note { kind = "http", method = "GET", head = request.head, headers = request.headers, connection = request.connection }
+  if self.guard and not self.guard(request.headers) then return reply:send(401, {}, "") end
   if not self.get_stream or (self.is_modern and not self.legacy[1]) then return reply:send(405, { allow = "POST" }, "") end
   local session = find_session(self, request, reply)
   if not session then return end
@@ -259,6 +260,14 @@ end
 function methods:push(text)
   for _, session in pairs(self.sessions) do
     if session.stream then session.stream:chunk(event(self, text)) end
+  end
+end
+
+--- Ends the standalone streams of all sessions.
+function methods:end_streams()
+  for _, session in pairs(self.sessions) do
+    if session.stream then session.stream:raw "0\r\n\r\n" end
+    session.stream = nil
   end
 end
 
