@@ -285,6 +285,8 @@ static void describe(mp_upstream *upstream, mp_upstream_report *to)
                 : upstream->total_opened == 0 ? MP_UPSTREAM_UNUSED
                                               : MP_UPSTREAM_UP;
     to->retry_ms = circuit->is_open && circuit->retry_at > now ? circuit->retry_at - now : 0;
+    to->circuit = !circuit->is_open ? "closed" : circuit->is_probed ? "probing" : "open";
+    to->failures = circuit->in_row;
     mp_map_each(&upstream->keys, count_class, to);
     memcpy(to->pids, upstream->pids, sizeof to->pids);
     memcpy(to->revision, upstream->revision, sizeof to->revision);

@@ -83,6 +83,8 @@ static void put_report(mp_buf *out, const mp_upstream_report *report)
     put_number(out, "refused", (int64_t)report->refused);
     put_number(out, "p50_us", (int64_t)report->p50_us);
     put_number(out, "p99_us", (int64_t)report->p99_us);
+    mp_buf_printf(out, ",\"circuit\":\"%s\"", report->circuit);
+    put_number(out, "failures_in_row", report->failures);
     if (report->state == MP_UPSTREAM_DOWN)
         put_number(out, "retry_ms", (int64_t)report->retry_ms);
     if (report->error[0] != '\0')

@@ -56,8 +56,8 @@ local function seconds(ms) return ("%g s"):format(ms / 1000) end
 -- When the upstream is called no more for a while.
 local function circuit_of(record)
   local given = host.config.upstreams[record.place]
-  return ("opens after %d failures in a row, for %s to %s"):format(given.circuit_failures, seconds(given.circuit_open_min_ms),
-    seconds(given.circuit_open_max_ms))
+  return ("opens after %d failures in a row, for %s to %s; moonpool upstreams %s shows its state"):format(given.circuit_failures,
+    seconds(given.circuit_open_min_ms), seconds(given.circuit_open_max_ms), record.name)
 end
 
 --- Adds the lines about the upstream of a thing.

@@ -42,6 +42,8 @@ local function row_of(name, one)
     rest[1] = counts[1] and table.concat(counts, ", ") or nil
   end
   if (one.retry_ms or 0) > 0 then rest[#rest + 1] = ("next try in %d s"):format((one.retry_ms + 999) // 1000) end
+  if one.circuit and one.circuit ~= "closed" then rest[#rest + 1] = "circuit " .. one.circuit end
+  if (one.failures_in_row or 0) > 0 then rest[#rest + 1] = plural(one.failures_in_row, "failure") .. " in a row" end
   if one.calls > 0 then rest[#rest + 1] = plural(one.calls, "request") end
   if one.errors > 0 then rest[#rest + 1] = one.errors .. " failed" end
   if one.p50_us > 0 then rest[#rest + 1] = "p50 " .. span(one.p50_us) .. ", p99 " .. span(one.p99_us) end

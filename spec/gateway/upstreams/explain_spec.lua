@@ -25,7 +25,7 @@ describe("moonpool explain", function()
         "renamed   'uno' by `rename`",
         "prefix    'o_'", "filter    `only` lets it through", "shared    one for all clients: the server keeps nothing between calls",
         "revisions requests as of 2026-07-28, results as they are; then to that of the client",
-        "circuit   opens after 5 failures in a row, for 1 s to 60 s", "credential none",
+        "circuit   opens after 5 failures in a row, for 1 s to 60 s; moonpool upstreams other shows its state", "credential none",
         "repeated  never (retry: never)", "policies  none", "sees      listed, and it runs" } do
         assert.truthy(out:find("\n" .. line .. "\n", 1, true), line .. " is not in:\n" .. out)
       end
