@@ -70,7 +70,7 @@ local function channel_of(record, call, options)
 end
 
 --- Sends a request of a call. `make(card)` gives the params without `_meta`; `may_ask`: the upstream may answer with questions; `channel`: that of an
---- earlier request of the call, or nil; `can_be_task`: an MCP task may come of it. Returns what request.send returns, and the channel.
+--- earlier request of the call, or nil; `can_be_task`: an MCP task may come of it; `is_without_tasks`: the client cannot have one. Returns what request.send returns, and the channel.
 function forward.send(record, call, options)
   local channel, denied = channel_of(record, call, options)
   if not channel then return nil, denied end
@@ -103,7 +103,7 @@ function forward.send(record, call, options)
     build = function(card, id)
       count.times = count.times + 1
       local params = options.make(card)
-      local may_be_task = options.method == "tools/call" and tasks.has_extension(card)
+      local may_be_task = options.method == "tools/call" and tasks.has_extension(card) and not options.is_without_tasks
       params._meta = message.meta(card, meta, wants_progress and id or nil, level, class_of_request, may_be_task)
       if more then params.inputResponses, params.requestState = more.inputResponses, more.requestState end
       return params
@@ -164,6 +164,8 @@ local function send_tool(record, name, facts, args, call, options, wish)
     method = "tools/call", name = name, digest = options.digest, may_ask = true, may_repeat = forward.may_repeat(record, facts),
     wants_progress = not options.is_quiet, timeout = options.timeout, headers = options.headers, on_stale = options.on_stale,
     rows = function() return (options.rows and options.rows() or facts.mirror) end, can_be_task = wish ~= nil,
+    -- a stateless upstream is told what a client of its revision cannot do (X-2); for older clients the gateway waits for the task (X-52)
+    is_without_tasks = options.can_be_task and not wish and era.is_stateless(call.revision),
     make = function(card)
       local wants_task = facts.task and (wish or facts.task == "required") and tasks.has_params(card)
       return { name = name, arguments = message.object(args), task = wants_task and json.object { ttl = wish and wish.ttl } or nil }

@@ -129,6 +129,7 @@ for _, kind in ipairs(KINDS) do
       c:post { jsonrpc = "2.0", id = form.id, result = { action = "accept", content = { name = "Bea" } } }
       assert.truthy(upstream.text(stream:answer(20)):find('"Bea"', 1, true))
 
+      if revision == "2026-07-28" then return end -- a client of its own revision: the upstream learns that it has no tasks
       local modern <close> = g:client("2026-07-28", { capabilities = { elicitation = { form = EMPTY } } })
       local asked = result(g, modern, "tools/call", { name = "one_task_ask", arguments = {} })
       assert.equal("input_required", asked.resultType)
@@ -149,7 +150,7 @@ for _, kind in ipairs(KINDS) do
         for n = 1, 2 do
           assert.equal('{"n":' .. n .. "}", upstream.text(c:call("tools/call", { name = "one_task_must", arguments = { n = n } })))
         end
-        assert.equal(2, #u.tasks)
+        assert.equal(revision == "2026-07-28" and other == revision and 0 or 2, #u.tasks)
         assert.equal(-32123, c:call("tools/call", { name = "one_task_fail", arguments = {} }).error.code)
         assert.is_true(c:call("tools/call", { name = "one_task_complain", arguments = {} }).result.isError)
       end)
