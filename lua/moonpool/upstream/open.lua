@@ -14,14 +14,20 @@ local message = require "moonpool.upstream.message"
 
 local open = {}
 
-local PROBE_S = 10          -- seconds for the answer to server/discover of a program, which an older one may never give
+local PROBE_S = 5           -- seconds for the answer to server/discover of a program, which an older one may never give (PB-1)
+local SILENT_KEPT_S = 3600  -- seconds that the store knows of a program that gives none (PB-8)
 
 local STREAM_KEPT_S = 86400  -- seconds that the store knows which channels have their stream
 
 local known = {}            -- name of an upstream -> "modern", "legacy" or "sse"
 
+local function silent_key(record) return "upstream:silent:" .. host.upstream.instance .. ":" .. record.name end
+
 --- Forgets what was found out about an upstream: its answers no longer fit.
-function open.forget(record) known[record.name] = nil end
+function open.forget(record)
+  known[record.name] = nil
+  host.store.delete(silent_key(record))
+end
 
 local function listed(list, test)
   if type(list) ~= "table" then return nil end
@@ -75,12 +81,13 @@ local function is_undecided(record, failure)
   return failure.reason ~= "unreadable"
 end
 
-local function discover(record, channel, revision, may_repeat)
+-- The verdict "modern", "legacy", or "silent" for a program that gives no answer within `limit_s`; and the card. nil and a failure: it is not known.
+local function discover(record, channel, revision, may_repeat, limit_s)
   local transport = record.kind == "url" and "http" or "stdio"
   local params = { _meta = message.meta({ is_modern = true, revision = revision }) }
   local id = channel:next_id()
   local event, failure = exchange.ask(channel, id, message.request(id, "server/discover", params), {
-    headers = message.headers("server/discover", params), revision = revision, timeout = record.kind == "command" and PROBE_S or nil,
+    headers = message.headers("server/discover", params), revision = revision, timeout = record.kind == "command" and limit_s or nil,
     is_modern = true, transport = transport,
   })
   local result, err
@@ -88,6 +95,8 @@ local function discover(record, channel, revision, may_repeat)
     result, err = exchange.read(event)
   elseif is_undecided(record, failure) then
     return nil, failure
+  elseif failure.reason == "timeout" then
+    return "silent"
   else
     err = error_in(failure.body)
   end
@@ -99,7 +108,7 @@ local function discover(record, channel, revision, may_repeat)
   if not err then return "legacy" end
   local verdict, other, card = judge_error(err, revision, transport)
   if verdict == "modern" and not card then
-    if may_repeat and other ~= revision then return discover(record, channel, other, false) end
+    if may_repeat and other ~= revision then return discover(record, channel, other, false, limit_s) end
     return nil, { outcome = "not_run", reason = "revision" }
   end
   return verdict, card
@@ -156,8 +165,10 @@ end
 --- `tells_roots`: the channel has one client alone, which notifies when its roots change.
 function open.establish(record, channel, class_text, tells_roots)
   local mode = record.revision ~= "auto" and record.revision or known[record.name]
-  if mode == nil or mode == "modern" then
-    local verdict, card = discover(record, channel, era.newest_stateless, true)
+  local is_silent = mode == nil and record.kind == "command" and host.store.get(silent_key(record)) ~= nil
+  local verdict, card, failure
+  if not is_silent and (mode == nil or mode == "modern") then
+    verdict, card = discover(record, channel, era.newest_stateless, true, record.revision == "auto" and PROBE_S or nil)
     if not verdict then return nil, card end
     if verdict == "modern" then
       known[record.name] = "modern"
@@ -165,8 +176,20 @@ function open.establish(record, channel, class_text, tells_roots)
     end
     if record.revision == "modern" then return nil, { outcome = "not_run", reason = "revision" } end
   end
-  local card, failure = legacy(record, channel, mode, class_text, tells_roots)
-  if card then known[record.name] = card.transport == "sse" and "sse" or "legacy" end
+  card, failure = legacy(record, channel, mode, class_text, tells_roots)
+  if card then
+    known[record.name] = card.transport == "sse" and "sse" or "legacy"
+    if verdict == "silent" then host.store.set(silent_key(record), "", SILENT_KEPT_S) end
+  elseif (is_silent or verdict == "silent") and failure.reason == "revision" then
+    -- one that refuses `initialize` was only slow to start, or is another program now
+    open.forget(record)
+    verdict, card = discover(record, channel, era.newest_stateless, true)
+    if verdict == "modern" then
+      known[record.name] = "modern"
+      return card
+    end
+    return nil, failure
+  end
   return card, failure
 end
 

@@ -70,6 +70,31 @@ describe("an upstream is found to be", function()
       end
     end)
     use(g, u)
+    -- other workers and Lua states do not wait for it again
+    for _ = 1, 2 do
+      assert.equal(200, g:admin("/reload", "POST").status)
+      for _ = 1, 3 do -- each has a program of its own
+        local one <close> = g:client("2025-11-25", { capabilities = { roots = { [" "] = 1 } } })
+        assert.equal('{"n":1}', upstream.text(one:call("tools/call", { name = "one_echo", arguments = { n = 1 } })))
+      end
+    end
+    assert.is_true(#u:all { method = "initialize" } > 3)
+    assert.equal(1, #u:all { method = "server/discover" })
+  end)
+
+  it("one of 2026-07-28 that is slow to answer server/discover, and refuses `initialize`", function()
+    if not upstream.has "stdio" then return pending "programs" end
+    local u <close> = upstream.start { revision = "2026-07-28", transport = "stdio" }
+    u:when("server/discover", function() end, 1)
+    local g <close> = start(u)
+    local c <close> = g:client "2026-07-28"
+    wait.for_fact("the tools of the upstream", 40, function()
+      for _, tool in ipairs(c:result("tools/list", {}).tools) do
+        if tool.name == "one_echo" then return true end
+      end
+    end)
+    use(g, u)
+    assert.equal("2026-07-28", u:all({ tool = "echo" })[1].revision)
   end)
 
   it("one of 2026-07-28 that also speaks older revisions", function()
