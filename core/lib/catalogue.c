@@ -109,6 +109,37 @@ static int l_callers(lua_State *L)
     return 1;
 }
 
+/* upstream.join(lines): the texts of a list with line ends between them. Unlike table.concat it makes a text as long as memory allows, since
+ * limits.upstreams.list_bytes bounds what it is used for.  [-0, +1, throws] */
+static int l_join(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    size_t size = 0, len;
+    lua_Integer count = (lua_Integer)lua_rawlen(L, 1);
+    for (lua_Integer i = 1; i <= count; i++) {
+        lua_rawgeti(L, 1, i);
+        luaL_argcheck(L, lua_type(L, 2) == LUA_TSTRING, 1, "a line is no string");
+        lua_tolstring(L, 2, &len);
+        size += len + 1;
+        lua_settop(L, 1);
+    }
+    luaL_Buffer out;
+    char *at = luaL_buffinitsize(L, &out, size + 1);
+    size_t written = 0;
+    for (lua_Integer i = 1; i <= count; i++) {
+        lua_rawgeti(L, 1, i);
+        const char *line = lua_tolstring(L, -1, &len);
+        if (i > 1)
+            at[written++] = '\n';
+        memcpy(at + written, line, len);
+        written += len;
+        lua_pop(L, 1);
+    }
+    luaL_pushresultsize(&out, written);
+    return 1;
+}
+
 /* upstream.count_token(outcome): counts what became of a token that an upstream needs: "got", "refused", "failed", "evicted".
  *  [-0, +0, throws] */
 static int l_count_token(lua_State *L)
@@ -289,6 +320,7 @@ void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams)
                                          {"upstream.claim", l_claim},
                                          {"upstream.status", l_status},
                                          {"upstream.describe", l_describe},
+                                         {"upstream.join", l_join},
                                          {"upstream.count_token", l_count_token},
                                          {"upstream.count_refused", l_count_refused},
                                          {NULL, NULL}};

@@ -182,7 +182,8 @@ void mp_task_collect(mp_task *task)
         return;
     task->collecting--;
     mp_task_settle_memory(task);
-    size_t room = vm->call_memory > payer->grown ? vm->call_memory - payer->grown : 0, usual = vm->call_memory;
+    size_t allowed = vm->call_memory + payer->more_bytes;
+    size_t room = allowed > payer->grown ? allowed - payer->grown : 0, usual = vm->call_memory;
     size_t most = mp_task_shared_memory(task), shared_room = most > vm->bytes ? most - vm->bytes : 0;
     bool is_shared = shared_room < room;
     if (is_shared) {

@@ -141,10 +141,11 @@ int mp_task_run(mp_task *task, int count)
     mp_task *payer = task->payer;
     if (!MP_PREEMPT)
         return run_unlimited(task, count);
-    if (payer->grown >= vm->call_memory / 2 || vm->bytes >= vm->shared - vm->shared / 4)
+    size_t allowed = vm->call_memory + payer->more_bytes;
+    if (payer->grown >= allowed / 2 || vm->bytes >= vm->shared - vm->shared / 4)
         mp_task_settle_memory(
             task); /* not before: the corrections do not matter to a task that is far below its limit */
-    size_t before = vm->bytes, left = payer->grown < vm->call_memory ? vm->call_memory - payer->grown : 0;
+    size_t before = vm->bytes, left = payer->grown < allowed ? allowed - payer->grown : 0;
     size_t most = vm->memory;
     if (task->closing != MP_OPEN)
         left = task->closing_room;

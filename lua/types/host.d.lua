@@ -719,9 +719,10 @@ function host.job.spawn(call, f, seconds, id) end
 ---@param f fun(call: moonpool.Call)
 ---@param seconds number
 ---@param more? number   Seconds of processor time beyond limits.call.cpu, for work that no script has written
+---@param bytes? integer  Memory beyond limits.call.memory, for such work
 ---@return boolean? ok
 ---@return string? why
-function host.job.begin(f, seconds, more) end
+function host.job.begin(f, seconds, more, bytes) end
 
 --- Cancels a job. Does nothing if the job has ended.
 ---@param job userdata
@@ -1040,6 +1041,11 @@ function host.upstream.callers(name) end
 --- Counts what became of a token that an upstream needs.
 ---@param outcome "got"|"refused"|"failed"|"evicted"
 function host.upstream.count_token(outcome) end
+
+--- The texts of a list with line ends between them, however long.
+---@param lines string[]
+---@return string text
+function host.upstream.join(lines) end
 
 --- Counts what is over a limit of limits.upstreams.
 ---@param what "links"|"followed"|"lists"|"rounds"|"journals"

@@ -264,6 +264,7 @@ row([[host.upstream.catalogue
   host.upstream.publish]], 100, "a copy and a hash of limits.upstreams.list_bytes")
 row("host.upstream.count_token", 1, "a counter")
 row("host.upstream.count_refused", 1, "a counter")
+row("host.upstream.join", 100, "a copy of limits.upstreams.list_bytes")
 row("host.upstream.callers", 20, "a row for each of limits.upstreams.caller_lists")
 row([[host.upstream.fetch
   host.upstream.keep]], 20, "a copy of at most 1 MiB")

@@ -67,7 +67,7 @@ function host.start(scripts, options)
       questions_per_principal = 32, park = 300 },
     ["upstream.channel"] = function() return nil, { outcome = "not_run", reason = "down" } end, ["upstream.catalogue"] = function() end,
     ["upstream.catalogue_hash"] = function() end, ["upstream.callers"] = function() return {} end, ["upstream.count_token"] = function() end,
-    ["upstream.count_refused"] = function() end,
+    ["upstream.count_refused"] = function() end, ["upstream.join"] = function(lines) return table.concat(lines, "\n") end,
     ["upstream.observed"] = function() end, ["upstream.open_channel"] = function() end,
     ["upstream.publish"] = function() return false end, ["upstream.claim"] = function() end, ["upstream.status"] = function() return {} end,
     ["upstream.describe"] = function() return true end,

@@ -9,6 +9,7 @@
 
 #define JOB "moonpool.job"
 #define MAX_LIMIT_MS 1e12
+#define MAX_MORE_BYTES ((lua_Integer)1 << 42)
 
 typedef struct {
     mp_lib_task *task;
@@ -134,8 +135,8 @@ static int l_spawn(lua_State *L)
     return 1;
 }
 
-/* job.begin(f, seconds[, more]): starts a background task that runs f(call) for at most `seconds` and belongs to no other call. `more`: seconds of processor
- * time beyond limits.call.cpu. True; or nil, why.  [-0, +1|2, throws] */
+/* job.begin(f, seconds[, more[, bytes]]): starts a background task that runs f(call) for at most `seconds` and belongs to no other call. `more`: seconds of
+ * processor time beyond limits.call.cpu; `bytes`: memory beyond limits.call.memory. True; or nil, why.  [-0, +1|2, throws] */
 static int l_begin(lua_State *L)
 {
     mp_lib *lib = mp_lib_of(L);
@@ -144,6 +145,8 @@ static int l_begin(lua_State *L)
     luaL_argcheck(L, seconds > 0, 2, "seconds must be above 0");
     double more = luaL_optnumber(L, 3, 0);
     luaL_argcheck(L, more >= 0 && more <= 3600, 3, "more must be 0 to 3600 seconds");
+    lua_Integer bytes = luaL_optinteger(L, 4, 0);
+    luaL_argcheck(L, bytes >= 0 && bytes <= MAX_MORE_BYTES, 4, "bytes must be 0 to 2^42");
     lua_settop(L, 1);
     lua_createtable(L, 2, 0);
     lua_pushvalue(L, 1);
@@ -165,6 +168,7 @@ static int l_begin(lua_State *L)
     }
     mp_lib_task *task = mp_lib_task_start(lib->vm, &mp_detached_work, call);
     task->super.more_us = (uint64_t)(more * 1e6);
+    task->super.more_bytes = (size_t)bytes;
     task->job = ref;
     mp_call_bind(L, 3, task);
     lua_pushboolean(L, 1);

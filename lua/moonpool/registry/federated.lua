@@ -31,6 +31,7 @@ local federated = {}
 
 local MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take
 local MORE_CPU_S = 60        -- of these, seconds of processor time beyond limits.call.cpu: lists can be long, however little the calls of scripts may take
+local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- of memory beyond limits.call.memory: list_bytes decides
 local TICK_S = 5             -- at most, seconds between two looks for lists that are due
 local LOOK_S = 0.5           -- seconds between two looks whether another worker could not read lists of a class
 local CLASS = catalogue.class
@@ -424,7 +425,7 @@ end
 -- Reads the lists of the classes that are due, by the channels of clients that have listed: clients of these classes are notified of changes.
 local function read_classes(record, began)
   for _, name in ipairs(classes.known(record)) do
-    if not host.job.begin(function() read_class(record, name, nil, began - record.refresh / 2) end, MAX_READ_S, MORE_CPU_S) then return end
+    if not host.job.begin(function() read_class(record, name, nil, began - record.refresh / 2) end, MAX_READ_S, MORE_CPU_S, MORE_BYTES) then return end
   end
 end
 
@@ -473,7 +474,7 @@ function federated.has_begun(record, since) return (tonumber(host.store.get(bega
 --- The lists are read at the next look.
 function federated.forget(record) host.store.delete(fresh_key(record)) end
 
-local function read_soon(record) host.job.begin(function() federated.read(record) end, MAX_READ_S, MORE_CPU_S) end
+local function read_soon(record) host.job.begin(function() federated.read(record) end, MAX_READ_S, MORE_CPU_S, MORE_BYTES) end
 
 local function is_due(record)
   if auth.is_personal(record) then return false end
@@ -521,7 +522,7 @@ end
 bus.on("catalogue", function()
   wanted = wanted + 1
   routes.suspend(true)
-  host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S)
+  host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
 end)
 
 bus.on("upstream settled", function(name)
@@ -553,7 +554,7 @@ local function read_class_soon(record, name, way, id)
       wake()
     end })
     is_mine = read_class(record, name, way)
-  end, MAX_READ_S, MORE_CPU_S)
+  end, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
   if not reading[id] then tried[id] = true end
 end
 
@@ -594,7 +595,7 @@ local function settle_callers(call, records)
       host.job.begin(function()
         local _ <close> = setmetatable({}, { __close = wake })
         read_caller(record, identity, class)
-      end, MAX_READ_S)
+      end, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
     end
     if class and not is_there(record, class) then missing[record], ends_at = class, math.max(ends_at, host.time.now() + record.list_wait) end
   end
@@ -655,7 +656,7 @@ end
 -- Waits until a task of the gateway has made the things: a client's call does not pay for that.
 local function wait_for_things()
   while done < wanted do
-    if not is_making and not host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S) then return catch_up() end
+    if not is_making and not host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S, MORE_BYTES) then return catch_up() end
     changed:wait(1)
   end
 end
@@ -715,7 +716,7 @@ if config.has_any and not host.script.has_specs then
       wanted = wanted + 1
       catch_up()
       read_due()
-    end, MAX_READ_S, MORE_CPU_S)
+    end, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
   end)
 end
 

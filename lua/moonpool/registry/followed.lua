@@ -21,6 +21,7 @@ local followed = {}
 local GATHER_S, MOST_GATHER_S = 0.2, 2      -- seconds without another change before the lists are read, and in all
 local READ_S = 120                          -- seconds that the reading may take
 local MORE_CPU_S = 60                       -- of these, seconds of processor time beyond limits.call.cpu
+local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- of memory beyond limits.call.memory
 local NEW_S = 10                            -- seconds that a URI is followed before its subscriber is there
 local PAUSE_S, MOST_PAUSE_S = 1, 60         -- seconds between attempts to be told again, doubling
 
@@ -58,7 +59,7 @@ function followed.changed(record)
     return
   end
   gathering[record.name] = { first = now, last = now }
-  if not host.job.begin(function() read_gathered(record) end, READ_S, MORE_CPU_S) then
+  if not host.job.begin(function() read_gathered(record) end, READ_S, MORE_CPU_S, MORE_BYTES) then
     gathering[record.name] = nil
     federated.forget(record)
   end

@@ -16,13 +16,16 @@ local function one_line(text)
   return (text:gsub("[\t\r\n]", " "))
 end
 
---- A catalogue as text. `facts` is a table; `entries` are { kind, key, facts, definition = JSON text }.
+--- The line of an entry { kind, key, facts, definition = JSON text }.
+function catalogue.line(entry)
+  return table.concat({ entry.kind, json.encode(entry.key), json.encode(json.object(entry.facts)), one_line(entry.definition) }, "\t")
+end
+
+--- A catalogue as text. `facts` is a table; `entries` are as for catalogue.line, perhaps with the `line` that it gave.
 function catalogue.encode(facts, entries)
   local lines = { one_line(json.encode(facts)) }
-  for i, entry in ipairs(entries) do
-    lines[i + 1] = table.concat({ entry.kind, json.encode(entry.key), json.encode(json.object(entry.facts)), one_line(entry.definition) }, "\t")
-  end
-  return table.concat(lines, "\n")
+  for i, entry in ipairs(entries) do lines[i + 1] = entry.line or catalogue.line(entry) end
+  return host.upstream.join(lines)
 end
 
 --- The facts of a catalogue and a list of its entries { kind, key, facts, definition }.

@@ -18,6 +18,7 @@ local lists = {}
 
 local MAX_PAGES = host.limits.upstreams.list_pages
 local MAX_NAME_BYTES = 512
+local FACTS_BYTES = 1024                 -- beside the facts that are known before the lists are read
 local MAX_DEFINITION_BYTES = host.limits.upstreams.definition
 
 local MAX_ITEMS, MAX_BYTES = host.limits.upstreams.list_items, host.limits.upstreams.list_bytes
@@ -159,7 +160,8 @@ local function add_items(state, list, items, card, may_have_headers)
     end
     local entry, why = entry_of(list, item, card, state, may_have_headers)
     if entry then
-      state.bytes = state.bytes + #entry.definition + #entry.key
+      entry.line = catalogue.line(entry)
+      state.bytes = state.bytes + #entry.line + 1
       if state.bytes > MAX_BYTES then
         state.is_cut = true
         return false
@@ -223,6 +225,7 @@ function lists.read(record, way)
   if not channel then return nil, card end
   local state = { known = known_entries(record, way.class or catalogue.class), entries = {}, bytes = 0, left_out = 0, in_circle = 0 }
   local can = card.capabilities or {}
+  state.bytes = #json.encode(facts_of(card, state)) + FACTS_BYTES
   local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil
   for _, list in ipairs(kinds) do
     if can[list.capability] ~= nil or (says_nothing and list.kind == "tools") then

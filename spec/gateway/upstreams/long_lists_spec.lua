@@ -113,3 +113,30 @@ describe("a list that takes more processor time than a call may take", function(
     upstream.text(c:call("tools/call", { name = "tool1999", arguments = {} }))
   end)
 end)
+
+describe("a list that takes more memory than a call may take", function()
+  for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
+    it("is read and served up to list_bytes, which cuts it with a warning (" .. revision .. ")", function()
+      local u <close> = upstream.start { revision = revision, page = 100 }
+      local tools = {}
+      for i = 1, 1500 do tools[i] = definition(("tool%04d"):format(i), ("word " .. i .. " "):rep(400)) end -- some 4 KB each
+      u:offer("tools", tools)
+      local function served(limits)
+        local g <close> = upstream.gateway({ one = u }, { workers = 2, entries = { one = { prefix = "", list_wait = "60s" } }, config = { limits = limits } })
+        local c <close> = g:client "2026-07-28"
+        c:result("tools/list", {})
+        local status = wait.for_fact("the tools", 60, function()
+          local one = g:status().upstreams.one
+          return one.served and one.served.tools > 0 and one
+        end)
+        upstream.text(c:call("tools/call", { name = "tool0001", arguments = {} }))
+        return status.served.tools, g:log()
+      end
+      local all = served { call = { memory = "4MiB", output = "32MiB" } }
+      assert.equal(1500, all)
+      local some, log = served { call = { memory = "4MiB", output = "32MiB" }, upstreams = { list_bytes = "1MiB" } }
+      assert.is_true(some > 150 and some < 500, some .. " tools")
+      assert.truthy(log:find("limits.upstreams.list_items, list_bytes and list_pages", 1, true))
+    end)
+  end
+end)
