@@ -70,7 +70,8 @@ local function channel_of(record, call, options)
 end
 
 --- Sends a request of a call. `make(card)` gives the params without `_meta`; `may_ask`: the upstream may answer with questions; `channel`: that of an
---- earlier request of the call, or nil; `can_be_task`: an MCP task may come of it; `is_without_tasks`: the client cannot have one. Returns what request.send returns, and the channel.
+--- earlier request of the call, or nil; `can_be_task`: an MCP task may come of it; `is_without_tasks`: the client
+--- cannot have one. Returns what request.send returns, and the channel.
 function forward.send(record, call, options)
   local channel, denied = channel_of(record, call, options)
   if not channel then return nil, denied end

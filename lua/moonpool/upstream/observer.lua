@@ -1,7 +1,7 @@
 -- What upstreams say without being asked: messages that belong to no call, and gaps in the streams that carry them. C hands them to the worker that
 -- holds the stream. A question outside a call is answered at once, since no client can be asked it (X-36).
---   event   { kind = "message" | "gap" | "ended" | "lost", upstream, key, serial, channel, method?, id?, bytes?, standing?, status? }, as host.upstream.observed
---           gives it
+--   event   { kind = "message" | "gap" | "ended" | "lost", upstream, key, serial, channel, method?, id?, bytes?, standing?, status? }, as
+--           host.upstream.observed gives it
 
 local bus = require "moonpool.runtime.bus"
 local errors = require "moonpool.runtime.rpc_error"
