@@ -15,7 +15,7 @@ local message = require "moonpool.upstream.message"
 local open = {}
 
 local PROBE_S = 5           -- seconds for the answer to server/discover of a program, which an older one may never give (PB-1)
-local SILENT_KEPT_S = 3600  -- seconds that the store knows of a program that gives none (PB-8)
+local SILENT_KEPT_S = 3600  -- seconds that the store knows of a program that gives none
 
 local STREAM_KEPT_S = 86400  -- seconds that the store knows which channels have their stream
 
