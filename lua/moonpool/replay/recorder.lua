@@ -119,12 +119,24 @@ local function install()
   end
 end
 
+-- Runs `f` without another task in between: hooks that two tasks put in place or take away at once would stay behind.
+local function at_once(f, ...)
+  local ok, why = host.script.briefly(f, tostring, ...)
+  if not ok then error(why, 0) end
+end
+
+local function enter(record)
+  active[record.id], count = record, count + 1
+  install()
+end
+
 local function leave(record)
   active[record.id] = nil
   count = count - 1
   if count == 0 then
-    take_away()
+    local restore = take_away
     take_away = nil
+    restore()
   end
 end
 
@@ -188,11 +200,10 @@ function recorder.answer(answer, call, params, revision, method)
     cut(record)
     record.arguments = json.object {}
   end
-  install()
-  active[record.id], count = record, count + 1
+  at_once(enter, record)
   local _ <close> = setmetatable({}, { __close = function()
     record.is_over = true
-    leave(record)
+    at_once(leave, record)
     local ok, why = pcall(write, record, tool.input)
     if not ok then host.log.write("warn", "call not recorded", { tool = record.tool, why = tostring(why):sub(1, 200) }) end
   end })

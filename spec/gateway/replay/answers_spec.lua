@@ -104,6 +104,27 @@ describe("a replay", function()
     assert.equal(0, code, out .. err)
   end)
 
+  it("of calls that ran at once has for each its own", function()
+    local g <close> = gateway.start { config = config(), workers = 1, scripts = { ["tools/busy.lua"] = [[return tool { "Busy.", input = { n = t.integer },
+      function(args)
+        store.set("n" .. args.n, args.n)
+        for i = 1, 200000 do local _ = i end
+        sleep(0.001 * (args.n % 3))
+        for i = 1, 200000 do local _ = i end
+        return { n = store.get("n" .. args.n), dice = math.random(1 << 50), id = uuid.v4() }
+      end }]] } }
+    local me, streams = g:client "2026-07-28", {}
+    for i = 1, 20 do streams[i] = me:open("tools/call", { name = "busy", arguments = { n = i } }) end
+    for _, stream in ipairs(streams) do stream:answer() end
+    for _, record in ipairs(save(g, 20)) do
+      assert.equal(2, #record.events)
+      assert.equal(("n%d"):format(record.arguments.n), record.events[2].args.key)
+    end
+    local code, out, err = replay(g)
+    assert.equal(0, code, out .. err)
+    assert.matches("20 calls, all the same", out)
+  end)
+
   it("of a call that uses a database in memory, and loads with one, has its rows", function()
     local g <close> = gateway.start { config = config(), scripts = { ["tools/rows.lua"] = [[
       local db = sqlite.open(":memory:", { setup = "create table t (x)" })
