@@ -233,14 +233,10 @@ static void add_thing(lua_State *L, const char *name, mp_measured kind)
 
 void mp_lib_metrics(lua_State *L, const mp_lib_config *config)
 {
-    static const luaL_Reg functions[] = {{"metrics.series", l_series},
-                                         {"metrics.observe", l_observe},
-                                         {"metrics.count", l_count},
-                                         {"metrics.declare", l_declare},
-                                         {"metrics.member", l_member},
-                                         {"metrics.enter", l_enter},
-                                         {"metrics.numbers", l_numbers},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"metrics.series", l_series},   {"metrics.observe", l_observe},
+                                         {"metrics.count", l_count},     {"metrics.declare", l_declare},
+                                         {"metrics.member", l_member},   {"metrics.enter", l_enter},
+                                         {"metrics.numbers", l_numbers}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
     lua_pushinteger(L, config->script_series);
     mp_set_member(L, -2, "metrics.limit");

@@ -239,8 +239,8 @@ row([[call:progress
   { text, "return pcall(resource_updated, 'x://' .. s)" })
 family("host.", [[auth.enable auth.principal_ref call.clear_deadline call.count_fault call.detach call.forbid call.header call.id call.listen
   call.current call.measure call.name_task call.operator call.set_deadline call.set_principal call.withdraw env.get
-  job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member metrics.numbers metrics.observe metrics.prompt metrics.resource
-  metrics.series metrics.tool program.find
+  job.note job.schedule job.spawn job.stop record.claim record.room metrics.count metrics.declare metrics.enter metrics.member
+  metrics.numbers metrics.observe metrics.prompt metrics.resource metrics.series metrics.tool program.find
   script.edit_distance script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.set_audience
   session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.parallel time.clock time.now
   topic.audiences trace.begin trace.context trace.fail trace.finish trace.id trace.idle trace.set]], 20,

@@ -139,7 +139,8 @@ local function open(call, params)
   local mark, trace = host.call.mark(call)
   return setmetatable({
     event = "call", id = mark, principal = who.id, issuer = who.issuer,
-    client = client_of(call, params), caller = host.call.operator(call), address = call.address, session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
+    client = client_of(call, params), caller = host.call.operator(call), address = call.address,
+    session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
     revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
     arguments = type(args) == "table" and arguments_json(args, thing and thing.input) or nil,
     upstream = thing and thing.upstream, upstream_name = thing and thing.original,
