@@ -153,7 +153,7 @@ describe("a certificate that is renewed", function()
     local g <close> = start()
     local function save(more, tls)
       local all = { listen = { { address = "127.0.0.1:0", tls = tls or { certificate = "cert.pem", key = "key.pem" } } },
-        admin = { listen = "127.0.0.1:0" }, workers = 2, scripts = { path = "scripts" } }
+        admin = { listen = "127.0.0.1:0" }, workers = 2, scripts = { path = "scripts" }, overload = { wait = "off" } }
       for key, value in pairs(more) do all[key] = value end
       certificates.put(g.dir .. "/moonpool.yaml", cjson.encode(all))
       local response = g:admin("/reload", "POST")

@@ -14,7 +14,7 @@ end
 
 -- The configuration at the start, with changes; `more` replaces keys at the top.
 local function config(more)
-  local all = { listen = "127.0.0.1:0", admin = { listen = "127.0.0.1:0" }, workers = 2, scripts = { path = "scripts" } }
+  local all = { listen = "127.0.0.1:0", admin = { listen = "127.0.0.1:0" }, workers = 2, scripts = { path = "scripts" }, overload = { wait = "off" } }
   for key, value in pairs(more or {}) do all[key] = value end
   return cjson.encode(all)
 end
