@@ -79,6 +79,8 @@ void mp_cli_complain(mp_buf *report);
 mp_config *mp_cli_load(const char *file, const char *command);
 /* Sets `*file` to the only word, or to NULL. Prints an error and returns MP_BAD_USAGE if there are more words. */
 int mp_cli_take_file(const mp_cli_args *args, const char **file);
+/* The system kills this process when the one that started it ends. For replays: what they run touches nothing, so there is nothing to clean up. */
+void mp_cli_end_with_parent(void);
 
 int mp_cli_run(const mp_cli_args *args);
 int mp_cli_stdio(const mp_cli_args *args);

@@ -2,9 +2,11 @@
 #include "cli.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -128,6 +130,11 @@ static mp_config *load_again(void *ctx, mp_buf *report)
     return config;
 }
 
+void mp_cli_end_with_parent(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
 static int serve(const mp_cli_args *args, bool on_stdio)
 {
     mp_gateway_options options = {.on_stdio = on_stdio,
@@ -137,6 +144,8 @@ static int serve(const mp_cli_args *args, bool on_stdio)
                                   .ready_fd = -1,
                                   .read = load_again};
     options.is_replay = mp_cli_value(args, "replay") != NULL;
+    if (options.is_replay)
+        mp_cli_end_with_parent();
     options.is_apart = options.has_specs || options.is_replay || mp_cli_value(args, "apart") != NULL;
     origin from = {.args = args};
     struct stat info;

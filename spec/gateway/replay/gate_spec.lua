@@ -26,6 +26,14 @@ local function reload(g)
   return client.request(g, { path = "/reload", method = "POST", headers = { Authorization = "Bearer " .. token } }, { admin = true, seconds = 60 })
 end
 
+-- A connection that has asked for a reload, once the replay for it has begun.
+local function asking_reload(g)
+  local asking = g:connect { admin = true }
+  asking:send { path = "/reload", method = "POST", headers = { Authorization = "Bearer " .. token } }
+  wait.for_fact("a replay", 20, function() return #process.below(g.pid) > 0 end)
+  return asking
+end
+
 local function add_up(g, a, b) return g:client("2026-07-28"):result("tools/call", { name = "add", arguments = { a = a, b = b } }) end
 
 local function counted(g, n)
@@ -97,9 +105,7 @@ describe("a reload with scripts.gate.replay", function()
     add_up(g, 1, 2)
     counted(g, 1)
     write(g, "tools/add.lua", (add:gsub("return args.a", "while true do end return args.a")))
-    local asking <close> = g:connect { admin = true }
-    asking:send { path = "/reload", method = "POST", headers = { Authorization = "Bearer " .. token } }
-    wait.for_fact("a replay", 20, function() return #process.below(g.pid) > 0 end)
+    local asking <close> = asking_reload(g)
     assert.equal("3", add_up(g, 1, 2).content[1].text)
     local answer = asking:read_response(60)
     assert.truthy(answer.body:find("did not end within scripts.gate.within", 1, true) or answer.body:find("FAILS add", 1, true), answer.body)
@@ -113,9 +119,7 @@ describe("a reload with scripts.gate.replay", function()
     add_up(g, 1, 2)
     counted(g, 1)
     write(g, "tools/add.lua", (add:gsub("return args.a", "error 'broken' return args.a")))
-    local asking <close> = g:connect { admin = true }
-    asking:send { path = "/reload", method = "POST", headers = { Authorization = "Bearer " .. token } }
-    wait.for_fact("a replay", 20, function() return #process.below(g.pid) > 0 end)
+    local asking <close> = asking_reload(g)
     write(g, "tools/add.lua", add)
     local answer = asking:read_response(60)
     assert.truthy(answer.status == 422 or answer.status == 200, answer.body) -- as the replay has read the files
@@ -127,14 +131,31 @@ describe("a reload with scripts.gate.replay", function()
     assert.same({}, process.below(g.pid))
   end)
 
-  it("ends with the gateway", function()
-    local g <close> = start({ replay = "refuse", within = "1h" })
-    add_up(g, 1, 2)
-    counted(g, 1)
-    write(g, "tools/add.lua", (add:gsub("return args.a", "sleep(3000) while true do end return args.a")))
-    local asking <close> = g:connect { admin = true }
-    asking:send { path = "/reload", method = "POST", headers = { Authorization = "Bearer " .. token } }
-    wait.for_fact("a replay", 20, function() return #process.below(g.pid) > 0 end)
-    g:stop()
-  end)
+  for _, signal in ipairs { "sigterm", "sigkill" } do
+    it("ends with the gateway, with all processes that it began, by " .. signal, function()
+      local g <close> = start({ replay = "refuse", within = "1h" }, nil, { limits = { call = { cpu = "10m", time = "10m" } } })
+      add_up(g, 1, 2)
+      counted(g, 1)
+      write(g, "tools/add.lua", (add:gsub("return args.a", "while true do end return args.a")))
+      local asking <close> = asking_reload(g)
+      local began
+      wait.for_fact("the process that runs the calls", 20, function()
+        began = process.below(g.pid)
+        return #began == 2
+      end)
+      if signal == "sigkill" then
+        g:kill()
+        g.stopped = true -- and not checked
+      else
+        g:stop()
+      end
+      wait.for_fact("its processes to be gone", 20, function()
+        for _, pid in ipairs(began) do
+          if not process.is_gone(pid) then return false end
+        end
+        return true
+      end)
+      asking:close()
+    end)
+  end
 end)
