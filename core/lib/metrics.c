@@ -110,8 +110,8 @@ static void read_bounds(lua_State *L, mp_declaration *to)
     }
 }
 
-/* metrics.declare(kind, name, text, labels, bounds): the family of a metric of scripts, one for all states and generations; nil, why, hint if
- * the process has no room for it, or no script loads.  [-0, +1|3, throws] */
+/* metrics.declare(kind, name, text, labels, bounds): the family of a metric of scripts, one for all Lua states and generations. nil, why,
+ * hint: the process has no room for it, or no script is being loaded.  [-0, +1|3, throws] */
 static int l_declare(lua_State *L)
 {
     static const char *const kinds[] = {"counter", "gauge", "histogram", NULL};

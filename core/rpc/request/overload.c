@@ -13,8 +13,8 @@ MP_COUNTER(refused_overload, "refused", "reason", "overload", "requests that wai
 
 #define WINDOW_US 50000 /* time in which the rate is measured */
 #define CALM_US 1000000 /* time without refusals after which an overload is over */
-#define LISTS_PART 8    /* lists are refused from this part of overload.wait on */
-#define CALLS_PART 4    /* calls, too */
+#define LISTS_PART 8    /* an eighth of overload.wait */
+#define CALLS_PART 4    /* a quarter of it */
 
 const char mp_overloaded[] = "the gateway is overloaded: requests wait longer than overload.wait. Try again later";
 

@@ -45,7 +45,7 @@ local function principal_of(given)
   return principal.new(facts, auth.declared())
 end
 
--- A kind of value that goes on after the last recorded one.
+-- A value of a kind whose recorded values are used up: clocks stay at, and random values go on from, what was recorded.
 local function further(state, kind, list, real, ...)
   if kind == "clock" or kind == "time" or kind == "monotonic" or kind == "cpu" then
     if #list > 0 then return list[#list] end

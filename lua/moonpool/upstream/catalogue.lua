@@ -16,7 +16,7 @@ local function one_line(text)
   return (text:gsub("[\t\r\n]", " "))
 end
 
---- The line of an entry { kind, key, facts, definition = JSON text }.
+--- An entry as one line of the text of a catalogue. The entry is { kind, key, facts, definition } with its definition as JSON text.
 function catalogue.line(entry)
   return table.concat({ entry.kind, json.encode(entry.key), json.encode(json.object(entry.facts)), one_line(entry.definition) }, "\t")
 end

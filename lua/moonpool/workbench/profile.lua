@@ -1,6 +1,7 @@
 -- moonpool profile: where the time of a running gateway's workers goes, or what allocates, from the admin listener's event stream.
 
 local characters = require "moonpool.runtime.characters"
+local events = require "moonpool.workbench.events"
 local flame = require "moonpool.workbench.flame"
 local json = require "moonpool.json"
 local say = require "moonpool.workbench.say"
@@ -24,24 +25,6 @@ local function question_of(args)
 end
 
 local FORMS <const> = { svg = true, folded = true, json = true }
-
--- A function that takes the bytes of the event stream and calls `on_event` with each event.
-local function reader(on_event)
-  local rest = ""
-  return function(bytes)
-    rest = rest .. bytes
-    local from = 1
-    while true do
-      local at = rest:find("\n\n", from, true)
-      if not at then break end
-      local data = rest:sub(from, at - 1):match "^data: (.*)$"
-      local event = data and json.decode(data)
-      if type(event) == "table" then on_event(event) end
-      from = at + 2
-    end
-    rest = rest:sub(from)
-  end
-end
 
 -- The stacks of all workers, with those that are equal put together; the one with the most samples comes first.
 local function merged(list)
@@ -122,7 +105,9 @@ return function(args, request)
   request.method, request.url, request.body = "POST", request.url .. "/api/profile", json.encode(asked)
   request.seconds = asked.seconds + LATER_S
   table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #request.headers + 1, request.headers)
-  request.on_bytes = reader(function(event)
+  request.on_bytes = events(function(data)
+    local event = json.decode(data)
+    if type(event) ~= "table" then return end
     if event.event == "stack" then
       list[#list + 1] = { frames = event.frames, count = event.count }
     elseif event.event == "profile began" then

@@ -1,6 +1,7 @@
 -- moonpool tap: prints calls of a running gateway as they begin and end, from the event stream of its admin listener.
 
 local characters = require "moonpool.runtime.characters"
+local events = require "moonpool.workbench.events"
 local json = require "moonpool.json"
 local say = require "moonpool.workbench.say"
 local sorted = require "moonpool.runtime.sorted_keys"
@@ -77,30 +78,13 @@ local function line_of(event)
   return table.concat(parts, "  ")
 end
 
--- A function that takes the bytes of the event stream and calls `on_data` with the data of each event.
-local function reader(on_data)
-  local rest = ""
-  return function(bytes)
-    rest = rest .. bytes
-    local from = 1
-    while true do
-      local at = rest:find("\n\n", from, true)
-      if not at then break end
-      local data = rest:sub(from, at - 1):match "^data: (.*)$"
-      if data then on_data(data) end
-      from = at + 2
-    end
-    rest = rest:sub(from)
-  end
-end
-
 --- Prints events until the tap ends. `request` is that of the admin listener, without its path.
 return function(args, request)
   local query, seconds, hint = query_of(args)
   if not query then return say.misuse(seconds, hint) end
   request.method, request.url = "GET", request.url .. "/api/tap" .. query
   request.seconds = seconds + LATER_S
-  request.on_bytes = reader(function(data)
+  request.on_bytes = events(function(data)
     local event = json.decode(data)
     if args.json then
       io.stdout:write(characters.shown(data), "\n")
