@@ -7,7 +7,7 @@ local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local token = ("o"):rep(32)
--- Samples. Those of one call come in equal distances, some hundred of them, so a part is wrong by a sample or two of each call.
+-- Samples. Those of one call come in equal distances, so a part is wrong by a sample or two of each call: a call must be long enough for a hundred.
 local ENOUGH <const> = 600
 
 local HAS_SIGNALS <const> = not os.getenv "TSAN_OPTIONS" -- which delivers none to a loop of Lua that calls nothing
@@ -84,7 +84,7 @@ describe("a profile", function()
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
     assert.equal(1, run.began.workers)
-    run:gather(ENOUGH, function() me:call("tools/call", { name = "hot", arguments = { n = 3000000 } }) end)
+    run:gather(ENOUGH, function() me:call("tools/call", { name = "hot", arguments = { n = 9000000 } }) end)
     local stacks, ended = run:stacks()
     assert.equal("an operator has ended it", ended.why)
     assert.equal(0, ended.lost)
@@ -104,7 +104,7 @@ describe("a profile", function()
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
-    run:gather(ENOUGH, function() me:call("tools/call", { name = "inner", arguments = { n = 3000000 } }) end)
+    run:gather(ENOUGH, function() me:call("tools/call", { name = "inner", arguments = { n = 9000000 } }) end)
     local stacks = run:stacks()
     local of = profile.has "^tools/call inner$"
     for line, part in pairs { [5] = 0.7, [7] = 0.2, [13] = 0.1 } do
