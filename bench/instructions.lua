@@ -7,14 +7,13 @@
 -- TRIES times, and the lowest figure counts: what the gateway does once a second adds to it where the machine is busy. --record writes that file.
 -- The shape `start` is a whole process with one worker: its start, one request and its end. Each module of Lua adds to it, so it may grow more.
 local uv = require "luv"
-local cjson = require "cjson"
 local lfs = require "lfs"
 local beneath = require "bench.beneath"
 local gateway = require "spec.helpers.gateway"
 
 local FEW <const>, MANY <const> = 500, 2500
 local WARM <const> = 50 -- requests, before as many others show which thread is the worker
-local TRIES <const> = 3
+local TRIES <const> = 5
 local PATIENCE_NS <const> = 2e9
 local ALLOWED <const> = 1.03 -- times the recorded figure
 local RECORDED <const> = "bench/instructions.txt" -- lines of "SHAPE INSTRUCTIONS"
@@ -32,33 +31,38 @@ local scripts = {
   ["resources/made.lua"] = 'return resource { "A text.", uri = "text://made", mime = "text/plain", function() return "made" end }',
 }
 
+-- `params` are the members of the object, as text: a table's would come in another order in each run, and the order has its cost.
 local function call_of(name, arguments)
-  return { method = "tools/call", name = name, params = { name = name, arguments = arguments } }
+  return { method = "tools/call", name = name, params = ('"name":"%s","arguments":%s'):format(name, arguments) }
+end
+
+local function read_of(uri)
+  return { method = "resources/read", name = uri, params = ('"uri":"%s"'):format(uri) }
 end
 
 local shapes = {
-  { name = "positional", message = call_of("add", { a = 1, b = 2 }), expect = '"3"' },
-  { name = "table", message = call_of("add_table", { a = 1, b = 2 }), expect = '"3"' },
-  { name = "call", message = call_of("add_call", { a = 1, b = 2 }), expect = '"3"' },
-  { name = "text", message = call_of("greet", { name = "Ann" }), expect = "Hello, Ann" },
-  { name = "session", message = call_of("add", { a = 1, b = 2 }), expect = '"3"', revision = "2025-11-25" },
-  { name = "structured", message = call_of("pair", { a = 2, b = 3 }), expect = '"product":6' },
-  { name = "nested", message = call_of("nested", { at = { x = 1, y = 2 }, name = "Ann" }), expect = "Ann at" },
-  { name = "refused", message = call_of("add", { a = 1, b = "two" }), expect = "isError" },
-  { name = "forward", message = call_of("beneath_search", { query = "a text", limit = 3 }), expect = "0123456789", upstream = "2026-07-28" },
-  { name = "forward_old", message = call_of("beneath_search", { query = "a text", limit = 3 }), expect = "0123456789", upstream = "2025-11-25",
+  { name = "positional", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"' },
+  { name = "table", message = call_of("add_table", '{"a":1,"b":2}'), expect = '"3"' },
+  { name = "call", message = call_of("add_call", '{"a":1,"b":2}'), expect = '"3"' },
+  { name = "text", message = call_of("greet", '{"name":"Ann"}'), expect = "Hello, Ann" },
+  { name = "session", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', revision = "2025-11-25" },
+  { name = "structured", message = call_of("pair", '{"a":2,"b":3}'), expect = '"product":6' },
+  { name = "nested", message = call_of("nested", '{"at":{"x":1,"y":2},"name":"Ann"}'), expect = "Ann at" },
+  { name = "refused", message = call_of("add", '{"a":1,"b":"two"}'), expect = "isError" },
+  { name = "forward", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2026-07-28" },
+  { name = "forward_old", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2025-11-25",
     revision = "2025-11-25" },
-  { name = "forward_up", message = call_of("beneath_search", { query = "a text", limit = 3 }), expect = "0123456789", upstream = "2025-11-25" },
+  { name = "forward_up", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2025-11-25" },
   -- valgrind does not survive the alarm that a longer stretch of Lua gets: build/unlimited has none
-  { name = "forward_policy", message = call_of("beneath_search", { query = "a text", limit = 3 }), expect = "0123456789", upstream = "2026-07-28",
+  { name = "forward_policy", message = call_of("beneath_search", '{"query":"a text","limit":3}'), expect = "0123456789", upstream = "2026-07-28",
     scripts = { ["policy/all.lua"] = 'return policy { tools = { "*" }, function(call, next) return next(call) end }' } },
   -- with traces configured; a collector is not needed, as nothing is sent in this time
-  { name = "unsampled", message = call_of("add", { a = 1, b = 2 }), expect = '"3"', traces = { sample = 0 }, is_named = true },
-  { name = "sampled", message = call_of("add", { a = 1, b = 2 }), expect = '"3"', traces = { sample = 1, queue = 64 }, is_named = true },
-  { name = "list", message = { method = "tools/list", params = {} }, expect = "add_table" },
-  { name = "read", message = { method = "resources/read", name = "text://fixed", params = { uri = "text://fixed" } }, expect = "fixed" },
-  { name = "made", message = { method = "resources/read", name = "text://made", params = { uri = "text://made" } }, expect = "made" },
-  { name = "start", message = call_of("add", { a = 1, b = 2 }), expect = '"3"', is_whole = true, allowed = 1.5 },
+  { name = "unsampled", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', traces = { sample = 0 }, is_named = true },
+  { name = "sampled", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', traces = { sample = 1, queue = 64 }, is_named = true },
+  { name = "list", message = { method = "tools/list", params = "" }, expect = "add_table" },
+  { name = "read", message = read_of "text://fixed", expect = "fixed" },
+  { name = "made", message = read_of "text://made", expect = "made" },
+  { name = "start", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', is_whole = true, allowed = 1.5 },
 }
 
 local function read(path)
@@ -71,22 +75,23 @@ local function write(path, text)
   file:write(text)
 end
 
--- Headers and body of the shape's message.
+-- Headers and body of the shape's message, in the order in which the SDKs of TypeScript and Python write them.
 local function request_of(g, shape)
   local revision, message = shape.revision or "2026-07-28", shape.message
   local headers = {
-    ["content-type"] = "application/json", accept = "application/json, text/event-stream", ["mcp-protocol-version"] = revision,
+    { "host", "127.0.0.1" }, { "content-type", "application/json" }, { "accept", "application/json, text/event-stream" },
+    { "mcp-protocol-version", revision },
   }
-  local params = {}
-  for key, value in pairs(message.params) do params[key] = value end
+  local params = message.params
   if revision == "2026-07-28" then
-    headers["mcp-method"], headers["mcp-name"] = message.method, message.name
-    params._meta = cjson.decode '{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}'
+    headers[#headers + 1] = { "mcp-method", message.method }
+    if message.name then headers[#headers + 1] = { "mcp-name", message.name } end
+    params = params .. (params == "" and "" or ",")
+      .. '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}'
   else
-    headers["mcp-session-id"] = g:client(revision).session
+    headers[#headers + 1] = { "mcp-session-id", g:client(revision).session }
   end
-  -- lua-cjson escapes slashes; clients usually do not
-  return headers, (cjson.encode({ jsonrpc = "2.0", id = 1, method = message.method, params = params }):gsub("\\/", "/"))
+  return headers, ('{"method":"%s","params":{%s},"jsonrpc":"2.0","id":1}'):format(message.method, params)
 end
 
 -- Processor time of each thread, by the path of its state.
@@ -139,9 +144,7 @@ local function run(wrapper, out, shape, count)
   local c, worker, before = g:connect(), nil, nil
   for i = 1, count do
     if worker then wait_asleep(worker) end
-    local sent = {}
-    for name, value in pairs(headers) do sent[name] = value end
-    c:send { method = "POST", path = "/mcp", headers = sent, body = body }
+    c:send { method = "POST", path = "/mcp", headers = headers, body = body }
     local answer = c:read_response(20)
     if i == 1 then assert(answer.status < 500 and answer.body:find(shape.expect, 1, true), answer.body) end
     if i == WARM then before = times_of_threads(g.pid) end
