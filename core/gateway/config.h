@@ -32,6 +32,7 @@ typedef struct {
     int64_t parents;
     char **propagate; /* hosts, and "upstreams" */
     char *service;
+    enum { MP_COMPRESSION_GZIP, MP_COMPRESSION_NONE } compression;
     enum { MP_ADDRESSES_SHOWN, MP_ADDRESSES_HIDDEN } addresses;
     int64_t spans, queue;
     size_t queue_bytes;

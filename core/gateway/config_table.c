@@ -21,6 +21,7 @@ static const char *const gates[] = {"off", "warn", "refuse", NULL};
 static const char *const taps[] = {"none", "names", "shapes", "full", NULL};
 static const char *const log_formats[] = {"logfmt", "json", NULL};
 static const char *const addresses[] = {"shown", "hidden", NULL};
+static const char *const compressions[] = {"gzip", "none", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 _Static_assert(offsetof(mp_upstream_config, circuit_open_max_ms) ==
@@ -406,6 +407,8 @@ const mp_config_key mp_config_keys[] = {
     {"traces.headers", MP_KEY_PAIRS, SLOT(traces.headers), .least = 0, .most = 16 * KIB,
      .check_name = mp_config_check_header_token, .check = mp_config_check_header_value, .form = "texts",
      .doc = "Headers of requests to the collector, as in {authorization: \"Bearer ${file:/run/secrets/otlp}\"}."},
+    {"traces.compression", MP_KEY_CHOICE, SLOT(traces.compression), .preset = "gzip", .choices = compressions,
+     .doc = "How the bodies of requests to the collector are compressed."},
     {"traces.sample", MP_KEY_SECTION, .bare = "traces.sample.ratio",
      .doc = "The calls that are recorded. `sample: 0.05` is short for traces.sample.ratio."},
     {"traces.sample.ratio", MP_KEY_TEXT, SLOT(traces.ratio), .preset = "1", .least = 1, .most = 16,

@@ -43,6 +43,7 @@ int mp_traces_use(const mp_config *config, mp_err *err)
                           .headers = (const char *const *)headers,
                           .service = from->service,
                           .attributes = attributes,
+                          .compresses = from->compression == MP_COMPRESSION_GZIP,
                           .ca = config->client.ca,
                           .ratio = strtod(from->ratio, NULL),
                           .takes_errors = from->takes_errors == MP_TAKES_ERRORS_TRUE,

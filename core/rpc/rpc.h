@@ -417,6 +417,8 @@ void mp_call_withdraw(mp_call *call);
 uint64_t mp_client_request_serial(const mp_client_request *request);
 /* Cancels one request to the client, if it is unanswered: notifies the client. Its `done` is not called any more. */
 void mp_call_withdraw_one(mp_call *call, uint64_t serial);
+/* A scheduled job begins to run: its call is recorded from now on, if traces.sample says so. */
+void mp_call_trace_job(mp_call *call, mp_str name);
 /* The spans of the call; NULL if it is not recorded, and once it has ended. */
 mp_trace *mp_call_trace(const mp_call *call);
 /* The call runs this tool, gets this prompt or reads this resource: its outcome, and a tool's time, count for it, too. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <zlib.h>
 
 MP_COUNTER(spans_sent, "spans", "result", "sent", "spans that the collector has taken")
 MP_COUNTER(spans_dropped, "spans", "result", "dropped",
@@ -14,6 +15,9 @@ MP_COUNTER(spans_dropped, "spans", "result", "dropped",
 MP_COUNTER(spans_failed, "spans", "result", "failed", "spans that the collector refused, or did not take in time")
 MP_COUNTER(span_requests, "span_requests", "", "", "requests with spans to the collector")
 MP_COUNTER(span_retries, "span_retries", "", "", "requests with spans that were sent again")
+MP_COUNTER(span_bytes_plain, "span_bytes", "form", "plain", "bytes of spans as JSON, before compression")
+MP_COUNTER(span_bytes_sent, "span_bytes", "form", "sent",
+           "bytes of bodies that were sent to the collector, without repetitions")
 MP_GAUGE(spans_queued, "spans_queued", "", "", "spans that wait for the collector")
 
 #define BATCH_SPANS 512
@@ -22,13 +26,16 @@ MP_GAUGE(spans_queued, "spans_queued", "", "", "spans that wait for the collecto
 #define MAX_RETRY_AFTER_S 300
 #define GIVE_UP_MS 300000 /* of the attempts of one batch */
 #define ENDING_RETRY_MS 200
-#define COMPLAIN_MS 60000 /* between two lines of the log about the collector */
+#define GZIP_BITS (16 + MAX_WBITS) /* for deflateInit2: the header and the end of a gzip file */
+#define GZIP_LEVEL 1               /* spans repeat so much that a higher one saves little more */
+#define COMPLAIN_MS 60000          /* between two lines of the log about the collector */
 
 /* What depends on the configuration. */
 typedef struct {
-    char *url; /* as in the configuration */
-    char **headers;
+    char *url;      /* as in the configuration */
+    char **headers; /* the first one is Content-Encoding, for bodies that are compressed */
     char *ca;
+    bool compresses;
     mp_buf resource;
     uint64_t interval_ms, timeout_ms;
 } target;
@@ -42,9 +49,10 @@ typedef struct {
     size_t waiting; /* spans in `queue` */
     mp_timer interval, limit, retry;
     bool is_due, is_ending;
-    /* the batch: its JSON is kept until it was taken, or is given up */
+    /* the batch: its body is kept until it was taken, or is given up */
     mp_buf body;
-    int64_t batch; /* how many spans `body` contains; 0: there is no batch */
+    bool is_packed; /* `body` is compressed */
+    int64_t batch;  /* how many spans `body` contains; 0: there is no batch */
     uint64_t batch_since_ms;
     unsigned attempts;
     mp_transfer *transfer; /* NULL: no request is in flight */
@@ -131,10 +139,12 @@ static target *target_new(const mp_trace_config *config)
     size_t count = 0;
     while (config->headers != NULL && config->headers[count] != NULL)
         count++;
-    to->headers = mp_new((count + 2) * sizeof *to->headers);
-    to->headers[0] = mp_dup(MP_STR("Content-Type: application/json"));
+    to->headers = mp_new((count + 3) * sizeof *to->headers);
+    to->headers[0] = mp_dup(MP_STR("Content-Encoding: gzip"));
+    to->headers[1] = mp_dup(MP_STR("Content-Type: application/json"));
     for (size_t i = 0; i < count; i++)
-        to->headers[i + 1] = copy_text(config->headers[i]);
+        to->headers[i + 2] = copy_text(config->headers[i]);
+    to->compresses = config->compresses;
     to->ca = copy_text(config->ca);
     mp_otlp_put_resource(&to->resource, config, instance);
     to->interval_ms = config->interval_ms;
@@ -157,6 +167,29 @@ static void target_free(target *to)
 
 /* -- requests -------------------------------------------------------------------------------------------------------- */
 
+/* Compresses the body. Without memory for it the body stays as it is. */
+static void pack_body(exporter *e)
+{
+    z_stream z = {0};
+    if (deflateInit2(&z, GZIP_LEVEL, Z_DEFLATED, GZIP_BITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+        return;
+    mp_buf packed = {0};
+    uLong most = deflateBound(&z, (uLong)e->body.len);
+    z.next_in = (Bytef *)e->body.ptr;
+    z.avail_in = (uInt)e->body.len;
+    z.next_out = (Bytef *)mp_buf_room(&packed, most);
+    z.avail_out = (uInt)most;
+    e->is_packed = deflate(&z, Z_FINISH) == Z_STREAM_END;
+    packed.len = z.total_out;
+    deflateEnd(&z);
+    if (e->is_packed) {
+        mp_buf_clear(&e->body);
+        e->body = packed;
+    } else {
+        mp_buf_clear(&packed);
+    }
+}
+
 /* Makes the next batch of the traces that wait longest. */
 static void make_batch(exporter *e)
 {
@@ -175,6 +208,11 @@ static void make_batch(exporter *e)
         mp_trace_free(trace);
     }
     mp_otlp_end(&e->body);
+    mp_stat_add(&mp_stat_span_bytes_plain, (int64_t)e->body.len);
+    e->is_packed = false;
+    if (e->to->compresses)
+        pack_body(e);
+    mp_stat_add(&mp_stat_span_bytes_sent, (int64_t)e->body.len);
     e->attempts = 0;
     e->batch_since_ms = mp_loop_now(e->loop);
 }
@@ -266,7 +304,7 @@ static void send_batch(exporter *e)
     e->ca = copy_text(e->to->ca);
     mp_outgoing outgoing = {.method = "POST",
                             .url = url.text,
-                            .headers = (const char *const *)e->to->headers,
+                            .headers = (const char *const *)e->to->headers + !e->is_packed,
                             .body = mp_buf_str(&e->body),
                             .most = MAX_ANSWER,
                             .is_repeatable = true,

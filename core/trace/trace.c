@@ -131,17 +131,25 @@ static void set_cause(mp_trace *trace, const mp_trace_context *cause)
     trace->has_cause = true;
 }
 
+static bool has_tail_rule(void)
+{
+    return atomic_load_explicit(&rules.takes_errors, memory_order_relaxed) ||
+           atomic_load_explicit(&rules.slower_us, memory_order_relaxed) != 0;
+}
+
+static bool takes_ratio(void)
+{
+    return chance() < atomic_load_explicit(&rules.threshold, memory_order_relaxed);
+}
+
 mp_trace *mp_trace_begin(const mp_trace_origin *origin)
 {
     mp_trace_context inner, outer;
     bool has_inner = read_context(&inner, origin->parent), has_outer = read_context(&outer, origin->header_parent);
     const mp_trace_context *parent = has_inner ? &inner : has_outer ? &outer : NULL;
     bool accepts = parent != NULL && atomic_load_explicit(&rules.accepts_parents, memory_order_relaxed);
-    bool is_recorded = accepts ? parent->is_sampled && take_parent(origin->began_us)
-                               : chance() < atomic_load_explicit(&rules.threshold, memory_order_relaxed);
-    bool has_tail = atomic_load_explicit(&rules.takes_errors, memory_order_relaxed) ||
-                    atomic_load_explicit(&rules.slower_us, memory_order_relaxed) != 0;
-    if (!is_recorded && !has_tail)
+    bool is_recorded = accepts ? parent->is_sampled && take_parent(origin->began_us) : takes_ratio();
+    if (!is_recorded && !has_tail_rule())
         return NULL;
     mp_trace *trace = new_trace();
     trace->is_tentative = !is_recorded;
@@ -154,6 +162,18 @@ mp_trace *mp_trace_begin(const mp_trace_origin *origin)
     else if (has_inner && has_outer)
         set_cause(trace, &outer);
     mp_span_begin_at(trace, MP_NO_SPAN, MP_SPAN_SERVER, MP_STR(""), origin->began_us);
+    return trace;
+}
+
+mp_trace *mp_trace_begin_alone(void)
+{
+    bool is_recorded = takes_ratio();
+    if (!is_recorded && !has_tail_rule())
+        return NULL;
+    mp_trace *trace = new_trace();
+    trace->is_tentative = !is_recorded;
+    put_random(trace->id, sizeof trace->id);
+    mp_span_begin(trace, MP_NO_SPAN, MP_SPAN_INTERNAL, MP_STR(""));
     return trace;
 }
 
@@ -211,7 +231,7 @@ void mp_trace_end(mp_trace *trace, bool has_failed)
     uint64_t slower_us = atomic_load_explicit(&rules.slower_us, memory_order_relaxed);
     bool is_slow = slower_us != 0 && root->ended_us - root->began_us >= slower_us;
     if (trace->is_tentative && !is_slow &&
-        !(has_failed && atomic_load_explicit(&rules.takes_errors, memory_order_relaxed))) {
+        !((has_failed || root->has_failed) && atomic_load_explicit(&rules.takes_errors, memory_order_relaxed))) {
         mp_stat_add(&mp_stat_traces_discarded, 1);
         mp_trace_free(trace);
         return;

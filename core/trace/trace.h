@@ -38,6 +38,7 @@ typedef struct {
     const char *const *headers;    /* lines "name: value"; ends with NULL */
     const char *service;           /* service.name */
     const char *const *attributes; /* of the resource: a name, its value, a name, …; ends with NULL */
+    bool compresses;               /* bodies of requests are compressed as by gzip */
     const char *ca;                /* path of CA certificates to trust; NULL: the system's */
     double ratio;                  /* of the calls without a parent that are recorded, 0 to 1 */
     bool takes_errors;             /* calls that fail are recorded, whatever the ratio says */
@@ -99,9 +100,11 @@ void mp_trace_mark(mp_trace *trace, uint64_t mark);
 /* The 32 hexadecimal digits of the trace's id, with a zero byte behind them; an empty text for a trace that may be discarded yet. */
 #define MP_TRACE_ID_DIGITS 32
 void mp_trace_put_id(const mp_trace *trace, char room[MP_TRACE_ID_DIGITS + 1]);
+/* Decides whether work that no client has asked for is recorded, as for a call without a parent. The root span has begun then, without a name. */
+mp_trace *mp_trace_begin_alone(void);
 /* Starts a trace of its own that was caused by a span of another one, and is recorded because that one is. */
 mp_trace *mp_trace_begin_linked(const mp_trace *cause, mp_span span);
-/* Ends the trace with all its spans, and hands it to the exporter. The caller has no trace any more. */
+/* Ends the trace with all its spans. It has failed if the caller or its root span says so. Hands it to the exporter. The caller has no trace any more. */
 void mp_trace_end(mp_trace *trace, bool has_failed);
 
 /* Begins a span below `parent`. MP_NO_SPAN if the trace is NULL or has too many. */

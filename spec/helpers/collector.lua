@@ -137,7 +137,22 @@ end
 local running = {}
 running.__index = running
 
+-- The contents of a body that is compressed as by gzip; nil if it is not whole.
+local function unpacked(body)
+  local path = os.tmpname()
+  local file <close> = assert(io.open(path, "wb"))
+  file:write(body)
+  file:close()
+  local pipe = assert(io.popen("gzip -dc " .. path .. " 2>&1", "r"))
+  local plain = pipe:read "a"
+  local is_whole = pipe:close()
+  os.remove(path)
+  return is_whole and plain or nil
+end
+
 local function take(self, request, reply)
+  request.sent_bytes = #request.body
+  if request.headers["content-encoding"] == "gzip" then request.body = unpacked(request.body) or "" end
   self.requests[#self.requests + 1] = request
   if self.answer then return self.answer(request, reply) end
   local ok, resource, spans = pcall(collector.read, request.body)

@@ -8,7 +8,7 @@ local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, net = 5, trace = 6,
 local foreign = {
   { "^h2o[./]", "net" }, { "^h2o$", "net" }, { "^lua%.h$", "vm lib" }, { "^lualib%.h$", "vm lib" }, { "^lauxlib%.h$", "vm lib" },
   { "^yaml%.h$", "gateway" }, { "^pcre2%.h$", "lib" }, { "^curl/", "net" },
-  { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "telemetry vm gateway" }, { "^openssl/", "net data rpc lib" },
+  { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "telemetry trace vm gateway" }, { "^openssl/", "net data rpc lib" },
 }
 
 -- A second public header, and the only module that may include it: the Lua states of the engine are for the libraries alone.

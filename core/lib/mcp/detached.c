@@ -4,6 +4,7 @@
 #include "lib/fields.h"
 #include "lib/mcp/cron.h"
 #include "lib/mcp/job_log.h"
+#include "lib/spans.h"
 #include <lauxlib.h>
 #include <math.h>
 
@@ -62,11 +63,20 @@ int mp_run_scheduled(lua_State *L)
 static int l_note(lua_State *L)
 {
     static const char *const outcomes[] = {"ok", "failed", "cancelled", NULL};
+    enum { FAILED = 1 };
     const char *name = luaL_checkstring(L, 1);
-    if (lua_isnoneornil(L, 2))
+    mp_task *running = mp_vm_of(L)->running;
+    mp_lib_task *task = running == NULL ? NULL : mp_container(running, mp_lib_task, super);
+    if (lua_isnoneornil(L, 2)) {
         mp_job_log_began(name);
-    else
-        mp_job_log_ended(name, outcomes[luaL_checkoption(L, 2, NULL, outcomes)], luaL_optinteger(L, 3, 0));
+        if (task != NULL && task->call != NULL)
+            mp_call_trace_job(task->call, mp_str_of(name));
+        return 0;
+    }
+    int outcome = luaL_checkoption(L, 2, NULL, outcomes);
+    mp_job_log_ended(name, outcomes[outcome], luaL_optinteger(L, 3, 0));
+    if (outcome == FAILED) /* the trace of a cancelled one has ended */
+        mp_span_fail(mp_task_trace(task), MP_ROOT_SPAN, MP_STR_NONE);
     return 0;
 }
 

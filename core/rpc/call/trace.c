@@ -29,21 +29,33 @@ static void set_network(mp_call *call, mp_trace *trace)
         mp_span_text(trace, MP_ROOT_SPAN, "client.address", mp_call_address(call));
 }
 
-static void describe_call(mp_call *call, mp_trace *trace)
+/* The revision and session of the call. Those of an `initialize` are known at its end. */
+static void set_session(const mp_call *call, mp_trace *trace)
 {
-    char text[MP_SPAN_NAME_BYTES + 1];
-    mp_str name = name_of(call);
     const mp_era *era = mp_call_era(call);
-    int len =
-        snprintf(text, sizeof text, "%.*s%s%.*s", MP_STR_ARG(call->method), name.len == 0 ? "" : " ", MP_STR_ARG(name));
-    mp_span_name(trace, MP_ROOT_SPAN, (mp_str){text, len < (int)sizeof text ? (size_t)len : sizeof text - 1});
-    mp_span_text(trace, MP_ROOT_SPAN, "mcp.method.name", call->method);
     if (era != NULL)
         mp_span_text(trace, MP_ROOT_SPAN, "mcp.protocol.version", mp_str_of(era->date));
     if (call->session != NULL) {
         mp_session_mark mark = mp_session_mark_of(mp_session_id(call->session));
         mp_span_text(trace, MP_ROOT_SPAN, "mcp.session.id", mp_str_of(mark.text));
     }
+}
+
+static bool opens_session(const mp_call *call)
+{
+    return mp_str_is(call->method, "initialize");
+}
+
+static void describe_call(mp_call *call, mp_trace *trace)
+{
+    char text[MP_SPAN_NAME_BYTES + 1];
+    mp_str name = name_of(call);
+    int len =
+        snprintf(text, sizeof text, "%.*s%s%.*s", MP_STR_ARG(call->method), name.len == 0 ? "" : " ", MP_STR_ARG(name));
+    mp_span_name(trace, MP_ROOT_SPAN, (mp_str){text, len < (int)sizeof text ? (size_t)len : sizeof text - 1});
+    mp_span_text(trace, MP_ROOT_SPAN, "mcp.method.name", call->method);
+    if (!opens_session(call))
+        set_session(call, trace);
     mp_span_text(trace, MP_ROOT_SPAN, "jsonrpc.request.id", plain_id(call->id));
     if (mp_str_is(call->method, "tools/call")) {
         mp_span_text(trace, MP_ROOT_SPAN, "gen_ai.operation.name", MP_STR("execute_tool"));
@@ -76,12 +88,28 @@ void mp_call_begin_trace(mp_call *call)
                     mp_span_begin_at(call->trace, MP_ROOT_SPAN, MP_SPAN_INTERNAL, MP_STR("auth"), authn_began_us));
 }
 
+void mp_call_trace_job(mp_call *call, mp_str name)
+{
+    char text[MP_SPAN_NAME_BYTES + 1];
+    if (!mp_traces_are_on() || call->trace != NULL)
+        return;
+    call->trace = mp_trace_begin_alone();
+    if (call->trace == NULL)
+        return;
+    mp_trace_mark(call->trace, mp_call_mark(call));
+    int len = snprintf(text, sizeof text, "job %.*s", MP_STR_ARG(name));
+    mp_span_name(call->trace, MP_ROOT_SPAN, (mp_str){text, len < (int)sizeof text ? (size_t)len : sizeof text - 1});
+    mp_span_text(call->trace, MP_ROOT_SPAN, "moonpool.job", name);
+}
+
 void mp_call_end_trace(mp_call *call)
 {
     char room[16];
     mp_trace *trace = call->trace;
     const char *error = mp_call_error_type(call, room);
     call->trace = NULL;
+    if (opens_session(call))
+        set_session(call, trace);
     if (*error != '\0') {
         mp_span_text(trace, MP_ROOT_SPAN, "error.type", mp_str_of(error));
         mp_span_fail(trace, MP_ROOT_SPAN, MP_STR_NONE);

@@ -117,7 +117,7 @@ function job.run(call, name)
     ended = true
     return
   end
-  host.job.note(name)
+  host.job.note(name)                    -- its span begins, too
   outcome = "cancelled"
   if one.jitter and one.jitter > 0 then host.time.sleep(one.jitter * (string.unpack("I4", host.random.bytes(4)) / 0x100000000)) end
   local ok, value, why = xpcall(one.handler, failure.handler, call)

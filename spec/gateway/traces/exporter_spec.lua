@@ -35,6 +35,49 @@ describe("the exporter", function()
     g:wait_status(function(status) return status.counters.spans.sent == 600 and status.gauges.spans_queued == 0 end)
   end)
 
+  it("compresses bodies, unless traces.compression is none", function()
+    local c <close> = collector.start()
+    local g <close> = start(c, { interval = "200ms" })
+    call(g, 300)
+    c:wait("tools/call add", 300)
+    local plain, sent = 0, 0
+    for _, request in ipairs(c.requests) do
+      assert.equal("gzip", request.headers["content-encoding"])
+      plain, sent = plain + #request.body, sent + request.sent_bytes
+    end
+    assert.truthy(sent < plain / 5, sent .. " of " .. plain .. " bytes")
+    local bytes = g:status().counters.span_bytes
+    assert.same({ plain = plain, sent = sent }, bytes)
+    local other <close> = collector.start()
+    local h <close> = start(other, { compression = "none" })
+    call(h)
+    other:wait "tools/call add"
+    assert.is_nil(other.requests[1].headers["content-encoding"])
+    assert.equal(#other.requests[1].body, other.requests[1].sent_bytes)
+  end)
+
+  it("waits for a collector that answers late, within its queue, and then sends the rest", function()
+    local c <close> = collector.start()
+    local held
+    c.answer = function(request, reply)
+      held, c.answer = { request, reply }, nil
+    end
+    local g <close> = start(c, { timeout = "1h", queue = 40 })
+    call(g)
+    wait.for_fact("a request that is not answered", 20, function() return held end)
+    call(g, 100)                               -- no call waits for the collector
+    local status = g:wait_status(function(status) return status.counters.spans.dropped > 0 end)
+    assert.truthy(status.gauges.spans_queued <= 40)
+    assert.equal(1, #c.requests)
+    held[2]:json {}
+    g:wait_status(function(one) return one.gauges.spans_queued == 0 and one.counters.spans.sent + one.counters.spans.dropped == 202 end)
+    call(g)
+    local last = g:wait_status(function(one) return one.gauges.spans_queued == 0 and one.counters.spans.sent + one.counters.spans.dropped == 204 end)
+    assert.equal(0, last.counters.spans.failed)
+    assert.equal(0, last.counters.span_retries)
+    c:wait "tools/call add"
+  end)
+
   it("sends the headers of traces.headers, and shows their values nowhere", function()
     local c <close> = collector.start()
     local g <close> = start(c, { headers = { authorization = "Bearer marked-secret", ["x-scope-orgid"] = "one" } })

@@ -206,6 +206,73 @@ describe("the span of a request to an upstream", function()
   end
 end)
 
+describe("the span of a session's opening", function()
+  for _, revision in ipairs { "2024-11-05", "2025-11-25" } do
+    it("has the revision, the session and the time of authentication in " .. revision, function()
+      local c <close> = collector.start()
+      local g <close> = start(c, {
+        ["auth/all.lua"] = 'return auth { function(request) sleep(0.01) return { id = "ann" } end }',
+        ["tools/add.lua"] = 'return tool { "Adds.", input = { a = t.number }, function(args) return args.a + 1 end }',
+      })
+      local peer <close> = g:client(revision)
+      peer.token = SECRET
+      peer:result("tools/call", { name = "add", arguments = { a = 1 } })
+      local span, called = c:wait "initialize", c:wait "tools/call add"
+      assert.equal(2, span.kind)
+      assert.equal(revision, span.attributes["mcp.protocol.version"])
+      assert.truthy(span.attributes["mcp.session.id"]:find "^%x%x%x%x%x%x%x%x$")
+      assert.equal(called.attributes["mcp.session.id"], span.attributes["mcp.session.id"])
+      if revision ~= "2024-11-05" then assert.equal(1, c:below(span).auth.kind) end
+      no_secret(c)
+    end)
+  end
+end)
+
+describe("the span of a scheduled job", function()
+  local function start_job(c, body, more)
+    return start(c, { ["jobs/tidy.lua"] = ('return job { "Tidies.", every = 0.1, timeout = 0.5, function(call) %s end }'):format(body) }, more)
+  end
+
+  it("has the steps of the job below it, and its id is in the lines of the log", function()
+    local c <close> = collector.start()
+    local g <close> = start_job(c, 'trace.span("count", function() end) log.info "tidied"')
+    local span = c:wait "job tidy"
+    assert.equal(1, span.kind)
+    assert.equal("tidy", span.attributes["moonpool.job"])
+    assert.is_nil(span.parentSpanId)
+    assert.is_nil(span.status)
+    assert.truthy(c:below(span).count)
+    local fields = g:wait_log("tidied").fields
+    assert.equal(16, #fields.call)
+    assert.equal(32, #fields.trace_id)
+    assert.truthy(c.by_id[fields.call] or c:wait("job tidy", 2))
+  end)
+
+  it("says that the job has failed, and not why", function()
+    local c <close> = collector.start()
+    local g <close> = start_job(c, 'return nil, "' .. SECRET .. '"', { sample = { ratio = 0, errors = "true" } })
+    assert.equal(2, c:wait "job tidy".status.code)
+    assert.truthy(g:wait_log "job failed")
+    no_secret(c)
+  end)
+
+  it("says that the job has taken too long", function()
+    local c <close> = collector.start()
+    local _ <close> = start_job(c, "sleep(60)")
+    local span = c:wait "job tidy"
+    assert.equal("timeout", span.attributes["error.type"])
+    assert.equal(2, span.status.code)
+  end)
+
+  it("is not there for jobs that traces.sample leaves out", function()
+    local c <close> = collector.start()
+    local g <close> = start_job(c, 'log.info "ran"', { sample = 0 })
+    g:wait_log "ran"
+    assert.equal(0, g:status().counters.traces.recorded)
+    assert.equal(0, #c.spans)
+  end)
+end)
+
 describe("the trace of a task", function()
   it("is one of its own, with a link to the call that started it", function()
     local c <close> = collector.start()
