@@ -273,7 +273,7 @@ static void begin_span(lua_State *L, handle *it, mp_outgoing *outgoing)
     mp_span_int(trace, it->span.span, "server.port", url.port);
     bool goes_on = goes_on_to(mp_lib_of(L)->propagate, mp_str_of(url.host));
     mp_url_clear(&url);
-    if (goes_on)
+    if (goes_on && mp_trace_goes_on(trace))
         add_context(L, it, outgoing);
 }
 

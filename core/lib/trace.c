@@ -133,7 +133,7 @@ static int l_id(lua_State *L)
     char parent[MP_TRACEPARENT_BYTES + 1];
     mp_trace *trace = mp_task_trace(running_task(L));
     lua_settop(L, 0);
-    if (trace == NULL) {
+    if (!mp_trace_goes_on(trace)) {
         lua_pushnil(L);
         return 1;
     }
@@ -160,7 +160,7 @@ static int l_context(lua_State *L)
     const current_span *span = lua_isnoneornil(L, 1) ? NULL : luaL_checkudata(L, 1, SPAN);
     const mp_lib_task *task = running_task(L);
     mp_trace *trace = span == NULL ? mp_task_trace(task) : mp_open_span_trace(&span->open);
-    if (trace == NULL || !mp_lib_of(L)->propagates_upstreams)
+    if (!mp_trace_goes_on(trace) || !mp_lib_of(L)->propagates_upstreams)
         return 0;
     mp_trace_context context = mp_span_context(trace, span == NULL ? task->span : span->open.span);
     mp_str state = mp_trace_state(trace);

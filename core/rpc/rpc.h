@@ -376,6 +376,8 @@ mp_principal *mp_call_principal(const mp_call *call);
 mp_str mp_call_operator(const mp_call *call);
 /* True for a question of a page of the gateway's own: a console whose settings say so. */
 bool mp_call_is_hidden(const mp_call *call);
+/* True for a request that an operator runs: those by which a console opens its session have texts as ids. An operator sees where its time went. */
+bool mp_call_is_shown(const mp_call *call);
 mp_str mp_call_described_principal(const mp_call *call);
 /* The address of the call's client: the peer address, "unix", or empty over stdio and for detached calls. */
 mp_str mp_call_address(const mp_call *call);

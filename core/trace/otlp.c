@@ -105,25 +105,13 @@ void mp_otlp_end(mp_buf *out)
 
 /* -- a span ---------------------------------------------------------------------------------------------------------- */
 
-/* Reads the fact at `*at`, and moves `*at` behind it. False at the end. */
-static bool next_fact(mp_str text, size_t *at, mp_fact *fact, mp_str *key, mp_str *value)
-{
-    if (*at >= text.len)
-        return false;
-    memcpy(fact, text.ptr + *at, sizeof *fact);
-    *key = (mp_str){text.ptr + *at + sizeof *fact, fact->key_bytes};
-    *value = (mp_str){key->ptr + key->len, fact->value_bytes};
-    *at += sizeof *fact + key->len + value->len;
-    return true;
-}
-
 /* The facts of a span of one kind, as the elements of an array. */
 static void put_facts(mp_buf *out, const mp_trace *trace, mp_span span, bool are_events, uint64_t offset_us)
 {
     mp_fact fact;
     mp_str key, value, text = mp_buf_str(&trace->text);
     bool is_first = true;
-    for (size_t at = 0; next_fact(text, &at, &fact, &key, &value);) {
+    for (size_t at = 0; mp_fact_next(text, &at, &fact, &key, &value);) {
         if (fact.span != span || fact.type <= MP_FACT_FAILURE || (fact.type == MP_FACT_EVENT) != are_events)
             continue;
         if (is_first)
@@ -144,17 +132,6 @@ static void put_facts(mp_buf *out, const mp_trace *trace, mp_span span, bool are
     }
     if (!is_first)
         mp_buf_putc(out, ']');
-}
-
-/* The last fact of this type; empty if the span has none. */
-static mp_str last_of(const mp_trace *trace, mp_span span, mp_fact_type type)
-{
-    mp_fact fact;
-    mp_str key, value, last = MP_STR_NONE;
-    for (size_t at = 0; next_fact(mp_buf_str(&trace->text), &at, &fact, &key, &value);)
-        if (fact.span == span && fact.type == type)
-            last = value;
-    return last;
 }
 
 static void put_links(mp_buf *out, const mp_trace *trace)
@@ -180,7 +157,7 @@ static void put_span(mp_buf *out, const mp_trace *trace, mp_span span, uint64_t 
     }
     mp_buf_printf(out, ",\"flags\":%d,\"name\":",
                   SAMPLED | HAS_REMOTE_KNOWN | (is_root && trace->has_parent ? HAS_REMOTE_PARENT : 0));
-    mp_json_put_string(out, last_of(trace, span, MP_FACT_NAME));
+    mp_json_put_string(out, mp_fact_last(trace, span, MP_FACT_NAME));
     mp_buf_printf(out, ",\"kind\":%d", record->kind);
     put_time(out, ",\"startTimeUnixNano\":", record->began_us + offset_us);
     put_time(out, ",\"endTimeUnixNano\":", record->ended_us + offset_us);
@@ -191,7 +168,7 @@ static void put_span(mp_buf *out, const mp_trace *trace, mp_span span, uint64_t 
     if (is_root && trace->has_cause)
         put_links(out, trace);
     if (record->has_failed) {
-        mp_str message = last_of(trace, span, MP_FACT_FAILURE);
+        mp_str message = mp_fact_last(trace, span, MP_FACT_FAILURE);
         mp_buf_put(out, MP_STR(",\"status\":{\"code\":2"));
         if (message.len > 0) {
             mp_buf_put(out, MP_STR(",\"message\":"));

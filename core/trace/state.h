@@ -36,6 +36,7 @@ struct mp_trace {
     mp_trace_context parent, cause; /* `cause`: of the link */
     bool has_parent, has_cause;
     bool is_tentative; /* sent only if the call fails or is slow */
+    bool is_private;   /* never sent, and carried on by no request: it is shown to an operator */
     int count, most;
     mp_span_record *spans;
     mp_buf state; /* tracestate */
@@ -47,6 +48,11 @@ void mp_trace_rules(const mp_trace_config *config, bool is_on);
 void mp_trace_free(mp_trace *trace);
 /* The memory of the trace, in bytes. */
 size_t mp_trace_bytes(const mp_trace *trace);
+
+/* Reads the fact at `*at` of a trace's text, and moves `*at` behind it. False at the end. */
+bool mp_fact_next(mp_str text, size_t *at, mp_fact *fact, mp_str *key, mp_str *value);
+/* The last fact of this type; empty if the span has none. */
+mp_str mp_fact_last(const mp_trace *trace, mp_span span, mp_fact_type type);
 
 /* -- otlp.c -- */
 

@@ -107,12 +107,13 @@ static bool read_context(mp_trace_context *context, mp_str text)
     return false;
 }
 
-static mp_trace *new_trace(void)
+static mp_trace *new_trace(bool is_private)
 {
     mp_trace *trace = mp_new(sizeof *trace);
     mp_link_init(&trace->link);
     trace->most = (int)atomic_load_explicit(&rules.spans, memory_order_relaxed);
-    mp_stat_add(&mp_stat_traces_recorded, 1);
+    trace->is_private = is_private;
+    mp_stat_add(&mp_stat_traces_recorded, !is_private);
     return trace;
 }
 
@@ -149,10 +150,11 @@ mp_trace *mp_trace_begin(const mp_trace_origin *origin)
     const mp_trace_context *parent = has_inner ? &inner : has_outer ? &outer : NULL;
     bool accepts = parent != NULL && atomic_load_explicit(&rules.accepts_parents, memory_order_relaxed);
     bool is_recorded = accepts ? parent->is_sampled && take_parent(origin->began_us) : takes_ratio();
-    if (!is_recorded && !has_tail_rule())
+    bool is_private = (!is_recorded && !has_tail_rule()) || !mp_traces_are_on();
+    if (is_private && !origin->is_shown)
         return NULL;
-    mp_trace *trace = new_trace();
-    trace->is_tentative = !is_recorded;
+    mp_trace *trace = new_trace(is_private);
+    trace->is_tentative = is_private || !is_recorded;
     if (accepts)
         set_parent(trace, parent, has_inner ? origin->state : origin->header_state);
     else
@@ -170,7 +172,7 @@ mp_trace *mp_trace_begin_alone(void)
     bool is_recorded = takes_ratio();
     if (!is_recorded && !has_tail_rule())
         return NULL;
-    mp_trace *trace = new_trace();
+    mp_trace *trace = new_trace(false);
     trace->is_tentative = !is_recorded;
     put_random(trace->id, sizeof trace->id);
     mp_span_begin(trace, MP_NO_SPAN, MP_SPAN_INTERNAL, MP_STR(""));
@@ -197,9 +199,9 @@ void mp_trace_put_id(const mp_trace *trace, char room[MP_TRACE_ID_DIGITS + 1])
 
 mp_trace *mp_trace_begin_linked(const mp_trace *cause, mp_span span)
 {
-    if (cause == NULL)
+    if (cause == NULL || cause->is_private)
         return NULL;
-    mp_trace *trace = new_trace();
+    mp_trace *trace = new_trace(false);
     trace->is_tentative = cause->is_tentative;
     put_random(trace->id, sizeof trace->id);
     mp_trace_context context = mp_span_context(cause, span);
@@ -225,6 +227,10 @@ void mp_trace_end(mp_trace *trace, bool has_failed)
 {
     if (trace == NULL)
         return;
+    if (trace->is_private) {
+        mp_trace_free(trace);
+        return;
+    }
     for (mp_span span = 0; span < trace->count; span++)
         mp_span_end(trace, span);
     const mp_span_record *root = &trace->spans[MP_ROOT_SPAN];
@@ -366,6 +372,11 @@ mp_trace_context mp_span_context(const mp_trace *trace, mp_span span)
     memcpy(context.trace, trace->id, sizeof context.trace);
     memcpy(context.span, (record == NULL ? &trace->spans[MP_ROOT_SPAN] : record)->id, sizeof context.span);
     return context;
+}
+
+bool mp_trace_goes_on(const mp_trace *trace)
+{
+    return trace != NULL && !trace->is_private;
 }
 
 mp_str mp_trace_state(const mp_trace *trace)

@@ -91,6 +91,7 @@ typedef struct {
     mp_str parent, state;               /* traceparent and tracestate of `_meta` */
     mp_str header_parent, header_state; /* of the HTTP request */
     uint64_t began_us;                  /* by mp_monotonic_us */
+    bool is_shown;                      /* an operator sees the spans: the call has some, even if it is not recorded */
 } mp_trace_origin;
 
 /* Decides whether a call is recorded; NULL if not. The root span has begun then, with the kind SERVER. */
@@ -125,6 +126,11 @@ void mp_span_event(mp_trace *trace, mp_span span, mp_str name);
 void mp_span_fail(mp_trace *trace, mp_span span, mp_str message);
 /* The context for a request that the span sends. */
 mp_trace_context mp_span_context(const mp_trace *trace, mp_span span);
+/* False for the spans of a call that is not recorded: no request carries them on. */
+bool mp_trace_goes_on(const mp_trace *trace);
+/* Appends the spans so far as a JSON array of {"name", "below", "began_us", "took_us", "failed", "object"}: `below` is the place of the parent in the
+ * array, -1 for the first; times are from the start of the first. A span that has not ended has lasted until now. */
+void mp_trace_put_steps(const mp_trace *trace, mp_buf *out);
 /* The tracestate of the trace's parent; empty if it has none. Valid as long as no attribute is added. */
 mp_str mp_trace_state(const mp_trace *trace);
 

@@ -53,7 +53,12 @@ async function walk() {
   await shows("Done.");
   found.result = await js("document.querySelector('[aria-label=\"Structured content\"]').textContent");
   found.after = await js("document.activeElement.getAttribute('aria-label')");
+  await shows("Where the time went");
+  await shows("request 2 of 2");
+  found.steps = await js("[...document.querySelectorAll('.steps tbody th')].map((cell) => cell.textContent)");
   await picture("result");
+  await js("document.querySelector('.steps').scrollIntoView()");
+  await picture("steps");
   for (const date of ["2025-06-18"]) {
     await js(`document.querySelector("select[name=revision]").value = ${JSON.stringify(date)}`);
     await press("Run");

@@ -145,7 +145,7 @@ static bool send(lua_State *L, mp_lib_task *task, const mp_route *route, mp_chan
     mp_str traces[2] = {MP_STR_NONE, MP_STR_NONE}, own_traces[2] = {MP_STR_NONE, MP_STR_NONE};
     mp_open_span span = begin_span(task, route, era);
     own_context own;
-    if (span.task != NULL && mp_lib_of(L)->propagates_upstreams)
+    if (mp_lib_of(L)->propagates_upstreams && mp_trace_goes_on(mp_open_span_trace(&span)))
         set_context(&span, &own, &target, own_traces);
     forwards->message.len = 0;
     if (!mp_forward_put_message(&forwards->message, forwards, call, &target, traces)) {

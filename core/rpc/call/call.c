@@ -186,7 +186,7 @@ static void begin_call(mp_call *call)
     rpc->count++;
     mp_stat_add(&mp_stat_calls, !call->is_hidden);
     mp_table_count_call(rpc->table, 1);
-    if (mp_traces_are_on() && !call->is_hidden)
+    if ((mp_traces_are_on() || (call->console != NULL && mp_call_is_shown(call))) && !call->is_hidden)
         mp_call_begin_trace(call);
     if (mp_tap_is_on() && !call->is_hidden)
         mp_call_tap(call);

@@ -138,7 +138,7 @@ const char *mp_call_error_type(const mp_call *call, char room[16]);
 
 /* -- trace.c: the span of a call --------------------------------------------------------------------------------- */
 
-/* Records the call if it is to be recorded. Called where mp_traces_are_on(), while rpc->envelope has its message. */
+/* Records the call if it is to be recorded. Called where mp_traces_are_on() or an operator runs the call, while rpc->envelope has its message. */
 void mp_call_begin_trace(mp_call *call);
 /* The call has ended: hands its trace over. Called where `trace` is set. */
 void mp_call_end_trace(mp_call *call);

@@ -43,6 +43,10 @@ const mp_era *mp_call_era(const mp_call *call)
 {
     return call->era == NULL && call->session != NULL ? mp_session_era(call->session) : call->era;
 }
+bool mp_call_is_shown(const mp_call *call)
+{
+    return call->console != NULL && !call->is_hidden && call->id.len > 0 && call->id.ptr[0] != '"';
+}
 mp_session *mp_call_session(const mp_call *call)
 {
     return call->session;

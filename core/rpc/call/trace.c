@@ -69,7 +69,10 @@ static void describe_call(mp_call *call, mp_trace *trace)
 void mp_call_begin_trace(mp_call *call)
 {
     const mp_envelope *envelope = &call->rpc->envelope;
-    mp_trace_origin origin = {.parent = envelope->traceparent, .state = envelope->tracestate, .began_us = call->began};
+    mp_trace_origin origin = {.parent = envelope->traceparent,
+                              .state = envelope->tracestate,
+                              .began_us = call->began,
+                              .is_shown = mp_call_is_shown(call)};
     uint64_t authn_began_us = call->rpc->authn_began_us;
     if (authn_began_us != 0)
         origin.began_us = authn_began_us;

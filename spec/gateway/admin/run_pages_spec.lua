@@ -48,6 +48,7 @@ describe("the pages of tools, resources and prompts", function()
     assert.equal("item (required)", found.focus)
     assert.same({ n = 2, text = "tea <img src=x onerror=alert(1)> S" }, cjson.decode(found.result))
     assert.equal("Result", found.after)
+    assert.same({ "tools/call order", "handler", "tools/call order", "handler" }, found.steps)
     assert.equal("Do not run it", found.safe)
     assert.equal(0, found.images)
     for _, url in ipairs(found.requests) do assert.is_nil(url:find(token, 1, true), url) end

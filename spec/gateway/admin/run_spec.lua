@@ -1,7 +1,9 @@
 -- POST /api/call of the admin listener: an operator runs a tool inside a worker as a client would, and the lists of tools, resources and prompts.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
+local collector = require "spec.helpers.collector"
 local gateway = require "spec.helpers.gateway"
+local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"
 
 local token, view = ("o"):rep(32), ("v"):rep(32)
@@ -101,7 +103,7 @@ describe("POST /api/call", function()
       for _, event in ipairs(events) do
         if event.message and event.message.method then seen[#seen + 1] = event.message.method:match "[^/]*$" end
       end
-      assert.same({ "progress", "message", "progress", "message" }, seen, revision)
+      assert.same({ "progress", "message", "progress", "message", "steps" }, seen, revision)
       wait.for_fact("the line of the call", 10, function()
         return audit(g):find(('"event":"call","id":"%s","principal":"local"[^\n]*"caller":"token joe"[^\n]*"name":"steps","outcome":"ok"'):format(got.call))
       end)
@@ -109,6 +111,64 @@ describe("POST /api/call", function()
     assert.equal(#revisions, select(2, audit(g):gsub('"event":"call run by operator"[^\n]*"caller":"token joe","why":"tools/call steps"', "")))
     g:wait_status(function(now) return now.gauges.admin_runs == 0 and now.gauges.requests_in_flight == 0 end)
     assert.has_nothing_left(g)
+  end)
+
+  -- The steps in the events of a run: "NAME" or "OUTER > NAME (OBJECT)!", `!` where it has failed, in the order in which they began.
+  local function steps_of(events)
+    local found, steps = {}, nil
+    for _, event in ipairs(events) do
+      if event.message and event.message.method == "moonpool/steps" then
+        assert.is_nil(steps, "steps twice")
+        steps = event.message.params.steps
+      end
+    end
+    for i, step in ipairs(steps) do
+      local outer = steps[step.below + 1]
+      assert.equal(i == 1, outer == nil)
+      if outer then
+        assert.truthy(step.began_us >= outer.began_us and step.began_us + step.took_us <= outer.began_us + outer.took_us + 1000)
+      end
+      local where = outer and i > 2 and outer.name .. " > " or ""
+      found[i] = where .. step.name .. (step.object and " (" .. step.object .. ")" or "") .. (step.failed and "!" or "")
+    end
+    return found
+  end
+
+  it("gives the steps of the call and their times, without traces.otlp and with it", function()
+    local contexts = 0
+    local site <close> = stub.start(function(request, reply)
+      if request.headers.traceparent then contexts = contexts + 1 end
+      reply:json {}
+    end)
+    local c <close> = collector.start()
+    local more = { scripts = {
+      ["policy/all.lua"] = 'return policy { "All.", function(call, next) return next(call) end }',
+      ["tools/works.lua"] = ([[return tool { "Works.", function()
+        trace.span("outer", function()
+          assert(http.get("http://127.0.0.1:%d/a?key=marked-secret"))
+          local db = try(sqlite.open("notes.db", {}))
+          try(db:exec("create table if not exists t (a)"))
+        end)
+        trace.span("broken", function() return nil, "no" end)
+        return trace.id() or "no trace"
+      end }]]):format(site.port),
+    } }
+    local expected = { "tools/call works", "policy all", "policy all > handler", "handler > outer", ("outer > GET (http://127.0.0.1:%d/a)"):format(site.port),
+      "outer > CREATE notes.db (create table if not exists t (a))", "handler > broken!" }
+    for mode, traces in pairs { off = false, unsampled = c:config { sample = 0, propagate = { "*" } }, sampled = c:config() } do
+      local g <close> = start({ traces = traces or nil, scripts = { allow = { net = { "127.0.0.1:" .. site.port }, read = { "." }, write = { "." } } } }, more)
+      for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
+        local message, _, events = run(g, call_of("works", {}, { revision = revision }))
+        assert.same(expected, steps_of(events), mode)
+        assert.equal(mode == "sampled", message.result.content[1].text ~= "no trace")
+        assert.is_nil(cjson.encode(events):find("marked-secret", 1, true))
+      end
+      local counted = g:status().counters.traces
+      assert.equal(mode == "sampled", counted.recorded > 0, mode)
+      assert.equal(0, counted.discarded)
+    end
+    assert.equal(0, contexts, "a call that is not recorded goes on")
+    c:wait("tools/call works", 2)
   end)
 
   it("runs as a principal with scopes; scopes and policies decide as for a client", function()

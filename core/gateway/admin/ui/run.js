@@ -1,6 +1,7 @@
 // Runs a tool, reads a resource or gets a prompt inside the gateway: progress and logs as they come, questions answered in place, and the result.
 import { ask, el, readEvents, Refused, setText } from "./kit.js";
 import { schemaForm, Wrong } from "./form.js";
+import { stepsTable } from "./steps.js";
 
 const revisions = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 const MAX_LINES = 200;
@@ -83,11 +84,19 @@ function resultNodes(message, { call, ms }) {
   return nodes;
 }
 
+// The steps of a call; of each of its requests, where an answer was asked for in between.
+function timeNodes(requests) {
+  return requests.length === 0 ? [] : [el("h4", {}, "Where the time went"), ...requests.flatMap((steps, i) => {
+    const request = requests.length === 1 ? "" : `request ${i + 1} of ${requests.length}`;
+    return [...request === "" ? [] : [el("h5", {}, request)], stepsTable(steps, `Time by step ${request}`.trim())];
+  })];
+}
+
 // -- a run --------------------------------------------------------------------------------------------------------------
 
 // The form that runs something: `fields` are the nodes of its own, `params()` gives the params or throws Wrong, `destructive` asks first.
 export function runner(at, { onLeave }, { method, fields, params, destructive, verb = "Run" }) {
-  let open = null; // { name, controller, params, revision } while a call runs
+  let open = null; // { name, controller, params, steps } while a call runs
   const revision = el("select", { name: "revision" }, ...revisions.map((date) => el("option", { value: date }, date)));
   const who = el("input", { name: "principal", value: "local", autocomplete: "off", spellcheck: "false" });
   const scopes = el("input", { name: "scopes", autocomplete: "off", spellcheck: "false", placeholder: "orders:read …" });
@@ -150,6 +159,8 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
       line(`${given.progress}${given.total === undefined ? "" : ` of ${given.total}`}${given.message === undefined ? "" : `: ${given.message}`}`);
     } else if (name === "notifications/message") {
       line(`${given.level}: ${typeof given.data === "string" ? given.data : JSON.stringify(given.data)}`);
+    } else if (name === "moonpool/steps") {
+      open.steps.push(given.steps);
     } else if (name === "notifications/cancelled") {
       questions.replaceChildren();
     } else if (name && id !== undefined) {
@@ -160,7 +171,7 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
     } else if (message.result?.resultType === "input_required") {
       putAll(message.result);
     } else if (!name) {
-      out.replaceChildren(...resultNodes(message, about));
+      out.replaceChildren(...resultNodes(message, about), ...timeNodes(open.steps));
     }
   }
   function principal() {
@@ -168,7 +179,7 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
     return id === "local" ? id : { id, scopes: scopes.value.split(/[\s,]+/).filter(Boolean) };
   }
   async function run(wanted) {
-    const mine = open = { controller: new AbortController(), params: wanted };
+    const mine = open = { controller: new AbortController(), params: wanted, steps: [] };
     lines.replaceChildren();
     out.replaceChildren();
     questions.replaceChildren();
