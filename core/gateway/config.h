@@ -111,6 +111,7 @@ typedef struct {
     mp_log_level log_level;
     mp_log_format log_format;
     int64_t log_repeat;
+    char *audit_sample; /* a ratio, as in the file */
     int64_t log_refusals;
     char *audit;    /* path of the audit file; NULL: none */
     char *log_file; /* path of the log's file; NULL: stderr */

@@ -121,4 +121,5 @@ void mp_rotate_by_config(const mp_config *config)
                                        config->rotate_compress == MP_ROTATE_COMPRESS};
     mp_log_rotate(&limits);
     mp_audit_rotate(&limits);
+    mp_audit_sample(strtod(config->audit_sample, NULL));
 }

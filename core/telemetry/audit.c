@@ -1,6 +1,7 @@
 /* audit.c: callers compose the lines; this file adds the time and queues them for the file. */
 #include "audit.h"
 #include "log.h"
+#include "mark.h"
 #include "stats.h"
 #include "base/base.h"
 #include "writer.h"
@@ -13,10 +14,14 @@
 MP_COUNTER(dropped_audit, "dropped", "reason", "audit",
            "audit lines that did not fit the queue, or could not be written")
 
+MP_COUNTER(audit_unsampled, "audit_unsampled", "", "",
+           "calls without an audit line: their outcome is ok, see log.audit_sample")
+
 #define QUEUE_CAP ((size_t)4 << 20)
 #define COMPLAIN_MS 10000 /* minimum interval between two "audit not written" log lines */
 
 static atomic_bool is_on;
+static _Atomic double ok_ratio = 1;
 static uint64_t complained_at_ms; /* used only by the writer's thread */
 
 static void failed(mp_str lost, int error)
@@ -125,5 +130,42 @@ void mp_audit_write(mp_str members)
     mp_writer_result result = mp_writer_put(&writer, mp_buf_str(&line));
     if (result == MP_WRITER_FULL || result == MP_WRITER_LOST)
         mp_stat_add(&mp_stat_dropped_audit, 1);
+    mp_buf_clear(&line);
+}
+
+/* -- a share of the lines ------------------------------------------------------------------------------------------ */
+
+void mp_audit_sample(double ratio)
+{
+    atomic_store(&ok_ratio, ratio);
+}
+
+/* A number from 0 to below 1 for the choice of lines, which need not be secret. */
+static double chance(void)
+{
+    static _Thread_local uint64_t state;
+    if (state == 0)
+        state = mp_mark_new() | 1;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (double)(state * UINT64_C(0x2545f4914f6cdd1d) >> 11) / (double)(UINT64_C(1) << 53);
+}
+
+void mp_audit_write_ok(mp_str members)
+{
+    double ratio = atomic_load_explicit(&ok_ratio, memory_order_relaxed);
+    if (ratio >= 1 || !mp_audit_is_on()) {
+        mp_audit_write(members);
+        return;
+    }
+    if (chance() >= ratio) {
+        mp_stat_add(&mp_stat_audit_unsampled, 1);
+        return;
+    }
+    mp_buf line = {0};
+    mp_buf_put(&line, members);
+    mp_buf_printf(&line, ",\"sample\":%.6g", ratio);
+    mp_audit_write(mp_buf_str(&line));
     mp_buf_clear(&line);
 }

@@ -21,5 +21,9 @@ bool mp_audit_is_on(void);
 /* Any thread. `members` is the JSON line without braces and time: "\"event\":\"call\",…". Does nothing while the
  * audit log is off. */
 void mp_audit_write(mp_str members);
+/* The share of the calls with the outcome `ok` that have a line, 0 to 1 (log.audit_sample.ok). Any thread. */
+void mp_audit_sample(double ratio);
+/* Writes the line of a call whose outcome is `ok`, if it is among that share. Below 1 the line says so: "sample":0.1. */
+void mp_audit_write_ok(mp_str members);
 
 #endif

@@ -408,7 +408,8 @@ function host.log.write(level, event, fields) end
 function host.log.wants(level) end
 
 ---@param members string  An entry of the audit log: JSON members without the braces
-function host.log.audit(members) end
+---@param is_ok? boolean  It is of a call whose outcome is ok, of which log.audit_sample may leave some out
+function host.log.audit(members, is_ok) end
 
 -- -- calls (core/lib/mcp/call.c) ---------------------------------------------------------------------------------------
 

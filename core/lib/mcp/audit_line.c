@@ -233,7 +233,10 @@ void mp_audit_end(mp_audit_line *line, const mp_audit_outcome *outcome)
     mp_buf_put(&whole, MP_STR(",\"ms\":"));
     mp_json_put_double(&whole, floor((now_s() - line->began_s) * 1e5 + 0.5) / 1e2);
     mp_buf_put(&whole, mp_str_from(mp_buf_str(&line->text), line->head));
-    mp_audit_write(mp_buf_str(&whole));
+    if (strcmp(outcome->outcome, "ok") == 0)
+        mp_audit_write_ok(mp_buf_str(&whole));
+    else
+        mp_audit_write(mp_buf_str(&whole));
     mp_buf_clear(&whole);
     mp_audit_discard(line);
 }

@@ -158,7 +158,7 @@ local function write(line, call, started, outcome, code, why, row)
     line.arguments = "…"
     text = json.encode(line)
   end
-  host.log.audit(text:sub(2, -2))
+  host.log.audit(text:sub(2, -2), outcome == "ok")
 end
 
 --- Wraps dispatch so that each call writes a line, also one that is cancelled.

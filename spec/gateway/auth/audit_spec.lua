@@ -87,6 +87,27 @@ describe("the audit", function()
     find(path, { name = "pay", outcome = "cancelled" })
   end)
 
+  for how, way in pairs { names = "plans", redacted = "the library in Lua" } do
+    it("has a share of the calls that are ok, where log.audit_sample says so, and all others; written by " .. way, function()
+      local g <close>, path = start(nil, { audit = "audit.jsonl", audit_arguments = how, audit_sample = { ok = 0.5 } })
+      local c <close> = g:client "2026-07-28"
+      for i = 1, 200 do c:call("tools/call", { name = "pay", arguments = { amount = 9 + i % 2 } }) end
+      for _ = 1, 20 do c:call("tools/call", { name = "pay", arguments = { amount = 1 } }) end
+      c:call("tools/call", { name = "pay", arguments = { amount = 101 } })
+      find(path, { name = "pay", outcome = "denied" })
+      local counts = {}
+      for _, line in ipairs(lines_of(path)) do
+        if line.method == "tools/call" then
+          counts[line.outcome] = (counts[line.outcome] or 0) + 1
+          assert.equal(line.outcome == "ok" and 0.5 or nil, line.sample)
+        end
+      end
+      assert.same({ 20, 1 }, { counts.failed, counts.denied })
+      assert.truthy(counts.ok > 50 and counts.ok < 150, counts.ok)
+      assert.equal(200 - counts.ok, g:status().counters.audit_unsampled)
+    end)
+  end
+
   it("logs arguments when the configuration asks for them, and as the client sent them", function()
     local sent = { amount = 10, card = "4111", api_key = "k-1", note = ("x"):rep(400), who = { password = "p", name = "Anna" } }
     local told = {
