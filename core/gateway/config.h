@@ -18,7 +18,7 @@ typedef enum { MP_EXPIRED_END, MP_EXPIRED_KEEP } mp_expired_streams;
 typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 
 typedef enum { MP_HTTP2_OFF, MP_HTTP2_ON } mp_config_http2;
-typedef enum { MP_GATE_OFF, MP_GATE_WARN, MP_GATE_REFUSE } mp_config_gate;
+typedef enum { MP_GATE_OFF, MP_GATE_WARN, MP_GATE_REFUSE, MP_GATE_REPLAY } mp_config_gate; /* REPLAY: as REFUSE */
 typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
 /* What `traces` says. */

@@ -17,7 +17,7 @@ static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
-static const char *const gates[] = {"off", "warn", "refuse", NULL};
+static const char *const gates[] = {"off", "warn", "refuse", "replay", NULL};
 static const char *const taps[] = {"none", "names", "shapes", "full", NULL};
 static const char *const log_formats[] = {"logfmt", "json", NULL};
 static const char *const addresses[] = {"shown", "hidden", NULL};
@@ -64,11 +64,13 @@ const mp_config_key mp_config_keys[] = {
             "on the oldest version are cancelled."},
     {"scripts.gate", MP_KEY_SECTION, .bare = "scripts.gate.replay",
      .doc =
-         "What changed scripts must pass before they serve. `scripts.gate: refuse` is short for scripts.gate.replay."},
+         "What changed scripts must pass before they serve. `scripts.gate: refuse` is short for scripts.gate.replay, "
+         "and so is `scripts.gate: replay`, which means refuse."},
     {"scripts.gate.replay", MP_KEY_CHOICE, SLOT(gate_replay), .preset = "off", .choices = gates,
      .doc = "Whether a reload waits until the recorded calls (see record) were replayed against the new scripts. "
             "refuse: the "
-            "reload is refused if a call fails that did not before; warn: it is only logged. Differences are in the "
+            "reload is refused if a call fails that did not before; warn: it is only logged; replay: as refuse. "
+            "Differences are in the "
             "report "
             "of the reload."},
     {"scripts.gate.within", TIME(SECOND, HOUR), SLOT(gate_within), .preset = "30s",

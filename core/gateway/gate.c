@@ -218,7 +218,7 @@ static mp_gate_state conclude(mp_gate *gate, const mp_config *config, mp_buf *re
     mp_str found = mp_buf_str(&gate->found);
     bool fails = gate->code == FAILS || has_failure(found), passes = !gate->is_late && NOTHING_FAILS(gate->code);
     /* how long recorded calls take is decided by the clients that made them: they must not be able to prevent an operator's reload by that */
-    bool may_refuse = config->gate_replay == MP_GATE_REFUSE && (fails || !gate->is_late);
+    bool may_refuse = config->gate_replay >= MP_GATE_REFUSE && (fails || !gate->is_late);
     if (gate->is_late)
         mp_buf_put(report, MP_STR("the replay of the recorded calls did not end within scripts.gate.within\n"));
     if (fails)

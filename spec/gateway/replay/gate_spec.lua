@@ -40,6 +40,22 @@ local function counted(g, n)
   wait.for_fact(n .. " records", 20, function() return g:status().counters.records.kept >= n end)
 end
 
+describe("scripts.gate as a text", function()
+  it("may be replay, the same as {replay: refuse}; for others the possible ones are named", function()
+    for _, gate in ipairs { "replay", { replay = "replay" } } do
+      local g <close> = start(gate)
+      assert.equal("5", add_up(g, 2, 3).content[1].text)
+      counted(g, 1)
+      write(g, "tools/add.lua", 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function() fail "not today" end }')
+      assert.equal(422, reload(g).status)
+    end
+    local dir = gateway.prepare { config = { scripts = { gate = "replays" } }, scripts = { ["tools/add.lua"] = add } }
+    local _, _, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
+    assert.truthy(err:find("'scripts.gate.replay' cannot be 'replays'", 1, true), err)
+    assert.truthy(err:find("allowed: off, warn, refuse, replay", 1, true), err)
+  end)
+end)
+
 describe("a reload with scripts.gate.replay", function()
   it("is refused if a recorded call fails now, and serves what passes", function()
     local g <close> = start "refuse"
