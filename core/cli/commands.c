@@ -326,6 +326,17 @@ const mp_cli_command mp_cli_commands[] = {
       {"level", 0, "LEVEL", "debug, info, warn or error", LEVELS},
       {"for", 0, "TIME", "as in 30s, 10m or 2h, at most 1d (default: 5m)", NULL},
       CONFIG}},
+    {"switch",
+     "[-a ADDRESS] [-c FILE] [--json] [on|off KIND NAME]",
+     "switch a tool or an upstream of the running gateway off or on",
+     "Switches a tool, prompt, resource or a whole upstream of the running gateway off, or on again,\n"
+     "by its admin listener; without words prints what is switched off, by which caller, and since\n"
+     "when. KIND is tool, prompt, resource or upstream; NAME is a name, or a resource's URI. Clients\n"
+     "do not see what is off, and calls of it are answered as if it did not exist. That outlives\n"
+     "reloads, and with `store.file` restarts. Scripts cannot switch it on. Needs the role operate.\n",
+     "on off",
+     mp_cli_admin,
+     {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},
     {"upstreams",
      "[-a ADDRESS] [-c FILE] [--json] [--connect] [NAME]",
      "print the state of the running gateway's upstreams",

@@ -219,7 +219,16 @@ int mp_cli_replay(const mp_cli_args *args)
     return code;
 }
 
-/* `reload`, `status`, `log`, `upstreams`, `tap`, `profile` and `record`. */
+/* Gives the words of `switch` as lines. */
+static void put_words(arguments *given, const mp_cli_args *args, mp_buf *words)
+{
+    for (int i = 0; i < args->word_count; i++)
+        mp_buf_printf(words, "%s%s", i == 0 ? "" : "\n", args->words[i]);
+    mp_buf_putc(words, '\0');
+    put(given, "words", words->ptr);
+}
+
+/* `reload`, `status`, `log`, `switch`, `upstreams`, `tap`, `profile` and `record`. */
 int mp_cli_admin(const mp_cli_args *args)
 {
     const char *file = mp_cli_value(args, "config"), *command = args->command->name;
@@ -228,7 +237,10 @@ int mp_cli_admin(const mp_cli_args *args)
     bool has_name = strcmp(command, "upstreams") == 0;
     if (has_name && args->word_count > 1)
         return mp_cli_misused("only one upstream can be named; unexpected:", args->words[1], NULL, command);
-    if (!has_name && mp_cli_take_file(args, &file) != MP_ENDED_WELL)
+    bool has_words = strcmp(command, "switch") == 0;
+    if (has_words && args->word_count > 3)
+        return mp_cli_misused("only one name can be given; unexpected:", args->words[3], NULL, command);
+    if (!has_name && !has_words && mp_cli_take_file(args, &file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     if (mp_cli_value(args, "connect") != NULL) {
         if (mp_cli_value(args, "admin") != NULL || mp_cli_value(args, "json") != NULL)
@@ -243,6 +255,9 @@ int mp_cli_admin(const mp_cli_args *args)
     int code = take_admin(args, file, &given, &config, &token);
     if (code != MP_ENDED_WELL)
         return code;
+    mp_buf words = {0};
+    if (has_words)
+        put_words(&given, args, &words);
     put(&given, "command", command);
     put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
     put(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
@@ -256,6 +271,7 @@ int mp_cli_admin(const mp_cli_args *args)
     put(&given, "level", mp_cli_value(args, "level"));
     put(&given, "for", mp_cli_value(args, "for"));
     code = mp_gateway_workbench(is_record ? "record" : "admin", given.list, given.count);
+    mp_buf_clear(&words);
     free(token);
     mp_config_free(config);
     return code;

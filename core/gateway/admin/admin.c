@@ -235,6 +235,8 @@ static const endpoint endpoints[] = {
     {"/api/prompt/", "GET", MP_ROLE_VIEW, false, mp_api_prompt},
     {"/api/resources", "GET", MP_ROLE_VIEW, false, mp_api_resources},
     {"/api/resource", "GET", MP_ROLE_VIEW, false, mp_api_resource},
+    {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches},
+    {"/api/switch", "POST", MP_ROLE_OPERATE, false, mp_api_switch},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
     {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile},
     {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end},
@@ -246,21 +248,6 @@ static const endpoint endpoints[] = {
     {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain},
 };
 
-/* The endpoint of a path, and what follows the endpoint's own path. */
-static const endpoint *find_endpoint(mp_str path, mp_str *rest)
-{
-    for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++) {
-        mp_str own = mp_str_of(endpoints[i].path);
-        bool has_rest = own.ptr[own.len - 1] == '/';
-        *rest = mp_str_from(path, own.len < path.len ? own.len : path.len);
-        if (own.len == 1 ? mp_str_eq(path, own)
-            : has_rest   ? mp_str_starts(path, own) && rest->len > 0
-                         : mp_str_eq(path, own))
-            return &endpoints[i];
-    }
-    return NULL;
-}
-
 static bool is_get(const endpoint *at)
 {
     return strcmp(at->method, "GET") == 0;
@@ -269,6 +256,37 @@ static bool is_get(const endpoint *at)
 static bool is_method(const endpoint *at, mp_str method)
 {
     return mp_str_is(method, at->method) || (is_get(at) && mp_str_is(method, "HEAD"));
+}
+
+/* The endpoint of a path and method, or another one of the path; and what follows the endpoint's own path. */
+static const endpoint *find_endpoint(mp_str path, mp_str method, mp_str *rest)
+{
+    const endpoint *found = NULL;
+    for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++) {
+        mp_str own = mp_str_of(endpoints[i].path);
+        bool has_rest = own.ptr[own.len - 1] == '/';
+        mp_str more = mp_str_from(path, own.len < path.len ? own.len : path.len);
+        bool fits = own.len > 1 && has_rest ? mp_str_starts(path, own) && more.len > 0 : mp_str_eq(path, own);
+        if (!fits || (found != NULL && !is_method(&endpoints[i], method)))
+            continue;
+        found = &endpoints[i];
+        *rest = more;
+        if (is_method(found, method))
+            break;
+    }
+    return found;
+}
+
+/* Refuses a method that the path does not have. */
+static void refuse_method(mp_stream *stream, const endpoint *at)
+{
+    char allow[64];
+    size_t len = 0;
+    for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++)
+        if (strcmp(endpoints[i].path, at->path) == 0 && len < sizeof allow)
+            len += (size_t)snprintf(allow + len, sizeof allow - len, "%s%s%s", len == 0 ? "" : ", ",
+                                    endpoints[i].method, is_get(&endpoints[i]) ? ", HEAD" : "");
+    refuse(stream, 405, "method not allowed", &(mp_header){"allow", mp_str_of(allow)});
 }
 
 /* True if web pages of other origins may not even send such a request: it changes something, or is below /api. They can read no answer in any
@@ -353,7 +371,7 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     mp_admin *admin = ctx;
     const mp_request *request = mp_stream_request(stream);
     mp_str rest;
-    const endpoint *at = find_endpoint(request->path, &rest);
+    const endpoint *at = find_endpoint(request->path, request->method, &rest);
     mp_admin_caller caller;
     if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream))
         refuse_host(admin, stream);
@@ -361,8 +379,7 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
         refuse(stream, 404,
                "not found: use / for the dashboard, /healthz, /readyz, /status, /metrics, /reload or /api/…", NULL);
     else if (!is_method(at, request->method))
-        refuse(stream, 405, "method not allowed",
-               &(mp_header){"allow", is_get(at) ? MP_STR("GET, HEAD") : mp_str_of(at->method)});
+        refuse_method(stream, at);
     else if (is_guarded(at) && is_foreign_page(stream))
         refuse_page(stream);
     else if (!admit(admin, stream, at, &caller))

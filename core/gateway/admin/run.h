@@ -19,6 +19,10 @@ void mp_api_tool(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
 void mp_api_prompt(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
+/* switch.c. What is switched off; and switches something off or on. */
+void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
 /* Begins a call and answers with an event stream of what happens to it. */
 void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 /* Answers a question of the call, or cancels it; `rest` is the run that the stream has named. */

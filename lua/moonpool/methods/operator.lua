@@ -9,6 +9,8 @@ local policy = require "moonpool.things.policy"
 local principal = require "moonpool.access.principal"
 local registry = require "moonpool.registry.registry"
 local suggest = require "moonpool.runtime.suggest"
+local switches = require "moonpool.registry.switches"
+local upstreams = require "moonpool.upstream.config"
 local uris = require "moonpool.runtime.uris"
 
 local operator = {}
@@ -43,14 +45,15 @@ end
 
 local function measured(kind, thing) return host.metrics.numbers(words[kind], thing.name) end
 
-local function is_visible_off(thing) return registry.is_off(thing) or nil end
+-- True, or nil. The store is asked, not the snapshot, which follows it a moment later on the other workers.
+local function is_shown_off(kind, thing) return not registry.is_on(words[kind], thing) or nil end
 
 local function entry(kind, key, thing)
   local definition, numbers = thing.definition, measured(kind, thing)
   local origin, from = origin_of(thing)
   return {
     name = thing.name, title = cut(definition.title), description = cut(definition.description or thing.description), origin = origin, from = from,
-    off = is_visible_off(thing), destructive = kind == "tools" and is_destructive(definition) or nil,
+    off = is_shown_off(kind, thing), destructive = kind == "tools" and is_destructive(definition) or nil,
     uri = kind == "resources" and (thing.listed or key) or nil, uri_template = kind == "templates" and (definition.uriTemplate or key) or nil,
     calls = numbers.calls, errors = numbers.errors, p50_ms = numbers.p50_ms, p99_ms = numbers.p99_ms,
   }
@@ -83,8 +86,8 @@ end
 
 -- -- one thing --------------------------------------------------------------------------------------------------------------
 
--- The thing with this name or URI: its list, its key there and itself.
-local function find(kind, name)
+-- The thing with exactly this name or URI: its list, its key there and itself.
+local function find_exactly(kind, name)
   for _, of in ipairs(lists[kind]) do
     local things = registry.sorted(of)
     if things[name] then return of, name, things[name] end
@@ -92,8 +95,14 @@ local function find(kind, name)
       if thing.name == name or thing.listed == name or thing.definition.uriTemplate == name then return of, key, thing end
     end
   end
+end
+
+-- As find_exactly, also for a URI that a template serves.
+local function find(kind, name)
+  local of, key, thing = find_exactly(kind, name)
+  if thing then return of, key, thing end
   if kind == "resources" then
-    local thing = registry.resource(uris.normal(name))
+    thing = registry.resource(uris.normal(name))
     if thing then return thing.template and "templates" or "resources", thing.uri, thing end
   end
 end
@@ -116,14 +125,20 @@ local function policies_of(kind, thing)
   return names
 end
 
+local function unknown(word, name, names)
+  local hint = suggest.hint(name, names)
+  return invalid("there is no " .. word .. " '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
+end
+
+local function unknown_thing(kind, name)
+  local all = {}
+  for _, each in ipairs(lists[kind]) do table.move(select(2, registry.sorted(each)), 1, #select(2, registry.sorted(each)), #all + 1, all) end
+  return unknown(words[kind], name, all)
+end
+
 local function one(kind, name, eras)
   local of, key, thing = find(kind, name)
-  if not thing then
-    local all = {}
-    for _, each in ipairs(lists[kind]) do table.move(select(2, registry.sorted(each)), 1, #select(2, registry.sorted(each)), #all + 1, all) end
-    local hint = suggest.hint(name, all)
-    return invalid("there is no " .. words[kind] .. " '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
-  end
+  if not thing then return unknown_thing(kind, name) end
   local definition, shown = thing.definition, entry(of, key, thing)
   shown.description, shown.title = definition.description or thing.description, definition.title
   shown.input, shown.output, shown.annotations = definition.inputSchema, definition.outputSchema, definition.annotations
@@ -135,6 +150,63 @@ local function one(kind, name, eras)
   shown.failures = json.array(measured(of, thing).failures)
   shown.resultType = "complete"
   return shown
+end
+
+-- -- switches ---------------------------------------------------------------------------------------------------------------
+
+local kinds_of = { tool = "tools", prompt = "prompts", resource = "resources" }
+
+-- How long switches of operators last: as long as the file of the store, or the process.
+local function lasting(params) return params.is_kept and "store" or "process" end
+
+-- The name by which a thing is switched: that of the registry, if `name` is another name or a URI of it. Nil if nothing has the name.
+local function switched_name(word, name)
+  if word == "upstream" then return upstreams.by_name[name] and name end
+  local thing = select(3, find_exactly(kinds_of[word], name))
+  return thing and thing.name
+end
+
+-- Switches { kind, name, on } for the operator `by`.
+local function switch(params)
+  local word, on = params.kind, params.on
+  local name = switched_name(word, params.name) or host.store.get(registry.off_key(word, params.name)) and params.name
+  if not name and word == "upstream" then return unknown(word, params.name, upstreams.by_name) end
+  if not name then return unknown_thing(kinds_of[word], params.name) end
+  if not on and #registry.held_off() >= registry.MAX_OFF then
+    return nil, errors.new("internal", "more than " .. registry.MAX_OFF - 1 .. " things are switched off: switch some on first")
+  end
+  if not switches.operate(word, name, on, json.encode { by = params.by, since = host.time.clock() // 1 | 0 }) then
+    return nil, errors.new("internal", "the store is full: see store.entries and store.bytes in the configuration")
+  end
+  host.log.write("info", "switched by operator", { what = word .. " " .. name, on = on, caller = params.by })
+  return { kind = word, name = name, on = on, lasts = lasting(params), resultType = "complete" }
+end
+
+-- True if a thing has the name, on or off; for an upstream, if it is configured.
+local function is_there(word, name)
+  if word == "upstream" then return upstreams.by_name[name] ~= nil end
+  return (registry.all(word) or {})[name] ~= nil
+end
+
+-- What is switched off: by operators first, then by scripts.
+local function switched_off(params)
+  local found = json.array {}
+  for _, held in ipairs(registry.held_off()) do
+    local word, name = held[1], held[2]
+    local note = json.decode(host.store.get(registry.off_key(word, name)) or "null")
+    if type(note) == "table" then
+      found[#found + 1] = { kind = word, name = name, by = note.by, since = note.since, gone = not is_there(word, name) or nil }
+    end
+  end
+  for word in pairs(kinds_of) do
+    for _, key in ipairs(host.store.keys(registry.switch_key(word, ""), registry.MAX_OFF)) do
+      local name = key:sub(#registry.switch_key(word, "") + 1)
+      if host.store.get(key) == "off" and is_there(word, name) and not host.store.get(registry.off_key(word, name)) then
+        found[#found + 1] = { kind = word, name = name, by = "a script" }
+      end
+    end
+  end
+  return { switches = found, lasts = lasting(params), resultType = "complete" }
 end
 
 -- -- principals -------------------------------------------------------------------------------------------------------------
@@ -173,6 +245,8 @@ function questions.principal(params)
   if not p then return invalid(why) end
   return { id = principal.facts(p).id, scopes = principal.held(p), resultType = "complete" }
 end
+
+questions.switch, questions.switches = switch, switched_off
 
 --- Answers "moonpool/inspect".
 function operator.answer(params, eras) return questions[params.what](params, eras) end

@@ -65,15 +65,39 @@ local function has_pages(things)
   return false
 end
 
---- True if a thing is on: by its entry in the store, else by its option `enabled`.
-function registry.is_on(word, thing)
+local OFF_KEYS = "kept:off:"      -- the store's file has keys that begin with "kept:"
+
+--- The key of the store that has the switch of scripts for a thing.
+function registry.switch_key(word, name) return "switch:" .. word .. ":" .. name end
+
+--- The key of the store that is there while an operator has switched off a thing or an upstream (the word "upstream").
+function registry.off_key(word, name) return OFF_KEYS .. word .. ":" .. name end
+
+--- Limit of the things and upstreams that operators have switched off.
+registry.MAX_OFF = 1000
+
+--- What operators have switched off: a list of { word, name }.
+function registry.held_off()
+  local list = host.store.keys(OFF_KEYS, registry.MAX_OFF)
+  for i, key in ipairs(list) do list[i] = { key:match("^(%a+):(.*)$", #OFF_KEYS + 1) } end
+  return list
+end
+
+--- True if an operator has switched off the thing or its upstream. Scripts cannot switch it on then.
+function registry.is_held_off(word, thing)
+  if host.store.get(registry.off_key(word, thing.name)) then return true end
+  return thing.upstream ~= nil and host.store.get(registry.off_key("upstream", thing.upstream)) ~= nil
+end
+
+--- True if scripts have a thing on: by its entry in the store, else by its option `enabled`.
+function registry.is_on_by_scripts(word, thing)
   local kept = host.store.get(registry.switch_key(word, thing.name))
   if kept then return kept == "on" end
   return thing.enabled ~= false
 end
 
---- The key of the store that has the switch of a thing.
-function registry.switch_key(word, name) return "switch:" .. word .. ":" .. name end
+--- True if a thing is on: scripts have it on, and no operator has switched it off.
+function registry.is_on(word, thing) return registry.is_on_by_scripts(word, thing) and not registry.is_held_off(word, thing) end
 
 -- The names of things: those of scripts, sorted, then those of upstreams in `order`, a list of names; and the place of each name, if upstreams have any.
 local function names_of(things, order)
@@ -126,12 +150,18 @@ end
 
 -- A new snapshot. Its generation is taken before the switches are read: a snapshot of a later generation has each switch as it was then, or later.
 local function new_snapshot()
-  local made = { generation = host.served.begin(), on = {}, has_visible = false, has_private = false }
-  local everything = all.everything
+  local made = { generation = host.served.begin(), on = {}, off = { upstream = {} }, has_visible = false, has_private = false }
+  local everything, off = all.everything, made.off
+  for _, held in ipairs(registry.held_off()) do
+    off[held[1]] = off[held[1]] or {}
+    off[held[1]][held[2]] = true
+  end
   for name, kind in pairs(kinds) do
     local things = {}
+    local off_names = off[kind.word] or {}
     for key, thing in pairs(everything[name]) do
-      if registry.is_on(kind.word, thing) then things[key], made.on[thing] = thing, true end
+      local is_held = off_names[thing.name] or off.upstream[thing.upstream or false]
+      if not is_held and registry.is_on_by_scripts(kind.word, thing) then things[key], made.on[thing] = thing, true end
     end
     local list = new_list(kind, things, all.order[name])
     made[name], made.has_visible, made.has_private = list, made.has_visible or list.has_visible, made.has_private or list.is_private
@@ -319,7 +349,10 @@ function registry.linked(_, _) end
 function registry.open(call, uri)
   local snapshot = served.now
   local found, values = find_resource(snapshot, uri)
-  if not found then found, values = registry.linked(call, uri), {} end
+  if not found then
+    found, values = registry.linked(call, uri), {}
+    if found and snapshot.off.upstream[found.upstream] then found = nil end
+  end
   local plain = found and uris.plain(uri)
   if found and plain ~= uri then
     local other = find_resource(snapshot, plain)

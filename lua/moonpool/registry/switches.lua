@@ -1,5 +1,6 @@
 -- enable, disable and enabled in scripts: switch things on and off while they are served. The shared store holds which things are off. A
 -- VM reads the store when it starts and at each notification of a change, so the order of notifications does not matter.
+-- Operators switch things and whole upstreams through the admin listener. What they have switched off no script can switch on.
 -- A task that switches a thing can be preempted at any instruction, and cancelled there.
 
 local host = require "moonpool.host"
@@ -14,7 +15,7 @@ local switches = {}
 local lists = { tool = "tools", prompt = "prompts", resource = "resources" }
 local loaded = false
 
---- True if a thing is on: by its entry in the store, else by its option `enabled`.
+--- True if a thing is on.
 switches.is_on = registry.is_on
 
 --- Reads the switches in the store for new things.
@@ -26,9 +27,10 @@ end
 -- Called when this VM begins to serve: applies changes made since the VM was created.
 bus.on("attached", switches.load)
 
--- A bus message "word:name": a worker switched this thing.
+-- A bus message "word:name": a worker switched this thing, or this upstream.
 bus.on("switched", function(text)
   local word, name = text:match "^(%a+):(.*)$"
+  if word == "upstream" then return registry.refresh() end
   local thing = registry.all(word)[name]
   if thing then registry.follow(word, thing) end
 end)
@@ -49,7 +51,7 @@ end
 local announcement = { __close = function(self) host.bus.broadcast("switched", self.text) end }
 
 local function switch(word, thing, on)
-  if switches.is_on(word, thing) == on then return registry.follow(word, thing) end
+  if registry.is_on_by_scripts(word, thing) == on then return registry.follow(word, thing) end
   do
     local _ <close> = setmetatable({ text = word .. ":" .. thing.name }, announcement)
     if not host.store.set(registry.switch_key(word, thing.name), on and "on" or "off") then
@@ -57,12 +59,50 @@ local function switch(word, thing, on)
     end
     registry.follow(word, thing)
   end
-  subscriptions.switched(lists[word], thing)
+  if not registry.is_held_off(word, thing) then subscriptions.switched(lists[word], thing) end
 end
 
 --- enable(word, name) and disable(word, name): apply to all clients of this process, which are notified.
 function switches.enable(word, name) switch(word, find("enable", word, name), true) end
 function switches.disable(word, name) switch(word, find("disable", word, name), false) end
+
+-- Notifies the clients that saw, or now see, things of an upstream.
+local function notify_of_upstream(name, on)
+  for word, list in pairs(lists) do
+    local changes = {}
+    for _, thing in pairs(registry.all(word)) do
+      if thing.upstream == name and registry.is_on_by_scripts(word, thing) and not host.store.get(registry.off_key(word, thing.name)) then
+        changes[#changes + 1] = on and { is = thing } or { was = { scopes = thing.scopes or {}, visible = thing.visible ~= nil } }
+      end
+    end
+    if changes[1] then subscriptions.list_changed(list, changes) end
+  end
+end
+
+--- An operator switches a thing, or an upstream (the word "upstream"). `note`, a text, is kept while it is off. What scripts have switched off is
+--- switched on, too. Returns false if the store is full.
+function switches.operate(word, name, on, note)
+  local thing = word ~= "upstream" and registry.all(word)[name] or nil
+  local was_on = thing and switches.is_on(word, thing)
+  local was_off = host.store.get(registry.off_key(word, name)) ~= nil
+  do
+    local _ <close> = setmetatable({ text = word .. ":" .. name }, announcement)
+    if not on then
+      if not host.store.set(registry.off_key(word, name), note) then return false end
+    else
+      local is_full = thing and not registry.is_on_by_scripts(word, thing) and not host.store.set(registry.switch_key(word, name), "on")
+      if is_full then return false end
+      host.store.delete(registry.off_key(word, name))
+    end
+    if thing then registry.follow(word, thing) elseif word == "upstream" then registry.refresh() end
+  end
+  if thing then
+    if switches.is_on(word, thing) ~= was_on then subscriptions.switched(lists[word], thing) end
+  elseif word == "upstream" and was_off == on then
+    notify_of_upstream(name, on)
+  end
+  return true
+end
 
 --- enabled(word, name): true if the thing is on.
 function switches.enabled(word, name) return switches.is_on(word, find("enabled", word, name)) end

@@ -1,9 +1,10 @@
--- moonpool reload, status, upstreams, log, tap and profile: requests to the admin listener of a running gateway.
+-- moonpool reload, status, upstreams, log, switch, tap and profile: requests to the admin listener of a running gateway.
 
 local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
 local span = require "moonpool.workbench.span"
 local summary = require "moonpool.workbench.summary"
+local switch = require "moonpool.workbench.switch"
 local upstreams = require "moonpool.workbench.upstreams"
 local wire = require "moonpool.wire"
 
@@ -23,9 +24,13 @@ end
 
 return function(args)
   local request, wrong, why
+  local ask = asks[args.command]
   if args.command == "log" then
     request, wrong, why = log_request(args)
     if not request then return say.misuse(wrong, why) end
+  elseif args.command == "switch" then
+    ask, request, why = switch.request(args.words)
+    if not ask then return say.misuse(request, why) end
   end
   if not args.address then
     return say.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
@@ -37,7 +42,7 @@ return function(args)
   if args.token then headers[#headers + 1] = "Authorization: Bearer " .. args.token end
   if args.command == "tap" then return require "moonpool.workbench.tap"(args, { url = place.origin, socket = place.unix, headers = headers }) end
   if args.command == "profile" then return require "moonpool.workbench.profile"(args, { url = place.origin, socket = place.unix, headers = headers }) end
-  local method, path = table.unpack(asks[args.command])
+  local method, path = table.unpack(ask)
   if request then table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #headers + 1, headers) end
   local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers, body = request }
   if not status then
@@ -47,7 +52,8 @@ return function(args)
     return say.wrong("the gateway at " .. args.address .. " needs a token", "put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN")
   end
   local is_fine = status >= 200 and status < 300
-  if is_fine and request then body = ("the level is %s for %s"):format(args.level, args["for"] or "5m") end
+  if is_fine and args.command == "switch" and not args.json then body = switch.text(body) end
+  if is_fine and args.command == "log" then body = ("the level is %s for %s"):format(args.level, args["for"] or "5m") end
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine and args.command == "upstreams" then return upstreams(body, args) end
   if is_fine then

@@ -3,6 +3,7 @@
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local node = require "spec.helpers.node"
+local upstream = require "spec.helpers.upstream"
 local uv = require "luv"
 
 local token = ("o"):rep(32)
@@ -19,7 +20,8 @@ describe("the pages of tools, resources and prompts", function()
       pending "there is no chromium: apt-get install chromium"
       return
     end
-    local g <close> = gateway.start {
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, {
       config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { me = token } } }, log = { audit = "audit.log" } }, scripts = {
         ["tools/order.lua"] = [[return tool { "Places an order.\nSecond line.", title = "Order <b>x</b>", input = {
           item = t.string { description = "What to order" }, count = t.optional(t.integer { min = 1 }), express = t.optional(t.boolean),
@@ -37,7 +39,7 @@ describe("the pages of tools, resources and prompts", function()
         ["resources/note.lua"] = 'return resource { "A note.", uri = "note://{name}", function(vars) return "note " .. vars.name .. " <b>bold</b>" end }',
         ["prompts/hello.lua"] = 'return prompt { "Greets.", args = { who = t.string }, function(args) return "Hello " .. args.who end }',
       },
-    }
+    })
     local code, out, err = gateway.run_program(node.path, {
       "spec/clients/run.mjs", chromium, "http://127.0.0.1:" .. g.admin_port, token, g.dir .. "/browser", "build/screens",
     }, { seconds = 400 })
@@ -57,5 +59,6 @@ describe("the pages of tools, resources and prompts", function()
     assert.equal(3, select(2, audit:gsub('"event":"call"[^\n]*"caller":"token me"[^\n]*"name":"order","outcome":"ok"', "")))
     assert.matches('"caller":"token me"[^\n]*"name":"hold","outcome":"cancelled"', audit)
     assert.equal(2, select(2, audit:gsub('"event":"call run by operator"[^\n]*"why":"tools/call hold"', "")))
+    assert.equal(4, select(2, audit:gsub('"event":"switched by operator"[^\n]*"caller":"token me"', "")))
   end)
 end)

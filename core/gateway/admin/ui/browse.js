@@ -4,8 +4,22 @@ import { el, json, list, setText, table } from "./kit.js";
 const MAX_PAGES = 5;
 const ms = (n) => n === undefined ? "" : n < 10 ? n.toFixed(2) : n.toFixed(0);
 
+// What switches a thing of a kind ("tool") off or on: for the last column of a table, and for the page of one thing.
+export function switcher(kind, keyOf, change) {
+  return {
+    title: "Switch", text: (t) => t.off ? "Switch on" : "Switch off", label: (t) => `Switch ${t.off ? "on" : "off"} the ${kind} ${keyOf(t)}`,
+    run: (t) => change("/api/switch", { method: "POST", body: { [kind]: keyOf(t), on: t.off === true } }),
+  };
+}
+
+// By which caller a thing of a kind is off, and since when, from GET /api/switch; "" if it is on, or nothing is known of it.
+export const whoSwitched = ({ switches }, kind, name) => {
+  const found = switches.find((one) => one.kind === kind && one.name === name);
+  return found ? `by ${found.by}${found.since ? `, ${new Date(found.since * 1000).toLocaleString()}` : ""}` : "";
+};
+
 // The list of a kind ("tools"). `keyOf(row)` is what its page is called.
-export function browse(at, { onLeave, refresh }, { kind, keyOf, hasTimes, empty }) {
+export function browse(at, { change, onLeave, refresh }, { kind, keyOf, hasTimes, empty }) {
   const search = el("input", { type: "search", name: "search", autocomplete: "off", spellcheck: "false", placeholder: "/" }), count = el("p", { class: "soft" });
   const more = el("button", { type: "button", click: () => { pages++; refresh(); } }, "More");
   let pages = 1, wait = 0;
@@ -15,7 +29,7 @@ export function browse(at, { onLeave, refresh }, { kind, keyOf, hasTimes, empty 
     ["State", (t) => [t.off && "off", t.destructive && "destructive"].filter(Boolean).join(", ")],
     ["Calls", (t) => t.calls], ["Failed", (t) => ({ text: t.errors, class: t.errors > 0 ? "bad" : "" })],
     ...hasTimes ? [["Half take (ms)", (t) => ms(t.p50_ms)], ["99 % take (ms)", (t) => ms(t.p99_ms)]] : [],
-  ], keyOf);
+  ], keyOf, switcher(kind.slice(0, -1), keyOf, change));
   at.append(el("form", { submit: (event) => event.preventDefault() }, el("label", {}, `Search in ${kind}`, search)));
   const part = list(at, empty);
   at.append(count, rows.region, more);
@@ -45,7 +59,7 @@ export function browse(at, { onLeave, refresh }, { kind, keyOf, hasTimes, empty 
 }
 
 // The page of one thing: what `path` answers, then `extra(at, thing)` once, then its definition and failures.
-export function single(at, { kind, name, path, hasTimes, extra }) {
+export function single(at, { change }, { kind, name, path, hasTimes, extra }) {
   const head = el("div"), numbers = el("dl", { class: "numbers" }), body = el("div"), shown = new Map();
   at.append(el("p", {}, el("a", { href: `#${kind}` }, `All ${kind}`)), el("h2", {}, name), head);
   const part = list(at, "");
@@ -54,7 +68,8 @@ export function single(at, { kind, name, path, hasTimes, extra }) {
     ["Time", (f) => new Date(f.at * 1000).toLocaleString()], ["Call", (f) => f.call], ["Outcome", (f) => ({ text: f.outcome, class: "bad" })],
     ["Code", (f) => f.code || ""], ["ms", (f) => ms(f.ms)],
   ], (f) => `${f.call} ${f.at}`);
-  let isBuilt = false;
+  const one = kind.slice(0, -1), act = switcher(one, (t) => t.name, change), state = el("span"), button = el("button", { type: "button", click: () => act.run(now) });
+  let isBuilt = false, now = null;
   function put(title, text) {
     if (!shown.has(title)) {
       const dd = el("dd");
@@ -64,10 +79,10 @@ export function single(at, { kind, name, path, hasTimes, extra }) {
     setText(shown.get(title), String(text ?? ""));
   }
   function build(thing) {
-    const facts = [thing.origin === "upstream" ? `From the upstream ${thing.from}.` : `From ${thing.from}.`, thing.off && "Switched off: no client sees it.",
-      thing.scopes?.length > 0 && `Needs ${thing.scopes.join(" ")}.`, thing.visible && "Visible to some clients only.", thing.policies?.length > 0 && `Policies: ${thing.policies.join(", ")}.`,
+    const facts = [thing.origin === "upstream" ? `From the upstream ${thing.from}.` : `From ${thing.from}.`, thing.scopes?.length > 0 && `Needs ${thing.scopes.join(" ")}.`, thing.visible && "Visible to some clients only.", thing.policies?.length > 0 && `Policies: ${thing.policies.join(", ")}.`,
       thing.timeout && `At most ${thing.timeout} s.`, thing.concurrency && `${thing.concurrency} at once.`, thing.task && `As a task: ${thing.task}.`, thing.destructive && "Destructive."];
-    head.append(...thing.title ? [el("p", {}, el("strong", {}, thing.title))] : [], el("p", { class: "about" }, thing.description ?? ""), el("p", { class: "soft" }, facts.filter(Boolean).join(" ")));
+    head.append(...thing.title ? [el("p", {}, el("strong", {}, thing.title))] : [], el("p", { class: "about" }, thing.description ?? ""), el("p", { class: "soft" }, facts.filter(Boolean).join(" ")),
+      el("p", { class: "choice" }, state, button));
     extra(body, thing);
     const dates = Object.keys(thing.definitions ?? {}).sort().reverse(), text = el("pre", { tabindex: "0", "aria-label": "Definition" });
     const date = el("select", { name: "definition", change: () => setText(text, JSON.stringify(thing.definitions[date.value], null, 2)) }, ...dates.map((one) => el("option", { value: one }, one)));
@@ -77,8 +92,12 @@ export function single(at, { kind, name, path, hasTimes, extra }) {
   }
   return () => part.load(async () => {
     const thing = await json(path);
+    const off = thing.off ? await json("/api/switch") : null, withAll = off && thing.origin === "upstream" && whoSwitched(off, "upstream", thing.from);
+    now = thing;
     if (!isBuilt) build(thing);
     isBuilt = true;
+    setText(state, off ? `Switched off ${withAll ? `with its upstream ${withAll}` : whoSwitched(off, one, thing.name)}. No client sees it.`.replace(" .", ".") : "Switched on.");
+    setText(button, act.text(thing));
     put("Calls", thing.calls);
     put("Failed", thing.errors);
     if (hasTimes) put("Half take (ms)", ms(thing.p50_ms));

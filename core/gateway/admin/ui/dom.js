@@ -19,7 +19,7 @@ export function setText(node, text) {
 
 // A table whose rows stay the same elements while their data changes, so that the focus of the keyboard stays where it is.
 // columns: [title, function(row) → text or { text, class, href, title, when }]. action: { title, label(row), run(row) }. `search` is a field that
-// leaves only the rows that have its text.
+// leaves only the rows that have its text. `action.text(row)` is the button's text where it depends on the row.
 export function table(caption, columns, keyOf, action) {
   const body = el("tbody"), rows = new Map();
   const titles = columns.map(([title]) => el("th", { scope: "col" }, title));
@@ -43,11 +43,16 @@ export function table(caption, columns, keyOf, action) {
         row.tr.append(...row.cells);
         if (action) {
           const held = row;
-          row.tr.append(el("td", {}, el("button", { type: "button", "aria-label": action.label(data), click: () => action.run(held.data) }, action.title)));
+          row.button = el("button", { type: "button", click: () => action.run(held.data) });
+          row.tr.append(el("td", {}, row.button));
         }
         rows.set(key, row);
       }
       row.data = data;
+      if (row.button) {
+        setText(row.button, action.text?.(data) ?? action.title);
+        row.button.setAttribute("aria-label", action.label(data));
+      }
       columns.forEach(([, show], i) => {
         const shown = show(data), cell = row.cells[i];
         put(cell, shown);

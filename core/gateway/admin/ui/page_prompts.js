@@ -6,7 +6,7 @@ import { runner } from "./run.js";
 function build(at, kit) {
   const { el, rest } = kit;
   if (rest === "") return browse(at, kit, { kind: "prompts", keyOf: (p) => p.name, empty: "No prompts. A Lua file in the folder prompts of the scripts makes one: moonpool new prompt." });
-  return single(at, {
+  return single(at, kit, {
     kind: "prompts", name: rest, path: `/api/prompt/${encodeURIComponent(rest)}`,
     extra(body, prompt) {
       const given = prompt.arguments ?? [];

@@ -7,7 +7,7 @@ function build(at, kit) {
   const { el, rest } = kit;
   const keyOf = (r) => r.uri ?? r.uri_template;
   if (rest === "") return browse(at, kit, { kind: "resources", keyOf, empty: "No resources. A Lua file in the folder resources of the scripts makes one: moonpool new resource." });
-  return single(at, {
+  return single(at, kit, {
     kind: "resources", name: rest, path: `/api/resource?uri=${encodeURIComponent(rest)}`,
     extra(body, resource) {
       const uri = el("input", { name: "uri", value: keyOf(resource), spellcheck: "false", autocomplete: "off", "aria-required": "true" }), wrong = el("p", { class: "bad" });

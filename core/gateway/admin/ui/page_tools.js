@@ -6,7 +6,7 @@ import { runner } from "./run.js";
 function build(at, kit) {
   const { el, rest } = kit;
   if (rest === "") return browse(at, kit, { kind: "tools", keyOf: (t) => t.name, hasTimes: true, empty: "No tools. A Lua file in the folder tools of the scripts makes one: moonpool new tool." });
-  return single(at, {
+  return single(at, kit, {
     kind: "tools", name: rest, path: `/api/tool/${encodeURIComponent(rest)}`, hasTimes: true,
     extra(body, tool) {
       const form = schemaForm(tool.input, "Arguments");

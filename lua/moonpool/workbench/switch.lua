@@ -1,0 +1,41 @@
+-- moonpool switch: what operators have switched off in a running gateway, and its change.
+
+local json = require "moonpool.json"
+
+local switch = {}
+
+local words = { on = true, off = true }
+local kinds = { tool = true, prompt = true, resource = true, upstream = true }
+
+--- The method, path and body of the request that the words of the command mean; nil, what is wrong and a hint if they mean none.
+function switch.request(given)
+  local to, kind, name = given:match "^([^\n]*)\n([^\n]*)\n(.*)$"
+  if given == "" then return { "GET", "/api/switch" } end
+  if not to or name == "" then return nil, "switch needs on or off, a kind and a name", "as in moonpool switch off tool refund" end
+  if not words[to] then return nil, "'" .. to .. "' is neither on nor off", "as in moonpool switch off tool refund" end
+  if not kinds[kind] then return nil, "'" .. kind .. "' is no kind", "the kinds are tool, prompt, resource and upstream" end
+  return { "POST", "/api/switch" }, json.encode { [kind] = name, on = to == "on" }
+end
+
+-- Removes control characters, because an upstream may have chosen the text.
+local function plain(text) return (text:gsub("%c", " ")) end
+
+local function row_of(one)
+  local since = one.since and os.date("!since %Y-%m-%dT%H:%M:%SZ ", one.since) or ""
+  return ("%-8s  %s  off %sby %s%s\n"):format(one.kind, plain(one.name), since, plain(one.by), one.gone and " (nothing has this name now)" or "")
+end
+
+--- The answer of the gateway, as text.
+function switch.text(body)
+  local answer = json.decode(body)
+  if answer.switches then
+    local rows = {}
+    for i, one in ipairs(answer.switches) do rows[i] = row_of(one) end
+    return rows[1] and table.concat(rows) or "nothing is switched off\n"
+  end
+  local what = answer.kind .. " " .. plain(answer.name) .. " is " .. (answer.on and "on" or "off")
+  if answer.on or answer.lasts == "store" then return what .. "\n" end
+  return what .. ", until the gateway ends: store.file in the configuration would keep it\n"
+end
+
+return switch
