@@ -65,7 +65,16 @@ static bool has_series(const char *family)
     return false;
 }
 
-/* The counters and gauges of the program, as /status has them. */
+/* Appends the value of a sample. Times are counted in microseconds, and shown in seconds, as all times of /metrics. */
+static void put_value(mp_buf *out, const mp_stat *stat, bool is_time)
+{
+    if (is_time)
+        mp_buf_printf(out, " %.6f\n", (double)mp_stat_read(stat) / 1e6);
+    else
+        mp_buf_printf(out, " %lld\n", (long long)mp_stat_read(stat));
+}
+
+/* The counters and gauges of the program, as /status has them; a family in microseconds (NAME_us) is NAME_seconds here. */
 static void put_stats(mp_buf *out, const numbers *all)
 {
     const mp_stat **list = all->list;
@@ -77,14 +86,17 @@ static void put_stats(mp_buf *out, const numbers *all)
         bool is_counter = stat->kind == MP_STAT_COUNTER;
         const char *suffix = is_counter ? "_total" : "";
         mp_buf name = {0};
-        mp_buf_printf(&name, "moonpool_%s%c", stat->family, '\0');
+        mp_str family = mp_str_of(stat->family), us = MP_STR("_us");
+        bool is_time = family.len > us.len && mp_str_eq(mp_str_from(family, family.len - us.len), us);
+        mp_buf_printf(&name, "moonpool_%.*s%s%c", (int)(family.len - (is_time ? us.len : 0)), family.ptr,
+                      is_time ? "_seconds" : "", '\0');
         if (i == 0 || strcmp(list[i - 1]->family, stat->family) != 0)
             put_head(out, name.ptr, is_open ? "" : suffix, is_counter ? "counter" : "gauge", stat->text);
         if (*stat->label == '\0')
-            mp_buf_printf(out, "%s%s %lld\n", name.ptr, suffix, (long long)mp_stat_read(stat));
+            mp_buf_printf(out, "%s%s", name.ptr, suffix);
         else
-            mp_buf_printf(out, "%s%s{%s=\"%s\"} %lld\n", name.ptr, suffix, stat->label, stat->value,
-                          (long long)mp_stat_read(stat));
+            mp_buf_printf(out, "%s%s{%s=\"%s\"}", name.ptr, suffix, stat->label, stat->value);
+        put_value(out, stat, is_time);
         mp_buf_clear(&name);
     }
 }

@@ -30,7 +30,7 @@ MP_COUNTER(memory_turns_20ms, "memory_turns", "within", "20ms", "turns that retu
 MP_COUNTER(memory_turns_100ms, "memory_turns", "within", "100ms", "turns that returned memory: up to 100 ms")
 MP_COUNTER(memory_turns_longer, "memory_turns", "within", "longer", "turns that returned memory: longer")
 
-MP_COUNTER(loop_us, "loop_us", "", "", "microseconds that workers' event loops spent in turns")
+MP_COUNTER(loop_us, "loop_us", "", "", "time that event loops spent in turns")
 MP_HISTOGRAM(turn_times, "moonpool_loop_turn_seconds", MP_BUCKETS_CALL, 64,
              "time of a turn of a worker's event loop, in which no other work of the worker goes on", "worker")
 
