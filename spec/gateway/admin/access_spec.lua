@@ -226,6 +226,36 @@ describe("the token of a loopback address", function()
   end)
 end)
 
+describe("a token is compared", function()
+  -- The hash of what was sent is compared with each token's hash, whole, by a function whose time does not depend on the bytes.
+  it("with every token, all bytes of their hashes, whichever it is and wherever it is wrong", function()
+    if os.getenv "TSAN_OPTIONS" then return pending "ThreadSanitizer's build has no library that counts comparisons" end
+    local counts = os.tmpname()
+    local g <close> = gateway.start { config = { admin = { listen = "127.0.0.1:0", tokens = all_tokens } }, env = {
+      LD_PRELOAD = assert(uv.fs_realpath(gateway.binary:match "^(.*)/[^/]*$" .. "/comparisons.so")), MOONPOOL_COMPARISONS = counts,
+      ASAN_OPTIONS = (os.getenv "ASAN_OPTIONS" or "") .. ":verify_asan_link_order=0",
+    } }
+    local function compared(token)
+      local comparisons, bytes = ("<i8i8"):unpack(read(counts))
+      local status = ask(g, { "GET", "/api/jobs" }, token).status
+      local now, now_bytes = ("<i8i8"):unpack(read(counts))
+      return { status, now - comparisons, now_bytes - bytes }
+    end
+    local all = 4
+    local right, weak, wrong = { 200, all, all * 32 }, { 403, all, all * 32 }, { 401, all, all * 32 }
+    assert.same(right, compared(tokens.view))
+    assert.same(right, compared(tokens.operate))
+    assert.same(right, compared(all_tokens.operate.eve))
+    assert.same(weak, compared(tokens.metrics))
+    assert.same(wrong, compared("x" .. tokens.operate:sub(2)))
+    assert.same(wrong, compared(tokens.operate:sub(1, -2) .. "x"))
+    assert.same(wrong, compared(tokens.operate:sub(1, -2)))
+    assert.same(wrong, compared(tokens.operate .. "o"))
+    assert.same(wrong, compared(("o"):rep(2000)))
+    os.remove(counts)
+  end)
+end)
+
 describe("moonpool status", function()
   it("uses the token of the variable, and of the configuration", function()
     local g <close> = gateway.start { config = { admin = { listen = "0.0.0.0:0", tokens = all_tokens }, hosts = { "*" } } }
