@@ -1,4 +1,5 @@
-/* metrics.c: the text of GET /metrics. */
+/* metrics.c: the text of GET /metrics. It is written in slices, so that no turn of the admin thread is long; requests that come meanwhile wait for
+ * the same text. */
 #define _GNU_SOURCE /* for memmem */
 #include "metrics.h"
 #include <stdlib.h>
@@ -7,12 +8,30 @@
 
 MP_COUNTER(scrapes, "scrapes", "", "", "answers to GET /metrics")
 
-#define KEEP_MS 1000 /* a text is sent again to requests that come within this time */
+#define KEEP_MS 1000      /* a text is sent again to requests that come within this time */
+#define SLICE_STEPS 3000u /* of one turn: about fourteen histograms */
+#define SEND_BYTES 262144 /* of one turn's answers, or one answer */
+#define PAUSE_MS 1        /* between two slices: other requests are served */
+#define MAX_WAITING 64    /* requests that wait for a text */
 
 typedef struct {
+    bool is_open;
     mp_buf text;
-    uint64_t made_at; /* monotonic ms; 0: never */
+    uint64_t made_at;       /* monotonic ms; 0: never, or the text is being written */
+    mp_series_text *series; /* not NULL: the text is being written */
+    mp_metrics_facts facts; /* of the request that began it */
+    mp_loop *loop;
+    mp_timer next;
+    mp_link waiting; /* list of waiter */
+    unsigned waiting_count;
 } kept;
+
+/* A request that waits for the text. */
+typedef struct {
+    mp_link link;
+    kept *text;
+    mp_stream *stream; /* counted reference */
+} waiter;
 
 struct mp_metrics {
     kept plain, open; /* in Prometheus's format, and in OpenMetrics */
@@ -20,15 +39,44 @@ struct mp_metrics {
 
 mp_metrics *mp_metrics_new(void)
 {
-    return mp_new(sizeof(mp_metrics));
+    mp_metrics *metrics = mp_new(sizeof *metrics);
+    mp_link_init(&metrics->plain.waiting);
+    mp_link_init(&metrics->open.waiting);
+    metrics->open.is_open = true;
+    return metrics;
+}
+
+static void free_waiter(waiter *one)
+{
+    mp_stream_on_gone(one->stream, NULL, NULL);
+    mp_stream_unref(one->stream);
+    mp_link_drop(&one->link);
+    one->text->waiting_count--;
+    free(one);
+}
+
+static void on_gone(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    free_waiter(ctx);
+}
+
+static void clear(kept *one)
+{
+    if (one->series != NULL)
+        mp_timer_stop(one->loop, &one->next);
+    mp_series_text_free(one->series);
+    while (!mp_link_is_alone(&one->waiting))
+        free_waiter(mp_container(one->waiting.next, waiter, link));
+    mp_buf_clear(&one->text);
 }
 
 void mp_metrics_free(mp_metrics *metrics)
 {
     if (metrics == NULL)
         return;
-    mp_buf_clear(&metrics->plain.text);
-    mp_buf_clear(&metrics->open.text);
+    clear(&metrics->plain);
+    clear(&metrics->open);
     free(metrics);
 }
 
@@ -143,7 +191,7 @@ static void put_process(mp_buf *out, uint64_t started_at, const numbers *all)
 static void put_saturation(mp_buf *out, const mp_metrics_facts *given)
 {
     double uses[MP_USES];
-    mp_saturation_read(given->readiness, given->settings, uses);
+    mp_saturation_read(given->readiness, given->settings(given->ctx), uses);
     put_head(out, "moonpool_saturation_ratio", "", "gauge", "use of a resource, from 0 to 1 of its limit");
     for (int i = 0; i < MP_USES; i++)
         mp_buf_printf(out, "moonpool_saturation_ratio{resource=\"%s\"} %.6f\n", mp_use_names[i], uses[i]);
@@ -151,22 +199,70 @@ static void put_saturation(mp_buf *out, const mp_metrics_facts *given)
 
 /* -- the answer ---------------------------------------------------------------------------------------------------- */
 
-static void make(kept *one, const mp_metrics_facts *given, bool is_open)
+static void send_text(const kept *one, mp_stream *stream)
 {
-    numbers all = {.fds = mp_count_fds(), .is_open = is_open};
+    mp_stream_answer(stream, 200,
+                     one->is_open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                  : "text/plain; version=0.0.4; charset=utf-8",
+                     mp_buf_str(&one->text), NULL, 0);
+}
+
+/* Appends what follows the series. */
+static void put_rest(kept *one)
+{
+    mp_buf *out = &one->text;
+    numbers all = {.fds = mp_count_fds(), .is_open = one->is_open};
     all.list = mp_stat_list(&all.count);
-    one->text.len = 0;
-    mp_series_put(&one->text, is_open);
-    put_stats(&one->text, &all);
-    put_head(&one->text, "moonpool_build_info", "", "gauge", "always 1; the label names the version");
-    mp_buf_put(&one->text, MP_STR("moonpool_build_info{version=\"" MOONPOOL_VERSION "\"} 1\n"));
-    given->put(given->ctx, &one->text);
-    put_saturation(&one->text, given);
-    put_process(&one->text, given->started_at, &all);
-    if (is_open)
-        mp_buf_put(&one->text, MP_STR("# EOF\n"));
-    one->made_at = mp_monotonic_ms();
+    put_stats(out, &all);
+    put_head(out, "moonpool_build_info", "", "gauge", "always 1; the label names the version");
+    mp_buf_put(out, MP_STR("moonpool_build_info{version=\"" MOONPOOL_VERSION "\"} 1\n"));
+    one->facts.put(one->facts.ctx, out);
+    put_saturation(out, &one->facts);
+    put_process(out, one->facts.started_at, &all);
+    if (one->is_open)
+        mp_buf_put(out, MP_STR("# EOF\n"));
     free(all.list);
+}
+
+/* One turn's part of the text, or of its answers. */
+static void on_next(mp_timer *timer)
+{
+    kept *one = mp_container(timer, kept, next);
+    mp_loop_measure(one->loop, MP_MEASURE_ADMIN);
+    if (one->made_at == 0 && !mp_series_text_put(one->series, &one->text, SLICE_STEPS)) {
+        put_rest(one);
+        one->made_at = mp_monotonic_ms();
+    }
+    size_t left = one->made_at == 0 ? 0 : SEND_BYTES;
+    while (left > 0 && !mp_link_is_alone(&one->waiting)) {
+        waiter *first = mp_container(one->waiting.next, waiter, link);
+        mp_stream *stream = mp_stream_ref(first->stream);
+        free_waiter(first);
+        send_text(one, stream);
+        mp_stream_unref(stream);
+        left -= one->text.len < left ? one->text.len : left;
+    }
+    if (one->made_at == 0 || !mp_link_is_alone(&one->waiting)) {
+        mp_timer_start(one->loop, &one->next, PAUSE_MS, on_next);
+        return;
+    }
+    mp_series_text_free(one->series);
+    one->series = NULL;
+}
+
+static void wait_for_text(kept *one, mp_stream *stream)
+{
+    if (one->waiting_count == MAX_WAITING) {
+        mp_stream_answer(stream, 503, "text/plain", MP_STR("too many requests wait for /metrics\n"),
+                         &(mp_header){"retry-after", MP_STR("1")}, 1);
+        return;
+    }
+    waiter *added = mp_new(sizeof *added);
+    added->text = one;
+    added->stream = mp_stream_ref(stream);
+    mp_link_put(&one->waiting, &added->link);
+    one->waiting_count++;
+    mp_stream_on_gone(stream, on_gone, added);
 }
 
 void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_stream *stream)
@@ -176,10 +272,17 @@ void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_str
     bool is_open = accept.ptr != NULL && memmem(accept.ptr, accept.len, wanted.ptr, wanted.len) != NULL;
     kept *one = is_open ? &metrics->open : &metrics->plain;
     mp_stat_add(&mp_stat_scrapes, 1);
-    if (one->made_at == 0 || mp_monotonic_ms() - one->made_at >= KEEP_MS)
-        make(one, facts, is_open);
-    mp_stream_answer(stream, 200,
-                     is_open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                             : "text/plain; version=0.0.4; charset=utf-8",
-                     mp_buf_str(&one->text), NULL, 0);
+    if (one->made_at != 0 && mp_monotonic_ms() - one->made_at < KEEP_MS) {
+        send_text(one, stream);
+        return;
+    }
+    wait_for_text(one, stream);
+    if (one->series != NULL) /* the text is being written or sent: old enough or not, it is the one that is there */
+        return;
+    one->facts = *facts;
+    one->loop = mp_stream_loop(stream);
+    one->text.len = 0;
+    one->made_at = 0;
+    one->series = mp_series_text_new(is_open);
+    on_next(&one->next);
 }

@@ -8,9 +8,9 @@
 
 typedef struct mp_metrics mp_metrics;
 
-/* What the text is made of, besides the counters of the program. Borrowed during the call. */
+/* What the text is made of, besides the counters of the program. It is used until mp_metrics_free(). */
 typedef struct {
-    const mp_runtime_config *settings;
+    const mp_runtime_config *(*settings)(void *ctx);
     const mp_readiness *readiness;
     uint64_t started_at;                 /* of the process, in ms of the monotonic clock */
     void (*put)(void *ctx, mp_buf *out); /* appends further families */
@@ -18,9 +18,9 @@ typedef struct {
 } mp_metrics_facts;
 
 mp_metrics *mp_metrics_new(void);
-/* `metrics` may be NULL. */
+/* Before the loop of its requests is freed. `metrics` may be NULL. */
 void mp_metrics_free(mp_metrics *metrics);
-/* Answers with a text that is at most a second old. */
+/* Answers with a text that is at most a second old, in this turn or a later one. */
 void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_stream *stream);
 /* Appends a family with one sample. */
 void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, double value);

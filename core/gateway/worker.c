@@ -162,6 +162,8 @@ static bool turn(void *ctx)
     mp_worker *worker = ctx;
     if (worker->departures.is_returning)
         mp_loop_measure(worker->loop, MP_MEASURE_MEMORY);
+    if (mp_rpc_is_asked(worker->rpc))
+        mp_loop_measure(worker->loop, MP_MEASURE_ASKED);
     bool more = mp_upstream_turn(worker->upstreams);
     more = mp_lib_turn(worker->vm) || more;
     uint64_t begun;

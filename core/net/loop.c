@@ -29,6 +29,20 @@ MP_COUNTER(memory_turns_5ms, "memory_turns", "within", "5ms", "turns that return
 MP_COUNTER(memory_turns_20ms, "memory_turns", "within", "20ms", "turns that returned memory: up to 20 ms")
 MP_COUNTER(memory_turns_100ms, "memory_turns", "within", "100ms", "turns that returned memory: up to 100 ms")
 MP_COUNTER(memory_turns_longer, "memory_turns", "within", "longer", "turns that returned memory: longer")
+MP_COUNTER(asked_turns_1ms, "asked_turns", "within", "1ms",
+           "turns of workers with an answer for the admin listener that took up to 1 ms of processor time")
+MP_COUNTER(asked_turns_5ms, "asked_turns", "within", "5ms", "turns with an answer for the admin listener: up to 5 ms")
+MP_COUNTER(asked_turns_20ms, "asked_turns", "within", "20ms",
+           "turns with an answer for the admin listener: up to 20 ms")
+MP_COUNTER(asked_turns_100ms, "asked_turns", "within", "100ms",
+           "turns with an answer for the admin listener: up to 100 ms")
+MP_COUNTER(asked_turns_longer, "asked_turns", "within", "longer", "turns with an answer for the admin listener: longer")
+MP_COUNTER(admin_turns_1ms, "admin_turns", "within", "1ms",
+           "turns of the admin thread with a request that took up to 1 ms of processor time")
+MP_COUNTER(admin_turns_5ms, "admin_turns", "within", "5ms", "turns of the admin thread: up to 5 ms")
+MP_COUNTER(admin_turns_20ms, "admin_turns", "within", "20ms", "turns of the admin thread: up to 20 ms")
+MP_COUNTER(admin_turns_100ms, "admin_turns", "within", "100ms", "turns of the admin thread: up to 100 ms")
+MP_COUNTER(admin_turns_longer, "admin_turns", "within", "longer", "turns of the admin thread: longer")
 
 MP_COUNTER(loop_us, "loop_us", "", "", "time that event loops spent in turns")
 MP_HISTOGRAM(turn_times, "moonpool_loop_turn_seconds", MP_BUCKETS_CALL, 64,
@@ -41,6 +55,10 @@ static const mp_stat *const measured_turns[MP_MEASURES][5] = {
                            &mp_stat_reload_turns_100ms, &mp_stat_reload_turns_longer},
     [MP_MEASURE_MEMORY] = {&mp_stat_memory_turns_1ms, &mp_stat_memory_turns_5ms, &mp_stat_memory_turns_20ms,
                            &mp_stat_memory_turns_100ms, &mp_stat_memory_turns_longer},
+    [MP_MEASURE_ASKED] = {&mp_stat_asked_turns_1ms, &mp_stat_asked_turns_5ms, &mp_stat_asked_turns_20ms,
+                          &mp_stat_asked_turns_100ms, &mp_stat_asked_turns_longer},
+    [MP_MEASURE_ADMIN] = {&mp_stat_admin_turns_1ms, &mp_stat_admin_turns_5ms, &mp_stat_admin_turns_20ms,
+                          &mp_stat_admin_turns_100ms, &mp_stat_admin_turns_longer},
 };
 
 #define MAX_WAIT_MS 1000

@@ -59,6 +59,7 @@ struct mp_rpc {
     mp_publisher *publisher;
     mp_stdio *stdio;     /* owned; NULL unless stdio is served */
     mp_link consoles;    /* list of mp_console, each with a reference of the rpc */
+    unsigned questions;  /* consoles of pages of the gateway's own, which wait for an answer */
     mp_console *console; /* whose message is being served; NULL: of a client of a transport */
     bool is_hidden;      /* its calls are hidden: see mp_call.is_hidden */
     mp_timer sweep;

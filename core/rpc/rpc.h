@@ -166,6 +166,8 @@ typedef struct {
 
 /* `worker`: below mp_table_rpcs(). Copies the texts. These three functions: any one thread, without waiting. */
 mp_console *mp_console_open(mp_table *table, unsigned worker, const mp_console_settings *settings);
+/* True while a hidden console waits for its answer. */
+bool mp_rpc_is_asked(const mp_rpc *rpc);
 void mp_console_send(mp_console *console, mp_str json);
 /* Cancels the console's calls. Later the console is freed; the caller uses it no more. `is_operator`: the operator has asked for it, else the
  * reader has left. */

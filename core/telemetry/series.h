@@ -82,8 +82,13 @@ void mp_series_enable(bool is_on);
 bool mp_series_is_on(void);
 /* Gives the calling thread its own copy of the numbers, for its whole life. Threads without one share a copy. */
 void mp_series_thread(void);
-/* Appends all families in Prometheus's text format; in that of OpenMetrics if `is_open`, without the line "# EOF". */
-void mp_series_put(mp_buf *out, bool is_open);
+/* The text of all families in Prometheus's format; in that of OpenMetrics if `is_open`, without the line "# EOF". It is written in slices:
+ * mp_series_text_put() appends what `steps` allow, and is to be called again while it returns true. One step passes over a series, a sample takes ten
+ * of them, a histogram 210. The numbers are those of the moment at which they are written. */
+typedef struct mp_series_text mp_series_text;
+mp_series_text *mp_series_text_new(bool is_open);
+void mp_series_text_free(mp_series_text *text);
+bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps);
 /* Adds up the cells of all series of the family of this name, a histogram; of those whose last label has the value `last`, unless it is NULL. */
 void mp_series_sum(const char *name, const char *last, int64_t cells[MP_SERIES_CELLS]);
 /* The number of cells of a histogram that count: one for each bound, and one for what is above all. */

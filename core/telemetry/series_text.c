@@ -9,6 +9,10 @@
 #define MS UINT64_C(1000)
 #define S (1000 * MS)
 
+/* What is written for one series, as a multiple of passing over a series of another family. */
+#define SAMPLE_STEPS 10
+#define HISTOGRAM_STEPS (SAMPLE_STEPS * MP_SERIES_CELLS)
+
 /* Symbols of the linker: a pointer to each declared family. */
 extern const mp_family *const first_row[] __asm__("__start_mp_family_rows") __attribute__((visibility("hidden")));
 extern const mp_family *const end_of_rows[] __asm__("__stop_mp_family_rows") __attribute__((visibility("hidden")));
@@ -102,24 +106,26 @@ static void put_histogram(mp_buf *out, const mp_member *one, bool is_open)
     put_sample(out, one, "_count", NULL, sum);
 }
 
-static void put_family(mp_buf *out, const mp_family *family, mp_member *first, bool is_open)
+static void put_head(mp_buf *out, const mp_family *family, bool is_open)
 {
     bool is_counter = family->buckets == MP_FAMILY_COUNTER;
-    const char *suffix = is_counter ? "_total" : "", *named = is_open ? "" : suffix;
+    const char *named = is_counter && !is_open ? "_total" : "";
     mp_buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", family->name, named, family->text, family->name, named,
                   is_counter                           ? "counter"
                   : family->buckets == MP_FAMILY_GAUGE ? "gauge"
                                                        : "histogram");
-    for (mp_member *one = first; one != NULL; one = atomic_load_explicit(&one->next, memory_order_acquire)) {
-        if (one->family != family)
-            continue;
-        if (mp_family_is_histogram(family))
-            put_histogram(out, one, is_open);
-        else if (family->own != NULL)
-            put_real_sample(out, one, suffix, mp_series_read(one->cell, true).real);
-        else
-            put_sample(out, one, suffix, NULL, mp_series_read(one->cell, false).whole);
-    }
+}
+
+static void put_member(mp_buf *out, const mp_member *one, bool is_open)
+{
+    const mp_family *family = one->family;
+    const char *suffix = family->buckets == MP_FAMILY_COUNTER ? "_total" : "";
+    if (mp_family_is_histogram(family))
+        put_histogram(out, one, is_open);
+    else if (family->own != NULL)
+        put_real_sample(out, one, suffix, mp_series_read(one->cell, true).real);
+    else
+        put_sample(out, one, suffix, NULL, mp_series_read(one->cell, false).whole);
 }
 
 static int compare_families(const void *a, const void *b)
@@ -127,16 +133,60 @@ static int compare_families(const void *a, const void *b)
     return strcmp((*(const mp_family *const *)a)->name, (*(const mp_family *const *)b)->name);
 }
 
-void mp_series_put(mp_buf *out, bool is_open)
+/* -- in slices ----------------------------------------------------------------------------------------------------- */
+
+struct mp_series_text {
+    bool is_open;
+    mp_member *next;  /* of the family, or of one before it in the list of all; NULL: the family's text is whole */
+    size_t at, count; /* families */
+    const mp_family *families[];
+};
+
+mp_series_text *mp_series_text_new(bool is_open)
 {
     size_t count = ((uintptr_t)end_of_rows - (uintptr_t)first_row) / sizeof *first_row;
-    const mp_family **list = mp_new((count + MP_DECLARED_MAX) * sizeof *list);
-    memcpy(list, first_row, count * sizeof *list);
-    count += mp_declared_list(list + count);
-    qsort(list, count, sizeof *list, compare_families);
-    mp_member *first = mp_series_oldest();
-    for (size_t i = 0; i < count; i++)
-        if (i == 0 || strcmp(list[i]->name, list[i - 1]->name) != 0)
-            put_family(out, list[i], first, is_open);
-    free(list);
+    mp_series_text *text = mp_new(sizeof *text + (count + MP_DECLARED_MAX) * sizeof *text->families);
+    memcpy(text->families, first_row, count * sizeof *text->families);
+    text->is_open = is_open;
+    text->count = count + mp_declared_list(text->families + count);
+    qsort(text->families, text->count, sizeof *text->families, compare_families);
+    return text;
+}
+
+void mp_series_text_free(mp_series_text *text)
+{
+    free(text);
+}
+
+/* Begins the next family; false: there is none. Of families with one name only the first is written. */
+static bool begin_family(mp_series_text *text, mp_buf *out)
+{
+    while (text->at < text->count && text->at > 0 &&
+           strcmp(text->families[text->at]->name, text->families[text->at - 1]->name) == 0)
+        text->at++;
+    if (text->at == text->count)
+        return false;
+    put_head(out, text->families[text->at], text->is_open);
+    text->next = mp_series_oldest();
+    return true;
+}
+
+bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps)
+{
+    for (unsigned left = steps; left > 0;) {
+        if (text->next == NULL && !begin_family(text, out))
+            return false;
+        const mp_family *family = text->families[text->at];
+        for (; text->next != NULL && left > 0;
+             text->next = atomic_load_explicit(&text->next->next, memory_order_acquire)) {
+            bool is_its_own = text->next->family == family;
+            unsigned cost = !is_its_own ? 1 : mp_family_is_histogram(family) ? HISTOGRAM_STEPS : SAMPLE_STEPS;
+            if (is_its_own)
+                put_member(out, text->next, text->is_open);
+            left -= cost < left ? cost : left;
+        }
+        left -= left > 0;
+        text->at += text->next == NULL;
+    }
+    return true;
 }

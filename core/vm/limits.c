@@ -164,8 +164,8 @@ int mp_task_run(mp_task *task, int count)
     vm->may_wait = vm->loop != NULL && !vm->is_ending;
     vm->closing_since = vm->clock_us;
     lua_State *outer = mp_preempt_enter(task->co);
-    if (is_heavy)
-        mp_preempt_slice();
+    if (is_heavy || task->is_gentle)
+        mp_preempt_slice(task->is_gentle);
     int status = lua_resume(task->co, vm->L, count, &count);
     mp_preempt_leave(outer);
     vm->may_wait = false;

@@ -12,6 +12,7 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
+#define SHORT_TURN_US 300
 #define TURN_US 1000 /* time that a stretch of Lua may run before the first check, and between further checks */
 /* Longer, while no second check was needed: an alarm costs a physical machine some microseconds, a virtual one tens
  * of them. */
@@ -155,12 +156,12 @@ void mp_preempt_leave(lua_State *before)
         here.running = before;
 }
 
-void mp_preempt_slice(void)
+void mp_preempt_slice(bool is_short)
 {
     if (!MP_PREEMPT || !here.has_timer)
         return;
-    here.due = mp_clock_us(CLOCK_MONOTONIC) + TURN_US;
-    here.had_turn = true;
+    here.due = mp_clock_us(CLOCK_MONOTONIC) + (is_short ? SHORT_TURN_US : TURN_US);
+    here.had_turn = !is_short;
     set_alarm(here.due);
 }
 

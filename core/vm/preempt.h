@@ -17,9 +17,9 @@
  * nested. */
 lua_State *mp_preempt_enter(lua_State *L);
 void mp_preempt_leave(lua_State *before);
-/* A heavy task goes on: its time slice of one millisecond begins now. A stretch without this call has one millisecond, or four if no
+/* A heavy task goes on: its time slice of one millisecond, or less than a third of that if `is_short`, begins now. A stretch without this call has one millisecond, or four if no
  * task was preempted in the last ten seconds. Between mp_preempt_enter and mp_preempt_leave. */
-void mp_preempt_slice(void);
+void mp_preempt_slice(bool is_short);
 /* Sets mp_task_hook as the count hook of `L`: it runs every `instructions`. */
 void mp_preempt_arm(lua_State *L, int instructions);
 /* The task that runs on this thread; NULL: none. */

@@ -51,6 +51,7 @@ struct mp_task {
     bool cancelled;      /* the task ends by an error as soon as it can */
     unsigned char phase; /* the mp_phase that the task is in while it does not run */
     bool preempted;      /* the last stretch ended because the time slice was over */
+    bool is_gentle;      /* its time slices are short: nothing waits for it that is worth making clients wait */
     bool is_heavy; /* the task was preempted once: from then on its time is measured as processor time of the thread */
     bool is_over_memory; /* the garbage collector found it over a limit of memory: the next instruction ends it */
     bool is_dying;       /* counted in vm->dying */

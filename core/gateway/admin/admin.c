@@ -99,6 +99,11 @@ static bool is_ready(mp_admin *admin, mp_buf *why)
     return false;
 }
 
+static const mp_runtime_config *read_settings(void *ctx)
+{
+    return mp_admin_settings(ctx);
+}
+
 static void put_metrics(void *ctx, mp_buf *out)
 {
     mp_admin *admin = ctx;
@@ -162,10 +167,9 @@ static void on_metrics(mp_admin *admin, mp_stream *stream, const mp_admin_caller
 {
     (void)caller, (void)rest;
     mp_shared *shared = mp_admin_shared(admin);
-    mp_metrics_serve(mp_admin_metrics(admin),
-                     &(mp_metrics_facts){mp_admin_settings(admin), mp_admin_readiness(admin), shared->started_at,
-                                         put_metrics, admin},
-                     stream);
+    mp_metrics_serve(
+        mp_admin_metrics(admin),
+        &(mp_metrics_facts){read_settings, mp_admin_readiness(admin), shared->started_at, put_metrics, admin}, stream);
 }
 
 static void on_status(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -373,6 +377,7 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     mp_str rest;
     const endpoint *at = find_endpoint(request->path, request->method, &rest);
     mp_admin_caller caller;
+    mp_loop_measure(mp_stream_loop(stream), MP_MEASURE_ADMIN);
     if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream))
         refuse_host(admin, stream);
     else if (at == NULL)

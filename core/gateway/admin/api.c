@@ -84,8 +84,10 @@ static void conclude(inquiry *asked)
 static void on_all_answered(mp_message *message, mp_loop *loop)
 {
     inquiry *asked = mp_container(message, inquiry, all_answered);
-    if (loop != NULL)
+    if (loop != NULL) {
+        mp_loop_measure(loop, MP_MEASURE_ADMIN);
         conclude(asked);
+    }
     give_back(asked);
 }
 

@@ -12,6 +12,7 @@ MP_COUNTER(dropped_live, "dropped", "reason", "live", "events of /api/live for w
 #define MAX_READ_MS (3600 * 1000) /* a reader comes again then, with its token */
 #define MAX_ANSWERS 16            /* answers to GET /api/history that are being written */
 #define SLICE 2000                /* numbers that one turn writes */
+#define PAUSE_MS 1                /* between two slices: not in one turn */
 
 struct mp_admin_live {
     mp_loop *loop;
@@ -193,8 +194,9 @@ static bool write_slice(answer *of)
 static void on_next(mp_timer *timer)
 {
     answer *of = mp_container(timer, answer, next);
+    mp_loop_measure(of->live->loop, MP_MEASURE_ADMIN);
     if (write_slice(of)) {
-        mp_timer_start(of->live->loop, &of->next, 0, on_next);
+        mp_timer_start(of->live->loop, &of->next, PAUSE_MS, on_next);
         return;
     }
     mp_buf_put(&of->out, MP_STR("}}\n"));

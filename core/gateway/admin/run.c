@@ -416,6 +416,7 @@ static void on_arrived(mp_message *message, mp_loop *loop)
     run *of = mp_container(message, run, arrived);
     news *list = NULL;
     if (loop != NULL) { /* else the thread that posts it has the lock */
+        mp_loop_measure(loop, MP_MEASURE_ADMIN);
         pthread_mutex_lock(&of->lock);
         list = of->first;
         of->first = NULL;

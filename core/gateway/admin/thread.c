@@ -102,12 +102,12 @@ void mp_admin_free(mp_admin *admin)
     mp_admin_api_free(admin->api, admin->loop);
     mp_admin_taps_free(admin->taps);
     mp_admin_live_free(admin->live);
+    mp_metrics_free(admin->metrics);
     mp_admin_profile_free(admin->profile);
     for (int i = 0; i < MAX_PARTS && admin->parts[i].kind != NULL; i++)
         admin->parts[i].kind->free(admin->parts[i].it);
     mp_server_free(admin->server);
     mp_loop_free(admin->loop);
-    mp_metrics_free(admin->metrics);
     mp_admin_access_free(admin->access);
     mp_runtime_config_unref(admin->settings);
     free(admin);

@@ -26,6 +26,7 @@ mp_lib_task *mp_lib_task_start(mp_vm *vm, const mp_work *work, mp_call *call)
 {
     mp_lib_task *task = mp_lib_task_new(vm, work);
     task->call = call;
+    task->super.is_gentle = mp_call_is_hidden(call);
     mp_call_set_user(call, task);
     return task;
 }

@@ -78,6 +78,8 @@ static void deliver(mp_message *message, mp_loop *loop)
     mp_call_inquiry *inquiry = asked->inquiry;
     mp_buf json = {0};
     bool ended = false;
+    if (loop != NULL)
+        mp_loop_measure(loop, MP_MEASURE_ASKED);
     if (loop != NULL && inquiry->serial == 0 && inquiry->mark == 0)
         put_calls(asked->rpc, &json);
     else if (loop != NULL)

@@ -28,6 +28,11 @@ mp_str mp_call_operator(const mp_call *call)
     return call->console == NULL || call->is_hidden ? MP_STR_NONE : call->console->settings.caller;
 }
 
+bool mp_rpc_is_asked(const mp_rpc *rpc)
+{
+    return rpc->questions > 0;
+}
+
 bool mp_call_is_hidden(const mp_call *call)
 {
     return call->is_hidden;
@@ -165,6 +170,7 @@ static void begin_console(mp_rpc *rpc, mp_console *console)
     const mp_console_settings *settings = &console->settings;
     atomic_fetch_add(&console->refs, 1);
     mp_link_put(&rpc->consoles, &console->link);
+    rpc->questions += settings->is_hidden;
     if (settings->principal.len == 0) {
         console->principal = mp_lone;
         return;
@@ -191,6 +197,7 @@ static void cancel_calls(mp_rpc *rpc, const mp_console *console, bool is_operato
 static void end_console(mp_console *console)
 {
     mp_link_drop(&console->link);
+    console->rpc->questions -= console->settings.is_hidden;
     if (console->session != NULL)
         mp_session_unref(console->session);
     console->session = NULL;
@@ -222,6 +229,8 @@ static void deliver(mp_message *message, mp_loop *loop)
     letter *mail = mp_container(message, letter, super);
     mp_console *console = mail->console;
     mp_rpc *rpc = console->rpc;
+    if (loop != NULL && console->settings.is_hidden)
+        mp_loop_measure(loop, MP_MEASURE_ASKED);
     if (loop != NULL && mail->closes && console->principal != NULL) {
         cancel_calls(rpc, console, mail->is_operator);
         if (console->session != NULL)
