@@ -104,41 +104,14 @@ static const mp_transport transport = {.name = "console",
 
 /* -- a message of the client --------------------------------------------------------------------------------------- */
 
-static void refuse_message(mp_rpc *rpc, mp_cause cause, int code, const char *message, mp_str data)
-{
-    mp_log_refused_message(rpc, cause, message);
-    rpc->scratch.len = 0;
-    mp_put_error(&rpc->scratch, rpc->envelope.id, code, mp_str_of(message), data);
-    send_json(rpc->console, 0, mp_buf_str(&rpc->scratch));
-}
-
-static void serve_stateless(mp_rpc *rpc)
-{
-    const mp_envelope *envelope = &rpc->envelope;
-    const mp_era *era = envelope->version_is_string ? mp_era_find(envelope->version) : NULL;
-    if (era == NULL || era->has_sessions || !envelope->has_capabilities) {
-        mp_buf versions = {0};
-        mp_put_versions(&versions, envelope->version);
-        refuse_message(rpc, MP_CAUSE_REVISION, MP_CODE_UNSUPPORTED_VERSION, mp_version_has_sessions,
-                       mp_buf_str(&versions));
-        mp_buf_clear(&versions);
-    } else if (rpc->draining) {
-        refuse_message(rpc, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping", MP_STR_NONE);
-    } else if (!mp_table_has_room(rpc->table)) {
-        mp_stat_add(&mp_stat_refused_calls, 1);
-        refuse_message(rpc, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later", MP_STR_NONE);
-    } else {
-        mp_call_start(rpc, &transport, NULL, NULL, era);
-    }
-}
-
 /* True if the console has a session; else the message was refused. */
 static bool need_session(mp_rpc *rpc, mp_console *console)
 {
     if (console->session == NULL)
         console->session = mp_session_new(rpc, &transport, console->principal, MP_STR(""));
     if (console->session == NULL && rpc->envelope.kind == MP_KIND_REQUEST)
-        refuse_message(rpc, MP_CAUSE_SESSIONS, MP_CODE_INTERNAL, "too many sessions: try again later", MP_STR_NONE);
+        mp_refuse_message(rpc, &transport, NULL, MP_CAUSE_SESSIONS, MP_CODE_INTERNAL,
+                          "too many sessions: try again later");
     return console->session != NULL;
 }
 
@@ -148,7 +121,7 @@ static void serve_message(mp_rpc *rpc, mp_console *console, mp_str json)
     mp_envelope_read(envelope, json, rpc->config->max_values);
     bool is_request = envelope->kind == MP_KIND_REQUEST;
     if (is_request && envelope->has_version) {
-        serve_stateless(rpc);
+        mp_serve_stateless_message(rpc, &transport);
     } else if (is_request || envelope->kind == MP_KIND_RESPONSE ||
                (envelope->kind == MP_KIND_NOTE && !envelope->has_version)) {
         if (!need_session(rpc, console))

@@ -30,35 +30,76 @@ void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session)
     }
 }
 
-void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message)
+static void send_error(mp_rpc *rpc, const mp_transport *transport, mp_session *session, int code, const char *message,
+                       mp_str data)
 {
     mp_buf error = {0};
-    mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
-    session->transport->respond(rpc, session, mp_buf_str(&error));
+    mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), data);
+    transport->respond(rpc, session, mp_buf_str(&error));
     mp_buf_clear(&error);
 }
 
-static void refuse_message(mp_rpc *rpc, mp_session *session, mp_cause cause, int code, const char *why)
+/* `version`: what the request asked for; the error says which revisions are served. */
+static void refuse_revision(mp_rpc *rpc, const mp_transport *transport, mp_str version, int code, const char *message)
 {
-    mp_log_refused_message(rpc, cause, why);
-    mp_session_send_error(rpc, session, code, why);
+    mp_buf versions = {0};
+    mp_put_versions(&versions, version);
+    mp_log_refused_message(rpc, MP_CAUSE_REVISION, message);
+    send_error(rpc, transport, NULL, code, message, mp_buf_str(&versions));
+    mp_buf_clear(&versions);
+}
+
+/* False if no request is served now: the error was sent. */
+static bool may_start(mp_rpc *rpc, const mp_transport *transport, mp_session *session)
+{
+    if (rpc->draining) {
+        mp_refuse_message(rpc, transport, session, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping");
+    } else if (!transport->is_pipe && mp_request_is_shed(rpc)) {
+        mp_pressure_refuse(rpc, mp_pressure_waiting(rpc));
+        mp_refuse_message(rpc, transport, session, MP_CAUSE_OVERLOAD, MP_CODE_INTERNAL, mp_overloaded);
+    } else if (!mp_table_has_room(rpc->table)) {
+        mp_stat_add(&mp_stat_refused_calls, 1);
+        mp_refuse_message(rpc, transport, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL,
+                          "too many calls in flight: try again later");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message)
+{
+    send_error(rpc, session->transport, session, code, message, MP_STR_NONE);
+}
+
+void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *session, mp_cause cause, int code,
+                       const char *message)
+{
+    mp_log_refused_message(rpc, cause, message);
+    send_error(rpc, transport, session, code, message, MP_STR_NONE);
+}
+
+/* The first check that fails decides the error (M-20, M-22). */
+void mp_serve_stateless_message(mp_rpc *rpc, const mp_transport *transport)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    const mp_era *era = envelope->version_is_string ? mp_era_find(envelope->version) : NULL;
+    if (!envelope->version_is_string || !envelope->has_capabilities)
+        refuse_revision(rpc, transport, MP_STR_NONE, MP_CODE_INVALID_PARAMS, mp_meta_is_missing);
+    else if (era == NULL || era->has_sessions)
+        refuse_revision(rpc, transport, envelope->version, MP_CODE_UNSUPPORTED_VERSION, mp_version_has_sessions);
+    else if (may_start(rpc, transport, NULL))
+        mp_call_start(rpc, transport, NULL, NULL, era);
 }
 
 void mp_serve_session_request(mp_rpc *rpc, const mp_stream *post, mp_session *session)
 {
-    mp_call *call = NULL;
-    if (rpc->draining) {
-        refuse_message(rpc, session, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping");
-    } else if (mp_request_is_shed(rpc)) {
-        mp_pressure_refuse(rpc, mp_pressure_waiting(rpc));
-        refuse_message(rpc, session, MP_CAUSE_OVERLOAD, MP_CODE_INTERNAL, mp_overloaded);
-    } else if (!mp_table_has_room(rpc->table)) {
-        mp_stat_add(&mp_stat_refused_calls, 1);
-        refuse_message(rpc, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later");
-    } else if ((call = mp_call_start(rpc, session->transport, NULL, session, mp_session_era(session))) == NULL) {
-        refuse_message(rpc, session, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST,
-                       "a request with this id is still being answered");
-    } else if (post != NULL) {
+    if (!may_start(rpc, session->transport, session))
+        return;
+    mp_call *call = mp_call_start(rpc, session->transport, NULL, session, mp_session_era(session));
+    if (call == NULL)
+        mp_refuse_message(rpc, session->transport, session, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST,
+                          "a request with this id is still being answered");
+    else if (post != NULL)
         mp_call_keep_token(call, post);
-    }
 }

@@ -54,45 +54,13 @@ static const mp_transport transport = {.name = "stdio",
                                        .notify = notify_session,
                                        .respond = respond_in_session};
 
-static void refuse_message(mp_rpc *rpc, mp_cause cause, int code, const char *message, mp_str data)
-{
-    mp_log_refused_message(rpc, cause, message);
-    rpc->scratch.len = 0;
-    mp_put_error(&rpc->scratch, rpc->envelope.id, code, mp_str_of(message), data);
-    send_line(rpc, mp_buf_str(&rpc->scratch));
-}
-
-/* A request of a stateless revision. The first check that fails decides the error (M-20, M-22). */
-static void serve_stateless(mp_rpc *rpc)
-{
-    const mp_envelope *envelope = &rpc->envelope;
-    const mp_era *era = envelope->version_is_string ? mp_era_find(envelope->version) : NULL;
-    mp_buf versions = {0};
-    if (!envelope->version_is_string || !envelope->has_capabilities) {
-        mp_put_versions(&versions, MP_STR_NONE);
-        refuse_message(rpc, MP_CAUSE_REVISION, MP_CODE_INVALID_PARAMS, mp_meta_is_missing, mp_buf_str(&versions));
-    } else if (era == NULL || era->has_sessions) {
-        mp_put_versions(&versions, envelope->version);
-        refuse_message(rpc, MP_CAUSE_REVISION, MP_CODE_UNSUPPORTED_VERSION, mp_version_has_sessions,
-                       mp_buf_str(&versions));
-    } else if (rpc->draining) {
-        refuse_message(rpc, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping", MP_STR_NONE);
-    } else if (!mp_table_has_room(rpc->table)) {
-        mp_stat_add(&mp_stat_refused_calls, 1);
-        refuse_message(rpc, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later", MP_STR_NONE);
-    } else {
-        mp_call_start(rpc, &transport, NULL, NULL, era);
-    }
-    mp_buf_clear(&versions);
-}
-
 static void serve_request(mp_rpc *rpc)
 {
     if (mp_call_find(rpc, rpc->envelope.id) != NULL)
-        refuse_message(rpc, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST, "a request with this id is still being answered",
-                       MP_STR_NONE);
+        mp_refuse_message(rpc, &transport, NULL, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST,
+                          "a request with this id is still being answered");
     else if (rpc->envelope.has_version)
-        serve_stateless(rpc);
+        mp_serve_stateless_message(rpc, &transport);
     else
         mp_serve_session_request(rpc, NULL, rpc->stdio->session);
 }
@@ -147,7 +115,8 @@ static void on_long_line(void *ctx)
 {
     mp_rpc *rpc = ctx;
     rpc->envelope.id = rpc->envelope.method = MP_STR_NONE; /* these pointers lead into an earlier line */
-    refuse_message(rpc, MP_CAUSE_SIZE, MP_CODE_INVALID_REQUEST, "the line is too long: see limits.body", MP_STR_NONE);
+    mp_refuse_message(rpc, &transport, NULL, MP_CAUSE_SIZE, MP_CODE_INVALID_REQUEST,
+                      "the line is too long: see limits.body");
 }
 
 static void on_end(void *ctx, int error)

@@ -24,6 +24,11 @@ void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session);
 /* Serves a request of a session whose transport has one stream: starts a call, or sends an error. `post`: the HTTP request that brought it; NULL
  * over stdio. */
 void mp_serve_session_request(mp_rpc *rpc, const mp_stream *post, mp_session *session);
+/* Serves a request of a stateless revision that came without headers: starts a call, or sends an error. */
+void mp_serve_stateless_message(mp_rpc *rpc, const mp_transport *transport);
+/* Logs and counts why a request is not served, and sends the error. `session`: NULL, or the one whose client gets it. */
+void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *session, mp_cause cause, int code,
+                       const char *message);
 /* Sends an error to a request for which no call was made. */
 void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message);
 
