@@ -107,6 +107,7 @@ typedef struct {
     mp_config_metrics metrics_enabled;
     int64_t metrics_tools;
     mp_record_limits record;
+    char *record_file; /* NULL: none */
     mp_config_traces traces;
     mp_log_level log_level;
     mp_log_format log_format;

@@ -312,5 +312,6 @@ void mp_config_put_missing_folders(const mp_config *config, mp_buf *report)
 {
     put_missing_folder(report, "log.file", config->log_file);
     put_missing_folder(report, "log.audit", config->audit);
+    put_missing_folder(report, "record.file", config->record_file);
     put_missing_folder(report, "store.file", config->store_file);
 }

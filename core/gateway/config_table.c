@@ -382,6 +382,10 @@ const mp_config_key mp_config_keys[] = {
     {"record.tools", MP_KEY_LIST, SLOT(record.tools), .least = 1, .most = 256, .form = "a tool",
      .doc = "Names of the tools whose calls are recorded; * stands for any text. Without this key calls are recorded "
             "only while `moonpool record` runs."},
+    {"record.file", MP_KEY_PATH, SLOT(record_file), .least = 1, .most = 4000, .restarts = true,
+     .doc = "A file that receives each recorded call as a line of JSON, and from which they are read at the start, so "
+            "that they outlive the process. When it has record.bytes it is renamed to NAME.1, and the NAME.1 before is "
+            "removed. A relative path starts at the folder of this file."},
     {"record.calls", COUNT(1, 10000), SLOT(record.calls), .preset = "200",
      .doc = "Number of recorded calls that are kept; later ones replace the oldest."},
     {"record.bytes", SIZE(64 * KIB, 256 * MIB), SLOT(record.bytes), .preset = "8MiB",

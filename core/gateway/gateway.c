@@ -433,8 +433,11 @@ static int run(gateway *h, const mp_gateway_options *options, mp_err *err)
     if (!options->is_apart && mp_store_keep(h->shared.commons.store, config->store_file, err) != 0)
         return EXIT_FAILED;
     mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
-    if (!options->is_apart)
+    if (!options->is_apart) {
         mp_record_configure(&config->record);
+        if (config->record_file != NULL && mp_record_open(config->record_file, err) != 0)
+            return EXIT_FAILED;
+    }
     mp_vm *first = prove(h->shared.settings, &h->shared.source, &h->shared.draining);
     if (first == NULL)
         goto fail;
@@ -479,6 +482,7 @@ fail:
     mp_runtime_config_unref(h.shared.settings);
     mp_config_free(config);
     mp_audit_close();
+    mp_record_file_close();
     if (code == 0)
         mp_log(h.shared.own_level, "stopped");
     mp_log_stop();

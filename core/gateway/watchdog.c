@@ -225,6 +225,7 @@ static void end_by_force(mp_watchdog *watchdog)
         code = EXIT_FORCED;
     }
     mp_audit_close();
+    mp_record_file_close();
     mp_log_stop();
     _exit(code);
 }

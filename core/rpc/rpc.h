@@ -241,6 +241,8 @@ static inline bool mp_record_is_on(void)
 
 /* The functions of records may be called on any thread. */
 void mp_record_configure(const mp_record_limits *wanted);
+/* Keeps the lines also in the file `path`, and takes those that are there. Called once, after mp_record_configure, before threads use records. */
+int mp_record_open(const char *path, mp_err *err);
 /* Records calls of the tools that `pattern` admits for `ms`, `most` calls at most. False if such a recording goes on already. */
 bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most);
 /* False if no recording of mp_record_begin went on. */

@@ -10,6 +10,7 @@
 #include "log.h"
 #include "mark.h"
 #include "phase.h"
+#include "record_file.h"
 #include "refusal.h"
 #include "series.h"
 #include "stats.h"

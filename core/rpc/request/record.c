@@ -1,6 +1,7 @@
-/* record.c: the recorded calls of the process, the latest ones only: a list that drops its oldest lines where it is over its count or its bytes. The
+/* record.c: the recorded calls of the process, the latest ones only: a list that drops its oldest lines where it is over its count or its bytes. A file may have them, too (telemetry/record_file.h). The
  * library in Lua makes the lines (lua/moonpool/replay/recorder.lua). */
 #include "rpc/rpc.h"
+#include "json/json.h"
 #include "telemetry/telemetry.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,6 +10,8 @@ MP_COUNTER(records_kept, "records", "result", "kept", "calls that were recorded"
 MP_COUNTER(records_dropped, "records", "result", "dropped", "recorded calls that made room for later ones")
 MP_COUNTER(records_large, "records", "result", "large",
            "calls that are over record.call, of which only the beginning was recorded")
+MP_COUNTER(records_torn, "records", "result", "torn",
+           "lines of record.file that are no whole record, as after a full disk")
 MP_GAUGE(record_bytes, "record_bytes", "", "", "bytes of the recorded calls in memory")
 
 typedef struct {
@@ -74,6 +77,7 @@ void mp_record_configure(const mp_record_limits *wanted)
             limits.tools[i] = mp_dup(mp_str_of(wanted->tools[i]));
     }
     shrink(limits.calls, limits.bytes);
+    mp_record_file_limit(limits.bytes);
     update();
     pthread_mutex_unlock(&lock);
 }
@@ -147,17 +151,46 @@ size_t mp_record_call_bytes(void)
     return most;
 }
 
-void mp_record_put(mp_str line, bool is_cut)
+/* With the lock. */
+static entry *keep_line(mp_str line)
 {
     entry *made = mp_new(sizeof *made);
     mp_buf_put(&made->line, line);
-    mp_buf_putc(&made->line, '\n');
-    pthread_mutex_lock(&lock);
+    if (line.len == 0 || line.ptr[line.len - 1] != '\n')
+        mp_buf_putc(&made->line, '\n');
     made->serial = ++serial;
     mp_link_put(&entries, &made->link);
     count++;
     bytes += made->line.len;
     mp_stat_add(&mp_stat_record_bytes, (int64_t)made->line.len);
+    return made;
+}
+
+/* A line of the file of an earlier process. */
+static void take_line(mp_str line)
+{
+    static const char begins[] = "{\"moonpool\":\"record 1\",";
+    mp_json_type type = MP_JSON_NULL;
+    if (line.len <= sizeof begins || memcmp(line.ptr, begins, sizeof begins - 1) != 0 ||
+        mp_json_scan((mp_str){line.ptr, line.len - 1}, &(mp_json_visitor){0}, &type, NULL) != MP_JSON_OK) {
+        mp_stat_add(&mp_stat_records_torn, line.len > 1);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    keep_line(line);
+    shrink(limits.calls, limits.bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+int mp_record_open(const char *path, mp_err *err)
+{
+    return mp_record_file_open(path, limits.bytes, take_line, err);
+}
+
+void mp_record_put(mp_str line, bool is_cut)
+{
+    pthread_mutex_lock(&lock);
+    mp_record_file_put(mp_buf_str(&keep_line(line)->line));
     mp_stat_add(is_cut ? &mp_stat_records_large : &mp_stat_records_kept, 1);
     shrink(limits.calls, limits.bytes);
     pthread_mutex_unlock(&lock);
