@@ -19,6 +19,7 @@ void mp_lib_auth(lua_State *L);
 void mp_lib_client_request(lua_State *L);
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
 void mp_lib_digest(lua_State *L);
+void mp_lib_traits(lua_State *L);
 void mp_lib_store(lua_State *L, mp_store *store);
 void mp_lib_event(lua_State *L);
 void mp_lib_semaphore(lua_State *L, mp_semaphores *semaphores);

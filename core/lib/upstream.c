@@ -391,6 +391,7 @@ void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
                                        {NULL, NULL}};
     mp_set_members(L, functions, 0);
     mp_lib_catalogue(L, upstreams);
+    mp_lib_traits(L);
     mp_lib_observer(L);
     lua_pushstring(L, upstreams == NULL ? "" : mp_upstreams_instance(upstreams));
     mp_set_member(L, -2, "upstream.instance");

@@ -125,6 +125,17 @@ static int l_object(lua_State *L)
     return mark(L, mp_lua_push_object_mt);
 }
 
+/* Pushes a value that encodes as this text, which is JSON, on one line.  [-0, +1, throws memory] */
+static void push_raw(lua_State *L, mp_str text)
+{
+    char *block = lua_newuserdatauv(L, text.len, 0);
+    memcpy(block, text.ptr, text.len);
+    for (const char *ends = "\r\n"; *ends != '\0'; ends++) /* only between tokens: a JSON string has none */
+        for (char *at = block; (at = memchr(at, *ends, text.len - (size_t)(at - block))) != NULL;)
+            *at++ = ' ';
+    luaL_setmetatable(L, MP_LUA_RAW);
+}
+
 /* raw(text) -> a value that encodes as this JSON text, on one line [throws if the text is not JSON] */
 static int l_raw(lua_State *L)
 {
@@ -133,10 +144,7 @@ static int l_raw(lua_State *L)
     text.ptr = luaL_checklstring(L, 1, &text.len);
     if (mp_json_scan(text, NULL, NULL, &fault) != MP_JSON_OK)
         return luaL_error(L, "json.raw wants JSON: %s at byte %I", fault.what, (LUAI_UACINT)fault.offset + 1);
-    char *block = lua_newuserdatauv(L, text.len, 0);
-    for (size_t i = 0; i < text.len; i++) /* line ends are only between tokens: a JSON string has none */
-        block[i] = text.ptr[i] == '\n' || text.ptr[i] == '\r' ? ' ' : text.ptr[i];
-    luaL_setmetatable(L, MP_LUA_RAW);
+    push_raw(L, text);
     return 1;
 }
 
@@ -145,6 +153,13 @@ static int push_out(lua_State *L)
 {
     const mp_buf *out = lua_touserdata(L, lua_upvalueindex(1));
     lua_pushlstring(L, out->ptr, out->len);
+    return 1;
+}
+
+/* Upvalue: an mp_buf with JSON.  [-0, +1, throws memory] */
+static int push_raw_out(lua_State *L)
+{
+    push_raw(L, mp_buf_str(lua_touserdata(L, lua_upvalueindex(1))));
     return 1;
 }
 
@@ -167,11 +182,12 @@ static mp_json_edit read_edit(lua_State *L)
     return edit;
 }
 
-/* splice(text, edits) -> text | nil, why  [throws] */
+/* splice(text, edits, is_raw) -> text | nil, why; `is_raw`: what json.raw makes of the text  [throws] */
 static int l_splice(lua_State *L)
 {
     mp_str text = mp_check_str(L, 1);
     luaL_checktype(L, 2, LUA_TTABLE);
+    bool is_raw = lua_toboolean(L, 3);
     lua_settop(L, 2);
     mp_json_edit edits[MP_JSON_EDITS];
     lua_Unsigned count = lua_rawlen(L, 2);
@@ -190,7 +206,7 @@ static int l_splice(lua_State *L)
         return 2;
     }
     lua_pushlightuserdata(L, &out);
-    lua_pushcclosure(L, push_out, 1);
+    lua_pushcclosure(L, is_raw ? push_raw_out : push_out, 1);
     int status = lua_pcall(L, 0, 1, 0);
     mp_buf_clear(&out);
     return status == LUA_OK ? 1 : lua_error(L);

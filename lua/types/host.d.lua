@@ -1043,6 +1043,32 @@ function host.upstream.callers(name) end
 ---@param outcome "got"|"refused"|"failed"|"evicted"
 function host.upstream.count_token(outcome) end
 
+---@class moonpool.host.upstream.traits
+---@field has_high? boolean a byte that is no visible ASCII character, or DEL
+---@field has_private? boolean a character for private use
+---@field has_unicode? boolean `\u`: anything may be written in another spelling
+---@field has_escaped? boolean `\u`, `\b` or `\f`
+---@field has_reference? boolean a name that ends with "ref" or "Ref"
+---@field has_default? boolean a member `default`
+---@field has_odd_numbers? boolean a number that is no integer of up to 15 digits
+---@field opened integer how many arrays and objects it has at most
+
+--- What the JSON text of a definition of an upstream may have.
+---@param definition string
+---@return moonpool.host.upstream.traits
+function host.upstream.traits(definition) end
+
+--- The words of a list that a text has in any case, in the order of the list: lower case, of two bytes at least, at most 64.
+---@param text string
+---@param list string[]
+---@return string[]
+function host.upstream.words(text, list) end
+
+--- "sha256:" and the SHA-256 of a text in hexadecimal digits.
+---@param text string
+---@return string
+function host.upstream.hash(text) end
+
 --- The texts of a list with line ends between them, however long.
 ---@param lines string[]
 ---@return string text

@@ -264,6 +264,9 @@ row([[host.upstream.catalogue
   host.upstream.publish]], 100, "a copy and a hash of limits.upstreams.list_bytes")
 row("host.upstream.count_token", 1, "a counter")
 row("host.upstream.count_refused", 1, "a counter")
+row([[host.upstream.traits
+  host.upstream.hash]], 10, "one pass over a text of at most limits.upstreams.definition")
+row("host.upstream.words", 100, "one pass over a page of at most limits.upstreams.answer, for 64 words")
 row("host.upstream.join", 100, "a copy of limits.upstreams.list_bytes")
 row("host.upstream.callers", 20, "a row for each of limits.upstreams.caller_lists")
 row([[host.upstream.fetch

@@ -69,6 +69,8 @@ function host.start(scripts, options)
     ["upstream.channel"] = function() return nil, { outcome = "not_run", reason = "down" } end, ["upstream.catalogue"] = function() end,
     ["upstream.catalogue_hash"] = function() end, ["upstream.callers"] = function() return {} end, ["upstream.count_token"] = function() end,
     ["upstream.count_refused"] = function() end, ["upstream.join"] = function(lines) return table.concat(lines, "\n") end,
+    ["upstream.traits"] = function() return { has_high = true, has_unicode = true, has_default = true, has_odd_numbers = true, opened = 0 } end,
+    ["upstream.words"] = function(_, words) return words end, ["upstream.hash"] = function(text) return "sha256:" .. text end,
     ["upstream.observed"] = function() end, ["upstream.open_channel"] = function() end,
     ["upstream.publish"] = function() return false end, ["upstream.claim"] = function() end, ["upstream.status"] = function() return {} end,
     ["upstream.describe"] = function() return true end,

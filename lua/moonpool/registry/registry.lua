@@ -416,15 +416,16 @@ local function make_page(list, view, first, era)
     [list.member] = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = list.is_private and "private" or "public", resultType = "complete",
     _meta = content.meta,
   }
+  local convert = era.methods[list.method].convert_result
   for i = first, last do
     local thing = resolved(list.things[names[i]], view.call)
-    result[list.member][i - first + 1] = thing.define and thing.definition or copy(thing.definition)      -- what `define` made is in no other place
+    result[list.member][i - first + 1] = not convert and thing.raw_of and thing.raw_of()
+      or thing.define and thing.definition or copy(thing.definition)      -- what `define` made is in no other place
   end
   if has_more and not list.is_private then result.nextCursor = page.cursor(list.method, mark_of(list, names[last])) end
-  local convert = era.methods[list.method].convert_result
   if convert then convert(result, list.things) end
-  local text = json.encode(result)
-  return has_more and list.is_private and text or json.raw(text), text
+  local text, raw = json.encoded(result)
+  return has_more and list.is_private and text or raw, text
 end
 
 -- True if C may keep answers: not for specs of scripts, nor where C cannot write the audit lines of the requests.

@@ -6,11 +6,6 @@ local json = require "moonpool.json"
 
 local canonical = {}
 
-local hex_of = {} -- byte -> its two digits
-for i = 0, 255 do hex_of[string.char(i)] = ("%02x"):format(i) end
-
-local function hex(bytes) return (bytes:gsub(".", hex_of)) end
-
 local function is_list(value) return debug.getmetatable(value) == json.array_mt end
 
 -- The shortest text that gives the number.
@@ -67,20 +62,16 @@ local function without_meta(value)
   return value
 end
 
--- True if the JSON text may have a number that json.encode writes in another form than number_text: one that is no integer of up to 15 digits.
-local function may_have_other_numbers(text)
-  return text:find "%d[.eE]" ~= nil or text:find "-0" ~= nil or text:find "%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d" ~= nil
-end
-
---- The canonical form of a decoded definition, which is changed. `source`, or nil: JSON text from which it was decoded.
-function canonical.text(definition, source)
-  if source and not may_have_other_numbers(source) then return json.encode(without_meta(definition)) end     -- sorts members, too
+--- The canonical form of a decoded definition, which is changed. `has_plain_numbers`: true if JSON text from which it was decoded has no number that
+--- json.encode writes in another form than number_text, that is, none but integers of up to 15 digits.
+function canonical.text(definition, has_plain_numbers)
+  if has_plain_numbers then return json.encode(without_meta(definition)) end     -- sorts members, too
   local out = {}
   put(out, without_meta(definition))
   return table.concat(out)
 end
 
 --- The hash of a canonical form, as the file of approved definitions has it.
-function canonical.hash(text) return "sha256:" .. hex(host.digest.sum("sha256", text)) end
+function canonical.hash(text) return host.upstream.hash(text) end
 
 return canonical

@@ -12,13 +12,26 @@ local catalogue = {}
 
 -- JSON text without tabs and line ends. Strings of JSON contain neither.
 local function one_line(text)
-  if not text:find "[\t\r\n]" then return text end
+  if not (text:find("\n", 1, true) or text:find("\t", 1, true) or text:find("\r", 1, true)) then return text end
   return (text:gsub("[\t\r\n]", " "))
+end
+
+-- Facts as JSON. Most entries have nothing but a hash, which can be written and read faster.
+local function encoded_facts(facts)
+  if facts.hash and next(facts) == "hash" and next(facts, "hash") == nil then return '{"hash":"' .. facts.hash .. '"}' end
+  return json.encode(json.object(facts))
+end
+
+local HASH_ONLY <const> = #'{"hash":"sha256:"}' + 64
+
+local function decoded_facts(text)
+  local hash = #text == HASH_ONLY and text:match '^{"hash":"(sha256:%x+)"}$'
+  return hash and { hash = hash } or json.decode(text)
 end
 
 --- An entry as one line of the text of a catalogue. The entry is { kind, key, facts, definition } with its definition as JSON text.
 function catalogue.line(entry)
-  return table.concat({ entry.kind, json.encode(entry.key), json.encode(json.object(entry.facts)), one_line(entry.definition) }, "\t")
+  return table.concat({ entry.kind, json.encode(entry.key), encoded_facts(entry.facts), one_line(entry.definition) }, "\t")
 end
 
 --- A catalogue as text. `facts` is a table; `entries` are as for catalogue.line, perhaps with the `line` that it gave.
@@ -33,7 +46,7 @@ function catalogue.decode(text)
   local first, rest = text:match "^([^\n]*)\n?(.*)$"
   local entries = {}
   for kind, key, facts, definition in rest:gmatch "(%l+)\t([^\t\n]*)\t([^\t\n]*)\t([^\n]*)" do
-    entries[#entries + 1] = { kind = kind, key = json.decode(key), facts = json.decode(facts), definition = definition }
+    entries[#entries + 1] = { kind = kind, key = json.decode(key), facts = decoded_facts(facts), definition = definition }
   end
   return json.decode(first), entries
 end

@@ -135,8 +135,9 @@ local function entry_of(list, item, card, state, may_have_headers)
   else
     local plain = json.decode(definition)
     if type(plain) ~= "table" then return nil, "it cannot be decoded" end
-    facts.bad, facts.doubts = scan.definition(plain, definition, state.words)
-    facts.hash = canonical.hash(canonical.text(plain, definition))
+    local traits = host.upstream.traits(definition)
+    facts.bad, facts.doubts = scan.definition(plain, definition, state.words, traits)
+    facts.hash = canonical.hash(canonical.text(plain, not traits.has_odd_numbers))
   end
   return { kind = list.kind, key = key, facts = facts, definition = definition }
 end

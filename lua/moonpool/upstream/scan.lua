@@ -2,6 +2,7 @@
 -- people are told of. Nothing is rewritten.
 
 local characters = require "moonpool.runtime.characters"
+local host = require "moonpool.host"
 local json = require "moonpool.json"
 
 local scan = {}
@@ -78,20 +79,11 @@ end
 
 local all_words <const> = { orders = orders, places = places }
 
-local function words_in(list, text)
-  local found = {}
-  for _, word in ipairs(list) do
-    if text:find(word, 1, true) then found[#found + 1] = word end
-  end
-  return found
-end
-
 --- Of the words of orders and places, those that the definitions in a page of a list may have: one search of the page costs a tenth of a search of each
 --- definition. `page` is JSON text. Escapes that could hide a word are \u and \/.
 function scan.words(page)
   if page:find("\\u", 1, true) or page:find("\\/", 1, true) then return all_words end
-  local lower = page:lower()
-  return { orders = words_in(orders, lower), places = words_in(places, lower) }
+  return { orders = host.upstream.words(page, orders), places = host.upstream.words(page, places) }
 end
 
 -- Calls f(text) for each description and title of a definition, also of arguments.
@@ -155,20 +147,19 @@ local function wrong_argument(definition)
 end
 
 --- What is wrong with a definition, given decoded and as JSON text: why it is not served, or nil; and a list of doubts, or nil. `words`: what scan.words
---- found in the page that it comes from; nil: it may have all.
-function scan.definition(definition, text, words)
+--- found in the page that it comes from; nil: it may have all. `traits`: of host.upstream.traits, for the text.
+function scan.definition(definition, text, words, traits)
   local why
-  if text:find "[\127-\255]" or text:find "\\[ubf]" then
+  if traits.has_high or traits.has_escaped then
     why = hidden_in(definition, "it", 1)
     local letter = not why and type(definition.name) == "string" and characters.imitation(definition.name)
     why = why or letter and ("its name has the letter %s, which looks like another one"):format(letter) or wrong_argument(definition)
   end
-  local has_escapes = text:find("\\u", 1, true) ~= nil                         -- a name of a member may be written in another way
-  if has_escapes or text:find "[\127-\255]" or text:find "[Rr]ef\"" or select(2, text:gsub("[{[]", "")) > MAX_LEVELS then
+  if traits.has_unicode or traits.has_high or traits.has_reference or traits.opened > MAX_LEVELS then    -- \u: a name of a member in another spelling
     for _, member in ipairs(schemas) do why = why or wrong_in_schema(definition[member], 1) end
   end
-  local has_plain_texts = not has_escapes and #text <= LONG_DESCRIPTION_BYTES and not text:find("\238", 1, true)
-  return why, doubts_of(definition, has_escapes or text:find('"default"', 1, true) ~= nil, words or all_words, has_plain_texts)
+  local has_plain_texts = not traits.has_unicode and #text <= LONG_DESCRIPTION_BYTES and not traits.has_private
+  return why, doubts_of(definition, traits.has_unicode or traits.has_default, words or all_words, has_plain_texts)
 end
 
 --- The same for the instructions of an upstream.

@@ -29,6 +29,12 @@ local function definition_of(record, entry, shown, script)
   return definition
 end
 
+-- The definition as clients of the base revision see it, as json.raw, where that is the upstream's own with another name; else nil.
+local function raw_of(record, entry, shown, script)
+  if script and script.define or record.describe[entry.key] or wrapping.changes(record, entry.kind, entry.definition) then return nil end
+  return (json.splice(entry.definition, shown ~= entry.key and { { "set", "name", json.encode(shown) } } or {}, true))
+end
+
 -- Fields of a thing that are made when they are first read, each anew, so that nothing is kept.
 local lazy = {
   definition = function(made) return made.define() end,
@@ -72,8 +78,10 @@ end
 local make = {}
 
 function make.tools(record, entry, script)
-  local made = new(record, entry, names.shown(record, entry.key), script)
+  local shown = names.shown(record, entry.key)
+  local made = new(record, entry, shown, script)
   if not made then return nil end
+  made.raw_of = function() return raw_of(record, entry, shown, script) end
   made.mirror, made.task = entry.facts.mirror, entry.facts.task
   function made.handler(args, call)
     return forward.tool(record, entry.key, entry.facts, args, call, {

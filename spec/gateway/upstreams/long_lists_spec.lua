@@ -1,5 +1,6 @@
 -- Upstreams that list much: what is done once for each definition gives what it gave before, and a call does not pay for the list.
 local cjson = require "cjson.safe"
+local client = require "spec.helpers.client"
 local trusted = require "spec.helpers.trusted"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
@@ -44,12 +45,66 @@ describe("the canonical form of a definition", function()
       for _ = 1, 2000 do texts[#texts + 1] = '{"x":' .. value(1) .. "}" end
       local wrong = {}
       for _, text in ipairs(texts) do
-        local slow, fast = canonical.text(json.decode(text)), canonical.text(json.decode(text), text)
+        local slow, fast = canonical.text(json.decode(text)), canonical.text(json.decode(text), not host.upstream.traits(text).has_odd_numbers)
         if slow ~= fast then wrong[#wrong + 1] = text .. " " .. slow .. " " .. fast end
       end
       return { #texts, wrong[1] or "none" }]==], 60)
     assert.is_true(found[1] > 2000)
     assert.equal("none", found[2])
+  end)
+end)
+
+describe("what is found in one pass of a text", function()
+  it("is what a search for each thing finds", function()
+    local g <close> = trusted.start { workers = 1, config = { limits = { call = { time = "60s" } } } }
+    local found = trusted.run(g:client "2026-07-28", [==[
+      local patterns = { has_high = { "[\127-\255]" }, has_private = { "\238" }, has_unicode = { "\\u" }, has_escaped = { "\\[ubf]" },
+        has_reference = { "[Rr]ef\"" }, has_default = { '"default"' }, has_odd_numbers = { "%d[.eE]", "%-0", ("%d"):rep(16) } }
+      local parts = { "a", "e", "E", "1", "0", "-", ".", "\\", "u", "b", "f", "ref\"", "Ref\"",
+        '"default"', '"default', "{", "[", "é", "\238\128\128", " ", "\127",
+        ("7"):rep(15), "do ", "Not", " tell", "SideNote" }
+      local words, wrong, count = { "do not tell", "sidenote", "not", "zz" }, {}, 0
+      local function has(text, list)
+        for _, pattern in ipairs(list) do
+          if text:find(pattern) then return true end
+        end
+      end
+      for _ = 1, 3000 do
+        local made = {}
+        for i = 1, math.random(0, 12) do made[i] = parts[math.random(#parts)] end
+        local text = table.concat(made)
+        local traits = host.upstream.traits(text)
+        for name, list in pairs(patterns) do
+          if traits[name] ~= has(text, list) then wrong[#wrong + 1] = name .. " in " .. text end
+        end
+        if traits.opened ~= select(2, text:gsub("[{[]", "")) then wrong[#wrong + 1] = "opened in " .. text end
+        local expected = {}
+        for _, word in ipairs(words) do
+          if text:lower():find(word, 1, true) then expected[#expected + 1] = word end
+        end
+        if table.concat(expected, ",") ~= table.concat(host.upstream.words(text, words), ",") then wrong[#wrong + 1] = "words in " .. text end
+        count = count + (expected[1] and 1 or 0)
+      end
+      return { count, wrong[1] or "none", host.upstream.hash "abc" }]==], 60)
+    assert.is_true(found[1] > 100)
+    assert.equal("none", found[2])
+    assert.equal("sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", found[3])
+  end)
+end)
+
+describe("a page of a list", function()
+  it("has each definition's own bytes with the name for clients, beside one that the configuration describes", function()
+    local odd = '{"x":[1.50,12345678901234567890,{"name":"inner"}],"name":"odd","inputSchema":{"type":"object","properties":{"name":{"const":1e2}}}}'
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    u:offer("tools", { odd, definition("other", "Old words.") })
+    local g <close> = upstream.gateway({ one = u }, { workers = 1, entries = { one = { prefix = "p_", describe = { other = "New words." } } } })
+    local body = client.request(g, { method = "POST", path = "/mcp", headers = { ["content-type"] = "application/json",
+      accept = "application/json, text/event-stream", ["mcp-protocol-version"] = "2026-07-28", ["mcp-method"] = "tools/list" },
+      body = '{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
+        .. '"io.modelcontextprotocol/clientCapabilities":{}}}}' }).body
+    assert.truthy(body:find((odd:gsub('"name":"odd"', '"name":"p_odd"')), 1, true), body)
+    assert.truthy(body:find("New words.", 1, true))
+    assert.falsy(body:find("Old words.", 1, true))
   end)
 end)
 
