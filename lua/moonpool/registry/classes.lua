@@ -79,7 +79,7 @@ end
 
 local PURPOSE <const> = "upstream class"
 local WAY_KEPT_S <const> = 86400      -- seconds that the store knows by which channels the lists of a class are read
-local MOST_CLASSES <const> = 64
+local MOST_CLASSES <const> = 128
 local MOST_WAYS <const> = 4           -- of a class that the store knows
 
 -- Keys of the store, for all workers. What one process knows of its channels means nothing to another.

@@ -17,6 +17,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local links = require "moonpool.upstream.links"
 local lists = require "moonpool.upstream.lists"
+local pages = require "moonpool.registry.pages"
 local pins = require "moonpool.upstream.pins"
 local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
@@ -43,10 +44,10 @@ local route_kind = { tools = "tools", prompts = "prompts", resources = "resource
 
 -- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get: { kind, key, why, hint };
 -- `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts` of its catalogue, and `classes`, the set of those whose lists
--- were read.
+-- were read. `pages`: of pages.gather.
 local now = {
   things = { tools = {}, prompts = {}, resources = {}, templates = {} }, views = {}, withheld = {}, withheld_keys = {}, hashes = {}, facts = {},
-  classes = {}, hidden = {},
+  classes = {}, hidden = {}, pages = {},
 }
 
 local settled = {}                          -- name -> true once its lists were read, or could not be read
@@ -290,8 +291,8 @@ local function rebuild()
   end })
   local made = make()
   local order = ordered(made)
-  made.views = views_of(made, order)
-  registry.set_federated(made.things, order)
+  made.views, made.pages = views_of(made, order), pages.gather(made.things.tools, order.tools)
+  registry.set_federated(made.things, order, pages.are_offered(made.pages, made.classes))
   now = made                                  -- last: a task that waits for lists looks here, then in the registry
   if is_attached then
     describe()
@@ -763,7 +764,7 @@ end
 function wrapping.is_served(uri) return registry.serves(uri) end
 
 function registry.linked(call, uri)
-  local thing = config.has_any and not registry.serves(uri) and links.open(call, uri)
+  local thing = config.has_any and not registry.serves(uri) and (links.open(call, uri) or pages.open(call, now.pages, uri))
   if thing then policy.wrap("resources", thing.name, thing) end
   return thing or nil
 end

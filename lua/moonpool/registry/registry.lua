@@ -202,7 +202,7 @@ local function merged(own, federated)
 end
 
 -- What the server can declare. An upstream may have anything at any time, so a gateway with upstreams declares all lists.
-local function offers_of(own, everything, resources)
+local function offers_of(own, everything, resources, has_pages_elsewhere)
   local has_upstreams = upstreams.has_any
   return {
     tools = true, logging = true,
@@ -210,18 +210,18 @@ local function offers_of(own, everything, resources)
     resources = has_upstreams or next(resources) ~= nil,
     completions = has_upstreams or any(everything.prompts, "complete") or any(everything.templates, "complete"),
     tasks = has_upstreams or any(own.tools, "task"),
-    apps = has_pages(everything.resources) or has_pages(everything.templates),
+    apps = has_pages_elsewhere or has_pages(everything.resources) or has_pages(everything.templates),
   }
 end
 
-local function replace(own, federated, order)
+local function replace(own, federated, order, has_pages_elsewhere)
   local everything = merged(own, federated)
   local by_word = { tool = everything.tools, prompt = everything.prompts, resource = {} }
   for _, kind in ipairs { "resources", "templates" } do
     for _, thing in pairs(everything[kind]) do by_word.resource[thing.name] = thing end
   end
   all = {
-    own = own, everything = everything, order = order or {}, by_word = by_word, offered = offers_of(own, everything, by_word.resource),
+    own = own, everything = everything, order = order or {}, by_word = by_word, offered = offers_of(own, everything, by_word.resource, has_pages_elsewhere),
     has_lists = any(own.templates, "list"),
   }
   registry.refresh()
@@ -235,8 +235,8 @@ function registry.set(found)
 end
 
 --- Replaces the things of upstreams: { tools, prompts, resources, templates }, each by name or URI; and `order`, the lists of these names or URIs in
---- the order in which clients see them.
-function registry.set_federated(found, order) replace(all.own, found, order) end
+--- the order in which clients see them. `has_pages_elsewhere`: upstreams have pages of MCP Apps that no list names.
+function registry.set_federated(found, order, has_pages_elsewhere) replace(all.own, found, order, has_pages_elsewhere) end
 
 --- The things of scripts of a kind: name or URI -> thing.
 function registry.own(kind) return all.own[kind] end
@@ -340,7 +340,7 @@ end
 --- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource serves it.
 function registry.resource(uri) return find_resource(served.now, uri) end
 
---- The resource for a URI in no list that a result gave to the principal of a call, or nil. Replaced by registry/federated.lua.
+--- The resource for a URI in no list that a result gave to the principal of a call, or that is the page of a tool, or nil. Replaced by registry/federated.lua.
 function registry.linked(_, _) end
 
 --- The resource that serves `uri` for the principal of a call, the values of the template's variables, and the generation for registry.freeze; nil, or

@@ -72,7 +72,7 @@ local function answer_to_stray(event, class_text)
   local method, id = event.method, event.id
   if method == "ping" then return message.answer(id, json.object {}) end
   local word = class.kind(method)
-  if not word or class_text == class.none then
+  if not word or not class.can_ask(class_text) then
     return message.answer(id, nil, errors.new("unknown_method", "this client declared no capability for '" .. method .. "'"))
   end
   if word == "roots" then return message.answer(id, { roots = json.array {} }) end
@@ -215,7 +215,7 @@ asker.__index = asker
 
 --- The asker for one exchange of a call; nil if its client cannot be asked anything.
 function ask.new(record, card, class_text, call)
-  local way = class_text ~= class.none and ask.way_of(call)
+  local way = class.can_ask(class_text) and ask.way_of(call)
   if not way then return nil end
   return setmetatable({
     record = record, card = card, class = class_text, call = call, way = way, signal = host.task.event(), open = {}, gathered = {}, pages = {},

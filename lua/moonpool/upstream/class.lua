@@ -1,17 +1,31 @@
--- The class of a client: which questions it can be asked, as a small set. A channel has the class of its clients: an upstream is told these
--- capabilities and no others, so it asks nothing that the client lacks (X-2, X-3), and its lists are kept for each class.
---   class   words of `order`, joined by "+", such as "form+url+sampling+roots"; "none" for a client that cannot be asked
+-- The class of a client: which questions it can be asked, and whether it shows pages (MCP Apps), as a small set. A channel has the class of its clients:
+-- an upstream is told these capabilities and no others, so it asks nothing that the client lacks (X-2, X-3), and its lists are kept for each class.
+--   class   words of `order`, joined by "+", such as "form+url+sampling+roots+ui"; "none" for a client that has none of them
 
+local apps = require "moonpool.protocol.apps"
 local call_library = require "moonpool.protocol.call"
 local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 
 local class = { none = "none" }
 
-local order = { "form", "url", "sampling", "tools", "context", "roots" }
+local PAGES <const> = "ui"          -- the word that is no question
+
+local order = { "form", "url", "sampling", "tools", "context", "roots", PAGES }
 
 -- The word of `asks` in the configuration that allows each.
 local kind_of = { form = "elicitation", url = "elicitation", sampling = "sampling", tools = "sampling", context = "sampling", roots = "roots" }
+
+-- True if the client shows pages of the one type that MCP Apps has.
+local function shows_pages(call)
+  local extensions = call.capabilities.extensions
+  local settings = type(extensions) == "table" and extensions[apps.extension]
+  local types = type(settings) == "table" and settings.mimeTypes
+  for _, name in ipairs(type(types) == "table" and types or {}) do
+    if name == apps.mime then return true end
+  end
+  return false
+end
 
 -- True if the client has what a word stands for, in its revision.
 local able = {
@@ -23,16 +37,17 @@ local able = {
   tools = function(call, facts) return facts.has_sampling_context and call_library.able(call, { "sampling.tools" }) end,
   context = function(call, facts) return facts.has_sampling_context and call_library.able(call, { "sampling.context" }) end,
   roots = function(call) return call_library.able(call, { "roots" }) end,
+  ui = function(call, facts) return facts.has_extensions and call.capabilities and shows_pages(call) end,
 }
 
 local sets = {}       -- class -> word -> true
 
---- The words of a class, as a set. There are at most 64 classes.
+--- The words of a class, as a set. There are at most 128 classes.
 function class.set(text)
   local set = sets[text]
   if not set then
     set = {}
-    for word in text:gmatch "%a+" do set[word] = kind_of[word] and true or nil end
+    for word in text:gmatch "%a+" do set[word] = (kind_of[word] or word == PAGES) and true or nil end
     sets[text] = set
   end
   return set
@@ -60,6 +75,9 @@ local function of_call(call)
   return text
 end
 
+--- True if clients of the class can be asked something.
+function class.can_ask(text) return text ~= class.none and text ~= PAGES end
+
 --- The class of the client of a call before an upstream whose configuration allows the kinds `asks`: a set, or nil for all.
 function class.of(call, asks)
   local text = of_call(call)
@@ -71,7 +89,7 @@ function class.of(call, asks)
   end
   if not made[text] then
     local set = class.set(text)
-    made[text] = joined(function(word) return set[word] and asks[kind_of[word]] end)
+    made[text] = joined(function(word) return set[word] and (word == PAGES or asks[kind_of[word]]) end)
   end
   return made[text]
 end
@@ -87,7 +105,7 @@ local function every()
   return list
 end
 
---- All classes of clients that can be asked something.
+--- All classes but "none".
 class.all = every()
 
 --- True if the client of a call notifies when its roots change.
@@ -103,6 +121,7 @@ function class.capabilities(text, tells_roots)
     made.sampling = json.object { tools = set.tools and json.object {} or nil, context = set.context and json.object {} or nil }
   end
   if set.roots then made.roots = json.object { listChanged = tells_roots or nil } end
+  if set[PAGES] then made.extensions = { [apps.extension] = { mimeTypes = json.array { apps.mime } } } end
   return made
 end
 

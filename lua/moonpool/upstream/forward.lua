@@ -85,21 +85,23 @@ function forward.send(record, call, options)
   sent[call] = count
   local class_of_request = ask.class_of_request(record, call)
   channel.asks = class_of_request
-  count.is_plain = class == "none" and class_of_request == "none" and not (is_own and not call.has_session)
+  -- a class that is only about pages is agreed with a stateful upstream when its channel is opened, but a stateless one is told in each request
+  local asks = class_of_client.can_ask(class)
+  count.is_plain = not asks and class_of_request == class and not (is_own and not call.has_session)
   local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
   local level = message.level_name(call)
   local _ <close> = request.pause_deadline(call)
   -- Calls of a stateless client's principal share a channel; a session has one of its own.
-  local turns_at = class ~= "none" and not is_own and ask.way_of(call) == "park" and key or nil
+  local turns_at = asks and not is_own and ask.way_of(call) == "park" and key or nil
   local more                                                  -- members of the params that a repeated request has: the client's answers
   local spec = {
     method = options.method, key = key, call = call,
     options = {
-      own = is_own and call or nil, class = class, stream = class ~= "none", tells_roots = is_own and class_of_client.tells_roots(call), identity = identity,
+      own = is_own and call or nil, class = class, stream = asks, tells_roots = is_own and class_of_client.tells_roots(call), identity = identity,
     },
     level = level, is_own = is_own, may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale,
     timeout = options.timeout, headers = options.headers,
-    asker = class ~= "none" and function(card) return ask.new(record, card, card.class or class, call) end or nil, turns_at = turns_at,
+    asker = asks and function(card) return ask.new(record, card, card.class or class, call) end or nil, turns_at = turns_at,
     listener = options.wants_progress and function(id) return listener_of(call, id) end or nil,
     build = function(card, id)
       count.times = count.times + 1

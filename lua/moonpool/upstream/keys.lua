@@ -63,7 +63,7 @@ local configured = { call = of_call, principal = of_principal, session = of_sess
 local function key_of(record, facts, call, class_text)
   if record.per then return configured[record.per](call, class_text) end
   if is_stranger(call) then return of_stranger(call) end
-  if call.has_session and (facts.transport == "http" or class_text ~= class.none) then return of_session_or_principal(call, class_text) end
+  if call.has_session and (facts.transport == "http" or class.can_ask(class_text)) then return of_session_or_principal(call, class_text) end
   return of_principal(call, class_text)
 end
 
@@ -77,7 +77,7 @@ local function of_caller(record, facts, call, class_text, owner)
     class_text = class.none
   elseif record.per == "call" then
     key, is_own = of_call()
-  elseif record.per == "session" or not record.per and call.has_session and (facts.transport == "http" or class_text ~= class.none) then
+  elseif record.per == "session" or not record.per and call.has_session and (facts.transport == "http" or class.can_ask(class_text)) then
     key, is_own = of_session(call)
   end
   return (key or with_class("caller", class_text)) .. "@" .. owner, is_own or false, class_text

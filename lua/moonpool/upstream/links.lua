@@ -55,17 +55,23 @@ local function is_kept_back(record, own)
   return false
 end
 
+-- The resource with an upstream's URI that no list names; nil if `only` and `hide`, or its list, keep it from clients.
+local function resource_of(record, own)
+  if not names.is_shown(record, own) or is_kept_back(record, own) then return nil end
+  local entry = { kind = "resources", key = own, facts = {}, definition = json.encode { uri = own, name = own } }
+  local thing = things.of(record, entry, scripts.of(record.name))
+  if thing then thing.is_linked = true end
+  return thing
+end
+
+--- The page of a tool, by its upstream's URI: servers need not list pages.
+links.page = resource_of
+
 --- The resource for a URI, normalized, that no list names, if a result gave it to the principal of `call`; else nil.
 function links.open(call, uri)
   local value = #uri <= MAX_URI_BYTES and json.decode(host.store.get(key_of(call, uri)) or "null")
   local record = type(value) == "table" and config.by_name[value[1]]
-  if not record or not names.is_shown(record, value[2]) or is_kept_back(record, value[2]) then return nil end
-  local own = value[2]
-  local definition = json.encode { uri = own, name = own }
-  local entry = { kind = "resources", key = own, facts = {}, definition = definition }
-  local thing = things.of(record, entry, scripts.of(record.name))
-  if thing then thing.is_linked = true end
-  return thing
+  return record and resource_of(record, value[2]) or nil
 end
 
 return links

@@ -1,5 +1,6 @@
 -- Reads the lists of an upstream: all pages, within limits. An entry that is not valid is left out and counted; the others stay.
 
+local apps = require "moonpool.protocol.apps"
 local canonical = require "moonpool.upstream.canonical"
 local catalogue = require "moonpool.upstream.catalogue"
 local errors = require "moonpool.runtime.rpc_error"
@@ -18,6 +19,7 @@ local lists = {}
 
 local MAX_PAGES = host.limits.upstreams.list_pages
 local MAX_NAME_BYTES = 512
+local MAX_PAGE_BYTES = 1024              -- of the URI of a tool's page
 local FACTS_BYTES = 1024                 -- beside the facts that are known before the lists are read
 local MAX_DEFINITION_BYTES = host.limits.upstreams.definition
 
@@ -63,6 +65,13 @@ local function task_support(execution, card)
   if (value == "optional" or value == "required") and tasks.has_params(card) then return value end
 end
 
+-- The URI of the page of a tool (MCP Apps); nil: it has none.
+local function page_of(meta)
+  local ui = is_object(meta) and meta.ui
+  local uri = is_object(ui) and ui.resourceUri or is_object(meta) and meta["ui/resourceUri"]
+  return type(uri) == "string" and apps.is_page(uri) and #uri <= MAX_PAGE_BYTES and uri or nil
+end
+
 -- The facts about a tool; nil and why it cannot be served. Changes its definition to the base revision.
 -- `may_have_headers`: false if no argument has a header.
 local function lift_tool(tool, card, may_have_headers)
@@ -82,7 +91,7 @@ local function lift_tool(tool, card, may_have_headers)
   tool.execution = nil
   return {
     mirror = not wrong and rows and plain_rows(rows) or nil, reads = hints.readOnlyHint == true or nil, repeats = hints.idempotentHint == true or nil,
-    task = task_support(execution, card),
+    task = task_support(execution, card), page = page_of(tool._meta),
   }
 end
 

@@ -28,7 +28,10 @@ function message.meta(card, given, token, level, class_text, with_tasks)
   if card.is_modern then
     meta[PREFIX .. "protocolVersion"], meta[PREFIX .. "clientInfo"] = card.revision, client_info
     local able = class.capabilities(class_text or class.none)
-    if with_tasks then able.extensions = { [call_library.tasks_extension] = json.object {} } end
+    if with_tasks then
+      able.extensions = able.extensions or {}
+      able.extensions[call_library.tasks_extension] = json.object {}
+    end
     meta[PREFIX .. "clientCapabilities"] = able
     meta[PREFIX .. "logLevel"] = level
   end

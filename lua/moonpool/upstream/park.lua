@@ -54,7 +54,7 @@ end
 local function journal_of(call)
   local journal = journals[call]
   if journal == nil then
-    journal = ask.way_of(call) == "park" and class.of(call) ~= class.none and { running = {}, done = {}, size = 0 } or false
+    journal = ask.way_of(call) == "park" and class.can_ask(class.of(call)) and { running = {}, done = {}, size = 0 } or false
     journals[call] = journal
     if journal then journal.found = read_back(call) end
   end

@@ -274,7 +274,7 @@ function rounds.run(record, call, class_text, place, send)
   if err and err.code == errors.url_required then ask_for_pages(record, call, place, err, is_stateless) end
   if err and err.code == errors.missing_capability and not is_stateless then lacking(record, err) end
   if not answer or answer.result.resultType ~= "input_required" then return answer, failed, err end
-  if class_text == class.none then return nil, improper end
+  if not class.can_ask(class_text) then return nil, improper end
   if is_stateless then return pass(record, call, class_text, place, send, answer) end
   return with_session(record, call, class_text, send, answer)
 end

@@ -261,13 +261,24 @@ describe("URIs of two upstreams without wrapping", function()
     local two <close> = upstream.start { revision = "2025-11-25" }
     local g <close> = upstream.gateway({ one = one, two = two }, { workers = 1 })
     local c <close> = g:client "2025-11-25"
-    wait.for_fact("the withheld resource", 20, function()
+    local found = {}                        -- own URI -> the upstream whose resource or template is withheld
+    wait.for_fact("what is withheld", 20, function()
       c:result("resources/list", {})
-      for _, upstream_status in pairs(g:status().upstreams or {}) do
+      for name, upstream_status in pairs(g:status().upstreams or {}) do
         for _, it in ipairs(upstream_status.withheld or {}) do
-          if it.name == "stub://text" then return it.hint == "set `uris: wrap` for an upstream that has it" end
+          if it.hint == "set `uris: wrap` for an upstream that has it" then found[it.name] = name end
         end
       end
+      return found["stub://text"] and found["stub://item/{id}"]
     end)
+    assert.equal(found["stub://text"], found["stub://item/{id}"])
+    local second, first = one, two
+    if found["stub://text"] == "two" then first, second = one, two end
+    for _, uri in ipairs { "stub://text", "stub://item/7" } do c:result("resources/read", { uri = uri }) end
+    c:result("completion/complete", { ref = { type = "ref/resource", uri = "stub://item/{id}" }, argument = { name = "id", value = "a" } })
+    for method, n in pairs { ["resources/read"] = 2, ["completion/complete"] = 1 } do
+      assert.equal(n, #first:all { method = method })
+      assert.equal(0, #second:all { method = method })
+    end
   end)
 end)

@@ -41,6 +41,7 @@ return {
   has_elicitation = false,
   has_version_header = false,
   has_completion_context = false,
+  has_extensions = false,
   result_step = { has_none = true, is_text_alone = true },
   convert_request = { ["elicitation/create"] = false },
   convert_params = {
