@@ -232,7 +232,7 @@ bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str
         channel->revision = mp_dup(revision);
         channel->session = mp_dup(session);
         channel->is_claimed = false;
-        channel->is_open = true;
+        channel->is_open = channel->is_fresh = true;
         channel->used_at = mp_monotonic_ms();
         key->state = MP_KEY_OPEN;
         key->failures = 0;

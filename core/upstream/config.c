@@ -26,7 +26,8 @@ const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
                                                        .park_notes = (size_t)64 << 10,
                                                        .resumptions = 5,
                                                        .noise = 200,
-                                                       .restarts = 5};
+                                                       .restarts = 5,
+                                                       .evict_idle_ms = 1000};
 
 const mp_upstream_config mp_upstream_default_config = {.timeout_ms = 60000,
                                                        .timeout_total_ms = 600000,

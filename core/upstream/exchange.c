@@ -485,6 +485,7 @@ static const char *enter(mp_upstream *upstream, mp_exchange *exchange)
     }
     exchange->is_listed = true;
     channel->running++;
+    channel->is_fresh = false;
     upstream->total_calls += exchange->has_id;
     return NULL;
 }

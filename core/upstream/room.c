@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #define MOST_AT_ONCE 16 /* channels that one sweep ends for others */
+#define MOST_SERVED 64  /* takes that are served at once */
 
 typedef struct {
     int64_t channels, programs; /* that are open or being opened; of them, those of programs */
@@ -71,4 +72,51 @@ void mp_upstreams_make_room(mp_upstreams *table, mp_upstream *const *list, size_
     census live = count_channels(list, count);
     serve_cap(table, &table->processes, limits.processes, live.programs, list, count, true);
     serve_cap(table, &table->channels, limits.channels, live.channels, list, count, false);
+}
+
+/* -- serving ------------------------------------------------------------------------------------------------------- */
+
+/* The take that waits longest for a cap that has room; NULL: there is none. Under cap_lock. */
+static mp_take *first_of(const mp_cap *cap, int64_t limit)
+{
+    if (mp_link_is_alone(&cap->waiting) || atomic_load(&cap->used) >= limit)
+        return NULL;
+    return mp_container(cap->waiting.next, mp_take, in_cap);
+}
+
+/* Lets the takes of the upstream decide anew whose turn it is. False: no take waits for a cap that has room, or the first one, `*before`, is still there. */
+static bool serve_first(mp_upstreams *table, const mp_upstream_limits *limits, const mp_take **before)
+{
+    pthread_mutex_lock(&table->cap_lock);
+    const mp_take *first = first_of(&table->processes, limits->processes);
+    if (first == NULL || first == *before)
+        first = first_of(&table->channels, limits->channels);
+    mp_upstream *upstream = first == NULL || first == *before ? NULL : mp_upstream_ref(first->upstream);
+    *before = first;
+    pthread_mutex_unlock(&table->cap_lock);
+    if (upstream == NULL)
+        return false;
+    mp_link ended = {&ended, &ended};
+    pthread_mutex_lock(&upstream->lock);
+    mp_takes_pump(&upstream->room, &ended);
+    pthread_mutex_unlock(&upstream->lock);
+    mp_channels_close(&ended, false);
+    mp_upstream_unref(upstream);
+    return true;
+}
+
+void mp_upstreams_serve_waiting(mp_upstreams *table)
+{
+    bool is_freed = atomic_exchange(&table->processes.has_freed, false);
+    if (!atomic_exchange(&table->channels.has_freed, false) && !is_freed)
+        return;
+    pthread_mutex_lock(&table->lock);
+    mp_upstream_limits limits = table->limits;
+    pthread_mutex_unlock(&table->lock);
+    const mp_take *before = NULL;
+    int count = 0;
+    while (count < MOST_SERVED && serve_first(table, &limits, &before))
+        count++;
+    if (count == MOST_SERVED)
+        atomic_store(&table->channels.has_freed, true); /* the next look goes on */
 }

@@ -44,7 +44,8 @@ typedef struct mp_catalogue_class {
 /* What all upstreams together may have, and the takes that wait for it, oldest first. */
 typedef struct {
     _Atomic int64_t used;
-    mp_link waiting; /* of mp_take, by its member in_cap */
+    atomic_bool has_freed; /* since mp_upstreams_serve_waiting looked */
+    mp_link waiting;       /* of mp_take, by its member in_cap */
     int64_t waiters;
 } mp_cap;
 
@@ -154,6 +155,7 @@ struct mp_channel {
     mp_channel_key *key; /* upstream lock; NULL once it has ended */
     bool is_claimed, is_open, is_lost;
     bool is_held;     /* something is said through it without being asked: it is never idle */
+    bool is_fresh;    /* no exchange has begun since it was opened */
     bool ends_unused; /* the task that it belonged to has ended, but an exchange is parked */
     int64_t running;  /* its exchanges */
     atomic_int said;  /* messages without an answer that are on their way: the end of a session comes after them */
@@ -347,7 +349,7 @@ void mp_take_wake(mp_take *take);
 void mp_take_refuse(mp_take *take, const char *reason, const char *why, uint64_t retry_ms);
 /* Those who wait in the list decide anew, in their order. The caller closes the channels in `ended` without the lock. */
 void mp_takes_pump(mp_link *waiting, mp_link *ended);
-/* Ends the channel that was idle longest, if it was idle for a minute. Under the upstream's lock; the caller closes the channels in `ended`
+/* Ends the channel that was idle longest, if it was idle for limits.upstreams.evict_idle. Under the upstream's lock; the caller closes the channels in `ended`
  * without it. */
 bool mp_channels_evict(mp_upstream *upstream, mp_link *ended);
 /* The time of the last use of the channel that mp_channels_evict would end; UINT64_MAX: there is none. Under the upstream's lock. */
@@ -359,6 +361,8 @@ void mp_cap_release(mp_cap *cap);
 
 /* Ends idle channels of any upstream while takes wait for limits.upstreams. `list`: all upstreams. Without a lock. */
 void mp_upstreams_make_room(mp_upstreams *table, mp_upstream *const *list, size_t count);
+/* Serves takes that wait for limits.upstreams, in their order, if there may be room since the last time. Without a lock. */
+void mp_upstreams_serve_waiting(mp_upstreams *table);
 
 /* -- channel.c ----------------------------------------------------------------------------------------------------- */
 

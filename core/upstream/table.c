@@ -421,6 +421,7 @@ bool mp_upstream_turn(mp_upstream_host *host)
     if (now_us >= host->sweep_us) {
         host->sweep_us = now_us + SWEEP_LOOK_US;
         sweep_if_due(host->table, now_us / 1000);
+        mp_upstreams_serve_waiting(host->table);
     }
     return did;
 }

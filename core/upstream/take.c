@@ -10,7 +10,7 @@ MP_COUNTER(refused_upstream_busy, "refused", "reason", "upstream_busy",
 MP_COUNTER(refused_upstream_down, "refused", "reason", "upstream_down",
            "calls of upstreams that failed a moment ago, or refused the credential")
 
-#define EVICTABLE_MS 60000 /* a channel that is idle for this time may end to make room for another one */
+#define MAX_FRESH_MS 30000 /* time in which a channel that was opened has its first request */
 
 static void take_unref(mp_take *take)
 {
@@ -59,18 +59,15 @@ static void wait_in(mp_take *take, mp_link *list)
 
 typedef struct {
     mp_channel *oldest;
-    uint64_t before;
+    uint64_t before, fresh_before;
 } idle_search;
 
-/* Milliseconds for which a channel is idle before it makes room. */
-static uint64_t evictable_ms(void)
+/* For channels that are idle for long enough to make room. */
+static idle_search search_idle(const mp_upstream *upstream)
 {
-#ifdef MP_SPEC_BUILD
-    const char *text = getenv("MOONPOOL_EVICTABLE_MS");
-    if (text != NULL)
-        return strtoull(text, NULL, 10);
-#endif
-    return EVICTABLE_MS;
+    uint64_t now = mp_monotonic_ms(), idle = upstream->part->limits.evict_idle_ms;
+    return (idle_search){.before = now > idle ? now - idle : 0,
+                         .fresh_before = now > MAX_FRESH_MS ? now - MAX_FRESH_MS : 0};
 }
 
 static void look_for_idle(mp_node *node, void *ctx)
@@ -78,7 +75,7 @@ static void look_for_idle(mp_node *node, void *ctx)
     idle_search *search = ctx;
     mp_channel *channel = mp_container(node, mp_channel_key, node)->channel;
     if (channel != NULL && channel->is_open && channel->running == 0 && !channel->is_held &&
-        channel->used_at <= search->before) {
+        channel->used_at <= search->before && (!channel->is_fresh || channel->used_at <= search->fresh_before)) {
         search->before = channel->used_at;
         search->oldest = channel;
     }
@@ -86,16 +83,14 @@ static void look_for_idle(mp_node *node, void *ctx)
 
 uint64_t mp_channels_idle_since(const mp_upstream *upstream)
 {
-    uint64_t now = mp_monotonic_ms(), evictable = evictable_ms();
-    idle_search search = {.before = now > evictable ? now - evictable : 0};
+    idle_search search = search_idle(upstream);
     mp_map_each(&((mp_upstream *)(uintptr_t)upstream)->keys, look_for_idle, &search);
     return search.oldest == NULL ? UINT64_MAX : search.before;
 }
 
 bool mp_channels_evict(mp_upstream *upstream, mp_link *ended)
 {
-    uint64_t now = mp_monotonic_ms(), evictable = evictable_ms();
-    idle_search search = {.before = now > evictable ? now - evictable : 0};
+    idle_search search = search_idle(upstream);
     mp_map_each(&upstream->keys, look_for_idle, &search);
     if (search.oldest == NULL || !mp_channel_detach(search.oldest, false))
         return false;
@@ -103,7 +98,7 @@ bool mp_channels_evict(mp_upstream *upstream, mp_link *ended)
     mp_link_put(ended, &search.oldest->in_ended);
     mp_stat_add(&mp_stat_upstream_evicted, 1);
     mp_log(MP_INFO, "idle channel ended for room", mp_log_str("upstream", mp_str_of(upstream->name)),
-           mp_log_int("idle_ms", (int64_t)(now - search.before)));
+           mp_log_int("idle_ms", (int64_t)(mp_monotonic_ms() - search.before)));
     return true;
 }
 
@@ -153,6 +148,7 @@ static void leave_room(mp_take *take)
 void mp_cap_release(mp_cap *cap)
 {
     atomic_fetch_sub(&cap->used, 1);
+    atomic_store(&cap->has_freed, true);
 }
 
 /* NULL: a channel, and for programs a process, is counted for the take. Else what it waits for. */

@@ -1,5 +1,5 @@
 -- How many programs of upstreams run at once: never more than the limits; a task that must wait waits in its order, then it is refused; a program that
--- was idle for long makes room.
+-- is idle makes room.
 local credentials = require "spec.helpers.credentials"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
@@ -10,8 +10,8 @@ local ASKABLE <const> = { elicitation = {} } -- its sessions have programs of th
 local function gateway(stubs, processes, options)
   options = options or {}
   return upstream.gateway(stubs, {
-    entries = upstream.plain(stubs, options.entries), scripts = AUTH, env = options.env,
-    config = { limits = { upstreams = { processes = processes } }, sessions = { per_principal = 1000 } },
+    entries = upstream.plain(stubs, options.entries), scripts = AUTH,
+    config = { limits = { upstreams = { processes = processes, evict_idle = options.evict_idle } }, sessions = { per_principal = 1000 } },
   })
 end
 
@@ -37,7 +37,7 @@ local function begin(c, tool) return c:open("tools/call", { name = tool or "coun
 describe("limits.upstreams.processes", function()
   it("lets those wait for whom there is no room, and serves them in their order", function()
     local u <close>, count = start()
-    local g <close> = gateway({ one = u }, 2)
+    local g <close> = gateway({ one = u }, 2, { evict_idle = "1h" })
     local ann <close> = session(g, "ann-1")
     local bob <close> = session(g, "bob-1")
     local cid <close> = session(g, "ann-1")
@@ -56,7 +56,7 @@ describe("limits.upstreams.processes", function()
 
   it("refuses as busy what waits longer than `open`", function()
     local u <close>, count = start()
-    local g <close> = gateway({ one = u }, 2, { entries = { one = { open = "1s" } } })
+    local g <close> = gateway({ one = u }, 2, { evict_idle = "1h", entries = { one = { open = "1s" } } })
     local ann <close> = session(g, "ann-1")
     local bob <close> = session(g, "bob-1")
     assert.equal("1", upstream.text(begin(ann):answer()))
@@ -69,10 +69,10 @@ describe("limits.upstreams.processes", function()
     assert.equal("1", upstream.text(begin(bob):answer()))
   end)
 
-  it("ends the program of any upstream that was idle longest, if it was for long", function()
+  it("ends the program of any upstream that was idle longest", function()
     local a <close>, count = start()
     local b <close> = start(count)
-    local g <close> = gateway({ a = a, b = b }, 3, { env = { MOONPOOL_EVICTABLE_MS = "1" }, entries = { b = { prefix = "b_" } } })
+    local g <close> = gateway({ a = a, b = b }, 3, { evict_idle = "1ms", entries = { b = { prefix = "b_" } } })
     local ann <close> = session(g, "ann-1")
     local bob <close> = session(g, "bob-1")
     local cid <close> = session(g, "ann-1")
@@ -88,6 +88,30 @@ describe("limits.upstreams.processes", function()
     assert.equal(3, count.most)
   end)
 
+  it("serves all that wait as programs become idle, and ends none that runs", function()
+    local one <close>, count = start()
+    local two <close> = start(count)
+    local g <close> = gateway({ one = one, two = two }, 4, { evict_idle = "100ms", entries = { one = { open = "5m" }, two = { prefix = "b_", open = "5m" } } })
+    wait.for_fact("both lists", 20, function() return #one:alive() == 1 and #two:alive() == 1 end)
+    local busy <close> = session(g, "ann-1")
+    assert.equal("1", upstream.text(begin(busy):answer()))
+    local held = begin(busy, "hold")
+    one:wait_held(1)
+    local clients, streams = {}, {}
+    for i = 1, 12 do
+      clients[i] = session(g, i % 3 == 0 and "ann-1" or "bob-1")
+      streams[i] = begin(clients[i], i % 2 == 0 and "b_counter" or "counter")
+      if i > 1 then g:wait_status(function(now) return now.gauges.upstream_takes > 0 or (now.counters.upstream_evicted or 0) > 0 end) end
+    end
+    for _, stream in ipairs(streams) do assert.equal("1", upstream.text(stream:answer(120))) end
+    assert.is_true(count.most <= 4, count.most .. " at once")
+    assert.is_true(g:status().counters.upstream_evicted >= 9)
+    assert.equal(0, (g:status().counters.refused or {}).upstream_busy or 0)
+    one:release()
+    held:answer()
+    assert.equal("2", upstream.text(begin(busy):answer()))      -- its program has stayed
+  end)
+
   it("holds for many sessions before several upstreams, and serves all of them", function()
     local stubs, entries, count = {}, {}, nil
     for i = 1, 4 do
@@ -95,7 +119,7 @@ describe("limits.upstreams.processes", function()
       u, count = start(count)
       stubs["u" .. i], entries["u" .. i] = u, { prefix = "u" .. i .. "_", process = { most = 3 } }
     end
-    local g = gateway(stubs, 6, { env = { MOONPOOL_EVICTABLE_MS = "1" }, entries = entries })
+    local g = gateway(stubs, 6, { evict_idle = "1ms", entries = entries })
     local ok, why = pcall(function()
       local clients, streams = {}, {}
       for i = 1, 10 do clients[i] = session(g, i % 2 == 0 and "ann-1" or "bob-1") end
@@ -117,7 +141,7 @@ end)
 describe("process.most", function()
   it("counts programs that are about to end", function()
     local u <close>, count = start()
-    local g <close> = gateway({ one = u }, 64, { entries = { one = { process = { most = 2 } } }, env = { MOONPOOL_EVICTABLE_MS = "1" } })
+    local g <close> = gateway({ one = u }, 64, { entries = { one = { process = { most = 2 } } }, evict_idle = "1ms" })
     for i = 1, 8 do
       local c <close> = session(g, "ann-1")
       assert.equal("1", upstream.text(begin(c):answer()))
