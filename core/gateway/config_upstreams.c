@@ -112,20 +112,36 @@ static void report(reader *r, const mp_yaml_node *node, const char *hint, const 
     mp_yaml_error(&r->yaml, node->key_at, &err);
 }
 
+typedef struct {
+    const char *key, *hint;
+} misplaced;
+
 /* Reports the keys of the entry that need the other kind of upstream. */
 static void check_kind(reader *r, const mp_upstream_entry *upstream)
 {
-    static const char *const of_url[] = {"auth", "headers", "pass", "private", "tls", "connect"};
+    static const misplaced of_url[] = {
+        {"auth", "credentials of a program belong in process.env"},
+        {"headers", "a program has no headers; its credentials belong in process.env"},
+        {"pass", "a program has no headers, so nothing of the caller's is sent on"},
+        {"private", "it is about addresses, and a program has none"},
+        {"tls", "nothing between the gateway and its program is encrypted"},
+        {"connect", "a program is started, not connected to: `open` is the time until it can be called"},
+    };
     bool is_url = upstream->core.kind == MP_UPSTREAM_URL;
     for (size_t i = 0; i < sizeof of_url / sizeof *of_url && !is_url; i++)
-        if (seen(r, of_url[i]) != NULL)
-            report(r, seen(r, of_url[i]), "credentials of a program belong in process.env",
-                   "'%s' needs 'url': '%s' is a program", of_url[i], upstream->core.name);
-    static const char *const of_command[] = {"process.env", "process.cwd", "process.most", "process.memory"};
+        if (seen(r, of_url[i].key) != NULL)
+            report(r, seen(r, of_url[i].key), of_url[i].hint, "'%s' needs 'url': '%s' is a program", of_url[i].key,
+                   upstream->core.name);
+    static const misplaced of_command[] = {
+        {"process.env", "headers and auth are for servers with a url"},
+        {"process.cwd", "the gateway starts no program for a server with a url"},
+        {"process.most", "limits.upstreams.channels bounds sessions, and `calls` the requests at once"},
+        {"process.memory", "the gateway starts no program for a server with a url"},
+    };
     for (size_t i = 0; i < sizeof of_command / sizeof *of_command && is_url; i++)
-        if (seen(r, of_command[i]) != NULL)
-            report(r, seen(r, of_command[i]), "headers and auth are for servers with a url",
-                   "'%s' needs 'command': '%s' is no program", strchr(of_command[i], '.') + 1, upstream->core.name);
+        if (seen(r, of_command[i].key) != NULL)
+            report(r, seen(r, of_command[i].key), of_command[i].hint, "'%s' needs 'command': '%s' is no program",
+                   strchr(of_command[i].key, '.') + 1, upstream->core.name);
     if (!is_url && upstream->core.revision == MP_REVISION_SSE && seen(r, "revision") != NULL)
         report(r, seen(r, "revision"), "write auto, or remove the key",
                "'sse' is a transport over HTTP: '%s' is a program", upstream->core.name);
