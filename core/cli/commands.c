@@ -138,6 +138,7 @@ const mp_cli_command mp_cli_commands[] = {
      "each. PRINCIPAL is an id, with scopes and claims from the options; or anonymous; or local,\n"
      "the user that runs the gateway. With --bearer-env or --header there is no PRINCIPAL: the\n"
      "auth scripts authenticate a request with these credentials.\n"
+     "For one of an upstream, the running gateway is asked for the state of its circuit.\n"
      "The exit code is 1 if the client is refused.\n",
      "anonymous local",
      mp_cli_explain,
@@ -146,6 +147,7 @@ const mp_cli_command mp_cli_commands[] = {
       CLAIMS,
       {"bearer-env", 'b', "VAR", "the environment variable that contains a bearer token", NULL},
       {"header", 'H', "HEADER", "a header of the request, as in 'X-Api-Key: …'; may be repeated", NULL},
+      ADMIN,
       CONFIG}},
     {"new",
      "[-c FILE] tool|resource|prompt|job|lib|policy|auth NAME",

@@ -74,6 +74,26 @@ static int with_child(const mp_cli_args *args)
     return mp_gateway_workbench(args->command->name, given.list, given.count);
 }
 
+/* Adds where the gateway's admin listener is, for a command that works without it, too: its child complains about the configuration. The caller frees
+ * `*token` and `*config`. */
+static void take_reachable(const mp_cli_args *args, arguments *to, mp_config **config, char **token)
+{
+    const char *file = mp_cli_value(args, "config");
+    mp_buf report = {0};
+    *config = mp_config_load(file == NULL ? "moonpool.yaml" : file, &report);
+    mp_buf_clear(&report);
+    const char *named = mp_cli_value(args, "admin");
+    const char *address = named != NULL || *config == NULL ? named : (*config)->admin_listen;
+    if (address == NULL)
+        return;
+    if (named == NULL)
+        put(to, "host", strcmp((*config)->hosts[0], "*") == 0 ? NULL : (*config)->hosts[0]);
+    put(to, "address", address);
+    *token =
+        mp_admin_find_token(named == NULL ? *config : NULL, address); /* secrets of the file go to its own address */
+    put(to, "token", *token);
+}
+
 /* `explain`, and `list --as`. A header that is given several times is passed as several lines. */
 int mp_cli_explain(const mp_cli_args *args)
 {
@@ -92,7 +112,13 @@ int mp_cli_explain(const mp_cli_args *args)
     put(&given, "header", headers.len > 0 ? lines : NULL);
     put(&given, "config", file);
     put(&given, "form", is_list ? "list" : NULL);
+    mp_config *config = NULL;
+    char *token = NULL;
+    if (!is_list)
+        take_reachable(args, &given, &config, &token);
     int code = mp_gateway_workbench("explain", given.list, given.count);
+    free(token);
+    mp_config_free(config);
     mp_buf_clear(&headers);
     free(lines);
     return code;

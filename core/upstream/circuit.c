@@ -52,8 +52,10 @@ void mp_circuit_success(mp_circuit *circuit, uint64_t now)
 {
     turn_window(circuit, now);
     circuit->done[0]++;
-    if (circuit->is_open)
+    if (circuit->is_open) {
+        circuit->changed_at = now;
         circuit->done[0] = circuit->bad[0] = circuit->done[1] = circuit->bad[1] = 0;
+    }
     circuit->is_open = circuit->is_probed = false;
     circuit->in_row = 0;
     circuit->openings = 0;
@@ -71,6 +73,8 @@ void mp_circuit_failure(mp_circuit *circuit, uint64_t now, const mp_upstream_con
         !circuit->is_open && (circuit->in_row >= config->circuit_failures || (done >= MIN_RESULTS && bad * 2 >= done));
     if (!opens && !was_probe)
         return;
+    if (!circuit->is_open)
+        circuit->changed_at = now;
     circuit->is_open = true;
     circuit->is_probed = false;
     circuit->openings++;

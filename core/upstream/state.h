@@ -27,6 +27,7 @@ typedef struct {
     int64_t in_row;          /* failures since the last success */
     unsigned openings;       /* how often it was opened without a success between */
     uint64_t retry_at;       /* ms of the monotonic clock */
+    uint64_t changed_at;     /* when it was opened or closed, in ms; 0: never */
     uint64_t window_at;      /* start of the current half of the window, in ms */
     int64_t done[2], bad[2]; /* results in the current and the previous half of the window */
 } mp_circuit;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <time.h>
 
 #define SWEEP_MS 250
 #define SWEEP_LOOK_US 25000 /* time between two looks of a host at the clock of the table, which all workers share */
@@ -286,6 +287,8 @@ static void describe(mp_upstream *upstream, mp_upstream_report *to)
                                               : MP_UPSTREAM_UP;
     to->retry_ms = circuit->is_open && circuit->retry_at > now ? circuit->retry_at - now : 0;
     to->circuit = !circuit->is_open ? "closed" : circuit->is_probed ? "probing" : "open";
+    if (circuit->changed_at != 0)
+        to->circuit_since = (int64_t)time(NULL) - (int64_t)((now - circuit->changed_at) / 1000);
     to->failures = circuit->in_row;
     mp_map_each(&upstream->keys, count_class, to);
     memcpy(to->pids, upstream->pids, sizeof to->pids);

@@ -133,6 +133,7 @@ typedef struct {
     uint64_t p50_us, p99_us; /* of exchanges with an answer, rounded up to a power of 2^(1/4) */
     uint64_t retry_ms;       /* DOWN: until the next attempt */
     const char *circuit;     /* "closed"; "open": calls are refused; "probing": one request tries whether it is back */
+    int64_t circuit_since;   /* of this state, in seconds since 1970; 0: since the start */
     int64_t failures;        /* in a row, since the last success */
     char error[160];         /* the last failure; "" if there was none */
     int64_t error_at;        /* seconds since 1970 */

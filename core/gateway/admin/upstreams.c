@@ -10,15 +10,20 @@ static void put_number(mp_buf *out, const char *name, int64_t value)
     mp_json_put_int(out, value);
 }
 
-static void put_error(mp_buf *out, const mp_upstream_report *report)
+static void put_time(mp_buf *out, const char *name, int64_t seconds)
 {
     char when[32];
     struct tm parts;
-    time_t at = (time_t)report->error_at;
+    time_t at = (time_t)seconds;
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &parts));
+    mp_buf_printf(out, ",\"%s\":\"%s\"", name, when);
+}
+
+static void put_error(mp_buf *out, const mp_upstream_report *report)
+{
     mp_buf_put(out, MP_STR(",\"error\":"));
     mp_json_put_string(out, mp_str_of(report->error));
-    mp_buf_printf(out, ",\"error_at\":\"%s\"", when);
+    put_time(out, "error_at", report->error_at);
 }
 
 static void put_classes(mp_buf *out, const mp_upstream_report *report)
@@ -84,6 +89,8 @@ static void put_report(mp_buf *out, const mp_upstream_report *report)
     put_number(out, "p50_us", (int64_t)report->p50_us);
     put_number(out, "p99_us", (int64_t)report->p99_us);
     mp_buf_printf(out, ",\"circuit\":\"%s\"", report->circuit);
+    if (report->circuit_since != 0)
+        put_time(out, "circuit_since", report->circuit_since);
     put_number(out, "failures_in_row", report->failures);
     if (report->state == MP_UPSTREAM_DOWN)
         put_number(out, "retry_ms", (int64_t)report->retry_ms);

@@ -192,7 +192,9 @@ function forms.why(p, params, put)
   if count == 0 then
     local hidden, hint = explain_upstream.hidden(params.name)
     if hidden then return nil, hidden, hint end
-    return nil, "there is no tool, prompt or resource '" .. params.name .. "'", suggest.hint(params.name, all_names()) or "moonpool list shows the names"
+    local unread = explain_upstream.unread(params.name)
+    hint = suggest.hint(params.name, all_names()) or "moonpool list shows the names"
+    return nil, "there is no tool, prompt or resource '" .. params.name .. "'", hint, unread
   end
   return runs
 end
@@ -218,7 +220,8 @@ function forms.list(p, _, _, line)
   return true
 end
 
---- Answers "moonpool/explain": { text, runs }, or { what, hint } when the params are wrong.
+--- Answers "moonpool/explain": { text, runs }, or { what, hint, unread } when the params are wrong. `unread`: an upstream that may have the thing and
+--- does not answer. Lines of the text that begin with explain_upstream.STATE are to be replaced.
 function explain.answer(params)
   local lines = {}
   local function line(text) lines[#lines + 1] = text end
@@ -226,7 +229,7 @@ function explain.answer(params)
   local p, err = who_of(params, put)
   if err then return nil, err end
   if params.form ~= "why" or find(params.name, nothing) == 0 then explain_upstream.read(put) end
-  local runs, what, hint = false, nil, nil
+  local runs, what, hint, unread = false, nil, nil, nil
   if p then
     if params.form ~= "list" then
       put("who", p.id)
@@ -235,12 +238,12 @@ function explain.answer(params)
     if p == principal.anonymous and auth.all()[1] and not host.config.auth_disabled then
       put("sees", "401: there are auth scripts, and anonymous requests are refused")
     else
-      runs, what, hint = forms[params.form](p, params, put, line)
+      runs, what, hint, unread = forms[params.form](p, params, put, line)
     end
   else
     put("sees", "401: no auth script authenticates the request")
   end
-  if what then return { what = what, hint = hint, resultType = "complete" } end
+  if what then return { what = what, hint = hint, unread = unread, resultType = "complete" } end
   return { text = table.concat(lines, "\n") .. (lines[1] and "\n" or ""), runs = runs, resultType = "complete" }
 end
 

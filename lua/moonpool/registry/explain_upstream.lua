@@ -11,7 +11,9 @@ local names = require "moonpool.upstream.names"
 local pins = require "moonpool.upstream.pins"
 local wrapping = require "moonpool.upstream.wrapping"
 
-local explain_upstream = {}
+-- STATE: the word before the name of an upstream, in a line in whose place the command that prints the lines puts the state of the circuit in a running
+-- gateway.
+local explain_upstream = { STATE = "\1" }
 
 -- Who shares the session or program, in words, by `per`.
 local SHARED <const> = {
@@ -56,8 +58,8 @@ local function seconds(ms) return ("%g s"):format(ms / 1000) end
 -- When the upstream is called no more for a while.
 local function circuit_of(record)
   local given = host.config.upstreams[record.place]
-  return ("opens after %d failures in a row, for %s to %s; moonpool upstreams %s shows its state"):format(given.circuit_failures,
-    seconds(given.circuit_open_min_ms), seconds(given.circuit_open_max_ms), record.name)
+  return ("opens after %d failures in a row, for %s to %s"):format(given.circuit_failures, seconds(given.circuit_open_min_ms),
+    seconds(given.circuit_open_max_ms))
 end
 
 --- Adds the lines about the upstream of a thing.
@@ -82,8 +84,17 @@ function explain_upstream.describe(thing, put)
     or not facts.has_session and facts.transport == "http" and "one for all clients: the server has no sessions" or "none between principals")
   if facts.revision then put("revisions", steps_of(facts.revision)) end
   put("circuit", circuit_of(record))
+  put(explain_upstream.STATE, record.name)
   put("credential", credential_of(record))
   put("repeated", REPEATED[record.retry])
+end
+
+--- The name of an upstream that may have a thing of this name, but whose lists could not be read; else nil.
+function explain_upstream.unread(name)
+  for _, record in ipairs(config.list) do
+    local may_have = record.prefix ~= "" and name:sub(1, #record.prefix) == record.prefix or record.prefix == ""
+    if may_have and not auth.is_personal(record) and catalogue.of(record.name, catalogue.class).hash == "" then return record.name end
+  end
 end
 
 --- An error text and a hint if an upstream has a thing of this name that its filter hides; else nil.

@@ -2,6 +2,7 @@
 
 local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
+local circuit = require "moonpool.workbench.circuit"
 local link = require "moonpool.workbench.link"
 local say = require "moonpool.workbench.say"
 
@@ -71,7 +72,13 @@ return function(args)
   local code = child.close()
   if not got then return code == BAD_CONFIG and code or say.wrong(wrong) end
   if got.error then return say.wrong(got.error.message) end
+  local state_of = circuit.reader(args)
+  if got.result.unread then
+    local name = got.result.unread
+    return say.wrong(got.result.what, ("upstream '%s', which may have it, does not answer: `moonpool check --connect` says why. Its circuit is %s"):format(name,
+      state_of(name)))
+  end
   if got.result.what then return say.wrong(got.result.what, got.result.hint) end
-  io.stdout:write(got.result.text)
+  io.stdout:write((got.result.text:gsub("\1 +([^\n]+)", function(name) return "now       " .. state_of(name) end)))
   return got.result.runs and 0 or 1
 end
