@@ -72,7 +72,7 @@ async function walk() {
   await shows("Calls: now");
   await until("the time of calls", async () => { // the charts know the calls of whole rows, and those since they are shown
     await call(mcp, 4, { name: "add", arguments: { a: 1, b: 1 } });
-    return (await text()).includes("Half take: now");
+    return (await text()).includes("p50: now");
   });
   writeFileSync(`${scripts}/tools/broken.lua`, "return tool {\n  'Broken.',\n  function( end }\n");
   await shows("The scripts were not reloaded");

@@ -1,5 +1,5 @@
 // What the pages of tools, resources and prompts share: the list with its search, and the page of one thing.
-import { el, json, list, setText, table } from "./kit.js";
+import { el, json, list, P50, P99, setText, table } from "./kit.js";
 
 const MAX_PAGES = 5;
 const ms = (n) => n === undefined ? "" : n < 10 ? n.toFixed(2) : n.toFixed(0);
@@ -28,7 +28,7 @@ export function browse(at, { change, onLeave, refresh }, { kind, keyOf, hasTimes
     ["What it is", (t) => t.title ? `${t.title}: ${t.description ?? ""}` : t.description], ["From", (t) => t.origin === "upstream" ? `upstream ${t.from}` : t.from],
     ["State", (t) => [t.off && "off", t.destructive && "destructive"].filter(Boolean).join(", ")],
     ["Calls", (t) => t.calls], ["Failed", (t) => ({ text: t.errors, class: t.errors > 0 ? "bad" : "" })],
-    ...hasTimes ? [["Half take (ms)", (t) => ms(t.p50_ms)], ["99 % take (ms)", (t) => ms(t.p99_ms)]] : [],
+    ...hasTimes ? [["p50 (ms)", (t) => ms(t.p50_ms), P50], ["p99 (ms)", (t) => ms(t.p99_ms), P99]] : [],
   ], keyOf, switcher(kind.slice(0, -1), keyOf, change));
   at.append(el("form", { submit: (event) => event.preventDefault() }, el("label", {}, `Search in ${kind}`, search)));
   const part = list(at, empty);
@@ -70,10 +70,10 @@ export function single(at, { change }, { kind, name, path, hasTimes, extra }) {
   ], (f) => `${f.call} ${f.at}`);
   const one = kind.slice(0, -1), act = switcher(one, (t) => t.name, change), state = el("span"), button = el("button", { type: "button", click: () => act.run(now) });
   let isBuilt = false, now = null;
-  function put(title, text) {
+  function put(title, text, hint) {
     if (!shown.has(title)) {
       const dd = el("dd");
-      numbers.append(el("div", {}, el("dt", {}, title), dd));
+      numbers.append(el("div", { title: hint }, el("dt", {}, title), dd));
       shown.set(title, dd);
     }
     setText(shown.get(title), String(text ?? ""));
@@ -100,8 +100,8 @@ export function single(at, { change }, { kind, name, path, hasTimes, extra }) {
     setText(button, act.text(thing));
     put("Calls", thing.calls);
     put("Failed", thing.errors);
-    if (hasTimes) put("Half take (ms)", ms(thing.p50_ms));
-    if (hasTimes) put("99 % take (ms)", ms(thing.p99_ms));
+    if (hasTimes) put("p50 (ms)", ms(thing.p50_ms) || "–", P50);
+    if (hasTimes) put("p99 (ms)", ms(thing.p99_ms) || "–", P99);
     failures.update(thing.failures ?? []);
     return 1;
   });

@@ -18,11 +18,11 @@ export function setText(node, text) {
 }
 
 // A table whose rows stay the same elements while their data changes, so that the focus of the keyboard stays where it is.
-// columns: [title, function(row) → text or { text, class, href, title, when }]. action: { title, label(row), run(row) }. `search` is a field that
+// columns: [title, function(row) → text or { text, class, href, title, when }, what the title means]. action: { title, label(row), run(row) }. `search` is a field that
 // leaves only the rows that have its text. `action.text(row)` is the button's text where it depends on the row.
 export function table(caption, columns, keyOf, action) {
   const body = el("tbody"), rows = new Map();
-  const titles = columns.map(([title]) => el("th", { scope: "col" }, title));
+  const titles = columns.map(([title, , hint]) => el("th", { scope: "col", title: hint }, title));
   if (action) titles.push(el("th", { scope: "col" }, action.title));
   const region = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, ...titles)), body));
@@ -83,7 +83,8 @@ function put(cell, shown) {
     if (!link.parentNode) cell.replaceChildren(link);
   }
   setText(link ?? cell, String(text));
-  cell.className = name;
+  const { length } = String(text);
+  cell.className = `${name}${length <= 12 ? " brief" : length > 24 ? " long" : ""}`.trim();
   if (title) cell.title = title;
 }
 
@@ -92,12 +93,12 @@ const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", min
 const known = (values) => values.filter((v) => typeof v === "number");
 const mean = (values) => known(values).reduce((a, b) => a + b, 0) / Math.max(1, known(values).length);
 
-// Numbers over time: a picture, a summary as text, and a table. lines: [[name, title], …]; show(value) → text.
+// Numbers over time: a picture, a summary as text, and a table. lines: [[name, title], …]; show(value) → text; `hint` says what the titles mean.
 // update({ values: { name: […] }, every_ms, until_ms }) shows other numbers; null is a gap.
-export function chart(label, lines, show) {
+export function chart(label, lines, show, hint) {
   const paths = lines.map((_, i) => el("path", { class: `line${i}`, d: "" })), title = el("title");
   const svg = el("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, title, ...paths);
-  const summary = el("p", { class: "soft" }), body = el("tbody");
+  const summary = el("p", { class: "soft", title: hint }), body = el("tbody");
   const details = el("details", { toggle: fill }, el("summary", {}, `${label} as a table`),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label} as a table` },
       el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "From"), ...lines.flatMap(([, t]) => [

@@ -88,6 +88,9 @@ export function duration(ms) {
   return s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min` : `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
 }
 
+// The columns p50 and p99 of times, in ms, and what both mean.
+export const P50 = "p50: half of them take no longer than this", P99 = "p99: 99 of 100 take no longer than this";
+
 // A time of the gateway in the reader's zone, with the time in UTC as its title: for a cell of a table.
 export function time(text) {
   if (!text) return "";

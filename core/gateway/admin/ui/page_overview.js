@@ -1,4 +1,5 @@
 // Overview: what is wrong now, then the numbers of the gateway.
+import { P50, P99 } from "./kit.js";
 import { upstreamsOf } from "./page_upstreams.js";
 
 // What the last reload did; nothing before the first one.
@@ -26,11 +27,11 @@ const HOUR = 720; // rows
 function charts(at, { ask, bytes, chart, el, json, list, onLeave, readEvents }) {
   const shown = [
     chart("Calls", [["calls", "Calls"], ["errors", "Errors"]], rate),
-    chart("Time of calls", [["p50_ms", "Half take"], ["p99_ms", "99 % take"]], ms),
+    chart("Time of calls", [["p50_ms", "p50"], ["p99_ms", "p99"]], ms, `${P50}. ${P99}`),
     chart("Sessions and streams", [["sessions", "Sessions"], ["streams", "Event streams"]], (n) => String(Math.round(n))),
     chart("Memory", [["resident_bytes", "Process"], ["lua_bytes", "Lua"]], bytes),
     chart("Processors in use", [["cpu", "Processors"]], (n) => n.toFixed(2)),
-    chart("Turns of the workers", [["loop_p99_ms", "99 % take"]], ms),
+    chart("Turns of the workers", [["loop_p99_ms", "p99"]], ms, P99),
   ];
   const names = ["calls", "errors", "p50_ms", "p99_ms", "sessions", "streams", "resident_bytes", "lua_bytes", "cpu", "loop_p99_ms"];
   const grid = el("div", { class: "charts" });

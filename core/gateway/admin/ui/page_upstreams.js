@@ -1,5 +1,6 @@
 // Upstreams: the MCP servers behind the gateway, and their switch.
 import { switcher, whoSwitched } from "./browse.js";
+import { P50, P99 } from "./kit.js";
 
 // The upstreams of an answer to GET /status.
 export const upstreamsOf = (status) => Array.isArray(status.upstreams) ? status.upstreams
@@ -9,7 +10,7 @@ function build(at, { change, json, list, table }) {
   const rows = table("Upstreams", [
     ["Upstream", (u) => u.name], ["State", (u) => ({ text: u.off ? `${u.state}, switched off ${u.who}` : u.state, class: u.state === "down" || u.state === "barred" ? "bad" : "" })],
     ["Revision", (u) => u.revision], ["Transport", (u) => u.transport], ["Requests", (u) => u.calls], ["Errors", (u) => u.errors], ["Running", (u) => u.running],
-    ["Half take (ms)", (u) => ((u.p50_us ?? 0) / 1000).toFixed(1)], ["99 % take (ms)", (u) => ((u.p99_us ?? 0) / 1000).toFixed(1)], ["Last failure", (u) => u.error],
+    ["p50 (ms)", (u) => ((u.p50_us ?? 0) / 1000).toFixed(1), P50], ["p99 (ms)", (u) => ((u.p99_us ?? 0) / 1000).toFixed(1), P99], ["Last failure", (u) => u.error],
   ], (u) => u.name, switcher("upstream", (u) => u.name, change));
   const part = list(at, "No upstreams. The section upstreams of the configuration names MCP servers behind this gateway.");
   at.append(rows.search, rows.region);
