@@ -339,6 +339,15 @@ const mp_cli_command mp_cli_commands[] = {
      "on off",
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},
+    {"dashboard",
+     "[-a ADDRESS] [--open] [moonpool.yaml]",
+     "print a link that opens the dashboard of the running gateway",
+     "Prints a link that opens the dashboard of the running gateway in a browser. The link is valid\n"
+     "once, for a minute; the page is then signed in for twelve hours, or until the gateway ends.\n"
+     "Needs the role operate.\n",
+     "<file>",
+     mp_cli_admin,
+     {ADMIN, {"open", 0, NULL, "open the link too, by xdg-open", NULL}, CONFIG}},
     {"upstreams",
      "[-a ADDRESS] [-c FILE] [--json] [--connect] [NAME]",
      "print the state of the running gateway's upstreams",

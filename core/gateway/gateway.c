@@ -272,7 +272,7 @@ static void say_ready(const gateway *h, int ready_fd)
     if (!h->on_stdio)
         mp_notify_ready();
     if (!h->on_stdio)
-        mp_listeners_show_dashboard(&h->listeners, config);
+        mp_listeners_show_dashboard(&h->listeners, config, h->admin);
     mp_log(h->shared.own_level, "serving", mp_log_int("workers", h->worker_count),
            mp_log_str("scripts", mp_str_of(config->scripts_path)));
 }

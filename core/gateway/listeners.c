@@ -1,6 +1,7 @@
 /* listeners.c: binds addresses and hands out their sockets. */
 #define _GNU_SOURCE
 #include "listeners.h"
+#include "gateway/admin/codes.h"
 #include "terminal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -110,23 +111,21 @@ static bool has_tokens(const mp_config *config)
     return has;
 }
 
-void mp_listeners_show_dashboard(const mp_listeners *listeners, const mp_config *config)
+void mp_listeners_show_dashboard(const mp_listeners *listeners, const mp_config *config, mp_admin *admin)
 {
-    const mp_bound *admin = &listeners->all[listeners->count - 1];
-    if (!listeners->has_admin || admin->address.is_unix || !isatty(STDOUT_FILENO))
+    const mp_bound *at = &listeners->all[listeners->count - 1];
+    if (!listeners->has_admin || at->address.is_unix || !isatty(STDOUT_FILENO))
         return;
-    char *token = has_tokens(config) ? NULL : mp_admin_own_token(&admin->address);
+    char code[MP_CODE_SIZE] = "";
+    bool has_code = !has_tokens(config) && at->address.is_loopback;
     mp_buf line = {0};
-    bool needs_folder = token == NULL && !has_tokens(config) && admin->address.is_loopback;
-    mp_buf_printf(&line, "dashboard: %s%s/%s%s%s", scheme_of(admin), admin->address.text,
-                  token == NULL ? "" : "#token=", token == NULL ? "" : token,
-                  needs_folder ? "  (it needs a token: set XDG_RUNTIME_DIR, or admin.tokens)" : "");
+    if (has_code)
+        mp_admin_own_code(mp_admin_access_of(admin), code);
+    mp_buf_printf(&line, "dashboard: %s%s/%s%s%s", scheme_of(at), at->address.text, has_code ? "#code=" : "", code,
+                  has_code ? "  (once, within a minute; later: moonpool dashboard)" : "");
     mp_terminal_print(mp_buf_str(&line));
-    if (token != NULL) {
-        explicit_bzero(token, strlen(token));
-        explicit_bzero(line.ptr, line.len);
-    }
-    free(token);
+    explicit_bzero(code, sizeof code);
+    explicit_bzero(line.ptr, line.len);
     mp_buf_clear(&line);
 }
 

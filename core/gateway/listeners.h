@@ -30,8 +30,8 @@ void mp_listeners_unlink(mp_listeners *listeners);
 void mp_listeners_close(mp_listeners *listeners);
 /* Appends the addresses for the ready line. */
 void mp_listeners_put_ready(const mp_listeners *listeners, const mp_config *config, mp_buf *line);
-/* Prints the link of the dashboard on stdout, if that is a terminal; with the token of the process, which no log has. */
-void mp_listeners_show_dashboard(const mp_listeners *listeners, const mp_config *config);
+/* Prints the link of the dashboard on stdout, if that is a terminal; with a code that opens it once, which no log has. */
+void mp_listeners_show_dashboard(const mp_listeners *listeners, const mp_config *config, mp_admin *admin);
 void mp_listeners_log(const mp_listeners *listeners, mp_log_level level);
 
 #endif

@@ -5,12 +5,18 @@ import { browse, call, report, until } from "./browser.mjs";
 
 const [chromium, admin, token, mcp, folder, pictures, scripts] = process.argv.slice(2);
 const browser = await browse(chromium, folder, pictures);
-const { found, go, hides, js, press, send, shows } = browser;
+const { found, hides, js, picture, press, send, shows } = browser;
 const tool = (line) => writeFileSync(`${scripts}/tools/hello.lua`, `return tool {\n  "Greets.",\n${line}\n}\n`);
 
 report(browser, async () => {
-  await send("Page.navigate", { url: `${admin}/#token=${token}` });
+  const headers = { Authorization: `Bearer ${token}`, "moonpool-admin": "1" };
+  const { code } = await (await fetch(`${admin}/api/code`, { method: "POST", headers })).json();
+  await send("Page.navigate", { url: `${admin}/#code=${code}` });
   await shows("Nothing is wrong.");
+  found.address = await js("location.href");
+  found.history = (await send("Page.getNavigationHistory")).entries.map((one) => one.url);
+  found.stored = await js("JSON.stringify(sessionStorage)");
+  found.code = code;
   tool('  function() return "hello" end,');
   await press("Scripts");
   await shows("tools/hello.lua");
@@ -38,4 +44,10 @@ report(browser, async () => {
     const most = /^Calls: now .*?, at most ([0-9.]+)/.exec(await js("document.querySelector('.chart p')?.textContent ?? ''"));
     return most && Number(most[1]) > 0;
   });
+  await js("sessionStorage.clear()");
+  await send("Page.navigate", { url: "about:blank" });
+  await send("Page.navigate", { url: `${admin}/#code=${code}` });
+  await shows("this link was used already");
+  await shows("Token of the admin listener");
+  await picture("used-link");
 });

@@ -1,6 +1,7 @@
 /* access.c: tokens, certificates and Unix users of the admin listener. */
 #define _GNU_SOURCE
 #include "access.h"
+#include "codes.h"
 #include "gateway/gateway.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +34,7 @@ struct mp_admin_access {
     bool has_own; /* the last of `tokens` is the one that was made at the start */
     mp_secret_hash own;
     char *path; /* of the token file; NULL: there is none */
+    mp_admin_codes *codes;
     struct {
         uint64_t since_ms;
         unsigned count;
@@ -148,11 +150,6 @@ char *mp_admin_find_token(const mp_config *config, const char *address)
     return is_port ? read_token((unsigned)strtoul(colon + 1, NULL, 10)) : NULL;
 }
 
-char *mp_admin_own_token(const mp_address *at)
-{
-    return at->is_unix || !at->is_loopback ? NULL : read_token(at->port);
-}
-
 /* -- configuration ------------------------------------------------------------------------------------------------- */
 
 static size_t count_pairs(const mp_pair *pairs)
@@ -191,6 +188,16 @@ static mp_pair *copy_pairs(const mp_pair *pairs)
     return copy;
 }
 
+/* True if a token that has the role operate now has this hash; `ctx` is the mp_admin_access. */
+static bool is_operator(const void *ctx, const mp_secret_hash *hash)
+{
+    const mp_admin_access *access = ctx;
+    bool is = false;
+    for (size_t i = 0; i < access->count; i++)
+        is = is || (access->tokens[i].role >= MP_ROLE_OPERATE && mp_secret_hash_is(hash, &access->tokens[i].hash));
+    return is;
+}
+
 void mp_admin_access_configure(mp_admin_access *access, const mp_config *config)
 {
     forget(access);
@@ -206,6 +213,7 @@ void mp_admin_access_configure(mp_admin_access *access, const mp_config *config)
     if (access->count == 0 && access->has_own)
         add_token(access, "of the token file", MP_ROLE_OPERATE, access->own);
     access->certificates = copy_pairs(config->admin_certificates);
+    mp_admin_codes_review(access->codes, is_operator, access);
 }
 
 mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at)
@@ -213,6 +221,7 @@ mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *
     mp_admin_access *access = mp_new(sizeof *access);
     access->is_near = at->is_loopback;
     access->is_unix = at->is_unix;
+    access->codes = mp_admin_codes_new();
     mp_admin_access_configure(access, config);
     if (access->count == 0 && at->is_loopback && !at->is_unix) {
         make_own(access, at->port);
@@ -228,6 +237,7 @@ void mp_admin_access_free(mp_admin_access *access)
     if (access->has_own)
         unlink(access->path);
     forget(access);
+    mp_admin_codes_free(access->codes);
     free(access->path);
     free(access);
 }
@@ -259,7 +269,8 @@ static const token *find_token(const mp_admin_access *access, mp_str text)
     return found;
 }
 
-static void take_token(mp_admin_access *access, const mp_stream *stream, mp_str text, mp_admin_caller *caller)
+/* The slot in which wrong tokens of this address are counted; sets caller->wait_s if there were too many. */
+static size_t count_in(mp_admin_access *access, const mp_stream *stream, mp_admin_caller *caller)
 {
     uint64_t now = mp_monotonic_ms();
     size_t slot = slot_of(mp_stream_peer(stream));
@@ -267,11 +278,24 @@ static void take_token(mp_admin_access *access, const mp_stream *stream, mp_str 
         access->wrong[slot].since_ms = now;
         access->wrong[slot].count = 0;
     }
-    if (access->wrong[slot].count >= WRONG_MOST) {
+    if (access->wrong[slot].count >= WRONG_MOST)
         caller->wait_s = (WRONG_WINDOW_MS - (now - access->wrong[slot].since_ms)) / 1000 + 1;
+    return slot;
+}
+
+static void take_token(mp_admin_access *access, const mp_stream *stream, mp_str text, mp_admin_caller *caller)
+{
+    size_t slot = count_in(access, stream, caller);
+    if (caller->wait_s > 0)
+        return;
+    const token *found = find_token(access, text);
+    mp_secret_hash hash = mp_secret_hash_of(text);
+    mp_admin_caller session = {.role = MP_ROLE_NONE};
+    if (found == NULL && mp_admin_code_session(access->codes, &hash, &session)) {
+        if (session.role > caller->role)
+            *caller = session;
         return;
     }
-    const token *found = find_token(access, text);
     if (found == NULL) {
         access->wrong[slot].count++;
         caller->has_wrong_token = true;
@@ -285,13 +309,36 @@ static void take_token(mp_admin_access *access, const mp_stream *stream, mp_str 
     }
 }
 
+bool mp_admin_take_code(mp_admin_access *access, const mp_stream *stream, mp_str code, char *text,
+                        mp_admin_caller *caller)
+{
+    *caller = (mp_admin_caller){.role = MP_ROLE_NONE};
+    size_t slot = count_in(access, stream, caller);
+    if (caller->wait_s > 0)
+        return false;
+    bool is_good = mp_admin_code_change(access->codes, code, text, caller);
+    if (!is_good)
+        access->wrong[slot].count++;
+    return is_good;
+}
+
+void mp_admin_own_code(mp_admin_access *access, char *text)
+{
+    mp_admin_caller maker = {.role = MP_ROLE_OPERATE, .name = "the terminal", .has_token = access->has_own};
+    maker.token = access->own;
+    mp_admin_code_make(access->codes, &maker, text);
+}
+
+mp_admin_codes *mp_admin_codes_of(mp_admin_access *access)
+{
+    return access->codes;
+}
+
 bool mp_admin_access_has(const mp_admin_access *access, const mp_admin_caller *caller)
 {
-    bool has = !caller->has_token;
-    for (size_t i = 0; i < access->count; i++)
-        has = has ||
-              (access->tokens[i].role >= MP_ROLE_OPERATE && mp_secret_hash_is(&caller->token, &access->tokens[i].hash));
-    return has;
+    mp_admin_caller session;
+    return !caller->has_token || is_operator(access, &caller->token) ||
+           (mp_admin_code_session(access->codes, &caller->token, &session) && session.role >= MP_ROLE_OPERATE);
 }
 
 /* The role of a certificate that the TLS settings have accepted. */

@@ -23,8 +23,13 @@ typedef struct {
 
 /* `at` is the bound address. Makes the token file if one is needed; without a folder for it there is none, which is logged. */
 mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at);
-/* The token in the file of a gateway whose listener is at `at` and that has no configured tokens; NULL if there is none. The caller frees it. */
-char *mp_admin_own_token(const mp_address *at);
+/* Makes the code of a link that opens the dashboard, for the one who has started the gateway; see codes.h. Any thread. `text` has MP_CODE_SIZE bytes. */
+void mp_admin_own_code(mp_admin_access *access, char *text);
+/* The codes and sessions of the dashboard. */
+struct mp_admin_codes *mp_admin_codes_of(mp_admin_access *access);
+/* Changes a code for a token, as mp_admin_code_change. A wrong code counts as a wrong token of its address: with caller->wait_s above 0 it was not looked at. */
+bool mp_admin_take_code(mp_admin_access *access, const mp_stream *stream, mp_str code, char *token,
+                        mp_admin_caller *caller);
 /* Uses the tokens and certificates of another configuration. */
 void mp_admin_access_configure(mp_admin_access *access, const mp_config *config);
 /* Removes the token file. */

@@ -239,6 +239,8 @@ static const endpoint endpoints[] = {
     {"/api/prompt/", "GET", MP_ROLE_VIEW, false, mp_api_prompt},
     {"/api/resources", "GET", MP_ROLE_VIEW, false, mp_api_resources},
     {"/api/resource", "GET", MP_ROLE_VIEW, false, mp_api_resource},
+    {"/session", "POST", MP_ROLE_NONE, true, mp_api_open_dashboard},
+    {"/api/code", "POST", MP_ROLE_OPERATE, false, mp_api_code},
     {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches},
     {"/api/switch", "POST", MP_ROLE_OPERATE, false, mp_api_switch},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
@@ -300,10 +302,11 @@ static bool is_guarded(const endpoint *at)
     return !is_get(at) || mp_str_starts(mp_str_of(at->path), MP_STR("/api/"));
 }
 
-/* A form of a web page can neither add a header nor send JSON. What changes something below /api needs the header, and JSON as its body. */
+/* A form of a web page can neither add a header nor send JSON. What changes something needs the header, and JSON as its body; not /reload, which
+ * only makes serve what is on the disk. */
 static const char *wrong_form(const endpoint *at, const mp_stream *stream)
 {
-    if (is_get(at) || !mp_str_starts(mp_str_of(at->path), MP_STR("/api/")))
+    if (is_get(at) || strcmp(at->path, "/reload") == 0)
         return NULL;
     if (!mp_str_is(mp_stream_header(stream, "moonpool-admin", NULL), "1"))
         return "the header 'moonpool-admin: 1' is needed";

@@ -1,6 +1,7 @@
 /* api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers, or for
  * WAIT_MS, since one of them may be stuck. */
 #include "api.h"
+#include "codes.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -280,6 +281,56 @@ void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *calle
     mp_buf_printf(&out, "{\"level\":\"%s\",\"seconds\":%lld}\n", levels[wanted.level], (long long)wanted.seconds);
     mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
     mp_buf_clear(&out);
+}
+
+/* -- links to the dashboard ---------------------------------------------------------------------------------------- */
+
+void mp_api_code(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    char code[MP_CODE_SIZE], json[MP_CODE_SIZE + 40];
+    mp_admin_code_make(mp_admin_codes_of(mp_admin_access_of(admin)), caller, code);
+    audit(stream, "dashboard code made", caller, MP_STR_NONE);
+    snprintf(json, sizeof json, "{\"code\":\"%s\",\"seconds\":%d}\n", code, MP_CODE_S);
+    answer_json(stream, 200, json);
+    explicit_bzero(code, sizeof code);
+    explicit_bzero(json, sizeof json);
+}
+
+static int see_code(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+{
+    mp_str *code = ctx;
+    if (depth <= 1 && mp_str_is(key, "code") && type == MP_JSON_STRING && value.len >= 2)
+        *code = (mp_str){value.ptr + 1, value.len - 2};
+    return 0;
+}
+
+void mp_api_open_dashboard(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)caller, (void)rest;
+    mp_str code = MP_STR_NONE;
+    mp_json_type type = MP_JSON_NULL;
+    mp_admin_caller owner;
+    char token[MP_CODE_SIZE], json[MP_CODE_SIZE + 40];
+    if (mp_json_scan(mp_stream_request(stream)->body, &(mp_json_visitor){.member = see_code, .ctx = &code}, &type,
+                     NULL) != MP_JSON_OK ||
+        type != MP_JSON_OBJECT || code.len == 0) {
+        answer_json(stream, 400, "{\"error\":\"send an object with the code of a link\"}\n");
+    } else if (mp_admin_take_code(mp_admin_access_of(admin), stream, code, token, &owner)) {
+        audit(stream, "dashboard opened", &owner, MP_STR_NONE);
+        snprintf(json, sizeof json, "{\"token\":\"%s\",\"seconds\":%d}\n", token, MP_CODE_SESSION_S);
+        answer_json(stream, 200, json);
+        explicit_bzero(token, sizeof token);
+        explicit_bzero(json, sizeof json);
+    } else if (owner.wait_s > 0) {
+        answer_json(stream, 429, "{\"error\":\"too many wrong tokens from this address\"}\n");
+    } else {
+        mp_admin_count_refused();
+        audit(stream, "dashboard refused", &owner, MP_STR_NONE);
+        answer_json(stream, 404,
+                    "{\"error\":\"this link was used already, or is older than a minute: moonpool dashboard "
+                    "prints another one\"}\n");
+    }
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */

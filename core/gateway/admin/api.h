@@ -19,5 +19,9 @@ void mp_api_end_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+/* Makes the code of a link that opens the dashboard; see codes.h. */
+void mp_api_code(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+/* Changes the code for a token. */
+void mp_api_open_dashboard(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
 #endif

@@ -1,4 +1,4 @@
--- moonpool reload, status, upstreams, log, switch, tap and profile: requests to the admin listener of a running gateway.
+-- moonpool reload, status, upstreams, log, switch, dashboard, tap and profile: requests to the admin listener of a running gateway.
 
 local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
@@ -9,7 +9,7 @@ local upstreams = require "moonpool.workbench.upstreams"
 local wire = require "moonpool.wire"
 
 local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, reload = { "POST", "/reload" },
-  log = { "POST", "/api/log" } }
+  log = { "POST", "/api/log" }, dashboard = { "POST", "/api/code" } }
 
 local levels = { debug = true, info = true, warn = true, error = true }
 
@@ -32,6 +32,12 @@ return function(args)
     ask, request, why = switch.request(args.words)
     if not ask then return say.misuse(request, why) end
   end
+  if args.command == "dashboard" then
+    request = "{}"
+    if (args.address or ""):find "^unix:" then
+      return say.misuse("browsers cannot open a Unix socket", "let admin.listen be an address, as in 127.0.0.1:7301")
+    end
+  end
   if not args.address then
     return say.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
   end
@@ -52,6 +58,7 @@ return function(args)
     return say.wrong("the gateway at " .. args.address .. " needs a token", "put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN")
   end
   local is_fine = status >= 200 and status < 300
+  if is_fine and args.command == "dashboard" then return require "moonpool.workbench.dashboard"(body, args, place.origin) end
   if is_fine and args.command == "switch" and not args.json then body = switch.text(body) end
   if is_fine and args.command == "log" then body = ("the level is %s for %s"):format(args.level, args["for"] or "5m") end
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end

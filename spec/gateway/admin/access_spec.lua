@@ -269,8 +269,100 @@ describe("moonpool status", function()
   end)
 end)
 
+-- The request that changes the code of a link for a token.
+local function code_request(code)
+  local body = ('{"code":"%s"}'):format(code)
+  return { method = "POST", path = "/session", body = body,
+    headers = { ["Content-Type"] = "application/json", ["Content-Length"] = #body, ["moonpool-admin"] = "1" } }
+end
+
+describe("moonpool dashboard", function()
+  local function run(g, role, env, ...)
+    env.MOONPOOL_ADMIN_TOKEN = tokens[role]
+    return gateway.exec({ "dashboard", "--admin", "127.0.0.1:" .. g.admin_port, ... }, { env = env })
+  end
+
+  local function change(g, code) return client.request(g, code_request(code), { admin = true }) end
+
+  local function get(g, path, token) return client.request(g, { path = path, headers = { Authorization = "Bearer " .. token } }, { admin = true }).status end
+
+  it("prints a link whose code gives one session, with the caller's name, until the caller's token is gone", function()
+    local g <close> = gateway.start { config = { admin = { listen = "127.0.0.1:0", tokens = all_tokens }, log = { audit = "audit.log", level = "debug" } } }
+    local code, out, err = run(g, "operate", {})
+    assert.equal(0, code, err)
+    local link = out:match("^http://127%.0%.0%.1:" .. g.admin_port .. "/#code=(%x+)\n$")
+    assert.equal(64, #link)
+    assert.equal(401, get(g, "/api/config", link)) -- a code is no token
+    local answer = change(g, link)
+    assert.equal(200, answer.status, answer.body)
+    local token = answer:json().token
+    assert.equal(404, change(g, link).status)
+    assert.equal(200, get(g, "/api/config", token))
+    assert.equal(1, (run(g, "view", {})))
+    local again = client.request(g, { method = "POST", path = "/api/code", headers = { Authorization = "Bearer " .. token, ["moonpool-admin"] = "1",
+      ["Content-Length"] = 0 } }, { admin = true }):json().code
+    local other = change(g, again):json().token
+    assert.equal(200, get(g, "/api/config", other))
+    local text = g:file "moonpool.yaml"
+    local file <close> = assert(io.open(g.dir .. "/moonpool.yaml", "wb"))
+    file:write((text:gsub(tokens.operate, ("n"):rep(32))))
+    file:close()
+    assert.equal(200, g:admin("/reload", "POST").status)
+    assert.equal(200, get(g, "/api/config", ("n"):rep(32)))
+    assert.equal(401, get(g, "/api/config", token))
+    assert.equal(401, get(g, "/api/config", other))
+    for _, name in ipairs { "audit.log", "stderr" } do
+      for _, secret in ipairs { link, again, token, other } do assert.is_nil(g:file(name):find(secret, 1, true), name) end
+    end
+    local audit = g:file "audit.log"
+    assert.matches('"event":"dashboard code made"', audit)
+    assert.matches('"event":"dashboard opened"[^\n]*"caller":"token ', audit)
+  end)
+
+  it("keeps sixteen codes, of which new ones replace the oldest; wrong codes count as wrong tokens", function()
+    local g <close> = gateway.start { config = { admin = { listen = "127.0.0.1:0", tokens = all_tokens } } }
+    local codes = {}
+    for i = 1, 17 do
+      codes[i] = client.request(g, { method = "POST", path = "/api/code", headers = { Authorization = "Bearer " .. tokens.operate,
+        ["moonpool-admin"] = "1", ["Content-Length"] = 0 } }, { admin = true }):json().code
+    end
+    assert.equal(404, change(g, codes[1]).status)
+    assert.equal(200, change(g, codes[2]).status)
+    assert.equal(200, change(g, codes[17]).status)
+    assert.equal(400, change(g, "").status)
+    for i = 1, 9 do assert.equal(404, change(g, ("%064x"):format(i)).status) end
+    assert.equal(429, change(g, codes[3]).status)
+  end)
+
+  it("opens the link by a file that only this user can read, which leaves the code in no argument", function()
+    local g <close> = gateway.start { config = { admin = { listen = "127.0.0.1:0", tokens = all_tokens } } }
+    local dir = gateway.new_folder()
+    local file <close> = assert(io.open(dir .. "/xdg-open", "wb"))
+    file:write('#!/bin/sh\nstat -c %a "$1" >"' .. dir .. '/new"\ncat "$1" >>"' .. dir .. '/new"\necho "$*" >>"' .. dir .. '/new"\nmv "' .. dir
+      .. '/new" "' .. dir .. '/opened"\n')
+    file:close()
+    uv.fs_chmod(dir .. "/xdg-open", 448)
+    local code, out, err = run(g, "operate", { XDG_RUNTIME_DIR = dir, PATH = dir .. ":" .. os.getenv "PATH" }, "--open")
+    assert.equal(0, code, err)
+    local link = out:match "#code=(%x+)"
+    wait.for_fact("the browser", 20, function() return uv.fs_stat(dir .. "/opened") end)
+    local mode, page, arguments = read(dir .. "/opened"):match "^(%d+)\n([^\n]*)\n([^\n]*)\n$"
+    assert.equal("600", mode)
+    assert.truthy(page:find("url=http://127.0.0.1:" .. g.admin_port .. "/#code=" .. link, 1, true))
+    assert.equal(dir .. "/moonpool/dashboard.html", arguments)
+    code, out, err = run(g, "operate", { XDG_RUNTIME_DIR = "" }, "--open")
+    assert.equal(1, code)
+    assert.matches("^http://", out)
+    assert.matches("XDG_RUNTIME_DIR", err)
+    code, out, err = gateway.exec { "dashboard", "--admin", "unix:/tmp/no.sock" }
+    assert.same({ 2, "" }, { code, out })
+    assert.matches("browsers cannot open a Unix socket", err)
+    os.execute("rm -r '" .. dir .. "'")
+  end)
+end)
+
 describe("a gateway that is started on a terminal", function()
-  it("prints a link to its dashboard, with the token of the process, which no log has", function()
+  it("prints a link to its dashboard, with a code that is valid once, and that no log has", function()
     local script = uv.fs_stat "/usr/bin/script" and "/usr/bin/script"
     if not script then
       pending "there is no script: apt-get install bsdutils"
@@ -286,18 +378,25 @@ describe("a gateway that is started on a terminal", function()
     local binary = uv.fs_realpath(gateway.binary)
     local process = gateway.spawn(script, { "-qfec", ("echo $$ >pid; exec '%s' run moonpool.yaml"):format(binary), "/dev/null" }, dir,
       { cwd = dir, env = { RUNTIME_DIRECTORY = dir, SHELL = "/bin/sh" } })
-    local port, token
+    local port, code
     wait.for_fact("the link", 60, function()
-      port, token = read(dir .. "/stdout"):match "dashboard: http://127%.0%.0%.1:(%d+)/#token=(%x+)"
+      port, code = read(dir .. "/stdout"):match "dashboard: http://127%.0%.0%.1:(%d+)/#code=(%x+)"
       return port
     end)
+    assert.equal(64, #code)
+    local function change() return client.request({ admin_port = tonumber(port) }, code_request(code), { admin = true }) end
+    local answer = change()
+    assert.equal(200, answer.status, answer.body)
+    local token = answer:json().token
     assert.equal(64, #token)
+    assert.equal(404, change().status)
     wait.for_fact("the gateway to use the token", 20, function() -- only the role operate may change the level
       return gateway.exec({ "log", "--admin", "127.0.0.1:" .. port, "--level", "info", "--for", "1s" }, { env = { MOONPOOL_ADMIN_TOKEN = token } }) == 0
     end)
     uv.kill(tonumber(read(dir .. "/pid")), "sigterm")
     wait.for_fact("the end", 20, function() return process.code end)
-    assert.is_nil(read(dir .. "/log"):find(token, 1, true))
+    for _, secret in ipairs { token, code } do assert.is_nil(read(dir .. "/log"):find(secret, 1, true)) end
+    assert.equal(1, select(2, read(dir .. "/stdout"):gsub("dashboard:", "")))
     assert.is_nil(uv.fs_stat(dir .. "/admin.token"))
     os.execute("rm -r '" .. dir .. "'")
   end)

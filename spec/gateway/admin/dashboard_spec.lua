@@ -170,6 +170,11 @@ describe("the dashboard", function()
     end
     local g <close> = start()
     local found = walk(g, "newcomer.mjs")
+    assert.is_nil(found.address:find(found.code, 1, true))
+    for _, url in ipairs(found.history) do assert.is_nil(url:find(found.code, 1, true), url) end
+    assert.is_nil(found.stored:find(found.code, 1, true))
+    assert.is_nil(g:log():find(found.code, 1, true))
+    assert.is_nil(read(g.dir .. "/audit.log"):find(found.code, 1, true))
     assert.matches("tools/hello.lua:3: unfinished string", found.excerpt)
     assert.matches('function%(%) return "hello end,', found.excerpt)
     assert.matches('"hello"', found.still)

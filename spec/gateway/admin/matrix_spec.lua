@@ -21,7 +21,8 @@ local known = {
   ["GET /api/reloads"] = { "view" }, ["GET /api/certificates"] = { "view" }, ["GET /api/config"] = { "operate" },
   ["GET /api/history"] = { "view" }, ["GET /api/live"] = { "view" }, ["GET /api/tap"] = { "operate" }, ["POST /api/log"] = { "operate" },
   ["POST /api/log/reopen"] = { "operate" }, ["POST /api/drain"] = { "operate" }, ["POST /api/record"] = { "operate" },
-  ["POST /api/record/stop"] = { "operate" }, ["GET /api/records"] = { "operate" }, ["GET /api/switch"] = { "view" }, ["POST /api/switch"] = { "operate" },
+  ["POST /api/record/stop"] = { "operate" }, ["GET /api/records"] = { "operate" }, ["POST /session"] = { "none", true }, ["POST /api/code"] = { "operate" },
+  ["GET /api/switch"] = { "view" }, ["POST /api/switch"] = { "operate" },
 }
 
 -- The rows of the program's table: { method, path, role, is_open }; and the methods of each path.

@@ -37,10 +37,25 @@ function leave() {
   for (const run of shown?.leaving ?? []) run();
 }
 
+// Changes the code of a link for a token. The link leaves the address and the history at once.
+async function useCode(code) {
+  history.replaceState(null, "", "#overview");
+  try {
+    useToken((await shared.json("/session", { method: "POST", body: { code } })).token);
+  } catch (error) {
+    shared.linkFailed(error);
+  }
+  show();
+}
+
 function show() {
-  const given = /^#token=([\w.~-]+)$/.exec(location.hash);
+  const given = /^#(token|code)=([\w.~-]+)$/.exec(location.hash);
+  if (given?.[1] === "code") {
+    useCode(given[2]);
+    return;
+  }
   if (given) {
-    useToken(given[1]);
+    useToken(given[2]);
     history.replaceState(null, "", "#overview");
   }
   if (location.hash === "#main") return;
@@ -118,6 +133,7 @@ addEventListener("keydown", (event) => {
 whenTokenChanges(show);
 whenTriedAgain(() => refresh());
 addEventListener("hashchange", () => {
+  shared.linkFailed(null);
   show();
   if (location.hash !== "#main") main.focus({ preventScroll: true });
 });

@@ -5,12 +5,18 @@ import { el, setText } from "./dom.js";
 
 // -- requests -----------------------------------------------------------------------------------------------------------
 
-let token = sessionStorage.getItem("token") ?? "", onToken = () => {};
+let token = sessionStorage.getItem("token") ?? "", onToken = () => {}, whyNoToken = "";
 
 // Sends this token from now on.
 export function useToken(text) {
   token = text;
+  whyNoToken = "";
   sessionStorage.setItem("token", token);
+}
+
+// Says above the page why the reader's link gave no token; null: the reader has seen it.
+export function linkFailed(error) {
+  whyNoToken = error instanceof Refused ? `Refused: ${error.message}.` : "";
 }
 
 // Runs after the reader has typed a token.
@@ -72,7 +78,7 @@ export function fails(error) {
 export function works() {
   lostAt = null;
   document.body.classList.remove("stale");
-  tell("");
+  tell(whyNoToken);
 }
 
 // -- numbers ------------------------------------------------------------------------------------------------------------

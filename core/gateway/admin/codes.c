@@ -1,0 +1,138 @@
+#include "codes.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define MAX_CODES 16
+#define MAX_SESSIONS 64
+
+typedef struct {
+    mp_secret_hash hash;  /* of the code, or of the session's token */
+    mp_secret_hash maker; /* of the token that made the code, if has_maker */
+    bool has_maker;
+    uint64_t made_ms;
+    uint64_t ends_ms; /* 0: the place is free */
+    mp_admin_role role;
+    char name[sizeof((mp_admin_caller *)0)->name];
+} entry;
+
+struct mp_admin_codes {
+    pthread_mutex_t lock; /* guards the rest */
+    entry codes[MAX_CODES], sessions[MAX_SESSIONS];
+};
+
+mp_admin_codes *mp_admin_codes_new(void)
+{
+    mp_admin_codes *codes = mp_new(sizeof *codes);
+    pthread_mutex_init(&codes->lock, NULL);
+    return codes;
+}
+
+void mp_admin_codes_free(mp_admin_codes *codes)
+{
+    if (codes == NULL)
+        return;
+    pthread_mutex_destroy(&codes->lock);
+    free(codes);
+}
+
+static mp_secret_hash make_text(char text[MP_CODE_SIZE])
+{
+    unsigned char random[MP_CODE_SIZE / 2];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        abort(); /* a code that can be guessed is worse than no service */
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(text + 2 * i, 3, "%02x", random[i]);
+    explicit_bzero(random, sizeof random);
+    return mp_secret_hash_of(mp_str_of(text));
+}
+
+/* A free place, or that of the oldest entry. */
+static entry *place_in(entry *list, size_t count, uint64_t now)
+{
+    entry *oldest = list;
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].ends_ms <= now)
+            return &list[i];
+        if (list[i].made_ms < oldest->made_ms)
+            oldest = &list[i];
+    }
+    return oldest;
+}
+
+/* Compares with every entry that is valid, so that the time does not depend on which one it is. */
+static entry *find(entry *list, size_t count, const mp_secret_hash *hash, uint64_t now)
+{
+    entry *found = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].ends_ms > now && mp_secret_hash_is(hash, &list[i].hash))
+            found = &list[i];
+    return found;
+}
+
+void mp_admin_code_make(mp_admin_codes *codes, const mp_admin_caller *maker, char text[MP_CODE_SIZE])
+{
+    uint64_t now = mp_monotonic_ms();
+    entry made = {.maker = maker->token, .has_maker = maker->has_token, .made_ms = now, .role = maker->role};
+    made.hash = make_text(text);
+    made.ends_ms = now + (uint64_t)MP_CODE_S * 1000;
+    snprintf(made.name, sizeof made.name, "%s", maker->name);
+    pthread_mutex_lock(&codes->lock);
+    *place_in(codes->codes, MAX_CODES, now) = made;
+    pthread_mutex_unlock(&codes->lock);
+}
+
+bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE_SIZE], mp_admin_caller *caller)
+{
+    uint64_t now = mp_monotonic_ms();
+    mp_secret_hash hash = mp_secret_hash_of(code);
+    pthread_mutex_lock(&codes->lock);
+    entry *found = find(codes->codes, MAX_CODES, &hash, now);
+    bool is_good = found != NULL;
+    if (is_good) {
+        entry session = *found;
+        const entry *parent = session.has_maker ? find(codes->sessions, MAX_SESSIONS, &session.maker, now) : NULL;
+        found->ends_ms = 0;
+        session.hash = make_text(token);
+        session.made_ms = now;
+        session.ends_ms = parent != NULL ? parent->ends_ms : now + (uint64_t)MP_CODE_SESSION_S * 1000;
+        if (parent != NULL) {
+            session.maker = parent->maker;
+            session.has_maker = parent->has_maker;
+        }
+        *place_in(codes->sessions, MAX_SESSIONS, now) = session;
+        *caller = (mp_admin_caller){.role = session.role, .token = session.hash, .has_token = true};
+        snprintf(caller->name, sizeof caller->name, "%s", session.name);
+    }
+    pthread_mutex_unlock(&codes->lock);
+    return is_good;
+}
+
+bool mp_admin_code_session(mp_admin_codes *codes, const mp_secret_hash *token, mp_admin_caller *caller)
+{
+    pthread_mutex_lock(&codes->lock);
+    const entry *found = find(codes->sessions, MAX_SESSIONS, token, mp_monotonic_ms());
+    bool is_good = found != NULL;
+    if (is_good) {
+        *caller = (mp_admin_caller){.role = found->role, .token = found->hash, .has_token = true};
+        snprintf(caller->name, sizeof caller->name, "%s", found->name);
+    }
+    pthread_mutex_unlock(&codes->lock);
+    return is_good;
+}
+
+void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *ctx, const mp_secret_hash *token),
+                           const void *ctx)
+{
+    uint64_t now = mp_monotonic_ms();
+    pthread_mutex_lock(&codes->lock);
+    for (size_t i = 0; i < MAX_SESSIONS; i++)
+        if (codes->sessions[i].has_maker && !is_valid(ctx, &codes->sessions[i].maker))
+            codes->sessions[i].ends_ms = 0;
+    for (size_t i = 0; i < MAX_CODES; i++) /* after the sessions, one of which may have made it */
+        if (codes->codes[i].has_maker && !is_valid(ctx, &codes->codes[i].maker) &&
+            find(codes->sessions, MAX_SESSIONS, &codes->codes[i].maker, now) == NULL)
+            codes->codes[i].ends_ms = 0;
+    pthread_mutex_unlock(&codes->lock);
+}
