@@ -126,6 +126,12 @@ async function walk() {
   await go("#upstreams");
   await press("Switch on the upstream one");
   await hides("switched off by token me");
+  await go("#tasks");
+  await shows("working");
+  await press("Cancel the task");
+  await shows("cancelled");
+  await hides("working");
+  await picture("tasks");
   await go("#tools/nothing");
   await shows("there is no tool 'nothing'");
   await go("#tools");

@@ -239,6 +239,8 @@ static const endpoint endpoints[] = {
     {"/api/prompt/", "GET", MP_ROLE_VIEW, false, mp_api_prompt},
     {"/api/resources", "GET", MP_ROLE_VIEW, false, mp_api_resources},
     {"/api/resource", "GET", MP_ROLE_VIEW, false, mp_api_resource},
+    {"/api/tasks", "GET", MP_ROLE_VIEW, false, mp_api_tasks},
+    {"/api/task/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_task},
     {"/session", "POST", MP_ROLE_NONE, true, mp_api_open_dashboard},
     {"/api/code", "POST", MP_ROLE_OPERATE, false, mp_api_code},
     {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches},

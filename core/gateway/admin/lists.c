@@ -128,3 +128,26 @@ void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
     ask_one(admin, stream, caller, "resource", true,
             mp_str_starts(query, key) ? mp_str_from(query, key.len) : MP_STR_NONE);
 }
+
+void mp_api_tasks(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    ask_list(admin, stream, caller, "MCP tasks");
+}
+
+/* `rest`: the first digits of the task's id, at least 8. */
+void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    bool is_mark = rest.len >= 8 && rest.len <= 32;
+    for (size_t i = 0; i < rest.len && is_mark; i++)
+        is_mark = digit_of(rest.ptr[i]) >= 0;
+    if (!is_mark) {
+        mp_admin_refuse(stream, 404,
+                        MP_STR("a task is named by the first 8 digits of its id: GET /api/tasks lists them"));
+        return;
+    }
+    mp_audit_request(stream, &(mp_decision){.event = "task cancelled by operator",
+                                            .caller = mp_str_of(caller->name),
+                                            .why = (mp_str){rest.ptr, 8}});
+    ask_one(admin, stream, caller, "cancel task", false, rest);
+}

@@ -19,6 +19,10 @@ void mp_api_tool(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
 void mp_api_prompt(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
+/* MCP tasks; and cancels one, which `rest` names. */
+void mp_api_tasks(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
 /* switch.c. What is switched off; and switches something off or on. */
 void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);

@@ -10,6 +10,8 @@ local principal = require "moonpool.access.principal"
 local registry = require "moonpool.registry.registry"
 local suggest = require "moonpool.runtime.suggest"
 local switches = require "moonpool.registry.switches"
+local task_record = require "moonpool.tasks.task_record"
+local tasks = require "moonpool.tasks.tasks"
 local upstreams = require "moonpool.upstream.config"
 local uris = require "moonpool.runtime.uris"
 
@@ -209,6 +211,40 @@ local function switched_off(params)
   return { switches = found, lasts = lasting(params), resultType = "complete" }
 end
 
+-- -- MCP tasks --------------------------------------------------------------------------------------------------------------
+
+local MAX_TASKS = 10000      -- that lists reach
+
+-- The first digits of a task's id: the whole id is half of what its owner needs.
+local function mark_of(record) return record.id:sub(1, 8) end
+
+-- One page of all tasks, by their ids.
+local function list_tasks(params)
+  local found, first = json.array {}, (math.tointeger(params.page) or 0) * PAGE
+  local ids = task_record.all("", math.min(first + PAGE + 1, MAX_TASKS))
+  for i = first + 1, math.min(first + PAGE, #ids) do
+    local record = task_record.get(ids[i])
+    if record then
+      found[#found + 1] = {
+        task = mark_of(record), tool = record.tool, principal = record.principal, status = record.status, message = cut(record.message),
+        created = record.created, updated = record.updated, ttl_ms = record.ttl, ended = task_record.is_ended(record) or nil,
+      }
+    end
+  end
+  return { tasks = found, next = #ids > first + PAGE and first // PAGE + 1 or nil, resultType = "complete" }
+end
+
+-- Cancels the task whose id begins with a mark.
+local function cancel_task(params)
+  local ids = task_record.all(params.name, 2)
+  local record = ids[1] and task_record.get(ids[1])
+  if not record then return invalid "no such task: GET /api/tasks lists them" end
+  if ids[2] then return invalid "several tasks have this mark, none was cancelled: name more digits" end
+  if task_record.is_ended(record) then return invalid("the task has ended: it is " .. record.status) end
+  tasks.order { id = record.id, cancel = true, by_operator = true }
+  return { cancelled = true, task = mark_of(record), resultType = "complete" }
+end
+
 -- -- principals -------------------------------------------------------------------------------------------------------------
 
 -- The principal that JSON describes as `moonpool explain` takes it: { id, scopes, claims }; or nil and what is wrong.
@@ -247,6 +283,7 @@ function questions.principal(params)
 end
 
 questions.switch, questions.switches = switch, switched_off
+questions["MCP tasks"], questions["cancel task"] = list_tasks, cancel_task
 
 --- Answers "moonpool/inspect".
 function operator.answer(params, eras) return questions[params.what](params, eras) end

@@ -1,6 +1,6 @@
 -- The record of an MCP task, in the shared store until it expires. The worker that runs the task writes the record; all workers read it.
 -- Its fields are those of the base revision.
---   record    { id, owner, status, message, created, updated, ttl, poll, ends, requests, is_error, outcome }
+--   record    { id, owner, tool, principal = its id, for operators, status, message, created, updated, ttl, poll, ends, requests, is_error, outcome }
 --   owner     the principal that may see the task; without one, in revisions with sessions, the session that created it
 --   outcome   the result of a completed task, or the error of a failed one, as JSON, which is sent to clients unchanged
 
@@ -38,11 +38,12 @@ local function hex(bytes)
   return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
 end
 
---- A new record, not stored yet. `ttl` and `poll` are in milliseconds.
-function task_record.new(call, ttl, poll)
+--- A new record, not stored yet. `tool` is its name; `ttl` and `poll` are in milliseconds.
+function task_record.new(call, tool, ttl, poll)
   local at = now()
   return {
-    id = hex(host.random.bytes(16)), owner = owner_of(call), is_listed = principal.is_named(call.principal) or nil, status = "working",
+    id = hex(host.random.bytes(16)), owner = owner_of(call), tool = tool, principal = principal.facts(call.principal).id,
+    is_listed = principal.is_named(call.principal) or nil, status = "working",
     created = at, updated = at, ttl = ttl, poll = poll, ends = host.time.now() + ttl / 1000, requests = {},
   }
 end
@@ -51,7 +52,8 @@ end
 local function snapshot(record, final)
   local status = final and final.status or next(record.requests) and "input_required" or "working"
   return {
-    id = record.id, owner = record.owner, is_listed = record.is_listed, status = status, message = record.message, created = record.created,
+    id = record.id, owner = record.owner, tool = record.tool, principal = record.principal, is_listed = record.is_listed,
+    status = status, message = record.message, created = record.created,
     updated = now(), ttl = record.ttl, poll = record.poll, ends = record.ends, requests = json.object(final and {} or record.requests),
     is_error = final and final.is_error or nil, outcome = final and final.outcome,
   }
@@ -111,6 +113,13 @@ end
 function task_record.get(id)
   local text = host.store.get(key(id))
   return text and decode(text)
+end
+
+--- The ids of all tasks that begin so, at most `most`, sorted.
+function task_record.all(start, most)
+  local ids, prefix = {}, key ""
+  for i, name in ipairs(host.store.keys(key(start), most)) do ids[i] = name:sub(#prefix + 1) end
+  return ids
 end
 
 --- The record with this id, if the caller owns it; else nil (TA-6).

@@ -191,10 +191,10 @@ end }
 
 local function full() return errors.new("internal", "too many tasks are stored: try again later") end       -- the rule TX-2
 
-local function stop(work) host.job.stop(work.job, "cancelled by its client") end
+local function stop(work, by_operator) host.job.stop(work.job, by_operator and "cancelled by an operator" or "cancelled by its client") end
 
 local function new_work(call, tool, wanted)
-  local record = task_record.new(call, life(wanted), tool.poll and math.floor(tool.poll * 1000) or POLL_INTERVAL_MS)
+  local record = task_record.new(call, tool.name, life(wanted), tool.poll and math.floor(tool.poll * 1000) or POLL_INTERVAL_MS)
   return setmetatable({
     record = record, name = tool.name, revision = call.revision, signal = host.task.event(), answers = {}, used = {}, again = {}, signals = {},
     abandon = tool.abandon,
@@ -248,14 +248,15 @@ end
 
 -- -- orders -------------------------------------------------------------------------------------------------------------
 
--- An order for the VM that runs the task: { id =, cancel = true } or { id =, answers = { key = { answer = } or { refused = } } }.
+-- An order for the VM that runs the task: { id =, cancel = true, by_operator = true or nil } or { id =, answers = { key = { answer = } or { refused = } } }.
 local function obey(text)
   local order = json.decode(text)
   local work = running[order.id]
   if not work then return end
   if order.cancel then
+    if order.by_operator then work.record.message = "cancelled by an operator" end
     work.is_cancelled = finish(work, "cancelled")
-    if work.is_cancelled and work.job then stop(work) end
+    if work.is_cancelled and work.job then stop(work, order.by_operator) end
     if work.is_cancelled and not work.has_begun and work.abandon then work.abandon() end
     return
   end

@@ -3,6 +3,7 @@
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local node = require "spec.helpers.node"
+local task_client = require "spec.helpers.task_client"
 local upstream = require "spec.helpers.upstream"
 local uv = require "luv"
 
@@ -36,10 +37,13 @@ describe("the pages of tools, resources and prompts", function()
           return { text = args.item .. " <img src=x onerror=alert(1)> " .. args.size, n = args.count or 1 }
         end }]],
         ["tools/hold.lua"] = 'return tool { "Holds.", destructive = true, scopes = { "hold" }, function() sleep(300) end }',
+        ["tools/long.lua"] = 'return tool { "Is long.", task = "required", function() sleep(300) end }',
         ["resources/note.lua"] = 'return resource { "A note.", uri = "note://{name}", function(vars) return "note " .. vars.name .. " <b>bold</b>" end }',
         ["prompts/hello.lua"] = 'return prompt { "Greets.", args = { who = t.string }, function(args) return "Hello " .. args.who end }',
       },
     })
+    local c <close> = g:client("2026-07-28", { capabilities = task_client.CAN })
+    task_client.result(g, c, "tools/call", { name = "long", arguments = {} })
     local code, out, err = gateway.run_program(node.path, {
       "spec/clients/run.mjs", chromium, "http://127.0.0.1:" .. g.admin_port, token, g.dir .. "/browser", "build/screens",
     }, { seconds = 400 })

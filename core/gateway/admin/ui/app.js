@@ -14,6 +14,7 @@ const names = [
   "overview",
   "calls",
   "sessions",
+  "tasks",
   "tools",
   "resources",
   "prompts",

@@ -19,7 +19,8 @@ export function setText(node, text) {
 
 // A table whose rows stay the same elements while their data changes, so that the focus of the keyboard stays where it is.
 // columns: [title, function(row) → text or { text, class, href, title, when }, what the title means]. action: { title, label(row), run(row) }. `search` is a field that
-// leaves only the rows that have its text. `action.text(row)` is the button's text where it depends on the row.
+// leaves only the rows that have its text. `action.text(row)` is the button's text where it depends on the row;
+// no button is shown where `action.can(row)` is false.
 export function table(caption, columns, keyOf, action) {
   const body = el("tbody"), rows = new Map();
   const titles = columns.map(([title, , hint]) => el("th", { scope: "col", title: hint }, title));
@@ -52,6 +53,7 @@ export function table(caption, columns, keyOf, action) {
       if (row.button) {
         setText(row.button, action.text?.(data) ?? action.title);
         row.button.setAttribute("aria-label", action.label(data));
+        row.button.hidden = action.can?.(data) === false;
       }
       columns.forEach(([, show], i) => {
         const shown = show(data), cell = row.cells[i];
