@@ -17,7 +17,7 @@ MP_COUNTER(tokens_evicted, "upstream_tokens", "outcome", "evicted",
            "tokens of callers that gave way to others (limits.upstreams.caller_tokens)")
 
 MP_COUNTER(refused_links, "refused", "reason", "upstream_links",
-           "links in results of upstreams over limits.upstreams.links or links_per_upstream")
+           "links in results of upstreams over limits.upstreams.links, links_per_upstream or links_per_result")
 MP_COUNTER(refused_followed, "refused", "reason", "upstream_followed",
            "resources and MCP tasks of upstreams over limits.upstreams.followed or followed_tasks")
 MP_COUNTER(
@@ -25,7 +25,8 @@ MP_COUNTER(
     "lists of upstreams that were cut (limits.upstreams.list_items, list_bytes, list_pages), and definitions that "
     "were left out (definition)")
 MP_COUNTER(refused_rounds, "refused", "reason", "upstream_rounds",
-           "requests that upstreams answered with questions more often than limits.upstreams.rounds")
+           "requests that upstreams answered with questions more often than limits.upstreams.rounds, or with more than "
+           "questions_per_result")
 MP_COUNTER(refused_journals, "refused", "reason", "upstream_journals",
            "calls whose results of upstreams are larger than limits.upstreams.journal")
 

@@ -8,8 +8,6 @@
 MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
            "programs of upstreams over limits.upstreams.processes, or started too often")
 
-#define END_WINDOW_MS 60000 /* of limits.upstreams.restarts */
-
 /* -- messages ------------------------------------------------------------------------------------------------------ */
 
 /* Requests of a channel that run, newest first, while they are looked through: those of this id, or those that were sent. */
@@ -261,9 +259,10 @@ bool mp_channel_may_start(mp_channel *channel, const char **reason, int64_t *ret
     unsigned slots = sizeof upstream->ends / sizeof *upstream->ends;
     unsigned most = (unsigned)upstream->part->limits.restarts;
     uint64_t oldest = upstream->end_count < most ? 0 : upstream->ends[(upstream->end_count - most) % slots];
-    if (oldest != 0 && now < oldest + END_WINDOW_MS) {
+    uint64_t window_ms = upstream->part->limits.restarts_within_ms;
+    if (oldest != 0 && now < oldest + window_ms) {
         *reason = "down";
-        *retry_ms = (int64_t)(oldest + END_WINDOW_MS - now);
+        *retry_ms = (int64_t)(oldest + window_ms - now);
     } else if (!mp_channel_use_place(channel)) {
         *reason = "busy";
     } else {
@@ -276,9 +275,20 @@ bool mp_channel_may_start(mp_channel *channel, const char **reason, int64_t *ret
     return *reason == NULL;
 }
 
-void mp_upstream_ended_by_itself(mp_upstream *upstream)
+void mp_upstream_put_ends(mp_upstream *upstream, mp_upstream_failure *failure)
+{
+    char why[sizeof failure->why];
+    pthread_mutex_lock(&upstream->lock);
+    snprintf(why, sizeof why, "limits.upstreams.restarts programs ended by themselves; the last: %s",
+             upstream->end_why);
+    pthread_mutex_unlock(&upstream->lock);
+    mp_upstream_failure_set(failure, "down", false, why);
+}
+
+void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why)
 {
     pthread_mutex_lock(&upstream->lock);
+    snprintf(upstream->end_why, sizeof upstream->end_why, "%s", why);
     upstream->ends[upstream->end_count++ % (sizeof upstream->ends / sizeof *upstream->ends)] = mp_monotonic_ms();
     pthread_mutex_unlock(&upstream->lock);
 }

@@ -114,6 +114,7 @@ struct mp_upstream {
     mp_upstream_series series;
     uint64_t ends[MP_UPSTREAM_ENDS]; /* times at which programs have ended by themselves, in ms */
     unsigned end_count;
+    char end_why[88];       /* of the last one */
     _Atomic int64_t places; /* processes that are counted for it, started or not */
     int64_t processes;
     uint64_t memory;                /* of its processes, in bytes, as measured last */

@@ -7,10 +7,13 @@
 MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
            "lines of upstreams' stdout that are no JSON-RPC message")
 
-#define MAX_BACKLOG ((size_t)2 << 20) /* bytes that wait in the pipe; more messages wait as exchanges */
+/* No key sets these three: they refuse nothing that a client has sent. Messages above MAX_BACKLOG wait as exchanges, which `calls` and `waiting` bound;
+ * the time before a program that does not read is ended is `timeout`; what is queued beyond the backlog are answers to the program's own questions. */
+#define MAX_BACKLOG ((size_t)2 << 20) /* bytes that wait in the pipe */
 #define STALL_BYTES                                                                                                    \
     ((size_t)1 << 20) /* a program that reads nothing for `timeout` while more than this waits is ended */
-#define MAX_QUEUED ((size_t)64 << 20) /* with replies and cancellations */
+#define MAX_QUEUED                                                                                                     \
+    ((size_t)64 << 20) /* bytes with answers and cancellations; a program that takes none of them is ended */
 #define MEASURE_MS 10000
 #define GRACE_MS 900 /* twice: a program that ignores the end of its input and SIGTERM is gone within 2 s */
 
@@ -128,7 +131,7 @@ static bool hand_over(connection *it)
 static void end_by_itself(connection *it, const char *reason, const char *why, bool now)
 {
     it->is_over = true;
-    mp_upstream_ended_by_itself(it->upstream);
+    mp_upstream_ended_by_itself(it->upstream, why);
     mp_log(MP_WARN, "upstream process ended", mp_log_str("upstream", mp_str_of(it->upstream->name)),
            mp_log_str("why", mp_str_of(why)));
     mp_upstream_note(it->upstream, why);
@@ -264,9 +267,9 @@ static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
     int64_t retry_ms;
     mp_err err = {"", ""};
     if (!mp_channel_may_start(channel, &reason, &retry_ms)) {
-        mp_upstream_failure_set(&failure, reason, false,
-                                retry_ms < 0 ? "limits.upstreams.processes programs run already"
-                                             : "5 programs have ended by themselves within a minute");
+        mp_upstream_failure_set(&failure, reason, false, "limits.upstreams.processes programs run already");
+        if (retry_ms >= 0)
+            mp_upstream_put_ends(channel->upstream, &failure);
         failure.retry_after_ms = retry_ms;
         mp_exchange_fail(exchange, &failure);
         return NULL;
@@ -284,7 +287,7 @@ static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
     }
     mp_channel_unref(channel);
     it->channel = NULL;
-    mp_upstream_ended_by_itself(it->upstream);
+    mp_upstream_ended_by_itself(it->upstream, err.text);
     on_gone(it);
     mp_exchange_fail_with(exchange, "refused", err.text);
     return NULL;

@@ -102,11 +102,13 @@ mp_str mp_message_next(mp_json_cursor *cursor);
 /* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next taker opens another channel. The
  * transport has closed, or will close, the connection itself: `close` is called later all the same. */
 void mp_channel_broken(mp_channel *channel, const char *reason, const char *why);
-/* A process is about to be started. False: it may not be, because too many have ended by themselves in a minute ("down", `retry_ms`) or
+/* A process is about to be started. False: it may not be, because too many have ended by themselves ("down", `retry_ms`) or
  * limits.upstreams.processes ("busy") are used up. Each success is followed by one mp_upstream_stopped. On the home's thread. */
 bool mp_channel_may_start(mp_channel *channel, const char **reason, int64_t *retry_ms);
 /* A program has ended by itself, or could not be started. */
-void mp_upstream_ended_by_itself(mp_upstream *upstream);
+void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why);
+/* Why the last one has, as a failure of the next start. */
+void mp_upstream_put_ends(mp_upstream *upstream, mp_upstream_failure *failure);
 void mp_upstream_stopped(mp_upstream *upstream);
 /* Something happened to the upstream that people may want to know; no exchange has failed by it. */
 void mp_upstream_note(mp_upstream *upstream, const char *why);

@@ -76,11 +76,13 @@ typedef struct {
     int64_t links, links_per_upstream;
     int64_t followed, followed_tasks;
     int64_t rounds;
-    size_t journal;         /* bytes of one text of mp_journal_keep */
-    size_t park_notes;      /* bytes of notifications that a parked exchange keeps */
-    int64_t resumptions;    /* of the event stream of one exchange */
-    int64_t noise;          /* lines in a row of a program that are no message; then it is ended */
-    int64_t restarts;       /* programs of one upstream that end by themselves within a minute */
+    size_t journal;      /* bytes of one text of mp_journal_keep */
+    size_t park_notes;   /* bytes of notifications that a parked exchange keeps */
+    int64_t resumptions; /* of the event stream of one exchange */
+    int64_t noise;       /* lines in a row of a program that are no message; then it is ended */
+    int64_t restarts;    /* programs of one upstream that end by themselves within `restarts_within_ms` */
+    uint64_t restarts_within_ms;
+    int64_t links_per_result, questions_per_result; /* for Lua */
     uint64_t evict_idle_ms; /* without a request after which a channel may end to make room for another one */
 } mp_upstream_limits;
 

@@ -18,7 +18,7 @@ local links = {}
 local KEPT_S <const> = 3600
 local MAX_OF_PRINCIPAL <const>, MAX_OF_UPSTREAM <const> = host.limits.upstreams.links, host.limits.upstreams.links_per_upstream  -- new ones in KEPT_S
 local MAX_URI_BYTES <const> = 1024
-local MAX_OF_RESULT <const> = 256
+local MAX_OF_RESULT <const> = host.limits.upstreams.links_per_result
 
 local function hashed(text) return host.base64.encode(host.digest.sum("sha256", text)) end
 
@@ -34,7 +34,7 @@ local given = setmetatable({}, { __mode = "k" })       -- call -> number of link
 function wrapping.on_link(record, call, uri, own)
   if #uri > MAX_URI_BYTES or not uri:find "^%a[%w+.-]*:" or wrapping.is_served(uri) then return end
   given[call] = (given[call] or 0) + 1
-  if given[call] > MAX_OF_RESULT then return end
+  if given[call] > MAX_OF_RESULT then return host.upstream.count_refused "links" end
   local key, value = key_of(call, uri), json.encode { record.name, own }
   if host.store.get(key) == value or may_add(record, call) then
     host.store.set(key, value, KEPT_S)

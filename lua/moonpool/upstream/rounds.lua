@@ -19,7 +19,7 @@ local sorted = require "moonpool.runtime.sorted_keys"
 local rounds = {}
 
 local MAX_ROUNDS = host.limits.upstreams.rounds        -- requests after the first one (V-4)
-local MAX_QUESTIONS = 16               -- in one result
+local MAX_QUESTIONS = host.limits.upstreams.questions_per_result
 local FIRST_WAIT_S, MAX_WAIT_S = 0.05, 0.25         -- before an upstream that only gave a requestState is asked again
 local FIRST_PAGE_S, MAX_PAGE_S = 1, 32              -- before an upstream that waits for a page is asked again
 
@@ -43,7 +43,8 @@ function rounds.read(result, class_text)
   local wanted, count = {}, 0
   for key, one in pairs(requests or {}) do
     count = count + 1
-    if type(key) ~= "string" or not is_object(one) or count > MAX_QUESTIONS then return nil, unreadable end
+    if type(key) ~= "string" or not is_object(one) then return nil, unreadable end
+    if count > MAX_QUESTIONS then return nil, too_often() end
     local question = ask.question(one.method, one.params)
     if not question or not class.allows(class_text, question.method, question.params) then return nil, improper end
     wanted[key] = question

@@ -104,6 +104,37 @@ describe("limits.upstreams", function()
     assert.equal(3, u:ran "need")
   end)
 
+  it("questions_per_result bounds the questions of one result", function()
+    local u <close> = upstream.start { revision = "2026-07-28" }
+    u:offer("tools", { "need" })
+    u.handlers.need = function(x, reply)
+      if x.params.inputResponses then return reply(x:complete '{"content":[]}') end
+      local n, list = x.params.arguments.n, {}
+      for i = 1, n do list[i] = ('"q%d":{"method":"roots/list","params":{}}'):format(i) end
+      reply('{"resultType":"input_required","inputRequests":{' .. table.concat(list, ",") .. '},"requestState":"s"}')
+    end
+    local g <close> = start(u, { questions_per_result = 2 })
+    local c <close> = g:client("2026-07-28", { capabilities = { roots = {} } })
+    assert.equal("input_required", c:result("tools/call", { name = "one_need", arguments = { n = 2 } }).resultType)
+    upstream.failure(c:call("tools/call", { name = "one_need", arguments = { n = 3 } }), "unknown", "asks")
+    assert.equal(1, refused(g, "upstream_rounds"))
+  end)
+
+  it("links_per_result bounds the links of one result that can be read", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    u:when("resources/read", function(x) x:result(('{"contents":[{"uri":"%s","text":"text"}]}'):format(x.params.uri)) end)
+    u:when("tools/call echo", function(x)
+      local list = {}
+      for i = 1, 3 do list[i] = ('{"type":"resource_link","uri":"made:/%d","name":"n"}'):format(i) end
+      x:result('{"content":[' .. table.concat(list, ",") .. "]}")
+    end)
+    local g <close> = start(u, { links_per_result = 2 })
+    local c <close> = g:client "2025-11-25"
+    assert.equal(3, #c:result("tools/call", { name = "one_echo", arguments = {} }).content)
+    for i = 1, 3 do assert.equal(i <= 2, c:call("resources/read", { uri = "made:/" .. i }).result ~= nil) end
+    assert.equal(1, refused(g, "upstream_links"))
+  end)
+
   it("journal bounds what is kept while a client is asked", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
     local g <close> = start(u, { journal = "4KiB" }, { scripts = { ["tools/both.lua"] = [[
