@@ -12,6 +12,8 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
+#define MAX_TICKS_HZ                                                                                                   \
+    250 /* timers of processor time fire once in a tick of the kernel, which are 250 a second in most */
 #define SHORT_TURN_US 300
 #define TURN_US 1000 /* time that a stretch of Lua may run before the first check, and between further checks */
 /* Longer, while no second check was needed: an alarm costs a physical machine some microseconds, a virtual one tens
@@ -28,8 +30,10 @@ typedef struct {
     volatile bool
         had_turn; /* number of alarms before this one; a single alarm can mean that the thread waited for its processor */
     volatile uint64_t calm_from;
-    timer_t sampler; /* the timer of the profiler */
-    volatile bool has_sampler;
+    timer_t sampler;                              /* the timer of the profiler */
+    volatile bool has_sampler, is_fast, is_armed; /* is_fast: the sampler's clock is not that of processor time */
+    volatile uint64_t period_ns, seen_ns,
+        owed_ns; /* of a fast one: processor time at the last tick, and that without a sample yet */
     void (*volatile tick)(lua_State *running);
 } alarm_clock;
 
@@ -65,6 +69,51 @@ static void on_alarm(void)
     }
 }
 
+/* -- samples ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t processor_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static bool set_sampler(uint64_t ns)
+{
+    struct itimerspec each = {{0, (long)ns}, {0, (long)ns}};
+    return timer_settime(here.sampler, 0, &each, NULL) == 0;
+}
+
+/* `is_armed` is true before a tick can come, which may make it false again. */
+static bool arm_sampler(void)
+{
+    here.seen_ns = processor_ns();
+    here.is_armed = true;
+    return set_sampler(here.period_ns);
+}
+
+/* The clock of processor time ticks with the kernel. A fast timer counts the time that passes for all: a tick is a sample if the thread has used the
+ * processor for that long, and an idle thread stops the timer, which would wake it, until it runs Lua again. */
+static void on_sample(void)
+{
+    if (!here.is_fast) {
+        here.tick(here.running);
+        return;
+    }
+    uint64_t now = processor_ns(), moved = now - here.seen_ns, period = here.period_ns;
+    here.seen_ns = now;
+    here.owed_ns += moved;
+    if (here.running == NULL && moved < period / 4) {
+        here.is_armed = false;
+        set_sampler(0);
+    } else if (here.owed_ns >= period) {
+        here.owed_ns -= period;
+        if (here.owed_ns > 2 * period)
+            here.owed_ns = 2 * period;
+        here.tick(here.running);
+    }
+}
+
 /* Each timer queues a signal of its own, also while one of the other timer is pending. */
 static void on_signal(int number, siginfo_t *info, void *context)
 {
@@ -72,7 +121,7 @@ static void on_signal(int number, siginfo_t *info, void *context)
     int error = errno;
     bool is_sample = info->si_code == SI_TIMER && info->si_value.sival_ptr == &sampling;
     if (is_sample && here.has_sampler)
-        here.tick(here.running);
+        on_sample();
     else if (!is_sample)
         on_alarm();
     errno = error;
@@ -97,19 +146,23 @@ bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *running))
 {
     if (here.has_sampler)
         timer_delete(here.sampler);
-    here.has_sampler = false;
+    here.has_sampler = here.is_fast = here.is_armed = false;
     if (hz == 0)
         return false;
     pthread_once(&once, start);
     struct sigevent to_me = {
         .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGURG, .sigev_value.sival_ptr = (void *)&sampling};
     to_me.sigev_notify_thread_id = gettid();
-    struct itimerspec each = {{0, 1000000000 / hz}, {0, 1000000000 / hz}};
-    if (timer_create(CLOCK_THREAD_CPUTIME_ID, &to_me, &here.sampler) != 0)
+    if (timer_create(hz > MAX_TICKS_HZ ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &to_me, &here.sampler) != 0)
         return false;
     here.tick = tick;
+    here.period_ns = 1000000000 / hz;
+    here.owed_ns = 0;
     here.has_sampler = true;
-    return timer_settime(here.sampler, 0, &each, NULL) == 0;
+    if (hz <= MAX_TICKS_HZ)
+        return set_sampler(here.period_ns);
+    here.is_fast = true;
+    return arm_sampler();
 }
 
 lua_State *mp_preempt_running(void)
@@ -144,6 +197,8 @@ lua_State *mp_preempt_enter(lua_State *L)
         here.due = at + (at < here.calm_from ? TURN_US : CALM_TURN_US);
         here.had_turn = false;
     }
+    if (here.is_fast && !here.is_armed)
+        arm_sampler();
     here.running = L; /* the first alarm: the signal that is sent now sets the next timer */
     if (!here.is_set && here.has_timer)
         set_alarm(here.due);

@@ -11,7 +11,7 @@
 MP_GAUGE(profiles, "profiles", "", "", "profiles that run")
 
 #define MAX_SECONDS 300
-#define MAX_HZ 250 /* the timers of processor time fire once in a tick of the kernel, which are 250 a second in most */
+#define MAX_HZ 1000
 #define USUAL_SECONDS 30
 #define USUAL_HZ 199 /* no multiple of what scripts do each 5 or 10 ms */
 #define PROGRESS_MS 1000
@@ -304,7 +304,7 @@ static int see_member(void *ctx, unsigned depth, mp_str key, mp_json_type type, 
             asked->wrong = "seconds is a number from 1 to 300";
     } else if (mp_str_is(key, "hz")) {
         if (!read_number(type, value, 1, MAX_HZ, &asked->hz))
-            asked->wrong = "hz is a number from 1 to 250";
+            asked->wrong = "hz is a number from 1 to 1000";
     } else if (mp_str_is(key, "worker")) {
         if (!read_number(type, value, 0, INT32_MAX, &asked->worker))
             asked->wrong = "worker is the number of a worker, from 0";

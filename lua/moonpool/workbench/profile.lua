@@ -15,7 +15,7 @@ local ROWS <const> = 15 -- lines of the table
 local function question_of(args)
   local asked = { seconds = span(args["for"] or "30s"), tool = args.tool, memory = args.memory and true or nil }
   if not asked.seconds or asked.seconds > 300 then return nil, "--for is a time from 1s to 5m: '" .. args["for"] .. "'", "as in 30s or 2m" end
-  for option, most in pairs { worker = 65535, hz = 250 } do
+  for option, most in pairs { worker = 65535, hz = 1000 } do
     local text = args[option]
     local number = text and text:find "^%d+$" and #text <= 5 and math.tointeger(text)
     if text and not (number and number <= most) then return nil, ("--%s is a number, at most %d: '%s'"):format(option, most, text) end

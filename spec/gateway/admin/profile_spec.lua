@@ -2,6 +2,7 @@
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
+local lfs = require "lfs"
 local profile = require "spec.helpers.profile"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
@@ -97,6 +98,45 @@ describe("a profile", function()
     end
     me:close()
     assert.has_nothing_left(g)
+  end)
+
+  it("takes as many samples as it says, for the processor time that is used, above the ticks of the kernel, too", function()
+    if not HAS_SIGNALS then return end
+    local g <close> = start { workers = 1 }
+    local me <close> = g:client "2026-07-28"
+    -- The processor time of all threads, in seconds.
+    local function used()
+      local ns = 0
+      for name in lfs.dir("/proc/" .. g.pid .. "/task") do
+        local file = name:find "^%d" and io.open(("/proc/%d/task/%s/schedstat"):format(g.pid, name))
+        if file then
+          ns = ns + tonumber(file:read "a":match "^%d+")
+          file:close()
+        end
+      end
+      return ns / 1e9
+    end
+    for _, hz in ipairs { 199, 997 } do
+      local run <close> = profile.begin(g, token, { seconds = 300, hz = hz })
+      assert.equal(hz, run.began.hz)
+      local before = used()
+      repeat me:call("tools/call", { name = "hot", arguments = { n = 9000000 } }) until used() - before > 2
+      local seconds = used() - before
+      local stacks, ended = run:stacks()
+      local rate = ended.samples / seconds
+      assert.truthy(rate > 0.7 * hz and rate < 1.1 * hz, ("%d samples in %.2f s at %d"):format(ended.samples, seconds, hz))
+      local of = profile.has "^tools/call hot$"
+      for line, part in pairs { [3] = 0.7, [4] = 0.2, [5] = 0.1 } do near(part, profile.part(stacks, profile.ends("/hot%.lua:" .. line .. "$"), of), 7) end
+    end
+    -- An idle worker is not woken: the loop makes no turns.
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
+    wait.for_fact("two seconds of the profile", 20, function()
+      for _, event in ipairs(run.reader:messages()) do
+        if type(event) == "table" and event.event == "progress" and event.ms and event.ms > 2000 then return true end
+      end
+    end)
+    local _, ended = run:stacks()
+    assert.truthy(ended.samples < 200, ended.samples)
   end)
 
   it("sees coroutines inside coroutines, with the frames around them", function()
@@ -277,7 +317,7 @@ return tool { "Has many lines that allocate.", function() local text = ("x"):rep
     local g <close> = start()
     for body, why in pairs {
       ['{"seconds":0}'] = "1 to 300", ['{"seconds":301}'] = "1 to 300", ['{"seconds":"1"}'] = "1 to 300",
-      ['{"hz":0}'] = "1 to 250", ['{"hz":1000}'] = "1 to 250",
+      ['{"hz":0}'] = "1 to 1000", ['{"hz":1001}'] = "1 to 1000",
       ['{"worker":64}'] = "no such worker", ['{"worker":-1}'] = "from 0", ['{"memory":1}'] = "true or false", ['{"tool":""}'] = "a pattern",
       ['{"tool":"' .. ("x"):rep(256) .. '"}'] = "a pattern", ['{"tool":"\\u0000"}'] = "a pattern", ['{"toll":"x"}'] = "the members are",
       ["[]"] = "send an object", ["{"] = "send an object",
@@ -351,7 +391,7 @@ describe("moonpool profile", function()
 
   it("refuses options that make no sense, and says what the gateway refuses", function()
     local g <close> = start()
-    for _, options in ipairs { { "--for", "6m" }, { "--for", "x" }, { "--hz", "251" }, { "--worker", "-1" }, { "--out", "x.png" } } do
+    for _, options in ipairs { { "--for", "6m" }, { "--for", "x" }, { "--hz", "1001" }, { "--worker", "-1" }, { "--out", "x.png" } } do
       local code, _, why = run(g, table.unpack(options))
       assert.equal(2, code, table.concat(options, " ") .. why)
     end
