@@ -4,10 +4,12 @@
 #include "vm/engine.h"
 #include <lauxlib.h>
 
-/* record.put(line, is_cut): keeps the JSON of a recorded call; `is_cut`: some of the call is missing.  [-0, +0, throws] */
+/* record.put(line, what): keeps the JSON of a recorded call; `what` is true if some of the call is missing, or "skipped" if all of it is.  [-0, +0, throws] */
 static int l_put(lua_State *L)
 {
-    mp_record_put(mp_check_str(L, 1), lua_toboolean(L, 2));
+    mp_record_put(mp_check_str(L, 1), lua_type(L, 2) == LUA_TSTRING ? MP_RECORD_SKIPPED
+                                      : lua_toboolean(L, 2)         ? MP_RECORD_CUT
+                                                                    : MP_RECORD_WHOLE);
     return 0;
 }
 

@@ -252,8 +252,9 @@ bool mp_record_wants(mp_str tool);
 /* Like mp_record_wants, for a call that is recorded if so: it counts as one of a recording of mp_record_begin. */
 bool mp_record_claim(mp_str tool);
 size_t mp_record_call_bytes(void);
-/* Keeps a line of JSON; `is_cut`: its call was over `call_bytes`. */
-void mp_record_put(mp_str line, bool is_cut);
+/* Keeps a line of JSON. CUT: its call was over `call_bytes`. SKIPPED: it says why nothing of the call is there. */
+typedef enum { MP_RECORD_WHOLE, MP_RECORD_CUT, MP_RECORD_SKIPPED } mp_record_kind;
+void mp_record_put(mp_str line, mp_record_kind kind);
 /* Appends the lines whose serials are above `after`, the last `last` of them, up to `most` bytes, but always one line if there is one. */
 mp_record_page mp_record_read(uint64_t after, size_t last, size_t most, mp_buf *out);
 size_t mp_record_count(void);

@@ -345,8 +345,8 @@ function host.bus.broadcast(topic, text) end
 
 --- Keeps the JSON of a recorded call.
 ---@param line string
----@param is_cut boolean  some of the call is missing
-function host.record.put(line, is_cut) end
+---@param what boolean|"skipped"  true: some of the call is missing; "skipped": all of it is, and the line says why
+function host.record.put(line, what) end
 
 --- True if a call of this tool is to be recorded. It counts as one of a recording that an operator has begun.
 ---@param tool string

@@ -10,6 +10,7 @@ MP_COUNTER(records_kept, "records", "result", "kept", "calls that were recorded"
 MP_COUNTER(records_dropped, "records", "result", "dropped", "recorded calls that made room for later ones")
 MP_COUNTER(records_large, "records", "result", "large",
            "calls that are over record.call, of which only the beginning was recorded")
+MP_COUNTER(records_skipped, "records", "result", "skipped", "calls that cannot be replayed: a line says why")
 MP_COUNTER(records_torn, "records", "result", "torn",
            "lines of record.file that are no whole record, as after a full disk")
 MP_GAUGE(record_bytes, "record_bytes", "", "", "bytes of the recorded calls in memory")
@@ -187,11 +188,14 @@ int mp_record_open(const char *path, mp_err *err)
     return mp_record_file_open(path, limits.bytes, take_line, err);
 }
 
-void mp_record_put(mp_str line, bool is_cut)
+void mp_record_put(mp_str line, mp_record_kind kind)
 {
+    static const mp_stat *const counters[] = {[MP_RECORD_WHOLE] = &mp_stat_records_kept,
+                                              [MP_RECORD_CUT] = &mp_stat_records_large,
+                                              [MP_RECORD_SKIPPED] = &mp_stat_records_skipped};
     pthread_mutex_lock(&lock);
     mp_record_file_put(mp_buf_str(&keep_line(line)->line));
-    mp_stat_add(is_cut ? &mp_stat_records_large : &mp_stat_records_kept, 1);
+    mp_stat_add(counters[kind], 1);
     shrink(limits.calls, limits.bytes);
     pthread_mutex_unlock(&lock);
 }

@@ -3,6 +3,7 @@
 local auth = require "moonpool.access.auth"
 local canonical = require "moonpool.runtime.canonical"
 local client_request = require "moonpool.calls.client_request"
+local characters = require "moonpool.runtime.characters"
 local errors = require "moonpool.runtime.rpc_error"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -136,6 +137,7 @@ function player.answer(call, record, row)
   local wrong = wrong_in(record)
   if wrong then return nil, errors.new("invalid_params", wrong) end
   if record.cut then return { skipped = "the call was larger than record.call: only its beginning is kept", resultType = "complete" } end
+  if type(record.skipped) == "string" then return { skipped = characters.shown(record.skipped:sub(1, 200)), resultType = "complete" } end
   local who, why = principal_of(record.principal)
   if not who then return nil, errors.new("invalid_params", "the principal of the record: " .. tostring(why)) end
   local tool = registry.thing("tools", record.tool)

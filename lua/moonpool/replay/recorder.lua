@@ -18,6 +18,11 @@ local recorder = {}
 local MAX_EVENTS <const> = 4096
 local MAX_VALUES <const> = 4096         -- of one clock or generator
 
+-- Why a call cannot be replayed.
+local UPSTREAM <const> = "a tool of an upstream: what it answers is recorded where a script calls it, by upstream \"NAME\""
+local TASK <const> = "the call became an MCP task, whose result comes later"
+local AGAIN <const> = "the request repeats a call with answers to its questions"
+
 local active, count = {}, 0             -- mark of a call -> what is recorded of it
 local take_away                         -- removes the hooks; nil while they are not in place
 
@@ -149,7 +154,7 @@ local function outcome_of(record)
 end
 
 local order = { __order = {
-  "moonpool", "id", "time", "tool", "revision", "principal", "outcome", "exact", "hidden", "cut", "arguments", "events", "result", "error", "values",
+  "moonpool", "id", "time", "tool", "revision", "principal", "outcome", "exact", "hidden", "cut", "skipped", "arguments", "events", "result", "error", "values",
   "variables",
 } }
 
@@ -182,15 +187,30 @@ local function write(record, schema)
   host.record.put(text, record.is_cut == true)
 end
 
--- True if the call can be replayed: it runs a script, and is no answer to questions.
-local function is_recordable(tool, params)
-  return tool and not tool.upstream and params.task == nil and params.requestState == nil and params.inputResponses == nil
+-- Why the call cannot be replayed; nil if it can: it runs a script, and is no answer to questions.
+local function why_skipped(tool, params)
+  if tool.upstream then return UPSTREAM end
+  if params.task ~= nil then return TASK end
+  return (params.requestState ~= nil or params.inputResponses ~= nil) and AGAIN or nil
+end
+
+-- Keeps a line that says why the call has no other one.
+local function put_skipped(call, tool, revision, why)
+  host.record.put(json.encode(setmetatable({
+    moonpool = "record 1", id = host.call.mark(call), time = os.date "!%Y-%m-%dT%H:%M:%SZ", tool = tool.name, revision = revision, outcome = "skipped",
+    exact = false, skipped = why, arguments = json.object {}, events = json.array {}, values = json.object {}, variables = json.object {},
+  }, order)), "skipped")
 end
 
 --- Answers a call as `answer` does, and records it.
 function recorder.answer(answer, call, params, revision, method)
   local tool = type(params) == "table" and type(params.name) == "string" and registry.thing("tools", params.name)
-  if not is_recordable(tool, params) or not host.record.claim(tool.name) then return answer(call, params, revision, method) end
+  if not tool or not host.record.claim(tool.name) then return answer(call, params, revision, method) end
+  local skipped = why_skipped(tool, params)
+  if skipped then
+    put_skipped(call, tool, revision, skipped)
+    return answer(call, params, revision, method)
+  end
   local record = {
     id = host.call.mark(call), time = os.date "!%Y-%m-%dT%H:%M:%SZ", tool = tool.name, revision = revision, principal = who(call.principal),
     events = {}, values = {}, variables = {}, room = host.record.room(),

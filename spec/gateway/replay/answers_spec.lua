@@ -89,6 +89,48 @@ describe("a replay", function()
     assert.equal(ran, u:ran "echo")
   end)
 
+  it("that became an MCP task, or repeats another one, is skipped, and the line says why", function()
+    local g <close> = gateway.start { config = config(), scripts = {
+      ["tools/slow.lua"] = 'return tool { "Works.", task = "optional", function() return "done" end }',
+      ["tools/ask.lua"] = [[return tool { "Asks.", function(_, call)
+        local got = call:elicit("name", "Who?", { name = t.string })
+        return got and "hello " .. got.name or "nobody"
+      end }]],
+    } }
+    local me <close> = g:client "2025-11-25"
+    me:result("tools/call", { name = "slow", task = { ttl = 60000 } })
+    local list = save(g, 1)
+    assert.same({ "slow", "skipped" }, { list[1].tool, list[1].outcome })
+    assert.same({}, list[1].events)
+    local code, out, err = replay(g)
+    assert.equal(0, code, out .. err)
+    assert.matches("skipped slow .*MCP task", out)
+    local next_client <close> = g:client("2026-07-28", { capabilities = { elicitation = { form = {} } } })
+    local asked = next_client:result("tools/call", { name = "ask", arguments = {} })
+    next_client:result("tools/call", { name = "ask", arguments = {}, requestState = asked.requestState,
+      inputResponses = { [next(asked.inputRequests)] = { action = "accept", content = { name = "Ann" } } } })
+    list = save(g, 3)
+    assert.same({ "asked", "skipped" }, { list[2].outcome, list[3].outcome })
+    code, out, err = replay(g)
+    assert.equal(0, code, out .. err)
+    assert.matches("skipped ask .*repeats a call", out)
+    assert.is_nil(cjson.encode(list):find("Ann", 1, true))
+  end)
+
+  it("of a tool of an upstream is skipped, and the line says why", function()
+    local u <close> = upstream.start { transport = "http", revision = "2026-07-28" }
+    local g <close> = upstream.gateway({ one = u }, { config = config() })
+    local me <close> = g:client "2026-07-28"
+    me:result("tools/list", {})
+    me:result("tools/call", { name = "one_echo", arguments = { text = "hi" } })
+    assert.equal("one_echo", save(g, 1)[1].tool)
+    local ran = u:ran "echo"
+    local code, out, err = replay(g)
+    assert.equal(0, code, out .. err)
+    assert.matches("skipped one_echo .*a tool of an upstream", out)
+    assert.equal(ran, u:ran "echo")
+  end)
+
   it("does not compare the order of tasks that run side by side", function()
     local script = [[return tool { "Both.", function()
       parallel { function() sleep(%s) return store.set("a", 1) end, function() sleep(%s) return store.set("b", 2) end }
