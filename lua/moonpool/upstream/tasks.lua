@@ -213,10 +213,16 @@ local function new_watch(made)
   return waiting[place]
 end
 
+-- True if the upstream notifies of the task on the request that listens, which has the gateway's credential: not of a task of a caller's own token, nor of
+-- one in another program than that which reads lists.
+local function can_follow(made)
+  return made.is_stateless and not made.identity and (made.key == keys.shared or made.record.kind == "url")
+end
+
 -- Waits for a notification, at most `limit_s`, and at least for as long as polls are apart.
 function watch:wait(limit_s)
   local made, from = self.made, host.time.now()
-  if limit_s >= FOLLOW_S and made.is_stateless and made.key == keys.shared and not self.is_followed then
+  if limit_s >= FOLLOW_S and not self.is_followed and can_follow(made) then
     self.is_followed = true
     follow.task(made.record, made.id)
   end

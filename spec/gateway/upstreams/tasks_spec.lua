@@ -293,6 +293,28 @@ describe("a notification of an upstream about its task", function()
     settled(g)
   end)
 
+  it("is asked for where each principal, session or call has a channel of its own", function()
+    for _, per in ipairs { "principal", "session", "call" } do
+      local u <close> = start { revision = "2026-07-28" }
+      u.task_poll = 60000
+      local g <close> = upstream.gateway({ one = u }, { workers = 2, entries = { one = { per = per } } })
+      local c <close> = g:client("2026-07-28", { capabilities = MODERN_CAN })
+      local id = result(g, c, "tools/call", { name = "one_task_hold", arguments = {} }).taskId
+      wait.for_fact("the task to be listened for", 20, function()
+        for _, open in ipairs(u:listening()) do
+          if #(open.filter.taskIds or {}) == 1 then return true end
+        end
+      end)
+      u:wait_held(1)
+      u:release()
+      wait.for_fact("the task to end long before the next poll", 20, function()
+        u:announce("notifications/tasks", { taskId = u.tasks[#u.tasks].id })
+        return result(g, c, "tasks/get", { taskId = id }).status == "completed"
+      end)
+      settled(g)
+    end
+  end)
+
   it("is not waited for: a task of an upstream without notifications of tasks is polled", function()
     local u <close> = start { revision = "2026-07-28", listen = false }
     u.task_poll = 1100
