@@ -370,7 +370,9 @@ static void put_event(run *of, uint64_t mark, bool is_note, mp_str json)
 /* Goes on after the answer to one of the messages that come before the request; its `id` is a text. */
 static void go_on(run *of, mp_str id, bool is_error, mp_str json)
 {
-    if (is_error) {
+    if (mp_json_string_is(id, MP_STR("level"))) { /* an error: there will be no log messages */
+        send_request(of, mp_buf_str(&of->params));
+    } else if (is_error) {
         put_event(of, 0, false, json);
         end_run(of, "refused", false);
     } else if (mp_json_string_is(id, MP_STR("principal"))) {
@@ -380,7 +382,6 @@ static void go_on(run *of, mp_str id, bool is_error, mp_str json)
         send_text(
             of,
             "{\"jsonrpc\":\"2.0\",\"id\":\"level\",\"method\":\"logging/setLevel\",\"params\":{\"level\":\"debug\"}}");
-        send_request(of, mp_buf_str(&of->params));
     }
 }
 
@@ -398,8 +399,7 @@ static void take_message(run *of, uint64_t mark, mp_str json)
     } else if (list[METHOD].value.len > 0) {
         put_event(of, 0, list[ID].value.len == 0, json);
     } else if (is_text(&list[ID])) {
-        if (!mp_json_string_is(list[ID].value, MP_STR("level")))
-            go_on(of, list[ID].value, is_error, json);
+        go_on(of, list[ID].value, is_error, json);
     } else {
         member kind[] = {{.name = "resultType"}};
         members of_result = {kind, 1, NULL, false};
