@@ -37,10 +37,10 @@ local function left_behind(g, connection)
   end
 end
 
--- assert.has_nothing_left(g, seconds): within `seconds` (5 unless given) the process of `g` still runs, its gauges are 0, it has as many
+-- assert.has_nothing_left(g, seconds): within `seconds` (20 unless given) the process of `g` still runs, its gauges are 0, it has as many
 -- descriptors as when it started, and no socket is in CLOSE-WAIT.
 local function has_nothing_left(state, arguments)
-  local g, seconds = arguments[1], arguments[2] or 5
+  local g, seconds = arguments[1], arguments[2] or 20
   local left, connection
   local ok, why = pcall(wait.for_fact, "a gateway with nothing left of its clients", seconds, function()
     if g:is_alive() and (not connection or connection:is_closed_by_peer()) then

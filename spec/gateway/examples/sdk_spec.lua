@@ -35,6 +35,12 @@ local function facts_of(script, kind, ...)
   local facts, by_name = {}, {}
   for line in out:gmatch "[^\n]+" do
     local fact = assert(cjson.decode(line), "no fact: " .. line)
+    -- of a progress notification that comes in one chunk with the answer, the SDK says that it has forgotten the token already
+    local late = fact.fact == "error" and fact.message:match "^Error: Received a progress notification for an unknown token: (.*)"
+    if late then
+      fact = cjson.decode(late).params
+      fact.fact = "progress"
+    end
     facts[#facts + 1] = fact
     by_name[fact.fact] = fact
   end

@@ -231,7 +231,7 @@ describe("a reload", function()
   end)
 
   it("that changes a list is counted when the list is served", function()
-    local g <close> = gateway.start { workers = 1, scripts = many(2) }
+    local g <close> = gateway.start { workers = 1, scripts = many(2), env = { MOONPOOL_PLANS = "on" } }
     local me <close> = g:client(STATELESS)
     pages(me)
     local file = assert(io.open(g.dir .. "/scripts/tools/t003.lua", "w"))
