@@ -311,6 +311,11 @@ size_t mp_stream_room(const mp_stream *stream)
     return stream->queue.bytes < most ? most - stream->queue.bytes : 0;
 }
 
+size_t mp_stream_queued(const mp_stream *stream)
+{
+    return stream->queue.bytes;
+}
+
 void mp_stream_on_drained(mp_stream *stream, void (*drained)(void *ctx, mp_stream *stream), void *ctx)
 {
     stream->drained = drained;

@@ -260,8 +260,9 @@ bool mp_stream_is_events(const mp_stream *stream);
 /* Queues `bytes` (complete events, copied). Returns -1 if the stream is gone, or if the bytes do not fit the queue:
  * then the stream is ended as slow and `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
-/* Free bytes in an event stream's queue. */
+/* Free bytes in an event stream's queue, and bytes that wait in it. */
 size_t mp_stream_room(const mp_stream *stream);
+size_t mp_stream_queued(const mp_stream *stream);
 /* `drained` runs once, when everything queued has been written. It may send and end. */
 void mp_stream_on_drained(mp_stream *stream, void (*drained)(void *ctx, mp_stream *stream), void *ctx);
 /* Writes what is queued, then ends the answer. A stream that was not answered at all gets status 500. */

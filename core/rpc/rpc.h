@@ -132,14 +132,18 @@ void mp_table_put_sessions(mp_table *table, unsigned page, uint64_t now_ms, mp_b
  * none unless it is 1. Any thread. */
 int mp_table_end_session(mp_table *table, mp_str mark);
 
-/* What an operator asks of each worker: a list of its calls (`serial` and `mark` are 0), or the end of one call, which is named by its worker and
- * serial, or by its mark. Embedded in its owner. */
+/* What an operator asks of each worker: a list of its calls, or of its event streams (`serial` and `mark` are 0), or the end of one, which is named by
+ * its worker and serial, a call also by its mark. Embedded in its owner. */
+#define MP_STREAMS_PAGE 200
 typedef struct mp_call_inquiry {
     /* Called on the thread of each worker. `json`: the calls of the worker as JSON objects, separated by commas. `ended`: the call was found
      * and is cancelled. Where the worker's loop has ended, `is_over`, on the thread that frees it. */
     void (*answer)(struct mp_call_inquiry *inquiry, mp_str json, bool ended, bool is_over);
-    unsigned worker;       /* of the call */
-    uint64_t serial, mark; /* of the call */
+    unsigned worker;       /* of the call or stream */
+    uint64_t serial, mark; /* of the call or stream */
+    bool is_of_streams;
+    unsigned page;        /* of a list of streams: each worker puts MP_STREAMS_PAGE on one */
+    atomic_bool has_more; /* some worker has streams on the next page */
 } mp_call_inquiry;
 
 /* -- console.c: a client inside the process -- */

@@ -126,6 +126,11 @@ async function walk() {
   await go("#upstreams");
   await press("Switch on the upstream one");
   await hides("switched off by token me");
+  await go("#streams");
+  await shows("session");
+  await picture("streams");
+  await press("End the stream");
+  await shows("No event streams.");
   await go("#tasks");
   await shows("working");
   await press("Cancel the task");

@@ -241,6 +241,8 @@ static const endpoint endpoints[] = {
     {"/api/resource", "GET", MP_ROLE_VIEW, false, mp_api_resource},
     {"/api/tasks", "GET", MP_ROLE_VIEW, false, mp_api_tasks},
     {"/api/task/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_task},
+    {"/api/streams", "GET", MP_ROLE_VIEW, false, mp_api_streams},
+    {"/api/stream/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_stream},
     {"/session", "POST", MP_ROLE_NONE, true, mp_api_open_dashboard},
     {"/api/code", "POST", MP_ROLE_OPERATE, false, mp_api_code},
     {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches},

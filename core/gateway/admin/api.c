@@ -10,6 +10,7 @@
 
 #define WAIT_MS 2000
 #define MAX_INQUIRIES 16
+#define MAX_STREAM_PAGES 50
 #define MAX_LOG_MS (24 * 3600 * 1000)
 
 /* -- questions to all workers -------------------------------------------------------------------------------------- */
@@ -63,17 +64,22 @@ static void conclude(inquiry *asked)
     unsigned left = atomic_load(&asked->left);
     pthread_mutex_lock(&asked->lock);
     bool ended = asked->ended;
-    mp_buf_put(&out, MP_STR("{\"calls\":["));
+    bool is_of_streams = asked->super.is_of_streams;
+    mp_buf_put(&out, is_of_streams ? MP_STR("{\"streams\":[") : MP_STR("{\"calls\":["));
     mp_buf_put(&out, mp_buf_str(&asked->json));
-    mp_buf_printf(&out, "],\"workers_without_answer\":%u}\n", left);
+    mp_buf_putc(&out, ']');
+    if (atomic_load(&asked->super.has_more))
+        mp_buf_printf(&out, ",\"next\":%u", asked->super.page + 1);
+    mp_buf_printf(&out, ",\"workers_without_answer\":%u}\n", left);
     pthread_mutex_unlock(&asked->lock);
     if (asked->super.serial == 0 && asked->super.mark == 0)
         mp_stream_answer(asked->stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
     else if (ended)
-        answer_json(asked->stream, 200, "{\"cancelled\":true}\n");
+        answer_json(asked->stream, 200, is_of_streams ? "{\"ended\":true}\n" : "{\"cancelled\":true}\n");
     else if (left > 0)
-        answer_json(asked->stream, 503,
-                    "{\"error\":\"the worker of the call does not answer: see stuck in /status\"}\n");
+        answer_json(asked->stream, 503, "{\"error\":\"the worker does not answer: see stuck in /status\"}\n");
+    else if (is_of_streams)
+        answer_json(asked->stream, 404, "{\"error\":\"no such stream is open: GET /api/streams lists them\"}\n");
     else
         answer_json(asked->stream, 404, "{\"error\":\"no such call runs: GET /api/calls lists them\"}\n");
     mp_buf_clear(&out);
@@ -113,7 +119,7 @@ static void on_answer(mp_call_inquiry *super, mp_str json, bool ended, bool is_o
         give_back(asked);
 }
 
-static void inquire(mp_admin *admin, mp_stream *stream, unsigned worker, uint64_t serial, uint64_t mark)
+static void inquire(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
 {
     mp_admin_api *api = mp_admin_api_of(admin);
     mp_table *table = mp_admin_shared(admin)->table;
@@ -127,7 +133,8 @@ static void inquire(mp_admin *admin, mp_stream *stream, unsigned worker, uint64_
     asked->home = mp_stream_loop(stream);
     asked->stream = mp_stream_ref(stream);
     asked->all_answered = (mp_message){.deliver = on_all_answered};
-    asked->super = (mp_call_inquiry){on_answer, worker, serial, mark};
+    asked->super = what;
+    asked->super.answer = on_answer;
     atomic_init(&asked->refs, (int)count + 1);
     atomic_init(&asked->left, count);
     pthread_mutex_init(&asked->lock, NULL);
@@ -142,7 +149,7 @@ static void inquire(mp_admin *admin, mp_stream *stream, unsigned worker, uint64_
 void mp_api_calls(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)caller, (void)rest;
-    inquire(admin, stream, 0, 0, 0);
+    inquire(admin, stream, (mp_call_inquiry){.serial = 0});
 }
 
 static bool read_number(mp_str text, uint64_t most, uint64_t *number)
@@ -170,7 +177,31 @@ void mp_api_end_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
         return;
     }
     audit(stream, "call cancelled by operator", caller, whole);
-    inquire(admin, stream, (unsigned)worker, serial, mark);
+    inquire(admin, stream, (mp_call_inquiry){.worker = (unsigned)worker, .serial = serial, .mark = mark});
+}
+
+void mp_api_streams(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)caller, (void)rest;
+    uint64_t page = 0;
+    mp_str query = mp_stream_request(stream)->query, name = MP_STR("page=");
+    if (query.len > 0 &&
+        !(mp_str_starts(query, name) && read_number(mp_str_from(query, name.len), MAX_STREAM_PAGES - 1, &page)))
+        answer_json(stream, 400, "{\"error\":\"the query is page=N, from 0 to 49\"}\n");
+    else
+        inquire(admin, stream, (mp_call_inquiry){.is_of_streams = true, .page = (unsigned)page});
+}
+
+void mp_api_end_stream(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    uint64_t worker = 0, serial = 0;
+    mp_str whole = rest, first = mp_str_cut(&rest, '-');
+    if (!read_number(first, MP_SESSION_PAGES * 64, &worker) || !read_number(rest, INT64_MAX, &serial) || serial == 0) {
+        answer_json(stream, 404, "{\"error\":\"a stream is named as in 0-17: GET /api/streams lists them\"}\n");
+        return;
+    }
+    audit(stream, "stream ended by operator", caller, whole);
+    inquire(admin, stream, (mp_call_inquiry){.worker = (unsigned)worker, .serial = serial, .is_of_streams = true});
 }
 
 void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)

@@ -23,5 +23,8 @@ void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *cal
 void mp_api_code(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 /* Changes the code for a token. */
 void mp_api_open_dashboard(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+/* Open event streams of all workers, by ?page=N; and ends one, which `rest` names. */
+void mp_api_streams(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_end_stream(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
 #endif

@@ -1,5 +1,5 @@
-/* report.c: running calls as operators see them, and their end by an operator. A call's name for operators is the number of its worker and
- * its own: "1-4711"; or its mark, as in the log and the audit. */
+/* report.c: running calls and event streams as operators see them, and their end by an operator. The name of a call or stream for operators is the
+ * number of its worker and its own: "1-4711"; of a call also its mark, as in the log and the audit. */
 #include "call.h"
 #include <stdlib.h>
 
@@ -48,6 +48,101 @@ static void put_calls(mp_rpc *rpc, mp_buf *out)
         put_call(out, mp_container(link, mp_call, link), now);
 }
 
+/* -- event streams -------------------------------------------------------------------------------------------------------- */
+
+/* Which streams a page has: some are passed, then `left` are put. */
+typedef struct {
+    mp_buf *out;
+    const mp_rpc *rpc;
+    uint64_t now_us;
+    unsigned passed, left;
+    bool has_more;
+} stream_page;
+
+/* Puts what all streams have, if the page has this one. */
+static bool put_stream(stream_page *page, const char *kind, uint64_t serial, uint64_t began_us, const mp_stream *stream)
+{
+    if (page->passed > 0) {
+        page->passed--;
+        return false;
+    }
+    if (page->left == 0) {
+        page->has_more = true;
+        return false;
+    }
+    page->left--;
+    mp_buf_printf(page->out, "%s{\"stream\":\"%u-%llu\",\"kind\":\"%s\",\"age_ms\":%llu,\"queued_bytes\":%zu",
+                  page->out->len == 0 ? "" : ",", page->rpc->index, (unsigned long long)serial, kind,
+                  (unsigned long long)(page->now_us > began_us ? (page->now_us - began_us) / 1000 : 0),
+                  mp_stream_queued(stream));
+    return true;
+}
+
+static void put_session_mark(mp_buf *out, mp_session *session)
+{
+    if (session != NULL)
+        put_member(out, "session", mp_str_of(mp_session_mark_of(mp_session_id(session)).text));
+}
+
+static void put_reader(stream_page *page, const mp_reader *reader)
+{
+    mp_session *session = reader->session;
+    const char *kind = reader->number > 0 ? "resumed call" : session->is_sse ? "HTTP+SSE" : "session";
+    if (!put_stream(page, kind, reader->serial, reader->began_us, reader->stream))
+        return;
+    put_session_mark(page->out, session);
+    put_member(page->out, "principal", session->user == NULL ? mp_principal_id(mp_nobody) : mp_str_of(session->user));
+    mp_buf_putc(page->out, '}');
+}
+
+static void put_stream_of_call(stream_page *page, const mp_call *call)
+{
+    if (!put_stream(page, call->subscriber != NULL ? "subscription" : "call", call->serial, call->began, call->stream))
+        return;
+    put_session_mark(page->out, call->session);
+    put_member(page->out, "principal", mp_principal_id(call->principal));
+    put_member(page->out, "method", call->method);
+    mp_buf_putc(page->out, '}');
+}
+
+/* Puts one page: streams of sessions, then those of calls, oldest first. */
+static bool put_streams(mp_rpc *rpc, unsigned number, mp_buf *out)
+{
+    stream_page page = {out, rpc, mp_monotonic_us(), number * MP_STREAMS_PAGE, MP_STREAMS_PAGE, false};
+    for (mp_link *link = rpc->readers.next; link != &rpc->readers && !page.has_more; link = link->next)
+        put_reader(&page, mp_container(link, mp_reader, link));
+    for (mp_link *link = rpc->calls.next; link != &rpc->calls && !page.has_more; link = link->next) {
+        const mp_call *call = mp_container(link, mp_call, link);
+        if (call->stream != NULL && mp_stream_is_events(call->stream))
+            put_stream_of_call(&page, call);
+    }
+    return page.has_more;
+}
+
+/* Ends a stream of a session, or the call that has it. */
+static bool end_stream(mp_rpc *rpc, const mp_call_inquiry *inquiry)
+{
+    if (inquiry->worker != rpc->index)
+        return false;
+    for (mp_link *link = rpc->readers.next; link != &rpc->readers; link = link->next) {
+        mp_reader *reader = mp_container(link, mp_reader, link);
+        if (reader->serial == inquiry->serial) {
+            mp_reader_end(reader);
+            return true;
+        }
+    }
+    for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next) {
+        mp_call *call = mp_container(link, mp_call, link);
+        if (call->serial != inquiry->serial || call->stream == NULL || !mp_stream_is_events(call->stream))
+            continue;
+        mp_call_cancel(call, "cancelled by an operator", &mp_stat_tool_operator, MP_CANCEL_ANSWER);
+        return true;
+    }
+    return false;
+}
+
+/* -- questions ------------------------------------------------------------------------------------------------------- */
+
 static bool is_asked_for(const mp_call_inquiry *inquiry, const mp_call *call)
 {
     return inquiry->mark != 0 ? call->mark == inquiry->mark
@@ -80,10 +175,13 @@ static void deliver(mp_message *message, mp_loop *loop)
     bool ended = false;
     if (loop != NULL)
         mp_loop_measure(loop, MP_MEASURE_ASKED);
-    if (loop != NULL && inquiry->serial == 0 && inquiry->mark == 0)
+    bool is_list = inquiry->serial == 0 && inquiry->mark == 0;
+    if (loop != NULL && is_list && !inquiry->is_of_streams)
         put_calls(asked->rpc, &json);
-    else if (loop != NULL)
-        ended = end_call(asked->rpc, inquiry);
+    else if (loop != NULL && is_list && put_streams(asked->rpc, inquiry->page, &json))
+        atomic_store(&inquiry->has_more, true);
+    else if (loop != NULL && !is_list)
+        ended = inquiry->is_of_streams ? end_stream(asked->rpc, inquiry) : end_call(asked->rpc, inquiry);
     free(asked);
     inquiry->answer(inquiry, mp_buf_str(&json), ended, loop == NULL);
     mp_buf_clear(&json);

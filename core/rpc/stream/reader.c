@@ -49,7 +49,7 @@ static void on_gone(void *ctx, mp_stream *stream)
     free_reader(ctx);
 }
 
-static void end_reader(mp_reader *reader)
+void mp_reader_end(mp_reader *reader)
 {
     mp_stream *stream = mp_stream_ref(reader->stream);
     free_reader(reader);
@@ -108,7 +108,7 @@ static void deliver_replacement(mp_message *message, mp_loop *loop)
     replacement *notice = mp_container(message, replacement, super);
     mp_reader *reader;
     while (loop != NULL && (reader = find_here(notice->rpc, notice->session, is_replaced, 0)) != NULL)
-        end_reader(reader);
+        mp_reader_end(reader);
     if (loop != NULL && notice->on_resumed != NULL)
         notice->on_resumed(notice->rpc, notice->session, notice->serial);
     mp_session_unref(notice->session);
@@ -135,6 +135,8 @@ static mp_reader *reader_new(mp_rpc *rpc, mp_session *session, mp_stream *stream
                           .stream = stream,
                           .fd = mp_stream_fd(stream),
                           .rpc = rpc,
+                          .serial = ++rpc->last_serial,
+                          .began_us = mp_monotonic_us(),
                           .expires = rpc->principal->expires};
     return reader;
 }
@@ -178,7 +180,7 @@ static void on_expired(mp_timer *timer)
         mp_stat_add(&mp_stat_streams_expired, 1);
         if (reader->session->is_sse)
             mp_session_close(reader->session, &mp_stat_closed_expired);
-        end_reader(reader);
+        mp_reader_end(reader);
     }
 }
 
@@ -243,7 +245,7 @@ static void catch_up(mp_reader *reader, bool has_all_room)
         mp_stream_on_drained(stream, on_drained, reader);
     if (mp_stream_send(stream, mp_buf_str(&events)) == 0 &&
         ends) /* on -1 the client has disconnected, and `reader` is freed */
-        end_reader(reader);
+        mp_reader_end(reader);
     mp_buf_clear(&events);
 }
 
@@ -292,7 +294,7 @@ static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_
         reader->sent = seq;
     if (mp_stream_send(reader->stream, bytes) == 0 &&
         hangs_up) /* on -1 the client has disconnected, and `reader` is freed */
-        end_reader(reader);
+        mp_reader_end(reader);
 }
 
 static bool is_live(const mp_reader *reader, uint64_t number)
@@ -395,7 +397,7 @@ void mp_readers_end(mp_rpc *rpc, mp_session *session)
 {
     mp_reader *reader;
     while ((reader = find_here(rpc, session, ends_with_session, 0)) != NULL)
-        end_reader(reader);
+        mp_reader_end(reader);
 }
 
 void mp_readers_drain(mp_rpc *rpc, bool all)
@@ -413,6 +415,6 @@ void mp_readers_drain(mp_rpc *rpc, bool all)
             mp_session_close(
                 session,
                 &mp_stat_closed_shutdown); /* names the reason; otherwise free_reader counts a client that disconnected */
-        end_reader(reader);
+        mp_reader_end(reader);
     }
 }

@@ -20,6 +20,8 @@ struct mp_reader {
     /* while draining: no call of its session ran one sweep ago, so the messages of those calls have arrived */
     bool was_idle;
     mp_rpc *rpc;
+    uint64_t serial;    /* among the calls and readers of its rpc, for operators */
+    uint64_t began_us;  /* by mp_monotonic_us */
     mp_link link;       /* link in rpc->readers */
     mp_link in_session; /* link in session->readers; guarded by the session's lock, like is_behind */
     mp_timer expiry;
@@ -48,6 +50,8 @@ struct mp_feed {
 
 /* The gateway drains: ends the streams that carry no call, or all. */
 void mp_readers_drain(mp_rpc *rpc, bool all);
+/* Ends the stream; over HTTP+SSE its session ends, too. */
+void mp_reader_end(mp_reader *reader);
 /* The session was closed: ends its streams on this rpc. */
 void mp_readers_end(mp_rpc *rpc, mp_session *session);
 /* Makes `stream` (already an event stream) the session's own stream. -1 if the session is closed or a client reads

@@ -22,6 +22,7 @@ local known = {
   ["GET /api/history"] = { "view" }, ["GET /api/live"] = { "view" }, ["GET /api/tap"] = { "operate" }, ["POST /api/log"] = { "operate" },
   ["POST /api/log/reopen"] = { "operate" }, ["POST /api/drain"] = { "operate" }, ["POST /api/record"] = { "operate" },
   ["POST /api/record/stop"] = { "operate" }, ["GET /api/records"] = { "operate" }, ["POST /session"] = { "none", true }, ["POST /api/code"] = { "operate" },
+  ["GET /api/streams"] = { "view" }, ["DELETE /api/stream/"] = { "operate" },
   ["GET /api/tasks"] = { "view" }, ["DELETE /api/task/"] = { "operate" },
   ["GET /api/switch"] = { "view" }, ["POST /api/switch"] = { "operate" },
 }

@@ -14,6 +14,7 @@ const names = [
   "overview",
   "calls",
   "sessions",
+  "streams",
   "tasks",
   "tools",
   "resources",
