@@ -67,7 +67,7 @@ describe("/api/streams", function()
     streams(g, 1)
     for _, name in ipairs { "0-0", "x", "1", "99-1", "0-99999" } do assert.equal(404, api(g, "DELETE", "/api/stream/" .. name).status, name) end
     for _, query in ipairs { "page=50", "page=x", "pages=1" } do assert.equal(400, api(g, "GET", "/api/streams?" .. query).status, query) end
-    assert.matches('"event":"stream ended by operator"[^\n]*"caller":"token joe"', g:file "audit.log")
+    wait.for_fact("the audit", 20, function() return g:file "audit.log":find '"event":"stream ended by operator"[^\n]*"caller":"token joe"' end)
     assert.equal(200, api(g, "DELETE", "/api/session/" .. by_kind.session.session).status)
     me:close()
     old:close()

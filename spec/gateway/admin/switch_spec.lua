@@ -50,8 +50,10 @@ local function write(g, path, text)
   file:write(text)
 end
 
--- Starts a gateway, and waits until its workers answer the admin listener.
+-- Starts a gateway, and waits until its workers answer the admin listener. With one worker, what was switched holds when the answer has come; further
+-- workers follow a moment later.
 local function start(options)
+  options.workers = options.workers or 1
   options.scripts, options.config = options.scripts or scripts, config_of(options.config)
   local g = options.stubs and upstream.gateway(options.stubs, options) or gateway.start(options)
   wait.for_fact("the workers", 20, function() return api(g, "GET", "/api/switch").status == 200 end)
