@@ -1,5 +1,5 @@
 // The pages that run tools in a real browser: `node run.mjs CHROMIUM ADMIN TOKEN FOLDER PICTURES`. Walks by keyboard alone, and prints what it found as JSON.
-import { browse, report } from "./browser.mjs";
+import { browse, report, until } from "./browser.mjs";
 
 const [chromium, admin, token, folder, pictures] = process.argv.slice(2);
 const browser = await browse(chromium, folder, pictures);
@@ -103,7 +103,11 @@ async function walk() {
   await shows("Greets.");
   await press("hello");
   await shows("who (required)");
-  await fill("who", "you");
+  await fill("who", "y");
+  found.suggested = await until("the suggestions", () => js("(() => { const list = [...document.activeElement.list.options].map((one) => one.value); return list.length > 0 && !list.includes(\"no\") && list; })()"));
+  await picture("prompt");
+  await js("document.querySelector('input[name=who]').focus()");
+  await type("ou");
   await press("Get");
   await shows("Hello you");
   await go("#tools");

@@ -39,7 +39,8 @@ describe("the pages of tools, resources and prompts", function()
         ["tools/hold.lua"] = 'return tool { "Holds.", destructive = true, scopes = { "hold" }, function() sleep(300) end }',
         ["tools/long.lua"] = 'return tool { "Is long.", task = "required", function() sleep(300) end }',
         ["resources/note.lua"] = 'return resource { "A note.", uri = "note://{name}", function(vars) return "note " .. vars.name .. " <b>bold</b>" end }',
-        ["prompts/hello.lua"] = 'return prompt { "Greets.", args = { who = t.string }, function(args) return "Hello " .. args.who end }',
+        ["prompts/hello.lua"] = [[return prompt { "Greets.", args = { who = t.string { complete = { "you", "y<b>es</b>", "no" } } },
+          function(args) return "Hello " .. args.who end }]],
       },
     })
     local c <close> = g:client("2026-07-28", { capabilities = task_client.CAN })
@@ -58,6 +59,7 @@ describe("the pages of tools, resources and prompts", function()
     assert.equal("Result", found.after)
     assert.same({ "tools/call order", "handler", "tools/call order", "handler" }, found.steps)
     assert.equal("Do not run it", found.safe)
+    assert.same({ "you", "y<b>es</b>" }, found.suggested)
     assert.equal(0, found.images)
     for _, url in ipairs(found.requests) do assert.is_nil(url:find(token, 1, true), url) end
     local audit = read(g.dir .. "/audit.log")

@@ -1,5 +1,6 @@
 // Prompts: the list, and one of them with a form that gets it.
 import { browse, single } from "./browse.js";
+import { completeArguments } from "./complete.js";
 import { schemaForm } from "./form.js";
 import { runner } from "./run.js";
 
@@ -13,7 +14,8 @@ function build(at, kit) {
       const properties = Object.fromEntries(given.map((one) => [one.name, { type: "string", title: one.title, description: one.description }]));
       const form = schemaForm({ properties, required: given.filter((one) => one.required).map((one) => one.name) }, "Arguments");
       body.append(el("h2", {}, "Get"));
-      runner(body, kit, { method: "prompts/get", verb: "Get", fields: [form.node], params: () => ({ name: prompt.name, arguments: form.read() }) });
+      const { settings } = runner(body, kit, { method: "prompts/get", verb: "Get", fields: [form.node], params: () => ({ name: prompt.name, arguments: form.read() }) });
+      completeArguments(form.node, prompt.name, given.map((one) => one.name), settings, kit.onLeave);
     },
   });
 }

@@ -95,6 +95,7 @@ function timeNodes(requests) {
 // -- a run --------------------------------------------------------------------------------------------------------------
 
 // The form that runs something: `fields` are the nodes of its own, `params()` gives the params or throws Wrong, `destructive` asks first.
+// Returns { settings() }: the revision and the principal of the next run.
 export function runner(at, { onLeave }, { method, fields, params, destructive, verb = "Run" }) {
   let open = null; // { name, controller, params, steps } while a call runs
   const revision = el("select", { name: "revision" }, ...revisions.map((date) => el("option", { value: date }, date)));
@@ -245,4 +246,5 @@ export function runner(at, { onLeave }, { method, fields, params, destructive, v
     open = null;
     leaving?.controller.abort();
   });
+  return { settings: () => ({ revision: revision.value, principal: principal() }) };
 }
