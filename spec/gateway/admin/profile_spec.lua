@@ -124,9 +124,9 @@ describe("a profile", function()
       local seconds = used() - before
       local stacks, ended = run:stacks()
       local rate = ended.samples / seconds
-      assert.truthy(rate > 0.7 * hz and rate < 1.1 * hz, ("%d samples in %.2f s at %d"):format(ended.samples, seconds, hz))
+      assert.truthy(rate > 0.6 * hz and rate < 1.1 * hz, ("%d samples in %.2f s at %d"):format(ended.samples, seconds, hz))
       local of = profile.has "^tools/call hot$"
-      for line, part in pairs { [3] = 0.7, [4] = 0.2, [5] = 0.1 } do near(part, profile.part(stacks, profile.ends("/hot%.lua:" .. line .. "$"), of), 7) end
+      for line, part in pairs { [3] = 0.7, [4] = 0.2, [5] = 0.1 } do near(part, profile.part(stacks, profile.ends("/hot%.lua:" .. line .. "$"), of), 10) end
     end
     -- An idle worker is not woken: the loop makes no turns.
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 997 })
