@@ -32,6 +32,9 @@ typedef struct {
 /* Takes a sample of the value. `now_ms`: of the monotonic clock. Returns is_over. */
 bool mp_hold_step(mp_hold *hold, double value, double limit, uint64_t now_ms);
 
+/* The time after which `is_over` is false at the earliest; 0: it is false. */
+uint64_t mp_hold_left_ms(const mp_hold *hold, uint64_t now_ms);
+
 #define MP_READY_CAUSES 4 /* the keys of ready.when, and the overload of a worker */
 
 /* Zeroed at the start. */
@@ -46,6 +49,8 @@ typedef struct mp_readiness {
 void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *settings);
 /* True if all is below the limits of ready.when. Else appends why not, as a text for people. */
 bool mp_readiness_is_good(const mp_readiness *readiness, const mp_runtime_config *settings, mp_buf *why);
+/* The seconds after which all can be below the limits at the earliest, at least 1: for Retry-After. */
+unsigned mp_readiness_wait_s(const mp_readiness *readiness);
 /* The share of each limit that is used, from 0 to 1. */
 void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *settings, double uses[MP_USES]);
 /* Open descriptors of the process. */

@@ -17,8 +17,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#define MP_HOLD_S "5" /* MP_HOLD_MS */
-
 static void put_key(mp_buf *out, const char *key)
 {
     if (out->ptr[out->len - 1] != '{')
@@ -156,10 +154,13 @@ static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 {
     (void)caller, (void)rest;
     mp_buf why = {0};
-    bool is_good = is_ready(admin, &why);
+    bool is_good = is_ready(admin, &why), is_draining = atomic_load(&mp_admin_shared(admin)->draining);
+    char seconds[16]; /* a process that drains does not become ready again; one that takes its place may be soon */
+    snprintf(seconds, sizeof seconds, "%u",
+             is_draining ? MP_HOLD_MS / 1000 : mp_readiness_wait_s(mp_admin_readiness(admin)));
     mp_buf_put(&why, is_good ? MP_STR("ready\n") : MP_STR("\n"));
     mp_stream_answer(stream, is_good ? 200 : 503, "text/plain", mp_buf_str(&why),
-                     &(mp_header){"retry-after", MP_STR(MP_HOLD_S)}, is_good ? 0 : 1);
+                     &(mp_header){"retry-after", mp_str_of(seconds)}, is_good ? 0 : 1);
     mp_buf_clear(&why);
 }
 
