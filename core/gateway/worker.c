@@ -166,9 +166,8 @@ static bool turn(void *ctx)
         mp_loop_measure(worker->loop, MP_MEASURE_ASKED);
     bool more = mp_upstream_turn(worker->upstreams);
     more = mp_lib_turn(worker->vm) || more;
-    uint64_t begun;
-    size_t waiting = mp_vm_waiting(worker->vm, &begun);
-    mp_rpc_press(worker->rpc, waiting, begun);
+    mp_vm_load load = mp_vm_load_of(worker->vm);
+    mp_rpc_press(worker->rpc, &(mp_load){load.waiting, load.preempted, load.begun, load.interrupted});
     more = turn_draining(worker) || more;
     more = mp_rpc_sweep(worker->rpc) || more;
     more = mp_departures_turn(&worker->departures, worker->vm) || more;

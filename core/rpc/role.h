@@ -35,9 +35,14 @@ typedef struct {
     uint64_t
         since_us;   /* begin of the window in which tasks are counted that begin while others wait; 0: nothing waits */
     uint64_t begun; /* tasks begun before that window, without `late` */
-    uint64_t late;  /* calls refused as they were to begin */
-    uint64_t refused_us; /* when a request was refused last */
-    mp_pace pace;        /* tasks that begin while others wait */
+    uint64_t interrupted;  /* tasks preempted at least once before `part_us` */
+    uint64_t part_begun;   /* tasks begun before `part_us` */
+    double preempted_part; /* of the tasks that began in the last windows: those that were preempted */
+    uint64_t part_us;      /* begin of the window in which that is measured */
+    uint64_t round_us;     /* time that a new task would wait because it is preempted, by that part */
+    uint64_t late;         /* calls refused as they were to begin */
+    uint64_t refused_us;   /* when a request was refused last */
+    mp_pace pace;          /* tasks that begin while others wait */
 } mp_pressure;
 
 struct mp_rpc {

@@ -103,9 +103,13 @@ void mp_rpc_serve(void *rpc, mp_stream *stream);
 /* Serves one client on a pipe (stdio). The rpc borrows the pipe for the rest of its life. `ended` is the pipe's
  * `on_end`. */
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx);
-/* Tells the rpc what waits at the end of a turn: the tasks that have not begun, and the number of those that have begun so far. While too much
- * waits, new requests are refused: see overload.c. */
-void mp_rpc_press(mp_rpc *rpc, size_t waiting, uint64_t begun);
+/* What waits at the end of a turn. */
+typedef struct {
+    size_t waiting, preempted;   /* tasks that have not begun, and those that were preempted and are to go on */
+    uint64_t begun, interrupted; /* tasks that have begun so far, and those of them that were preempted at least once */
+} mp_load;
+/* Tells the rpc what waits at the end of a turn. While too much waits, new requests are refused: see overload.c. */
+void mp_rpc_press(mp_rpc *rpc, const mp_load *load);
 /* Drains: refuses new calls and sessions with 503. Event streams that carry no call end now, other streams after
  * their last answer. Calls in flight go on; detached calls go on as long as a client's call does. mp_rpc_abort ends
  * all of them, each with an error to its client. `ms`: until the process ends at the latest. */

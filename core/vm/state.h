@@ -75,6 +75,7 @@ struct mp_vm {
     mp_task *running;                  /* the task whose Lua code runs, or NULL */
     bool may_wait;                     /* the running coroutine can yield all the way down to the scheduler */
     size_t tasks;                      /* tasks with work */
+    uint64_t interrupted;              /* tasks that were preempted at least once, so far */
     size_t waiting;                    /* of them, those that have not begun */
     uint64_t begun;                    /* tasks that have begun so far */
     size_t spare;                      /* idle tasks that keep a coroutine */

@@ -13,6 +13,7 @@ MP_GAUGE(tasks, "tasks", "", "", "Lua coroutines that run or wait")
 MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error")
 
 #define TURN_RESUMES 256 /* limit of the tasks that are resumed in one turn: as many as libh2o reads requests in one */
+#define MAX_COUNTED 512  /* preempted tasks that are counted */
 #define TURN_US 5000     /* time of one turn after which no further task is resumed */
 #define CPU_EVERY_US 1000
 #define FAULT_US 5000 /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
@@ -169,6 +170,7 @@ static void set_aside(mp_task *task)
         mp_closing_left(task);
     if (task->preempted) {
         task->preempted = false;
+        vm->interrupted += !task->is_heavy;
         task->is_heavy = true;
         task->state = MP_TASK_READY;
         mp_link_put(&vm->heavy, &task->link);
@@ -267,10 +269,12 @@ static void read_clocks(mp_vm *vm)
     vm->cpu_at_us = vm->clock_us;
 }
 
-size_t mp_vm_waiting(const mp_vm *vm, uint64_t *begun)
+mp_vm_load mp_vm_load_of(const mp_vm *vm)
 {
-    *begun = vm->begun;
-    return vm->waiting;
+    mp_vm_load load = {.waiting = vm->waiting, .begun = vm->begun, .interrupted = vm->interrupted};
+    for (const mp_link *link = vm->heavy.next; link != &vm->heavy && load.preempted < MAX_COUNTED; link = link->next)
+        load.preempted++;
+    return load;
 }
 
 bool mp_vm_turn(mp_vm *vm)

@@ -38,8 +38,14 @@ void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text);
 bool mp_vm_turn(mp_vm *vm);
 /* True if a turn has something to do: bus messages, tasks that are ready or to be ended, much garbage. */
 bool mp_vm_has_work(const mp_vm *vm);
-/* The number of tasks that have not begun yet; `*begun`: of those that have begun so far. */
-size_t mp_vm_waiting(const mp_vm *vm, uint64_t *begun);
+/* Tasks that wait to begin or to go on, and how many have begun so far. */
+typedef struct {
+    size_t waiting;       /* tasks that have not begun */
+    size_t preempted;     /* tasks that were preempted and are to go on; not above a limit of some hundreds */
+    uint64_t begun;       /* tasks that have begun so far */
+    uint64_t interrupted; /* of them, those that were preempted at least once */
+} mp_vm_load;
+mp_vm_load mp_vm_load_of(const mp_vm *vm);
 /* The VM served many clients that have left: in the next turns it collects all garbage, then frees the memory that it keeps for reuse. */
 void mp_vm_return_memory(mp_vm *vm);
 /* The bytes that the VM holds: those of its Lua state and those kept for reuse. */

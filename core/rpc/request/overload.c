@@ -1,7 +1,9 @@
 /* overload.c: a worker that has more to do than it can: which requests it refuses, and when it stops refusing.
  *
- * A worker is overloaded from the moment at which a request had waited for overload.wait before it began, and others waited behind it. From
- * then on the wait of a new request is estimated when it arrives, from the number of tasks that wait and the rate at which they begin. Where
+ * A worker is overloaded from the moment at which a request had waited for overload.wait before it began, and others waited behind it; or at which
+ * preempted tasks need that long until each of them has gone on once, and most new tasks are preempted. From
+ * then on the wait of a new request is estimated when it arrives, from the number of tasks that wait and the rate at which they begin; and, as
+ * far as tasks are preempted, from the number of preempted tasks that go on before it. Where
  * the estimate is above an eighth of overload.wait, requests that open sessions and list things are refused; above a quarter, calls. So what
  * is served is served soon, and what is refused is refused at once. The worker is no longer overloaded when nothing was refused for a second
  * and the estimate is below a quarter of overload.wait. While it is, no connection is accepted above nine tenths of limits.connections. */
@@ -12,6 +14,8 @@ MP_GAUGE(workers_overloaded, "workers_overloaded", "", "",
 MP_COUNTER(refused_overload, "refused", "reason", "overload", "requests that waited, or would have, for overload.wait")
 
 #define WINDOW_US 50000 /* time in which the rate is measured */
+#define ROUND_US 2000   /* time from the slice of one preempted task to that of the next */
+#define PART_WINDOWS 4  /* windows that the part of preempted tasks is about */
 #define CALM_US 1000000 /* time without refusals after which an overload is over */
 #define LISTS_PART 8    /* an eighth of overload.wait */
 #define CALLS_PART 4    /* a quarter of it */
@@ -51,7 +55,7 @@ size_t mp_pressure_waiting(const mp_rpc *rpc)
 
 static uint64_t estimate_us(mp_rpc *rpc)
 {
-    return mp_pace_time_us(&rpc->pressure.pace, mp_pressure_waiting(rpc));
+    return mp_pace_time_us(&rpc->pressure.pace, mp_pressure_waiting(rpc)) + rpc->pressure.round_us;
 }
 
 bool mp_request_is_shed(mp_rpc *rpc)
@@ -115,19 +119,42 @@ static void measure(mp_pressure *pressure, size_t waiting, uint64_t begun, uint6
     }
 }
 
-void mp_rpc_press(mp_rpc *rpc, size_t waiting, uint64_t begun)
+/* Preempted tasks go on one after another, each in a turn that it shares with tasks that begin. How long that takes concerns a new task only if it
+ * will be preempted, so it counts by the part of the tasks that are. Where nothing begins, because all is refused, that part is taken to be
+ * smaller and smaller: else tasks that do not end would keep the worker overloaded. */
+static void count_round(mp_pressure *pressure, const mp_load *load, uint64_t now_us)
+{
+    if (now_us - pressure->part_us >= WINDOW_US) {
+        uint64_t count = load->begun - pressure->part_begun, interrupted = load->interrupted - pressure->interrupted;
+        bool is_other = load->begun < pressure->part_begun || load->interrupted < pressure->interrupted;
+        double part = count == 0 || is_other ? 0 : (double)interrupted / (double)count;
+        pressure->preempted_part += ((part > 1 ? 1 : part) - pressure->preempted_part) / PART_WINDOWS;
+        pressure->part_us = now_us;
+        pressure->part_begun = load->begun;
+        pressure->interrupted = load->interrupted;
+    }
+    pressure->round_us = (uint64_t)(pressure->preempted_part * (double)load->preempted * ROUND_US);
+}
+
+void mp_rpc_press(mp_rpc *rpc, const mp_load *load)
 {
     mp_pressure *pressure = &rpc->pressure;
-    if (waiting == 0 && !pressure->is_watched)
+    size_t waiting = load->waiting;
+    if (waiting == 0 && load->preempted == 0 && !pressure->is_watched)
         return;
     uint64_t now_us = mp_monotonic_us();
-    measure(pressure, waiting, begun, now_us);
+    measure(pressure, waiting, load->begun, now_us);
+    count_round(pressure, load, now_us);
     pressure->waiting = waiting;
     pressure->serial = rpc->last_serial;
     if (pressure->is_overloaded && now_us - pressure->refused_us >= CALM_US &&
         (pressure->late_us == UINT64_MAX || estimate_us(rpc) <= pressure->late_us / CALLS_PART))
         set_overloaded(rpc, false);
-    pressure->is_watched = waiting > 0 || pressure->is_overloaded;
+    if (!pressure->is_overloaded && pressure->round_us > pressure->late_us) {
+        pressure->refused_us = now_us;
+        set_overloaded(rpc, true);
+    }
+    pressure->is_watched = waiting > 0 || load->preempted > 0 || pressure->is_overloaded;
 }
 
 void mp_pressure_end(mp_rpc *rpc)

@@ -3,6 +3,8 @@
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {
+  ["tools/endless.lua"] = 'return tool { "Does not end.", timeout = 300, function() while true do end end }',
+  ["tools/quick.lua"] = 'return tool { "Ends at once.", function() return "x" end }',
   ["tools/burn.lua"] = [[
 return tool { "Computes for a millisecond.", function(_, call)
   local from = os.clock()
@@ -119,6 +121,37 @@ describe("a worker that is overloaded", function()
     assert.equal(200, g:admin("/status").status)
     session:close()
     close(all)
+    assert.has_nothing_left(g)
+  end)
+
+  -- A preempted handler has begun, so it does not wait to begin. The answer to `quick` comes when all calls before it have begun.
+  it("is one whose preempted handlers take too long to go on, where most handlers are preempted", function()
+    local g <close> = start { overload = { wait = "200ms" } }
+    local control, all = g:connect(), {}
+    local status
+    while status ~= 503 and #all < 400 do
+      for _ = 1, 20 do all[#all + 1] = g:connect():send(message("tools/call", "endless")) end
+      status = control:request(message("tools/call", "quick")).status
+    end
+    assert.equal(503, status)
+    g:wait_log "worker overloaded"
+    close(all)
+    g:wait_log "worker no longer overloaded"
+    assert.equal(200, control:request(message("tools/call", "quick")).status)
+    control:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("is none whose handlers end soon, whatever other handlers do not end", function()
+    local g <close> = start { overload = { wait = "200ms" } }
+    local control, all = g:connect(), {}
+    for _ = 1, 120 do
+      all[#all + 1] = g:connect():send(message("tools/call", "endless"))
+      for _ = 1, 10 do assert.equal(200, control:request(message("tools/call", "quick")).status) end
+    end
+    assert.equal(0, g:status().counters.refused.overload)
+    close(all)
+    control:close()
     assert.has_nothing_left(g)
   end)
 
