@@ -25,6 +25,8 @@ mp_client *mp_client_new(mp_loop *loop, const mp_client_limits *limits)
 static void close_all(mp_client *client)
 {
     mp_timer_stop(client->loop, &client->idle);
+    while (client->kept_count > 0)
+        client->curl->easy_cleanup(client->kept[--client->kept_count]);
     if (client->multi != NULL)
         client->curl->multi_cleanup(client->multi);
     client->multi = NULL;
@@ -110,6 +112,23 @@ static int on_timeout(CURLM *multi, long ms, void *ctx)
     else
         mp_timer_start(client->loop, &client->timer, (uint64_t)ms, on_timer);
     return 0;
+}
+
+/* -- handles ------------------------------------------------------------------------------------------------------- */
+
+CURL *mp_client_take(mp_client *client)
+{
+    return client->kept_count > 0 ? client->kept[--client->kept_count] : client->curl->easy_init();
+}
+
+void mp_client_give(mp_client *client, CURL *easy)
+{
+    if (client->kept_count == MP_KEPT_HANDLES || client->multi == NULL) {
+        client->curl->easy_cleanup(easy);
+        return;
+    }
+    client->curl->easy_reset(easy);
+    client->kept[client->kept_count++] = easy;
 }
 
 /* -- transfers ----------------------------------------------------------------------------------------------------- */

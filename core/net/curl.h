@@ -17,6 +17,7 @@
     X(easy_perform)                                                                                                    \
     X(easy_strerror)                                                                                                   \
     X(easy_pause)                                                                                                      \
+    X(easy_reset)                                                                                                      \
     X(easy_cleanup)                                                                                                    \
     X(slist_append)                                                                                                    \
     X(slist_free_all)                                                                                                  \

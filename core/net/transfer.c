@@ -262,7 +262,7 @@ mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, m
     mp_transfer *transfer = mp_new(sizeof *transfer);
     transfer->client = client;
     transfer->how = *outgoing;
-    transfer->easy = client->curl->easy_init();
+    transfer->easy = mp_client_take(client);
     if (transfer->easy == NULL) {
         free(transfer);
         mp_err_set(err, "libcurl cannot create a handle");
@@ -355,7 +355,7 @@ void mp_transfer_free(mp_transfer *transfer)
         return;
     if (!transfer->is_over)
         mp_client_remove(transfer->client, transfer->easy);
-    transfer->client->curl->easy_cleanup(transfer->easy);
+    mp_client_give(transfer->client, transfer->easy);
     transfer->client->curl->slist_free_all(transfer->headers);
     discard_body(transfer);
     mp_buf_clear(&transfer->head);

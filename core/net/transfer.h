@@ -5,6 +5,8 @@
 #include "curl.h"
 #include "net.h"
 
+#define MP_KEPT_HANDLES 16
+
 struct mp_client {
     mp_loop *loop;
     mp_client_limits limits;
@@ -12,10 +14,16 @@ struct mp_client {
     CURLM *multi;            /* NULL before the first transfer and after an idle period */
     mp_timer timer;          /* libcurl's timer */
     mp_timer idle;
-    int64_t active; /* transfers that are not finished */
+    int64_t active;              /* transfers that are not finished */
+    CURL *kept[MP_KEPT_HANDLES]; /* handles of transfers that were freed: the next ones cost less than new handles */
+    int kept_count;
     size_t held;
 };
 
+/* A handle with libcurl's defaults; NULL if there is no memory for it. */
+CURL *mp_client_take(mp_client *client);
+/* The counterpart of mp_client_take. The handle has been removed from the multi handle. */
+void mp_client_give(mp_client *client, CURL *easy);
 /* Adds `easy` to libcurl's multi handle; -1 if libcurl refuses it. */
 int mp_client_add(mp_client *client, CURL *easy, mp_err *err);
 void mp_client_remove(mp_client *client, CURL *easy);
