@@ -19,6 +19,7 @@
 /* Longer, while no second check was needed: an alarm costs a physical machine some microseconds, a virtual one tens
  * of them. */
 #define CALM_TURN_US 4000
+#define LOST_ALARMS 8
 #define CALM_AFTER_US 10000000 /* time without a second check after which CALM_TURN_US is used */
 
 /* Per thread: the signal handler and the code that it interrupts use these variables. */
@@ -30,6 +31,7 @@ typedef struct {
     volatile bool
         had_turn; /* number of alarms before this one; a single alarm can mean that the thread waited for its processor */
     volatile uint64_t calm_from;
+    volatile unsigned unheard;                    /* alarms since the hook was set, which has not run */
     timer_t sampler;                              /* the timer of the profiler */
     volatile bool has_sampler, is_fast, is_armed; /* is_fast: the sampler's clock is not that of processor time */
     volatile uint64_t period_ns, seen_ns,
@@ -48,9 +50,19 @@ static void set_alarm(uint64_t at)
     here.is_set = timer_settime(here.timer, TIMER_ABSTIME, &when, NULL) == 0;
 }
 
-/* Setting a hook visits every frame of the stack: with a deep stack that takes longer than a turn. So a hook that is
- * set is not set again, and the next check is a turn later; otherwise the code would never reach its next
- * instruction. */
+/* A hook may be set and yet not run: the alarm came while Lua or mp_task_hook took an earlier one away, in which case its mask is 0, or a frame no
+ * longer looks for hooks. True if it is to be set again. Setting a hook visits every frame of the stack: with a deep stack that takes longer than
+ * a turn, and the code would never reach its next instruction. So it is set again after 8 alarms, 16, 32. */
+static bool is_lost(lua_State *running)
+{
+    if (lua_gethookmask(running) == 0)
+        return true;
+    unsigned alarms = here.unheard + 1;
+    here.unheard = alarms;
+    return alarms >= LOST_ALARMS && (alarms & (alarms - 1)) == 0;
+}
+
+/* Ends the time slice of the code that runs, at its next instruction. */
 static void on_alarm(void)
 {
     lua_State *running = here.running;
@@ -60,8 +72,12 @@ static void on_alarm(void)
         set_alarm(here.due);
     } else if (running != NULL) {
         lua_Hook hook = mp_vm_of(running)->hook;
-        if (lua_gethook(running) != hook) /* none is set, or the profiler's */
+        if (lua_gethook(running) != hook) { /* none is set, or the profiler's */
+            here.unheard = 0;
             lua_sethook(running, hook, LUA_MASKCOUNT, 1);
+        } else if (is_lost(running)) {
+            lua_sethook(running, hook, LUA_MASKCOUNT, 1);
+        }
         if (here.had_turn)
             here.calm_from = at + CALM_AFTER_US;
         here.had_turn = true;
