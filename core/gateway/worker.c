@@ -169,6 +169,7 @@ static bool turn(void *ctx)
     mp_vm_load load = mp_vm_load_of(worker->vm);
     mp_rpc_press(worker->rpc, &(mp_load){load.waiting, load.preempted, load.begun, load.interrupted});
     more = turn_draining(worker) || more;
+    mp_upstream_send(worker->upstreams);
     more = mp_rpc_sweep(worker->rpc) || more;
     more = mp_departures_turn(&worker->departures, worker->vm) || more;
     if (worker->pipe != NULL)

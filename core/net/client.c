@@ -52,6 +52,7 @@ static void drive(mp_client *client, curl_socket_t socket, int events)
 {
     int running, left;
     CURLMsg *message;
+    client->is_due = false;
     client->curl->multi_socket_action(client->multi, socket, events, &running);
     while ((message = client->curl->multi_info_read(client->multi, &left)) != NULL) {
         CURLcode result = message->data.result;
@@ -107,11 +108,18 @@ static int on_timeout(CURLM *multi, long ms, void *ctx)
 {
     (void)multi;
     mp_client *client = ctx;
+    client->is_due = ms == 0;
     if (ms < 0)
         mp_timer_stop(client->loop, &client->timer);
     else
         mp_timer_start(client->loop, &client->timer, (uint64_t)ms, on_timer);
     return 0;
+}
+
+void mp_client_begin(mp_client *client)
+{
+    if (client->is_due && client->multi != NULL)
+        drive(client, CURL_SOCKET_TIMEOUT, 0);
 }
 
 /* -- handles ------------------------------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@ struct mp_client {
     const mp_curl_api *curl; /* NULL until the first transfer */
     CURLM *multi;            /* NULL before the first transfer and after an idle period */
     mp_timer timer;          /* libcurl's timer */
+    bool is_due;             /* the timer is to run at once */
     mp_timer idle;
     int64_t active;              /* transfers that are not finished */
     CURL *kept[MP_KEPT_HANDLES]; /* handles of transfers that were freed: the next ones cost less than new handles */

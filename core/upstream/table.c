@@ -429,6 +429,11 @@ bool mp_upstream_turn(mp_upstream_host *host)
     return did;
 }
 
+void mp_upstream_send(mp_upstream_host *host)
+{
+    mp_client_begin(host->client);
+}
+
 bool mp_upstream_has_work(const mp_upstream_host *host)
 {
     bool found = mp_standing_has_work(host);
