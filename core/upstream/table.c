@@ -442,13 +442,30 @@ bool mp_upstream_has_work(const mp_upstream_host *host)
     return found;
 }
 
+static void wake_all(mp_upstreams *table)
+{
+    pthread_mutex_lock(&table->lock);
+    for (mp_link *link = table->hosts.next; link != &table->hosts; link = link->next)
+        mp_loop_wake(mp_container(link, mp_upstream_host, in_table)->loop);
+    pthread_mutex_unlock(&table->lock);
+}
+
+/* Ends all parks of the process. Until the ends of all are posted, no other worker finds that there is none left. */
+static void post_ends(mp_upstreams *table)
+{
+    atomic_fetch_add(&table->park_ends, 1);
+    mp_parks_end(table, NULL);
+    if (atomic_fetch_sub(&table->park_ends, 1) == 1)
+        wake_all(table);
+}
+
 /* Ends all parks of the process. True once they have sent their last words, on the channels of this worker, too, the upstreams have answered
  * what this worker said, and no task on another worker works with an exchange of this one. */
 static bool end_parks(mp_upstream_host *host, uint64_t now)
 {
     if (host->parks_end_by == 0) {
         host->parks_end_by = now + END_MS;
-        mp_parks_end(host->table, NULL);
+        post_ends(host->table);
     }
     bool has_said_all = host->said == 0 || now + END_MS / 2 >= host->parks_end_by;
     bool has_ended_all = atomic_load(&host->table->park_ends) == 0 || now >= host->parks_end_by;
