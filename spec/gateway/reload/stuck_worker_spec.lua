@@ -35,11 +35,15 @@ local function start(limits)
   return g
 end
 
-local function release(g)
+local function unblock(g)
   local pipe <close> = assert(io.open(g.pipe, "r+")) -- the tool never blocks
   pipe:write "released"
   pipe:close()
   assert.equal("released", g.blocked:answer(20).result.content[1].text)
+end
+
+local function release(g)
+  unblock(g)
   g:wait_log("thread recovered", {}, 20) -- until then a reload does not wait for the worker
 end
 
@@ -178,7 +182,7 @@ describe("a reload while the event loop of one of three workers does not run", f
     assert.equal(202, g:admin("/reload", "POST").status)
     g:signal "sigterm"
     g:wait_log "draining"
-    release(g)
+    unblock(g)
     assert.equal(0, (g:wait_exit(20)))
     g.me:close()
   end)
