@@ -190,7 +190,7 @@ describe("a stateless call that is parked", function()
     refused(bob, repeated(params, result, answers))
     local other = asking { { "roots/list", "{}" } }
     refused(ann, repeated(other, result, answers))
-    refused(ann, repeated(params, { requestState = result.requestState:gsub("^.", "_") }, answers))
+    refused(ann, repeated(params, { requestState = result.requestState:gsub("^.", function(c) return c == "_" and "-" or "_" end) }, answers))
     refused(ann, repeated(params, { requestState = "x" }, answers))
     gauge(g, 1)
     local last = ann:result("tools/call", repeated(params, result, answers))
