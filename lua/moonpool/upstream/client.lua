@@ -42,7 +42,7 @@ local function channel_of(one)
       return nil, failure
     end
     if next(one.record.capabilities) then open.stream(channel, card) end       -- some servers ask on it
-    channel:opened(card)
+    if not channel:opened(card) then return nil, { outcome = "not_run", reason = "closed" } end
   end
   return channel, channel:card()
 end

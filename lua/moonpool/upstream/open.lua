@@ -274,7 +274,7 @@ function open.channel(record, key, options)
       return nil, failure
     end
     if options.stream then open.stream(channel, card) end
-    channel:opened(card)
+    if not channel:opened(card) then return nil, { outcome = "not_run", reason = "closed" } end
   elseif options.stream then
     ensure_stream(record, key, channel, channel:card())
   end
