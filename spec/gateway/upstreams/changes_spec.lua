@@ -112,6 +112,9 @@ for _, row in ipairs(upstream.kinds()) do
       local listening = three:open("subscriptions/listen", { notifications = { resourceSubscriptions = { "stub://bytes", "stub://none" } } })
       local ack = listening:wait_event "notifications/subscriptions/acknowledged"
       assert.same({ "stub://bytes" }, ack.json.params.notifications.resourceSubscriptions)
+      if u.is_modern then -- the request that asks for less is taken back when the next one is answered: until then an event comes by both
+        wait.for_fact("one request that listens", 20, function() return #u:listening() == 1 end)
+      end
 
       u:announce("notifications/resources/updated", { uri = "stub://text" })
       for _, stream in ipairs(streams) do assert.equal("stub://text", stream:wait_event("notifications/resources/updated", 20).json.params.uri) end
@@ -125,12 +128,7 @@ for _, row in ipairs(upstream.kinds()) do
         local listens = u:listening()
         return #(listens[#listens].filter.resourceSubscriptions or {}), #listens
       end
-      if u.is_modern then
-        wait.for_fact("one request that listens", 20, function() return #u:listening() == 1 end)
-        assert.same({ 2, 1 }, { asked() })
-      else
-        assert.same({ 2, 0 }, { asked() })
-      end
+      assert.same({ 2, u.is_modern and 1 or 0 }, { asked() })
       one:result("resources/unsubscribe", { uri = "stub://text" })
       u:announce("notifications/resources/updated", { uri = "stub://text" })
       wait.for_fact("one for the other subscriber", 20, function() return count(streams[2]:messages(), "notifications/resources/updated") == 2 end)
