@@ -12,7 +12,7 @@ local streams = require "bench.streams"
 local wait = require "spec.helpers.wait"
 
 local is_quick = os.getenv "BENCH_QUICK" == "1"
-local ROUNDS, SECONDS, STARTS = tonumber(os.getenv "BENCH_ROUNDS" or "") or (is_quick and 1 or 5), is_quick and 1 or 2, is_quick and 3 or 15
+local ROUNDS, SECONDS, STARTS = tonumber(os.getenv "BENCH_ROUNDS" or "") or (is_quick and 1 or 9), is_quick and 1 or 2, is_quick and 3 or 15
 local STREAMS = is_quick and 1000 or 9000
 local CONNECTIONS = { 1, 16, 64, 256 }
 local WORKERS = 2
