@@ -112,6 +112,7 @@ for _, row in ipairs(upstream.kinds()) do
       local listening <close> = new:open("subscriptions/listen", { notifications = { resourceSubscriptions = { "two+stub://text", "stub://text" } } })
       local ack = listening:wait_event("notifications/subscriptions/acknowledged", 20)
       assert.same({ "two+stub://text" }, ack.json.params.notifications.resourceSubscriptions)
+      if not one.is_modern then wait.for_fact("the subscription", 20, function() return #one:all { method = "resources/subscribe" } > 0 end) end
       one:announce("notifications/resources/updated", { uri = "stub://text" })
       assert.equal("one+stub://text", stream:wait_event("notifications/resources/updated", 20).json.params.uri)
       two:announce("notifications/resources/updated", { uri = "stub://text" })
