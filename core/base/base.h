@@ -1,4 +1,4 @@
-/* base.h: the public header of core/base: bytes, buffers, lists, maps, errors, clocks, UTF-8, edit distances. */
+/* base.h: the public header of core/base: bytes, buffers, lists, maps, errors, clocks, UTF-8, edit distances, hexadecimal digits. */
 #ifndef MP_BASE_H
 #define MP_BASE_H
 
@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "edit_distance.h"
 #include "err.h"
+#include "hex.h"
 #include "list.h"
 #include "map.h"
 #include "pace.h"

@@ -18,16 +18,6 @@ static bool read_hex(uint8_t *to, const char *from, size_t count)
     return true;
 }
 
-static char *write_hex(char *to, const uint8_t *from, size_t count)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < count; i++) {
-        *to++ = digits[from[i] >> 4];
-        *to++ = digits[from[i] & 15];
-    }
-    return to;
-}
-
 static bool is_zero(const uint8_t *bytes, size_t count)
 {
     uint8_t all = 0;
@@ -59,9 +49,9 @@ void mp_trace_context_write(const mp_trace_context *context, char room[MP_TRACEP
     *at++ = '0';
     *at++ = '0';
     *at++ = '-';
-    at = write_hex(at, context->trace, 16);
+    at = mp_hex_put(at, context->trace, 16);
     *at++ = '-';
-    at = write_hex(at, context->span, 8);
+    at = mp_hex_put(at, context->span, 8);
     *at++ = '-';
     *at++ = '0';
     *at++ = context->is_sampled ? '1' : '0';

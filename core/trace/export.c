@@ -498,8 +498,7 @@ static void make_instance(void)
     uint8_t random[16] = {0};
     if (instance[0] != '\0' || getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return;
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(instance + 2 * i, 3, "%02x", random[i]);
+    *mp_hex_put(instance, random, sizeof random) = '\0';
 }
 
 int mp_traces_configure(const mp_trace_config *config, mp_err *err)

@@ -11,13 +11,10 @@
 
 static void put_hex(mp_buf *out, const char *key, const uint8_t *bytes, size_t count)
 {
-    static const char digits[] = "0123456789abcdef";
     mp_buf_put(out, mp_str_of(key));
     mp_buf_putc(out, '"');
-    for (size_t i = 0; i < count; i++) {
-        mp_buf_putc(out, digits[bytes[i] >> 4]);
-        mp_buf_putc(out, digits[bytes[i] & 15]);
-    }
+    mp_hex_put(mp_buf_room(out, 2 * count), bytes, count);
+    out->len += 2 * count;
     mp_buf_putc(out, '"');
 }
 

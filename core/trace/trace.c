@@ -188,13 +188,7 @@ void mp_trace_mark(mp_trace *trace, uint64_t mark)
 
 void mp_trace_put_id(const mp_trace *trace, char room[MP_TRACE_ID_DIGITS + 1])
 {
-    static const char digits[] = "0123456789abcdef";
-    size_t count = trace->is_tentative ? 0 : sizeof trace->id;
-    for (size_t i = 0; i < count; i++) {
-        room[2 * i] = digits[trace->id[i] >> 4];
-        room[2 * i + 1] = digits[trace->id[i] & 15];
-    }
-    room[2 * count] = '\0';
+    *mp_hex_put(room, trace->id, trace->is_tentative ? 0 : sizeof trace->id) = '\0';
 }
 
 mp_trace *mp_trace_begin_linked(const mp_trace *cause, mp_span span)

@@ -1,6 +1,5 @@
 /* park_table.c: handles of what waits for a client's retry: parked exchanges, and bytes that calls of scripts keep. */
 #include "upstream/park.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
@@ -97,8 +96,7 @@ mp_park_entry *mp_parks_reserve(mp_upstreams *table, const mp_park_options *opti
         abort(); /* a handle that can be guessed would be another principal's question */
     uint64_t ms = options->ms > 0 && options->ms < limits.park_ms ? options->ms : limits.park_ms;
     mp_park_entry *entry = mp_new(sizeof *entry);
-    for (size_t i = 0; i < sizeof bits; i++)
-        snprintf(entry->handle + 2 * i, 3, "%02x", bits[i]);
+    *mp_hex_put(entry->handle, bits, sizeof bits) = '\0';
     entry->node.key = (mp_str){entry->handle, MP_PARK_HANDLE - 1};
     entry->principal = (mp_str){mp_dup(options->principal), options->principal.len};
     entry->expires_at = mp_monotonic_ms() + ms;

@@ -34,8 +34,7 @@ mp_upstreams *mp_upstreams_new(void)
     table->parks = mp_parks_new();
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
         abort(); /* an instance that two gateways share would refuse calls between them */
-    for (size_t i = 0; i < sizeof bits; i++)
-        snprintf(table->instance + 2 * i, 3, "%02x", bits[i]);
+    *mp_hex_put(table->instance, bits, sizeof bits) = '\0';
     mp_upstreams_read_hops(table);
     return table;
 }

@@ -113,8 +113,7 @@ static void make_own(mp_admin_access *access, uint16_t port)
     }
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         abort(); /* a token that can be guessed is worse than no service */
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(text + 2 * i, 3, "%02x", random[i]);
+    mp_hex_put(text, random, sizeof random);
     access->own = mp_secret_hash_of((mp_str){text, 2 * TOKEN_BYTES});
     memcpy(text + 2 * TOKEN_BYTES, "\n", 2);
     access->has_own = write_token(access->path, text);

@@ -42,8 +42,7 @@ static mp_secret_hash make_text(char text[MP_CODE_SIZE])
     unsigned char random[MP_CODE_SIZE / 2];
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         abort(); /* a code that can be guessed is worse than no service */
-    for (size_t i = 0; i < sizeof random; i++)
-        snprintf(text + 2 * i, 3, "%02x", random[i]);
+    *mp_hex_put(text, random, sizeof random) = '\0';
     explicit_bzero(random, sizeof random);
     return mp_secret_hash_of(mp_str_of(text));
 }

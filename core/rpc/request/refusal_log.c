@@ -2,15 +2,13 @@
 #include "request.h"
 #include "tap.h"
 #include <openssl/sha.h>
-#include <stdio.h>
 
 mp_session_mark mp_session_mark_of(mp_str id)
 {
     mp_session_mark mark = {""};
     unsigned char digest[SHA256_DIGEST_LENGTH];
     SHA256((const unsigned char *)id.ptr, id.len, digest);
-    for (size_t i = 0; i < sizeof mark.text / 2; i++)
-        snprintf(mark.text + 2 * i, 3, "%02x", digest[i]);
+    mp_hex_put(mark.text, digest, sizeof mark.text / 2);
     return mark;
 }
 

@@ -271,11 +271,7 @@ static void write_random_id(char id[MP_SESSION_ID + 1])
     unsigned char bits[MP_SESSION_ID / 2];
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
         abort(); /* a session id that can be guessed is worse than no service */
-    for (size_t i = 0; i < sizeof bits; i++) {
-        id[2 * i] = "0123456789abcdef"[bits[i] >> 4];
-        id[2 * i + 1] = "0123456789abcdef"[bits[i] & 15];
-    }
-    id[MP_SESSION_ID] = '\0';
+    *mp_hex_put(id, bits, sizeof bits) = '\0';
 }
 
 static char *copy_text(mp_str text)
