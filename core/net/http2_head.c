@@ -4,8 +4,8 @@
  * Before: a block of one-byte references to one large table entry becomes thousands of headers, so their number is
  * limited. After: libh2o accepts requests that RFC 9113 calls malformed; they end with RST_STREAM. */
 #define _GNU_SOURCE /* RTLD_NEXT */
+#include "h2o_next.h"
 #include "http2.h"
-#include <dlfcn.h>
 
 #define MAX_FIELDS 128 /* headers of one request, with pseudo-headers: browsers send each cookie as a header */
 
@@ -14,13 +14,10 @@ typedef int (*parse_function)(h2o_req_t *, h2o_hpack_header_table_t *, const uin
 
 static parse_function libh2o_parse(void)
 {
-    static _Atomic(parse_function) found;
-    parse_function parse = atomic_load_explicit(&found, memory_order_relaxed);
-    if (parse == NULL) {
-        void *symbol = dlsym(RTLD_NEXT, "h2o_hpack_parse_headers");
-        memcpy(&parse, &symbol, sizeof parse);
-        atomic_store_explicit(&found, parse, memory_order_relaxed);
-    }
+    static _Atomic(void *) found;
+    void *symbol = mp_h2o_next(&found, "h2o_hpack_parse_headers");
+    parse_function parse;
+    memcpy(&parse, &symbol, sizeof parse);
     return parse;
 }
 

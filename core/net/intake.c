@@ -5,8 +5,8 @@
  * libh2o calls `h2o_socket_read_start` through the dynamic linker, which prefers the definition in the executable to
  * that in the library. That is how every read of a request passes through this file. */
 #define _GNU_SOURCE /* for RTLD_NEXT */
+#include "h2o_next.h"
 #include "http.h"
-#include <dlfcn.h>
 
 MP_GAUGE(body_bytes, "body_bytes", "", "",
          "bytes of requests being received or answered, without the first 16 KiB of each")
@@ -19,13 +19,10 @@ typedef void (*start_function)(h2o_socket_t *socket, h2o_socket_cb callback);
 
 static start_function libh2o_read_start(void)
 {
-    static _Atomic(start_function) found;
-    start_function start = atomic_load_explicit(&found, memory_order_relaxed);
-    if (start == NULL) {
-        void *symbol = dlsym(RTLD_NEXT, "h2o_socket_read_start");
-        memcpy(&start, &symbol, sizeof start);
-        atomic_store_explicit(&found, start, memory_order_relaxed);
-    }
+    static _Atomic(void *) found;
+    void *symbol = mp_h2o_next(&found, "h2o_socket_read_start");
+    start_function start;
+    memcpy(&start, &symbol, sizeof start);
     return start;
 }
 

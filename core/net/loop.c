@@ -12,53 +12,34 @@
 #include <time.h>
 #include <unistd.h>
 
-MP_COUNTER(turns_1ms, "turns", "within", "1ms", "turns of workers' event loops that took up to 1 ms")
-MP_COUNTER(turns_5ms, "turns", "within", "5ms", "turns that took up to 5 ms")
-MP_COUNTER(turns_20ms, "turns", "within", "20ms", "turns that took up to 20 ms")
-MP_COUNTER(turns_100ms, "turns", "within", "100ms", "turns that took up to 100 ms")
-MP_COUNTER(turns_longer, "turns", "within", "longer", "turns that took longer")
-MP_COUNTER(reload_turns_1ms, "reload_turns", "within", "1ms",
-           "turns with work of a reload that took up to 1 ms of processor time")
-MP_COUNTER(reload_turns_5ms, "reload_turns", "within", "5ms", "turns with work of a reload: up to 5 ms")
-MP_COUNTER(reload_turns_20ms, "reload_turns", "within", "20ms", "turns with work of a reload: up to 20 ms")
-MP_COUNTER(reload_turns_100ms, "reload_turns", "within", "100ms", "turns with work of a reload: up to 100 ms")
-MP_COUNTER(reload_turns_longer, "reload_turns", "within", "longer", "turns with work of a reload: longer")
-MP_COUNTER(memory_turns_1ms, "memory_turns", "within", "1ms",
-           "turns that returned the memory of clients that have left, and took up to 1 ms of processor time")
-MP_COUNTER(memory_turns_5ms, "memory_turns", "within", "5ms", "turns that returned memory: up to 5 ms")
-MP_COUNTER(memory_turns_20ms, "memory_turns", "within", "20ms", "turns that returned memory: up to 20 ms")
-MP_COUNTER(memory_turns_100ms, "memory_turns", "within", "100ms", "turns that returned memory: up to 100 ms")
-MP_COUNTER(memory_turns_longer, "memory_turns", "within", "longer", "turns that returned memory: longer")
-MP_COUNTER(asked_turns_1ms, "asked_turns", "within", "1ms",
-           "turns of workers with an answer for the admin listener that took up to 1 ms of processor time")
-MP_COUNTER(asked_turns_5ms, "asked_turns", "within", "5ms", "turns with an answer for the admin listener: up to 5 ms")
-MP_COUNTER(asked_turns_20ms, "asked_turns", "within", "20ms",
-           "turns with an answer for the admin listener: up to 20 ms")
-MP_COUNTER(asked_turns_100ms, "asked_turns", "within", "100ms",
-           "turns with an answer for the admin listener: up to 100 ms")
-MP_COUNTER(asked_turns_longer, "asked_turns", "within", "longer", "turns with an answer for the admin listener: longer")
-MP_COUNTER(admin_turns_1ms, "admin_turns", "within", "1ms",
-           "turns of the admin thread with a request that took up to 1 ms of processor time")
-MP_COUNTER(admin_turns_5ms, "admin_turns", "within", "5ms", "turns of the admin thread: up to 5 ms")
-MP_COUNTER(admin_turns_20ms, "admin_turns", "within", "20ms", "turns of the admin thread: up to 20 ms")
-MP_COUNTER(admin_turns_100ms, "admin_turns", "within", "100ms", "turns of the admin thread: up to 100 ms")
-MP_COUNTER(admin_turns_longer, "admin_turns", "within", "longer", "turns of the admin thread: longer")
+/* Five counters of a family, for turns of up to 1, 5, 20 and 100 ms and for longer ones; and the list of them. `what` says which turns, `time` which
+ * time of theirs: "" is that of the clock. */
+#define TURN_COUNTERS(family, what, time)                                                                              \
+    MP_COUNTER(family##_1ms, #family, "within", "1ms", what " that took up to 1 ms" time)                              \
+    MP_COUNTER(family##_5ms, #family, "within", "5ms", what " that took up to 5 ms" time)                              \
+    MP_COUNTER(family##_20ms, #family, "within", "20ms", what " that took up to 20 ms" time)                           \
+    MP_COUNTER(family##_100ms, #family, "within", "100ms", what " that took up to 100 ms" time)                        \
+    MP_COUNTER(family##_longer, #family, "within", "longer", what " that took more than 100 ms" time)                  \
+    static const mp_stat *const family##_counters[] = {&mp_stat_##family##_1ms, &mp_stat_##family##_5ms,               \
+                                                       &mp_stat_##family##_20ms, &mp_stat_##family##_100ms,            \
+                                                       &mp_stat_##family##_longer};
+#define OF_PROCESSOR_TIME " of processor time"
+
+TURN_COUNTERS(turns, "turns of workers' event loops", "")
+TURN_COUNTERS(reload_turns, "turns with work of a reload", OF_PROCESSOR_TIME)
+TURN_COUNTERS(memory_turns, "turns that returned the memory of clients that have left", OF_PROCESSOR_TIME)
+TURN_COUNTERS(asked_turns, "turns of workers with an answer for the admin listener", OF_PROCESSOR_TIME)
+TURN_COUNTERS(admin_turns, "turns of the admin thread with a request", OF_PROCESSOR_TIME)
 
 MP_COUNTER(loop_us, "loop_us", "", "", "time that event loops spent in turns")
 MP_HISTOGRAM(turn_times, "moonpool_loop_turn_seconds", MP_BUCKETS_CALL, 64,
              "time of a turn of a worker's event loop, in which no other work of the worker goes on", "worker")
 
-static const mp_stat *const turns[] = {&mp_stat_turns_1ms, &mp_stat_turns_5ms, &mp_stat_turns_20ms,
-                                       &mp_stat_turns_100ms, &mp_stat_turns_longer};
-static const mp_stat *const measured_turns[MP_MEASURES][5] = {
-    [MP_MEASURE_RELOAD] = {&mp_stat_reload_turns_1ms, &mp_stat_reload_turns_5ms, &mp_stat_reload_turns_20ms,
-                           &mp_stat_reload_turns_100ms, &mp_stat_reload_turns_longer},
-    [MP_MEASURE_MEMORY] = {&mp_stat_memory_turns_1ms, &mp_stat_memory_turns_5ms, &mp_stat_memory_turns_20ms,
-                           &mp_stat_memory_turns_100ms, &mp_stat_memory_turns_longer},
-    [MP_MEASURE_ASKED] = {&mp_stat_asked_turns_1ms, &mp_stat_asked_turns_5ms, &mp_stat_asked_turns_20ms,
-                          &mp_stat_asked_turns_100ms, &mp_stat_asked_turns_longer},
-    [MP_MEASURE_ADMIN] = {&mp_stat_admin_turns_1ms, &mp_stat_admin_turns_5ms, &mp_stat_admin_turns_20ms,
-                          &mp_stat_admin_turns_100ms, &mp_stat_admin_turns_longer},
+static const mp_stat *const *const measured_turns[MP_MEASURES] = {
+    [MP_MEASURE_RELOAD] = reload_turns_counters,
+    [MP_MEASURE_MEMORY] = memory_turns_counters,
+    [MP_MEASURE_ASKED] = asked_turns_counters,
+    [MP_MEASURE_ADMIN] = admin_turns_counters,
 };
 
 #define MAX_WAIT_MS 1000
@@ -193,8 +174,8 @@ static bool has_pending(const mp_loop *loop)
     return loop->h2o->_pending_as_server != NULL || loop->h2o->_pending_as_client != NULL;
 }
 
-/* `counters` are those for turns of up to 1, 5, 20 and 100 ms, and for longer ones. */
-static void count_turn(const mp_stat *const counters[5], uint64_t us)
+/* `counters`: a list that TURN_COUNTERS has made. */
+static void count_turn(const mp_stat *const *counters, uint64_t us)
 {
     unsigned step = us <= 1000 ? 0 : us <= 5000 ? 1 : us <= 20000 ? 2 : us <= 100000 ? 3 : 4;
     mp_stat_add(counters[step], 1);
@@ -226,7 +207,7 @@ static bool run_bottom(mp_loop *loop)
     if (!has_more && loop->has_work != NULL && !has_pending(loop)) /* else mp_loop_turn asks */
         has_more = has_work(loop);
     uint64_t ended = mp_monotonic_us();
-    count_turn(turns, ended - began);
+    count_turn(turns_counters, ended - began);
     if (loop->turn_times != 0) {
         mp_stat_add(&mp_stat_loop_us, (int64_t)(ended - woke));
         if (mp_series_is_on())

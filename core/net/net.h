@@ -33,9 +33,9 @@ typedef struct mp_stream mp_stream;
 
 mp_loop *mp_loop_new(mp_err *err);
 void mp_loop_free(mp_loop *loop);
-/* The time of the current turn: read once after each wake-up. */
+/* The time of the current turn, in milliseconds of the monotonic clock: read once after each wake-up. */
 uint64_t mp_loop_now(const mp_loop *loop);
-/* The same in microseconds. */
+/* The time of the current turn, in microseconds. */
 uint64_t mp_loop_now_us(const mp_loop *loop);
 /* Sets the function that runs at the bottom of each turn, outside libh2o: it returns true if it has more to do at once.
  * `has_work` returns true if `turn` is to run before the loop waits: it is asked when callbacks ran since the bottom. NULL: it always is then. */

@@ -163,7 +163,8 @@ int mp_task_run(mp_task *task, int count)
     vm->running = task;
     vm->may_wait = vm->loop != NULL && !vm->is_ending;
     vm->closing_since = vm->clock_us;
-    lua_State *outer = mp_preempt_enter(task->co);
+    bool has_time = !is_heavy && task->closing == MP_OPEN; /* clock_us is that of the end of the task before */
+    lua_State *outer = mp_preempt_enter_at(task->co, has_time ? vm->clock_us : mp_clock_us(CLOCK_MONOTONIC));
     if (is_heavy || task->is_gentle)
         mp_preempt_slice(task->is_gentle);
     int status = lua_resume(task->co, vm->L, count, &count);

@@ -28,8 +28,10 @@ typedef struct {
     volatile bool has_timer, is_set;
     lua_State *volatile running;
     volatile uint64_t due; /* when the time slice of the running stretch ends: us of CLOCK_MONOTONIC */
-    volatile bool
-        had_turn; /* number of alarms before this one; a single alarm can mean that the thread waited for its processor */
+    /* The running stretch has used up one time slice already. The first alarm alone proves little: the thread may have
+     * waited for its processor. A second one shows that
+     * Lua runs for long; it moves calm_from. */
+    volatile bool had_turn;
     volatile uint64_t calm_from;
     volatile unsigned unheard;                    /* alarms since the hook was set, which has not run */
     timer_t sampler;                              /* the timer of the profiler */
@@ -203,13 +205,17 @@ static void make_timer(void)
 
 lua_State *mp_preempt_enter(lua_State *L)
 {
+    return mp_preempt_enter_at(L, here.running == NULL ? mp_clock_us(CLOCK_MONOTONIC) : 0);
+}
+
+lua_State *mp_preempt_enter_at(lua_State *L, uint64_t at)
+{
     if (!MP_PREEMPT)
         return NULL;
     if (!here.has_timer)
         make_timer();
     lua_State *before = here.running;
     if (before == NULL) {
-        uint64_t at = mp_clock_us(CLOCK_MONOTONIC);
         here.due = at + (at < here.calm_from ? TURN_US : CALM_TURN_US);
         here.had_turn = false;
     }

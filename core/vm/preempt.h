@@ -16,9 +16,12 @@
 /* Lua begins to run in `L` on this thread. Returns the coroutine that ran before, for mp_preempt_leave. Calls may be
  * nested. */
 lua_State *mp_preempt_enter(lua_State *L);
+/* The same, for who has just read the clock: `at` is us of CLOCK_MONOTONIC. */
+lua_State *mp_preempt_enter_at(lua_State *L, uint64_t at);
 void mp_preempt_leave(lua_State *before);
-/* A heavy task goes on: its time slice of one millisecond, or less than a third of that if `is_short`, begins now. A stretch without this call has one millisecond, or four if no
- * task was preempted in the last ten seconds. Between mp_preempt_enter and mp_preempt_leave. */
+/* A heavy task goes on: its time slice of one millisecond, or less than a third of that if `is_short`, begins now. A
+ * stretch without this call has one millisecond, or four if no task was preempted in the last ten seconds. Between
+ * mp_preempt_enter and mp_preempt_leave. */
 void mp_preempt_slice(bool is_short);
 /* Sets mp_task_hook as the count hook of `L`: it runs every `instructions`. */
 void mp_preempt_arm(lua_State *L, int instructions);

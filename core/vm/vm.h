@@ -41,7 +41,7 @@ bool mp_vm_has_work(const mp_vm *vm);
 /* Tasks that wait to begin or to go on, and how many have begun so far. */
 typedef struct {
     size_t waiting;       /* tasks that have not begun */
-    size_t preempted;     /* tasks that were preempted and are to go on; not above a limit of some hundreds */
+    size_t preempted;     /* tasks that were preempted and are to go on; counting stops at some hundreds */
     uint64_t begun;       /* tasks that have begun so far */
     uint64_t interrupted; /* of them, those that were preempted at least once */
 } mp_vm_load;

@@ -20,6 +20,10 @@ describe("gauges and counters", function()
     each_source("core", function(path, text)
       if path:find "telemetry/stats%.h$" then return end
       local function complain(format, ...) complaints[#complaints + 1] = path .. ": " .. format:format(...) end
+      for family in text:gmatch "\nTURN_COUNTERS%(([%w_]+)" do -- counters of a family, which core/net/loop.c declares
+        if declared[family] then complain("%s is declared twice", family) end
+        declared[family] = path
+      end
       for _, macro in ipairs { "MP_GAUGE", "MP_COUNTER" } do
         for id, family, label, value in text:gmatch(macro .. '%(([%w_]+),%s*"([%w_]*)",%s*"([%w_]*)",%s*"([%w_]*)"') do
           count = count + 1
@@ -28,12 +32,13 @@ describe("gauges and counters", function()
           if (label == "") ~= (value == "") then complain("%s has a label or a value, but not both", id) end
           if not path:find "%.c$" then complain("%s is declared in a header", id) end
           if not text:find("mp_stat_" .. id .. "%f[^%w_]") then complain("%s is declared and not counted", id) end
+          if declared[family] then complain("%s is declared in %s, too", family, declared[family]) end
           declared[name] = path
         end
       end
     end)
     assert.equal("", table.concat(complaints, "\n"))
-    assert.is_true(count > 100)
+    assert.is_true(count > 100 and declared.admin_turns ~= nil)
   end)
 
   it("are announced to other files by headers alone", function()
