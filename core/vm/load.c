@@ -127,8 +127,9 @@ static int end_guard(lua_State *L)
 }
 
 /* Calls the function at index 1 with the handler at index 2, until `until` (us of the thread's processor time) or
- * the end of an enclosing guard. [-0, +n, throws] */
-static int guard(lua_State *L, uint64_t until)
+ * the end of an enclosing guard. If the function fails, an enclosing guard does not end before `report`, so that lua/moonpool
+ * can say which script was too slow. [-0, +n, throws] */
+static int guard(lua_State *L, uint64_t until, uint64_t report)
 {
     mp_vm *vm = mp_vm_of(L);
     uint64_t outer = vm->guard_until;
@@ -143,7 +144,7 @@ static int guard(lua_State *L, uint64_t until)
     lua_State *before = mp_preempt_enter(L); /* the error handler of a bus message runs outside of any task */
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
     mp_preempt_leave(before);
-    vm->guard_until = outer;
+    vm->guard_until = status != LUA_OK && outer != 0 && outer < report ? report : outer;
     lua_sethook(L, NULL, 0, 0);
     lua_pushboolean(L, status == LUA_OK);
     lua_replace(L, 1);
@@ -155,7 +156,9 @@ static int guard(lua_State *L, uint64_t until)
 static int l_guarded(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
-    return guard(L, vm->is_loading ? vm->load_until : mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->load_us);
+    if (vm->is_loading)
+        return guard(L, vm->load_until, vm->load_until + HANDLER_US);
+    return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->load_us, 0);
 }
 
 /* script.is_late(): true if limits.load is over; and limits.load in seconds. [-0, +2] */
@@ -170,7 +173,7 @@ static int l_is_late(lua_State *L)
 /* script.briefly(f, handler, …): xpcall within 50 ms of processor time, for functions that delay all other tasks.  [-0, +n, throws] */
 static int l_briefly(lua_State *L)
 {
-    return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + BRIEF_US);
+    return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + BRIEF_US, 0);
 }
 
 void mp_lib_load(lua_State *L)

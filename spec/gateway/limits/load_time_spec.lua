@@ -72,9 +72,16 @@ describe("a file that does not end while it loads", function()
   it("is named with its line, and with the key that bounds it", function()
     write(g, "tools/bad.lua", "\n\nwhile true do end")
     local body = g:admin("/reload", "POST").body
+    uv.fs_unlink(g.dir .. "/scripts/tools/bad.lua")
     assert.matches("scripts/tools/bad.lua:3: ", body, 1, true)
     assert.matches("limits.load", body, 1, true)
+  end)
+
+  it("is named with its line also if it takes long to find the line", function()
+    write(g, "tools/bad.lua", ("\n"):rep(60000) .. "while true do end")
+    local body = g:admin("/reload", "POST").body
     uv.fs_unlink(g.dir .. "/scripts/tools/bad.lua")
+    assert.matches("scripts/tools/bad.lua:60001: ", body, 1, true)
   end)
 
   it("is no longer in the way once it is mended", function()
