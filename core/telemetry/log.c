@@ -126,15 +126,38 @@ static void put_value(mp_buf *line, mp_str s)
     mp_buf_put(line, cut ? MP_STR("...\"") : MP_STR("\""));
 }
 
+/* Appends a number with `digits` digits, then `after`. */
+static void put_digits(mp_buf *line, int64_t number, int digits, char after)
+{
+    char text[8];
+    text[digits] = after;
+    for (int i = digits; i-- > 0; number /= 10)
+        text[i] = (char)('0' + number % 10);
+    mp_buf_put(line, (mp_str){text, (size_t)digits + 1});
+}
+
+/* Years begin in March here, so that a leap day is the last of its year; 400 years have 146097 days. */
+static void put_date(mp_buf *line, int64_t days_from_1970)
+{
+    int64_t days = days_from_1970 + 719468, cycle = days / 146097, day = days % 146097; /* from 0000-03-01 */
+    int64_t year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
+    day -= 365 * year + year / 4 - year / 100;
+    int64_t month = (5 * day + 2) / 153; /* from March */
+    put_digits(line, cycle * 400 + year + (month >= 10), 4, '-');
+    put_digits(line, month + (month < 10 ? 3 : -9), 2, '-');
+    put_digits(line, day - (153 * month + 2) / 5 + 1, 2, 'T');
+}
+
 void mp_log_put_time(mp_buf *line)
 {
     struct timespec now;
-    struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    char *room = mp_buf_room(line, 32);
-    line->len += strftime(room, 32, "%Y-%m-%dT%H:%M:%S", &utc);
-    mp_buf_printf(line, ".%03ldZ", now.tv_nsec / 1000000);
+    int64_t second = now.tv_sec % 86400;
+    put_date(line, now.tv_sec / 86400);
+    put_digits(line, second / 3600, 2, ':');
+    put_digits(line, second / 60 % 60, 2, ':');
+    put_digits(line, second % 60, 2, '.');
+    put_digits(line, now.tv_nsec / 1000000, 3, 'Z');
 }
 
 /* Writes to stderr for at most mp_writer_patience(), as fast as its reader reads. */
@@ -202,7 +225,7 @@ static bool take_budget(mp_log_level level, const char *event, int64_t *suppress
 /* -- forms --------------------------------------------------------------------------------------------------------- */
 
 static _Atomic mp_log_format form = MP_LOG_LOGFMT;
-static bool is_journal; /* set before threads start */
+static atomic_bool is_journal; /* set by mp_log_start(); other threads may log already */
 
 /* True if stderr is a stream to journald, which the service manager says by its device and inode. */
 static bool is_of_journal(void)
@@ -228,7 +251,7 @@ static void put_logfmt(mp_buf *line, mp_log_level level, const char *event, cons
                        const mp_marks *marks, int64_t suppressed)
 {
     static const int priorities[] = {7, 6, 4, 3};
-    if (is_journal) {
+    if (atomic_load_explicit(&is_journal, memory_order_relaxed)) {
         mp_buf_printf(line, "<%d>%s", priorities[level], event);
     } else {
         mp_log_put_time(line);
@@ -329,7 +352,7 @@ void mp_log_from(mp_log_level least)
 void mp_log_start(mp_log_level least)
 {
     mp_log_from(least);
-    is_journal = !mp_log_has_file() && is_of_journal();
+    atomic_store_explicit(&is_journal, !mp_log_has_file() && is_of_journal(), memory_order_relaxed);
     mp_writer_start(&writer);
 }
 

@@ -1,5 +1,6 @@
 /* mark.c: see mark.h. A thread takes the bytes of many marks from the kernel at once. */
 #include "mark.h"
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -8,8 +9,9 @@ static __thread struct {
     size_t left;              /* the last `left` bytes are unused */
 } pool;
 
-/* Says which marks belong to the line that the calling thread logs. mp_mark_set_source sets it, before threads start. */
-static void (*source)(mp_marks *marks);
+/* Says which marks belong to the line that the calling thread logs. mp_mark_set_source sets it, once; the watchdog
+ * may log before. */
+static void (*_Atomic source)(mp_marks *marks);
 
 uint64_t mp_mark_new(void)
 {
@@ -52,12 +54,13 @@ bool mp_mark_read(mp_str text, uint64_t *mark)
 
 void mp_mark_set_source(void (*running)(mp_marks *marks))
 {
-    source = running;
+    atomic_store_explicit(&source, running, memory_order_relaxed);
 }
 
 void mp_mark_running(mp_marks *marks)
 {
+    void (*running)(mp_marks *) = atomic_load_explicit(&source, memory_order_relaxed);
     *marks = (mp_marks){0};
-    if (source != NULL)
-        source(marks);
+    if (running != NULL)
+        running(marks);
 }

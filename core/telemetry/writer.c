@@ -177,9 +177,12 @@ static void *write_queue(void *ctx)
 
 bool mp_writer_start(mp_writer *writer)
 {
+    pthread_mutex_lock(&writer->lock); /* other threads may write lines already */
     writer->is_ending = writer->is_over = false;
-    writer->is_running = pthread_create(&writer->thread, NULL, write_queue, writer) == 0;
-    return writer->is_running;
+    bool is_running = pthread_create(&writer->thread, NULL, write_queue, writer) == 0;
+    writer->is_running = is_running;
+    pthread_mutex_unlock(&writer->lock);
+    return is_running;
 }
 
 static atomic_int patience_ms = 1000;
