@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+MP_COUNTER(refused_scrapes, "refused", "reason", "metrics",
+           "requests of /metrics that found 64 others waiting for the text")
 MP_COUNTER(scrapes, "scrapes", "", "", "answers to GET /metrics")
 
 #define KEEP_MS 1000      /* a text is sent again to requests that come within this time */
@@ -253,6 +255,7 @@ static void on_next(mp_timer *timer)
 static void wait_for_text(kept *one, mp_stream *stream)
 {
     if (one->waiting_count == MAX_WAITING) {
+        mp_stat_add(&mp_stat_refused_scrapes, 1);
         mp_stream_answer(stream, 503, "text/plain", MP_STR("too many requests wait for /metrics\n"),
                          &(mp_header){"retry-after", MP_STR("1")}, 1);
         return;

@@ -2,22 +2,40 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+MP_COUNTER(
+    left_out_most, "series_left_out", "cause", "most",
+    "sets of labels that count as _other, each time one is looked up, because their metric has as many as it may")
+MP_COUNTER(
+    left_out_room, "series_left_out", "cause", "room",
+    "sets of labels that count as _other, each time one is looked up, because /metrics would be too long with them")
+
 #define PAGE_CELLS 512
 #define MAX_PAGES (MP_SERIES_MAX / PAGE_CELLS) /* pages of one thread's copy */
 #define MAX_COPIES 256
 #define MAX_REAL_CELLS (PAGE_CELLS * MAX_PAGES / 3) /* of families of scripts, so that all others have room */
+
+/* /metrics is below 8 MiB: bytes that series may have in its text. A family of the gateway's own has SURE_LINE_BYTES for each line that it can have,
+ * whatever others have; what is longer comes out of POT_BYTES, which these families share. The families of scripts have SCRIPT_BYTES together, and
+ * OTHER_BYTES for their series of "_other". */
+#define SURE_LINE_BYTES 32
+#define POT_BYTES ((size_t)9 << 18)
+#define SCRIPT_BYTES ((size_t)2 << 20)
+#define OTHER_BYTES ((size_t)1 << 18)
+#define NUMBER_BYTES 12 /* of a value, usually fewer */
 
 /* A thread's copy: pages of cells, allocated when they are needed. */
 typedef struct {
     _Atomic(_Atomic int64_t *) pages[MAX_PAGES];
 } copy;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `map`, `newest`, `next_cell` and `real_cells` */
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* for what is below, but `oldest`; and each family's `bytes` */
 static mp_map map;
 static _Atomic(mp_member *) oldest;
 static mp_member *newest;
 static mp_series next_cell = 1;
-static mp_series real_cells; /* those of families of scripts */
+static mp_series real_cells;           /* those of families of scripts */
+static size_t script_bytes, pot_bytes; /* in use */
 
 static copy shared; /* of the threads without a copy of their own */
 static _Atomic(copy *) copies[MAX_COPIES];
@@ -94,6 +112,72 @@ static mp_series take_cells(const mp_family *family)
     return next_cell - (mp_series)count;
 }
 
+static size_t label_bytes(mp_str value)
+{
+    size_t bytes = value.len;
+    for (size_t i = 0; i < value.len; i++)
+        bytes += value.ptr[i] == '"' || value.ptr[i] == '\\' || value.ptr[i] == '\n';
+    return bytes;
+}
+
+static size_t lines_of(const mp_family *family)
+{
+    return mp_family_is_histogram(family) ? (size_t)mp_family_bounds(family) + 3 : 1;
+}
+
+/* Bytes of the text of a series, about. */
+static size_t text_bytes(const mp_family *family, const mp_str *values)
+{
+    size_t line = strlen(family->name) + sizeof "_bucket{} \n" + NUMBER_BYTES, bounds_bytes = 0;
+    for (int i = 0; family->labels[i] != NULL; i++)
+        line += strlen(family->labels[i]) + sizeof "=\"\"," + label_bytes(values[i]);
+    for (int i = 0; mp_family_is_histogram(family) && i < mp_family_bounds(family); i++)
+        bounds_bytes += strlen(mp_family_texts(family)[i]) + sizeof ",le=\"\"";
+    return line * lines_of(family) + bounds_bytes;
+}
+
+/* What `bytes` more of a family take out of the pot. */
+static size_t bytes_of_pot(const mp_family *family, size_t bytes)
+{
+    size_t sure = (size_t)family->most * lines_of(family) * SURE_LINE_BYTES, had = *family->bytes;
+    return (had + bytes > sure ? had + bytes - sure : 0) - (had > sure ? had - sure : 0);
+}
+
+/* True if the text of /metrics has room for a series. The caller has the lock, as for the next one. */
+static bool has_text_room(const mp_family *family, size_t bytes, bool is_other)
+{
+    if (family->bytes == NULL)
+        return script_bytes + bytes <= SCRIPT_BYTES + (is_other ? OTHER_BYTES : 0);
+    size_t over =
+        bytes_of_pot(family, bytes); /* 0: all of it is in the family's own part, also where the pot is full */
+    return is_other || over == 0 || pot_bytes + over <= POT_BYTES;
+}
+
+static void take_text_room(const mp_family *family, size_t bytes)
+{
+    if (family->bytes == NULL) {
+        script_bytes += bytes;
+        return;
+    }
+    pot_bytes += bytes_of_pot(family, bytes);
+    *family->bytes += bytes;
+}
+
+/* True if all values are "_other" already. */
+static bool is_of_others(const mp_family *family, const mp_str *values)
+{
+    for (int i = 0; family->labels[i] != NULL; i++)
+        if (!mp_str_is(values[i], "_other"))
+            return false;
+    return true;
+}
+
+static void count_left_out(const mp_family *family, const mp_str *values, int most)
+{
+    if (!is_of_others(family, values))
+        mp_stat_add(atomic_load(family->count) >= most ? &mp_stat_left_out_most : &mp_stat_left_out_room, 1);
+}
+
 /* The caller has the lock. */
 static mp_series find_or_make(const mp_family *family, const mp_str *values, int most, bool is_other)
 {
@@ -101,7 +185,10 @@ static mp_series find_or_make(const mp_family *family, const mp_str *values, int
     put_key(&key, family, values);
     mp_member *found = (mp_member *)mp_map_find(&map, mp_buf_str(&key));
     mp_series cell = 0;
-    if (found == NULL && (is_other || atomic_load(family->count) < most) && (cell = take_cells(family)) != 0) {
+    size_t bytes = found == NULL ? text_bytes(family, values) : 0;
+    if (found == NULL && (is_other || atomic_load(family->count) < most) && has_text_room(family, bytes, is_other) &&
+        (cell = take_cells(family)) != 0) {
+        take_text_room(family, bytes);
         bool is_new;
         found = mp_map_need(&map, mp_buf_str(&key), sizeof *found, &is_new);
         found->family = family;
@@ -114,12 +201,7 @@ static mp_series find_or_make(const mp_family *family, const mp_str *values, int
     return found == NULL ? 0 : found->cell;
 }
 
-mp_series mp_series_of(const mp_family *family, const mp_str *values)
-{
-    return mp_series_within(family, values, family->most);
-}
-
-mp_series mp_series_within(const mp_family *family, const mp_str *values, int most)
+static mp_series series_of(const mp_family *family, const mp_str *values, int most, bool is_alone)
 {
     mp_str other[MP_SERIES_LABELS];
     for (int i = 0; i < MP_SERIES_LABELS; i++)
@@ -129,9 +211,26 @@ mp_series mp_series_within(const mp_family *family, const mp_str *values, int mo
         mp_map_init(&map);
     mp_series cell = find_or_make(family, values, most, false);
     if (cell == 0)
+        count_left_out(family, values, most);
+    if (cell == 0 && !is_alone)
         cell = find_or_make(family, other, most, true);
     pthread_mutex_unlock(&lock);
     return cell;
+}
+
+mp_series mp_series_of(const mp_family *family, const mp_str *values)
+{
+    return series_of(family, values, family->most, false);
+}
+
+mp_series mp_series_alone(const mp_family *family, const mp_str *values)
+{
+    return series_of(family, values, family->most, true);
+}
+
+mp_series mp_series_within(const mp_family *family, const mp_str *values, int most)
+{
+    return series_of(family, values, most, false);
 }
 
 /* -- counting ------------------------------------------------------------------------------------------------------ */

@@ -8,12 +8,13 @@
  *
  * A series is one member of a family: one value for each label. It is looked up once, under a lock, and is never removed:
  * its numbers go on over reloads. Observing it takes no lock, no lookup and no allocation but that of the thread's own
- * copy of the numbers; a reader sums the copies. Above the family's limit of series, mp_series_of returns the series whose
- * labels are all "_other", so a client that invents names makes no series. */
+ * copy of the numbers; a reader sums the copies. Above the family's limit of series, and where the text of all series would be longer than /metrics
+ * may be, mp_series_of returns the series whose labels are all "_other", so a client that invents names makes no series. */
 #ifndef MP_TELEMETRY_SERIES_H
 #define MP_TELEMETRY_SERIES_H
 
 #include "base/base.h"
+#include "stats.h"
 #include <stdatomic.h>
 
 #define MP_SERIES_LABELS 4 /* limit of the labels of a family */
@@ -39,17 +40,23 @@ enum { MP_FAMILY_COUNTER = -1, MP_FAMILY_GAUGE = -2, MP_FAMILY_HISTOGRAM = -3 };
 typedef struct {
     const char *name, *text; /* of a counter: without "_total" */
     const char *labels[MP_SERIES_LABELS + 1];
-    int most;                  /* limit of its series, not counting "_other" */
-    int buckets;               /* one of mp_buckets; MP_FAMILY_COUNTER, and with `own` further ones */
-    _Atomic int *count;        /* number of its series */
+    int most;           /* limit of its series, not counting "_other" */
+    int buckets;        /* one of mp_buckets; MP_FAMILY_COUNTER, and with `own` further ones */
+    _Atomic int *count; /* number of its series */
+    size_t
+        *bytes; /* of its series in the text, about; NULL for families of scripts; guarded by the lock of all series */
     const mp_real_bounds *own; /* not NULL: its numbers are of type double, its buckets these */
 } mp_family;
+
+extern const mp_stat mp_stat_left_out_most; /* sets of labels that a limit of series leaves out */
 
 typedef uint32_t mp_series; /* 0: not known; observing it does nothing */
 
 #define MP_FAMILY_DECLARE(id, name, most, buckets, text, ...)                                                          \
     static _Atomic int mp_family_count_##id;                                                                           \
-    const mp_family mp_family_##id = {name, text, {__VA_ARGS__}, most, buckets, &mp_family_count_##id, NULL};          \
+    static size_t mp_family_bytes_##id;                                                                                \
+    const mp_family mp_family_##id = {                                                                                 \
+        name, text, {__VA_ARGS__}, most, buckets, &mp_family_count_##id, &mp_family_bytes_##id, NULL};                 \
     static const mp_family *const mp_family_row_##id __attribute__((used, section("mp_family_rows"))) = &mp_family_##id;
 #define MP_LABELLED_COUNTER(id, name, most, text, ...)                                                                 \
     MP_FAMILY_DECLARE(id, name, most, MP_FAMILY_COUNTER, text, __VA_ARGS__)
@@ -59,6 +66,8 @@ typedef uint32_t mp_series; /* 0: not known; observing it does nothing */
 /* Finds or makes the series with these values, one for each label. Any thread. 0 if the process has no room for more
  * series. */
 mp_series mp_series_of(const mp_family *family, const mp_str *values);
+/* As mp_series_of, but 0 instead of the series of "_other". */
+mp_series mp_series_alone(const mp_family *family, const mp_str *values);
 /* mp_series_of with another limit than the family's. */
 mp_series mp_series_within(const mp_family *family, const mp_str *values, int most);
 /* Adds `n` to a counter. */

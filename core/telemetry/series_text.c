@@ -13,6 +13,8 @@
 #define SAMPLE_STEPS 10
 #define HISTOGRAM_STEPS (SAMPLE_STEPS * MP_SERIES_CELLS)
 
+#define MAX_EXEMPLARS 4000 /* of one text, some 90 bytes each */
+
 /* Symbols of the linker: a pointer to each declared family. */
 extern const mp_family *const first_row[] __asm__("__start_mp_family_rows") __attribute__((visibility("hidden")));
 extern const mp_family *const end_of_rows[] __asm__("__stop_mp_family_rows") __attribute__((visibility("hidden")));
@@ -72,19 +74,20 @@ static void put_real_sample(mp_buf *out, const mp_member *one, const char *suffi
     mp_buf_printf(out, "%s\n", isinf(value) ? value > 0 ? "+Inf" : "-Inf" : text);
 }
 
-/* Appends the exemplar of a bucket in place of the end of its line. */
-static void put_exemplar(mp_buf *out, mp_series cell)
+/* Appends the exemplar of a bucket in place of the end of its line. `left`: exemplars that the text may have. */
+static void put_exemplar(mp_buf *out, mp_series cell, int *left)
 {
     mp_exemplar kept;
-    if (!mp_exemplar_read(cell, &kept))
+    if (*left == 0 || !mp_exemplar_read(cell, &kept))
         return;
+    --*left;
     out->len--;
     mp_buf_printf(out, " # {trace_id=\"%s\"} %llu.%06llu %llu.%03llu\n", kept.trace, (unsigned long long)(kept.us / S),
                   (unsigned long long)(kept.us % S), (unsigned long long)(kept.at_ms / MS),
                   (unsigned long long)(kept.at_ms % MS));
 }
 
-static void put_histogram(mp_buf *out, const mp_member *one, bool is_open)
+static void put_histogram(mp_buf *out, const mp_member *one, int *exemplars)
 {
     const mp_real_bounds *real = one->family->own;
     int count = mp_family_bounds(one->family);
@@ -93,8 +96,7 @@ static void put_histogram(mp_buf *out, const mp_member *one, bool is_open)
     for (int i = 0; i <= count; i++) {
         sum += mp_series_read(one->cell + (mp_series)i, false).whole;
         put_sample(out, one, "_bucket", i < count ? texts[i] : "+Inf", sum);
-        if (is_open)
-            put_exemplar(out, one->cell + (mp_series)i);
+        put_exemplar(out, one->cell + (mp_series)i, exemplars);
     }
     mp_sums all = mp_series_read(one->cell + (mp_series)count + 1, real != NULL);
     if (real != NULL) {
@@ -116,12 +118,12 @@ static void put_head(mp_buf *out, const mp_family *family, bool is_open)
                                                        : "histogram");
 }
 
-static void put_member(mp_buf *out, const mp_member *one, bool is_open)
+static void put_member(mp_buf *out, const mp_member *one, int *exemplars)
 {
     const mp_family *family = one->family;
     const char *suffix = family->buckets == MP_FAMILY_COUNTER ? "_total" : "";
     if (mp_family_is_histogram(family))
-        put_histogram(out, one, is_open);
+        put_histogram(out, one, exemplars);
     else if (family->own != NULL)
         put_real_sample(out, one, suffix, mp_series_read(one->cell, true).real);
     else
@@ -137,6 +139,7 @@ static int compare_families(const void *a, const void *b)
 
 struct mp_series_text {
     bool is_open;
+    int exemplars;    /* that the text may still have */
     mp_member *next;  /* of the family, or of one before it in the list of all; NULL: the family's text is whole */
     size_t at, count; /* families */
     const mp_family *families[];
@@ -148,6 +151,7 @@ mp_series_text *mp_series_text_new(bool is_open)
     mp_series_text *text = mp_new(sizeof *text + (count + MP_DECLARED_MAX) * sizeof *text->families);
     memcpy(text->families, first_row, count * sizeof *text->families);
     text->is_open = is_open;
+    text->exemplars = is_open ? MAX_EXEMPLARS : 0;
     text->count = count + mp_declared_list(text->families + count);
     qsort(text->families, text->count, sizeof *text->families, compare_families);
     return text;
@@ -182,7 +186,7 @@ bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps)
             bool is_its_own = text->next->family == family;
             unsigned cost = !is_its_own ? 1 : mp_family_is_histogram(family) ? HISTOGRAM_STEPS : SAMPLE_STEPS;
             if (is_its_own)
-                put_member(out, text->next, text->is_open);
+                put_member(out, text->next, &text->exemplars);
             left -= cost < left ? cost : left;
         }
         left -= left > 0;

@@ -165,7 +165,7 @@ function gateway.prepare(options)
   return dir
 end
 
-local function read_ready(process, pipe)
+local function read_ready(process, pipe, seconds)
   local line, over = "", false
   pipe:read_start(function(_, bytes)
     if bytes then
@@ -174,7 +174,7 @@ local function read_ready(process, pipe)
       over = true
     end
   end)
-  wait.for_fact("the gateway to be ready", PATIENCE, function()
+  wait.for_fact("the gateway to be ready", seconds, function()
     return over and (line:find "\n" or process.code) -- the program ends when this descriptor is closed
   end)
   pipe:close()
@@ -190,7 +190,7 @@ end
 
 -- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path), scripts_path (a folder that
 -- exists), workers, env, args; tls (true: listens with TLS, which clients of specs then use); dir (a folder that already has its moonpool.yaml, and
--- is removed at the end).
+-- is removed at the end); patience (seconds until it is ready).
 function gateway.start(options)
   options = options or {}
   if options.tls then
@@ -206,7 +206,7 @@ function gateway.start(options)
   local process = spawn(uv.fs_realpath(gateway.binary), args, dir, { env = options.env, cwd = dir }, ready)
   local self = setmetatable({ dir = dir, pid = process.pid, process = process }, running)
   self.tls = options.tls and { name = "localhost", ca = dir .. "/cert.pem" }
-  local ok, line = pcall(read_ready, process, ready)
+  local ok, line = pcall(read_ready, process, ready, options.patience or PATIENCE)
   if not ok then
     self:kill()
     error(("%s; its log:\n%s"):format(line, self:log()), 2)

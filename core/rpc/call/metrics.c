@@ -162,7 +162,10 @@ mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name)
         mp_map_init(map);
     bool is_new = false;
     int64_t most = kind == MP_MEASURED_TOOL ? atomic_load(&max_tools) : MAX_OTHER_THINGS;
-    if ((int64_t)map->count >= most && mp_map_find(map, name) == NULL)
+    bool is_known = mp_map_find(map, name) != NULL;
+    bool is_over = !is_known && (int64_t)map->count >= most;
+    mp_stat_add(&mp_stat_left_out_most, is_over && !mp_str_is(name, "_other"));
+    if (is_over || (!is_known && kind == MP_MEASURED_TOOL && mp_series_alone(&mp_family_tool_duration, &name) == 0))
         name = MP_STR("_other");
     mp_thing_metrics *found = mp_map_need(map, name, sizeof *found, &is_new);
     if (is_new)

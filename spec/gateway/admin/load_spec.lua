@@ -1,8 +1,10 @@
 -- lane: alone
 -- What the pages of the dashboard cost a gateway that has much to show: no request holds a worker for more than a millisecond of processor time, and
 -- the admin thread only for a few. /status counts these turns, by their processor time: asked_turns of workers, admin_turns of the admin thread.
+local beat = require "spec.helpers.beat"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
+local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local TOOLS <const>, SESSIONS <const> = 5000, 2000
@@ -44,26 +46,31 @@ local function open_sessions(g)
   end
 end
 
--- The turns of `family` that /status counts, by their processor time: those of up to a millisecond, and the longer ones.
+-- What takes a millisecond takes two to five in a build with AddressSanitizer, and five to fifteen with ThreadSanitizer, which watch each access to memory.
+local SHORT <const> = { ["1ms"] = true, ["5ms"] = beat.is_sanitized(), ["20ms"] = gateway.binary:find "tsan" ~= nil }
+
+-- The turns of `family` that /status counts, by their processor time: the short ones, and the longer ones.
 local function turns(g, family)
-  local counted, longer = g:status().counters[family], 0
-  for within, count in pairs(counted) do longer = longer + (within == "1ms" and 0 or count) end
-  return counted["1ms"], longer
+  local short, longer = 0, 0
+  for within, count in pairs(g:status().counters[family]) do
+    if SHORT[within] then short = short + count else longer = longer + count end
+  end
+  return short, longer
 end
 
 -- Fails if more than `share` of the turns that `work` causes are longer than a millisecond. In a virtual machine the time that its host takes away counts
--- as processor time, and the build of the specs is slower than the one that is delivered.
+-- as processor time, and the build of the specs is slower than the one that is delivered; one with a sanitizer may have four times as many.
 local function check_turns(g, family, share, work)
   local short, long = turns(g, family)
   work()
   local short_then, long_then = turns(g, family)
   short, long = short_then - short, long_then - long
   assert.truthy(short > 50, family .. ": " .. short)
-  assert.truthy(long <= share * short, ("%s: %d longer than a millisecond, %d not"):format(family, long, short))
+  assert.truthy(long <= share * (beat.is_sanitized() and 4 or 1) * short, ("%s: %d are too long, %d are not"):format(family, long, short))
 end
 
 local function start()
-  return gateway.start { scripts = scripts(), workers = 2, config = {
+  return gateway.start { scripts = scripts(), workers = 2, patience = 120, config = {
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, sessions = { per_principal = SESSIONS },
     metrics = { tools = 1500, series = 2000 }, limits = { load = "60s" },
   } }
@@ -111,21 +118,75 @@ local function check_metrics(g)
     assert.truthy(size > 2 * 1024 * 1024 and size < 8 * 1024 * 1024, size)
   end)
   local before = turns(g, "asked_turns")
-  local readers, seen = {}, {}
+  local readers, seen, began, texts = {}, {}, uv.hrtime(), 0
   for i = 1, 10 do
     readers[i] = client.connect(g, { admin = true })
     readers[i]:send { method = "GET", path = "/metrics" }
   end
   for i = 1, 10 do seen[readers[i]:read_response().body] = true end
-  local _, another = next(seen, (next(seen)))
-  assert.is_nil(another)
+  for _ in pairs(seen) do texts = texts + 1 end
+  -- a text is made a second after the one before, or later: one may have been there, and a slow machine takes seconds for the ten
+  assert.truthy(texts <= 2 + (uv.hrtime() - began) // 1e9, texts)
   assert.equal(before, turns(g, "asked_turns"))
 end
 
 describe("the pages of the dashboard, with 5,000 tools, 2,000 sessions and all series that /metrics can have,", function()
-  it("hold no worker and not the admin thread for more than a millisecond; ten readers of /metrics get one text below 8 MiB", function()
+  it("hold no worker and not the admin thread for more than a millisecond; ten readers of /metrics share texts below 8 MiB", function()
     local g <close> = start()
     check_pages(g)
     check_metrics(g)
+  end)
+end)
+
+-- As many tools, upstreams and series of scripts as may be measured, with names and labels as long as they may be.
+local function start_with_long_names()
+  local files = { ["tools/fill.lua"] = [[
+    local function long(word, i) return (word .. i):rep(128, "-"):sub(1, 128) end
+    local labels <const> = { ("a"):rep(60), ("b"):rep(60), ("c"):rep(60), ("d"):rep(60) }
+    local one <const> = metrics.histogram { ("one"):rep(18), "Fills the series", labels = labels, most = 1000 }
+    local other <const> = metrics.histogram { ("other"):rep(11), "Fills the series, too", labels = labels, most = 1000 }
+    return tool { "Makes all series.", function()
+      for i = 0, 999 do
+        local values = { [labels[1] ] = long("a", i), [labels[2] ] = long("b", i), [labels[3] ] = long("c", i), [labels[4] ] = long("d", i) }
+        one:observe(1, values)
+        other:observe(1, values)
+      end
+      return "filled"
+    end }]] }
+  for i = 1, 1600 do
+    files[("tools/%s%04d.lua"):format(("t"):rep(100), i)] = 'return tool { "Does something.", function() return "done" end }'
+  end
+  local upstreams = {}
+  for i = 1, 256 do upstreams[("%s%03d"):format(("u"):rep(20), i)] = { url = "http://127.0.0.1:1/mcp" } end
+  return gateway.start { scripts = files, workers = 2, patience = 120, config = {
+    admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, upstreams = upstreams,
+    metrics = { tools = 1500, series = 2000 }, limits = { load = "60s" },
+    traces = { otlp = "http://127.0.0.1:1", sample = 1 },
+  } }
+end
+
+describe("/metrics where all that may be measured has the longest names", function()
+  it("is below 8 MiB, in slices: what does not fit is counted as _other", function()
+    local g <close> = start_with_long_names()
+    local c <close> = g:client "2026-07-28"
+    c:result("tools/call", { name = "fill", arguments = {} })
+    for i = 1, 1600 do c:result("tools/call", { name = ("%s%04d"):format(("t"):rep(100), i) }) end
+    local asked = turns(g, "asked_turns")
+    for _, format in ipairs { "text/plain", "application/openmetrics-text" } do
+      local text
+      check_turns(g, "admin_turns", 0.1, function() text = get(g, "/metrics", format).body end)
+      assert.truthy(#text > 4 * 1024 * 1024 and #text < 8 * 1024 * 1024, #text)
+      for _, some in ipairs {
+        'moonpool_tool_duration_seconds_count{gen_ai_tool_name="_other"} ', 'moonpool_tool_calls_total{gen_ai_tool_name="_other",outcome="ok"} ',
+        'moonpool_tool_duration_seconds_count{gen_ai_tool_name="tt', "app_" .. ("one"):rep(18) .. "_count{" .. ("a"):rep(60) .. '="a0-a0',
+        "app_" .. ("other"):rep(11) .. "_count{" .. ("a"):rep(60) .. '="_other"', 'mcp_server_operation_duration_seconds_count{mcp_method_name="tools/call"',
+        'moonpool_upstream_calls_total{upstream="' .. ("u"):rep(20) .. '256"}', 'moonpool_upstream_seconds_count{upstream="' .. ("u"):rep(20) .. '001"}',
+      } do assert.truthy(text:find("\n" .. some, 1, true), some) end
+      local tools = 0
+      for count in text:gmatch "\nmoonpool_tool_duration_seconds_count%b{} (%d+)" do tools = tools + count end
+      assert.equal(1601, tools)
+    end
+    assert.truthy(g:status().counters.series_left_out.room > 0)
+    assert.equal(asked, turns(g, "asked_turns"))
   end)
 end)

@@ -102,6 +102,8 @@ describe("metrics of scripts", function()
     for _, word in ipairs { 'a"b\\c\nd', "nul\0nul", ("x"):rep(5000), "\u{10FFFF}", "_other" } do call(g, "invents", { word = word }) end
     for i = 1, 50 do call(g, "invents", { word = "word" .. i }) end
     local samples = scrape.wait(g, { ['app_invented_total{word="_other"}'] = 51 })
+    assert.truthy(samples['moonpool_series_left_out_total{cause="most"}'] >= 46)
+    assert.equal(samples['moonpool_series_left_out_total{cause="most"}'], g:status().counters.series_left_out.most)
     assert.equal(1, samples['app_invented_total{word="a\\"b\\\\c\\nd"}'])
     assert.equal(1, samples['app_invented_total{word="' .. ("x"):rep(128) .. '"}'])
     local count = 0

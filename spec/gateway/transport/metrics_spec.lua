@@ -160,6 +160,8 @@ describe("/metrics", function()
       for i = 1, 5 do named = named + (all[('moonpool_tool_calls_total{gen_ai_tool_name="t%d",outcome="ok"}'):format(i)] or 0) end
       assert.equal(3, named)
       assert.equal(2, all['moonpool_tool_calls_total{gen_ai_tool_name="_other",outcome="ok"}'])
+      assert.truthy(all['moonpool_series_left_out_total{cause="most"}'] >= 2)
+      assert.equal(0, all['moonpool_series_left_out_total{cause="room"}'])
     end
     local g <close> = gateway.start { scripts = many, config = { metrics = "off" } }
     local c <close> = g:client "2026-07-28"
