@@ -202,7 +202,8 @@ typedef struct {
     mp_tap_arguments arguments;
 } mp_tap_filter;
 
-/* `wake` runs on any thread, with a lock held, when the first event was queued after mp_tap_take: it may post a message, nothing else. */
+/* `wake` runs on any thread, with a lock held: when the first event was queued or dropped after mp_tap_open or mp_tap_rest, and when the queue has become
+ * long. It may post a message, nothing else. */
 typedef struct {
     void (*wake)(void *ctx);
     void *ctx;
@@ -217,8 +218,11 @@ typedef struct mp_tap mp_tap;
 /* Copies `filter`. NULL if MP_TAPS are open. Any thread. */
 mp_tap *mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks *hooks);
 /* Moves queued events to `out`, at most `most` bytes of them, as events of an event stream. After the last one follows the number of events that
- * were dropped, if there are any. True if events are left: then `wake` is not called until they are taken. */
+ * were dropped, if there are any. True if events are left. On one thread, which closes the tap, too. */
 bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out);
+/* True if nothing has come since mp_tap_take: then `wake` is called for what comes next. Until this gives true, `wake` is called for long queues alone, and
+ * the reader takes from time to time what has come. */
+bool mp_tap_rest(mp_tap *tap);
 /* `wake` is not called after this. */
 mp_tap_totals mp_tap_close(mp_tap *tap);
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+MP_COUNTER(refused_readers, "refused", "reason", "admin_readers",
+           "requests for /api/live, /api/history and /api/tap while as many as there may be are open")
 MP_COUNTER(dropped_live, "dropped", "reason", "live", "events of /api/live for which a slow reader had no room")
 
 #define TICK_MS 1000
@@ -21,6 +23,7 @@ struct mp_admin_live {
     mp_history_reading last; /* of the tick before */
     mp_link readers, answers;
     int reader_count, answer_count;
+    unsigned tick_number;
 };
 
 /* -- events -------------------------------------------------------------------------------------------------------- */
@@ -28,9 +31,10 @@ struct mp_admin_live {
 typedef struct {
     mp_link link;
     mp_admin_live *live;
-    mp_stream *stream; /* counted reference */
-    uint64_t until;    /* monotonic ms */
-    bool has_all;      /* `sent` is what the reader knows */
+    mp_stream *stream;    /* counted reference */
+    uint64_t until;       /* monotonic ms */
+    bool has_all;         /* `sent` is what the reader knows */
+    unsigned tick_number; /* of its last event */
     mp_history_row sent;
 } reader;
 
@@ -90,6 +94,17 @@ static void tell_reader(reader *of, const mp_history_row *row)
     mp_buf_clear(&out);
 }
 
+/* A reader without an event of this tick. The list is searched anew each time: what is written for one reader may end others. */
+static reader *find_untold(const mp_admin_live *live)
+{
+    for (mp_link *link = live->readers.next; link != &live->readers; link = link->next) {
+        reader *of = mp_container(link, reader, link);
+        if (of->tick_number != live->tick_number)
+            return of;
+    }
+    return NULL;
+}
+
 static void on_tick(mp_timer *timer)
 {
     mp_admin_live *live = mp_container(timer, mp_admin_live, tick);
@@ -97,9 +112,9 @@ static void on_tick(mp_timer *timer)
     mp_history_row row;
     mp_history_measure(live->history, &live->last, &now, &row);
     live->last = now;
-    for (mp_link *link = live->readers.next, *next; link != &live->readers; link = next) {
-        reader *of = mp_container(link, reader, link);
-        next = link->next;
+    live->tick_number++;
+    for (reader *of; (of = find_untold(live)) != NULL;) {
+        of->tick_number = live->tick_number;
         if (mp_loop_now(live->loop) >= of->until)
             end_reader(of);
         else
@@ -119,6 +134,7 @@ void mp_api_live(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
     (void)caller, (void)rest;
     mp_admin_live *live = mp_admin_live_of(admin);
     if (live->reader_count == MAX_READERS) {
+        mp_stat_add(&mp_stat_refused_readers, 1);
         refuse(stream, 503, "{\"error\":\"16 readers have /api/live open: end one of them\"}\n");
         return;
     }
@@ -240,6 +256,7 @@ void mp_api_history(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
         return;
     }
     if (live->answer_count == MAX_ANSWERS) {
+        mp_stat_add(&mp_stat_refused_readers, 1);
         refuse(stream, 503, "{\"error\":\"too many requests for the history are being answered\"}\n");
         return;
     }

@@ -5,6 +5,8 @@
 
 #include "admin.h"
 
+extern const mp_stat mp_stat_refused_readers; /* requests above a fixed number: of /api/live, /api/history, taps */
+
 typedef struct mp_admin_live mp_admin_live;
 
 mp_admin_live *mp_admin_live_new(mp_loop *loop);

@@ -132,7 +132,6 @@ static void copy_flat(mp_call *call, const mp_envelope *envelope)
     const char *was = envelope->params.ptr;
     call->flat = to;
     call->flat_count = envelope->flat_count;
-    call->tool = (mp_str){call->params.ptr + (envelope->name.ptr - was), envelope->name.len};
     for (size_t i = 0; i < envelope->flat_count; i++) {
         const mp_flat *from = &envelope->flat[i];
         to[i].name = (mp_str){call->params.ptr + (from->name.ptr - was), from->name.len};
@@ -141,13 +140,31 @@ static void copy_flat(mp_call *call, const mp_envelope *envelope)
     }
 }
 
+/* True if the name is a span of the params. Else its sender wrote it with escapes. */
+static bool is_name_in_params(const mp_envelope *envelope)
+{
+    uintptr_t name = (uintptr_t)envelope->name.ptr, params = (uintptr_t)envelope->params.ptr;
+    return name >= params && name < params + envelope->params.len;
+}
+
+/* Copies the name, which has room at `at` unless it is a span of the params. */
+static void copy_name(mp_call *call, const mp_envelope *envelope, char *at)
+{
+    call->name = envelope->name;
+    if (is_name_in_params(envelope))
+        call->name.ptr = call->params.ptr + (envelope->name.ptr - envelope->params.ptr);
+    else
+        copy_behind(at, &call->name);
+}
+
 /* Makes a call from the envelope that was just read, without a session and a stream. */
 static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_era *era)
 {
     const mp_envelope *envelope = &rpc->envelope;
     size_t flat_bytes = envelope->flat_count * sizeof *envelope->flat;
+    size_t name_bytes = !envelope->has_name || is_name_in_params(envelope) ? 0 : envelope->name.len;
     mp_call *call = take_memory(rpc, flat_bytes + envelope->id.len + envelope->method.len + envelope->params.len +
-                                         envelope->progress_token.len);
+                                         envelope->progress_token.len + name_bytes);
     call->rpc = rpc;
     call->transport = transport;
     call->era = era;
@@ -166,7 +183,9 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     call->params = envelope->params;
     call->progress_token = envelope->progress_token;
     char *at = copy_behind(call->bytes + flat_bytes, &call->params);
-    copy_behind(copy_behind(copy_behind(at, &call->id), &call->method), &call->progress_token);
+    at = copy_behind(copy_behind(copy_behind(at, &call->id), &call->method), &call->progress_token);
+    if (envelope->has_name)
+        copy_name(call, envelope, at);
     if (envelope->is_flat)
         copy_flat(call, envelope);
     return call;

@@ -41,9 +41,9 @@ struct mp_call {
     mp_str id, method, params, progress_token;
     const mp_flat *flat; /* in `bytes`; NULL: the arguments are not known */
     size_t flat_count;
-    mp_str tool;                    /* span inside `params`; empty unless `flat` is set */
+    mp_str name;                    /* of the tool, resource, prompt or task that is called; unescaped, may be empty */
     bool is_pooled;                 /* `bytes` has MP_CALL_ROOM bytes: the call goes to the free list of its rpc */
-    _Alignas(mp_flat) char bytes[]; /* the arguments, then what the four texts are */
+    _Alignas(mp_flat) char bytes[]; /* the arguments, then the bytes of the texts */
 };
 
 /* A call of at most this size comes from a free list. Enough for the usual params and their arguments. */

@@ -27,7 +27,7 @@ mp_str mp_call_params(const mp_call *call)
 }
 mp_str mp_call_tool(const mp_call *call)
 {
-    return call->tool;
+    return call->flat == NULL ? MP_STR_NONE : call->name;
 }
 const mp_flat *mp_call_flat(const mp_call *call, size_t *count)
 {

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <time.h>
 
-#define MAX_TAP_PARAMS ((size_t)64 << 10) /* params above this are not searched for names, for a tap */
 #define MAX_NAME_BYTES 256 /* bytes of a client's name, or of the tool, resource or prompt in a request */
 
 bool mp_requests_are_logged(void)
@@ -26,7 +25,8 @@ const char *mp_end_cause(const mp_stat *counter)
 
 typedef struct {
     mp_str name, client, version; /* spans of JSON strings, or empty */
-    bool in_client;               /* the visited object is `clientInfo` */
+    mp_str arguments;             /* span of an object, or empty */
+    bool in_client, in_ref;       /* the visited object is `clientInfo`; or it is `ref`, of completion/complete */
 } names;
 
 static bool enter_param_object(void *ctx, unsigned level, mp_str key)
@@ -36,7 +36,9 @@ static bool enter_param_object(void *ctx, unsigned level, mp_str key)
                      (level == 2 && mp_str_is(key, "io.modelcontextprotocol/clientInfo"));
     if (is_client)
         found->in_client = true;
-    return is_client || (level == 1 && (mp_str_is(key, "_meta") || mp_str_is(key, "ref")));
+    if (level == 1)
+        found->in_ref = mp_str_is(key, "ref");
+    return is_client || (level == 1 && (found->in_ref || mp_str_is(key, "_meta")));
 }
 
 static int see_param(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
@@ -44,6 +46,8 @@ static int see_param(void *ctx, unsigned level, mp_str key, mp_json_type type, m
     names *found = ctx;
     if (mp_str_is(key, "clientInfo") || mp_str_is(key, "io.modelcontextprotocol/clientInfo"))
         found->in_client = false;
+    if (level == 1 && type == MP_JSON_OBJECT && mp_str_is(key, "arguments"))
+        found->arguments = value;
     if (type != MP_JSON_STRING)
         return 0;
     bool is_name = mp_str_is(key, "name");
@@ -51,7 +55,8 @@ static int see_param(void *ctx, unsigned level, mp_str key, mp_json_type type, m
         found->client = value;
     else if (level > 1 && found->in_client && mp_str_is(key, "version"))
         found->version = value;
-    else if (level <= 2 && !found->in_client && (is_name || mp_str_is(key, "uri") || mp_str_is(key, "taskId")))
+    else if ((level == 1 || (level == 2 && found->in_ref)) &&
+             (is_name || mp_str_is(key, "uri") || mp_str_is(key, "taskId")))
         found->name = value;
     return 0;
 }
@@ -75,7 +80,7 @@ static void put_string(mp_buf *out, mp_str span)
         mp_json_unescape(out, span);
 }
 
-void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client)
+static names find_names(mp_str params, const mp_session *session)
 {
     names found = {0};
     if (params.len > 0)
@@ -83,12 +88,23 @@ void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_bu
                      NULL);
     if (found.client.len == 0 && session != NULL && mp_session_era(session) != NULL)
         mp_json_scan(mp_session_client(session), &(mp_json_visitor){.member = see_card, .ctx = &found}, NULL, NULL);
-    put_string(name, found.name);
-    put_string(client, found.client);
-    if (found.version.len > 0) {
-        mp_buf_putc(client, ' ');
-        put_string(client, found.version);
+    return found;
+}
+
+static void put_client(mp_buf *out, const names *found)
+{
+    put_string(out, found->client);
+    if (found->version.len > 0) {
+        mp_buf_putc(out, ' ');
+        put_string(out, found->version);
     }
+}
+
+void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client)
+{
+    names found = find_names(params, session);
+    put_string(name, found.name);
+    put_client(client, &found);
 }
 
 /* -- a request that was served ---------------------------------------------------------------------------------- */
@@ -200,42 +216,57 @@ void mp_log_call(mp_call *call)
 
 /* -- taps ---------------------------------------------------------------------------------------------------------- */
 
+/* Shows taps an event that one of them takes, or may take when the name is known. */
+static void show_taps(const mp_call *call, mp_tap_event *event)
+{
+    mp_buf name = {0}, client = {0};
+    const mp_era *era = mp_call_era(call);
+    event->params_bytes = call->params.len;
+    if (call->params.len <= MP_TAP_SCAN_BYTES) {
+        names found = find_names(call->params, call->session);
+        put_client(&client, &found);
+        if (event->is_name_unknown)
+            put_string(&name, found.name);
+        event->arguments = found.arguments;
+    }
+    if (event->is_name_unknown)
+        event->name = mp_buf_str(&name);
+    event->is_name_unknown = false;
+    event->client = mp_buf_str(&client);
+    event->revision = mp_str_of(era == NULL ? "" : era->date);
+    event->address = mp_call_address(call);
+    event->in = call->bytes_in;
+    if (call->ended) {
+        event->code = call->code;
+        event->status = call->stream != NULL ? call->sent_status : 0;
+        event->out = call->bytes_out;
+    }
+    mp_tap_put(event);
+    mp_buf_clear(&name);
+    mp_buf_clear(&client);
+}
+
 void mp_call_tap(const mp_call *call)
 {
     if (call->is_detached)
         return;
-    char id[40];
-    mp_buf name = {0}, client = {0};
-    mp_session_mark mark = {""};
-    const mp_era *era = mp_call_era(call);
     const mp_transport *transport = call->session != NULL ? call->session->transport : call->transport;
-    if (call->params.len <= MAX_TAP_PARAMS)
-        mp_call_names(call->params, call->session, &name, &client);
-    if (call->session != NULL && !transport->is_pipe)
-        mark = mp_session_mark_of(mp_session_id(call->session));
     mp_tap_event event = {.event = call->ended ? "answer" : "call",
+                          .serial = call->serial,
+                          .worker = call->rpc->index,
                           .method = call->method,
-                          .name = mp_buf_str(&name),
+                          .name = call->name,
+                          .is_name_unknown = call->name.len == 0,
                           .principal = mp_principal_id(call->principal),
-                          .session = mp_str_of(mark.text),
-                          .client = mp_buf_str(&client),
-                          .revision = mp_str_of(era == NULL ? "" : era->date),
-                          .transport = mp_str_of(transport->name),
-                          .address = mp_call_address(call),
-                          .params = call->params,
-                          .in = call->bytes_in};
-    event.call =
-        (mp_str){id, (size_t)snprintf(id, sizeof id, "%u-%llu", call->rpc->index, (unsigned long long)call->serial)};
+                          .transport = mp_str_of(transport->name)};
+    if (call->session != NULL && !transport->is_pipe)
+        event.session = mp_session_id(call->session);
     if (call->ended) {
         event.outcome = mp_str_of(call->outcome == NULL ? "ok" : call->outcome);
-        event.code = call->code;
-        event.status = call->stream != NULL ? call->sent_status : 0;
-        event.us = mp_monotonic_us() - call->began;
-        event.out = call->bytes_out;
+        event.began = call->began;
     }
-    mp_tap_put(&event);
-    mp_buf_clear(&name);
-    mp_buf_clear(&client);
+    if (mp_tap_wants(&event))
+        show_taps(call, &event);
 }
 
 void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session)

@@ -1,5 +1,4 @@
 /* refusal_log.c: one line of the log, at info, for each request that is refused. */
-#include "request.h"
 #include "tap.h"
 #include <openssl/sha.h>
 

@@ -1,6 +1,6 @@
-/* tap.c: the taps of the process. A worker that has an event asks each tap whether its filter admits the event, formats the event once for each
- * form of arguments, and appends it to the queues. The lock is held for each of these steps, so formatting is bounded: see MAX_SCAN_BYTES. */
-#include "request.h"
+/* tap.c: the taps of the process. A thread that has an event asks its own list of all taps, without a lock: the filter of each, then its rate, which all
+ * threads count together. What is over the rate ends there. The thread then formats the event once for each form of arguments that is wanted, and holds the
+ * lock while it appends these texts to the queues. */
 #include "tap.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,44 +9,59 @@ MP_COUNTER(tap_sent, "tap_events", "result", "sent", "events of calls that a tap
 MP_COUNTER(tap_dropped, "tap_events", "result", "dropped", "events of calls over the rate or the queue of a tap")
 MP_GAUGE(taps, "taps", "", "", "open taps of the admin listener")
 
-#define QUEUE_CAP ((size_t)4 << 20)       /* bytes queued for one tap */
-#define MAX_RATE 1000                     /* events of one tap in a second */
-#define MAX_SCAN_BYTES ((size_t)64 << 10) /* params above this are shown by their size alone */
-#define MAX_VALUE_BYTES 256               /* longest text of a member that a client or a script chose */
-#define MAX_MEMBERS 64                    /* members of one object whose shapes are shown */
-#define MAX_DEPTH 4                       /* levels of objects whose shapes are shown */
+#define QUEUE_CAP ((size_t)4 << 20)  /* bytes queued for one tap */
+#define LONG_QUEUE ((size_t)1 << 20) /* bytes for which the reader is woken again */
+#define KEPT_CAP ((size_t)256 << 10) /* memory of a queue that is kept when it is empty */
+#define MAX_RATE 1000                /* events of one tap in a second */
+#define TELL_MS 1000                 /* between two events that tell how many were dropped */
 
 struct mp_tap {
     mp_tap_filter filter;
     mp_tap_hooks hooks;
-    mp_buf queue;                   /* complete events of an event stream */
-    bool is_awake;                  /* `wake` was called, and mp_tap_take not since */
-    uint64_t second, sent, dropped; /* `dropped`: since the beginning */
-    uint64_t reported;              /* of `dropped` */
-    int in_second;
+    _Atomic uint64_t
+        rate; /* a second of the monotonic clock in the upper half; below it the events admitted in this second */
+    _Atomic uint64_t dropped; /* since the beginning */
+    atomic_bool is_awake;     /* `wake` was called, and the reader asks by itself until mp_tap_rest */
+    atomic_size_t unread;     /* bytes of `taken` that wait */
+    /* guarded by `lock` */
+    int refs; /* one of each list that has the tap, one of the reader */
+    bool is_closed;
+    mp_buf queue; /* complete events of an event stream */
+    uint64_t sent;
+    /* of the reader's thread */
+    mp_buf taken; /* an earlier `queue`, of which the reader has the bytes before `from` */
+    size_t from;
+    uint64_t reported; /* of `dropped` */
+    uint64_t told_ms;  /* when that was; by mp_monotonic_ms */
 };
 
+/* All open taps. A list is not changed; a thread has a reference to one, which it changes for the newest one when that has another number. A tap that was
+ * closed stays until no list has it. The filters are copies, since threads write next to those of the taps. */
+typedef struct {
+    unsigned number;
+    int refs; /* guarded by `lock`: one of `newest`, one of each thread */
+    int count;
+    mp_tap_filter filters[MP_TAPS]; /* their patterns belong to the taps */
+    mp_tap *taps[MP_TAPS];
+} tap_list;
+
 atomic_uint mp_tap_count;
+static atomic_uint newest_number;
+static _Thread_local tap_list *own; /* NULL: none yet, or its thread ends */
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static mp_tap *taps[MP_TAPS];
+static tap_list *newest;
+static pthread_key_t at_thread_end; /* made with the first list */
 
 /* -- filters ------------------------------------------------------------------------------------------------------- */
 
-static mp_str cut(mp_str text)
-{
-    if (text.len > MAX_VALUE_BYTES)
-        for (text.len = MAX_VALUE_BYTES;
-             text.len > MAX_VALUE_BYTES - 4 && ((unsigned char)text.ptr[text.len] & 0xc0) == 0x80;)
-            text.len--;
-    return text;
-}
-
 static bool admits(const char *pattern, mp_str text)
 {
-    return pattern == NULL || mp_pattern_matches(pattern, cut(text));
+    return pattern == NULL || mp_pattern_matches(pattern, mp_tap_cut(text));
 }
 
-/* True if the tap has only what has ended. */
+/* True if the filter admits only events of calls that have ended. */
 static bool wants_ends(const mp_tap_filter *filter)
 {
     return filter->outcome != NULL || filter->slower_us > 0;
@@ -59,245 +74,225 @@ static mp_tap_arguments form_of(const mp_tap_filter *filter, const mp_tap_event 
 }
 
 /* True if the call is one of the sample. Both events of a call have its number, so both are in it, or none. What belongs to no call is. */
-static bool is_sampled(uint32_t sample, mp_str call)
+static bool is_sampled(uint32_t sample, const mp_tap_event *event)
 {
-    uint64_t hash = 1469598103934665603u;
-    if (sample == 0 || call.len == 0)
+    if (sample == 0 || event->serial == 0)
         return true;
-    for (size_t i = 0; i < call.len; i++)
-        hash = (hash ^ (unsigned char)call.ptr[i]) * 1099511628211u;
-    hash ^= hash >> 32;
-    hash *= 0x9e3779b97f4a7c15u; /* numbers that follow each other differ in a few bits alone */
+    uint64_t hash = event->serial + ((uint64_t)event->worker << 48);
+    for (int i = 0; i < 2; i++) { /* numbers that follow each other differ in a few bits alone */
+        hash ^= hash >> 32;
+        hash *= 0x9e3779b97f4a7c15u;
+    }
     return (hash >> 32) % 1000000 < sample;
 }
 
-static bool is_admitted(const mp_tap_filter *filter, const mp_tap_event *event)
+static bool is_slow(uint64_t slower_us, mp_tap_event *event)
 {
-    return (!wants_ends(filter) || event->outcome.len > 0) && event->us >= filter->slower_us &&
-           admits(filter->method, event->method) && admits(filter->tool, event->name) &&
-           admits(filter->principal, event->principal) && admits(filter->session, event->session) &&
-           admits(filter->outcome, event->outcome) && is_sampled(filter->sample, event->call);
+    if (slower_us > 0 && event->us == 0 && event->began != 0)
+        event->us = mp_monotonic_us() - event->began;
+    return event->us >= slower_us;
 }
 
-/* -- arguments ----------------------------------------------------------------------------------------------------- */
-
-static int see_arguments(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+/* True if the tap shows the event, whatever the name is if that is unknown. What is cheap to know comes first. */
+static bool is_admitted(const mp_tap_filter *filter, mp_tap_event *event)
 {
-    mp_str *found = ctx;
-    (void)level;
-    if (type == MP_JSON_OBJECT && mp_str_is(key, "arguments"))
-        *found = value;
-    return 0;
+    return (!wants_ends(filter) || event->outcome.len > 0) && admits(filter->method, event->method) &&
+           (event->is_name_unknown || admits(filter->tool, event->name)) &&
+           admits(filter->principal, event->principal) && admits(filter->outcome, event->outcome) &&
+           is_sampled(filter->sample, event) && is_slow(filter->slower_us, event) &&
+           (filter->session == NULL || admits(filter->session, mp_tap_mark(event)));
 }
 
-/* Skips the value that begins with `first`; the number of its elements or members. */
-static size_t skip_value(mp_json_cursor *cursor, mp_json_token first)
-{
-    size_t count = 0;
-    bool is_object = first.type == MP_JSON_T_OPEN_OBJECT;
-    if (!is_object && first.type != MP_JSON_T_OPEN_ARRAY)
-        return 0;
-    for (int depth = 1; depth > 0;) {
-        mp_json_token token = mp_json_next(cursor);
-        bool opens = token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
-        bool closes = token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
-        if (token.type == MP_JSON_T_END)
-            break;
-        count += depth == 1 && !closes;
-        depth += opens - closes;
-    }
-    return is_object ? count / 2 : count; /* a member is a key and a value */
-}
+/* -- the list of taps ---------------------------------------------------------------------------------------------- */
 
-static void put_shape(mp_buf *out, mp_json_cursor *cursor, mp_json_token first, int depth, bool has_types);
-
-/* The members of an object that has been opened: their names, and the shapes of their values. */
-static void put_members(mp_buf *out, mp_json_cursor *cursor, int depth, bool has_types)
+/* The caller has the lock. */
+static void unref_tap(mp_tap *tap)
 {
-    size_t count = 0, left_out = 0;
-    mp_buf_putc(out, has_types ? '{' : '[');
-    for (mp_json_token key; (key = mp_json_next(cursor)).type == MP_JSON_T_STRING;) {
-        mp_json_token value = mp_json_next(cursor);
-        if (++count > MAX_MEMBERS || key.span.len > MAX_VALUE_BYTES) {
-            skip_value(cursor, value);
-            left_out++;
-            continue;
-        }
-        if (out->ptr[out->len - 1] != '{' && out->ptr[out->len - 1] != '[')
-            mp_buf_putc(out, ',');
-        mp_buf_putc(out, '"');
-        mp_buf_put(out, key.span);
-        mp_buf_putc(out, '"');
-        if (has_types) {
-            mp_buf_putc(out, ':');
-            put_shape(out, cursor, value, depth + 1, true);
-        } else {
-            skip_value(cursor, value);
-        }
-    }
-    if (left_out > 0)
-        mp_buf_printf(out, "%s\"…\"%s", left_out < count ? "," : "", has_types ? ":\"more members\"" : "");
-    mp_buf_putc(out, has_types ? '}' : ']');
-}
-
-/* Appends the type of a value, and its size, but nothing of a text, a number or a list. */
-static void put_shape(mp_buf *out, mp_json_cursor *cursor, mp_json_token first, int depth, bool has_types)
-{
-    switch (first.type) {
-    case MP_JSON_T_STRING:
-        mp_buf_printf(out, "\"string of %zu\"", first.span.len);
-        break;
-    case MP_JSON_T_INTEGER:
-        mp_buf_put(out, MP_STR("\"integer\""));
-        break;
-    case MP_JSON_T_FLOAT:
-        mp_buf_put(out, MP_STR("\"number\""));
-        break;
-    case MP_JSON_T_OPEN_ARRAY:
-        mp_buf_printf(out, "\"array of %zu\"", skip_value(cursor, first));
-        break;
-    case MP_JSON_T_OPEN_OBJECT:
-        if (depth < MAX_DEPTH)
-            put_members(out, cursor, depth, has_types);
-        else
-            mp_buf_printf(out, "\"object of %zu\"", skip_value(cursor, first));
-        break;
-    default:
-        mp_buf_put(out, first.type == MP_JSON_T_NULL ? MP_STR("\"null\"") : MP_STR("\"boolean\""));
-    }
-}
-
-/* Appends JSON without line ends, which are white space in it: an event of the stream is one line. */
-static void put_line(mp_buf *out, mp_str json)
-{
-    size_t start = out->len;
-    mp_buf_put(out, json);
-    for (size_t i = start; i < out->len; i++)
-        if (out->ptr[i] == '\n' || out->ptr[i] == '\r')
-            out->ptr[i] = ' ';
-}
-
-static void put_arguments(mp_buf *out, mp_str params, mp_tap_arguments form)
-{
-    mp_str found = MP_STR_NONE;
-    if (form == MP_TAP_NONE || params.len == 0)
+    if (--tap->refs > 0)
         return;
-    if (params.len > MAX_SCAN_BYTES) {
-        mp_buf_printf(out, ",\"arguments\":\"params of %zu bytes\"", params.len);
-        return;
-    }
-    mp_json_visitor visitor = {.member = see_arguments, .ctx = &found};
-    if (mp_json_scan(params, &visitor, NULL, NULL) != MP_JSON_OK || found.len == 0)
-        return;
-    mp_buf_put(out, MP_STR(",\"arguments\":"));
-    if (form == MP_TAP_FULL) {
-        put_line(out, found);
-        return;
-    }
-    mp_json_cursor cursor = {found.ptr, found.ptr + found.len};
-    mp_json_next(&cursor);
-    put_members(out, &cursor, 0, form == MP_TAP_SHAPES);
+    const char *patterns[] = {tap->filter.tool, tap->filter.principal, tap->filter.session, tap->filter.method,
+                              tap->filter.outcome};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        free((char *)patterns[i]);
+    free(tap);
 }
 
-/* -- an event ------------------------------------------------------------------------------------------------------ */
-
-static void put_member(mp_buf *out, const char *name, mp_str text)
+/* The caller has the lock. */
+static void unref_list(tap_list *list)
 {
-    if (text.len == 0)
+    if (list == NULL || --list->refs > 0)
         return;
-    mp_str shown = cut(text);
-    mp_buf_printf(out, ",\"%s\":", name);
-    mp_json_put_string(out, shown);
-    if (shown.len < text.len) {
-        out->len--;
-        mp_buf_put(out, MP_STR("…\""));
-    }
+    for (int i = 0; i < list->count; i++)
+        unref_tap(list->taps[i]);
+    free(list);
 }
 
-static void put_event(mp_buf *out, const mp_tap_event *event, mp_tap_arguments form)
+static void leave_thread(void *list)
 {
-    mp_buf_printf(out, "data: {\"event\":\"%s\",\"time\":\"", event->event);
-    mp_log_put_time(out);
-    mp_buf_putc(out, '"');
-    put_member(out, "call", event->call);
-    put_member(out, "method", event->method);
-    put_member(out, "name", event->name);
-    put_member(out, "outcome", event->outcome);
-    if (event->code != 0)
-        mp_buf_printf(out, ",\"code\":%d", event->code);
-    if (event->status != 0)
-        mp_buf_printf(out, ",\"status\":%d", event->status);
-    if (event->us > 0)
-        mp_buf_printf(out, ",\"ms\":%.2f", (double)event->us / 1000);
-    put_member(out, "why", event->why);
-    put_member(out, "principal", event->principal);
-    put_member(out, "client", event->client);
-    put_member(out, "session", event->session);
-    put_member(out, "revision", event->revision);
-    put_member(out, "transport", event->transport);
-    put_member(out, "address", event->address);
-    if (event->in > 0)
-        mp_buf_printf(out, ",\"in\":%zu", event->in);
-    if (event->out > 0)
-        mp_buf_printf(out, ",\"out\":%zu", event->out);
-    put_arguments(out, event->params, form);
-    mp_buf_put(out, MP_STR("}\n\n"));
-}
-
-/* True if the tap takes one more event in this second. */
-static bool has_rate(mp_tap *tap, uint64_t second)
-{
-    if (tap->second != second) {
-        tap->second = second;
-        tap->in_second = 0;
-    }
-    return tap->in_second++ < MAX_RATE;
-}
-
-static void queue_event(mp_tap *tap, mp_str text)
-{
-    if (tap->queue.len + text.len > QUEUE_CAP) {
-        tap->dropped++;
-        mp_stat_add(&mp_stat_tap_dropped, 1);
-        return;
-    }
-    mp_buf_put(&tap->queue, text);
-    tap->sent++;
-    mp_stat_add(&mp_stat_tap_sent, 1);
-}
-
-void mp_tap_put(const mp_tap_event *event)
-{
-    mp_buf texts[MP_TAP_FORMS] = {{0}};
-    uint64_t second = mp_monotonic_ms() / 1000;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < MP_TAPS; i++) {
-        mp_tap *tap = taps[i];
-        if (tap == NULL || !is_admitted(&tap->filter, event))
-            continue;
-        if (has_rate(tap, second)) {
-            mp_tap_arguments form = form_of(&tap->filter, event);
-            mp_buf *text = &texts[form];
-            if (text->len == 0)
-                put_event(text, event, form);
-            queue_event(tap, mp_buf_str(text));
-        } else {
-            tap->dropped++;
-            mp_stat_add(&mp_stat_tap_dropped, 1);
+    own = NULL;
+    unref_list(list);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Makes the list anew: a tap was opened or closed. The caller has the lock. */
+static void publish_taps(void)
+{
+    if (newest == NULL)
+        pthread_key_create(&at_thread_end, leave_thread);
+    tap_list *made = mp_new(sizeof *made);
+    for (int i = 0; i < MP_TAPS; i++)
+        if (taps[i] != NULL) {
+            made->filters[made->count] = taps[i]->filter;
+            made->taps[made->count++] = taps[i];
+            taps[i]->refs++;
         }
-        if (!tap->is_awake) {
-            tap->is_awake = true;
-            tap->hooks.wake(tap->hooks.ctx);
-        }
+    made->refs = 1;
+    made->number = atomic_load_explicit(&newest_number, memory_order_relaxed) + 1;
+    unref_list(newest);
+    newest = made;
+    atomic_store_explicit(&newest_number, made->number, memory_order_release);
+}
+
+/* Not inlined: it runs once after each change. */
+static __attribute__((noinline)) void take_newest(void)
+{
+    pthread_mutex_lock(&lock);
+    if (newest != NULL) {
+        unref_list(own);
+        own = newest;
+        own->refs++;
+        pthread_setspecific(at_thread_end, own);
     }
     pthread_mutex_unlock(&lock);
-    for (int i = 0; i < MP_TAP_FORMS; i++)
-        mp_buf_clear(&texts[i]);
+}
+
+/* -- events -------------------------------------------------------------------------------------------------------- */
+
+/* The caller has the lock. */
+static void wake(mp_tap *tap)
+{
+    atomic_store(&tap->is_awake, true);
+    tap->hooks.wake(tap->hooks.ctx);
+}
+
+static void drop_event(mp_tap *tap)
+{
+    atomic_fetch_add(&tap->dropped, 1);
+    mp_stat_add(&mp_stat_tap_dropped, 1);
+}
+
+/* A reader that rests is to learn of the dropped event. Not inlined: readers are awake where taps are above their rate. */
+static __attribute__((noinline)) void wake_for_dropped(mp_tap *tap)
+{
+    pthread_mutex_lock(&lock);
+    if (!tap->is_closed && !atomic_load(&tap->is_awake))
+        wake(tap);
+    pthread_mutex_unlock(&lock);
+}
+
+/* True if the tap takes one more event in this second; then it is counted. A thread whose clock is behind counts in the second of the others. */
+static bool take_rate(mp_tap *tap, uint32_t second)
+{
+    uint64_t was = atomic_load_explicit(&tap->rate, memory_order_relaxed), next;
+    do {
+        bool is_new = (int32_t)(second - (uint32_t)(was >> 32)) > 0;
+        if (!is_new && (uint32_t)was >= MAX_RATE)
+            return false;
+        next = is_new ? (uint64_t)second << 32 | 1 : was + 1;
+    } while (
+        !atomic_compare_exchange_weak_explicit(&tap->rate, &was, next, memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+/* The tap at `index` of the thread's list admits the event: takes it, or drops it. */
+static void take_event(mp_tap_event *event, int index, uint32_t second)
+{
+    mp_tap *tap = own->taps[index];
+    if (take_rate(tap, second)) {
+        event->takers |= 1u << index;
+        return;
+    }
+    drop_event(tap);
+    if (!atomic_load(&tap->is_awake)) /* mp_tap_rest clears it and then looks at `dropped`: one thread sees the other */
+        wake_for_dropped(tap);
+}
+
+static uint32_t second_now(void)
+{
+    return (uint32_t)(mp_clock_ms(CLOCK_MONOTONIC_COARSE) / 1000);
+}
+
+bool mp_tap_wants(mp_tap_event *event)
+{
+    uint32_t second = 0;
+    if (own == NULL || own->number != atomic_load_explicit(&newest_number, memory_order_acquire))
+        take_newest();
+    event->was_asked = true;
+    for (int i = 0; own != NULL && i < own->count; i++) {
+        const mp_tap_filter *filter = &own->filters[i];
+        if (!is_admitted(filter, event))
+            continue;
+        if (event->is_name_unknown && filter->tool != NULL) {
+            event->undecided |= 1u << i;
+            continue;
+        }
+        if (second == 0)
+            second = second_now();
+        take_event(event, i, second);
+    }
+    return (event->takers | event->undecided) != 0;
+}
+
+/* The name is known now. */
+static void decide_by_name(mp_tap_event *event)
+{
+    for (int i = 0; event->undecided >> i != 0; i++)
+        if ((event->undecided >> i & 1) != 0 && admits(own->filters[i].tool, event->name))
+            take_event(event, i, second_now());
+    event->undecided = 0;
+}
+
+/* Wakes the reader if it rests, or if the queue has become long. The caller has the lock. */
+static void queue_event(mp_tap *tap, mp_str text)
+{
+    size_t before = tap->queue.len;
+    if (before + atomic_load_explicit(&tap->unread, memory_order_relaxed) + text.len > QUEUE_CAP) {
+        drop_event(tap);
+    } else {
+        mp_buf_put(&tap->queue, text);
+        tap->sent++;
+        mp_stat_add(&mp_stat_tap_sent, 1);
+    }
+    if (!atomic_load(&tap->is_awake) || (before < LONG_QUEUE && tap->queue.len >= LONG_QUEUE))
+        wake(tap);
+}
+
+void mp_tap_put(mp_tap_event *event)
+{
+    mp_str texts[MP_TAP_FORMS];
+    mp_buf memory = {0};
+    unsigned forms = 0;
+    if (!event->was_asked)
+        mp_tap_wants(event);
+    decide_by_name(event);
+    if (event->takers == 0)
+        return;
+    for (int i = 0; event->takers >> i != 0; i++)
+        if ((event->takers >> i & 1) != 0)
+            forms |= 1u << form_of(&own->filters[i], event);
+    mp_tap_put_texts(&memory, event, forms, texts);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; event->takers >> i != 0; i++)
+        if ((event->takers >> i & 1) != 0 && !own->taps[i]->is_closed)
+            queue_event(own->taps[i], texts[form_of(&own->filters[i], event)]);
+    pthread_mutex_unlock(&lock);
+    mp_buf_clear(&memory);
 }
 
 /* -- taps ---------------------------------------------------------------------------------------------------------- */
 
-static char *copy(const char *pattern)
+static const char *copy_pattern(const char *pattern)
 {
     return pattern == NULL ? NULL : mp_dup(mp_str_of(pattern));
 }
@@ -311,9 +306,14 @@ mp_tap *mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks *hooks)
             tap = taps[i] = mp_new(sizeof *tap);
     if (tap != NULL) {
         tap->hooks = *hooks;
-        tap->filter =
-            (mp_tap_filter){copy(filter->tool),    copy(filter->principal), copy(filter->session), copy(filter->method),
-                            copy(filter->outcome), filter->slower_us,       filter->sample,        filter->arguments};
+        tap->filter = *filter;
+        tap->filter.tool = copy_pattern(filter->tool);
+        tap->filter.principal = copy_pattern(filter->principal);
+        tap->filter.session = copy_pattern(filter->session);
+        tap->filter.method = copy_pattern(filter->method);
+        tap->filter.outcome = copy_pattern(filter->outcome);
+        tap->refs = 1;
+        publish_taps();
         atomic_fetch_add(&mp_tap_count, 1);
         mp_stat_add(&mp_stat_taps, 1);
     }
@@ -327,44 +327,72 @@ mp_tap_totals mp_tap_close(mp_tap *tap)
     for (int i = 0; i < MP_TAPS; i++)
         if (taps[i] == tap)
             taps[i] = NULL;
+    tap->is_closed = true;
+    publish_taps();
     atomic_fetch_sub(&mp_tap_count, 1);
+    mp_tap_totals totals = {tap->sent, atomic_load(&tap->dropped)};
+    mp_buf_clear(&tap->queue);
+    mp_buf_clear(&tap->taken);
+    unref_tap(tap);
     pthread_mutex_unlock(&lock);
     mp_stat_add(&mp_stat_taps, -1);
-    mp_tap_totals totals = {tap->sent, tap->dropped};
-    const char *patterns[] = {tap->filter.tool, tap->filter.principal, tap->filter.session, tap->filter.method,
-                              tap->filter.outcome};
-    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
-        free((char *)patterns[i]);
-    mp_buf_clear(&tap->queue);
-    free(tap);
     return totals;
 }
 
-/* The bytes of the first whole events of the queue, at most `most`. */
-static size_t whole_events(const mp_buf *queue, size_t most)
+/* The bytes of the first whole events of a text, at most `most`. */
+static size_t whole_events(mp_str text, size_t most)
 {
-    if (queue->len <= most)
-        return queue->len;
-    while (most > 1 && !(queue->ptr[most - 1] == '\n' && queue->ptr[most - 2] == '\n'))
+    if (text.len <= most)
+        return text.len;
+    while (most > 1 && !(text.ptr[most - 1] == '\n' && text.ptr[most - 2] == '\n'))
         most--;
     return most > 1 ? most : 0;
 }
 
+/* Moves events of `taken` to `out`, at most `most` bytes. True if none are left. */
+static bool move_taken(mp_tap *tap, size_t most, mp_buf *out)
+{
+    mp_str left = mp_str_from(mp_buf_str(&tap->taken), tap->from);
+    left.len = whole_events(left, most);
+    mp_buf_put(out, left);
+    tap->from += left.len;
+    atomic_store_explicit(&tap->unread, tap->taken.len - tap->from, memory_order_relaxed);
+    return tap->from == tap->taken.len;
+}
+
 bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out)
 {
+    size_t start = out->len;
+    if (!move_taken(tap, most, out))
+        return true;
+    if (tap->taken.cap > KEPT_CAP)
+        mp_buf_clear(&tap->taken);
+    tap->taken.len = tap->from = 0;
     pthread_mutex_lock(&lock);
-    size_t bytes = whole_events(&tap->queue, most);
-    mp_buf_put(out, (mp_str){tap->queue.ptr, bytes});
-    if (bytes > 0 && bytes < tap->queue.len)
-        memmove(tap->queue.ptr, tap->queue.ptr + bytes, tap->queue.len - bytes);
-    tap->queue.len -= bytes;
-    bool has_more = tap->queue.len > 0;
-    if (!has_more && tap->dropped > tap->reported) {
-        mp_buf_printf(out, "data: {\"event\":\"dropped\",\"count\":%llu}\n\n",
-                      (unsigned long long)(tap->dropped - tap->reported));
-        tap->reported = tap->dropped;
-    }
-    tap->is_awake = has_more;
+    mp_buf empty = tap->taken;
+    tap->taken = tap->queue;
+    tap->queue = empty;
+    atomic_store_explicit(&tap->unread, tap->taken.len, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
-    return has_more;
+    if (!move_taken(tap, most - (out->len - start), out))
+        return true;
+    uint64_t dropped = atomic_load(&tap->dropped), now = mp_monotonic_ms();
+    if (dropped > tap->reported && now - tap->told_ms >= TELL_MS) {
+        mp_buf_printf(out, "data: {\"event\":\"dropped\",\"count\":%llu}\n\n",
+                      (unsigned long long)(dropped - tap->reported));
+        tap->reported = dropped;
+        tap->told_ms = now;
+    }
+    return false;
+}
+
+bool mp_tap_rest(mp_tap *tap)
+{
+    pthread_mutex_lock(&lock);
+    atomic_store(&tap->is_awake, false);
+    bool has_news = tap->queue.len > 0 || tap->from < tap->taken.len || atomic_load(&tap->dropped) > tap->reported;
+    if (has_news)
+        atomic_store(&tap->is_awake, true);
+    pthread_mutex_unlock(&lock);
+    return !has_news;
 }

@@ -285,10 +285,9 @@ static char *copy_text(mp_str text)
 
 static void tap_session(mp_session *session, const char *event, const mp_principal *principal, const char *why)
 {
-    mp_session_mark mark = mp_session_mark_of(session->node.key);
     if (!session->transport->is_pipe)
         mp_tap_put(&(mp_tap_event){.event = event,
-                                   .session = mp_str_of(mark.text),
+                                   .session = session->node.key,
                                    .principal = principal == NULL ? MP_STR_NONE : mp_principal_id(principal),
                                    .transport = mp_str_of(session->transport->name),
                                    .address = mp_str_of(session->peer),

@@ -131,6 +131,7 @@ describe("the history", function()
     local readers = { first }
     for i = 2, 16 do readers[i] = live(g) end
     assert.equal(503, get(g, "/api/live").status)
+    assert.equal(1, g:status().counters.refused.admin_readers)
     for i = 9, 16 do readers[i]:close() end
     local again
     wait.for_fact("room for a reader", 20, function()

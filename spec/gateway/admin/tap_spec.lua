@@ -165,6 +165,46 @@ describe("a tap", function()
     me:close()
   end)
 
+  it("admits a call by the name that it calls, whatever else its params say, and however long they are", function()
+    local g <close> = start()
+    local add <close> = tap(g, "?tool=add")
+    local others <close> = tap(g, "?tool=oth*")
+    local me <close> = g:client "2025-11-25"
+    local arguments = { a = 1, b = 2 }
+    me:call("tools/call", { name = "add", arguments = arguments, _meta = { name = "other", uri = "other", taskId = "other" } })
+    me:call("tools/call", { name = "add", arguments = arguments, uri = "other" })
+    me:call("tools/call", { name = "add", arguments = arguments, _meta = { long = ("x"):rep(70000) } })
+    local escaped = '{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"arguments":{"a":1,"b":2},"name":"\\u0061dd"}}'
+    assert.equal(200, client.request(g, { method = "POST", path = "/mcp", body = escaped, headers = { ["content-type"] = "application/json",
+      accept = "application/json, text/event-stream", ["mcp-session-id"] = me.session, ["mcp-protocol-version"] = "2025-11-25" } }).status)
+    me:call("tools/call", { name = "other", arguments = {}, _meta = { name = "add" } })
+    expect(others, { event = "answer", name = "other" })
+    wait.for_fact("four calls and their ends", 20, function() return #events_of(add) >= 8 end)
+    for _, event in ipairs(events_of(add)) do assert.equal("add", event.name) end
+    assert.equal(2, #events_of(others))
+    me:call("completion/complete", { ref = { type = "ref/prompt", name = "other" }, argument = { name = "add", value = "x" } })
+    expect(others, { event = "answer", method = "completion/complete" })
+  end)
+
+  it("loses nothing while others are opened and closed, under calls on all workers", function()
+    local g <close> = start(nil, { workers = 2 })
+    local steady <close> = tap(g, "?tool=add&outcome=o*&arguments=none")
+    local calls, callers = 0, {}
+    for i = 1, 4 do callers[i] = g:client(i % 2 == 0 and "2026-07-28" or "2025-11-25") end
+    for round = 1, 25 do
+      local passing = tap(g, round % 2 == 0 and "?tool=none&session=*&principal=anon*" or "?method=tools*&sample=0.5")
+      local running = {}
+      for i, me in ipairs(callers) do running[i] = me:open("tools/call", { name = "add", arguments = { a = i, b = round } }) end
+      if round % 3 == 0 then passing:reset() else passing:close() end
+      for _, one in ipairs(running) do one:answer() end
+      calls = calls + #callers
+    end
+    wait.for_fact("each call", 20, function() return #events_of(steady) >= calls end)
+    assert.equal(calls, #events_of(steady))
+    g:wait_status(function(now) return now.gauges.taps == 1 end)
+    for _, me in ipairs(callers) do me:close() end
+  end)
+
   it("refuses a query that makes no sense, and a caller without the role", function()
     local g <close> = start()
     for query, why in pairs {
@@ -260,6 +300,7 @@ describe("a tap", function()
     for i = 1, 8 do readers[i] = tap(g) end
     assert.equal(503, client.request(g, request(), { admin = true }).status)
     assert.equal(8, g:status().gauges.taps)
+    assert.equal(1, g:status().counters.refused.admin_readers)
     readers[3]:reset()
     g:wait_status(function(now) return now.gauges.taps == 7 end)
     readers[3] = tap(g)
@@ -292,6 +333,54 @@ describe("a tap", function()
     me:call("tools/call", { name = "echo", arguments = { text = "later" } })
     expect(slow, { event = "answer", name = "echo" })
     me:close()
+  end)
+
+  it("is one of eight under load: each gets or is told of every event, and one that does not read costs its own queue", function()
+    local g <close> = start({ tap = "full", limits = { stall = "10m" } }, { workers = 2 })
+    local readers = {}
+    for i, query in ipairs {
+      "?tool=echo", "?tool=e*&arguments=full", "?method=tools*", "?principal=anon*", "?arguments=none", "?arguments=names", "?tool=*",
+    } do
+      readers[i] = tap(g, query)
+    end
+    local slow <close> = tap(g, "?arguments=full&tool=echo", { buffer = 64 << 10 })
+    slow:pause()
+    local callers, text, count = {}, ("x"):rep(60000), 0
+    for i = 1, 4 do callers[i] = g:client "2026-07-28" end
+    local function call_all()
+      local running = {}
+      for i, me in ipairs(callers) do running[i] = me:open("tools/call", { name = "echo", arguments = { text = text } }) end
+      for _, one in ipairs(running) do one:answer(20) end
+      count = count + #callers
+    end
+    wait.for_fact("events to be dropped", 60, function()
+      call_all()
+      return count % 20 == 0 and g:status().counters.tap_events.dropped > 0
+    end)
+    local kept_most = count
+    for _ = 1, 50 do call_all() end -- twelve megabytes more, which its queue has no room for
+    slow:resume()
+    readers[#readers + 1] = slow
+    for number, reader in ipairs(readers) do
+      local shown, told, texts
+      wait.for_fact("all events of reader " .. number, 30, function()
+        shown, told, texts = 0, 0, 0
+        for _, event in ipairs(events_of(reader)) do
+          if type(event.arguments) == "table" and event.arguments.text == text then texts = texts + 1 end
+          if event.event == "dropped" then told = told + event.count else shown = shown + 1 end
+        end
+        return shown + told >= 2 * count
+      end)
+      assert.equal(2 * count, shown + told)
+      if reader == slow then
+        assert.is_true(told > 0)
+        assert.is_true(texts <= kept_most + 40, texts .. " texts") -- the buffers of the sockets may grow a little
+      end
+    end
+    for _, reader in ipairs(readers) do reader:close() end
+    for _, me in ipairs(callers) do me:close() end
+    g:wait_status(function(now) return now.gauges.taps == 0 end)
+    assert.has_nothing_left(g)
   end)
 
   it("ends when its time is over, and with its token", function()
