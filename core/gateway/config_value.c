@@ -201,7 +201,11 @@ int mp_config_check_text(const mp_config_key *key, const mp_config_value *value,
         (type != MP_YAML_TEXT && key->check == NULL && !key->may_repeat))
         return bad_text(key, value, names[type], err);
     if ((int64_t)value->text.len < key->least || (int64_t)value->text.len > key->most) {
-        mp_err_set(err, value->text.len == 0 ? "'%s' is empty" : "'%s' is too long", mp_config_key_name(key));
+        mp_err_set(err,
+                   value->text.len == 0                    ? "'%s' is empty"
+                   : (int64_t)value->text.len < key->least ? "'%s' is too short"
+                                                           : "'%s' is too long",
+                   mp_config_key_name(key));
         return mp_err_hint(err, "%lld to %lld bytes", (long long)key->least, (long long)key->most);
     }
     mp_err why = {"", ""};

@@ -53,6 +53,11 @@ void mp_yaml_end_report(mp_yaml *yaml);
 /* The place in the file of `part` of a scalar. Exact only in the scalar's first line. */
 mp_yaml_mark mp_yaml_place_of(const mp_yaml *yaml, const mp_yaml_node *node, mp_str part);
 
+/* One byte for each of a configuration file, not 0 for those that no report may quote. The caller frees it. */
+char *mp_yaml_secrets(mp_str text);
+/* Appends a message without the secrets that it quotes: of URLs, and what `hidden` has of the line that it is about. */
+void mp_yaml_put_message(mp_buf *out, mp_str message, mp_str line, const char *hidden);
+
 /* Appends `text`, with '?' for characters that a terminal could interpret and for invalid UTF-8. */
 void mp_put_visible(mp_buf *out, mp_str text);
 

@@ -1,7 +1,9 @@
 /* yaml_report.c: prints an error with its line of the file and a caret below. The line is quoted from the file, so
- * expanded values of ${…} are never shown. */
+ * expanded values of ${…} are never shown; nor are secrets that stand in the file itself, since reports of reloads are in the log and in
+ * /status. */
 #define _GNU_SOURCE 1
 #include "yaml.h"
+#include <stdlib.h>
 
 #define ERRORS_TOLD 100
 #define EXCERPT 100 /* maximum characters of a quoted line */
@@ -72,6 +74,15 @@ static mp_str skip_characters(mp_str line, size_t characters)
     return mp_str_from(line, i);
 }
 
+/* The line with '*' for each character that is hidden. */
+static mp_str mask(mp_str line, const char *hidden, mp_buf *room)
+{
+    for (size_t i = 0; i < line.len; i++)
+        if (!hidden[i] || !is_continuation(line.ptr[i]))
+            mp_buf_putc(room, hidden[i] ? '*' : line.ptr[i]);
+    return mp_buf_str(room);
+}
+
 static void put_excerpt(mp_buf *out, mp_str line, size_t column)
 {
     size_t from = 0;
@@ -97,16 +108,22 @@ void mp_yaml_error(mp_yaml *yaml, mp_yaml_mark at, const mp_err *err)
     mp_put_visible(yaml->report, mp_str_of(yaml->name));
     if (at.line > 0)
         mp_buf_printf(yaml->report, ":%zu:%zu", at.line, at.column);
+    mp_str line = at.line > 0 ? mp_yaml_line(yaml->text, at.line) : MP_STR("");
+    char *secrets = mp_yaml_secrets(yaml->text);
+    const char *hidden = at.line > 0 ? secrets + (line.ptr - yaml->text.ptr) : secrets;
+    mp_buf masked = {0};
     mp_buf_put(yaml->report, MP_STR(": "));
-    mp_put_visible(yaml->report, mp_str_of(err->text));
+    mp_yaml_put_message(yaml->report, mp_str_of(err->text), line, hidden);
     mp_buf_putc(yaml->report, '\n');
     if (at.line > 0)
-        put_excerpt(yaml->report, mp_yaml_line(yaml->text, at.line), at.column);
+        put_excerpt(yaml->report, mask(line, hidden, &masked), at.column);
     if (err->hint[0] != '\0') {
         mp_buf_put(yaml->report, MP_STR("  hint: "));
-        mp_put_visible(yaml->report, mp_str_of(err->hint));
+        mp_yaml_put_message(yaml->report, mp_str_of(err->hint), line, hidden);
         mp_buf_putc(yaml->report, '\n');
     }
+    mp_buf_clear(&masked);
+    free(secrets);
 }
 
 void mp_yaml_end_report(mp_yaml *yaml)

@@ -24,7 +24,7 @@ local refusals = {
   { "an upstream in two places", one "url: https://x, command: [y]", "2:3: 'a' has both 'url' and 'command'", "two entries" },
   { "a key nobody knows", one "url: https://x, timeuot: 3s", "2:23: unknown key 'timeuot' in 'upstreams.NAME'", "did you mean 'timeout'" },
   { "a URL of another scheme", one "url: ftp://x", "2:12: 'ftp://x' is not a URL: it must begin with https://", "command" },
-  { "a URL with a password", one "url: https://u:p@h/", "2:12: 'https://u:p@h/' is not a URL: a user or password", "auth.bearer" },
+  { "a URL with a password", one "url: https://u:p@h/", "2:12: 'https://***@h/' is not a URL: a user or password", "auth.bearer" },
   { "a URL with a fragment", one "url: \"https://h/#x\"", "is not a URL: a fragment" },
   { "a URL without a host", one "url: https:///x", "is not a URL: the host is missing" },
   { "a URL with a line break", one "url: \"https://h/x\\r\\ny: z\"", "is not a URL: spaces and other characters" },

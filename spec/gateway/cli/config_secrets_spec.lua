@@ -1,0 +1,78 @@
+-- Reports about a configuration quote its lines, and those of a reload are in the log, in /status and in the answer to POST /reload, which every user of the
+-- machine can read: no secret that stands in the file is in them.
+local client = require "spec.helpers.client"
+local gateway = require "spec.helpers.gateway"
+
+local MARK <const> = "MARK7c1e"
+
+-- Each has at least one error; `S` is a secret.
+local files = {
+  'admin: {listen: "127.0.0.1:0", tokens: {operate: {joe: "SSSSSSSS"}}, wrong: 1}\n',
+  "admin: {listen: '127.0.0.1:0', tokens: {operate: {joe: SSSSSSSS}, view: [S]}, wrong: 1}\n",
+  'admin: {tokens: {operate: {joe: S: x}}}\n',
+  'admin:\n  tokens:\n    operate:\n      joe: S: x\n',
+  'admin:\n  tokens:\n    operate: {joe: "S",\n      ann: "S", }\n    wrong: {a: S}\n',
+  'admin:\n  tokens:\n    operate:\n      joe: "SSSSSSS\n',
+  'seal_keys: ["S"]\n',
+  'seal_keys: "Saaaaaaaaaaaaaaaaaaaaaaa\n  Sbbbbbbbbbbbbbbbbb", foo: 1\n',
+  'seal_keys:\n- S\n- "S"\n- |\n  S\n',
+  'seal_keys: [SSSSSSSSSSSSSSSSSSSS, "S\n',
+  'traces: {otlp: "http://u:S@h/"}\n',
+  'traces: {otlp: "http://h/", headers: {x: "S\\nx", "y z": S}, wrong: 1}\n',
+  'upstreams: {a: {url: "http://u:S@h/"}}\n',
+  'upstreams: {a: {url: "http://h/", auth: {bearer: "S S"}, wrong: 1}}\n',
+  'upstreams: {a: {url: "http://h/", headers: {x: "S\\nx", authorization: \'Bearer S\'}}, wrong: 1}\n',
+  'upstreams:\n  a:\n    command: [npx, "--token", "S", --api-key=S, wrong]\n    process: {env: {A: S, "B C": S}}\n    wrong: 1\n',
+  'upstreams:\n  a:\n    command:\n    - npx\n    - --token\n    - S\n    - wrong: x\n',
+  'upstreams:\n  a:\n    process:\n      env:\n        A=B: S\n        "B C": "S"\n',
+  'upstreams:\n  a: {auth: {client_credentials: {client: x, secret: "S\\tS", wrong: 1}}}\n',
+}
+
+describe("a report about a configuration", function()
+  it("quotes lines without the secrets in them, also where the file is no valid YAML", function()
+    for _, text in ipairs(files) do
+      local dir = gateway.prepare { config = (text:gsub("%f[%w]S+%f[%W]", function(run) return MARK:rep(#run) end)) }
+      local code, out, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
+      assert.not_equal(0, code, text)
+      assert.matches("moonpool.yaml:%d+:%d+: ", out .. err)
+      assert.is_nil((out .. err):find(MARK, 1, true), text .. out .. err)
+      os.remove(dir .. "/moonpool.yaml")
+      os.remove(dir .. "/scripts")
+      os.remove(dir)
+    end
+  end)
+
+  it("shows what is no secret, with the caret below it", function()
+    local dir = gateway.prepare { config = 'admin: {listen: "127.0.0.1:0", tokens: {operate: {joe: "' .. ("x"):rep(16) .. '"}}, wrong: 1}\nworkers: many\n' }
+    local _, out, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
+    assert.matches('    admin: {listen: "127.0.0.1:0", tokens: {operate: {joe: "****************"}}, wrong: 1}\n' .. (" "):rep(59) .. "^", out .. err, 1, true)
+    assert.matches("workers: many", out .. err, 1, true)
+    os.remove(dir .. "/moonpool.yaml")
+    os.remove(dir .. "/scripts")
+    os.remove(dir)
+  end)
+
+  it("shows the names of variables and files, and not what ${NAME:-text} has for them", function()
+    local config = 'upstreams: {a: {url: "http://h/", headers: {x: "${NAME}", y: "Bearer ${file:/run/a-b}", z: "${NAME:-' .. MARK .. '}"}, wrong: 1}}\n'
+    local dir = gateway.prepare { config = config }
+    local _, out, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
+    local code = out .. err
+    assert.matches('"*******${file:/run/a-b}"', code, 1, true)
+    assert.is_nil(code:find(MARK, 1, true), code)
+    os.remove(dir .. "/moonpool.yaml")
+    os.remove(dir .. "/scripts")
+    os.remove(dir)
+  end)
+
+  it("of a reload is in the log, in /status and in the answer without them", function()
+    local good = 'listen: "127.0.0.1:0"\nadmin: {listen: "127.0.0.1:0", tokens: {operate: {joe: "' .. MARK:rep(4) .. '"}}}\nscripts: {watch: false}\n'
+    local g <close> = gateway.start { config = good }
+    local file = assert(io.open(g.dir .. "/moonpool.yaml", "wb"))
+    file:write((good:gsub('"}}}\n', '"}}, wrong: 1}\n')))
+    file:close()
+    local answer = client.request(g, { method = "POST", path = "/reload" }, { admin = true })
+    assert.matches("unknown key 'wrong'", answer.body, 1, true)
+    g:wait_log "config refused"
+    for _, text in ipairs { answer.body, g:admin("/status").body, g:log() } do assert.is_nil(text:find(MARK, 1, true), text) end
+  end)
+end)
