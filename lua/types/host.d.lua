@@ -357,6 +357,13 @@ function host.record.claim(tool) end
 ---@return integer
 function host.record.room() end
 
+--- The text with another one in the place of each occurrence of a value, in a time linear in the length of the text.
+---@param text string
+---@param value string
+---@param with string
+---@return string
+function host.record.replace(text, value, with) end
+
 -- -- time, random bytes, the environment -------------------------------------------------------------------------------
 
 --- Parks the task. With zero or a negative number it lets other tasks run first.

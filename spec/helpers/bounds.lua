@@ -234,6 +234,7 @@ row([[call:progress
   host.call.count_question
   host.call.over_output
   host.record.put
+  host.record.replace
   host.call.count_listed]], 100, "one message of limits.call.output", { "local s = ('\\1'):rep(1300000)", "call:log('info', s)" },
   { "local t = {} for i = 1, 400000 do t[i] = i end", "call:log('info', t)" }, { "local s = ('x'):rep(4000000)", "call:progress(1, 2, s)" },
   { text, "return pcall(resource_updated, 'x://' .. s)" })

@@ -11,6 +11,7 @@ local policy = require "moonpool.things.policy"
 local principal = require "moonpool.access.principal"
 local redact = require "moonpool.runtime.redact"
 local registry = require "moonpool.registry.registry"
+local secret_schema = require "moonpool.runtime.secret_schema"
 local uris = require "moonpool.runtime.uris"
 local upstreams = require "moonpool.upstream.config"
 
@@ -35,20 +36,24 @@ local function cut(text)
   return text:sub(1, (utf8.offset(text, 0, MAX_TEXT_BYTES + 1) or MAX_TEXT_BYTES + 1) - 1) .. "…"
 end
 
-local function redacted(value, schema, depth)
+-- `at`: the place of the value in its schema, if that has secrets.
+local function redacted(value, at, depth)
+  if at and at.is_secret and value ~= json.null then return "***" end
   if type(value) == "string" then return cut(value) end
   if type(value) ~= "table" then return value end
   if depth > MAX_DEPTH then return "…" end
-  local properties, made, count = type(schema) == "table" and schema.properties or {}, {}, 0
+  local made, count = {}, 0
   for name, part in pairs(value) do
     count = count + 1
     if count > MAX_MEMBERS then
       if type(name) == "string" then made["…"] = true end
       break
     end
-    local inner = type(name) == "string" and properties[name] or (type(schema) == "table" and schema.items) or nil
-    if type(inner) ~= "table" then inner = nil end
-    made[type(name) == "string" and cut(name) or name] = type(name) == "string" and is_secret(name, inner) and "***" or redacted(part, inner, depth + 1)
+    if type(name) == "string" then
+      made[cut(name)] = is_secret(name) and "***" or redacted(part, at and secret_schema.member(at, name), depth + 1)
+    else
+      made[name] = redacted(part, at and secret_schema.item(at, name), depth + 1)
+    end
   end
   return setmetatable(made, debug.getmetatable(value))
 end
@@ -66,7 +71,7 @@ end
 local arguments_as = {
   none = function() return nil end,
   names = names_of,
-  redacted = function(args, schema) return redacted(args, schema, 1) end,
+  redacted = function(args, schema) return redacted(args, secret_schema.of(schema), 1) end,
   full = function(args) return args end,
 }
 

@@ -3,6 +3,7 @@
 local json = require "moonpool.json"
 
 local redact = require "moonpool.runtime.redact"
+local secret_schema = require "moonpool.runtime.secret_schema"
 
 local line = {}
 
@@ -63,14 +64,25 @@ function line.event(hide, event)
   return { kind = kind, task = event.task, args = arguments_of(hide, kind, args), results = results and results_of(hide, kind, args, results) }
 end
 
---- All parts of a call without secrets: twice, if the second time there is more to hide than at the beginning of the first.
-function line.without_secrets(hide, schema, given)
+-- A result without secrets: those of its content, and of its structured content by the tool's output schema.
+local function result_of(hide, schema, given)
+  local structured = given.structuredContent
+  local shown = type(structured) == "table" and hide:value(structured, secret_schema.of(schema), "result.structuredContent") or nil
+  local made = hide:value(given, nil, "result")
+  if shown then made.structuredContent = shown end
+  return made
+end
+
+--- All parts of a call without secrets: twice, if the second time there is more to hide than at the beginning of the first. `tool`: the tool that it calls, for
+--- its schemas; or nil.
+function line.without_secrets(hide, tool, given)
   local made
+  local input = secret_schema.of(tool and tool.input)
   for _ = 1, 2 do
     local known = #hide.values
-    made = { arguments = hide:value(given.arguments, schema, "arguments"), events = json.array {} }
+    made = { arguments = hide:value(given.arguments, input, "arguments"), events = json.array {} }
     for i, event in ipairs(given.events) do made.events[i] = line.event(hide, event) end
-    made.result = given.result and hide:value(given.result, nil, "result")
+    made.result = given.result and result_of(hide, tool and tool.definition and tool.definition.outputSchema, given.result)
     made.error = given.error and hide:value(given.error, nil, "error")
     made.principal = type(given.principal) == "table" and hide:value(given.principal, nil, "principal") or given.principal
     made.variables = given.variables and hide:value(given.variables, nil, "env")

@@ -21,6 +21,7 @@ local MAX_VALUES <const> = 4096         -- of one clock or generator
 -- Why a call cannot be replayed.
 local UPSTREAM <const> = "a tool of an upstream: what it answers is recorded where a script calls it, by upstream \"NAME\""
 local TASK <const> = "the call became an MCP task, whose result comes later"
+local SECRETS <const> = "it has more secrets than can be looked for in its texts"
 local AGAIN <const> = "the request repeats a call with answers to its questions"
 
 local active, count = {}, 0             -- mark of a call -> what is recorded of it
@@ -173,10 +174,19 @@ local function is_given(hidden)
   return false
 end
 
-local function write(record, schema)
+-- Keeps a line that says why the call has no other one.
+local function put_skipped(record, why)
+  host.record.put(json.encode(setmetatable({
+    moonpool = "record 1", id = record.id, time = record.time, tool = record.tool, revision = record.revision, outcome = "skipped",
+    exact = false, skipped = why, arguments = json.object {}, events = json.array {}, values = json.object {}, variables = json.object {},
+  }, order)), "skipped")
+end
+
+local function write(record, tool)
   local hide = redact.new()
   for text in pairs(environment.secrets) do hide:hide(text) end
-  local made = line.without_secrets(hide, schema, record)
+  local made = line.without_secrets(hide, tool, record)
+  if hide.is_full then return put_skipped(record, SECRETS) end
   if made.result then made.result.requestState = nil end
   local text = json.encode(setmetatable({
     moonpool = "record 1", id = record.id, time = record.time, tool = record.tool, revision = record.revision, principal = made.principal,
@@ -194,21 +204,13 @@ local function why_skipped(tool, params)
   return (params.requestState ~= nil or params.inputResponses ~= nil) and AGAIN or nil
 end
 
--- Keeps a line that says why the call has no other one.
-local function put_skipped(call, tool, revision, why)
-  host.record.put(json.encode(setmetatable({
-    moonpool = "record 1", id = host.call.mark(call), time = os.date "!%Y-%m-%dT%H:%M:%SZ", tool = tool.name, revision = revision, outcome = "skipped",
-    exact = false, skipped = why, arguments = json.object {}, events = json.array {}, values = json.object {}, variables = json.object {},
-  }, order)), "skipped")
-end
-
 --- Answers a call as `answer` does, and records it.
 function recorder.answer(answer, call, params, revision, method)
   local tool = type(params) == "table" and type(params.name) == "string" and registry.thing("tools", params.name)
   if not tool or not host.record.claim(tool.name) then return answer(call, params, revision, method) end
   local skipped = why_skipped(tool, params)
   if skipped then
-    put_skipped(call, tool, revision, skipped)
+    put_skipped({ id = host.call.mark(call), time = os.date "!%Y-%m-%dT%H:%M:%SZ", tool = tool.name, revision = revision }, skipped)
     return answer(call, params, revision, method)
   end
   local record = {
@@ -224,7 +226,7 @@ function recorder.answer(answer, call, params, revision, method)
   local _ <close> = setmetatable({}, { __close = function()
     record.is_over = true
     at_once(leave, record)
-    local ok, why = pcall(write, record, tool.input)
+    local ok, why = pcall(write, record, tool)
     if not ok then host.log.write("warn", "call not recorded", { tool = record.tool, why = tostring(why):sub(1, 200) }) end
   end })
   return answer(call, params, revision, method)

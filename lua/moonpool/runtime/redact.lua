@@ -3,6 +3,7 @@
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local secret_schema = require "moonpool.runtime.secret_schema"
 
 local redact = {}
 
@@ -10,14 +11,16 @@ local HIDDEN <const> = "***"
 local MAX_DEPTH <const> = 64
 local MAX_VALUES <const> = 256       -- secret values that are looked for in texts
 local MAX_BASE64 <const> = 64 << 10  -- bytes of a secret whose encoded forms are looked for, too
+local MAX_NAME <const> = 128         -- bytes of a name before '=' that are looked at
 local MAX_SHOWN <const> = 32         -- places that a redactor names
+local LEAST_DIGITS <const> = 4       -- of a secret number, for others like it to be hidden: the small ones are everywhere
 
 -- Words in the names of secret members. They are compared without case, '_' and '-'.
 local secret_words = { "password", "passwd", "passphrase", "secret", "token", "apikey", "authorization", "credential", "privatekey", "cookie", "bearer" }
 
---- True if a member of this name, or with this schema, is secret.
-function redact.is_secret(name, schema)
-  if schema and (schema.writeOnly == true or schema.format == "password") then return true end
+--- True if a member of this name, or at this place of a schema (secret_schema.lua), is secret.
+function redact.is_secret(name, place)
+  if place and place.is_secret then return true end
   local plain = tostring(name):lower():gsub("[_-]", "")
   for _, word in ipairs(secret_words) do
     if plain:find(word, 1, true) then return true end
@@ -31,23 +34,11 @@ local function encoded_in_url(text)
   return (text:gsub("[^%w%-_.~]", function(c) return ("%%%02X"):format(c:byte()) end))
 end
 
-local function replaced(text, value)
-  local at = text:find(value, 1, true)
-  if not at then return text end
-  local parts, from = {}, 1
-  while at do
-    parts[#parts + 1] = text:sub(from, at - 1)
-    from = at + #value
-    at = text:find(value, from, true)
-  end
-  parts[#parts + 1] = text:sub(from)
-  return table.concat(parts, HIDDEN)
-end
-
 local methods = {}
 methods.__index = methods
 
---- A redactor: its methods hide secrets, and collect in `hidden` where they hid some. Texts that it has hidden are hidden everywhere else, too.
+--- A redactor: its methods hide secrets, and collect in `hidden` where they hid some. Texts that it has hidden are hidden everywhere else, too; not with
+--- `is_full`: there were more than it can look for.
 function redact.new() return setmetatable({ values = {}, known = {}, hidden = {} }, methods) end
 
 --- The place `path` has lost a value.
@@ -59,7 +50,11 @@ function methods:note(path)
 end
 
 local function add(self, text)
-  if text == "" or text == HIDDEN or self.known[text] or #self.values >= MAX_VALUES then return end
+  if text == "" or text == HIDDEN or self.known[text] then return end
+  if #self.values >= MAX_VALUES then
+    self.is_full = true
+    return
+  end
   self.known[text] = true
   self.values[#self.values + 1] = text
 end
@@ -82,19 +77,37 @@ end
 -- Hides the known values in a text.
 local function scrubbed(self, text, path)
   local made = text
-  for _, value in ipairs(self.values) do made = replaced(made, value) end
+  for _, value in ipairs(self.values) do made = host.record.replace(made, value, HIDDEN) end
   if made ~= text then self:note(path) end
   return made
 end
 
--- `name=value` of forms and queries, and user:password@ of URLs.
+-- The name that ends before a place of a text.
+local function name_before(text, at)
+  local before = text:sub(math.max(1, at - MAX_NAME), at - 1):reverse()
+  return before:match "^[%w_.%-%%%[%]]+" or ""
+end
+
+-- `name=value` of forms and queries. Looks from each '=' to both sides: a pattern that begins with the name takes a time square in the length of a long word.
 local function without_pairs(self, text, path)
-  text = text:gsub("([%w_.%-%%%[%]]+)=([^&%s;#\"']+)", function(name, value)
-    if value == HIDDEN or not is_secret(name) then return nil end
-    self:hide(value)
-    self:note(path)
-    return name .. "=" .. HIDDEN
-  end)
+  local parts, from, at = {}, 1, text:find("=", 1, true)
+  while at do
+    local name = name_before(text, at):reverse()
+    local value = name ~= "" and is_secret(name) and text:match("^[^&%s;#\"']+", at + 1)
+    if value and value ~= HIDDEN then
+      self:hide(value)
+      self:note(path)
+      parts[#parts + 1] = text:sub(from, at) .. HIDDEN
+      from = at + 1 + #value
+      at = from - 1
+    end
+    at = text:find("=", at + 1, true)
+  end
+  return from == 1 and text or table.concat(parts) .. text:sub(from)
+end
+
+-- user:password@ of URLs.
+local function without_passwords(self, text, path)
   return (text:gsub("(://)([^/@%s:]*):([^/@%s]+)@", function(head, user, word)
     self:hide(word)
     self:note(path)
@@ -115,7 +128,7 @@ function methods:text(text, path, depth)
       return is_changed and json.encode(made) or text
     end
   end
-  return scrubbed(self, without_pairs(self, text, path), path)
+  return scrubbed(self, without_passwords(self, without_pairs(self, text, path), path), path)
 end
 
 --- A line of a header, "name: value".
@@ -146,8 +159,24 @@ function methods:words(words, path)
   return made
 end
 
---- A copy of a value of JSON without its secrets, as far as 64 levels. `schema`: that of the value, if it is known.
-function methods:value(value, schema, path, depth)
+-- True for a number that is a secret one.
+local function is_known_number(self, value)
+  return math.type(value) ~= nil and self.known[tostring(value)] and #tostring(value) >= LEAST_DIGITS
+end
+
+-- Hides a member, an item or the whole: what has the name `name`, nil for an item, at a place of its schema.
+local function without_secrets(self, name, value, at, path, depth)
+  if (name and is_secret(name, at) or not name and at and at.is_secret) and value ~= HIDDEN and value ~= json.null then
+    self:hide(value)
+    self:note(path)
+    self.is_changed = true
+    return HIDDEN
+  end
+  return self:value(value, at, path, depth)
+end
+
+--- A copy of a value of JSON without its secrets, as far as 64 levels. `at`: its place in its schema (secret_schema.lua), if that has secrets.
+function methods:value(value, at, path, depth)
   depth = depth or 1
   if type(value) == "string" then
     if depth > MAX_DEPTH then return HIDDEN end
@@ -155,27 +184,24 @@ function methods:value(value, schema, path, depth)
     if made ~= value then self.is_changed = true end
     return made
   end
-  if type(value) ~= "table" then return value end
+  if type(value) ~= "table" then
+    if not is_known_number(self, value) then return value end
+    self:note(path)
+    self.is_changed = true
+    return HIDDEN
+  end
   if depth > MAX_DEPTH then
     self:note(path)
     self.is_changed = true
     return HIDDEN
   end
-  local properties, made = type(schema) == "table" and type(schema.properties) == "table" and schema.properties or {}, {}
+  local made = {}
   for name, part in next, value do
-    local is_name = type(name) == "string"
-    local inner = is_name and properties[name] or not is_name and type(schema) == "table" and schema.items or nil
-    if type(inner) ~= "table" then inner = nil end
-    local place = is_name and path .. "." .. name or path
-    if is_name and is_secret(name, inner) and part ~= HIDDEN and part ~= json.null then
-      self:hide(part)
-      self:note(place)
-      self.is_changed = true
-      made[name] = HIDDEN
-    elseif is_name then
-      made[scrubbed(self, name, path)] = self:value(part, inner, place, depth + 1)
+    if type(name) == "string" then
+      local inner = at and secret_schema.member(at, name)
+      made[scrubbed(self, name, path)] = without_secrets(self, name, part, inner, path .. "." .. name, depth + 1)
     else
-      made[name] = self:value(part, inner, place, depth + 1)
+      made[name] = without_secrets(self, nil, part, at and secret_schema.item(at, name), path, depth + 1)
     end
   end
   return setmetatable(made, debug.getmetatable(value))
