@@ -89,8 +89,8 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     lib->propagate = (const char *const *)config->traces.propagate;
     lib->has_specs = commons->has_specs;
     lib->is_replay = commons->is_replay;
-    lib->trust_full =
-        config->scripts_trust == MP_TRUST_FULL && !commons->is_replay; /* a replay has no io and no os.execute */
+    lib->trust_full = config->scripts_trust == MP_TRUST_FULL && !lib->is_replay; /* a replay has no io */
+    lib->is_confined = config->scripts_trust == MP_TRUST_FULL && lib->is_replay;
     lib->is_auth_disabled = config->auth_mode == MP_AUTH_NONE;
     lib->is_exposed = mp_open_relay_is_exposed(config);
     lib->store = commons->store;

@@ -247,6 +247,8 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_set_member(L, -2, "script.trust_full");
     lua_pushboolean(L, config->has_specs);
     mp_set_member(L, -2, "script.has_specs");
+    lua_pushboolean(L, config->is_confined);
+    mp_set_member(L, -2, "script.is_confined");
     lua_pushboolean(L, config->is_replay);
     mp_set_member(L, -2, "script.is_replay");
     lua_pushboolean(L, config->is_auth_disabled);

@@ -48,6 +48,7 @@ typedef struct {
     bool is_auth_disabled; /* `auth: none`: auth scripts load, but do not run */
     bool is_exposed;       /* other machines can reach a listener, perhaps through a proxy */
     bool has_specs;        /* loads the specs among the scripts, and can run them */
+    bool is_confined;      /* a replay for scripts that have the whole standard library otherwise */
     bool is_replay;        /* runs recorded calls alone, and reaches nothing outside (lua/moonpool/replay) */
     const mp_seal_key
         *seal_keys; /* the first key encrypts, every key decrypts; the array ends with a key that is not set */

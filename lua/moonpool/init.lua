@@ -49,7 +49,11 @@ if host.script.has_specs then
 end
 
 if host.script.is_replay then
-  dispatch.special["moonpool/replay"] = function(call, params, row) return require("moonpool.replay.player").answer(call, params.record, row) end
+  local outside = require "moonpool.replay.outside"
+  dispatch.special["moonpool/replay"] = function(call, params, row)
+    outside.is_quiet = params.quiet == true
+    return require("moonpool.replay.player").answer(call, params.record, row)
+  end
 end
 
 dispatch.set_plans(audit.wrap_finish(dispatch.finish))

@@ -73,6 +73,7 @@ local host = {}
 ---@field is_first_load boolean    This Lua state is the first of the generation: only the first one logs warnings about scripts
 ---@field root string              The folder of the scripts
 ---@field trust_full boolean       Scripts get the whole standard library
+---@field is_confined boolean      A replay for scripts that have the whole standard library otherwise
 ---@field has_specs boolean        This gateway runs the specs among the scripts
 ---@field is_replay boolean        This process replays recorded calls, and reaches nothing outside
 host.script = {}

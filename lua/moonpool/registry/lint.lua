@@ -202,7 +202,7 @@ return function()
   schema_doubts(list)
   time_doubts(list)
   check_policies(list)
-  if not host.script.trust_full and is_known() then
+  if not host.script.trust_full and not host.script.is_confined and is_known() then
     for _, script in ipairs(host.script.list) do
       if not script.path:find "_spec%.lua$" then look(script, list) end
     end

@@ -36,6 +36,7 @@ function rocks.absence(name)
   if not host.rock.folder or not name:find "^[%w_-][%w_.-]*$" then return nil end
   local path = name:gsub("%.", "/")
   local c_module = host.rock.c_module(path)
+  if c_module and host.script.is_confined then return c_module .. " is a C module, and a replay loads none: set scripts.gate to off, or do without it", true end
   if c_module then return c_module .. " is a C module: only trust: full could load it", true end
   return host.rock.folder .. "/" .. path .. ".lua does not exist"
 end

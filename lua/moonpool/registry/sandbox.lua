@@ -274,6 +274,7 @@ local function add_standard(base)
     base.table = copy(table) -- scripts get replacements for some of these functions
   else
     base.os.date, base.os.time, base.os.clock, base.math.random = safe_date, safe_time, safe_clock, drawing()
+    if watched.confine then watched.confine(base) end
   end
   base.pcall, base.xpcall, base.rawset, base.collectgarbage, base.print = safe_pcall, safe_xpcall, raw.set, collect, print_to_log
   base.getmetatable, base.table.sort = safe_getmetatable, sort

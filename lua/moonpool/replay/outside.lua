@@ -13,6 +13,9 @@ local WHY <const> = "the record has no answer for it, and a replay reaches nothi
 --- What answers the uses of libraries: { mark, through(kind, args), value(kind, real, ...), variable(word, name) } of the call that is replayed; or nil.
 outside.playing = nil
 
+--- True if nothing is logged while calls are replayed: for the report of a reload, which more people may read than records.
+outside.is_quiet = false
+
 local function playing()
   local now = outside.playing
   local call = now and host.call.current()
@@ -52,6 +55,10 @@ local function close_all()
   for _, name in ipairs { "channel", "open_channel", "take_up" } do host.upstream[name] = refusing "upstream" end
   host.call.ask = refusing "question"
   host.log.audit = function() end
+  local write = host.log.write
+  function host.log.write(...)
+    if not outside.is_quiet then return write(...) end
+  end
   local sleep = time.sleep
   function time.sleep(seconds)
     if not playing() or type(seconds) ~= "number" then return sleep(seconds) end
@@ -69,6 +76,12 @@ function outside.close()
     local known = now and now.variables[name]
     if known == json.null then return nil end
     return type(known) == "string" and known or real()
+  end
+  if host.script.is_confined then
+    watched.confine = require "moonpool.replay.confined"(function()
+      local now = playing()
+      if now then now.lacks() end
+    end)
   end
   local names = require "moonpool.upstream.handle".names
   for _, name in ipairs(host.config.upstream_names) do names[name] = true end

@@ -145,6 +145,7 @@ function player.answer(call, record, row)
     mark = host.call.mark(call), record = record, hide = redact.new(), events = {}, refused = 0, variables = record.variables, time = seconds_of(record.time),
   }
   state.through, state.value = through_of(state), value_from(state)
+  function state.lacks() state.refused = state.refused + 1 end
   client_request.forget(call)
   if record.outcome ~= "asked" then client_request.through(call, asker(state.through)) end
   host.call.set_principal(call, who)

@@ -12,7 +12,6 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local BAD_CONFIG <const> = 78
 local MAX_LINES <const> = 400        -- of one difference
-local GATE_LINES <const> = 4         -- of one difference, in the report of a reload
 local FAILS <const> = 3              -- exit code for the gate of a reload (core/gateway/gate.c)
 
 local able = {
@@ -20,11 +19,11 @@ local able = {
   sampling = { tools = json.object {}, context = json.object {} },
 }
 
-local function requester(child)
+local function requester(child, is_quiet)
   local id = 0
   return function(record)
     id = id + 1
-    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = "moonpool/replay", params = { record = record, _meta = {
+    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = "moonpool/replay", params = { record = record, quiet = is_quiet, _meta = {
       ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = able,
       ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool replay", version = "1" },
     } } }, function() end)
@@ -143,20 +142,12 @@ local function print_lines(title, lines)
   for _, text in ipairs(lines) do print("      " .. characters.shown(text)) end
 end
 
--- A few lines for the report of a reload: what is the same is left out.
+-- A line for the report of a reload, which is in the log and in /status: without anything of the call's arguments and results.
 local function tell_shortly(row)
   if row.state == "ok" or row.state == "skipped" then return end
   local word = row.state == "fails" and (row.doubt and "fails" or "FAILS") or row.state       -- core/gateway/gate.c looks for "FAILS"
-  local why = row.why and ": " .. row.why or row.doubt and " (" .. row.doubt .. ")" or ""
+  local why = row.why and ": " .. row.why or row.doubt and " (" .. row.doubt .. ")" or row.change and ": " .. row.change or ""
   print(characters.shown(("%s %s %s%s"):format(word, row.tool or "?", row.id or "", why)))
-  local lines = row.difference and (row.difference.result or row.difference.events) or {}
-  local shown = 0
-  for _, text in ipairs(lines) do
-    if shown < GATE_LINES and text:find "^[-+]" then
-      print("  " .. characters.shown(text:sub(1, 200)))
-      shown = shown + 1
-    end
-  end
 end
 
 local function tell(row, args)
@@ -199,6 +190,7 @@ local function play_one(ask, record)
   else
     row.difference = compare(record, played)
     row.state = not row.difference and "ok" or row.difference.fails and "fails" or "differs"
+    row.change = row.state == "fails" and ("%s now, %s before"):format(played.outcome, text_of(record.outcome) or "?") or nil
     row.doubt = row.state == "fails" and doubt_of(record, row.difference) or nil
   end
   return row, is_gone
@@ -223,7 +215,7 @@ return function(args)
   if #list == 0 then return say.wrong("there are no recorded calls", "moonpool record keeps some, or `record:` in the configuration") end
   local child, trouble = link.child { "--replay", "--log-level", args["log-level"] or "error", args.config }
   if not child then return say.wrong(trouble) end
-  local count, is_gone = play_all(requester(child), list, args)
+  local count, is_gone = play_all(requester(child, args.gate ~= nil), list, args)
   local code = child.close()
   if code == BAD_CONFIG then return code end
   local total = count.ok + count.differs + count.fails + count.skipped + count.wrong
@@ -233,6 +225,7 @@ return function(args)
       if count[pair[1]] > 0 then parts[#parts + 1] = ("%d %s"):format(count[pair[1]], pair[2]) end
     end
     local said = #parts == 0 and "all the same" or table.concat(parts, ", ")
+    if args.gate ~= nil and count.fails + count.differs + count.wrong > 0 then print "hint: moonpool replay --last 100 shows the calls and what differs" end
     print(("%s%d %s, %s"):format(args.gate ~= nil and "replayed " or "", total, total == 1 and "call" or "calls", said))
   end
   if args.gate ~= nil and not is_gone then return count.sure and FAILS or 0 end

@@ -56,6 +56,49 @@ describe("scripts.gate as a text", function()
   end)
 end)
 
+describe("a reload with scripts.gate.replay of scripts that are trusted", function()
+  local add_of = 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function(args) %s return args.a + args.b end }'
+
+  -- A gateway with a record of the tool, which is changed after that.
+  local function start_with_change(text)
+    local g = start("refuse", { ["tools/add.lua"] = text }, { scripts = { watch = false, gate = "refuse", trust = "full" } })
+    assert.equal("3", add_up(g, 1, 2).content[1].text)
+    counted(g, 1)
+    write(g, "tools/add.lua", text .. "\n-- changed\n")
+    return g
+  end
+
+  it("passes where a handler uses what a replay has not, and is refused if another call fails", function()
+    for _, use in ipairs { 'io.open("/dev/null"):close()', 'os.getenv "HOME"', "debug.traceback()", 'io.stderr:write("")', 'pcall(os.remove, "none")',
+      'local old = package.path package.path = old' } do
+      local g <close> = start_with_change(add_of:format(use))
+      local answer = reload(g)
+      assert.equal(200, answer.status, use .. answer.body)
+      assert.equal("7", add_up(g, 3, 4).content[1].text)
+    end
+    local g <close> = start_with_change("local open, os_of, trace <const> = io.open, os, debug.traceback\n" .. add_of:format 'assert(open and os_of and trace)')
+    assert.equal(200, reload(g).status)
+    write(g, "tools/add.lua", add_of:format 'fail "not today"')
+    assert.equal(422, reload(g).status)
+  end)
+
+  it("says what to do where a script uses it while it is loaded", function()
+    for use, name in pairs { ['io.open("/dev/null"):close()'] = "io.open", ['os.getenv "HOME"'] = "os.getenv", ["debug.traceback()"] = "debug.traceback",
+      ["package.path = ''"] = "package.path" } do
+      local g <close> = start_with_change(use .. "\n" .. add_of:format "")
+      local answer = reload(g)
+      assert.equal(422, answer.status)
+      assert.truthy(answer.body:find("the recorded calls could not be replayed", 1, true), answer.body)
+      assert.truthy(answer.body:find("tools/add.lua:1: a replay has no '" .. name .. "'", 1, true), answer.body)
+      assert.truthy(answer.body:find("hint: a replay reaches nothing outside, whatever scripts.trust says", 1, true), answer.body)
+      assert.truthy(answer.body:find("set scripts.gate to off", 1, true), answer.body)
+      assert.is_nil(answer.body:find("opens the whole standard library", 1, true), answer.body)
+      write(g, "../moonpool.yaml", (g:file("moonpool.yaml"):gsub('"?gate"?: *"?refuse"?', "gate: off")))
+      assert.equal(200, reload(g).status)
+    end
+  end)
+end)
+
 describe("a reload with scripts.gate.replay", function()
   it("is refused if a recorded call fails now, and serves what passes", function()
     local g <close> = start "refuse"
@@ -79,6 +122,23 @@ describe("a reload with scripts.gate.replay", function()
     assert.equal("107", add_up(g, 3, 4).content[1].text)
     assert.equal(1, g:status().counters.gates.passed)
     assert.same({}, process.below(g.pid))
+  end)
+
+  it("has nothing of the calls' arguments and results in its answer, in the log and in /status, which more people may read than records", function()
+    local find = 'return tool { "Finds.", input = { who = t.string }, function(args) return "MARK-result of " .. args.who end }'
+    for _, change in ipairs { 'log.error("no such", { who = args.who }) error("no such " .. args.who)', 'fail("no such " .. args.who)', "return args.who" } do
+      for _, gate in ipairs { "refuse", "warn" } do
+        local g <close> = start(gate, { ["tools/find.lua"] = find })
+        g:client("2026-07-28"):result("tools/call", { name = "find", arguments = { who = "MARK-argument" } })
+        counted(g, 1)
+        write(g, "tools/find.lua", (find:gsub('return "MARK.*args.who', function() return change end)))
+        local answer = reload(g)
+        assert.matches("replayed 1 call, 1", answer.body)
+        assert.matches(change:find "return" and "differs find %x+" or "FAILS find %x+: failed now, ok before", answer.body)
+        assert.matches("moonpool replay --last 100 shows", answer.body, 1, true)
+        for _, text in ipairs { answer.body, g:admin("/status").body, g:log() } do assert.is_nil(text:find("MARK", 1, true), text) end
+      end
+    end
   end)
 
   it("only warns if that is asked for", function()
