@@ -97,6 +97,7 @@ typedef struct {
     mp_config_tls admin_tls;
     size_t profile_bytes;          /* room of a profile for what each worker gathers */
     mp_tap_arguments admin_tap;    /* the most that a tap shows of arguments */
+    int64_t admin_connections;     /* of the admin listener alone */
     int64_t admin_runs;            /* calls that operators run at once */
     uint64_t admin_run_ms;         /* how long one may take, questions included */
     char **seal_keys;              /* empty: a random key is made at the start of the process */

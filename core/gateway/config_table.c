@@ -372,6 +372,10 @@ const mp_config_key mp_config_keys[] = {
      .doc =
          "The most that `moonpool tap` shows of a call's arguments. names: the names of the members; shapes: also the "
          "types and sizes of their values; full: everything, secrets included."},
+    {"admin.connections", COUNT(8, 100000), SLOT(admin_connections), .preset = "256", .restarts = true,
+     .doc =
+         "Limit of open connections to the admin listener, so that they leave those of limits.connections to clients. "
+         "Further ones wait in the kernel's queue."},
     {"admin.runs", COUNT(1, 256), SLOT(admin_runs), .preset = "16",
      .doc = "How many calls operators may run at once from the dashboard or by POST /api/call; above it, 503."},
     {"admin.run_time", TIME(1000, HOUR), SLOT(admin_run_ms), .preset = "15m",

@@ -61,6 +61,7 @@ static void fill_set(sigset_t *set)
     sigaddset(set, SIGINT);
     sigaddset(set, SIGHUP);
     sigaddset(set, SIGUSR1);
+    sigaddset(set, SIGUSR2);
 }
 
 /* -- stuck threads ------------------------------------------------------------------------------------------------- */
@@ -283,6 +284,11 @@ static void end_within(mp_watchdog *watchdog, uint64_t ms)
 
 static void on_signal(mp_watchdog *watchdog, int number)
 {
+    if (number == SIGUSR2) { /* it would end the process at once, without a drain */
+        mp_log(MP_WARN, "signal ignored", mp_log_int("signal", number),
+               mp_log_str("hint", MP_STR("SIGUSR1 opens the log again, SIGHUP reloads, SIGTERM ends the gateway")));
+        return;
+    }
     if (number == SIGHUP || number == SIGUSR1) {
         atomic_store(number == SIGHUP ? &watchdog->has_hangup : &watchdog->has_reopen, true);
         wake_main(watchdog);

@@ -83,7 +83,7 @@ static void serve(void *ctx, mp_stream *stream)
 
 int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, bool http2, mp_err *err)
 {
-    return mp_server_listen(worker->server, fd, &(mp_endpoint){serve, worker, 0, tls, http2}, err);
+    return mp_server_listen(worker->server, fd, &(mp_endpoint){serve, worker, 0, tls, http2, 0}, err);
 }
 
 void mp_workers_balance(mp_worker *const *workers, int count)

@@ -141,6 +141,7 @@ typedef struct {
     int64_t reserve;  /* additional connections that this listener accepts above `connections` */
     mp_tls_slot *tls; /* NULL: no TLS; must outlive the server */
     bool http2;       /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
+    int64_t most;     /* limit of the server's own connections, beside `connections`; 0: none */
 } mp_endpoint;        /* how a listener serves its connections */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);

@@ -9,6 +9,7 @@
 MP_GAUGE(connections, "connections", "", "", "open client connections")
 MP_COUNTER(requests, "requests", "", "", "HTTP requests received")
 MP_COUNTER(connections_handed_over, "connections_handed_over", "", "", "connections given to a worker that had fewer")
+MP_COUNTER(refused_own, "refused", "reason", "admin_connections", "times that accepting paused at admin.connections")
 MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that accepting paused at limits.connections")
 
 #define ACCEPT_BATCH 16
@@ -131,9 +132,15 @@ static int64_t most_connections(const mp_listener *listener)
     return most + reserve;
 }
 
+/* True if the server may have no more connections of its own, whatever others have. */
+static bool is_full(const mp_listener *listener)
+{
+    return listener->endpoint.most > 0 && (int64_t)listener->server->conn_count >= listener->endpoint.most;
+}
+
 static bool has_room(const mp_listener *listener)
 {
-    return atomic_load(&open_connections) < most_connections(listener);
+    return !is_full(listener) && atomic_load(&open_connections) < most_connections(listener);
 }
 
 /* Connections wait in the kernel's queue until there is room again. */
@@ -211,6 +218,11 @@ static bool accept_for(const mp_listener *listener, mp_server *taker)
 static bool accept_one(mp_listener *listener)
 {
     mp_server *server = listener->server;
+    if (is_full(listener) && !server->is_draining) {
+        mp_stat_add(&mp_stat_refused_own, 1);
+        pause_accepting(listener, RETRY_MS);
+        return false;
+    }
     if (atomic_fetch_add(&open_connections, 1) >= most_connections(listener) && !server->is_draining) {
         atomic_fetch_sub(&open_connections, 1);
         mp_stat_add(&mp_stat_refused_connections, 1);

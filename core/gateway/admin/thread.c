@@ -56,8 +56,10 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_add
     admin->loop = mp_loop_new(err);
     admin->live = admin->loop == NULL ? NULL : mp_admin_live_new(admin->loop);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
-    if (admin->server != NULL &&
-        mp_server_listen(admin->server, fd, &(mp_endpoint){shared->serve_admin, admin, RESERVE, tls, false}, err) == 0)
+    if (admin->server != NULL && mp_server_listen(admin->server, fd,
+                                                  &(mp_endpoint){shared->serve_admin, admin, RESERVE, tls, false,
+                                                                 admin->settings->config->admin_connections},
+                                                  err) == 0)
         return admin;
     mp_admin_free(admin);
     return NULL;
