@@ -335,7 +335,8 @@ const mp_cli_command mp_cli_commands[] = {
      "by its admin listener; without words prints what is switched off, by which caller, and since\n"
      "when. KIND is tool, prompt, resource or upstream; NAME is a name, or a resource's URI. Clients\n"
      "do not see what is off, and calls of it are answered as if it did not exist. That outlives\n"
-     "reloads, and with `store.file` restarts. Scripts cannot switch it on. Needs the role operate.\n",
+     "reloads, and with `store.file` restarts. Scripts cannot switch it on. Needs the role operate.\n"
+     "Ends when all workers have switched; the exit code is 1 if one has not in time.\n",
      "on off",
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},

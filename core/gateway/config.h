@@ -100,6 +100,8 @@ typedef struct {
     int64_t admin_connections;     /* of the admin listener alone */
     int64_t admin_runs;            /* calls that operators run at once */
     uint64_t admin_run_ms;         /* how long one may take, questions included */
+    int64_t admin_questions;       /* requests that wait for workers at once */
+    uint64_t admin_question_ms;    /* how long one waits for a worker */
     char **seal_keys;              /* empty: a random key is made at the start of the process */
     mp_upstream_entry **upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
@@ -145,7 +147,7 @@ int mp_config_read_lock(mp_config *config, mp_buf *report);
  * in order, and end with NULL. On -1 `report` says why nothing can be added; the text is then unchanged. */
 int mp_config_add_upstreams(mp_str text, const char *name, mp_str entries, const char *const *names, mp_buf *out,
                             mp_buf *report);
-/* The same in the file at `path`, which is made if there is none. The file is replaced as a whole and keeps its mode. */
+/* mp_config_add_upstreams for the file at `path`, which is made if there is none. The file is replaced as a whole and keeps its mode. */
 int mp_config_add_upstreams_to_file(const char *path, mp_str entries, const char *const *names, mp_buf *report);
 /* Writes a file beside `path`, which may not exist yet, and puts it in its place: readers see all of it or nothing. */
 int mp_config_replace_file(const char *path, mp_str text, mp_buf *report);

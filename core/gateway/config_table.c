@@ -261,8 +261,8 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Time between SIGTERM and SIGKILL when a program is ended."},
     {"limits.sqlite", MP_KEY_SECTION, .doc = "Databases of scripts."},
     {"limits.sqlite.databases", COUNT(1, 1000), SLOT(lib.sqlite_databases), .preset = "32",
-     .doc =
-         "Limit of open databases (files and in-memory ones) per worker. Each has a thread. Further ones are refused."},
+     .doc = "Limit of open databases (files and in-memory ones) per worker. Each has a thread. One more closes the one "
+            "that was idle longest, and is refused if all are in use."},
     {"limits.sqlite.queue", COUNT(1, MILLION), SLOT(lib.sqlite.queue), .preset = "1024",
      .doc = "Limit of the statements that wait for one database. Further ones are refused."},
     {"limits.sqlite.rows", COUNT(1, 100 * MILLION), SLOT(lib.sqlite.rows), .preset = "10000",
@@ -380,6 +380,13 @@ const mp_config_key mp_config_keys[] = {
      .doc = "How many calls operators may run at once from the dashboard or by POST /api/call; above it, 503."},
     {"admin.run_time", TIME(1000, HOUR), SLOT(admin_run_ms), .preset = "15m",
      .doc = "How long such a call may take, with the time in which the operator answers its questions."},
+    {"admin.questions", COUNT(1, 256), SLOT(admin_questions), .preset = "16",
+     .doc = "How many requests to the admin listener may wait for workers at once: lists of tools, calls and streams, "
+            "and what switches, cancels or ends something; above it, 503."},
+    {"admin.question_time", TIME(100, 60 * 1000), SLOT(admin_question_ms), .preset = "2s",
+     .doc =
+         "How long such a request waits for a worker, which may be stuck. Another worker is asked then, or the answer "
+         "says how many are missing, or it is 503."},
     {"record", MP_KEY_SECTION, .bare = "record.tools",
      .doc = "Calls that are kept in memory, with what they got from outside, for `moonpool replay`. Values of secret "
             "members are never kept. `record: \"orders_*\"` is short for record.tools."},

@@ -1,15 +1,14 @@
 /* api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers, or for
- * WAIT_MS, since one of them may be stuck. */
+ * admin.question_time, since one of them may be stuck. */
 #include "api.h"
 #include "codes.h"
+#include "places.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WAIT_MS 2000
-#define MAX_INQUIRIES 16
 #define MAX_STREAM_PAGES 50
 #define MAX_LOG_MS (24 * 3600 * 1000)
 
@@ -32,7 +31,6 @@ typedef struct {
 
 struct mp_admin_api {
     mp_link inquiries;
-    size_t count;
     mp_timer log_ends;
     mp_admin *admin; /* whose configuration has the level that the log goes back to */
 };
@@ -51,17 +49,31 @@ static void answer_json(mp_stream *stream, int status, const char *json)
     mp_stream_answer(stream, status, "application/json", mp_str_of(json), NULL, 0);
 }
 
+/* The reader has its answer, or has left. `unanswered`: workers that have not answered in time. */
+static void close_inquiry(inquiry *asked, unsigned unanswered)
+{
+    mp_timer_stop(asked->home, &asked->limit);
+    mp_link_drop(&asked->link);
+    mp_admin_places_give(mp_admin_places_of(asked->admin), unanswered);
+    mp_stream_on_gone(asked->stream, NULL, NULL);
+    mp_stream_unref(asked->stream);
+    asked->stream = NULL;
+    give_back(asked);
+}
+
+static void on_gone(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    close_inquiry(ctx, 0);
+}
+
 /* Answers with what has come so far. */
 static void conclude(inquiry *asked)
 {
-    mp_admin_api *api = mp_admin_api_of(asked->admin);
     if (asked->stream == NULL)
         return;
-    mp_timer_stop(asked->home, &asked->limit);
-    mp_link_drop(&asked->link);
-    api->count--;
-    mp_buf out = {0};
     unsigned left = atomic_load(&asked->left);
+    mp_buf out = {0};
     pthread_mutex_lock(&asked->lock);
     bool ended = asked->ended;
     bool is_of_streams = asked->super.is_of_streams;
@@ -83,9 +95,7 @@ static void conclude(inquiry *asked)
     else
         answer_json(asked->stream, 404, "{\"error\":\"no such call runs: GET /api/calls lists them\"}\n");
     mp_buf_clear(&out);
-    mp_stream_unref(asked->stream);
-    asked->stream = NULL;
-    give_back(asked);
+    close_inquiry(asked, left);
 }
 
 static void on_all_answered(mp_message *message, mp_loop *loop)
@@ -123,10 +133,9 @@ static void inquire(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
 {
     mp_admin_api *api = mp_admin_api_of(admin);
     mp_table *table = mp_admin_shared(admin)->table;
-    if (api->count == MAX_INQUIRIES) {
-        answer_json(stream, 503, "{\"error\":\"too many requests wait for the workers\"}\n");
+    const mp_config *config = mp_admin_settings(admin)->config;
+    if (!mp_admin_places_take(mp_admin_places_of(admin), config->admin_questions, stream))
         return;
-    }
     unsigned count = mp_table_rpcs(table);
     inquiry *asked = mp_new(sizeof *asked);
     asked->admin = admin;
@@ -139,9 +148,10 @@ static void inquire(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
     atomic_init(&asked->left, count);
     pthread_mutex_init(&asked->lock, NULL);
     mp_link_put(&api->inquiries, &asked->link);
-    api->count++;
-    mp_timer_start(asked->home, &asked->limit, WAIT_MS, on_limit);
+    mp_timer_start(asked->home, &asked->limit, config->admin_question_ms, on_limit);
+    mp_stream_on_gone(stream, on_gone, asked);
     mp_table_inquire(table, count, &asked->super);
+    mp_stream_detect_close(stream); /* may close the inquiry */
 }
 
 /* -- sessions and calls -------------------------------------------------------------------------------------------- */
@@ -395,13 +405,8 @@ void mp_admin_api_free(mp_admin_api *api, mp_loop *loop)
 {
     if (api == NULL)
         return;
-    for (mp_link *link; (link = mp_link_take(&api->inquiries)) != NULL;) {
-        inquiry *asked = mp_container(link, inquiry, link);
-        mp_timer_stop(loop, &asked->limit);
-        mp_stream_unref(asked->stream);
-        asked->stream = NULL;
-        give_back(asked);
-    }
+    while (!mp_link_is_alone(&api->inquiries))
+        close_inquiry(mp_container(api->inquiries.next, inquiry, link), 0);
     if (loop != NULL)
         mp_timer_stop(loop, &api->log_ends);
     free(api);

@@ -19,12 +19,13 @@ void mp_api_end_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
-/* Makes the code of a link that opens the dashboard; see codes.h. */
+/* Makes a link with a code for the caller (`moonpool dashboard`); see codes.h. */
 void mp_api_code(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
-/* Changes the code for a token. */
+/* The page that was opened with a code changes it for the token of its session. */
 void mp_api_open_dashboard(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
-/* Open event streams of all workers, by ?page=N; and ends one, which `rest` names. */
+/* Lists the open event streams of all workers, by ?page=N. */
 void mp_api_streams(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+/* Ends the event stream that `rest` names. */
 void mp_api_end_stream(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
 #endif

@@ -4,6 +4,7 @@
  *
  * One file, because each step from the request to the last event changes the same state. */
 #include "profile.h"
+#include "places.h"
 #include "json/json.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,6 @@ MP_GAUGE(profiles, "profiles", "", "", "profiles that run")
 #define PROGRESS_MS 1000
 #define LOOK_MS 10          /* between two looks whether the workers have ended their parts */
 #define PATIENCE_MS 100     /* that the end of the process waits for a reader */
-#define WAIT_MS 2000        /* for workers that do not turn */
 #define STACKS_IN_A_TURN 32 /* some 200 us */
 #define EVENT_ROOM ((size_t)96 << 10)
 #define LEAST_STREAM_QUEUE ((size_t)256 << 10)
@@ -40,6 +40,7 @@ struct mp_admin_profile {
     mp_timer limit, clock; /* the end of the time; the next progress, look or turn */
     part *parts;           /* the workers that are sampled */
     int part_count, without_answer;
+    uint64_t wait_ms; /* admin.question_time: for workers that do not turn */
     uint64_t began_ms, ended_ms;
     int at_part;       /* of the part that is being sent */
     size_t at_stack;   /* in it */
@@ -213,10 +214,11 @@ static void look(mp_timer *timer)
     p->without_answer = 0;
     for (int i = 0; i < p->part_count; i++)
         p->without_answer += !mp_profile_is_over(p->parts[i].profile);
-    if (p->without_answer > 0 && mp_loop_now(p->home) < p->ended_ms + WAIT_MS) {
+    if (p->without_answer > 0 && mp_loop_now(p->home) < p->ended_ms + p->wait_ms) {
         mp_timer_start(p->home, &p->clock, LOOK_MS, look);
         return;
     }
+    mp_stat_add(&mp_stat_admin_unanswered, p->without_answer);
     if (p->stream == NULL) {
         settle(p);
         return;
@@ -359,6 +361,7 @@ static void begin(mp_admin_profile *p, const mp_runtime_config *settings, mp_str
     p->at_part = 0;
     p->at_stack = 0;
     p->without_answer = 0;
+    p->wait_ms = settings->config->admin_question_ms;
     add_parts(p, asked, settings->config->profile_bytes);
     mp_stat_add(&mp_stat_profiles, 1);
     mp_log(MP_INFO, "profile began", mp_log_str("caller", mp_str_of(caller->name)),

@@ -1,5 +1,5 @@
-/* switch.c: /api/switch of the admin listener: tools, prompts, resources and upstreams that operators switch off and on. A worker's Lua does it
- * (lua/moonpool/methods/operator.lua). */
+/* switch.c: /api/switch of the admin listener: tools, prompts, resources and upstreams that operators switch off and on. A worker's Lua does it, and then
+ * that of all others (lua/moonpool/methods/operator.lua). */
 #include "run.h"
 #include "json/json.h"
 
@@ -56,7 +56,7 @@ void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     (void)rest;
     request asked = {.on = -1};
     mp_json_type type = MP_JSON_NULL;
-    mp_buf out = {0}, why = {0};
+    mp_buf out = {0}, then = {0}, why = {0};
     bool is_object = mp_json_scan(mp_stream_request(stream)->body,
                                   &(mp_json_visitor){.member = see_member, .ctx = &asked}, &type, NULL) == MP_JSON_OK &&
                      type == MP_JSON_OBJECT;
@@ -76,7 +76,10 @@ void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
                   asked.on > 0 ? "true" : "false");
     mp_buf_put(&out, asked.name);
     put_common(&out, admin, caller);
-    mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
+    mp_buf_printf(&then, "\"what\":\"follow switch\",\"kind\":\"%s\",\"name\":", asked.kind);
+    mp_buf_put(&then, asked.name);
+    mp_admin_ask_all(admin, stream, caller, mp_buf_str(&out), mp_buf_str(&then));
     mp_buf_clear(&out);
+    mp_buf_clear(&then);
     mp_buf_clear(&why);
 }

@@ -2,6 +2,7 @@
 #include "admin.h"
 #include "api.h"
 #include "live.h"
+#include "places.h"
 #include "profile.h"
 #include "tap.h"
 #include "gateway/metrics.h"
@@ -28,6 +29,7 @@ struct mp_admin {
     mp_admin_taps *taps;
     mp_admin_live *live;
     mp_admin_profile *profile;
+    mp_admin_places places;
     struct {
         const mp_admin_part *kind;
         void *it;
@@ -216,6 +218,11 @@ void *mp_admin_part_of(mp_admin *admin, const mp_admin_part *kind)
         admin->parts[i].it = kind->make(admin);
     }
     return admin->parts[i].it;
+}
+
+struct mp_admin_places *mp_admin_places_of(mp_admin *admin)
+{
+    return &admin->places;
 }
 
 struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin)

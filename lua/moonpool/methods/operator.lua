@@ -184,6 +184,12 @@ local function switch(params)
   return { kind = word, name = name, on = on, lasts = lasting(params), resultType = "complete" }
 end
 
+-- Another worker has switched { kind, name }: this worker's lists follow before it answers.
+local function follow_switch(params)
+  switches.follow(params.kind, switched_name(params.kind, params.name) or params.name)
+  return { resultType = "complete" }
+end
+
 -- True if a thing has the name, on or off; for an upstream, if it is configured.
 local function is_there(word, name)
   if word == "upstream" then return upstreams.by_name[name] ~= nil end
@@ -282,7 +288,7 @@ function questions.principal(params)
   return { id = principal.facts(p).id, scopes = principal.held(p), resultType = "complete" }
 end
 
-questions.switch, questions.switches = switch, switched_off
+questions.switch, questions["follow switch"], questions.switches = switch, follow_switch, switched_off
 questions["MCP tasks"], questions["cancel task"] = list_tasks, cancel_task
 
 --- Answers "moonpool/inspect".

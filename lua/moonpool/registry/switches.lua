@@ -27,13 +27,15 @@ end
 -- Called when this VM begins to serve: applies changes made since the VM was created.
 bus.on("attached", switches.load)
 
--- A bus message "word:name": a worker switched this thing, or this upstream.
-bus.on("switched", function(text)
-  local word, name = text:match "^(%a+):(.*)$"
+--- Makes the lists of this VM follow the switch of a thing, or of an upstream, that a worker has changed in the store.
+function switches.follow(word, name)
   if word == "upstream" then return registry.refresh() end
   local thing = registry.all(word)[name]
   if thing then registry.follow(word, thing) end
-end)
+end
+
+-- A bus message "word:name": a worker switched this thing, or this upstream.
+bus.on("switched", function(text) switches.follow(text:match "^(%a+):(.*)$") end)
 
 -- The thing that a script names; raises an error at the script's line if it does not exist.
 local function find(what, word, name)

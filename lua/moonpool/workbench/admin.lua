@@ -55,16 +55,19 @@ return function(args)
     return say.wrong("no gateway answers at " .. args.address .. ": " .. body, "is it running? `moonpool run` starts it; --admin names another address")
   end
   if status == 401 and not args.token then
-    return say.wrong("the gateway at " .. args.address .. " needs a token", "put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN")
+    return say.wrong(say.no_token(args.address))
   end
   local is_fine = status >= 200 and status < 300
   if is_fine and args.command == "dashboard" then return require "moonpool.workbench.dashboard"(body, args, place.origin) end
+  local late, see
+  if is_fine and args.command == "switch" then late, see = switch.lateness(body) end
   if is_fine and args.command == "switch" and not args.json then body = switch.text(body) end
   if is_fine and args.command == "log" then body = ("the level is %s for %s"):format(args.level, args["for"] or "5m") end
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine and args.command == "upstreams" then return upstreams(body, args) end
   if is_fine then
     io.stdout:write(args.command == "status" and not args.json and summary(body) or body)
+    if late then return say.wrong(late, see) end
   elseif body == "" then
     return say.wrong("the gateway answered with " .. status)
   else

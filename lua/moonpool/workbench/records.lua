@@ -31,7 +31,7 @@ function records.ask(args, method, path, body)
   local status, answer = wire.fetch(request)
   if not status then return nil, "no gateway answers at " .. args.address .. ": " .. answer end
   if status == 401 and not args.token then
-    return nil, "the gateway at " .. args.address .. " needs a token", "put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN"
+    return nil, say.no_token(args.address)
   end
   if status ~= 200 then
     local value = json.decode(answer)
@@ -50,7 +50,7 @@ function records.page(args, after, last)
   return lines, facts
 end
 
--- The records of lines. A line that is none is told, and counted as `trouble`.
+-- The records of the lines of a file. A line that is no record is reported on stderr, and counted as `trouble`.
 local function parse(list, text, name)
   local n = 0
   for line in text:gmatch "[^\n]+" do

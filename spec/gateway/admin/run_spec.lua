@@ -308,6 +308,28 @@ describe("POST /api/call", function()
     for _, one in ipairs(open) do one:close() end
   end)
 
+  it("drops notifications for which the reader or the admin thread has no room, counts them, and ends", function()
+    local sent <const> = 3000
+    local g <close> = start({ limits = { stream_queue = "8KiB" } }, { scripts = {
+      ["tools/floods.lua"] = [[return tool { "Floods.", function(_, call)
+        local text <const> = ("x"):rep(1000)
+        for _ = 1, 3000 do call:log("info", text) end
+        return "flooded" end }]],
+    } })
+    local reader <close> = begin(g, call_of("floods", {}))
+    local over, seen = closed(reader), 0
+    for _, event in ipairs(reader:messages()) do
+      if event.message and event.message.method == "notifications/message" then seen = seen + 1 end
+    end
+    assert.truthy(over.why == "answered" or over.why:find("limits.stream_queue", 1, true), over.why)
+    assert.truthy(over.dropped > 0)
+    assert.truthy(seen + over.dropped >= sent, seen .. " + " .. over.dropped) -- the steps are a notification, too
+    assert.equal(over.dropped, g:status().counters.dropped.admin_runs)
+    reader:close()
+    g:wait_status(function(now) return now.gauges.admin_runs == 0 end)
+    assert.has_nothing_left(g)
+  end)
+
   it("is no way for clients to the questions of the pages", function()
     local g <close> = start()
     local me = g:client "2026-07-28"
@@ -323,9 +345,12 @@ describe("the lists of tools, resources and prompts", function()
     for _ = 1, 3 do me:call("tools/call", { name = "steps", arguments = { n = 1 } }) end
     me:call("tools/call", { name = "fails", arguments = {} })
     me:close()
-    local by_name = {}
-    local list = get(g, "/api/tools", view):json()
-    for _, tool in ipairs(list.tools) do by_name[tool.name] = tool end
+    local by_name, list = {}, nil
+    wait.for_fact("all calls to be counted", 20, function() -- a call is counted after its answer was sent
+      list = get(g, "/api/tools", view):json()
+      for _, tool in ipairs(list.tools) do by_name[tool.name] = tool end
+      return by_name.steps.calls == 3 and by_name.fails.calls == 1
+    end)
     assert.equal(6, list.total)
     assert.is_nil(list.next)
     local steps = by_name.steps
@@ -341,7 +366,9 @@ describe("the lists of tools, resources and prompts", function()
     local one = get(g, "/api/tool/fails", view):json()
     assert.equal("failed", one.failures[1].outcome)
     assert.matches("^%x+$", one.failures[1].call)
-    assert.truthy(g:log():find(one.failures[1].call, 1, true) or audit(g):find(one.failures[1].call, 1, true))
+    wait.for_fact("the failed call in the log or the audit", 20, function()
+      return g:log():find(one.failures[1].call, 1, true) or audit(g):find(one.failures[1].call, 1, true)
+    end)
     for _, revision in ipairs(revisions) do assert.equal("fails", one.definitions[revision].name) end
     local refund = get(g, "/api/tool/refund", view):json()
     assert.same({ { "orders:refund" }, { "no" } }, { refund.scopes, refund.policies })

@@ -42,16 +42,20 @@ end
 
 local function get(g) return json_of(api(g, "GET", "/api/switch", nil, view)) end
 
--- Switches something; the answer.
-local function switch(g, kind, name, on) return json_of(api(g, "POST", "/api/switch", { [kind] = name, on = on })) end
+-- Switches something, which all workers follow; the answer.
+local function switch(g, kind, name, on)
+  local answer = json_of(api(g, "POST", "/api/switch", { [kind] = name, on = on }))
+  assert.equal(0, answer.workers_without_answer)
+  answer.workers_without_answer = nil
+  return answer
+end
 
 local function write(g, path, text)
   local file <close> = assert(io.open(g.dir .. "/" .. path, "wb"))
   file:write(text)
 end
 
--- Starts a gateway, and waits until its workers answer the admin listener. With one worker, what was switched holds when the answer has come; further
--- workers follow a moment later.
+-- Starts a gateway, and waits until its workers answer the admin listener.
 local function start(options)
   options.workers = options.workers or 1
   options.scripts, options.config = options.scripts or scripts, config_of(options.config)
@@ -89,8 +93,8 @@ describe("a tool that an operator switches off", function()
     local g <close> = start { workers = 2 }
     local all = clients(g, 8)
     assert.same({ kind = "tool", name = "add", on = false, lasts = "process" }, switch(g, "tool", "add", false))
-    wait_all(all, "no tool", function(me) return not has(me, "add") and has(me, "other") end)
     for _, me in ipairs(all) do
+      assert.is_true(not has(me, "add") and has(me, "other"))
       local answer = me:call("tools/call", { name = "add", arguments = { a = 1 } })
       assert.same({ -32602, "unknown tool 'add'" }, { answer.error.code, answer.error.message })
     end
@@ -106,7 +110,6 @@ describe("a tool that an operator switches off", function()
     assert.same({ "tool", "add", "token joe" }, { off.switches[1].kind, off.switches[1].name, off.switches[1].by })
     assert.is_true(math.abs(os.time() - off.switches[1].since) < 600)
     switch(g, "tool", "add", true)
-    wait_all(all, "the tool", function(me) return has(me, "add") end)
     for _, me in ipairs(all) do assert.equal("2", me:result("tools/call", { name = "add", arguments = { a = 1 } }).content[1].text) end
     assert.same({}, get(g).switches)
     wait.for_fact("the audit", 20, function()
@@ -178,6 +181,97 @@ describe("a tool that an operator switches off", function()
   end)
 end)
 
+describe("the answer of a switch", function()
+  -- Two workers, one of which waits until the pipe has a writer; and the call that waits there.
+  local function start_with_blocked()
+    local g = start { workers = 2, config = { scripts = { path = "scripts", trust = "full" }, limits = { stuck = "500ms" } }, scripts = {
+      ["tools/add.lua"] = scripts["tools/add.lua"],
+      ["tools/block.lua"] = [[return tool { "Blocks its worker until a writer opens the pipe.", input = { pipe = t.string }, function(args)
+        local pipe <close> = assert(io.open(args.pipe, "r"))
+        return pipe:read "a" end }]],
+    } }
+    assert(os.execute("mkfifo '" .. g.dir .. "/pipe'"))
+    local blocked = g:client "2026-07-28"
+    local pending = blocked:open("tools/call", { name = "block", arguments = { pipe = g.dir .. "/pipe" } })
+    g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 20)
+    return g, blocked, pending
+  end
+
+  local function release(g)
+    local writer <close> = assert(io.open(g.dir .. "/pipe", "r+"))
+    writer:write "released"
+  end
+
+  it("says how many workers have not switched in time; they do when they can", function()
+    local gateway_of, client_of, pending = start_with_blocked()
+    local g <close> = gateway_of
+    local blocked <close> = client_of
+    local answer = api(g, "POST", "/api/switch", { tool = "add", on = false }):json()
+    assert.equal(1, answer.workers_without_answer)
+    assert.is_false(answer.on)
+    -- the workers are asked by turns: now the other one is the first
+    local code, out, err = gateway.exec({ "switch", "--admin", "127.0.0.1:" .. g.admin_port, "off", "tool", "add" },
+      { env = { MOONPOOL_ADMIN_TOKEN = token } })
+    assert.equal(1, code)
+    assert.matches("^tool add is off", out)
+    assert.matches("1 worker has not switched yet: calls may still run there\n.*stuck", err)
+    release(g)
+    pending:answer(20)
+    g:wait_status(function(now) return now.gauges.workers_stuck == 0 end, 20)
+    assert.equal(-32602, blocked:call("tools/call", { name = "add", arguments = { a = 1 } }).error.code)
+    assert.equal("add", switch(g, "tool", "add", true).name)
+    assert.equal("2", blocked:result("tools/call", { name = "add", arguments = { a = 1 } }).content[1].text)
+  end)
+
+  -- Switches a tool off while a worker is blocked, which then goes on; the answer, and whether it came before that.
+  local function switch_while_blocked()
+    local gateway_of, client_of, pending = start_with_blocked()
+    local g <close> = gateway_of
+    local blocked <close> = client_of
+    local operator <close> = client.connect(g, { admin = true })
+    operator:send { method = "POST", path = "/api/switch", body = cjson.encode { tool = "add", on = false }, headers = {
+      Authorization = "Bearer " .. token, ["moonpool-admin"] = "1", ["Content-Type"] = "application/json" } }
+    g:wait_log("switched by operator", { what = "tool add" }) -- one worker has
+    for _ = 1, 3 do g:status() end -- an answer without the other worker would be here by now
+    local is_early = operator.inbox[1] ~= nil
+    release(g)
+    local answer = operator:read_response(20):json()
+    assert.equal(-32602, blocked:call("tools/call", { name = "add", arguments = { a = 1 } }).error.code)
+    pending:answer(20)
+    return answer, is_early
+  end
+
+  it("comes when the last worker has switched, not before", function()
+    local answer, is_early
+    for _ = 1, 5 do -- a busy machine may take the two seconds that the answer waits
+      answer, is_early = switch_while_blocked()
+      if answer.workers_without_answer == 0 then break end
+    end
+    assert.equal(0, answer.workers_without_answer)
+    assert.is_false(is_early)
+  end)
+
+  it("comes after each change by several operators at once, on four workers", function()
+    local g <close> = start { workers = 4 }
+    local all = clients(g, 12)
+    for round = 1, 10 do
+      local operators = {}
+      for i = 1, 5 do
+        operators[i] = client.connect(g, { admin = true })
+        operators[i]:send { method = "POST", path = "/api/switch", body = cjson.encode { tool = i < 5 and "other" or "add", on = (i + round) % 2 == 0 },
+          headers = { Authorization = "Bearer " .. token, ["moonpool-admin"] = "1", ["Content-Type"] = "application/json" } }
+      end
+      for i = 1, 5 do
+        assert.equal(0, operators[i]:read_response(20):json().workers_without_answer)
+        operators[i]:close()
+      end
+      for _, me in ipairs(all) do assert.equal(round % 2 == 1, has(me, "add")) end
+    end
+    close(all)
+    assert.has_nothing_left(g)
+  end)
+end)
+
 describe("prompts and resources that an operator switches off", function()
   it("are named by name or URI, and a URI of a template is no name of it", function()
     local g <close> = start {}
@@ -208,8 +302,8 @@ describe("an upstream that an operator switches off", function()
     wait_all(all, "the upstream's tools", function(me) return has(me, "one_echo") end)
     local ran = u:ran "echo"
     assert.equal("upstream", switch(g, "upstream", "one", false).kind)
-    wait_all(all, "no tool of it", function(me) return not has(me, "one_echo") and has(me, "add") end)
     for _, me in ipairs(all) do
+      assert.is_true(not has(me, "one_echo") and has(me, "add"))
       assert.equal(-32602, me:call("tools/call", { name = "one_echo", arguments = { a = "b" } }).error.code)
       assert.is_table(me:call("resources/read", { uri = "stub://text" }).error)
       assert.is_table(me:call("prompts/get", { name = "one_greet", arguments = { who = "Ann" } }).error)
@@ -223,7 +317,7 @@ describe("an upstream that an operator switches off", function()
     assert.equal(404, api(g, "POST", "/api/switch", { upstream = "two", on = false }).status)
     switch(g, "tool", "one_sum", false)
     switch(g, "upstream", "one", true)
-    wait_all(all, "the upstream's tools", function(me) return has(me, "one_echo") and not has(me, "one_sum") end)
+    for _, me in ipairs(all) do assert.is_true(has(me, "one_echo") and not has(me, "one_sum")) end
     assert.equal('{"a":"b"}', upstream.text(all[1]:call("tools/call", { name = "one_echo", arguments = { a = "b" } })))
     close(all)
   end)

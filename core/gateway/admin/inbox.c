@@ -1,0 +1,154 @@
+#include "inbox.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+typedef struct letter {
+    struct letter *next;
+    uint64_t mark;
+    size_t len;
+    char json[];
+} letter;
+
+struct mp_inbox {
+    mp_inbox_settings settings;
+    mp_message arrived;
+    atomic_int refs;
+    pthread_mutex_t lock; /* guards the rest */
+    letter *first, **last;
+    size_t bytes; /* of waiting messages, with what each needs beside its text */
+    uint64_t dropped;
+    bool has_lost; /* an answer was dropped, and the reader does not know it yet */
+    bool is_posted, is_closed;
+};
+
+mp_inbox *mp_inbox_ref(mp_inbox *inbox)
+{
+    atomic_fetch_add(&inbox->refs, 1);
+    return inbox;
+}
+
+static void free_letters(letter *list)
+{
+    for (letter *one; (one = list) != NULL;) {
+        list = one->next;
+        free(one);
+    }
+}
+
+void mp_inbox_unref(mp_inbox *inbox)
+{
+    if (atomic_fetch_sub(&inbox->refs, 1) != 1)
+        return;
+    free_letters(inbox->first);
+    pthread_mutex_destroy(&inbox->lock);
+    inbox->settings.freed(inbox->settings.ctx);
+    free(inbox);
+}
+
+/* -- on the threads of workers ------------------------------------------------------------------------------------- */
+
+/* True if there is room for `bytes` more. The caller has the lock. */
+static bool has_room(const mp_inbox *inbox, size_t bytes, bool is_answer)
+{
+    size_t most = inbox->settings.most_bytes;
+    return inbox->bytes + bytes <= (is_answer ? 2 * most : most);
+}
+
+static void on_sent(void *ctx, uint64_t mark, mp_str json)
+{
+    mp_inbox *inbox = ctx;
+    bool is_answer = mark != 0;
+    letter *one = mp_new(sizeof *one + json.len);
+    *one = (letter){.mark = mark, .len = json.len};
+    memcpy(one->json, json.ptr, json.len);
+    pthread_mutex_lock(&inbox->lock);
+    bool is_closed = inbox->is_closed;
+    bool is_dropped = !is_closed && !has_room(inbox, sizeof *one + json.len, is_answer);
+    if (!is_closed && !is_dropped) {
+        *inbox->last = one;
+        inbox->last = &one->next;
+        inbox->bytes += sizeof *one + json.len;
+        one = NULL;
+    }
+    inbox->dropped += is_dropped;
+    inbox->has_lost = inbox->has_lost || (is_dropped && is_answer);
+    if (!is_closed && !inbox->is_posted) { /* under the lock: the admin thread's loop may be gone once it is closed */
+        inbox->is_posted = true;
+        mp_loop_post(inbox->settings.home, &mp_inbox_ref(inbox)->arrived);
+    }
+    pthread_mutex_unlock(&inbox->lock);
+    free(one);
+    mp_stat_add(inbox->settings.dropped, is_dropped);
+}
+
+static void on_console_freed(void *ctx)
+{
+    mp_inbox_unref(ctx);
+}
+
+/* -- on the admin thread ------------------------------------------------------------------------------------------- */
+
+/* `is_closed` is written by this thread alone, which needs no lock to read it. */
+static void on_arrived(mp_message *message, mp_loop *loop)
+{
+    mp_inbox *inbox = mp_container(message, mp_inbox, arrived);
+    const mp_inbox_settings *reader = &inbox->settings;
+    letter *list = NULL;
+    bool has_lost = false;
+    if (loop != NULL) { /* else the thread that posts it has the lock */
+        mp_loop_measure(loop, MP_MEASURE_ADMIN);
+        pthread_mutex_lock(&inbox->lock);
+        list = inbox->first;
+        has_lost = inbox->has_lost;
+        inbox->first = NULL;
+        inbox->last = &inbox->first;
+        inbox->bytes = 0;
+        inbox->has_lost = inbox->is_posted = false;
+        pthread_mutex_unlock(&inbox->lock);
+    }
+    for (letter *one; !inbox->is_closed && (one = list) != NULL;) {
+        list = one->next;
+        reader->take(reader->ctx, one->mark, (mp_str){one->json, one->len});
+        free(one);
+    }
+    free_letters(list);
+    if (has_lost && !inbox->is_closed)
+        reader->overflow(reader->ctx);
+    mp_inbox_unref(inbox);
+}
+
+mp_inbox *mp_inbox_new(const mp_inbox_settings *settings)
+{
+    mp_inbox *inbox = mp_new(sizeof *inbox);
+    inbox->settings = *settings;
+    inbox->arrived = (mp_message){.deliver = on_arrived};
+    inbox->last = &inbox->first;
+    atomic_init(&inbox->refs, 1);
+    pthread_mutex_init(&inbox->lock, NULL);
+    return inbox;
+}
+
+mp_console *mp_inbox_open(mp_inbox *inbox, mp_table *table, unsigned worker, mp_console_settings *settings)
+{
+    static const mp_console_hooks hooks = {on_sent, on_console_freed};
+    settings->hooks = &hooks;
+    settings->ctx = mp_inbox_ref(inbox);
+    return mp_console_open(table, worker, settings);
+}
+
+void mp_inbox_close(mp_inbox *inbox)
+{
+    pthread_mutex_lock(&inbox->lock);
+    inbox->is_closed = true;
+    pthread_mutex_unlock(&inbox->lock);
+    mp_inbox_unref(inbox);
+}
+
+uint64_t mp_inbox_dropped(mp_inbox *inbox)
+{
+    pthread_mutex_lock(&inbox->lock);
+    uint64_t dropped = inbox->dropped;
+    pthread_mutex_unlock(&inbox->lock);
+    return dropped;
+}
