@@ -32,7 +32,7 @@ void mp_certificates_run(mp_certificates *certificates);
 void mp_certificates_now(mp_certificates *certificates);
 /* Appends a JSON array with one object per TLS listener. */
 void mp_certificates_describe(mp_certificates *certificates, mp_buf *out);
-/* The same with the names, the issuer and the files of each certificate. */
+/* Appends that array, where each object also has the names, the issuer and the files of the certificate. */
 void mp_certificates_describe_all(mp_certificates *certificates, mp_buf *out);
 /* Appends when the certificates expire, in Prometheus's text format. */
 void mp_certificates_put_metrics(mp_certificates *certificates, mp_buf *out);

@@ -30,6 +30,8 @@ struct mp_admin_access {
     token *tokens;
     size_t count;
     mp_pair *certificates; /* patterns and roles; NULL: each certificate has the role operate */
+    mp_secret_hash
+        by_certificate; /* stands for the token of callers with a certificate: of `certificates` as it is now */
     bool is_near, is_unix;
     bool has_own; /* the last of `tokens` is the one that was made at the start */
     mp_secret_hash own;
@@ -187,11 +189,23 @@ static mp_pair *copy_pairs(const mp_pair *pairs)
     return copy;
 }
 
-/* True if a token that has the role operate now has this hash; `ctx` is the mp_admin_access. */
+/* What changes when the roles of certificates do: no caller can have a token with this hash, since certificates have no token. */
+static mp_secret_hash hash_of_roles(const mp_pair *pairs)
+{
+    mp_buf text = {0};
+    for (; pairs != NULL && pairs->name != NULL; pairs++)
+        mp_buf_printf(&text, "%s%c%s%c", pairs->name, 0, pairs->value, 0);
+    mp_secret_hash hash = mp_secret_hash_of(mp_buf_str(&text));
+    mp_buf_clear(&text);
+    return hash;
+}
+
+/* True if a token that has the role operate now has this hash, or it is of a certificate, whose roles are as they were; `ctx` is the
+ * mp_admin_access. */
 static bool is_operator(const void *ctx, const mp_secret_hash *hash)
 {
     const mp_admin_access *access = ctx;
-    bool is = false;
+    bool is = mp_secret_hash_is(hash, &access->by_certificate);
     for (size_t i = 0; i < access->count; i++)
         is = is || (access->tokens[i].role >= MP_ROLE_OPERATE && mp_secret_hash_is(hash, &access->tokens[i].hash));
     return is;
@@ -212,6 +226,7 @@ void mp_admin_access_configure(mp_admin_access *access, const mp_config *config)
     if (access->count == 0 && access->has_own)
         add_token(access, "of the token file", MP_ROLE_OPERATE, access->own);
     access->certificates = copy_pairs(config->admin_certificates);
+    access->by_certificate = hash_of_roles(access->certificates);
     mp_admin_codes_review(access->codes, is_operator, access);
 }
 
@@ -321,11 +336,12 @@ bool mp_admin_take_code(mp_admin_access *access, const mp_stream *stream, mp_str
     return is_good;
 }
 
-void mp_admin_own_code(mp_admin_access *access, char *text)
+bool mp_admin_own_code(mp_admin_access *access, char *text)
 {
     mp_admin_caller maker = {.role = MP_ROLE_OPERATE, .name = "the terminal", .has_token = access->has_own};
     maker.token = access->own;
     mp_admin_code_make(access->codes, &maker, text);
+    return access->has_own;
 }
 
 mp_admin_codes *mp_admin_codes_of(mp_admin_access *access)
@@ -348,6 +364,8 @@ static void take_certificate(const mp_admin_access *access, const char *subject,
         if (fnmatch(pair->name, subject, 0) == 0)
             role = role_of(pair->value);
     caller->role = role;
+    caller->token = access->by_certificate;
+    caller->has_token = true;
     snprintf(caller->name, sizeof caller->name, "certificate %.80s", subject);
 }
 

@@ -16,18 +16,21 @@ typedef struct mp_admin_access mp_admin_access;
 typedef struct {
     mp_admin_role role;
     char name[96]; /* for the audit: "token grafana", "certificate CN=robot", "uid 1000"; "" if nothing is known */
-    mp_secret_hash token; /* of the token that gave the role, if has_token */
+    mp_secret_hash token; /* of the token that gave the role, or of the roles of certificates, if has_token */
     bool has_token, has_wrong_token;
     uint64_t wait_s; /* above 0: this address has sent too many wrong tokens, and its token was not looked at */
 } mp_admin_caller;
 
 /* `at` is the bound address. Makes the token file if one is needed; without a folder for it there is none, which is logged. */
 mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at);
-/* Makes the code of a link that opens the dashboard, for the one who has started the gateway; see codes.h. Any thread. `text` has MP_CODE_SIZE bytes. */
-void mp_admin_own_code(mp_admin_access *access, char *text);
+/* Makes the code of a link that opens the dashboard, for the terminal that the gateway runs in; see codes.h. `text` has
+ * MP_CODE_SIZE bytes. Any thread may call it. False: there is no token file, which `moonpool dashboard` needs to get
+ * further codes. */
+bool mp_admin_own_code(mp_admin_access *access, char *text);
 /* The codes and sessions of the dashboard. */
 struct mp_admin_codes *mp_admin_codes_of(mp_admin_access *access);
-/* Changes a code for a token, as mp_admin_code_change. A wrong code counts as a wrong token of its address: with caller->wait_s above 0 it was not looked at. */
+/* Changes a code for a token, as mp_admin_code_change. A wrong code counts as a wrong token of its address: if
+ * caller->wait_s is above 0 it was not looked at. */
 bool mp_admin_take_code(mp_admin_access *access, const mp_stream *stream, mp_str code, char *token,
                         mp_admin_caller *caller);
 /* Uses the tokens and certificates of another configuration. */
@@ -37,7 +40,8 @@ void mp_admin_access_free(mp_admin_access *access);
 
 /* Counts wrong tokens, so call it once for each request. */
 mp_admin_caller mp_admin_caller_of(mp_admin_access *access, const mp_stream *stream);
-/* True if a caller with the role operate still has it: its token is still in the configuration, with this role. */
+/* True if a caller with the role operate still has it: its token is still in the configuration, with this role, or admin.certificates is as it
+ * was. */
 bool mp_admin_access_has(const mp_admin_access *access, const mp_admin_caller *caller);
 /* True if only this machine can reach the listener. */
 bool mp_admin_is_near(const mp_admin_access *access);

@@ -1,6 +1,6 @@
-/* codes.h: links that open the dashboard. A link has a code, which is valid once and for a minute; the page changes it for the token of a session, which
- * is valid for twelve hours. Both are random, kept in memory as hashes, and bounded in number: a new one takes the place of the oldest. Any thread may call these
- * functions. */
+/* codes.h: links that open the dashboard. A link has a code, which is valid once and for a minute; the page changes it
+ * for the token of a session, which is valid for twelve hours. Both are random, kept in memory as hashes, and bounded
+ * in number: a new one takes the place of the oldest. Any thread may call these functions. */
 #ifndef MP_GATEWAY_ADMIN_CODES_H
 #define MP_GATEWAY_ADMIN_CODES_H
 

@@ -124,6 +124,49 @@ describe("the admin listener", function()
     }, false)
   end)
 
+  it("ends the taps, codes and sessions of the dashboard of certificates, once admin.certificates has changed", function()
+    local here = certificates.here()
+    local authority = certificates.make { subject = "/CN=authority", is_authority = true }
+    local joe = certificates.make({ subject = "/CN=joe", sans = false }, authority)
+    local g <close> = gateway.start {
+      config = {
+        admin = {
+          listen = "0.0.0.0:0", tls = { certificate = "cert.pem", key = "key.pem", client_ca = "ca.pem", client = "optional" },
+          certificates = { ["CN=joe"] = "operate" },
+        },
+        hosts = { "*" },
+      },
+      files = {
+        ["cert.pem"] = here.certificate, ["key.pem"] = here.key, ["ca.pem"] = authority.certificate, ["joe.pem"] = joe.certificate, ["joe.key"] = joe.key,
+      },
+    }
+    local tls = { name = "localhost", ca = g.dir .. "/cert.pem", certificate = g.dir .. "/joe.pem", key = g.dir .. "/joe.key" }
+    local function post(path, body, with)
+      local headers = { ["moonpool-admin"] = "1", ["Content-Type"] = "application/json" }
+      return client.request(g, { method = "POST", path = path, headers = headers, body = body }, { admin = true, tls = with })
+    end
+    local without = { name = "localhost", ca = g.dir .. "/cert.pem" }
+    local code = assert(post("/api/code", "{}", tls):json().code)
+    local session = assert(post("/session", '{"code":"' .. code .. '"}', without):json().token)
+    local second = assert(post("/api/code", "{}", tls):json().code)
+    local tap <close> = client.connect(g, { admin = true, tls = tls })
+    tap:send { path = "/api/tap" }
+    assert.equal(200, tap:read_head().status)
+    local function ask_as(token)
+      return client.request(g, { path = "/api/config", headers = { Authorization = "Bearer " .. token } }, { admin = true, tls = without }).status
+    end
+    assert.equal(200, ask_as(session))
+    local text = read(g.dir .. "/moonpool.yaml")
+    local file = assert(io.open(g.dir .. "/moonpool.yaml", "wb"))
+    file:write((text:gsub('"CN=joe":"operate"', '"CN=joe":"metrics"')))
+    file:close()
+    g:signal "sighup"
+    g:wait_log "reloaded"
+    g:wait_log "tap closed"
+    assert.equal(401, ask_as(session))
+    assert.equal(404, post("/session", '{"code":"' .. second .. '"}', without).status)
+  end)
+
   it("refuses names that it does not serve, and changes by pages of other origins, whatever their token", function()
     local g <close> = gateway.start { config = { admin = { listen = "0.0.0.0:0", tokens = all_tokens } } }
     for _, at in ipairs(endpoints) do
@@ -362,29 +405,47 @@ describe("moonpool dashboard", function()
   end)
 end)
 
+-- Starts a gateway on a terminal, in a folder of its own, with more variables. Returns the process, the folder, the port of its admin listener and the
+-- code of its link; nil without the program `script`. The process ends when the last value is closed.
+local function on_terminal(env)
+  local script = uv.fs_stat "/usr/bin/script" and "/usr/bin/script"
+  if not script then return nil end
+  local dir = gateway.new_folder()
+  local function write(name, text)
+    local file <close> = assert(io.open(dir .. "/" .. name, "w"))
+    file:write(text)
+  end
+  assert(uv.fs_mkdir(dir .. "/scripts", 448))
+  write("moonpool.yaml", "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nlog: {file: log}\n")
+  local binary = uv.fs_realpath(gateway.binary)
+  env.SHELL = "/bin/sh"
+  if env.RUNTIME_DIRECTORY then env.RUNTIME_DIRECTORY = dir end
+  local process = gateway.spawn(script, { "-qfec", ("echo $$ >pid; exec '%s' run moonpool.yaml"):format(binary), "/dev/null" }, dir,
+    { cwd = dir, env = env })
+  local at_end = setmetatable({}, { __close = function()
+    local pid = not process.code and uv.fs_stat(dir .. "/pid") and tonumber(read(dir .. "/pid"))
+    if pid then uv.kill(pid, "sigkill") end
+  end })
+  local port, code
+  wait.for_fact("the link", 60, function()
+    port, code = read(dir .. "/stdout"):match "dashboard: http://127%.0%.0%.1:(%d+)/#code=(%x+) [^\n]*\n"
+    return port
+  end)
+  return process, dir, port, code, at_end
+end
+
+-- Ends that gateway, and waits for its end.
+local function end_on_terminal(process, dir)
+  uv.kill(tonumber(read(dir .. "/pid")), "sigterm")
+  wait.for_fact("the end", 20, function() return process.code end)
+end
+
 describe("a gateway that is started on a terminal", function()
   it("prints a link to its dashboard, with a code that is valid once, and that no log has", function()
-    local script = uv.fs_stat "/usr/bin/script" and "/usr/bin/script"
-    if not script then
-      pending "there is no script: apt-get install bsdutils"
-      return
-    end
-    local dir = gateway.new_folder()
-    local function write(name, text)
-      local file <close> = assert(io.open(dir .. "/" .. name, "w"))
-      file:write(text)
-    end
-    assert(uv.fs_mkdir(dir .. "/scripts", 448))
-    write("moonpool.yaml", "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nlog: {file: log}\n")
-    local binary = uv.fs_realpath(gateway.binary)
-    local process = gateway.spawn(script, { "-qfec", ("echo $$ >pid; exec '%s' run moonpool.yaml"):format(binary), "/dev/null" }, dir,
-      { cwd = dir, env = { RUNTIME_DIRECTORY = dir, SHELL = "/bin/sh" } })
-    local port, code
-    wait.for_fact("the link", 60, function()
-      port, code = read(dir .. "/stdout"):match "dashboard: http://127%.0%.0%.1:(%d+)/#code=(%x+)"
-      return port
-    end)
+    local process, dir, port, code, at_end <close> = on_terminal { RUNTIME_DIRECTORY = "its folder" } -- luacheck: ignore 211
+    if not process then return pending "there is no script: apt-get install bsdutils" end
     assert.equal(64, #code)
+    assert.matches("once, within a minute; later: moonpool dashboard", read(dir .. "/stdout"))
     local function change() return client.request({ admin_port = tonumber(port) }, code_request(code), { admin = true }) end
     local answer = change()
     assert.equal(200, answer.status, answer.body)
@@ -394,11 +455,24 @@ describe("a gateway that is started on a terminal", function()
     wait.for_fact("the gateway to use the token", 20, function() -- only the role operate may change the level
       return gateway.exec({ "log", "--admin", "127.0.0.1:" .. port, "--level", "info", "--for", "1s" }, { env = { MOONPOOL_ADMIN_TOKEN = token } }) == 0
     end)
-    uv.kill(tonumber(read(dir .. "/pid")), "sigterm")
-    wait.for_fact("the end", 20, function() return process.code end)
+    end_on_terminal(process, dir)
     for _, secret in ipairs { token, code } do assert.is_nil(read(dir .. "/log"):find(secret, 1, true)) end
     assert.equal(1, select(2, read(dir .. "/stdout"):gsub("dashboard:", "")))
     assert.is_nil(uv.fs_stat(dir .. "/admin.token"))
+    os.execute("rm -r '" .. dir .. "'")
+  end)
+
+  it("says how to get further links where it has no folder for its token, and so do the commands", function()
+    local process, dir, port, code, at_end <close> = on_terminal {} -- luacheck: ignore 211
+    if not process then return pending "there is no script: apt-get install bsdutils" end
+    assert.equal(64, #code)
+    assert.matches("with XDG_RUNTIME_DIR set, `moonpool dashboard` makes others", read(dir .. "/stdout"))
+    for _, words in ipairs { { "dashboard" }, { "replay" } } do
+      local status, out, err = gateway.exec { words[1], "--admin", "127.0.0.1:" .. port }
+      assert.same({ 1, "" }, { status, out })
+      assert.matches("needs a token\n  hint: [^\n]*MOONPOOL_ADMIN_TOKEN[^\n]*XDG_RUNTIME_DIR", err)
+    end
+    end_on_terminal(process, dir)
     os.execute("rm -r '" .. dir .. "'")
   end)
 end)
