@@ -27,6 +27,8 @@ MP_COUNTER(
 MP_COUNTER(refused_rounds, "refused", "reason", "upstream_rounds",
            "requests that upstreams answered with questions more often than limits.upstreams.rounds, or with more than "
            "questions_per_result")
+MP_COUNTER(refused_routes, "refused", "reason", "upstream_routes",
+           "names and URIs of upstreams that clients do not get, since another upstream has them")
 MP_COUNTER(refused_journals, "refused", "reason", "upstream_journals",
            "calls whose results of upstreams are larger than limits.upstreams.journal")
 
@@ -152,12 +154,19 @@ static int l_count_token(lua_State *L)
     return 0;
 }
 
-/* upstream.count_refused(what): counts what is over a limit of limits.upstreams: "links", "followed", "lists", "rounds", "journals".  [-0, +0, throws] */
+/* upstream.count_refused(what): counts what is over a limit of limits.upstreams, "links", "followed", "lists", "rounds", "journals" or "questions", or a name that
+ * another upstream has, "routes".  [-0, +0, throws] */
 static int l_count_refused(lua_State *L)
 {
-    static const char *const kinds[] = {"links", "followed", "lists", "rounds", "journals", NULL};
-    const mp_stat *const stats[] = {&mp_stat_refused_links, &mp_stat_refused_followed, &mp_stat_refused_lists,
-                                    &mp_stat_refused_rounds, &mp_stat_refused_journals};
+    static const char *const kinds[] = {"links",    "followed", "lists",     "rounds",
+                                        "journals", "routes",   "questions", NULL};
+    const mp_stat *const stats[] = {&mp_stat_refused_links,
+                                    &mp_stat_refused_followed,
+                                    &mp_stat_refused_lists,
+                                    &mp_stat_refused_rounds,
+                                    &mp_stat_refused_journals,
+                                    &mp_stat_refused_routes,
+                                    &mp_stat_refused_upstream_questions};
     mp_stat_add(stats[luaL_checkoption(L, 1, NULL, kinds)], 1);
     return 0;
 }

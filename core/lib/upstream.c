@@ -142,7 +142,6 @@ static int push_taken(lua_State *L, int status, lua_KContext context)
         return mp_upstream_push_failure(L, mp_take_failure(it->take));
     it->channel = mp_take_fetch(it->take);
     it->is_claimed = result == MP_TAKE_CLAIMED;
-    mp_hold_put(L, &it->hold, on_channel_release);
     end_take(it);
     if (it->is_claimed)
         own_channel(L, (int)context, it);
@@ -177,6 +176,8 @@ static int l_channel(lua_State *L)
     take_op *op = mp_op_new(L, sizeof *op, on_take_cancel);
     it->take =
         mp_channel_take(lib->upstreams, &(mp_take_options){.name = name, .key = key, .done = on_taken, .ctx = it});
+    /* From here on the end of the task gives back what it has: also a result of the take that it has not read. */
+    mp_hold_put(L, &it->hold, on_channel_release);
     if (mp_take_result_of(it->take) != MP_TAKE_WAITS)
         return push_taken(L, LUA_OK, 4);
     op->of = it;

@@ -135,6 +135,7 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
     mp_field_integer(L, "followed_tasks", limits->followed_tasks);
     mp_field_integer(L, "links_per_result", limits->links_per_result);
     mp_field_integer(L, "questions_per_result", limits->questions_per_result);
+    mp_field_integer(L, "questions_per_request", limits->questions_per_request);
     mp_field_integer(L, "rounds", limits->rounds);
     mp_field_integer(L, "journal", (lua_Integer)limits->journal);
     mp_field_number(L, "park", (double)limits->park_ms / 1000);

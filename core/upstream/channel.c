@@ -204,10 +204,11 @@ void mp_channels_close(mp_link *ended, bool is_lost)
 void mp_channel_own(mp_channel *channel, mp_str session_id)
 {
     mp_upstreams *table = channel->upstream->table;
-    pthread_mutex_lock(&channel->upstream->lock);
-    bool has_ended = channel->key == NULL;
-    pthread_mutex_unlock(&channel->upstream->lock);
     pthread_mutex_lock(&table->lock);
+    pthread_mutex_lock(&channel->upstream->lock);
+    bool has_ended =
+        channel->key == NULL; /* one that ends later finds its owner: disown() takes the table's lock after that */
+    pthread_mutex_unlock(&channel->upstream->lock);
     if (channel->owner == NULL && !has_ended) {
         bool is_new;
         mp_channel_owner *owner = mp_map_need(&table->owners, session_id, sizeof *owner, &is_new);
@@ -281,12 +282,22 @@ static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp
     }
 }
 
+/* The channel was to find out whether the upstream is back, and ends before it was open. Under the lock. */
+static void give_up_probe(mp_channel *channel)
+{
+    mp_upstream *upstream = channel->upstream;
+    if (channel->is_probe && channel->is_claimed)
+        mp_circuit_give_up_probe(&upstream->circuit, mp_monotonic_ms(), &upstream->part->it);
+    channel->is_probe = false;
+}
+
 void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
 {
     mp_upstream *upstream = channel->upstream;
     mp_link ended = {&ended, &ended};
     pthread_mutex_lock(&upstream->lock);
     mp_channel_key *key = channel->key;
+    give_up_probe(channel);
     bool was_claimed = key != NULL && channel->is_claimed && mp_channel_detach(channel, false);
     if (was_claimed) {
         rest(key, &upstream->part->it, failure);
@@ -309,6 +320,7 @@ static bool end_channel(mp_channel *channel, bool only_claimed, bool only_open, 
     mp_link ended = {&ended, &ended};
     pthread_mutex_lock(&upstream->lock);
     mp_channel_key *key = channel->key;
+    give_up_probe(channel);
     bool ends = key != NULL && (!only_claimed || channel->is_claimed) && (!only_open || channel->is_open) &&
                 mp_channel_detach(channel, is_lost);
     if (ends) {

@@ -30,7 +30,7 @@ static void turn_window(mp_circuit *circuit, uint64_t now)
     circuit->window_at = now;
 }
 
-mp_circuit_answer mp_circuit_ask(mp_circuit *circuit, uint64_t now, uint64_t probe_ms, uint64_t *wait_ms)
+mp_circuit_answer mp_circuit_ask(const mp_circuit *circuit, uint64_t now, uint64_t probe_ms, uint64_t *wait_ms)
 {
     *wait_ms = 0;
     if (!circuit->is_open)
@@ -43,9 +43,21 @@ mp_circuit_answer mp_circuit_ask(mp_circuit *circuit, uint64_t now, uint64_t pro
         *wait_ms = circuit->probed_at + probe_ms - now;
         return MP_CIRCUIT_REFUSE;
     }
+    return MP_CIRCUIT_PROBE;
+}
+
+void mp_circuit_begin_probe(mp_circuit *circuit, uint64_t now)
+{
     circuit->is_probed = true;
     circuit->probed_at = now;
-    return MP_CIRCUIT_PROBE;
+}
+
+void mp_circuit_give_up_probe(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config)
+{
+    if (!circuit->is_open || !circuit->is_probed)
+        return;
+    circuit->is_probed = false;
+    circuit->retry_at = now + config->circuit_open_min_ms;
 }
 
 void mp_circuit_success(mp_circuit *circuit, uint64_t now)

@@ -30,6 +30,7 @@ const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
                                                        .restarts_within_ms = 60000,
                                                        .links_per_result = 256,
                                                        .questions_per_result = 16,
+                                                       .questions_per_request = 256,
                                                        .evict_idle_ms = 1000};
 
 const mp_upstream_config mp_upstream_default_config = {.timeout_ms = 60000,

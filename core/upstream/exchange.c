@@ -1,5 +1,5 @@
-/* exchange.c: one message sent on a channel, up to its answer: slots, time limits, events for its task, and the way between the thread of
- * the task and the thread of the transport. This file is long because both ends of an exchange are in it. What a message becomes is in
+/* exchange.c: one message sent on a channel, up to its answer: time limits, events for its task, and the way between the
+ * thread of the task and the thread of the transport. When it may be sent is in slots.c, what a message becomes in
  * event.c. */
 #include "upstream/park.h"
 #include <stdio.h>
@@ -8,7 +8,8 @@
 MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
          "messages to upstreams that wait for their answer or for their turn")
 MP_COUNTER(upstream_calls, "upstream_calls", "", "", "requests sent to upstreams")
-MP_COUNTER(upstream_errors, "upstream_errors", "", "", "requests to upstreams that ended without an answer")
+MP_COUNTER(refused_upstream_questions, "refused", "reason", "upstream_questions",
+           "requests that ended because their upstream asked more than limits.upstreams.questions_per_request")
 MP_COUNTER(upstream_dropped_notes, "dropped", "reason", "upstream_queue",
            "notifications of upstreams over limits.upstreams.queue")
 
@@ -129,54 +130,19 @@ static void give_order(mp_exchange *exchange, deed what, mp_str bytes)
 
 /* -- the end, on the task's thread --------------------------------------------------------------------------------- */
 
-static void deliver_granted(mp_message *message, mp_loop *loop);
-
-/* The next exchange that waits gets the slot. Under the upstream's lock. */
-static void grant_next(mp_upstream *upstream)
+/* `next` has a slot now, and may be NULL. Under the upstream's lock. */
+static void tell_granted(mp_exchange *next)
 {
-    mp_link *link = upstream->calls < upstream->part->it.calls ? mp_link_take(&upstream->waiting) : NULL;
-    if (link == NULL)
+    if (next == NULL)
         return;
-    mp_exchange *next = mp_container(link, mp_exchange, in_upstream);
-    mp_link_put(&upstream->running, link);
-    upstream->waiters--;
-    upstream->calls++;
-    next->has_slot = true;
-    next->granted.deliver = deliver_granted;
     mp_exchange_ref(next);
     mp_loop_post(next->host->loop, &next->granted);
 }
 
-/* The step of the histogram: a power of 2^(1/4). */
-static unsigned time_step(uint64_t us)
+void mp_exchanges_grant(mp_upstream *upstream)
 {
-    unsigned step = 0;
-    double least = 1;
-    while (step < MP_TIME_STEPS - 1 && (double)us > least) {
-        least *= 1.189207115;
-        step++;
-    }
-    return step;
-}
-
-static void count_result(mp_upstream *upstream, const mp_exchange *exchange)
-{
-    const mp_upstream_failure *failure = &exchange->failure;
-    uint64_t now = mp_monotonic_ms();
-    if (exchange->has_answer) {
-        uint64_t us = mp_monotonic_us() - exchange->began_us;
-        upstream->times[time_step(us)]++;
-        mp_series_observe(upstream->series.seconds, MP_BUCKETS_CALL, us);
-        mp_circuit_success(&upstream->circuit, now);
-    } else if (failure->reason != NULL) {
-        if (exchange->has_id) {
-            mp_stat_add(&mp_stat_upstream_errors, 1);
-            mp_series_add(failure->may_have_run ? upstream->series.unknown : upstream->series.not_run, 1);
-        }
-        mp_upstream_note_failure(upstream, failure);
-        if (failure->status > 0 && failure->status < 500)
-            mp_circuit_success(&upstream->circuit, now); /* it is there, and it answers */
-    }
+    for (mp_exchange *next; (next = mp_slot_grant(upstream)) != NULL;)
+        tell_granted(next);
 }
 
 /* Gives back what the exchange has taken. It may be freed by this, unless the caller has a reference. */
@@ -190,19 +156,7 @@ static void finish(mp_exchange *exchange)
     mp_timer_stop(exchange->host->loop, &exchange->total);
     mp_upstream *upstream = exchange->channel->upstream;
     pthread_mutex_lock(&upstream->lock);
-    if (exchange->is_listed) {
-        mp_link_drop(&exchange->in_upstream);
-        exchange->is_listed = false;
-        if (exchange->has_slot) {
-            upstream->calls--;
-            grant_next(upstream);
-        } else if (exchange->is_waiting) {
-            upstream->waiters--;
-        }
-    }
-    exchange->channel->running--;
-    exchange->channel->used_at = mp_monotonic_ms();
-    count_result(upstream, exchange);
+    tell_granted(mp_slot_leave(upstream, exchange));
     pthread_mutex_unlock(&upstream->lock);
     mp_stat_add(&mp_stat_upstream_exchanges, -1);
     if (exchange->is_started)
@@ -317,10 +271,33 @@ static void drop_oldest_note(mp_exchange *exchange)
     }
 }
 
+static void on_total(mp_timer *timer);
+
+/* The requests that the upstream may have sent by now. A server that pings all the time may have one more each second. */
+static int64_t allowed_questions(const mp_exchange *exchange)
+{
+    int64_t seconds = (int64_t)((mp_monotonic_us() - exchange->began_us) / 1000000);
+    return exchange->part->limits.questions_per_request + seconds;
+}
+
+/* Counts a request of the upstream. Beyond limits.upstreams.questions_per_request the exchange ends in the next turn: an HTTP client's callback may be
+ * below, and sends nothing. A parked exchange ends likewise. */
+static void count_question(mp_exchange *exchange)
+{
+    exchange->questions++;
+    exchange->all_questions++;
+    if (exchange->all_questions <= allowed_questions(exchange) || exchange->asks_too_much)
+        return;
+    exchange->asks_too_much = true;
+    exchange->total_at = atomic_load(&exchange->is_parked) ? 0 : mp_monotonic_ms();
+    mp_timer_start(exchange->host->loop, &exchange->total, 0, on_total);
+}
+
 /* On the task's thread. Takes over the event. */
 static void enqueue(mp_exchange *exchange, mp_queued_event *event)
 {
-    if (exchange->is_ended || exchange->is_detached) {
+    bool is_answer = event->event.kind == MP_EVENT_ANSWER || event->event.kind == MP_EVENT_ACCEPTED;
+    if (exchange->is_ended || exchange->is_detached || (exchange->asks_too_much && !is_answer)) {
         atomic_fetch_sub(&exchange->queued, event->size);
         free(event);
         return;
@@ -332,8 +309,8 @@ static void enqueue(mp_exchange *exchange, mp_queued_event *event)
     if (kind == MP_EVENT_NOTE && atomic_load(&exchange->queued) > exchange->part->limits.queue)
         drop_oldest_note(exchange); /* which may be this one, while others are under way */
     if (kind == MP_EVENT_REQUEST)
-        exchange->questions++;
-    if (kind == MP_EVENT_ANSWER || kind == MP_EVENT_ACCEPTED) {
+        count_question(exchange);
+    if (is_answer) {
         exchange->has_answer = true;
         finish(exchange);
     } else {
@@ -423,7 +400,13 @@ static void on_silence(mp_timer *timer)
 
 static void on_total(mp_timer *timer)
 {
-    mp_exchange_end_with(mp_container(timer, mp_exchange, total), "total", "no answer within `timeout_total`");
+    mp_exchange *exchange = mp_container(timer, mp_exchange, total);
+    if (!exchange->asks_too_much) {
+        mp_exchange_end_with(exchange, "total", "no answer within `timeout_total`");
+        return;
+    }
+    mp_stat_add(&mp_stat_refused_upstream_questions, 1);
+    mp_exchange_end_with(exchange, "questions", "more questions than limits.upstreams.questions_per_request");
 }
 
 static void start(mp_exchange *exchange)
@@ -464,32 +447,6 @@ static char **copy_headers(const char *const *headers)
     return copy;
 }
 
-/* Takes a slot, or a place among those that wait for one; NULL, or the reason for a refusal. Under the upstream's lock. */
-static const char *enter(mp_upstream *upstream, mp_exchange *exchange)
-{
-    mp_channel *channel = exchange->channel;
-    const mp_upstream_config *config = &upstream->part->it;
-    if (channel->key == NULL)
-        return "lost";
-    bool needs_slot = exchange->has_id && !channel->is_claimed;
-    if (needs_slot && upstream->calls >= config->calls) {
-        if (upstream->waiters >= config->waiting)
-            return "busy";
-        upstream->waiters++;
-        exchange->is_waiting = true;
-        mp_link_put(&upstream->waiting, &exchange->in_upstream);
-    } else {
-        exchange->has_slot = needs_slot;
-        upstream->calls += needs_slot;
-        mp_link_put(&upstream->running, &exchange->in_upstream);
-    }
-    exchange->is_listed = true;
-    channel->running++;
-    channel->is_fresh = false;
-    upstream->total_calls += exchange->has_id;
-    return NULL;
-}
-
 mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const mp_exchange_options *options,
                               mp_upstream_failure *failure)
 {
@@ -502,6 +459,8 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     exchange->host = host;
     exchange->has_id = options->has_id;
     exchange->takes_questions = options->takes_questions;
+    exchange->is_trial = options->is_trial;
+    exchange->granted.deliver = deliver_granted;
     if (options->is_retry)
         mp_series_add(channel->upstream->series.retries, 1);
     exchange->id = options->id;
@@ -514,7 +473,9 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     exchange->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : config->timeout_ms;
     exchange->total_ms = options->total_ms > 0 ? options->total_ms : config->timeout_total_ms;
     exchange->answer = options->answer > 0 ? options->answer : upstream->part->limits.answer;
-    const char *refusal = host->is_over ? "stopped" : enter(upstream, exchange);
+    const char *refusal = host->is_over ? "stopped" : mp_slot_enter(upstream, exchange);
+    /* Read under the lock: later another worker may give the exchange a slot, and `granted` starts it. */
+    bool waits = exchange->is_waiting;
     if (refusal != NULL)
         upstream->total_refused++;
     pthread_mutex_unlock(&upstream->lock);
@@ -539,7 +500,7 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     exchange->silence.fire = on_silence;
     exchange->total_at = mp_monotonic_ms() + exchange->total_ms;
     mp_timer_start(host->loop, &exchange->total, exchange->total_ms, on_total);
-    if (!exchange->is_waiting)
+    if (!waits)
         start(exchange);
     exchange->ready = options->ready; /* not before this function returns */
     exchange->ctx = options->ctx;
@@ -576,11 +537,7 @@ void mp_exchange_pause(mp_exchange *exchange)
     exchange->total_at = exchange->total_at > now ? exchange->total_at - now : 0;
     mp_timer_stop(exchange->host->loop, &exchange->total);
     pthread_mutex_lock(&upstream->lock);
-    if (exchange->has_slot) {
-        exchange->has_slot = false;
-        upstream->calls--;
-        grant_next(upstream);
-    }
+    tell_granted(mp_slot_give_back(upstream, exchange));
     pthread_mutex_unlock(&upstream->lock);
 }
 
@@ -595,10 +552,7 @@ void mp_exchange_go_on(mp_exchange *exchange)
     mp_timer_start(exchange->host->loop, &exchange->total, left, on_total);
     mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
     pthread_mutex_lock(&upstream->lock);
-    if (exchange->is_listed && exchange->has_id) { /* above `calls`, if need be: it has waited long enough */
-        exchange->has_slot = true;
-        upstream->calls++;
-    }
+    mp_slot_take_again(upstream, exchange);
     pthread_mutex_unlock(&upstream->lock);
 }
 

@@ -3,7 +3,6 @@
 #include "upstream/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
            "programs of upstreams over limits.upstreams.processes, or started too often")
@@ -34,8 +33,8 @@ static void look_at(search *it, mp_exchange *exchange)
     it->list[it->count++] = mp_exchange_ref(exchange);
 }
 
-/* Those with a home are on its list, oldest first. Those of other transports are on the list of the upstream, which they leave before they
- * are freed. */
+/* Looks at each running exchange of the channel. Exchanges with a home are on the list of the home, oldest first; exchanges of
+ * other transports are on the list of the upstream, which they leave before they are freed. */
 static void look_for(search *it, mp_channel *channel)
 {
     it->list = it->room;
@@ -300,12 +299,4 @@ void mp_upstream_stopped(mp_upstream *upstream)
     pthread_mutex_unlock(&upstream->lock);
     atomic_fetch_sub(&upstream->places, 1);
     mp_cap_release(&upstream->table->processes);
-}
-
-void mp_upstream_note(mp_upstream *upstream, const char *why)
-{
-    pthread_mutex_lock(&upstream->lock);
-    snprintf(upstream->error, sizeof upstream->error, "%s", why);
-    upstream->error_at = (int64_t)time(NULL);
-    pthread_mutex_unlock(&upstream->lock);
 }

@@ -75,24 +75,7 @@ static void on_deadline(mp_timer *timer)
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
-static mp_transfer *begin(const connection *it, const mp_exchange *exchange, mp_outgoing *outgoing, mp_err *err)
-{
-    const mp_upstream_part *part = it->channel->part;
-    mp_http_headers all = {0};
-    mp_http_put_headers(&all, it->host, it->channel, exchange);
-    outgoing->headers = all.list;
-    outgoing->most = SIZE_MAX;
-    outgoing->is_stream = true;
-    outgoing->policy = part->policy;
-    outgoing->connect_ms = part->it.connect_ms;
-    outgoing->ca = part->it.tls_ca;
-    outgoing->certificate = part->it.tls_certificate;
-    outgoing->key = part->it.tls_key;
-    bool is_post = strcmp(outgoing->method, "POST") == 0;
-    mp_transfer *transfer = mp_transfer_start(is_post ? it->host->client : it->host->stream_client, outgoing, err);
-    mp_http_clear_headers(&all);
-    return transfer;
-}
+static void on_stream_ready(mp_transfer *transfer, void *ctx);
 
 static void on_post_ready(mp_transfer *transfer, void *ctx)
 {
@@ -100,12 +83,28 @@ static void on_post_ready(mp_transfer *transfer, void *ctx)
     ((post *)ctx)->has_news = true;
 }
 
+/* Begins a POST, or the GET of the event stream if `to` is NULL. NULL: `err` says why. */
+static mp_transfer *begin(connection *it, post *to, mp_err *err)
+{
+    mp_http_headers all = {0};
+    mp_http_put_headers(&all, it->host, it->channel, to == NULL ? NULL : to->exchange);
+    mp_outgoing outgoing = mp_http_outgoing(it->channel->part, all.list);
+    if (to != NULL) {
+        outgoing.method = "POST";
+        outgoing.url = it->endpoint;
+        outgoing.body = to->message;
+    }
+    outgoing.ready = to == NULL ? on_stream_ready : on_post_ready;
+    outgoing.ctx = to == NULL ? (void *)it : to;
+    mp_transfer *transfer = mp_transfer_start(to == NULL ? it->host->stream_client : it->host->client, &outgoing, err);
+    mp_http_clear_headers(&all);
+    return transfer;
+}
+
 static void begin_post(connection *it, post *one)
 {
     mp_err err = {"", ""};
-    mp_outgoing outgoing = {
-        .method = "POST", .url = it->endpoint, .body = one->message, .ready = on_post_ready, .ctx = one};
-    one->transfer = begin(it, one->exchange, &outgoing, &err);
+    one->transfer = begin(it, one, &err);
     mp_exchange *exchange = one->exchange;
     if (one->transfer != NULL) {
         if (exchange != NULL)
@@ -333,9 +332,8 @@ static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
     mp_link_init(&it->link);
     mp_link_put(&it->host->streams, &it->link);
     mp_stat_add(&mp_stat_upstream_streams, 1);
-    mp_outgoing outgoing = {.method = "GET", .url = part->url, .ready = on_stream_ready, .ctx = it};
     if (part->url != NULL)
-        it->stream = begin(it, NULL, &outgoing, &err);
+        it->stream = begin(it, NULL, &err);
     if (it->stream != NULL) {
         channel->connection = it;
         return it;

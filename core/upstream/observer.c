@@ -8,6 +8,10 @@ MP_COUNTER(upstream_observed, "upstream_observed", "", "",
 MP_COUNTER(upstream_dropped_observed, "dropped", "reason", "upstream_observed",
            "messages of upstreams that belong to no call, over limits.upstreams.queue")
 
+MP_COUNTER(upstream_dropped_strays, "dropped", "reason", "upstream_questions",
+           "questions of upstreams that belong to no call, over limits.upstreams.questions_per_request in a minute")
+
+#define STRAYS_WITHIN_MS 60000
 #define TELL_AGAIN_MS 1000 /* the task that Lua started for this may have failed */
 
 typedef struct {
@@ -60,9 +64,30 @@ void mp_observe_end(mp_channel *channel, int64_t id, int status)
     put(channel->home, one);
 }
 
+/* Counts a request of the upstream that belongs to no exchange. False: it gets no answer, since an upstream that asks again after each answer would
+ * never let the gateway rest. */
+static bool count_stray(mp_channel *channel)
+{
+    uint64_t now = mp_loop_now(channel->home->loop);
+    int64_t most = channel->part->limits.questions_per_request;
+    if (now >= channel->strays_since_ms + STRAYS_WITHIN_MS) {
+        channel->strays_since_ms = now;
+        channel->strays = 0;
+    }
+    channel->strays++;
+    if (channel->strays <= most)
+        return true;
+    if (channel->strays == most + 1)
+        mp_upstream_note(channel->upstream, "asks endlessly outside of calls, and gets no answers for a minute");
+    mp_stat_add(&mp_stat_upstream_dropped_strays, 1);
+    return false;
+}
+
 void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str bytes)
 {
     mp_upstream_host *host = channel->home;
+    if (envelope->kind == MP_KIND_REQUEST && !count_stray(channel))
+        return;
     if (host->observed_bytes + bytes.len > channel->part->limits.queue) {
         mp_stat_add(&mp_stat_upstream_dropped_observed, 1);
         mp_observe_event(channel, MP_OBSERVED_GAP);

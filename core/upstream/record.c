@@ -89,3 +89,11 @@ void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *
     if (!failure->is_echo && mp_upstream_failure_is_outage(failure))
         mp_circuit_failure(&upstream->circuit, mp_monotonic_ms(), &upstream->part->it);
 }
+
+void mp_upstream_note(mp_upstream *upstream, const char *why)
+{
+    pthread_mutex_lock(&upstream->lock);
+    snprintf(upstream->error, sizeof upstream->error, "%s", why);
+    upstream->error_at = (int64_t)time(NULL);
+    pthread_mutex_unlock(&upstream->lock);
+}

@@ -11,6 +11,7 @@ MP_COUNTER(upstream_reopened, "upstream_reopened", "", "", "standing streams of 
 #define LEAST_PAUSE_MS 1000 /* before a GET that ended is sent again; doubles with each failure */
 #define MOST_PAUSE_MS 60000
 #define MOST_RETRY_MS 60000 /* of what an upstream asks for by `retry:` */
+#define QUICK_ENDS 3 /* GETs in a row that may end within LEAST_PAUSE_MS before `retry:` is no longer than that */
 
 typedef struct {
     mp_link in_host, in_channel, hot; /* in host->standings, channel->standings, host->hot_standings */
@@ -23,6 +24,8 @@ typedef struct {
     mp_event_reader reader;
     mp_timer again;
     unsigned failures;
+    unsigned quick_ends; /* GETs in a row that ended within LEAST_PAUSE_MS */
+    uint64_t opened_at;  /* ms */
     bool is_open, was_open;
     mp_link waiting; /* of mp_stand */
 } standing;
@@ -143,19 +146,13 @@ static bool begin(standing *it)
     }
     for (size_t i = 0; i < count_of(it->headers); i++)
         list[count++] = it->headers[i];
-    mp_outgoing outgoing = {.method = it->message == NULL ? "GET" : "POST",
-                            .url = part->url,
-                            .headers = list,
-                            .body = it->message == NULL ? MP_STR_NONE : mp_str_of(it->message),
-                            .most = SIZE_MAX,
-                            .is_stream = true,
-                            .policy = part->policy,
-                            .connect_ms = part->it.connect_ms,
-                            .ca = part->it.tls_ca,
-                            .certificate = part->it.tls_certificate,
-                            .key = part->it.tls_key,
-                            .ready = on_ready,
-                            .ctx = it};
+    mp_outgoing outgoing = mp_http_outgoing(part, list);
+    if (it->message != NULL) {
+        outgoing.method = "POST";
+        outgoing.body = mp_str_of(it->message);
+    }
+    outgoing.ready = on_ready;
+    outgoing.ctx = it;
     it->transfer = mp_transfer_start(it->host->stream_client, &outgoing, &err);
     mp_http_clear_headers(&all);
     mp_buf_clear(&revision);
@@ -177,12 +174,23 @@ static void give_up(standing *it, int status)
 
 static void on_again(mp_timer *timer);
 
+/* The time before the GET is sent again. One that ends again and again as soon as it is open has a pause, whatever `retry:` says. */
+static uint64_t pause_of(standing *it)
+{
+    bool is_quick = it->is_open && mp_loop_now(it->host->loop) < it->opened_at + LEAST_PAUSE_MS;
+    it->quick_ends = is_quick ? it->quick_ends + 1 : 0;
+    uint64_t ms = mp_backoff_ms(++it->failures, LEAST_PAUSE_MS, MOST_PAUSE_MS);
+    if (!it->is_open || !it->reader.has_retry)
+        return ms;
+    if (it->quick_ends > QUICK_ENDS && it->reader.retry_ms < LEAST_PAUSE_MS)
+        return LEAST_PAUSE_MS;
+    return it->reader.retry_ms < MOST_RETRY_MS ? it->reader.retry_ms : MOST_RETRY_MS;
+}
+
 /* The GET of a channel that had worked is sent again after a pause. */
 static void pause_standing(standing *it)
 {
-    uint64_t ms = mp_backoff_ms(++it->failures, LEAST_PAUSE_MS, MOST_PAUSE_MS);
-    if (it->is_open && it->reader.has_retry)
-        ms = it->reader.retry_ms < MOST_RETRY_MS ? it->reader.retry_ms : MOST_RETRY_MS;
+    uint64_t ms = pause_of(it);
     if (it->reader.id.len > 0) {
         free(it->last_id);
         it->last_id = mp_dup(mp_buf_str(&it->reader.id));
@@ -227,6 +235,7 @@ static void open_stream(standing *it)
 {
     bool was_open = it->was_open;
     it->is_open = it->was_open = true;
+    it->opened_at = mp_loop_now(it->host->loop);
     it->failures = 0;
     answer_all(it, 200);
     if (was_open) /* what was said in between is lost */

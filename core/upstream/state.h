@@ -156,6 +156,7 @@ struct mp_channel {
 
     mp_channel_key *key; /* upstream lock; NULL once it has ended */
     bool is_claimed, is_open, is_lost;
+    bool is_probe;    /* it is opened while the circuit is open, and decides whether the circuit closes */
     bool is_held;     /* something is said through it without being asked: it is never idle */
     bool is_fresh;    /* no exchange has begun since it was opened */
     bool ends_unused; /* the task that it belonged to has ended, but an exchange is parked */
@@ -177,7 +178,9 @@ struct mp_channel {
     void *connection;       /* of the transport, on the home's thread */
     mp_link standings;      /* standing streams; home's thread */
     bool has_gap;           /* an MP_OBSERVED_GAP waits to be taken; home's thread */
-    char *key_text;         /* the text of its key */
+    int64_t strays; /* requests of the upstream that belong to no exchange, since `strays_since_ms`; home's thread */
+    uint64_t strays_since_ms;
+    char *key_text; /* the text of its key */
     mp_link
         exchanges; /* transports with a home: exchanges that were given to `send` and are not over, oldest first; home's thread */
     mp_message closing;             /* posted once, to the home */
@@ -226,6 +229,7 @@ struct mp_exchange {
     mp_upstream_host *host; /* the worker of its task */
     bool has_id;
     bool takes_questions; /* its task can ask a client */
+    bool is_trial;        /* mp_exchange_options */
     int64_t id;
     mp_str message, cancel, revision, session; /* in memory of the exchange */
     char **headers;                            /* ends with NULL */
@@ -233,7 +237,7 @@ struct mp_exchange {
     uint64_t timeout_ms, total_ms;
 
     mp_link in_upstream;                  /* upstream lock */
-    bool has_slot, is_listed, is_waiting; /* is_waiting: it began among those that wait */
+    bool has_slot, is_listed, is_waiting; /* is_waiting: it is among those that wait for a slot */
 
     /* The task's thread. */
     void (*ready)(void *ctx);
@@ -255,10 +259,13 @@ struct mp_exchange {
     atomic_bool was_sent;  /* the upstream may have received the message */
     char *given;           /* the session id in the head of the answer; task's thread */
     int64_t questions;     /* requests of the upstream that the task has not answered; task's thread */
+    int64_t all_questions; /* requests of the upstream so far; task's thread, like `asks_too_much` */
+    bool
+        asks_too_much; /* these are more than limits.upstreams.questions_per_request allows: the exchange ends in this turn or the next */
     atomic_bool is_parked; /* written on the task's thread */
     uint64_t total_at; /* end of total_ms, in ms of the monotonic clock; parked: what was left of it. Task's thread */
 
-    /* It was taken up from a park: the exchange itself is at its home, and only this, `ready`, `ctx`, `taken` and `failure` are in use. */
+    /* Set if a parked exchange was resumed: that exchange is at its home, and of this struct only `relay`, `ready`, `ctx`, `taken` and `failure` are in use. */
     mp_relay *relay;
 
     /* The thread that the transport works on: the home's, or the task's. */
@@ -304,8 +311,11 @@ bool mp_upstream_part_connects_like(const mp_upstream_part *a, const mp_upstream
 /* -- circuit.c: pure functions, under the upstream's lock ---------------------------------------------------------- */
 
 typedef enum { MP_CIRCUIT_PASS, MP_CIRCUIT_PROBE, MP_CIRCUIT_REFUSE } mp_circuit_answer;
-/* May a task call now? PROBE: it alone, for `probe_ms`. REFUSE: `*wait_ms` until the next attempt. */
-mp_circuit_answer mp_circuit_ask(mp_circuit *circuit, uint64_t now, uint64_t probe_ms, uint64_t *wait_ms);
+/* May a task call now? PROBE: it alone, for `probe_ms` from mp_circuit_begin_probe() on. REFUSE: `*wait_ms` until the next attempt. */
+mp_circuit_answer mp_circuit_ask(const mp_circuit *circuit, uint64_t now, uint64_t probe_ms, uint64_t *wait_ms);
+void mp_circuit_begin_probe(mp_circuit *circuit, uint64_t now);
+/* The task that was to probe has left without a result: another one may, after the shortest pause. Does nothing if there was a result. */
+void mp_circuit_give_up_probe(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
 void mp_circuit_success(mp_circuit *circuit, uint64_t now);
 void mp_circuit_failure(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
 /* The time of rest after `count` failures (1 or more): doubles from `least` to `most`, give or take a fifth. */
@@ -349,7 +359,7 @@ void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 /* A take that has waited has its result: tells its task. */
 void mp_take_wake(mp_take *take);
 void mp_take_refuse(mp_take *take, const char *reason, const char *why, uint64_t retry_ms);
-/* Those who wait in the list decide anew, in their order. The caller closes the channels in `ended` without the lock. */
+/* Decides again, in their order, about all takes that wait in the list. The caller closes the channels in `ended` without the lock. */
 void mp_takes_pump(mp_link *waiting, mp_link *ended);
 /* Ends the channel that was idle longest, if it was idle for limits.upstreams.evict_idle. Under the upstream's lock; the caller closes the channels in `ended`
  * without it. */
@@ -413,6 +423,21 @@ void mp_exchanges_end(mp_upstream_host *host);
 
 /* Fails all exchanges that run on an upstream or wait for it. Any thread, without a lock. */
 void mp_exchanges_stop(mp_upstream *upstream, const char *reason, const char *why);
+/* `calls` may be higher than before: exchanges that wait get the slots. Under the upstream's lock. */
+void mp_exchanges_grant(mp_upstream *upstream);
+
+/* -- slots.c: all under the upstream's lock ------------------------------------------------------------------------- */
+
+/* Takes a slot, or a place among those that wait for one. NULL, or the reason for a refusal. */
+const char *mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange);
+/* While a client is asked the exchange has no slot. It gets one again, above `calls` if need be: it has waited long
+ * enough. Returns the exchange that has got the slot, which is to be told by `granted`; NULL: none waits. */
+mp_exchange *mp_slot_give_back(mp_upstream *upstream, mp_exchange *exchange);
+void mp_slot_take_again(mp_upstream *upstream, mp_exchange *exchange);
+/* The next exchange that waits gets a slot, if there is one. Returns what mp_slot_give_back returns. */
+mp_exchange *mp_slot_grant(mp_upstream *upstream);
+/* The exchange has ended: gives back what it had, and counts how it went. Returns what mp_slot_give_back returns. */
+mp_exchange *mp_slot_leave(mp_upstream *upstream, mp_exchange *exchange);
 
 /* Gauges and counters that several files count. */
 extern const mp_stat mp_stat_refused_upstream_busy, mp_stat_upstream_dropped_notes;

@@ -1,7 +1,6 @@
 /* table.c: the upstreams of the process: the list of the configuration, reloads, the sweep, facts for people. */
 #include "upstream/park.h"
 #include "upstream/standing.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
@@ -93,6 +92,7 @@ static void keep(mp_upstream *upstream, mp_upstream_part *part)
     pthread_mutex_lock(&upstream->lock);
     mp_upstream_part *before = upstream->part;
     upstream->part = part;
+    mp_exchanges_grant(upstream);
     pthread_mutex_unlock(&upstream->lock);
     mp_upstream_part_unref(before);
 }

@@ -62,7 +62,7 @@ typedef struct {
     uint64_t before, fresh_before;
 } idle_search;
 
-/* For channels that are idle for long enough to make room. */
+/* A search for the channel that is idle longest, of those that are idle for long enough to make room for another one. */
 static idle_search search_idle(const mp_upstream *upstream)
 {
     uint64_t now = mp_monotonic_ms(), idle = upstream->part->limits.evict_idle_ms;
@@ -211,6 +211,8 @@ static void decide(mp_take *take, mp_link *ended)
     if (key->state == MP_KEY_OPEN) {
         leave_room(take);
         take->result = may == MP_CIRCUIT_PROBE ? MP_TAKE_PROBE : MP_TAKE_OPEN;
+        if (may == MP_CIRCUIT_PROBE)
+            mp_circuit_begin_probe(&upstream->circuit, now);
         take->channel = mp_channel_ref(key->channel);
         key->channel->used_at = now;
         return;
@@ -227,9 +229,13 @@ static void decide(mp_take *take, mp_link *ended)
     }
     take->result = MP_TAKE_CLAIMED;
     take->channel = mp_channel_ref(mp_channel_claim(upstream, key, take->host));
+    if (may == MP_CIRCUIT_PROBE) { /* not before it has room: others would be refused while it waits */
+        mp_circuit_begin_probe(&upstream->circuit, now);
+        take->channel->is_probe = true;
+    }
 }
 
-/* Those who wait in the list decide anew, in their order. Under the upstream's lock. */
+/* Decides again, in their order, about all takes that wait in the list. Under the upstream's lock. */
 void mp_takes_pump(mp_link *waiting, mp_link *ended)
 {
     mp_link again = {&again, &again};
@@ -348,6 +354,8 @@ void mp_take_free(mp_take *take)
             mp_stat_add(&mp_stat_upstream_takes, -1);
         } else if (take->result == MP_TAKE_CLAIMED && take->channel != NULL) {
             unused = mp_channel_ref(take->channel);
+        } else if (take->result == MP_TAKE_PROBE && take->channel != NULL) {
+            mp_circuit_give_up_probe(&take->upstream->circuit, mp_monotonic_ms(), &take->upstream->part->it);
         }
         pthread_mutex_unlock(&take->upstream->lock);
     }

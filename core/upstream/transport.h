@@ -47,7 +47,7 @@ extern const mp_upstream_transport mp_upstream_http, mp_upstream_sse, mp_upstrea
 /* True if Content-Type is this type, with parameters or without. */
 bool mp_http_has_type(const mp_transfer *transfer, const char *type);
 
-/* -- http.c: headers of a request ---------------------------------------------------------------------------------- */
+/* -- http_headers.c ------------------------------------------------------------------------------------------------ */
 
 #define MP_FIXED_HEADERS 6
 
@@ -58,10 +58,16 @@ typedef struct {
     size_t texts;
 } mp_http_headers;
 
-/* Those of the configuration, of the channel, and of the exchange, which may be NULL. */
+/* The session id for a request of the channel: that of the card; while the channel is opened, for its `is_opener`, the one
+ * that the upstream has given. NULL: none. */
+const char *mp_http_session(const mp_channel *channel, bool is_opener);
+/* The headers of a request: those of the configuration, of the channel, and of the exchange, which may be NULL. */
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
                          const mp_exchange *exchange);
 void mp_http_clear_headers(mp_http_headers *headers);
+/* A GET of the upstream's URL with these headers, whose answer is read as it comes. The caller adds what to call, and
+ * may change the rest. */
+mp_outgoing mp_http_outgoing(const mp_upstream_part *part, const char *const *headers);
 
 /* -- what a transport calls, for one exchange ---------------------------------------------------------------------- */
 

@@ -83,7 +83,8 @@ typedef struct {
     int64_t restarts;    /* programs of one upstream that end by themselves within `restarts_within_ms` */
     uint64_t restarts_within_ms;
     int64_t links_per_result, questions_per_result; /* for Lua */
-    uint64_t evict_idle_ms; /* without a request after which a channel may end to make room for another one */
+    int64_t questions_per_request; /* requests of the upstream during one exchange; then the exchange ends */
+    uint64_t evict_idle_ms;        /* a channel without a request for that long may end to make room for another one */
 } mp_upstream_limits;
 
 #define MP_UPSTREAM_ENDS 64 /* the highest limit of `restarts` */
@@ -91,6 +92,8 @@ typedef struct {
 extern const mp_upstream_limits mp_upstream_default_limits;
 /* An entry with the default of each member that has one. */
 extern const mp_upstream_config mp_upstream_default_config;
+
+extern const mp_stat mp_stat_refused_upstream_questions;
 
 /* -- the table of the process -------------------------------------------------------------------------------------- */
 
@@ -295,6 +298,7 @@ typedef struct {
     uint64_t timeout_ms, total_ms; /* 0: as configured */
     size_t answer;                 /* cap in bytes; 0: as configured */
     bool is_retry;                 /* the same request was sent before; only counted */
+    bool is_trial;        /* of a revision that the upstream may not know: a refusal is not counted as a failure */
     bool takes_questions; /* a request of the upstream that names no exchange goes to the newest of these first */
     mp_str cancel;        /* a message that is sent upstream if the exchange ends before its answer; may be empty */
     /* There is an event, or the exchange has failed. Marks and enqueues only. Not before mp_exchange_send returns. */

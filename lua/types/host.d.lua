@@ -99,7 +99,7 @@ host.rock = {}
 host.config = {}
 
 ---@class moonpool.host.limits
----@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, followed: integer, followed_tasks: integer, rounds: integer, questions_per_result: integer, links_per_result: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
+---@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, followed: integer, followed_tasks: integer, rounds: integer, questions_per_result: integer, questions_per_request: integer, links_per_result: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
 ---@field listed integer      limits.listed: number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
@@ -967,6 +967,7 @@ host.upstream = {}
 ---@field total? number        Seconds in all
 ---@field answer? integer      Bytes of the answer
 ---@field is_retry? boolean       The same request was sent before: counted in /metrics
+---@field is_trial? boolean  Of a revision that the upstream may not know: a refusal is not counted as a failure of the upstream
 ---@field takes_questions? boolean  The task can ask a client: questions that name no request come to the newest of these requests first
 ---@field signal? moonpool.host.Event  Set by whatever comes, so that one task can wait for several sources; then exchange:take is used, not next
 ---@field cancel? string       A message (notifications/cancelled) that is sent if the exchange ends before its answer: by cancel, a time limit, or the end of the task
@@ -1082,8 +1083,8 @@ function host.upstream.hash(text) end
 ---@return string text
 function host.upstream.join(lines) end
 
---- Counts what is over a limit of limits.upstreams.
----@param what "links"|"followed"|"lists"|"rounds"|"journals"
+--- Counts what is over a limit of limits.upstreams, or a name that another upstream has ("routes").
+---@param what "links"|"followed"|"lists"|"rounds"|"journals"|"routes"|"questions"
 function host.upstream.count_refused(what) end
 
 --- Keeps a list for all workers. True if it differs from the last one: then every VM gets the bus message "catalogue" with name .. "\0" .. class.

@@ -47,7 +47,12 @@ end
 function orders.exit(bytes) os.exit(tonumber(bytes)) end
 function orders.kill(bytes) uv.kill(uv.os_getpid(), bytes) end
 function orders.pause() input:read_stop() end
-function orders.close_out() output:close() end
+
+-- Closes stdout, and runs on. libuv leaves the descriptors 0 to 2 open when it closes a handle.
+function orders.close_out()
+  output:close()
+  uv.fs_close(1)
+end
 
 -- Ignores a signal ("sigterm").
 function orders.ignore(bytes)
@@ -73,9 +78,9 @@ local function start_reading()
     if bytes then return send("in", bytes) end
     send("eof", "")
     input:read_stop()
-    if not stays then
-      output:shutdown(function() os.exit(0) end)
-    end
+    if stays then return end
+    if output:is_closing() then os.exit(0) end
+    output:shutdown(function() os.exit(0) end)
   end)
 end
 orders.resume = start_reading

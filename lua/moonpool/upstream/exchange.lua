@@ -22,6 +22,7 @@ local function wait(channel, pending, options)
     if not event then return nil, failure end
     if event.kind == "answer" then return event end
     if event.kind == "request" then
+      if options.asks_too_much and options.asks_too_much() then return nil, { outcome = "unknown", reason = "questions" } end
       ask.decline(channel, pending, event, options.class or "none")
     else
       notified(options.listener, event)
@@ -50,14 +51,15 @@ local function wait_with_questions(channel, pending, options)
   end
 end
 
---- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport, is_opening, is_retry, listener; asker
---- (see upstream/ask.lua), or class, that of the channel; entry (see upstream/park.lua). Returns the event of the answer, whose `result` or `error` is
---- JSON; or nil and a failure.
+--- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport, is_opening, is_retry, is_trial,
+--- listener; asker (see upstream/ask.lua), or class, that of the channel; asks_too_much() says of each question without an asker whether it is one too
+--- many; entry (see upstream/park.lua). Returns the event of the answer, whose `result` or
+--- `error` is JSON; or nil and a failure.
 function exchange.ask(channel, id, bytes, options)
   local asker = options.asker
   local pending <close>, failure = channel:send(bytes, {
     id = id, headers = options.headers, revision = options.revision, timeout = options.timeout, total = options.total,
-    is_retry = options.is_retry, takes_questions = asker ~= nil, signal = asker and asker.signal,
+    is_retry = options.is_retry, is_trial = options.is_trial, takes_questions = asker ~= nil, signal = asker and asker.signal,
     -- a stateless upstream over HTTP sees its stream end; another one gets a notification, but never about `initialize` (Y-1)
     cancel = not options.is_opening and (not options.is_modern or options.transport ~= "http") and message.cancelled(id) or nil,
   })

@@ -1,5 +1,6 @@
 -- Gateways that are upstreams of each other. Each request names the gateways that it has come through (the header moonpool-hops; core/rpc refuses one
--- that comes back), and a gateway that reads lists learns of each thing which gateways have it from which: what came from itself is left out.
+-- that comes back), and a gateway that reads lists learns for each thing through which gateways it has come: a thing that has come through the reader
+-- itself is left out.
 --   hops   the instances of gateways, the first one first
 
 local config = require "moonpool.upstream.config"
@@ -10,6 +11,7 @@ local hops = {}
 
 local HEADER <const>, MEMBER <const> = "moonpool-hops", "dev.moonpool/hops"
 local MAX_HOPS <const> = 8
+local MAX_BYTES <const> = 512           -- of the header; a longer one is not from a gateway
 local own = host.upstream.instance
 local is_child = host.upstream.hops ~= own
 
@@ -19,7 +21,7 @@ local function given(call) return config.has_any and call and (host.call.header(
 --- Adds the header for a request that a call causes, if a gateway has sent the call.
 function hops.add_header(list, call)
   local before = given(call)
-  if before and before:find "^[%x, ]+$" then list[#list + 1] = HEADER .. ": " .. before .. ", " .. host.upstream.hops end
+  if before and #before <= MAX_BYTES and before:find "^[%x, ]+$" then list[#list + 1] = HEADER .. ": " .. before .. ", " .. host.upstream.hops end
 end
 
 --- True if the client of a call is a gateway, and could be an upstream of this one.

@@ -87,7 +87,8 @@ end
 function keys.of_lists(owner) return "caller@" .. owner end
 
 --- The key for a call; true if the channel belongs to the call's session or to the call alone; and the channel's class. `facts` are those of the
---- upstream's catalogue: { is_modern, transport, has_session }. `class_text`: the class of the call's client. A channel that clients share can ask nobody.
+--- upstream's catalogue: { is_modern, transport, has_session }. `class_text`: the class of the call's client. Over a channel that
+--- clients share an upstream can ask no client.
 --- `owner`: that of auth.identity for the call, if the caller's own token is sent.
 function keys.of(record, facts, call, class_text, owner)
   if owner then return of_caller(record, facts, call, class_text, owner) end

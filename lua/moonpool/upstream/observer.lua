@@ -1,5 +1,6 @@
 -- What upstreams say without being asked: messages that belong to no call, and gaps in the streams that carry them. C hands them to the worker that
--- holds the stream. A question outside a call is answered at once, since no client can be asked it (X-36).
+-- holds the stream. A question outside a call is answered with an error at once, since no client can be asked it (X-36); C drops those over
+-- limits.upstreams.questions_per_request in a minute.
 --   event   { kind = "message" | "gap" | "ended" | "lost", upstream, key, serial, channel, method?, id?, bytes?, standing?, status? }, as
 --           host.upstream.observed gives it
 
@@ -42,10 +43,15 @@ local function take(event)
   if handler then handler(event, params_of(event)) end
 end
 
-local is_reading = false
+local is_reading, has_more = false, false    -- a task reads what was said; more was said since it began
+local begin_reading
 
 local function read()
-  local _ <close> = setmetatable({}, { __close = function() is_reading = false end })
+  has_more = false
+  local _ <close> = setmetatable({}, { __close = function()
+    is_reading = false
+    if has_more then begin_reading() end      -- it may have come after the last look
+  end })
   for event in host.upstream.observed do
     local ok, why = xpcall(take, failure.handler, event)
     if not ok then
@@ -55,9 +61,10 @@ local function read()
   end
 end
 
+function begin_reading() is_reading = host.job.begin(read, MAX_S) ~= nil end
+
 bus.on("observed", function()
-  if is_reading then return end
-  is_reading = host.job.begin(read, MAX_S) ~= nil
+  if is_reading then has_more = true else begin_reading() end
 end)
 
 return observer

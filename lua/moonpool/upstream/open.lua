@@ -88,7 +88,7 @@ local function discover(record, channel, revision, may_repeat, limit_s)
   local id = channel:next_id()
   local event, failure = exchange.ask(channel, id, message.request(id, "server/discover", params), {
     headers = message.headers("server/discover", params), revision = revision, timeout = record.kind == "command" and limit_s or nil,
-    is_modern = true, transport = transport,
+    is_modern = true, transport = transport, is_trial = record.revision == "auto",
   })
   local result, err
   if event then
@@ -122,13 +122,13 @@ local function may_be_sse(record, failure)
   return record.kind == "url" and status >= 400 and status < 500 and status ~= 401 and status ~= 403 and status ~= 429
 end
 
-local function initialize(record, channel, transport, class_text, tells_roots)
+local function initialize(record, channel, transport, class_text, tells_roots, is_trial)
   local id = channel:next_id()
   local params = {
     protocolVersion = record.date or era.newest_stateful, capabilities = record.capabilities or class.capabilities(class_text, tells_roots),
     clientInfo = message.client_info,
   }
-  local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), { transport = transport, is_opening = true })
+  local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), { transport = transport, is_opening = true, is_trial = is_trial })
   if not event then return nil, failure end
   local result, err, unreadable = exchange.read(event)
   if unreadable then return nil, unreadable end
@@ -150,7 +150,7 @@ end
 local function legacy(record, channel, mode, class_text, tells_roots)
   if record.kind == "command" then return initialize(record, channel, "stdio", class_text, tells_roots) end
   if mode ~= "sse" then
-    local card, failure = initialize(record, channel, "http", class_text, tells_roots)
+    local card, failure = initialize(record, channel, "http", class_text, tells_roots, mode ~= "legacy")
     if card or mode == "legacy" or not may_be_sse(record, failure) then return card, failure end
     if not channel:use "sse" then return nil, failure end
   elseif not channel:use "sse" then

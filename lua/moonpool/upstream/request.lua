@@ -80,7 +80,7 @@ local function send_once(record, channel, card, spec, is_retry)
   local event, failed = exchange.ask(channel, id, message.request(id, spec.method, params), {
     headers = headers, is_modern = card.is_modern, transport = card.transport, is_retry = is_retry,
     timeout = spec.timeout, total = spec.total, class = card.class, asker = spec.asker and spec.asker(card),
-    listener = spec.listener and spec.listener(id), entry = spec.entry, turns_at = spec.turns_at,
+    listener = spec.listener and spec.listener(id), entry = spec.entry, turns_at = spec.turns_at, asks_too_much = spec.asks_too_much,
   })
   if span and (failed or event.error) then host.trace.fail(span, failed and failed.reason or "_OTHER") end
   return event, failed
@@ -150,7 +150,7 @@ local function judge(record, channel, card, spec, tries, event, failure, err)
   if failure then
     if failure.outcome == "not_run" then return (failure.reason == "closed" or failure.reason == "lost") and once "closed" or "done" end
     local wait = failure.reason == "status" and (failure.status == 429 or failure.status == 503) and failure.retry_after
-    if not spec.may_repeat or record.retry == "never" then return "done" end
+    if not spec.may_repeat or record.retry == "never" or failure.reason == "questions" then return "done" end
     if wait and wait <= MAX_RETRY_AFTER_S and not tries.waited then
       host.time.sleep(wait)
       return once "waited"
@@ -205,6 +205,8 @@ function request.send(record, spec)
     if is_probe then
       event, failure = try_circuit(channel, card)
       if event then event = nil end
+      -- a program or stream that answers nothing at all would stay so: the next attempt gets another one
+      if failure and failure.reason == "timeout" and card.transport ~= "http" then channel:lost(card.serial) end
     end
     local result, err, unreadable
     if not failure then

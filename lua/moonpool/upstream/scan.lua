@@ -1,5 +1,5 @@
--- Looks for what is poisonous in the definitions of upstreams. Some findings are certain: such a definition is not served. The others are doubts, which
--- people are told of. Nothing is rewritten.
+-- Looks in the definitions of upstreams for texts that mislead models or people. Some findings are certain: such a definition is not served. The others
+-- are doubts, which /status and `moonpool check --connect` show. No definition is rewritten.
 
 local characters = require "moonpool.runtime.characters"
 local host = require "moonpool.host"
@@ -162,7 +162,7 @@ function scan.definition(definition, text, words, traits)
   return why, doubts_of(definition, traits.has_unicode or traits.has_default, words or all_words, has_plain_texts)
 end
 
---- The same for the instructions of an upstream.
+--- Scans the instructions of an upstream, as a definition is scanned.
 function scan.instructions(text)
   local found = characters.hidden(text)
   return found and ("they have the invisible character %s"):format(found), doubts_of({ description = text }, false, all_words, false)

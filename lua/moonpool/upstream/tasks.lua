@@ -30,6 +30,7 @@ local FIRST_POLL_S, MAX_POLL_S = 0.1, 5           -- without an interval of the 
 local LEAST_POLL_S, MOST_POLL_S = 0.1, 60         -- an interval of the upstream's is kept within these
 local MAX_ID_BYTES = 1024
 local FOLLOW_S = 1                                -- a task of a stateless upstream that is polled this rarely is followed by a request that listens
+local MOST_QUESTIONS = host.limits.upstreams.questions_per_request
 local CANCEL_S = 10                               -- seconds that cancelling a task at an upstream may take
 
 local KEPT = "upstream task "                     -- key of client_request.keep, before the id
@@ -101,9 +102,21 @@ function tasks.made(result, channel)
   }
 end
 
+local asked = setmetatable({}, { __mode = "k" })       -- call -> { count, from }: questions of its polls, and when they began (s)
+
+-- Counts a question that an upstream asks in answer to a poll. Each poll is a request of its own, and the limit is one of them all.
+local function count_question(call)
+  local polls = asked[call] or { count = 0, from = host.time.now() }
+  asked[call] = polls
+  polls.count = polls.count + 1
+  if polls.count <= MOST_QUESTIONS + (host.time.now() - polls.from) then return false end
+  host.upstream.count_refused "questions"
+  return true
+end
+
 local function ask(made, call, method, more)
   return request.send(made.record, {
-    method = method, key = made.key, call = call, may_repeat = true,
+    method = method, key = made.key, call = call, may_repeat = true, asks_too_much = function() return count_question(call) end,
     options = { own = made.is_own and call or nil, class = made.class, identity = made.identity },
     build = function(card)
       local params = { taskId = made.id, inputResponses = more }
@@ -138,6 +151,8 @@ function tasks.cancel(made)
   made.is_over = true
   host.job.begin(function(job_call)
     made.is_own = true                            -- a channel that is opened for this alone ends with it
+    local of = made.identity                      -- what a caller has begun is ended also after the end of the caller's token
+    made.identity = of and { owner = of.owner, subject = of.subject, id = of.id }
     ask(made, job_call, "tasks/cancel")
     if made.is_single then tasks.end_channel(made.record, made.key) end
   end, CANCEL_S)
@@ -264,6 +279,7 @@ end
 -- One look at the task. Returns its end as request.send does; nothing while it runs.
 local function look(made, call, send, answered, ends_at)
   local answer, failed, err = ask(made, call, "tasks/get")
+  if failed and (failed.reason == "expired" or failed.reason == "questions") then return nil, { outcome = "unknown", reason = failed.reason } end
   if failed then return nil, failed, nil, true end
   if err then
     local is_lost = err.code == errors.invalid_params or err.code == errors.unknown_method

@@ -90,7 +90,7 @@ for _, row in ipairs(upstream.kinds()) do
         end
         return true
       end)
-      assert.same({}, u.mistakes)
+      wait.for_fact("each cancelled request to come", 20, function() return #u.mistakes == 0 end)
     end)
   end)
 end

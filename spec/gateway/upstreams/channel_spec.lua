@@ -278,6 +278,75 @@ describe("the upstreams of a configuration", function()
     me:close()
   end)
 
+  it("are probed by a task that had to wait for room, as soon as it has room", function()
+    local works = true
+    local up <close> = low.server(function(message, request, reply)
+      if not works then return reply:close() end
+      low.answer(request, reply, message.params or {})
+    end)
+    local other <close> = low.server(echo)
+    local g <close> = low.start({ one = { url = up.url, open = "5m", circuit = { failures = 1, open = "1s..1s" } }, two = { url = other.url } },
+      { workers = 1, config = { limits = { upstreams = { channels = 1, evict_idle = "1h" } } } })
+    local me = low.workers(g, 1)
+    works = false
+    assert.equal("closed", trusted.run(me, [[
+      local channel = kept.open("one", "k")
+      local _, failure = kept.request(channel, "x")
+      channel:lost()
+      return failure.reason]]))
+    works = true
+    assert.is_true(trusted.run(me, [[return kept.open("two", "k") ~= nil]]))
+    local waits = me:open("tools/call", trusted.code [[
+      local channel, state
+      repeat
+        if state then host.time.sleep(0.02) end
+        channel, state = kept.open("one", "other")
+      until channel or state.reason ~= "down"
+      return (channel and state or state.reason) .. " " .. (kept.request(channel, "x") and "answered" or "failed")]])
+    g:wait_status(function(status) return status.gauges.upstream_takes == 1 end)
+    trusted.run(me, [[local channel = kept.open("two", "k") channel:lost() return true]])
+    assert.equal("claimed answered", (trusted.read(waits:answer(20))))
+    assert.equal("closed", g:status().upstreams.one.circuit)
+    me:close()
+  end)
+
+  it("are probed by the next task soon after one that began to was cancelled", function()
+    local works, stuck = true, nil
+    local up <close> = require "spec.helpers.stub".start(function(request, reply)
+      if request.method == "DELETE" then return reply:send(200) end
+      local message = cjson.decode(request.body)
+      if works == "not" and message.method ~= "initialize" then return reply:close() end
+      if works == "silent" then
+        stuck = true
+        return
+      end
+      low.answer(request, reply, message.method == "initialize" and { protocolVersion = "2025-11-25" } or {})
+    end)
+    local g <close> = low.start({ one = { url = up.url, open = "5m", circuit = { failures = 1, open = "1s..1s" } } }, { workers = 1 })
+    local me = low.workers(g, 1)
+    works = "not"
+    assert.equal("closed", trusted.run(me, [[
+      local channel = kept.open("one", "k")
+      local _, failure = kept.request(channel, "x")
+      channel:lost()
+      return failure.reason]]))
+    works = "silent"
+    local code = [[
+      local channel, state
+      repeat
+        if state then host.time.sleep(0.02) end
+        channel, state = kept.open("one", "k")
+      until channel or state.reason ~= "down"
+      return kept.request(channel, "x") and "answered" or "failed"]]
+    local first = me:open("tools/call", trusted.code(code))
+    wait.for_fact("a probe", 20, function() return stuck end)
+    assert.equal("probing", g:status().upstreams.one.circuit)
+    works = true
+    first:hang_up()
+    assert.equal("answered", (trusted.read(me:open("tools/call", trusted.code(code)):answer(20))))
+    me:close()
+  end)
+
   it("run `calls` at once over all workers, let `waiting` wait in order, and refuse others as busy", function()
     local held = {}
     local up <close> = low.server(function(_, request, reply) held[#held + 1] = function() low.answer(request, reply, {}) end end)
@@ -336,5 +405,37 @@ describe("the upstreams of a configuration", function()
     wait.for_fact("the claim to be free", 5, function() return trusted.run(two, [[return host.upstream.claim("one", "all") ~= nil]]) end)
     one:close()
     two:close()
+  end)
+end)
+
+describe("a task that is cancelled when it has just got a channel to open", function()
+  it("gives it back at once", function()
+    local up <close> = low.server(low.answer)
+    local g <close> = low.start { one = { url = up.url, open = "2s" } }
+    local me = low.workers(g, 1)
+    -- both takes get their channels in one turn; the task of the first one ends the second one before that runs
+    local word = trusted.run(me, [[
+      local a, b = host.upstream.channel("one", "a"), host.upstream.channel("one", "b")
+      host.task.parallel {
+        function()
+          host.time.sleep(0.01)
+          a:release()
+          b:release()
+          return true
+        end,
+        function()
+          host.upstream.channel("one", "a")
+          return false
+        end,
+        function()
+          host.upstream.channel("one", "b")
+          return true
+        end,
+      }
+      local channel, state = host.upstream.channel("one", "b")
+      return channel and state or "refused: " .. state.reason]])
+    assert.equal("claimed", word)
+    me:close()
+    g:wait_status(function(status) return status.upstreams.one.opening == 0 and status.gauges.upstream_takes == 0 end)
   end)
 end)

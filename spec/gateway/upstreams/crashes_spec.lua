@@ -1,6 +1,7 @@
 -- A program that crashes at once, again and again: it is started as often as limits.upstreams.restarts says, then requests are refused until the time
 -- limits.upstreams.restarts_within is over, and it serves again once it is healthy.
 local cjson = require "cjson"
+local faults = require "spec.helpers.upstream.faults"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
@@ -67,5 +68,41 @@ describe("a program that crashes at once, again and again", function()
     assert.equal(1, now.upstreams.one.processes)
     assert.equal(3, now.upstreams.one.restarts)
     assert.equal(3, series(g, "moonpool_upstream_restarts"))
+  end)
+end)
+
+describe("a program that closes its stdout and runs on", function()
+  it("ends the call that it had, is ended itself, and another one serves the next call", function()
+    local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
+    local g <close> = upstream.gateway({ one = u }, { workers = 1, entries = { one = { prefix = "", retry = "never", list_wait = "10s" } } })
+    local c <close> = g:client "2025-11-25"
+    assert.is_table(c:call("tools/call", { name = "echo", arguments = {} }).result)
+    local stream = c:open("tools/call", { name = "hold", arguments = {} })
+    u:wait_held(1)
+    local child = u:alive()[1]
+    child:order "close_out"
+    upstream.failure(stream:answer(20), "unknown", "closed")
+    wait.for_fact("the end of the program", 20, function() return child.ended end)
+    assert.is_table(c:call("tools/call", { name = "echo", arguments = {} }).result)
+    assert.equal(2, #u.children)
+    assert.equal(1, #u:alive())
+  end)
+end)
+
+describe("a program that runs on and answers nothing any more", function()
+  it("is started anew once the circuit is open and a ping has no answer, either", function()
+    local u <close> = upstream.start { transport = "stdio", revision = "2025-06-18" }
+    local g <close> = upstream.gateway({ one = u }, {
+      entries = { one = { prefix = "", timeout = "2s", retry = "never", list_wait = "10s", circuit = { failures = 2, open = "10ms..10ms" } } },
+    })
+    local c <close> = g:client "2025-11-25"
+    assert.equal("1", upstream.text(c:call("tools/call", { name = "counter" })))
+    local first = u:alive()[1]
+    u:when("*", faults.hangs())
+    u.at_start = function() u:behave() end -- another program is well
+    for _ = 1, 2 do upstream.failure(c:call("tools/call", { name = "counter" }), "unknown", "timeout") end
+    wait.for_fact("an answer", 60, function() return c:call("tools/call", { name = "counter" }, 20).result end)
+    assert.is_true(#u.children > 1)
+    wait.for_fact("the end of the first program", 20, function() return first.ended end)
   end)
 end)

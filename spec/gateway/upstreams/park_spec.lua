@@ -166,6 +166,28 @@ for _, transport in ipairs { "http", "sse", "stdio" } do
       two:close()
     end)
 
+    it("that had waited for its turn is counted once among those that wait", function()
+      local u <close> = start_stub(transport)
+      local g <close> = start(u, nil, { calls = 1 })
+      local one, two = workers(g)
+      trusted.run(two, "assert(kept.open('one', 'k'))")
+      local running = one:open("tools/call", trusted.code "return kept.drain((kept.begin { later = true }))")
+      wait.for_fact("the call", 20, function() return u.calls[1] end)
+      local parked = two:open("tools/call", trusted.code "return kept.park((kept.ask()))")
+      g:wait_status(function(status) return status.upstreams.one.waiting == 1 end)
+      u.calls[1]:result(text_result "done")
+      assert.same({ "done" }, trusted.read(running:answer()))
+      trusted.read(parked:answer())
+      gauge(g, 1)
+      u.calls[2]:drop() -- it ends while it is parked, without a slot
+      g:wait_status(function(status) return status.gauges.upstream_exchanges == 0 end)
+      local status = g:status().upstreams.one
+      assert.equal(0, status.waiting)
+      assert.equal(0, status.running)
+      one:close()
+      two:close()
+    end)
+
     it("says farewell when the gateway drains", function()
       local u <close> = start_stub(transport)
       local g <close> = start(u)

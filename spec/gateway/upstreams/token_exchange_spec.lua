@@ -161,6 +161,25 @@ describe("an upstream with a token of each caller", function()
     end, { scripts = { ["tools/runs.lua"] = tool, ["auth/main.lua"] = exchanging.script:gsub("}$", ", leeway = 0 }") } })
   end)
 
+  it("is not polled for a task with the token of a caller whose own token has ended, but learns that the task is cancelled", function()
+    local TASK <const> = '{"resultType":"%s","taskId":"t1","status":"working","ttlMs":600000,"pollIntervalMs":200,'
+      .. '"createdAt":"2026-11-23T00:00:00Z","lastUpdatedAt":"2026-11-23T00:00:00Z"}'
+    local state, last = {}, nil
+    function state.on_request(x)
+      if x.method == "tasks/get" then last = os.time() end
+      if x.method == "tools/call" or x.method == "tasks/get" then return x:result(TASK:format(x.method == "tools/call" and "task" or "complete")) end
+    end
+    start(state, function(it)
+      local ends = os.time() + 8
+      local c <close> = it.client("ann", "2025-11-25", { exp = ends })
+      local answer = c:open("tools/call", { name = "crm_echo", arguments = {} }):answer(60)
+      local _, message = upstream.failure(answer, "unknown", "expired")
+      assert.truthy(message:find("the one with which this call began is not valid any more", 1, true), message)
+      assert.is_true(last ~= nil and last <= ends + 5, "polled until " .. tostring(last) .. ", the token ended at " .. ends)
+      it.u:wait { method = "tasks/cancel" }
+    end, { options = { revision = "2026-07-28", tasks = true }, scripts = { ["auth/main.lua"] = exchanging.script:gsub("}$", ", leeway = 0 }") } })
+  end)
+
   it("refuses a caller whose token is refused, remembers that for this token, and serves the others", function()
     local state = { refuse = { bob = { 400, "invalid_grant" } } }
     start(state, function(it)

@@ -379,6 +379,11 @@ local function check_request(self, x)
     local session = x.session
     if session.ids[x.id] then self:blame("the id %s was used twice in a session", x.id) end
     session.ids[x.id] = true
+    -- The request and its cancellation are on connections of their own, of which the server may read the second one first.
+    local mistake = session.too_early[x.id]
+    for i = #self.mistakes, 1, -1 do
+      if self.mistakes[i] == mistake then table.remove(self.mistakes, i) end
+    end
     local is_early = x.method == "initialize" or x.method == "ping" or x.method == "server/discover"
     if not is_early and not session.initialized then self:blame("%s came before notifications/initialized", x.method) end
   end
@@ -446,7 +451,10 @@ function server:take_notification(session, json, text, more)
         return
       end
     end
-    if not (session.ids[id or ""] or self.modern_ids[id or ""]) then self:blame("cancelled a request that never came: %s", tostring(id)) end
+    if not (session.ids[id or ""] or self.modern_ids[id or ""]) then
+      self:blame("cancelled a request that never came: %s", tostring(id))
+      session.too_early[id or ""] = self.mistakes[#self.mistakes]
+    end
   end
 end
 
@@ -583,7 +591,7 @@ function server.new(options, methods_of)
 end
 
 --- A new conversation with a client. Of 2026-07-28, each request has one of its own.
-function server.new_session(id) return { id = id, ids = {} } end
+function server.new_session(id) return { id = id, ids = {}, too_early = {} } end
 
 --- Fails if the client made mistakes.
 function server:check_mistakes()

@@ -73,9 +73,9 @@ end
 
 local identities = setmetatable({}, { __mode = "k" })      -- call -> what auth.identity gives for it
 
---- Whose token requests of a call have: { owner, subject, id }, where `owner` is a text that no other caller has, and `subject` the caller's token. nil
---- for an upstream where all callers have the gateway's credential; nil and a failure for a caller without a valid token, and without a call. The call of
---- an MCP task has the token of the call that began it.
+--- Whose token requests of a call have: { owner, subject, id, expires? }, where `owner` is a text that no other caller has, `subject` the caller's token,
+--- and `expires` its end in seconds since 1970. nil for an upstream where all callers have the gateway's credential; nil and a failure for a caller
+--- without a valid token, and without a call. The call of an MCP task has the token of the call that began it.
 function auth.identity(record, call)
   if not auth.is_personal(record) then return nil end
   local subject, why
@@ -83,7 +83,7 @@ function auth.identity(record, call)
   local before = call and identities[call]
   if before and why ~= "expired" then return before end
   if not subject then return nil, { outcome = "not_run", reason = why or "caller" } end
-  local made = { owner = owner_of(call), subject = subject, id = call.principal.id }
+  local made = { owner = owner_of(call), subject = subject, id = call.principal.id, expires = principal.facts(call.principal).expires }
   identities[call] = made
   return made
 end
@@ -230,12 +230,14 @@ local function token_of(record, key, identity)
 end
 
 --- The bearer token for requests to an upstream, and its key; nil, nil if the configuration names none; nil and a failure. `identity`: what auth.identity
---- gave for the call; nil for requests of the gateway itself, which an upstream with a token of each caller refuses.
+--- gave for the call; nil for requests of the gateway itself, which an upstream with a token of each caller refuses. A token that was got for a caller is
+--- not sent once the caller's own has ended, as in a call that waits for an upstream's task.
 function auth.token(record, identity)
   if not record.auth then return nil, nil end
   record.auth.key = record.auth.key or key_of(record, "")
   local is_personal = auth.is_personal(record)
   if is_personal and not identity then return nil, { outcome = "not_run", reason = "caller" } end
+  if is_personal and identity.expires and identity.expires <= os.time() then return nil, { outcome = "not_run", reason = "expired" } end
   local key = is_personal and OF_CALLER .. key_of(record, identity.owner) or record.auth.key
   local token, failure = token_of(record, key, is_personal and identity or nil)
   return token, token and key or failure

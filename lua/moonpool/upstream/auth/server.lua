@@ -36,7 +36,7 @@ local function configured_reach(record, url)
   return record.is_private and "private" or "public"
 end
 
--- Those of a URL that the metadata of `issuer` name; nil if it must not be used.
+-- The addresses that a URL in the metadata of `issuer` may lead to; nil if that URL must not be used.
 local function named_reach(record, issuer, url)
   if is_same_origin(issuer, url) then return configured_reach(record, url) end
   return url.scheme == "https" and "public" or nil

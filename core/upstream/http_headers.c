@@ -1,0 +1,130 @@
+/* http_headers.c: a request to an upstream over HTTP: its headers, and what the configuration says of the connection.
+ * Values of headers come from the configuration, the channel and the client's call; one with a control character is left
+ * out. */
+#define _GNU_SOURCE
+#include "upstream/state.h"
+#include "upstream/transport.h"
+#include <stdlib.h>
+
+/* Revisions from this one on name themselves in a header. */
+#define FIRST_NAMED "2025-06-18"
+/* The gateways that a request has come through. An exchange of a call that came from a gateway has the header itself. */
+#define HOPS "moonpool-hops"
+
+static bool is_header_value(const char *text)
+{
+    for (const char *at = text; *at != '\0'; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            return false;
+    return true;
+}
+
+/* libcurl leaves a header "Name:" out, and sends it with an empty value if it is written "Name;". */
+static void mark_empty(char *header)
+{
+    size_t len = strlen(header);
+    while (len > 0 && header[len - 1] == ' ')
+        len--;
+    if (len < 2 || header[len - 1] != ':')
+        return;
+    header[len - 1] = ';';
+    header[len] = '\0';
+}
+
+static void add_header(mp_http_headers *to, const char *name, const char *value)
+{
+    if (value == NULL || *value == '\0' || !is_header_value(value))
+        return;
+    mp_buf *text = &to->text[to->texts++];
+    mp_buf_printf(text, "%s: %s", name, value);
+    mp_buf_putc(text, '\0');
+    to->list[to->count++] = text->ptr;
+}
+
+static size_t count_of(char *const *list)
+{
+    size_t count = 0;
+    while (list != NULL && list[count] != NULL)
+        count++;
+    return count;
+}
+
+const char *mp_http_session(const mp_channel *channel, bool is_opener)
+{
+    if (channel->card != NULL)
+        return channel->session;
+    return is_opener ? channel->given : NULL;
+}
+
+/* A copy of the bearer token for a request of the channel; NULL: none. */
+static char *token_of(const mp_channel *channel)
+{
+    const char *bearer = channel->part->it.bearer;
+    if (bearer != NULL)
+        return mp_dup(mp_str_of(bearer));
+    pthread_mutex_lock(&channel->upstream->lock);
+    char *token = channel->token == NULL ? NULL : mp_dup(mp_str_of(channel->token));
+    pthread_mutex_unlock(&channel->upstream->lock);
+    return token;
+}
+
+void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
+                         const mp_exchange *exchange)
+{
+    const mp_upstream_config *config = &channel->part->it;
+    char *const *own = exchange == NULL ? NULL : exchange->headers;
+    to->list = mp_new((MP_FIXED_HEADERS + 4 + count_of(config->headers) + count_of(own)) * sizeof *to->list);
+    to->list[to->count++] = "Content-Type: application/json";
+    to->list[to->count++] = "Accept: application/json, text/event-stream";
+    for (char *const *header = config->headers; header != NULL && *header != NULL; header++)
+        if (is_header_value(*header))
+            to->list[to->count++] = *header;
+    char *token = token_of(channel);
+    if (token != NULL) {
+        mp_buf value = {0};
+        mp_buf_printf(&value, "Bearer %s", token);
+        mp_buf_putc(&value, '\0');
+        add_header(to, "Authorization", value.ptr);
+        mp_buf_clear(&value);
+        free(token);
+    }
+    add_header(to, "Mcp-Session-Id",
+               exchange != NULL && exchange->session.len > 0
+                   ? exchange->session.ptr
+                   : mp_http_session(channel, exchange == NULL || host == channel->home));
+    const char *revision = exchange != NULL && exchange->revision.len > 0 ? exchange->revision.ptr : channel->revision;
+    bool is_named = exchange != NULL && exchange->revision.len > 0;
+    if (revision != NULL && (is_named || strcmp(revision, FIRST_NAMED) >= 0))
+        add_header(to, "MCP-Protocol-Version", revision);
+    bool has_hops = false;
+    for (char *const *header = own; header != NULL && *header != NULL; header++) {
+        if (!is_header_value(*header))
+            continue;
+        has_hops = has_hops || strncasecmp(*header, HOPS ":", sizeof HOPS) == 0;
+        mark_empty(*header);
+        to->list[to->count++] = *header;
+    }
+    if (!has_hops)
+        add_header(to, HOPS, host->table->hops);
+}
+
+void mp_http_clear_headers(mp_http_headers *headers)
+{
+    for (size_t i = 0; i < headers->texts; i++)
+        mp_buf_clear(&headers->text[i]);
+    free(headers->list);
+}
+
+mp_outgoing mp_http_outgoing(const mp_upstream_part *part, const char *const *headers)
+{
+    return (mp_outgoing){.method = "GET",
+                         .url = part->url,
+                         .headers = headers,
+                         .most = SIZE_MAX,
+                         .is_stream = true,
+                         .policy = part->policy,
+                         .connect_ms = part->it.connect_ms,
+                         .ca = part->it.tls_ca,
+                         .certificate = part->it.tls_certificate,
+                         .key = part->it.tls_key};
+}
