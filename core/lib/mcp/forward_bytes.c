@@ -3,7 +3,8 @@
 #include <stdio.h>
 
 #define PREFIX "io.modelcontextprotocol/"
-#define MAX_EDITS 24 /* of one message or result, at most MP_JSON_EDITS */
+#define OWN "dev.moonpool/" /* of members that only this gateway may write: Lua takes those of others out */
+#define MAX_EDITS 24        /* of one message or result, at most MP_JSON_EDITS */
 
 /* -- members --------------------------------------------------------------------------------------------------------- */
 
@@ -97,6 +98,12 @@ static bool fits_header(mp_str text)
     return text.len > 0 && text.len <= 512;
 }
 
+/* True if a member of a request's `_meta` could be of this gateway, or has a key that is written with an escape. */
+static bool is_for_lua(mp_str key)
+{
+    return mp_str_starts(key, MP_STR(OWN)) || memchr(key.ptr, '\\', key.len) != NULL;
+}
+
 /* Reads `_meta`: keeps the traces, and sets `*has_own` if it has members that are not of this hop. False for one that Lua has to read. */
 static bool read_meta(mp_str meta, mp_str traces[2], bool *has_own)
 {
@@ -106,6 +113,8 @@ static bool read_meta(mp_str meta, mp_str traces[2], bool *has_own)
     for (member it; next_member(&cursor, &it);) {
         if (protocol_name(it.key).len > 0 || mp_str_is(it.key, "progressToken"))
             continue;
+        if (is_for_lua(it.key))
+            return false;
         *has_own = true;
         int trace = mp_str_is(it.key, "traceparent") ? 0 : mp_str_is(it.key, "tracestate") ? 1 : -1;
         if (trace < 0 || it.value.type != MP_JSON_T_STRING)
@@ -237,7 +246,7 @@ static bool see_member(reader *r, mp_str key, mp_json_token value)
 /* A member of `_meta`: those of the protocol belong to this hop. Lua changes the URI of a page (MCP Apps). */
 static bool see_meta(reader *r, mp_str key)
 {
-    if (mp_str_is(key, "ui") || mp_str_starts(key, MP_STR("ui/")))
+    if (mp_str_is(key, "ui") || mp_str_starts(key, MP_STR("ui/")) || mp_str_starts(key, MP_STR(OWN)))
         return false;
     if (!mp_str_starts(key, MP_STR(PREFIX))) {
         r->has_text = true; /* something is left in _meta */

@@ -97,6 +97,7 @@ local function lifted(method, params)
       if not hop_members[name] then meta[name] = value end
     end
     made._meta = next(meta) ~= nil and meta or nil
+    message.strip(made)
   end
   if method == "elicitation/create" and made.mode == nil then made.mode = "form" end
   return made
@@ -175,10 +176,13 @@ local function refused_by(script, record, call, question)
   local ok, value, why = xpcall(script.ask, failure.handler, { method = question.method, params = question.params }, call)
   if not ok and host.task.is_ending(value) then error(value, 0) end
   if not ok then
-    host.log.write("error", "ask failed", { upstream = record.name, why = failure.reason(value), hint = "questions are refused until 'ask' returns" })
-    return "it cannot be asked now"
+    host.log.write("error", "ask failed", { upstream = record.name, why = failure.reason(value),
+      hint = "questions of this upstream are refused while its function 'ask' raises errors" })
+    return "the gateway cannot decide about this question at the moment"
   end
-  if type(value) ~= "table" or type(value.params) ~= "table" then return type(why) == "string" and why or "it is not allowed" end
+  if type(value) ~= "table" or type(value.params) ~= "table" then
+    return type(why) == "string" and why or "the operator of the gateway does not allow this question"
+  end
   question.params = value.params
 end
 
@@ -204,7 +208,7 @@ end
 
 --- The message that answers a question of an upstream with the result of a client.
 function ask.answer(card, question, result)
-  local text = json.encode(result)
+  local text = message.answer_text(json.encode(result))
   return message.answer(question.id, question.method == "sampling/createMessage" and older_result(card, text) or json.raw(text))
 end
 
@@ -299,6 +303,7 @@ function asker:step()
     local text, is_error = question.handle:answer()
     if text then
       table.remove(self.open, i)
+      text = is_error and text or message.answer_text(text)
       local result = question.method == "sampling/createMessage" and not is_error and older_result(self.card, text) or json.raw(text)
       reply(self.channel, self.pending, message.answer(question.id, not is_error and result or nil, is_error and result or nil))
     end

@@ -135,6 +135,7 @@ local function lift(record, answer)
   local result = answer.result
   local kind = result.resultType
   if kind ~= nil and kind ~= "complete" then failure.refuse(errors.of(record, { outcome = "unknown", reason = "asks" })) end
+  message.strip(result)
   local meta = is_object(result._meta) and result._meta or {}
   for name in pairs(meta) do
     if type(name) ~= "string" or name:sub(1, #HOP) == HOP then meta[name] = nil end

@@ -118,6 +118,7 @@ local function entry_of(list, item, card, state, may_have_headers)
     return nil, "it has no valid name"
   end
   local through, is_circle = hops.take(item)
+  message.strip(item)
   if is_circle then return nil, CIRCLE end
   if seen[key] then return nil, "its " .. list.key .. " appears twice" end
   if item.description ~= nil and type(item.description) ~= "string" then item.description = nil end

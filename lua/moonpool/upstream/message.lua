@@ -8,13 +8,35 @@ local json = require "moonpool.json"
 local message = {}
 
 local PREFIX = "io.modelcontextprotocol/"
+local OWN = "dev.moonpool/"             -- of the members of `_meta` that this gateway adds
 local client_info = { name = "moonpool", version = host.config.server.version }
 
 --- What the gateway says about itself to an upstream.
 message.client_info = client_info
 
--- The members of `_meta` that belong to one hop (N-10).
-local function is_of_hop(name) return name == "progressToken" or name:sub(1, #PREFIX) == PREFIX end
+local function is_own(name) return name:sub(1, #OWN) == OWN end
+
+-- The members of `_meta` that belong to one hop (N-10), and those of this gateway, which say something only if the gateway has written them.
+local function is_of_hop(name) return name == "progressToken" or name:sub(1, #PREFIX) == PREFIX or is_own(name) end
+
+--- Takes the members of this gateway out of the `_meta` of a message's params or result, or of a definition, which another program has sent.
+function message.strip(value)
+  local meta = type(value) == "table" and value._meta
+  if type(meta) ~= "table" then return end
+  local is_changed = false
+  for name in pairs(meta) do
+    if type(name) == "string" and is_own(name) then meta[name], is_changed = nil, true end
+  end
+  if is_changed and next(meta) == nil then value._meta = nil end
+end
+
+--- A client's answer to a question, JSON, as it goes on to the upstream: without the members of this gateway. A key can be written with escapes.
+function message.answer_text(text)
+  if not text:find(OWN, 1, true) and not text:find("\\", 1, true) then return text end
+  local value = json.faithful(text)
+  message.strip(value)
+  return json.encode(value)
+end
 
 --- The `_meta` of a request: what the client sent but for the members of its own hop, and those of the upstream's revision; nil for none.
 --- `token` is the progress token, or nil; `level` the name of the least log level, or nil; `class_text` what the client can be asked, by default nothing;
@@ -112,8 +134,8 @@ function message.add_passed(list, record, call, meta)
   end
 end
 
---- True if an argument that `rows` name has a value that no header can repeat.
-message.level_name = function(call)
+--- The name of the least severe level of log messages that the client of a call wants; nil: it wants none.
+function message.level_name(call)
   local meta = call.meta
   local wanted = meta and meta[PREFIX .. "logLevel"]
   if wanted ~= nil then return call_library.level(wanted) and wanted or nil end

@@ -14,6 +14,7 @@ local era = require "moonpool.protocol.era"
 local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local message = require "moonpool.upstream.message"
 local sorted = require "moonpool.runtime.sorted_keys"
 
 local rounds = {}
@@ -26,9 +27,11 @@ local FIRST_PAGE_S, MAX_PAGE_S = 1, 32              -- before an upstream that w
 local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
 
 local unreadable = { outcome = "unknown", reason = "unreadable" }
-local function too_often()
+
+-- The upstream has asked more than the limit `key` of limits.upstreams allows.
+local function too_often(key)
   host.upstream.count_refused "rounds"
-  return { outcome = "unknown", reason = "asks" }
+  return { outcome = "unknown", reason = "asks", what = ("asked more than limits.upstreams.%s allows"):format(key) }
 end
 
 local improper = { outcome = "unknown", reason = "asks" }
@@ -44,7 +47,7 @@ function rounds.read(result, class_text)
   for key, one in pairs(requests or {}) do
     count = count + 1
     if type(key) ~= "string" or not is_object(one) then return nil, unreadable end
-    if count > MAX_QUESTIONS then return nil, too_often() end
+    if count > MAX_QUESTIONS then return nil, too_often "questions_per_result" end
     local question = ask.question(one.method, one.params)
     if not question or not class.allows(class_text, question.method, question.params) then return nil, improper end
     wanted[key] = question
@@ -97,7 +100,7 @@ function rounds.answers_of(record, call, wanted, pages, ends_at)
       local text, is_error = handle:answer()
       if text then
         open[key] = nil
-        found[key] = is_error and without_answer(record, wanted[key], reason_in(text)) or json.raw(text)
+        found[key] = is_error and without_answer(record, wanted[key], reason_in(text)) or json.raw(message.answer_text(text))
         local answer = pages[key] and json.decode(text)
         if pages[key] and not (type(answer) == "table" and answer.action == "accept") then pages[key] = nil end
       end
@@ -156,7 +159,7 @@ local function with_session(record, call, class_text, send, answer)
     if not wanted then return nil, state end
     end_pages(call, pages, wanted)
     round = round + 1
-    if round > MAX_ROUNDS then return nil, too_often() end
+    if round > MAX_ROUNDS then return nil, too_often "rounds" end
     local found, is_waiting = answer_round(record, call, class_text, wanted, pages, ends_at, round)
     local left = ends_at - host.time.now()
     if not found or left <= 0 then return nil, { outcome = "unknown", reason = "total" } end
@@ -188,6 +191,7 @@ local function resumed(call, place)
   for _, key in ipairs(kept.keys) do
     local answer = client_request.take_answer(call, key)
     found[key] = sent[key] ~= nil and sent[key] or answer
+    message.strip(found[key])
     if kept.is_page and (type(answer) ~= "table" or answer.action ~= "accept") then
       failure.fail(kept.text .. ": " .. (type(answer) == "table" and answer.action == "decline" and "declined" or "cancelled"))
     end
@@ -213,7 +217,7 @@ local function pass(record, call, class_text, place, send, answer)
     answer, failed, err = send({ inputResponses = json.object(given), requestState = state }, record.total)
     if not answer or answer.result.resultType ~= "input_required" then return answer, failed, err end
   end
-  return nil, too_often()
+  return nil, too_often "rounds"
 end
 
 -- -- errors that ask for a page, of upstreams with sessions (X-38) ---------------------------------------------------
