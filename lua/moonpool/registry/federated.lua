@@ -17,6 +17,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local links = require "moonpool.upstream.links"
 local lists = require "moonpool.upstream.lists"
+local owners = require "moonpool.registry.owners"
 local pages = require "moonpool.registry.pages"
 local pins = require "moonpool.upstream.pins"
 local policy = require "moonpool.things.policy"
@@ -40,14 +41,14 @@ local CLASS = catalogue.class
 local kinds = { "tools", "prompts", "resources", "templates" }
 local list_of = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
 local policy_kind = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
-local route_kind = { tools = "tools", prompts = "prompts", resources = "resources", templates = "templates" }
 
 -- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get: { kind, key, why, hint };
 -- `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts` of its catalogue, and `classes`, the set of those whose lists
--- were read. `pages`: of pages.gather.
+-- were read. `pages`: of pages.gather. `looks`: of tools and prompts, look -> key. `listed`: name -> true for upstreams whose lists were read, be they empty
+-- now. `routes`: key of a decision of owners.of -> { kind, key }, while an upstream lists the name or URI that it is about.
 local now = {
   things = { tools = {}, prompts = {}, resources = {}, templates = {} }, views = {}, withheld = {}, withheld_keys = {}, hashes = {}, facts = {},
-  classes = {}, hidden = {}, pages = {},
+  classes = {}, hidden = {}, pages = {}, looks = {}, listed = {}, routes = {},
 }
 
 local settled = {}                          -- name -> true once its lists were read, or could not be read
@@ -58,15 +59,6 @@ local made_of                               -- of which catalogues the things in
 local changed = host.task.event()           -- set when `settled` or the things change
 
 -- -- making the things -----------------------------------------------------------------------------------------------
-
-local function route_key(kind, key) return "upstream:route:" .. route_kind[kind] .. ":" .. key end
-
--- The name of the upstream that serves `key`, of two that offer it: the one that had it before, else the first in the configuration.
-local function owner_of(kind, key, one, other)
-  local kept = host.store.get(route_key(kind, key))
-  if kept == other then return other end
-  return one
-end
 
 local function withhold(made, name, kind, key, why, hint)
   local list = made.withheld[name] or {}
@@ -82,30 +74,80 @@ local function remedy(kind) return (kind == "tools" or kind == "prompts") and RE
 -- What a name looks like, and the things that look so: two names that a person takes for each other are not served both.
 local function look_of(kind, key) return (kind == "tools" or kind == "prompts") and kind .. " " .. characters.look(key) or nil end
 
+-- The upstream that serves now what has the key or look of a thing; nil: none does.
+local function holder_of(kind, key, look)
+  local thing = now.things[kind][look and now.looks[look] or key]
+  return thing and thing.upstream
+end
+
+local LOGGED_S <const>, MOST_LOGGED <const> = 3, 20      -- a line for each name in LOGGED_S seconds, MOST_LOGGED at once
+
+-- Counts and logs a name that two upstreams have, once for all workers.
+local function tell_withheld(loser, kind, key, owner, hint)
+  host.upstream.count_refused "routes"
+  if not host.store.take("upstream:withheld lines", LOGGED_S, MOST_LOGGED) then return end
+  host.log.write("warn", "name withheld", { upstream = loser, name = characters.shown(key), taken_by = owner, hint = hint or remedy(kind) })
+end
+
+local ALIKE <const> = "`rename` it, if both are right"
+local MAX_ROUTES <const> = host.limits.upstreams.list_items     -- decisions that a Lua state makes for all workers; more are its own
+
+-- Decides between a thing and that of another upstream, which has its key or looks like it. True if the thing takes its place.
+local function take_place(made, record, kind, key, thing, before, held)
+  local look = look_of(kind, key)
+  local had = holder_of(kind, key, look)
+  -- a first list takes what is its own by the order of the configuration; a later one takes nothing from others
+  if had ~= before.upstream and not now.listed[before.upstream] then had = nil end
+  local owner, route, is_new = owners.of(kind, look or key, before.upstream, record.name, had, is_attached and made.route_count < MAX_ROUTES)
+  if not made.routes[route] and not now.routes[route] then made.route_count = made.route_count + 1 end
+  made.routes[route] = { kind = kind, key = key }
+  local is_taken = owner ~= before.upstream
+  local loser, lost = record.name, thing
+  if is_taken then loser, lost = before.upstream, before end
+  if held == key then
+    withhold(made, loser, kind, lost.original, ("upstream '%s' has this name"):format(owner), remedy(kind))
+  else
+    withhold(made, loser, kind, lost.original, ("its name looks like '%s'"):format(is_taken and key or held), ALIKE)
+  end
+  if is_new then tell_withheld(loser, kind, is_taken and held or key, owner, held ~= key and ALIKE or nil) end
+  return is_taken
+end
+
 -- Adds a thing, unless its key belongs to a script or to another upstream.
 local function add(made, record, kind, key, thing)
   local found = made.things[kind]
-  if registry.own(kind)[key] then
+  if registry.is_own(kind, key) then
     withhold(made, record.name, kind, thing.original, "a script has this name", remedy(kind))
     return
   end
   local look = look_of(kind, key)
-  local alike = look and made.looks[look]
-  if alike and alike ~= key then
-    withhold(made, record.name, kind, thing.original, ("its name looks like '%s'"):format(alike), "`rename` it, if both are right")
+  local held = look and made.looks[look] or key
+  local before = found[held]
+  if before and before.upstream ~= record.name then
+    if not take_place(made, record, kind, key, thing, before, held) then return end
+    found[held] = nil
+  elseif held ~= key then                       -- of a script, or of this upstream
+    withhold(made, record.name, kind, thing.original, ("its name looks like '%s'"):format(held), ALIKE)
+    return
+  elseif before then
+    withhold(made, record.name, kind, thing.original, ("upstream '%s' has this name"):format(record.name), remedy(kind))
     return
   end
   if look then made.looks[look] = key end
-  local before = found[key]
-  if before then
-    local owner = owner_of(kind, key, before.upstream, record.name)
-    local loser = owner == before.upstream and record.name or before.upstream
-    withhold(made, loser, kind, loser == record.name and thing.original or before.original, ("upstream '%s' has this name"):format(owner), remedy(kind))
-    made.collisions[#made.collisions + 1] = { kind = kind, key = key, owner = owner, loser = loser }
-    if owner ~= record.name then return end
-  end
   policy.wrap(policy_kind[kind], thing.name, thing)
   found[key] = thing
+end
+
+-- The decisions that are needed no more, as no upstream lists what they are about, are forgotten; the others stay.
+local function carry_routes(made)
+  for route, one in pairs(now.routes) do
+    local look = look_of(one.kind, one.key)
+    if made.things[one.kind][look and made.looks[look] or one.key] then
+      made.routes[route] = one
+    elseif is_attached then
+      owners.forget(route)
+    end
+  end
 end
 
 -- The keys of the things that are served, for each list: in the order of the upstreams in the configuration, then in the order of the upstream.
@@ -158,8 +200,9 @@ local function own_looks()
 end
 
 local function make()
-  local made = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, collisions = {}, hashes = {},
-    looks = own_looks(), facts = {}, classes = {}, lists = {}, hidden = {} }
+  local made = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, hashes = {},
+    looks = own_looks(), facts = {}, classes = {}, lists = {}, hidden = {}, listed = {}, routes = {}, route_count = 0 }
+  for _ in pairs(now.routes) do made.route_count = made.route_count + 1 end
   for _, record in ipairs(config.list) do
     local of = things_of(record, CLASS)
     made.hashes[record.name], made.facts[record.name] = of.hash, of.facts
@@ -167,6 +210,7 @@ local function make()
     local function wrap(kind, thing) policy.wrap(policy_kind[kind], thing.name, thing) end
     made.classes[record.name] = (is_personal and callers or classes).merge(record, of, things_of, wrap)
     made.hidden[record.name] = of.hidden
+    made.listed[record.name] = host.upstream.catalogue_hash(record.name, CLASS) ~= nil or next(made.classes[record.name]) ~= nil
     if of.hash ~= "" or is_personal then settled[record.name] = true end
     made.lists[#made.lists + 1] = of.list
     for _, one in ipairs(of.list) do
@@ -178,6 +222,7 @@ local function make()
       end
     end
   end
+  carry_routes(made)
   return made
 end
 
@@ -282,13 +327,13 @@ end
 
 -- Makes the things anew.
 local function rebuild()
-  local until_here, source = wanted, source_of_things()
-  if has_things_of(source, until_here) then return end
-  is_making = true
+  is_making = true                            -- first: this task can be preempted, and another one would make the same
   local _ <close> = setmetatable({}, { __close = function()
     is_making = false
     wake()
   end })
+  local until_here, source = wanted, source_of_things()
+  if has_things_of(source, until_here) then return end
   local made = make()
   local order = ordered(made)
   made.views, made.pages = views_of(made, order), pages.gather(made.things.tools, order.tools)
@@ -310,16 +355,6 @@ local function catch_up()
       changed:wait(1)
     else
       rebuild()
-    end
-  end
-end
-
--- Keeps, for names that two upstreams offer, which of them has it: a later one never takes it over.
-local function keep_routes(made)
-  for _, one in ipairs(made.collisions) do
-    if host.store.add(route_key(one.kind, one.key), one.owner) then
-      host.log.write("warn", "name withheld", { upstream = one.loser, name = one.key, taken_by = one.owner,
-        hint = remedy(one.kind) })
     end
   end
 end
@@ -374,7 +409,6 @@ local function publish(record, text, claim)
   wanted = wanted + 1
   catch_up()
   if text ~= "" then log_changes(record, listed, catalogue.of(record.name, CLASS).entries) end
-  keep_routes(now)
   notify(changes_between(before, now.things))
 end
 
@@ -494,6 +528,7 @@ end
 function federated.tick()
   read_due()
   for _, record in ipairs(config.list) do federated.on_tick(record) end
+  owners.refresh(now.routes)
   host.store.delete("job:running:" .. federated.job)
 end
 
@@ -502,7 +537,7 @@ local function read_caller(record, identity, class)
   callers.read(record, identity, class, function(text, claim) publish_class(record, class, text, claim) end)
 end
 
---- A request told that the lists no longer fit: they are read before it is sent again.
+--- The answer to a request has shown that the lists are out of date: they are read before the request is sent again.
 function things.on_stale(record, call)
   local identity = auth.identity(record, call)
   if identity then return read_caller(record, identity, catalogue.of_caller(identity.owner)) end
@@ -660,6 +695,13 @@ local function wait_for_things()
     if not is_making and not host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S, MORE_BYTES) then return catch_up() end
     changed:wait(1)
   end
+end
+
+--- Waits until the things of this Lua state are those of the lists that were published last, be it that the bus message about them is still on its way: a
+--- client may have seen them through another worker.
+function federated.keep_up()
+  if done >= wanted and made_of ~= source_of_things() then wanted = wanted + 1 end
+  if done < wanted then wait_for_things() end
 end
 
 --- Waits until the lists are there that clients see which cannot be asked anything.

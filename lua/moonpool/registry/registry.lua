@@ -136,11 +136,12 @@ local function new_list(kind, things, order)
   return list
 end
 
--- The templates, the one with the most fixed characters first.
+-- The templates, the one with the most fixed characters first. Those of scripts come before those of upstreams, which could fit anything.
 local function sort_by_fit(templates)
   local list = {}
   for i, uri in ipairs(templates.names) do list[i] = templates.things[uri] end
   sort(list, function(a, b)
+    if (a.upstream == nil) ~= (b.upstream == nil) then return a.upstream == nil end
     local left, right = a.template.literals, b.template.literals
     if left ~= right then return left > right end
     return a.uri < b.uri
@@ -241,6 +242,15 @@ function registry.set_federated(found, order, has_pages_elsewhere) replace(all.o
 --- The things of scripts of a kind: name or URI -> thing.
 function registry.own(kind) return all.own[kind] end
 
+--- True if a script serves a key of a kind: by this name or URI, or a URI by a template.
+function registry.is_own(kind, key)
+  if all.own[kind][key] then return true end
+  for _, thing in pairs(kind == "resources" and all.own.templates or {}) do
+    if template.match(thing.template, key) then return true end
+  end
+  return false
+end
+
 --- The things that scripts call "tool", "prompt" or "resource": name -> thing, on or off; nil for other words.
 function registry.all(word) return all.by_word[word] end
 
@@ -252,7 +262,7 @@ end
 
 local sorted_names = setmetatable({}, { __mode = "k" })      -- the things of a kind -> their names, sorted
 
---- What `everything` returns; the names are kept for the next caller, so nobody may change them. The tables are replaced when things change.
+--- What `everything` returns; the names are kept for the next caller, so a caller must not change them. The tables are replaced when things change.
 function registry.sorted(kind)
   local things = all.everything[kind]
   local names = sorted_names[things]
