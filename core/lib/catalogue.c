@@ -18,8 +18,9 @@ MP_COUNTER(tokens_evicted, "upstream_tokens", "outcome", "evicted",
 
 MP_COUNTER(refused_links, "refused", "reason", "upstream_links",
            "links in results of upstreams over limits.upstreams.links, links_per_upstream or links_per_result")
-MP_COUNTER(refused_followed, "refused", "reason", "upstream_followed",
-           "resources and MCP tasks of upstreams over limits.upstreams.followed or followed_tasks")
+MP_COUNTER(
+    refused_followed, "refused", "reason", "upstream_followed",
+    "resources and MCP tasks of upstreams over limits.upstreams.followed, followed_per_principal or followed_tasks")
 MP_COUNTER(
     refused_lists, "refused", "reason", "upstream_lists",
     "lists of upstreams that were cut (limits.upstreams.list_items, list_bytes, list_pages), and definitions that "

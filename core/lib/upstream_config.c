@@ -132,6 +132,7 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
     mp_field_integer(L, "links", limits->links);
     mp_field_integer(L, "links_per_upstream", limits->links_per_upstream);
     mp_field_integer(L, "followed", limits->followed);
+    mp_field_integer(L, "followed_per_principal", limits->followed_per_principal);
     mp_field_integer(L, "followed_tasks", limits->followed_tasks);
     mp_field_integer(L, "links_per_result", limits->links_per_result);
     mp_field_integer(L, "questions_per_result", limits->questions_per_result);

@@ -71,10 +71,10 @@ typedef struct {
     uint64_t park_ms;
     int64_t caller_tokens; /* for Lua */
     int64_t caller_lists;  /* catalogues of one upstream that belong to one caller each */
-    int64_t list_pages;    /* for Lua, like the next six */
+    int64_t list_pages;    /* for Lua, like the next seven */
     size_t definition;
     int64_t links, links_per_upstream;
-    int64_t followed, followed_tasks;
+    int64_t followed, followed_per_principal, followed_tasks;
     int64_t rounds;
     size_t journal;      /* bytes of one text of mp_journal_keep */
     size_t park_notes;   /* bytes of notifications that a parked exchange keeps */

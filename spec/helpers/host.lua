@@ -64,7 +64,7 @@ function host.start(scripts, options)
     ["config.upstreams"] = options.upstreams or {},
     ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25, list_pages = 100,
       definition = 1 << 18, links = 1024, links_per_upstream = 16384, followed = 1024, followed_tasks = 256, rounds = 10, journal = 1 << 20,
-      links_per_result = 256, questions_per_result = 16, questions_per_request = 256,
+      links_per_result = 256, questions_per_result = 16, questions_per_request = 256, followed_per_principal = 256,
       caller_tokens = 4096, questions = 8,
       questions_per_principal = 32, park = 300 },
     ["upstream.channel"] = function() return nil, { outcome = "not_run", reason = "down" } end, ["upstream.catalogue"] = function() end,

@@ -6,11 +6,13 @@ local call_library = require "moonpool.protocol.call"
 local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
 local lazy = require "moonpool.runtime.lazy"
+local federated = lazy "moonpool.registry.federated"
 local followed = lazy "moonpool.registry.followed"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry.registry"
 local subscriptions = require "moonpool.registry.subscriptions"
 local task_record = require "moonpool.tasks.task_record"
+local upstreams = require "moonpool.upstream.config"
 local uris = require "moonpool.runtime.uris"
 
 local methods = {}
@@ -36,7 +38,7 @@ methods["resources/subscribe"] = function(call, params, era)
   local subscribed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal))
   if subscribed then
     if not resource.upstream then return {} end
-    local told, refusal = followed.subscribe(resource, params.uri)
+    local told, refusal = followed.subscribe(call, resource, params.uri)
     if told then return {} end
     host.session.unsubscribe(call, "resource:" .. uri)
     return nil, refusal
@@ -101,10 +103,11 @@ methods["subscriptions/listen"] = function(call, params)
     local name = kind .. "ListChanged"
     if filter[name] and registry.offers(kind) then accepted[name], topics[#topics + 1] = true, access.topic(kind, call.principal) end
   end
+  if filter.resourceSubscriptions and upstreams.has_any then federated.keep_up() end       -- with the lists that another worker has read
   accepted.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
     local normal = uris.normal(uri)
     local resource = registry.open(call, normal)
-    if not resource or resource.is_linked or resource.upstream and not followed.subscribe(resource, uri) then return nil end
+    if not resource or resource.is_linked or resource.upstream and not followed.subscribe(call, resource, uri) then return nil end
     return access.topic("resource:" .. normal, call.principal)
   end)
   accepted.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)

@@ -1,5 +1,5 @@
 -- What upstreams say about their lists and resources, for the clients of this gateway: a list that may have changed is read again, once for all who say
--- so, and clients are notified of what differs; a resource that has changed is told to those that subscribed to it.
+-- so, and clients are notified of what differs; when a resource has changed, the clients that subscribed to it are notified.
 
 local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
@@ -23,11 +23,12 @@ local READ_S = 120                          -- seconds that the reading may take
 local MORE_CPU_S = 60                       -- of these, seconds of processor time beyond limits.call.cpu
 local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- of memory beyond limits.call.memory
 local NEW_S = 10                            -- seconds that a URI is followed before its subscriber is there
-local PAUSE_S, MOST_PAUSE_S = 1, 60         -- seconds between attempts to be told again, doubling
+local PAUSE_S, MOST_PAUSE_S = 1, 60         -- seconds between attempts to subscribe again, doubling
+local QUICK_S = 2                           -- seconds for which a stream lasts at least, or the next attempt has a pause before it
 
 -- -- lists -----------------------------------------------------------------------------------------------------------
 
-local gathering = {}      -- name of an upstream -> { first, last }: seconds when changes were told that were not read yet
+local gathering = {}      -- name of an upstream -> { first, last }: times (s) of the notifications whose changes were not read yet
 
 local function read_gathered(record)
   local state = gathering[record.name]
@@ -76,6 +77,7 @@ end
 
 -- Tells the subscribers of a resource of this upstream that it has changed.
 local function tell_updated(record, own)
+  federated.keep_up()                       -- another worker may have read the list that has the resource, and a client of that worker follows it
   local uri = wrapping.outward(record, own)
   local normal = uris.normal(uri)
   local resource = registry.resource(normal)
@@ -87,12 +89,12 @@ observer.on("notifications/resources/updated", function(event, params)
   if record and type(params.uri) == "string" then tell_updated(record, params.uri) end
 end)
 
---- Asks the upstream of a resource to tell when the resource changes. True; or nil and an error for the client.
-function followed.subscribe(resource, uri)
+--- Asks the upstream of a resource to tell when the resource changes, for the client of a call. True; or nil and an error for the client.
+function followed.subscribe(call, resource, uri)
   local record = config.by_name[resource.upstream]
   if not record then return true end
   if auth.is_personal(record) then return nil, follow.refusal("the upstream '" .. record.name .. "' is not asked when resources change") end
-  local done, why = follow.add(record, wrapping.inward(record, uri) or uri)
+  local done, why = follow.add(record, wrapping.inward(record, uri) or uri, call)
   if done then return true end
   return nil, follow.refusal(why)
 end
@@ -126,6 +128,7 @@ local function after_gap(record)
 end
 
 local healing = {}        -- name -> true while a task of this Lua state asks again
+local healed = {}         -- name -> { at, pause }: when it had asked last, in seconds, and how long it had waited before
 local is_retired = false  -- a reload has put another Lua state in the place of this one
 local retired = host.task.event()
 
@@ -134,17 +137,26 @@ bus.on("retired", function()
   retired:set()
 end)
 
+-- Seconds before the upstream is asked again: none, unless what it had promised ended as soon as it was promised.
+local function rest_of(record)
+  local before = healed[record.name]
+  if not before or host.time.now() > before.at + QUICK_S then return 0 end
+  return math.min(math.max(before.pause * 2, PAUSE_S), MOST_PAUSE_S)
+end
+
 -- Asks the upstream again, until it is there.
 local function heal(record)
   if healing[record.name] then return end
   healing[record.name] = true
   local began = host.job.begin(function()
     local _ <close> = setmetatable({}, { __close = function() healing[record.name] = nil end })
-    local pause = PAUSE_S
+    local rest, pause = rest_of(record), PAUSE_S
+    if rest > 0 then retired:wait(rest) end
     while not is_retired and not follow.ensure(record) do
       retired:wait(pause)
       pause = math.min(pause * 2, MOST_PAUSE_S)
     end
+    healed[record.name] = { at = host.time.now(), pause = rest }
     if is_retired then return federated.forget(record) end -- the next Lua state reads the lists, and asks again after that
     after_gap(record)
   end, record.refresh)

@@ -1,9 +1,10 @@
--- What the gateway asks upstreams to tell it without being asked again: changes of their lists, of the resources that clients have subscribed to, and of
--- MCP tasks of stateless upstreams.
--- All of it goes through the channel that reads lists: `resources/subscribe` of a stateful revision, and one request of `subscriptions/listen` of a
+-- Subscriptions of the gateway at upstreams: to changes of their lists, of the resources that clients have subscribed to, and of MCP tasks of stateless
+-- upstreams.
+-- The notifications come on the channel that reads lists: `resources/subscribe` of a stateful revision, and one request of `subscriptions/listen` of a
 -- stateless one, which is replaced by a wider one before the old one ends. Which URIs an upstream was asked about is known to all workers.
---   state   { serial, id?, uris = { [uri] = seconds since 1970 when it was added }, tasks = { [id of a task] = seconds since 1970 when it is forgotten },
---           is_deaf }: of the channel with this serial; `id` of the request that listens; `is_deaf`: the upstream does not notify of tasks
+--   state   { serial, id?, uris = { [uri] = seconds since 1970 when it was added }, by = { [uri] = whose share it takes },
+--           tasks = { [id of a task] = seconds since 1970 when it is forgotten }, is_deaf }: of the channel with this serial; `id` of the request that
+--           listens; `is_deaf`: the upstream does not notify of tasks
 
 local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
@@ -13,15 +14,19 @@ local keys = require "moonpool.upstream.keys"
 local message = require "moonpool.upstream.message"
 local observer = require "moonpool.upstream.observer"
 local open = require "moonpool.upstream.open"
+local principal = require "moonpool.access.principal"
 local sorted = require "moonpool.runtime.sorted_keys"
 
 local follow = {}
 
 local MOST_URIS = host.limits.upstreams.followed
+local MOST_OF_PRINCIPAL = host.limits.upstreams.followed_per_principal
 local MOST_TASKS = host.limits.upstreams.followed_tasks
 local GATHER_S = 0.2        -- seconds in which tasks are gathered for one request to listen
 local TASKS_S = 60          -- seconds that asking for notifications of tasks may take
 local ACK_S = 5             -- seconds that an upstream has to acknowledge a request to listen
+local MAX_ID_BYTES = 20     -- bytes of the id of a request of the gateway
+local ACK_KEPT_S = 60       -- seconds that the store knows of a request that was not acknowledged, if the task that waits for it fails
 local TURN_S = 30           -- seconds that a task waits for another one that changes what is followed
 local KEPT_S = 86400        -- seconds that the store knows what is followed; each reading of the lists begins them anew
 local PAUSE_S = 0.02        -- seconds between two looks at what another task does
@@ -33,14 +38,31 @@ local function ack_key(name, id) return "upstream:ack:" .. host.upstream.instanc
 
 local function load(record)
   local state = json.decode(host.store.get(key_of(record)) or "null")
-  if type(state) ~= "table" then return { serial = 0, uris = {}, tasks = {} } end
+  if type(state) ~= "table" then return { serial = 0, uris = {}, by = {}, tasks = {} } end
+  state.by = state.by or {}                           -- of an older version, in a store with a file
   return state
 end
 
 local function save(record, state)
+  local by = {}
+  for uri in pairs(state.uris) do by[uri] = state.by[uri] end
   host.store.set(key_of(record), json.encode {
-    serial = state.serial, id = state.id, uris = json.object(state.uris), tasks = json.object(state.tasks), is_deaf = state.is_deaf,
+    serial = state.serial, id = state.id, uris = json.object(state.uris), by = json.object(by), tasks = json.object(state.tasks), is_deaf = state.is_deaf,
   }, KEPT_S)
+end
+
+-- Whose share of limits.upstreams.followed a subscription takes, as a short text: that of its principal; clients without one count by address, since one
+-- client can open many sessions.
+local function share_of(call)
+  local who = principal.is_named(call.principal) and "p" .. principal.key(call.principal) or "a" .. (call.address or "")
+  return host.base64.encode(host.digest.sum("sha256", who)):sub(1, 16)
+end
+
+-- The number of URIs that take the share `who`. A URI takes that of the client that subscribed to it first, until no client does.
+local function count_of(state, who)
+  local count = 0
+  for uri in pairs(state.uris) do count = count + (state.by[uri] == who and 1 or 0) end
+  return count
 end
 
 -- Saves what was asked for. A process with nothing but lists to tell may end when it is idle; a session that costs a stream alone stays.
@@ -55,7 +77,7 @@ local function alone(record, f)
   while true do
     local claim <close> = host.upstream.claim(record.name, "follow")
     if claim then return f() end
-    if host.time.now() > until_s then return nil, "another request to the upstream takes too long" end
+    if host.time.now() > until_s then return nil, "other subscriptions at the upstream '" .. record.name .. "' take too long: try again later" end
     host.time.sleep(PAUSE_S)
   end
 end
@@ -93,18 +115,32 @@ local function filter_of(card, uris, ids)
   return next(filter) ~= nil and filter or nil
 end
 
+local EXPECTED <const> = ""         -- what the store has for a request that was not acknowledged yet
+
+-- An acknowledgement that no task waits for takes no room.
 observer.on("notifications/subscriptions/acknowledged", function(event, params)
   local meta = type(params._meta) == "table" and params._meta or {}
-  if meta[ID] == nil then return end
-  host.store.set(ack_key(event.upstream, meta[ID]), json.encode(type(params.notifications) == "table" and params.notifications or {}), 60)
+  local id = tostring(meta[ID])
+  local key = #id <= MAX_ID_BYTES and ack_key(event.upstream, id)
+  if not key or host.store.get(key) ~= EXPECTED then return end
+  host.store.set(key, json.encode(type(params.notifications) == "table" and params.notifications or {}), ACK_KEPT_S)
 end)
+
+local awaited = { __close = function(it) host.store.delete(it.key) end }
+
+-- The acknowledgement of the request that is about to be sent is kept until the value is closed.
+local function await(record, id)
+  local one = setmetatable({ key = ack_key(record.name, id) }, awaited)
+  host.store.set(one.key, EXPECTED, ACK_KEPT_S)
+  return one
+end
 
 -- What the upstream has acknowledged for the request; nil if it has not.
 local function acknowledged(record, id)
   local until_s = host.time.now() + ACK_S
   repeat
     local text = host.store.get(ack_key(record.name, id))
-    if text then return json.decode(text) end
+    if text and text ~= EXPECTED then return json.decode(text) end
     host.time.sleep(PAUSE_S)
   until host.time.now() > until_s
 end
@@ -131,6 +167,7 @@ local function listen(record, channel, card, state, set)
   local id = channel:next_id()
   local params = { notifications = filter, _meta = message.meta(card) }
   local bytes = message.request(id, "subscriptions/listen", params)
+  local _ <close> = await(record, id)
   if card.transport == "http" then
     if channel:stand { id = id, message = bytes, headers = message.headers("subscriptions/listen", params) } == "none" then return nil end
   elseif not exchange.tell(channel, bytes, {}) then
@@ -157,7 +194,7 @@ local function current(record)
   if not channel then return nil, card end
   local state = load(record)
   local wanted = state.uris
-  if state.serial ~= card.serial then state = { serial = card.serial, uris = {}, tasks = state.tasks } end
+  if state.serial ~= card.serial then state = { serial = card.serial, uris = {}, by = state.by, tasks = state.tasks } end
   return channel, card, state, wanted
 end
 
@@ -196,27 +233,42 @@ function follow.ended(record, serial, id)
   end)
 end
 
---- Asks the upstream to tell of changes of a resource. True; or nil and a sentence for the client.
-function follow.add(record, uri)
+local full = setmetatable({}, { __mode = "k" })     -- call -> name of an upstream -> { uris, why }: of the first URI for which there was no room
+
+-- Refuses a URI, and keeps for further URIs of the call what is subscribed to: a request of subscriptions/listen may have a thousand of them.
+local function refuse(record, of_call, uris, why)
+  host.upstream.count_refused "followed"
+  full[of_call] = full[of_call] or {}
+  full[of_call][record.name] = { uris = uris, why = why }
+  return nil, why
+end
+
+--- Asks the upstream to tell of changes of a resource, for the client of a call. True; or nil and a sentence for the client.
+function follow.add(record, uri, of_call)
+  local before = full[of_call] and full[of_call][record.name]
+  if before and not before.uris[uri] then return refuse(record, of_call, before.uris, before.why) end
   return alone(record, function()
     local channel, card, state, wanted = current(record)
-    if not channel then return nil, "the upstream is not there" end
+    if not channel then return nil, "the upstream '" .. record.name .. "' is not there" end
     bring(record, channel, card, state, wanted)
-    local set, count = { [uri] = host.time.clock() }, 1
+    local set, count, who = { [uri] = host.time.clock() }, 1, share_of(of_call)
     for known, at in pairs(state.uris) do set[known], count = set[known] or at, count + 1 end
     if state.uris[uri] then
       state.uris[uri] = set[uri]
     elseif count > MOST_URIS then
-      host.upstream.count_refused "followed"
-      return nil, "too many resources of this upstream are subscribed to"
+      return refuse(record, of_call, state.uris, "too many resources of this upstream are subscribed to (limits.upstreams.followed)")
+    elseif count_of(state, who) >= MOST_OF_PRINCIPAL then
+      return refuse(record, of_call, state.uris, ("you subscribe to %d resources of this upstream, which is your share "
+        .. "(limits.upstreams.followed_per_principal): unsubscribe from one first"):format(MOST_OF_PRINCIPAL))
     elseif card.is_modern then
       state.uris = listen(record, channel, card, state, set) or state.uris
     elseif may_subscribe(card) and has_way(card) and call(channel, card, "resources/subscribe", uri) then
       state.uris[uri] = set[uri]
     end
+    state.by[uri] = state.by[uri] or who
     keep(record, channel, card, state)
     if state.uris[uri] then return true end
-    return nil, "the upstream '" .. record.name .. "' does not tell when this resource changes"
+    return nil, "the upstream '" .. record.name .. "' does not notify of changes of this resource"
   end)
 end
 

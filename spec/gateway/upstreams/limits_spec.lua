@@ -1,5 +1,6 @@
 -- Limits of limits.upstreams that no other spec of upstreams needs: each refuses what is above it in words, and counts it.
 local cjson = require "cjson.safe"
+local credentials = require "spec.helpers.credentials"
 local task_client = require "spec.helpers.task_client"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
@@ -47,6 +48,46 @@ describe("limits.upstreams", function()
       assert.truthy(err.message:find("too many resources", 1, true), err.message)
       assert.equal(1, refused(g, "upstream_followed"))
     end
+  end)
+
+  it("followed_per_principal leaves room to others: a client that has its share is refused, however many sessions it opens", function()
+    for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
+      local u <close> = upstream.start { revision = revision }
+      u:offer("resources", { resource "file:///a", resource "file:///b", resource "file:///c", resource "file:///d" })
+      local g <close> = start(u, { followed = 4, followed_per_principal = 2 }, { scripts = { ["auth/main.lua"] = credentials.script } })
+      local greedy <close> = g:client("2025-11-25", { token = "ann-1" })
+      local again <close> = g:client("2025-11-25", { token = "ann-1" })
+      local other <close> = g:client("2025-11-25", { token = "bob-1" })
+      assert.is_table(greedy:result("resources/subscribe", { uri = "file:///a" }))
+      assert.is_table(greedy:result("resources/subscribe", { uri = "file:///b" }))
+      for _, c in ipairs { greedy, again } do
+        local err = c:call("resources/subscribe", { uri = "file:///c" }).error
+        assert.truthy(err.message:find("your share (limits.upstreams.followed_per_principal)", 1, true), err.message)
+      end
+      assert.equal(2, refused(g, "upstream_followed"))
+      assert.is_table(other:result("resources/subscribe", { uri = "file:///a" }))       -- takes no share: it is asked for already
+      assert.is_table(other:result("resources/subscribe", { uri = "file:///c" }))
+      greedy:result("resources/unsubscribe", { uri = "file:///b" })
+      assert.is_table(greedy:result("resources/subscribe", { uri = "file:///d" }))
+    end
+  end)
+
+  it("followed_per_principal bounds what one request listens to, too; what is subscribed to already is taken", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    u:offer("resources", { resource "file:///a", resource "file:///b", resource "file:///c", resource "file:///d" })
+    local g <close> = start(u, { followed_per_principal = 2 })
+    local c <close> = g:client "2026-07-28"
+    assert.equal(4, #c:result("resources/list").resources)
+    local kept = {}                -- open until the end, so that what they follow is followed
+    for _, asked in ipairs { { "file:///a", "file:///b", "file:///c", "file:///d" }, { "file:///c", "file:///a", "file:///d", "file:///b" } } do
+      local listening = c:open("subscriptions/listen", { notifications = { resourceSubscriptions = asked } })
+      kept[#kept + 1] = listening
+      local got = listening:wait_event("notifications/subscriptions/acknowledged", 20).json.params.notifications.resourceSubscriptions
+      table.sort(got)
+      assert.same({ "file:///a", "file:///b" }, got)
+    end
+    assert.equal(4, refused(g, "upstream_followed"))
+    for _, listening in ipairs(kept) do listening:close() end
   end)
 
   it("followed_tasks bounds the tasks of one upstream that are listened for; others are polled", function()
@@ -99,7 +140,8 @@ describe("limits.upstreams", function()
       end)
       c:post { jsonrpc = "2.0", id = asked.id, result = { roots = {} } }
     end
-    upstream.failure(stream:answer(20), "unknown", "asks")
+    local _, why = upstream.failure(stream:answer(20), "unknown", "asks")
+    assert.truthy(why:find("limits.upstreams.rounds", 1, true), why)
     assert.equal(1, refused(g, "upstream_rounds"))
     assert.equal(3, u:ran "need")
   end)
@@ -116,7 +158,8 @@ describe("limits.upstreams", function()
     local g <close> = start(u, { questions_per_result = 2 })
     local c <close> = g:client("2026-07-28", { capabilities = { roots = {} } })
     assert.equal("input_required", c:result("tools/call", { name = "one_need", arguments = { n = 2 } }).resultType)
-    upstream.failure(c:call("tools/call", { name = "one_need", arguments = { n = 3 } }), "unknown", "asks")
+    local _, why = upstream.failure(c:call("tools/call", { name = "one_need", arguments = { n = 3 } }), "unknown", "asks")
+    assert.truthy(why:find("limits.upstreams.questions_per_result", 1, true), why)
     assert.equal(1, refused(g, "upstream_rounds"))
   end)
 
@@ -147,5 +190,32 @@ describe("limits.upstreams", function()
     local answer = c:call("tools/call", { name = "both", arguments = { bytes = 6000 } })
     assert.truthy(cjson.encode(answer):find("limits.upstreams.journal", 1, true), cjson.encode(answer))
     assert.equal(1, refused(g, "upstream_journals"))
+  end)
+end)
+
+describe("`calls` of an upstream that a reload raises", function()
+  it("lets calls run at once that wait already", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, { entries = { one = { calls = 1, waiting = 4 } }, config = { scripts = { watch = "false" } } })
+    local c <close> = g:client "2025-11-25"
+    local streams = {}
+    for i = 1, 4 do streams[i] = c:open("tools/call", { name = "one_hold", arguments = {} }) end
+    u:wait_held(1)
+    g:wait_status(function(status) return status.upstreams.one.waiting == 3 end)
+    local file = assert(io.open(g.dir .. "/moonpool.yaml"))
+    local config = cjson.decode(file:read "a")
+    file:close()
+    config.upstreams.one.calls = 3
+    file = assert(io.open(g.dir .. "/moonpool.yaml", "w"))
+    file:write(cjson.encode(config))
+    file:close()
+    assert.equal(200, g:admin("/reload", "POST").status)
+    u:wait_held(3)
+    assert.equal(1, g:status().upstreams.one.waiting)
+    u:release()
+    u:wait_held(1)
+    u:release()
+    for i = 1, 4 do assert.equal("released", upstream.text(streams[i]:answer())) end
+    assert.equal(0, g:status().upstreams.one.running)
   end)
 end)
