@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COLUMN 25 /* column where the doc of an option begins */
+#define COLUMN 27 /* column where the doc of an option begins */
 
 /* Appends "  -l, --listen ADDRESS   host:port …"; further lines of the doc are aligned below the first. */
 static void put_option(mp_buf *out, const mp_cli_option *option)

@@ -142,6 +142,8 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
         mp_buf out = {0}, doubts = {0};
         mp_lib_describe(vm, form, &out, &doubts);
         printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
+        if (out.len == 0 && code == 0 && strcmp(form, "whole") == 0 && isatty(STDERR_FILENO))
+            fputs("no mistakes; the scripts serve nothing yet (--connect asks upstreams)\n", stderr);
         if (doubts.len > 0) {
             has_warnings = true;
             print_report(&doubts);

@@ -342,6 +342,14 @@ static int l_is_terminal(lua_State *L)
     return 1;
 }
 
+/* keep_private(): files that the command makes from here on can be read by their owner alone.  [-0, +0] */
+static int l_keep_private(lua_State *L)
+{
+    (void)L;
+    umask(0077);
+    return 0;
+}
+
 /* pause(seconds): waits; "interrupted" if the user has interrupted the command meanwhile, and catch_interrupts() was called before.  [-0, +1, throws] */
 static int l_pause(lua_State *L)
 {
@@ -367,6 +375,7 @@ int mp_lib_wire(lua_State *L)
                                          {"create", l_create},
                                          {"embedded", l_embedded},
                                          {"is_terminal", l_is_terminal},
+                                         {"keep_private", l_keep_private},
                                          {"pause", l_pause},
                                          {NULL, NULL}};
     luaL_newmetatable(L, WIRE);

@@ -6,10 +6,13 @@
 #include "lib/jwk.h"
 #include "lib/mcp/revisions.h"
 #include "lib/wire.h"
+#include <errno.h>
 #include <lauxlib.h>
 #include <lualib.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 typedef struct {
     const char *command;
@@ -173,5 +176,14 @@ int mp_workbench_run(const char *command, const mp_workbench_argument *arguments
     else
         fprintf(stderr, "moonpool: %s\n", lua_tostring(L, -1));
     lua_close(L);
-    return fflush(stdout) == 0 ? code : 1;
+    int error = fflush(stdout) == 0 ? 0 : errno;
+    if (error == 0 && !ferror(stdout)) /* an earlier line may have been lost, too: its errno is not known any more */
+        return code;
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    /* A pipe without a reader: `head` has all that it wanted, which is nothing to report. */
+    bool has_no_reader = poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+    if (code == 0 && !has_no_reader)
+        fprintf(stderr, "moonpool: cannot write to stdout: %s\n",
+                error != 0 ? strerror(error) : "a part of the output was lost");
+    return 1;
 }

@@ -86,6 +86,11 @@ return function(args)
     if args["dry-run"] then io.stdout:write("upstreams:\n  ", (text:gsub("\n(.)", "\n  %1"))) end
     return 78
   end
+  local variable = args["bearer-env"]
+  if variable and not args.untried and not os.getenv(variable) then
+    return say.wrong("the environment variable " .. variable .. " is not set",
+      "export " .. variable .. "=… first; --untried adds the entry without connecting", 78)
+  end
   if not args.untried then
     local code = attempt(entry, path)
     if code ~= 0 then

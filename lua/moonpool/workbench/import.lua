@@ -356,6 +356,6 @@ return function(args)
     return 78
   end
   show(("added %s to %s\n"):format(live[1] and table.concat(live, ", ") or "comments alone", path), context.notes)
-  say.note("  next: moonpool check " .. path)
+  say.note("  next: moonpool check --connect " .. path)
   return left_out > 0 and 1 or 0
 end

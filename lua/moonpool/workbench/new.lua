@@ -13,7 +13,7 @@ local next_steps = {
     local of = file and "-c" .. file .. " " or ""
     local test = "  moonpool test" .. (file and " -c" .. file or "")
     return "  next: edit it, then\n  moonpool check" .. (file or "") .. "\n" .. test .. "\n  moonpool call " .. of .. name
-      .. " name=Ann times=2\n"
+      .. " name=Ann times=2\n  moonpool run" .. (file or "") .. "     # serves it, and each change when you save it\n"
   end,
 }
 

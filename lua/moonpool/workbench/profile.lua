@@ -77,10 +77,7 @@ end
 local function print_summary(stacks)
   local all = 0
   for _, stack in ipairs(stacks) do all = all + stack.count end
-  if all == 0 then
-    io.stdout:write "no samples: the workers had nothing to do, or no call was like --tool\n"
-    return
-  end
+  if all == 0 then return end
   print_table("phases", ranked(stacks, function(stack) return stack.frames[1] end), all)
   print_table("lines", ranked(stacks, function(stack) return stack.frames[3] and stack.frames[#stack.frames] end), all)
 end
@@ -91,8 +88,9 @@ local function write(path, text)
   if not file then return nil, why end
   local fine
   fine, why = file:write(text)
-  file:close()
-  return fine, why
+  local is_closed, later = file:close()                     -- what is still in a buffer is written now
+  if fine and is_closed then return true end
+  return nil, path .. ": " .. tostring(why or later)
 end
 
 --- Waits for the profile, then prints or writes it. `request` is that of the admin listener, without its path.
@@ -129,6 +127,7 @@ return function(args, request)
   local note = ("%s, %.1f s, %d %s%s"):format(args.tool and "tool " .. args.tool or "all calls", ended.ms / 1000, ended.samples, unit,
     ended.lost > 0 and (", %d lost"):format(ended.lost) or "")
   say.note(("%s: %s"):format(characters.shown(ended.why), note))
+  if ended.samples == 0 then say.note "no samples: the workers had nothing to do, or no call was like --tool" end
   if ended.lost > 0 then say.note "  hint: raise limits.profile, or sample one tool" end
   if ended.workers_without_answer > 0 then say.note(("%d workers did not answer: see stuck in moonpool status"):format(ended.workers_without_answer)) end
   if not args.out then

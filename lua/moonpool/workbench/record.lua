@@ -11,6 +11,7 @@ local wire = require "moonpool.wire"
 -- The file for the records; nil, why.
 local function open(path, is_new)
   if not path then return io.stdout end
+  wire.keep_private()                                       -- also where the path is a link to a file that is not there yet
   local is_made, wrong = wire.create(path, "", true)        -- readable for its owner alone
   if is_new and not is_made then return nil, wrong end
   local file, why = io.open(path, "ab")
@@ -52,13 +53,17 @@ local function follow(args, file, after, written)
   while true do
     local lines, facts = records.page(args, after)
     if not lines then return nil, facts end
+    local before = written.count
     if args.record then
       lines = as_transcript(lines, written)
     else
       for _ in lines:gmatch "\n" do written.count = written.count + 1 end
     end
     local ok, why = write(file, lines)
-    if not ok then return nil, "cannot write the records: " .. tostring(why) end
+    if not ok then
+      written.count = before
+      return nil, "cannot write the records: " .. tostring(why)
+    end
     written.lost = written.lost + facts.lost
     after = facts.next
     if not facts.more then return after, facts.asked end

@@ -84,20 +84,30 @@ return function(args, request)
   if not query then return say.misuse(seconds, hint) end
   request.method, request.url = "GET", request.url .. "/api/tap" .. query
   request.seconds = seconds + LATER_S
+  local lost                                                -- why an event could not be written: then the tap ends, as its output is lost
+  local function put(line)
+    local ok, why = io.stdout:write(line, "\n")
+    if ok then ok, why = io.stdout:flush() end
+    if not ok then
+      lost = why
+      error(why, 0)
+    end
+  end
   request.on_bytes = events(function(data)
     local event = json.decode(data)
     if args.json then
-      io.stdout:write(characters.shown(data), "\n")
+      put(characters.shown(data))
     elseif event and event.event == "tap opened" then
       say.note(("tap open for %d s at most; arguments: %s. Ctrl-C ends it."):format(event.seconds, event.arguments))
     elseif event and event.event == "tap closed" then
       say.note("the gateway closed the tap: " .. characters.shown(event.why))
     elseif event then
-      io.stdout:write(characters.shown(line_of(event)), "\n")
+      put(characters.shown(line_of(event)))
     end
-    io.stdout:flush()
   end)
-  local status, body = wire.fetch(request)
+  local ok, status, body = pcall(wire.fetch, request)
+  if lost then return say.wrong("cannot write to stdout: " .. lost) end
+  if not ok then error(status, 0) end
   if not status then return say.wrong("the tap has ended: " .. body) end
   if status == 200 then return 0 end
   local answer = json.decode(body)

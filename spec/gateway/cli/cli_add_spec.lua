@@ -75,6 +75,16 @@ describe("moonpool add", function()
     end)
   end)
 
+  it("names a variable that is not set, and writes nothing", function()
+    in_folder("# mine\n", nil, function(dir, run)
+      local code, out, err = run("add", "git", URL, "-b", "A_TOKEN_THAT_IS_NOT_SET")
+      assert.same({ 78, "" }, { code, out })
+      assert.equal("moonpool: the environment variable A_TOKEN_THAT_IS_NOT_SET is not set\n"
+        .. "  hint: export A_TOKEN_THAT_IS_NOT_SET=… first; --untried adds the entry without connecting\n", err)
+      assert.equal("# mine\n", read(dir .. "/moonpool.yaml"))
+    end)
+  end)
+
   it("prints with --dry-run, and writes nothing", function()
     in_folder("# mine\n", nil, function(dir, run)
       local code, out = run("add", "--untried", "-n", "files", "--", "npx", "-y", "server", "/srv")

@@ -22,7 +22,7 @@ describe("moonpool new", function()
     assert.same({ 0, "" }, { code, err })
     assert.equal("wrote moonpool.yaml\nwrote scripts/tools/greet.lua\nwrote scripts/tools/greet_spec.lua\n" ..
       "  next: edit it, then\n  moonpool check\n  moonpool test\n" ..
-      "  moonpool call greet name=Ann times=2\n", out)
+      "  moonpool call greet name=Ann times=2\n  moonpool run     # serves it, and each change when you save it\n", out)
     assert.same({ 0, "Hello, Ann!\nHello, Ann!\n", "progress 1/2\nprogress 2/2\n" }, { moonpool("call", "greet", "name=Ann", "times=2") })
   end)
 
