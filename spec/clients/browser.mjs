@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-const PATIENCE_MS = 90000;
+const PATIENCE_MS = 90000, MAX_PICTURE_PX = 2400;
 const axe = readFileSync(fileURLToPath(new URL("node_modules/axe-core/axe.min.js", import.meta.url)), "utf8");
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -100,15 +100,43 @@ export async function browse(chromium, folder, pictures) {
     found.axe.push(...list.map((one) => `${name} at ${width}, ${scheme}: ${one}`));
   }
 
-  // Pictures in three widths, light and dark; notes pages that are wider than the screen, what has no name, and what axe finds.
+  // What reaches beyond a screen of this width: the page, what is wider than its container, and what scrolls sideways. Preformatted text may; and tables
+  // at 1024 px, where the navigation is beside them and a time such as "1 min 31 s" decides whether they fit.
+  const tooWide = (width) => js(`(async () => {
+    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+    const width = ${width}, main = document.getElementById("main"), page = document.scrollingElement;
+    const named = (e) => e.tagName.toLowerCase() + (e.className.baseVal ?? e.className) + " “" + (e.getAttribute("aria-label") ?? e.textContent).slice(0, 40) + "”";
+    const wide = page.scrollWidth > width ? ["the page has " + page.scrollWidth + " px"] : [];
+    for (const e of width !== 1024 ? main.querySelectorAll(":not(pre, pre *, svg *)") : []) {
+      const unseen = e.closest("caption, thead");
+      if (!e.checkVisibility() || (unseen && getComputedStyle(unseen).position === "absolute")) continue;
+      const scrolls = ["auto", "scroll"].includes(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth && e.tagName !== "TEXTAREA";
+      const box = e.getBoundingClientRect(), around = (e.tagName === "DIALOG" ? document.body : e.parentElement).getBoundingClientRect();
+      if (scrolls || box.right > Math.min(width, around.right) + 1) wide.push(named(e) + " has " + Math.round(Math.max(box.width, e.scrollWidth)) + " px");
+    }
+    return wide.slice(0, 3);
+  })()`);
+
+  // Notes in found.wide what does not fit a screen of these widths.
+  async function fits(name, widths = [320, 390]) {
+    for (const width of widths) {
+      await size(width);
+      found.wide.push(...(await tooWide(width)).map((one) => `${name} at ${width}: ${one}`));
+    }
+    await size(1024);
+  }
+
+  // Pictures in three widths, light and dark; notes what does not fit the screen, what has no name, and what axe finds.
   async function picture(name) {
-    for (const width of [360, 768, 1440]) {
+    await fits(name, [320, 1024]);
+    for (const width of [390, 768, 1280]) {
       await size(width);
       for (const scheme of ["light", "dark"]) {
         await send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
-        if (await js("document.documentElement.scrollWidth > innerWidth")) found.wide.push(`${name} at ${width}`);
+        if (scheme === "light") found.wide.push(...(await tooWide(width)).map((one) => `${name} at ${width}: ${one}`));
         if (width !== 768) await look(name, width, scheme);
-        const shot = await send("Page.captureScreenshot", { format: "png" });
+        const height = Math.min(await js("document.documentElement.scrollHeight"), MAX_PICTURE_PX);
+        const shot = await send("Page.captureScreenshot", { format: "png", captureBeyondViewport: true, clip: { x: 0, y: 0, width, height, scale: 1 } });
         writeFileSync(`${pictures}/${name}-${width}-${scheme}.png`, Buffer.from(shot.data, "base64"));
       }
     }
@@ -121,7 +149,8 @@ export async function browse(chromium, folder, pictures) {
   const offline = (is) => send("Network.emulateNetworkConditions", { offline: is, latency: 0, downloadThroughput: -1, uploadThroughput: -1 });
 
   for (const domain of ["Page", "Runtime", "Log", "Network", "Audits"]) await send(`${domain}.enable`);
-  return { focus, found, go, hides, js, key, offline, picture, press, send, shows, size, text, type };
+  await size(1024);
+  return { fits, focus, found, go, hides, js, key, offline, picture, press, send, shows, size, text, type };
 }
 
 // Runs `walk`, prints what was found as JSON, and ends the process: with 1, and the text of the page, if the walk has failed.

@@ -5,7 +5,7 @@ import { browse, call, report, until } from "./browser.mjs";
 
 const [chromium, admin, token, mcp, folder, pictures, scripts] = process.argv.slice(2);
 const browser = await browse(chromium, folder, pictures);
-const { focus, found, go, hides, js, key, offline, picture, press, send, shows, text, type } = browser;
+const { focus, found, go, hides, js, key, offline, picture, press, send, shows, size, text, type } = browser;
 
 async function walk() {
   await send("Page.navigate", { url: `${admin}/` });
@@ -57,6 +57,20 @@ async function walk() {
   await shows("search in the list of the page");
   await picture("keys");
   await key("Escape");
+  await size(360); // the pages are behind a button
+  found.behind = !(await text()).includes("Upstreams");
+  await press("Menu");
+  await shows("Upstreams");
+  await picture("menu");
+  await size(360);
+  await key("Escape");
+  await hides("Upstreams");
+  found.menu = await focus();
+  await key("Enter");
+  await press("Upstreams");
+  await shows("No upstreams.");
+  found.closed = await js("document.getElementById('menu').getAttribute('aria-expanded')");
+  await size(1024);
   await go("#upstreams");
   await shows("No upstreams.");
   await go("#tap");
@@ -74,6 +88,7 @@ async function walk() {
     await call(mcp, 4, { name: "add", arguments: { a: 1, b: 1 } });
     return (await text()).includes("p50: now");
   });
+  await hides("Loading…");
   writeFileSync(`${scripts}/tools/broken.lua`, "return tool {\n  'Broken.',\n  function( end }\n");
   await shows("The scripts were not reloaded");
   await shows("tools/broken.lua:3");

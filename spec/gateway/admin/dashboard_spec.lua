@@ -150,6 +150,9 @@ describe("the dashboard", function()
     assert.equal("rgb(18, 22, 31)", found.theme)
     assert.equal(0, found.images)
     assert.is_false(found.html)
+    assert.is_true(found.behind)
+    assert.equal("Menu", found.menu)
+    assert.equal("false", found.closed)
     for _, url in ipairs(found.requests) do
       local is_own = url == "about:blank" or url:find("http://127.0.0.1:" .. g.admin_port .. "/", 1, true) == 1 or url:find "^data:,$"
       assert.truthy(is_own, url)

@@ -9,30 +9,32 @@
 //   onLeave(fn)  runs fn when another page is shown
 import * as shared from "./kit.js";
 
-// The order of the navigation. A page needs a line here and its file.
-const names = [
-  "overview",
-  "calls",
-  "sessions",
-  "streams",
-  "tasks",
-  "tools",
-  "resources",
-  "prompts",
-  "scripts",
-  "upstreams",
-  "tap",
-  "profile",
-  "certificates",
-  "config",
-];
+// The navigation: groups of pages, by their names. A page needs its name here, and its file.
+const groups = {
+  Now: ["overview", "calls", "sessions", "streams", "tasks"],
+  Served: ["tools", "resources", "prompts", "scripts", "upstreams"],
+  Observe: ["tap", "profile"],
+  Gateway: ["certificates", "config"],
+};
+const names = Object.values(groups).flat();
 
 const { el, fails, useToken, whenTokenChanges, whenTriedAgain, works } = shared;
 const main = document.getElementById("main"), nav = document.querySelector("nav");
 const pages = new Map(await Promise.all(names.map(async (name) => [name, (await import(`./page_${name}.js`)).default])));
 let timer = 0, refresh = async () => {}, shown = null;
 
-nav.append(...names.map((name) => el("a", { href: `#${name}` }, pages.get(name).title)));
+nav.append(...Object.entries(groups).map(([title, list]) => el("div", {}, el("p", { class: "group", id: `group-${title}` }, title),
+  el("ul", { "aria-labelledby": `group-${title}` }, ...list.map((name) => el("li", {}, el("a", { href: `#${name}` }, pages.get(name).title)))))));
+
+// On a narrow screen the pages are behind a button; on a wide one the button is not shown, and they always are.
+const menu = document.getElementById("menu");
+
+function openMenu(isOpen) {
+  menu.setAttribute("aria-expanded", String(isOpen));
+  menu.parentElement.classList.toggle("open", isOpen);
+}
+
+menu.addEventListener("click", () => openMenu(menu.getAttribute("aria-expanded") === "false"));
 
 function leave() {
   clearTimeout(timer);
@@ -63,7 +65,8 @@ function show() {
   if (location.hash === "#main") return;
   const [wanted, ...more] = location.hash.slice(1).split("/"), name = pages.has(wanted) ? wanted : names[0], { title, every, build } = pages.get(name);
   leave();
-  for (const link of nav.children) {
+  openMenu(false);
+  for (const link of nav.querySelectorAll("a")) {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -122,6 +125,10 @@ document.getElementById("help").addEventListener("click", () => keys.showModal()
 addEventListener("keydown", (event) => {
   const at = event.target, isField = at instanceof HTMLElement && (at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName));
   if (event.key === "Escape" && isField) at.blur();
+  else if (event.key === "Escape" && menu.getAttribute("aria-expanded") === "true" && !keys.open) {
+    openMenu(false);
+    menu.focus();
+  }
   if (isField || event.ctrlKey || event.altKey || event.metaKey || keys.open) return;
   if (event.key === "?") keys.showModal();
   const field = event.key === "/" && [...main.querySelectorAll("input[type=search]")].find((one) => one.offsetParent);

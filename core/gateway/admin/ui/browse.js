@@ -20,17 +20,16 @@ export const whoSwitched = ({ switches }, kind, name) => {
 
 // The list of a kind ("tools"). `keyOf(row)` is what its page is called.
 export function browse(at, { change, onLeave, refresh }, { kind, keyOf, hasTimes, empty }) {
-  const search = el("input", { type: "search", name: "search", autocomplete: "off", spellcheck: "false", placeholder: "/" }), count = el("p", { class: "soft" });
+  const search = el("input", { type: "search", name: "search", autocomplete: "off", spellcheck: "false", placeholder: "press /" }), count = el("p", { class: "soft" });
   const more = el("button", { type: "button", click: () => { pages++; refresh(); } }, "More");
   let pages = 1, wait = 0;
   const rows = table(kind[0].toUpperCase() + kind.slice(1), [
     ["Name", (t) => ({ text: keyOf(t), href: `#${kind}/${encodeURIComponent(keyOf(t))}` })],
-    ["What it is", (t) => t.title ? `${t.title}: ${t.description ?? ""}` : t.description], ["From", (t) => t.origin === "upstream" ? `upstream ${t.from}` : t.from],
-    ["State", (t) => [t.off && "off", t.destructive && "destructive"].filter(Boolean).join(", ")],
+    ["What it is", (t) => `${t.off ? "(off) " : ""}${t.destructive ? "(destructive) " : ""}${t.title ? `${t.title}: ` : ""}${t.description ?? ""}`], ["From", (t) => t.origin === "upstream" ? `upstream ${t.from}` : t.from],
     ["Calls", (t) => t.calls], ["Failed", (t) => ({ text: t.errors, class: t.errors > 0 ? "bad" : "" })],
-    ...hasTimes ? [["p50 (ms)", (t) => ms(t.p50_ms), P50], ["p99 (ms)", (t) => ms(t.p99_ms), P99]] : [],
+    ...hasTimes ? [["p50", (t) => ms(t.p50_ms) && `${ms(t.p50_ms)} ms`, P50], ["p99", (t) => ms(t.p99_ms) && `${ms(t.p99_ms)} ms`, P99]] : [],
   ], keyOf, switcher(kind.slice(0, -1), keyOf, change));
-  at.append(el("form", { submit: (event) => event.preventDefault() }, el("label", {}, `Search in ${kind}`, search)));
+  at.append(el("form", { submit: (event) => event.preventDefault() }, el("label", { class: "search" }, `Search in ${kind}`, search)));
   const part = list(at, empty);
   at.append(count, rows.region, more);
   more.hidden = true;
@@ -68,7 +67,7 @@ export function single(at, { change }, { kind, name, path, hasTimes, extra }) {
     ["Time", (f) => new Date(f.at * 1000).toLocaleString()], ["Call", (f) => f.call], ["Outcome", (f) => ({ text: f.outcome, class: "bad" })],
     ["Code", (f) => f.code || ""], ["ms", (f) => ms(f.ms)],
   ], (f) => `${f.call} ${f.at}`);
-  const one = kind.slice(0, -1), act = switcher(one, (t) => t.name, change), state = el("span"), button = el("button", { type: "button", click: () => act.run(now) });
+  const one = kind.slice(0, -1), act = switcher(one, (t) => t.name, change), failuresTitle = el("h3", {}, "Last failures"), state = el("span"), button = el("button", { type: "button", click: () => act.run(now) });
   let isBuilt = false, now = null;
   function put(title, text, hint) {
     if (!shown.has(title)) {
@@ -87,7 +86,7 @@ export function single(at, { change }, { kind, name, path, hasTimes, extra }) {
     const dates = Object.keys(thing.definitions ?? {}).sort().reverse(), text = el("pre", { tabindex: "0", "aria-label": "Definition" });
     const date = el("select", { name: "definition", change: () => setText(text, JSON.stringify(thing.definitions[date.value], null, 2)) }, ...dates.map((one) => el("option", { value: one }, one)));
     if (dates.length > 0) setText(text, JSON.stringify(thing.definitions[dates[0]], null, 2));
-    body.append(el("h2", {}, "How it fares"), numbers, failures.region, el("h2", {}, "Definition"),
+    body.append(el("h2", {}, "How it fares"), numbers, failuresTitle, failures.region, el("h2", {}, "Definition"),
       el("form", { submit: (event) => event.preventDefault() }, el("label", {}, "As clients of this revision get it", date)), text);
   }
   return () => part.load(async () => {
@@ -103,6 +102,7 @@ export function single(at, { change }, { kind, name, path, hasTimes, extra }) {
     if (hasTimes) put("p50 (ms)", ms(thing.p50_ms) || "–", P50);
     if (hasTimes) put("p99 (ms)", ms(thing.p99_ms) || "–", P99);
     failures.update(thing.failures ?? []);
+    failuresTitle.hidden = !thing.failures?.length;
     return 1;
   });
 }

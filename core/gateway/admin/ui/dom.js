@@ -18,17 +18,19 @@ export function setText(node, text) {
 }
 
 // A table whose rows stay the same elements while their data changes, so that the focus of the keyboard stays where it is.
+// On a narrow screen the style sheet shows each row as a card, with the columns' titles (data-title) before the values. Some browsers forget what a
+// table is when its display changes, so each part says its role.
 // columns: [title, function(row) → text or { text, class, href, title, when }, what the title means]. action: { title, label(row), run(row) }. `search` is a field that
 // leaves only the rows that have its text. `action.text(row)` is the button's text where it depends on the row;
 // no button is shown where `action.can(row)` is false.
 export function table(caption, columns, keyOf, action) {
-  const body = el("tbody"), rows = new Map();
-  const titles = columns.map(([title, , hint]) => el("th", { scope: "col", title: hint }, title));
-  if (action) titles.push(el("th", { scope: "col" }, action.title));
-  const region = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, ...titles)), body));
-  const field = el("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "/", input: sift });
-  const search = el("label", { class: "search" }, `Search in ${caption.toLowerCase()}`, field);
+  const body = el("tbody", { role: "rowgroup" }), rows = new Map(), columnHead = { scope: "col", role: "columnheader" };
+  const titles = columns.map(([title, , hint]) => el("th", { ...columnHead, title: hint }, title));
+  if (action) titles.push(el("th", columnHead, action.title));
+  const region = el("div", { class: "scroll cards", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", { role: "table" }, el("caption", {}, caption), el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...titles)), body));
+  const field = el("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "press /", input: sift });
+  const search = el("label", { class: "search" }, `Search in ${caption.toLowerCase().split(",")[0]}`, field);
   function sift() {
     const text = field.value.toLowerCase();
     for (const { tr } of rows.values()) tr.hidden = text !== "" && !tr.textContent.toLowerCase().includes(text);
@@ -40,12 +42,15 @@ export function table(caption, columns, keyOf, action) {
       const key = keyOf(data);
       let row = rows.get(key);
       if (!row) {
-        row = { tr: el("tr"), cells: columns.map((_, i) => el(i === 0 ? "th" : "td", i === 0 ? { scope: "row" } : {})), data };
+        row = {
+          tr: el("tr", { role: "row" }), data,
+          cells: columns.map(([title], i) => i === 0 ? el("th", { scope: "row", role: "rowheader" }) : el("td", { role: "cell", "data-title": title })),
+        };
         row.tr.append(...row.cells);
         if (action) {
           const held = row;
           row.button = el("button", { type: "button", click: () => action.run(held.data) });
-          row.tr.append(el("td", {}, row.button));
+          row.tr.append(el("td", { role: "cell" }, row.button));
         }
         rows.set(key, row);
       }
@@ -100,11 +105,12 @@ const mean = (values) => known(values).reduce((a, b) => a + b, 0) / Math.max(1, 
 export function chart(label, lines, show, hint) {
   const paths = lines.map((_, i) => el("path", { class: `line${i}`, d: "" })), title = el("title");
   const svg = el("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, title, ...paths);
-  const summary = el("p", { class: "soft", title: hint }), body = el("tbody");
+  const parts = lines.map((_, i) => el("span", { class: `line${i}` })), body = el("tbody"), from = el("span"), to = el("span");
+  const summary = el("p", { class: "soft", title: hint }, ...parts);
   const details = el("details", { toggle: fill }, el("summary", {}, `${label} as a table`),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label} as a table` },
-      el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "From"), ...lines.flatMap(([, t]) => [
-        el("th", { scope: "col" }, `${t}, mean`), el("th", { scope: "col" }, `${t}, most`)]))), body)));
+      el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col", rowspan: 2 }, "From"), ...lines.map(([, t]) => el("th", { scope: "colgroup", colspan: 2 }, t))),
+        el("tr", {}, ...lines.flatMap(() => ["Mean", "Most"].map((t) => el("th", { scope: "col" }, t))))), body)));
   let shown = null;
   function fill() {
     if (!details.open || !shown) return;
@@ -132,14 +138,16 @@ export function chart(label, lines, show, hint) {
       });
       paths[i].setAttribute("d", d);
     });
-    const text = lines.map(([name, t]) => {
+    const texts = lines.map(([name, t]) => {
       const all = known(data.values[name]), now = data.values[name].at(-1);
       return all.length === 0 ? `${t}: nothing yet` : `${t}: now ${typeof now === "number" ? show(now) : "–"}, at most ${show(Math.max(...all))}`;
-    }).join(". ");
-    setText(title, `${label}. ${text}`);
-    setText(summary, text);
+    });
+    setText(title, `${label}. ${texts.join(". ")}`);
+    texts.forEach((text, i) => setText(parts[i], text));
+    setText(from, clock(data.until_ms - (rows - 1) * data.every_ms));
+    setText(to, clock(data.until_ms));
     fill();
   }
-  return { node: el("section", { class: "chart" }, el("h3", {}, label), svg, summary, details), update };
+  return { node: el("section", { class: "chart" }, el("h3", {}, label), svg, el("div", { class: "axis" }, from, to), summary, details), update };
 }
 

@@ -134,7 +134,7 @@ export function list(parts, empty) {
       } catch (error) {
         const isOurs = error instanceof Refused && (error.status === 401 || error.status === 403 || error.status === 429);
         if (isOurs) works();
-        if (isOurs) setText(note, `This needs a token of the admin listener (${error.message}).`);
+        if (isOurs) setText(note, `This needs a token of the admin listener (${error.message}). Type one, or open the link that moonpool dashboard prints.`);
         note.hidden = !isOurs;
         form.hidden = !isOurs;
         if (!isOurs) throw error;

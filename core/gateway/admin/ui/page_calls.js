@@ -4,7 +4,7 @@ function build(at, { change, duration, json, list, table }) {
     ["Call", (c) => c.call], ["Method", (c) => c.method], ["Name", (c) => c.name], ["Principal", (c) => c.principal], ["Client", (c) => c.client],
     ["Address", (c) => c.address], ["Running", (c) => duration(c.running_ms)],
   ], (c) => c.call, { title: "Cancel", label: (c) => `Cancel the call ${c.call} of ${c.name ?? c.method}`, run: (c) => change(`/api/call/${c.call}`) });
-  const part = list(at, "No call runs.");
+  const part = list(at, "No call runs. A call is in this list from its begin to its end; the page Tap also shows those that have ended.");
   at.append(rows.search, rows.region);
   return () => part.load(async () => {
     const answer = await json("/api/calls");

@@ -13,7 +13,7 @@ function build(at, { el, json, list, setText, table }) {
   }, title));
   const rows = table("Keys", [
     ["Key", (k) => k.key], ["Value", (k) => ({ text: "pending" in k ? `${shown(k.pending)} after a restart` : shown(k.value), class: "pending" in k ? "bad lines" : "lines" })],
-    ["Source", (k) => k.source === "file" ? `line ${k.line}` : k.source === "option" ? k.option : "default"], ["Default", (k) => shown(k.default)],
+    ["From", (k) => k.source === "default" ? "default" : [k.source === "file" ? `line ${k.line}` : k.option, shown(k.default) && `default: ${shown(k.default)}`].filter(Boolean).join("; ")],
     ["Description", (k) => k.restarts ? `${k.doc} Changing this needs a restart.` : k.doc],
   ], (k) => k.key);
   at.append(note, el("div", { class: "choice", role: "group", "aria-label": "Keys that are shown" }, ...choice), rows.search, rows.region);
@@ -27,7 +27,7 @@ function build(at, { el, json, list, setText, table }) {
   return () => part.load(async () => {
     const answer = await json("/api/config");
     keys = answer.keys;
-    setText(note, `${answer.file}. *** stands for secrets, and for what comes from a variable or a file. A change of the file is taken at once, if it is right.`);
+    setText(note, `${answer.file}. *** stands for secrets, and for what comes from a variable or a file. Changes that you save are in force at once, unless the key needs a restart or the file has an error.`);
     return show();
   });
 }

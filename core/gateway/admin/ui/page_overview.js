@@ -1,5 +1,5 @@
 // Overview: what is wrong now, then the numbers of the gateway.
-import { P50, P99 } from "./kit.js";
+import { P50, P99, duration } from "./kit.js";
 import { upstreamsOf } from "./page_upstreams.js";
 
 // What the last reload did; nothing before the first one.
@@ -9,9 +9,9 @@ function lastReload(scripts, time) {
 }
 
 // What an operator must act on: a list of { text, detail, page }.
-function wrongs(status) {
+function wrongs(status, time) {
   const found = [], scripts = status.scripts ?? {};
-  if (scripts.ok === false) found.push({ text: `The scripts were not reloaded at ${scripts.at}: the version before still serves.`, detail: scripts.errors, page: "scripts" });
+  if (scripts.ok === false) found.push({ text: `The scripts were not reloaded at ${time(scripts.at).text}: the version before still serves.`, detail: scripts.errors, page: "scripts" });
   for (const one of status.stuck ?? []) found.push({ text: "A thread is stuck.", detail: typeof one === "string" ? one : JSON.stringify(one) });
   if (status.draining) found.push({ text: "The gateway drains: it takes nothing new." });
   if (scripts.needs_restart) found.push({ text: `These keys of the configuration need a restart: ${scripts.needs_restart}` });
@@ -20,7 +20,7 @@ function wrongs(status) {
   return found;
 }
 
-const rate = (n) => `${n < 10 ? n.toFixed(1) : Math.round(n)} a second`, ms = (n) => `${n < 10 ? n.toFixed(1) : Math.round(n)} ms`;
+const rate = (n) => `${n < 10 ? n.toFixed(1) : Math.round(n)}/s`, ms = (n) => n >= 10000 ? duration(n) : `${n < 10 ? n.toFixed(1) : Math.round(n)} ms`;
 const HOUR = 720; // rows
 
 // The charts, from GET /api/history; those of the last hour go on by GET /api/live.
@@ -31,7 +31,7 @@ function charts(at, { ask, bytes, chart, el, json, list, onLeave, readEvents }) 
     chart("Sessions and streams", [["sessions", "Sessions"], ["streams", "Event streams"]], (n) => String(Math.round(n))),
     chart("Memory", [["resident_bytes", "Process"], ["lua_bytes", "Lua"]], bytes),
     chart("Processors in use", [["cpu", "Processors"]], (n) => n.toFixed(2)),
-    chart("Turns of the workers", [["loop_p99_ms", "p99"]], ms, P99),
+    chart("How long a worker is held up", [["loop_p99_ms", "p99"]], ms, P99),
   ];
   const names = ["calls", "errors", "p50_ms", "p99_ms", "sessions", "streams", "resident_bytes", "lua_bytes", "cpu", "loop_p99_ms"];
   const grid = el("div", { class: "charts" });
@@ -86,13 +86,13 @@ function charts(at, { ask, bytes, chart, el, json, list, onLeave, readEvents }) 
         grid.hidden = false;
         draw();
         wait = 1000;
-        if (span === "hour") {
-          await readEvents(await ask("/api/live", { signal: mine.signal }), (event) => {
-            if (open === mine) add(event);
-          });
-        }
         return 1;
       });
+      if (span === "hour" && open === mine && !isOver) {
+        await readEvents(await ask("/api/live", { signal: mine.signal }), (event) => {
+          if (open === mine) add(event);
+        });
+      }
     } catch { /* the numbers above tell it, and ask again */ }
     if (isOver || open !== mine) return;
     wait = Math.min(wait * 2, 15000);
@@ -102,7 +102,7 @@ function charts(at, { ask, bytes, chart, el, json, list, onLeave, readEvents }) 
 }
 
 function build(at, kit) {
-  const { bytes, duration, el, json, list, setText, sum, time } = kit;
+  const { bytes, el, json, list, setText, sum, time } = kit;
   const wrong = el("div"), numbers = el("dl", { class: "numbers" }), since = el("p", { class: "soft" }), now = el("div");
   at.append(wrong, numbers, since, now);
   let told = null;
@@ -120,7 +120,7 @@ function build(at, kit) {
   return () => part.load(async () => {
     const status = await json("/status"), { gauges, counters } = status;
     setText(document.getElementById("version"), status.version);
-    const problems = wrongs(status), text = JSON.stringify(problems);
+    const problems = wrongs(status, time), text = JSON.stringify(problems);
     if (text !== told) {
       told = text;
       wrong.replaceChildren(problems.length === 0 ? el("p", { class: "good" }, "Nothing is wrong.") : el("div", { class: "wrong" }, el("h2", {}, "Wrong now"),

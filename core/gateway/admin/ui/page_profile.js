@@ -59,7 +59,7 @@ function save(el, name, type, text) {
 function flame({ el, setText }) {
   const status = el("p", { class: "soft", role: "status" });
   const svg = el("svg", { class: "flame", tabindex: "0", role: "application", "aria-label": "Flame graph. Arrow keys select a frame, Enter zooms in, Escape zooms out.", keydown, click });
-  const field = el("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "/", input: draw });
+  const field = el("input", { type: "search", autocomplete: "off", spellcheck: "false", placeholder: "press /", input: draw });
   const out = el("button", { type: "button", click: () => zoom(root) }, "Zoom out");
   const region = el("div", { class: "scroll" }, svg);
   let root = null, top = null, selected = null, unit = "", boxes = new Map(), deepest = 0;
@@ -76,7 +76,7 @@ function flame({ el, setText }) {
   }
   function draw() {
     if (!root) return;
-    const width = Math.max(560, region.clientWidth - 2), height = (deepest + 1) * ROW, word = field.value.toLowerCase(), made = [];
+    const width = Math.max(240, region.clientWidth - 2), height = (deepest + 1) * ROW, word = field.value.toLowerCase(), made = [];
     boxes = new Map();
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("width", width);

@@ -54,7 +54,7 @@ function build(at, { bytes, duration, el, json, list, setText, table, time }) {
       state.replaceChildren(status.ok === false
         ? el("div", { class: "wrong" }, el("h2", {}, "Not reloaded"), el("p", {}, `The files on the disk have errors since ${time(status.at).text}; generation ${status.generation} serves.`),
           el("pre", { tabindex: "0", "aria-label": "Errors" }, status.errors))
-        : el("p", { class: "good" }, `Generation ${status.generation} serves what is on the disk.`));
+        : el("p", { class: "good" }, `Generation ${status.generation} serves what is on the disk. Each reload makes the next one.`));
     }
     setText(note, `${answer.count} file${answer.count === 1 ? "" : "s"} in ${answer.folder}`);
     generations.update(draining.map((one) => ({ ...one, waits: waitsFor(one, draining, calls) })));

@@ -5,7 +5,7 @@ function build(at, { change, duration, json, list, table }) {
     ["Transport", (s) => s.transport], ["Address", (s) => s.address], ["Open", (s) => duration(s.age_ms)], ["Idle", (s) => duration(s.idle_ms)],
     ["Calls", (s) => s.calls], ["Stream", (s) => s.has_stream ? "open" : ""],
   ], (s) => s.session, { title: "End", label: (s) => `End the session ${s.session}`, run: (s) => change(`/api/session/${s.session}`) });
-  const part = list(at, "No sessions. A client opens one by initialize.");
+  const part = list(at, "No sessions. A client of a revision before 2026-07-28 opens one by initialize; later ones have none.");
   at.append(rows.search, rows.region);
   return () => part.load(async () => {
     const all = [];

@@ -7,18 +7,18 @@ function build(at, { ask, el, onLeave, readEvents, Refused, setText, table, toke
   const events = [];
   let number = 0;
   const field = (label, name, more = {}) => el("label", {}, label, el("input", { name, autocomplete: "off", spellcheck: "false", ...more }));
-  const start = el("button", { type: "submit" }, "Start"), state = el("p", { class: "soft", role: "status" }, "The tap is closed.");
-  const form = el("form", {}, field("Tool", "tool"), field("Method", "method"), field("Principal", "principal"), field("Outcome", "outcome"),
+  const start = el("button", { type: "submit" }, "Start"), state = el("p", { class: "soft", role: "status" }, "The tap is closed. Start it to see the calls from then on.");
+  const form = el("form", {}, field("Tool", "tool"), field("Method", "method", { placeholder: "tools/*" }), field("Principal", "principal"), field("Outcome", "outcome", { placeholder: "ok, failed, …" }),
     field("Slower than (ms)", "slower", { inputmode: "numeric", pattern: "[0-9]*" }), start);
   const keys = tokenForm();
   keys.hidden = true;
   const rows = table("Events, newest first", [
-    ["Time", (e) => e.time ? e.time.slice(11, 23) : ""],
+    ["Time (UTC)", (e) => e.time ? e.time.slice(11, 23) : ""],
     ["Event", (e) => ({ text: e.event === "answer" ? e.outcome : e.event, class: e.event !== "answer" ? "" : e.outcome === "ok" ? "good" : "bad" })],
     ["Call", (e) => e.call], ["Method", (e) => e.method], ["Name", (e) => e.name ?? e.why], ["ms", (e) => e.ms],
     ["Principal", (e) => e.principal], ["Arguments", (e) => e.event === "dropped" ? `${e.count} events were dropped` : e.arguments ? JSON.stringify(e.arguments) : ""],
   ], (e) => e.number);
-  at.append(el("p", {}, "Calls as they begin and end. A filter may have *; of arguments you see names, types and sizes."), form, keys, state, rows.search, rows.region);
+  at.append(el("p", {}, "Calls as they begin and end. Each field leaves only the calls that match it, and may have *, as in orders_*; an empty one leaves all. Of arguments you see names, types and sizes."), form, keys, state, rows.search, rows.region);
   let isDirty = false;
   function put(event) {
     event.number = ++number;

@@ -6,13 +6,15 @@ import { P50, P99 } from "./kit.js";
 export const upstreamsOf = (status) => Array.isArray(status.upstreams) ? status.upstreams
   : Object.entries(status.upstreams ?? {}).map(([name, one]) => ({ name, ...one }));
 
+const ms = (us) => us > 0 ? `${(us / 1000).toFixed(1)} ms` : "";
+
 function build(at, { change, json, list, table }) {
   const rows = table("Upstreams", [
     ["Upstream", (u) => u.name], ["State", (u) => ({ text: u.off ? `${u.state}, switched off ${u.who}` : u.state, class: u.state === "down" || u.state === "barred" ? "bad" : "" })],
-    ["Revision", (u) => u.revision], ["Transport", (u) => u.transport], ["Requests", (u) => u.calls], ["Errors", (u) => u.errors], ["Running", (u) => u.running],
-    ["p50 (ms)", (u) => ((u.p50_us ?? 0) / 1000).toFixed(1), P50], ["p99 (ms)", (u) => ((u.p99_us ?? 0) / 1000).toFixed(1), P99], ["Last failure", (u) => u.error],
+    ["Revision", (u) => u.transport ? `${u.revision ?? ""} over ${u.transport}` : u.revision], ["Requests", (u) => u.running > 0 ? `${u.calls}, ${u.running} running` : u.calls],
+    ["Errors", (u) => u.errors], ["p50", (u) => ms(u.p50_us), P50], ["p99", (u) => ms(u.p99_us), P99], ["Last failure", (u) => u.error],
   ], (u) => u.name, switcher("upstream", (u) => u.name, change));
-  const part = list(at, "No upstreams. The section upstreams of the configuration names MCP servers behind this gateway.");
+  const part = list(at, "No upstreams. These are other MCP servers, whose tools this gateway serves, too: moonpool add adds one to the configuration.");
   at.append(rows.search, rows.region);
   return () => part.load(async () => {
     const all = upstreamsOf(await json("/status")), off = all.length > 0 ? await json("/api/switch") : { switches: [] };
