@@ -16,6 +16,7 @@ local ROUNDS, SECONDS, STARTS = tonumber(os.getenv "BENCH_ROUNDS" or "") or (is_
 local STREAMS = is_quick and 1000 or 9000
 local CONNECTIONS = { 1, 16, 64, 256 }
 local WORKERS = 2
+local NAMES <const> = { "bare libh2o", "moonpool", "nginx + Lua" }
 
 local middle = under.middle
 
@@ -47,15 +48,23 @@ local function start_nginx()
   return nginx.start(WORKERS)
 end
 
--- One row of a comparison: { rate, cost, p50, p99 } of each server, the middle of ROUNDS rounds in which they take turns.
+-- One row of a comparison: { rate, cost, p50, p99, of_bare, of_nginx } of each server, the middle of ROUNDS rounds in which they take turns. of_bare and
+-- of_nginx are the middle of the ratios of each round: what the machine does meanwhile hits neighbours alike, but not the first round and the last.
 local function compare(servers, request_of, connections, rounds, seconds)
   local rows = {}
-  for _ = 1, rounds do
-    for name, server in pairs(servers) do
-      local row = rows[name] or { rate = {}, cost = {}, p50 = {}, p99 = {} }
-      rows[name] = row
-      local rate, cost, latency = under.run(server.port, server.pids, request_of(name), connections, seconds)
-      for key, value in pairs { rate = rate, cost = cost, p50 = latency.p50, p99 = latency.p99 } do table.insert(row[key], value) end
+  for name in pairs(servers) do rows[name] = { rate = {}, cost = {}, p50 = {}, p99 = {}, of_bare = {}, of_nginx = {} } end
+  for round = 1, rounds do
+    for turn = 1, #NAMES do
+      local name = NAMES[(round + turn) % #NAMES + 1]
+      local server, row = servers[name], rows[name]
+      if server then
+        local rate, cost, latency = under.run(server.port, server.pids, request_of(name), connections, seconds)
+        for key, value in pairs { rate = rate, cost = cost, p50 = latency.p50, p99 = latency.p99 } do table.insert(row[key], value) end
+      end
+    end
+    for _, row in pairs(rows) do
+      table.insert(row.of_bare, row.cost[round] / rows["bare libh2o"].cost[round])
+      table.insert(row.of_nginx, rows["nginx + Lua"] and row.cost[round] / rows["nginx + Lua"].cost[round] or 0 / 0)
     end
   end
   for _, row in pairs(rows) do
@@ -65,12 +74,11 @@ local function compare(servers, request_of, connections, rounds, seconds)
 end
 
 local function print_rows(rows, connections)
-  for _, name in ipairs { "bare libh2o", "moonpool", "nginx + Lua" } do
+  for _, name in ipairs(NAMES) do
     local row = rows[name]
     if row then
       print(("    %3d connections  %-12s %7.0f/s  %6.2f CPU-s per 100,000  p50 %6.0f µs  p99 %6.0f µs  CPU %.2f x bare, %.2f x nginx + Lua"):format(
-        connections, name, row.rate, row.cost / 10, row.p50, row.p99, row.cost / rows["bare libh2o"].cost,
-        rows["nginx + Lua"] and row.cost / rows["nginx + Lua"].cost or 0 / 0))
+        connections, name, row.rate, row.cost / 10, row.p50, row.p99, row.of_bare, row.of_nginx))
     end
   end
 end

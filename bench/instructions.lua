@@ -1,7 +1,8 @@
 -- instructions.lua: user-space instructions of one request, by its shape. `./dev bench instructions [--check | --record] [SHAPE…]` calls it.
 -- The gateway runs under callgrind with one worker and one keep-alive connection, once for FEW and once for MANY requests; the
 -- difference, divided by how many more requests there were, leaves out the start and the end of the process.
--- Shapes with an upstream, and those with traces, are measured when they are named: the former need build/release/bench_upstream, and have no recorded figure.
+-- Shapes with an upstream, and those that are observed otherwise than by metrics, are measured when they are named: the former need
+-- build/release/bench_upstream. They have no recorded figure.
 -- A request is sent when the worker sleeps, so that each takes the same number of turns: the figure hardly depends on what else the
 -- machine does. --check compares with bench/instructions.txt and fails above ALLOWED; a shape above it is measured up to
 -- TRIES times, and the lowest figure counts: what the gateway does once a second adds to it where the machine is busy. --record writes that file.
@@ -9,6 +10,7 @@
 local uv = require "luv"
 local lfs = require "lfs"
 local beneath = require "bench.beneath"
+local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 
 local FEW <const>, MANY <const> = 500, 2500
@@ -16,6 +18,7 @@ local WARM <const> = 50 -- requests, before as many others show which thread is 
 local TRIES <const> = 5
 local PATIENCE_NS <const> = 2e9
 local ALLOWED <const> = 1.03 -- times the recorded figure
+local TOKEN <const> = ("o"):rep(32)
 local RECORDED <const> = "bench/instructions.txt" -- lines of "SHAPE INSTRUCTIONS"
 
 local scripts = {
@@ -59,6 +62,12 @@ local shapes = {
   -- with traces configured; a collector is not needed, as nothing is sent in this time
   { name = "unsampled", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', traces = { sample = 0 }, is_named = true },
   { name = "sampled", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', traces = { sample = 1, queue = 64 }, is_named = true },
+  -- without metrics, and with a tap that admits none of the calls: what it costs to be observed is the difference from `positional`
+  { name = "unmetered", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', metrics = "off", is_named = true },
+  { name = "tapped", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', tap = "/api/tap?tool=none", is_named = true },
+  -- with taps that show each call, one or as many as may be open; the figure has also the admin thread, which sends the events to the readers
+  { name = "shown", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', tap = "/api/tap", is_named = true },
+  { name = "shown_8", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', tap = "/api/tap", taps = 8, is_named = true },
   { name = "list", message = { method = "tools/list", params = "" }, expect = "add_table" },
   { name = "read", message = read_of "text://fixed", expect = "fixed" },
   { name = "made", message = read_of "text://made", expect = "made" },
@@ -126,10 +135,20 @@ local function options_of(shape, below)
     made.config.traces = { otlp = "http://127.0.0.1:1", interval = "1h" }
     for name, value in pairs(shape.traces) do made.config.traces[name] = value end
   end
+  made.config.metrics = shape.metrics
+  if shape.tap then made.config.admin = { listen = "127.0.0.1:0", tokens = { operate = { bench = TOKEN } } } end
   if below then
     made.scripts, made.config.upstreams = shape.scripts, { beneath = { url = below.url } }
   end
   return made
+end
+
+-- A connection that reads the tap, which lasts as long as the connection.
+local function open_tap(g, path)
+  local reader = client.connect(g, { admin = true })
+  reader:send { path = path, headers = { Authorization = "Bearer " .. TOKEN } }
+  assert(reader:read_head(20).status == 200)
+  return reader
 end
 
 -- All instructions of a gateway that serves `count` requests of this shape and stops.
@@ -141,6 +160,8 @@ local function run(wrapper, out, shape, count)
   end })
   local g <close> = gateway.start(options_of(shape, below))
   local headers, body = request_of(g, shape)
+  local taps = {}
+  for i = 1, shape.tap and (shape.taps or 1) or 0 do taps[i] = open_tap(g, shape.tap) end
   local c, worker, before = g:connect(), nil, nil
   for i = 1, count do
     if worker then wait_asleep(worker) end
@@ -151,6 +172,7 @@ local function run(wrapper, out, shape, count)
     if i == 2 * WARM then worker = busiest_thread(g.pid, before) end
   end
   c:close()
+  for _, tap in ipairs(taps) do tap:close() end
   g:stop()
   return assert(tonumber(read(out):match "\ntotals: (%d+)"), "callgrind wrote no totals")
 end

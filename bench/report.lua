@@ -41,13 +41,13 @@ local function add_calls(out, comparison)
     for _, name in ipairs(SERVERS) do
       local row = point.rows[name]
       if row then
-        local of_bare = row.cost / point.rows["bare libh2o"].cost
         rows[#rows + 1] = { tostring(point.connections), name, grouped(row.rate), ("%.2f s"):format(row.cost / 10), time_of(row.p50),
-          time_of(row.p99), ("%.2f"):format(of_bare) }
+          time_of(row.p99), ("%.2f"):format(row.of_bare),
+          row.of_nginx == row.of_nginx and ("%.2f"):format(row.of_nginx) or "" }
       end
     end
   end
-  add_table(out, { "connections", "server", "calls/s", "CPU per 100,000", "p50", "p99", "CPU, bare = 1" }, rows)
+  add_table(out, { "connections", "server", "calls/s", "CPU per 100,000", "p50", "p99", "CPU, bare = 1", "CPU, nginx = 1" }, rows)
 end
 
 local function page(f)
@@ -67,8 +67,8 @@ local function page(f)
   line "## Calls"
   line ""
   line("The three servers take turns in one run, with %d workers each and the load generator wrk on the same cores: medians of %d rounds " ..
-    "of %d s. Each answers the same bytes. nginx + Lua ([bench/peers/mcp.lua](../bench/peers/mcp.lua)) is a hand-written endpoint for LuaJIT " ..
-    "with lua-cjson that checks what moonpool checks; bare libh2o checks nothing.",
+    "of %d s. A ratio is the median of those of the rounds. Each server answers the same bytes. nginx + Lua ([bench/peers/mcp.lua](../bench/peers/mcp.lua)) " ..
+    "is a hand-written endpoint for LuaJIT with lua-cjson that checks what moonpool checks; bare libh2o checks nothing.",
     f.workers, f.rounds, f.seconds)
   line ""
   for _, comparison in ipairs(f.comparisons) do
