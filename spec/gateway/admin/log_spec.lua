@@ -14,11 +14,14 @@ local scripts = {
   end }]],
 }
 
--- Calls the tool, waits for its last line and returns all lines.
+-- Calls the tool, waits for its last line, and for that of the main thread, which may come later; returns all lines.
 local function run(g, n)
   local me <close> = g:client "2026-07-28"
   me:result("tools/call", { name = "log", arguments = { n = n } })
-  wait.for_fact("the last line", 10, function() return g:log():find "broken[^\n]*\n" end)
+  wait.for_fact("the last lines", 10, function()
+    local text = g:log()
+    return text:find "broken[^\n]*\n" and text:find "serving[^\n]*\n"
+  end)
   local lines = {}
   for line in g:log():gmatch "[^\n]+" do lines[#lines + 1] = line end
   return lines
