@@ -45,7 +45,7 @@ static int64_t estimate(void)
 
 /* -- while clients leave ------------------------------------------------------------------------------------------- */
 
-#define MANY_LEFT 500 /* connections of a worker: a trim for so many takes a millisecond */
+#define MANY_LEFT 500 /* connections of a worker: to trim the memory of 500 takes about a millisecond */
 #define SOME_LEFT 256 /* connections that left, or came, are worth a trim once no other does */
 #define QUIET_MS 500
 #define PAGES_AT_ONCE 2048              /* pages returned in one turn, which takes a millisecond */

@@ -11,7 +11,7 @@
  *     reader:retry()          milliseconds after which a client reconnects; nil if the stream did not say
  * [-0, +1, throws] */
 int mp_lib_event_reader(lua_State *L);
-/* The same for the Lua state of a VM, which counts the readers' memory.  [-0, +1, throws] */
+/* mp_lib_event_reader for the Lua state of a VM, which counts the readers' memory.  [-0, +1, throws] */
 int mp_lib_event_reader_of_vm(lua_State *L);
 
 #endif

@@ -122,7 +122,7 @@ bool mp_envelope_read_quickly(mp_envelope *envelope, mp_str body, size_t max_val
 void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values);
 /* Begins an envelope for a message of `size` bytes: clears all but `flat` and the memory of `scratch`. */
 void mp_envelope_clear(mp_envelope *envelope, size_t size);
-/* The estimate `weight` for a message of `bytes` with so many values, `tables` of which are arrays or objects. */
+/* The estimate `weight` for a message of `bytes` bytes that has `values` values, `tables` of which are arrays or objects. */
 size_t mp_envelope_weight(size_t bytes, size_t values, size_t tables);
 /* Takes a member of params._meta: `value` is the span of a string, with its quotes. For the two readers. */
 void mp_envelope_take_trace(mp_envelope *envelope, mp_str key, mp_str value);

@@ -192,6 +192,7 @@ ask = {}
 ---@field any moonpool.Type
 t = {}
 
+--- A list whose items all have one type.
 ---@param item moonpool.Type
 ---@param options? moonpool.ListOptions|string
 ---@return moonpool.Type
@@ -210,6 +211,7 @@ function t.tuple(items, options) end
 ---@return moonpool.Type
 function t.map(value, options) end
 
+--- An object with these fields. A field is required unless it is optional or has a default.
 ---@param fields table<string, moonpool.Type>
 ---@param options? moonpool.ObjectOptions|string
 ---@return moonpool.Type
@@ -266,6 +268,7 @@ function t.nullable(type, options) end
 ---@return moonpool.Type
 function t.define(name, of) end
 
+--- The type of a field that may be missing.
 ---@param type moonpool.Type
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
@@ -403,17 +406,20 @@ function bytes(data, mime) end
 ---@field priority? number     0 to 1
 ---@field modified? string     ISO 8601
 
+--- A text, for the model to read.
 ---@param s string|number|boolean
 ---@param options? moonpool.BlockOptions
 ---@return moonpool.Block
 function text(s, options) end
 
+--- An image: its bytes, not in Base64. Without `mime` it is "image/png".
 ---@param bytes string
 ---@param mime? string         "image/png"
 ---@param options? moonpool.BlockOptions
 ---@return moonpool.Block
 function image(bytes, mime, options) end
 
+--- A sound: its bytes, not in Base64. Without `mime` it is "audio/wav".
 ---@param bytes string
 ---@param mime? string         "audio/wav"
 ---@param options? moonpool.BlockOptions
@@ -464,6 +470,7 @@ function enable(kind, name) end
 ---@param kind moonpool.Kind
 ---@param name string
 function disable(kind, name) end
+--- True if the tool, prompt or resource is switched on.
 ---@param kind moonpool.Kind
 ---@param name string
 ---@return boolean
@@ -552,6 +559,7 @@ function HttpAnswer:values(name) end
 ---@field last_event_id? string
 ---@field retry? integer        The server's reconnection time in milliseconds, if it sent one
 local HttpStream = {}
+--- All values of a header.
 ---@return string[]
 function HttpStream:values(name) end
 --- An iterator over the bytes of the body, in pieces as they arrive.
@@ -569,9 +577,11 @@ function HttpStream:read() end
 --- Returns the unread part of the body; or nil and the reason of a failure.
 ---@return string? text, string? why
 function HttpStream:text() end
+--- Decodes the unread part of the body as JSON.
 ---@param options? moonpool.DecodeOptions
 ---@return any value, string? why
 function HttpStream:json(options) end
+--- Ends the request. A stream is also closed at its end, and with its call.
 function HttpStream:close() end
 
 --- An HTTP client. A script needs a `net` grant for each host: `scripts: {allow: {net: ["api.example.com:443"]}}`.
@@ -602,6 +612,7 @@ function http.delete(url, options) end
 ---@param options? moonpool.HttpOptions
 ---@return moonpool.HttpAnswer? answer, string? why
 function http.head(url, options) end
+--- Sends a request with any method, described by one table.
 ---@param request moonpool.HttpRequest
 ---@return moonpool.HttpAnswer? answer, string? why
 function http.request(request) end
@@ -796,11 +807,13 @@ function job(spec) end
 --- store.bytes of moonpool.yaml. With store.file the values survive a restart; a killed process may lose the last 10 ms of changes.
 ---@class moonpool.lib.store
 store = {}
+--- Sets the value of the key.
 ---@param key string
 ---@param value any                    Any value that json.encode accepts
 ---@param options? { ttl?: number }    Time to live in seconds
 ---@return true? done, string? why     "full"
 function store.set(key, value, options) end
+--- The value of the key.
 ---@param key string
 ---@return any                         nil if the key has no value
 function store.get(key) end
@@ -816,6 +829,7 @@ function store.add(key, value, options) end
 ---@param options? { ttl?: number }
 ---@return integer? sum, string? why
 function store.incr(key, by, options) end
+--- Removes the key and its value, if there is one.
 ---@param key string
 function store.delete(key) end
 --- Returns the keys that begin with `prefix`, sorted; at most `most`, 1000 by default.
@@ -843,6 +857,7 @@ function digest.sha1(bytes, form) end
 ---@param form? "hex" | "bytes"
 ---@return string
 function digest.md5(bytes, form) end
+--- The HMAC of `bytes` with this key, by this hash function (RFC 2104).
 ---@param kind "sha256" | "sha512" | "sha1" | "md5"
 ---@param key string
 ---@param bytes string
@@ -857,9 +872,11 @@ function digest.equal(a, b) end
 
 ---@class moonpool.lib.base64
 base64 = {}
+--- Encodes with the standard alphabet of Base64, with padding.
 ---@param bytes string
 ---@return string
 function base64.encode(bytes) end
+--- Decodes text of the standard alphabet, with padding.
 ---@param text string
 ---@return string? bytes, string? why
 function base64.decode(text) end
@@ -867,6 +884,7 @@ function base64.decode(text) end
 ---@param bytes string
 ---@return string
 function base64.url_encode(bytes) end
+--- Decodes text of the URL-safe alphabet, with or without padding.
 ---@param text string
 ---@return string? bytes, string? why
 function base64.url_decode(text) end
@@ -880,14 +898,17 @@ uuid = {}
 
 ---@class moonpool.lib.time
 time = {}
+--- The time of the system's clock.
 ---@return number                      Seconds since 1970, with a fraction
 function time.now() end
+--- A time to measure with: the difference of two results is the time between them.
 ---@return number                      Seconds of the monotonic clock, which is never set
 function time.monotonic() end
 --- RFC 3339 in UTC, such as "2026-07-28T12:00:00Z".
 ---@param seconds? number              Since 1970; default: now
 ---@return string
 function time.format(seconds) end
+--- Reads a time of RFC 3339, such as "2026-07-28T12:00:00Z" or "2026-07-28T14:00:00+02:00".
 ---@param text string
 ---@return number? seconds, string? why
 function time.parse(text) end
@@ -903,9 +924,11 @@ function time.parse(text) end
 
 ---@class moonpool.lib.uri
 uri = {}
+--- The parts of a URI; parts that it does not have are nil.
 ---@param text string
 ---@return moonpool.Uri? parts, string? why
 function uri.parse(text) end
+--- The URI that has these parts.
 ---@param parts moonpool.Uri
 ---@return string
 function uri.build(parts) end
@@ -913,6 +936,7 @@ function uri.build(parts) end
 ---@param text string | number
 ---@return string
 function uri.encode(text) end
+--- Decodes what uri.encode has encoded.
 ---@param text string
 ---@return string? decoded, string? why
 function uri.decode(text) end
@@ -961,6 +985,7 @@ local Verifier = {}
 ---@return table? claims, string? why, "unavailable"? kind
 function Verifier:verify(token) end
 
+--- Makes a verifier of tokens (JWT). Make it once, where the script loads: it caches keys and verified tokens.
 ---@param options moonpool.VerifierOptions
 ---@return moonpool.Verifier
 function jwt.verifier(options) end
@@ -1085,6 +1110,7 @@ function auth.proxy(options) end
 --- Regular expressions with the syntax of JavaScript, in Unicode mode. A match that exceeds its limits returns nil, "limit".
 ---@class moonpool.lib.regex
 regex = {}
+--- Compiles a regular expression. Make it once, where the script loads.
 ---@param expression string
 ---@param flags? string                "i" ignores case, "m" lets ^ and $ match at line ends, "s" lets '.' match line ends
 ---@return moonpool.Regex? regex, string? why
@@ -1115,9 +1141,11 @@ function fs.list(path) end
 ---@field size integer
 ---@field modified number       Seconds since 1970
 
+--- The type, size and time of a file or folder.
 ---@param path string
 ---@return moonpool.FileInfo? info, string? why
 function fs.stat(path) end
+--- True if there is a file or folder with this path.
 ---@param path string
 ---@return boolean? there, string? why
 function fs.exists(path) end
@@ -1174,20 +1202,24 @@ json.null = nil ---@type userdata      The value that JSON null decodes to
 json.array_mt = {}                     -- the metatable of arrays: an empty table with this metatable encodes as []
 json.object_mt = {}                    -- the metatable of objects: any table with this metatable encodes as an object
 json.empty_array = {}
+--- Encodes a value as JSON. Raises an error for a value that JSON does not have, such as a function.
 ---@param value any
 ---@return string
 function json.encode(value) end
 ---@class moonpool.DecodeOptions
 ---@field nulls? boolean   false: object members that are null are absent, and a text that is null decodes to nil; in lists null stays json.null
 
+--- Decodes a JSON text.
 ---@param text string
 ---@param options? moonpool.DecodeOptions
 ---@return any value, string? why
 function json.decode(text, options) end
+--- Marks a table as an array: an empty one encodes as []. Returns the table.
 ---@generic T: table
 ---@param list T
 ---@return T
 function json.array(list) end
+--- Marks a table as an object: an empty one encodes as {}. Returns the table.
 ---@generic T: table
 ---@param fields T
 ---@return T

@@ -176,5 +176,6 @@ function fake.answers(answers) end
 ---@field contains fun(part: string, text: string, message?: string) Letter by letter
 ---@field error fun(body: fun(), part?: string)
 
+--- Lua's own function, which returns its arguments or fails the spec, with functions that compare.
 ---@type moonpool.spec.Assert
 assert = nil

@@ -10,7 +10,7 @@
 void mp_lib_principals(lua_State *L);
 /* Refs the principal of the principal reference at `index`, and makes its table available to mp_principal_push().  [-0, +0, throws] */
 mp_principal *mp_principal_ref_at(lua_State *L, int index);
-/* The same for a principal that has not expired; NULL for one that has.  [-0, +0, throws] */
+/* mp_principal_ref_at, but NULL for a principal that has expired.  [-0, +0, throws] */
 mp_principal *mp_principal_ref_valid(lua_State *L, int index);
 
 /* True if this VM made the principal, or it is one of the two constants: false for a call that was authenticated by another generation. */

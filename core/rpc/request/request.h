@@ -58,7 +58,7 @@ void mp_pressure_configure(mp_rpc *rpc);
 void mp_pressure_end(mp_rpc *rpc);
 /* True if the request in rpc->envelope is refused at once, because too much waits before it. An array of messages counts as a call. */
 bool mp_request_is_shed(mp_rpc *rpc);
-/* The same for a request of this method. */
+/* mp_request_is_shed for a request of the method `method`. */
 bool mp_method_is_shed(mp_rpc *rpc, mp_str method);
 /* A request waited too long: the worker is overloaded from now on. */
 void mp_pressure_rise(mp_rpc *rpc);
@@ -66,7 +66,7 @@ void mp_pressure_rise(mp_rpc *rpc);
 unsigned mp_pressure_refuse(mp_rpc *rpc, size_t ahead);
 /* False for requests that are never refused for overload: they are cheap, or end something. */
 bool mp_method_may_be_shed(mp_str method);
-/* Tasks that wait now, by what is known since the last turn. */
+/* Number of tasks that wait, estimated from the last turn. */
 size_t mp_pressure_waiting(const mp_rpc *rpc);
 extern const char mp_overloaded[];
 

@@ -99,6 +99,14 @@ describe("the documentation", function()
     assert.equal(reference.cli(example.program()), example.read(reference.cli_path))
   end)
 
+  it("names each cause of a refusal on the page about the log", function()
+    local page, missing = example.read "docs/reference/logging.md", {}
+    for cause in example.read "core/telemetry/refusal.h":gmatch 'X%(%u[%u%d_]*, "([^"]+)"' do
+      if not page:find("`" .. cause .. "`", 1, true) then missing[#missing + 1] = cause end
+    end
+    assert.same({}, missing)
+  end)
+
   it("has an example of every function of the libraries", function()
     local examples, missing = example.read "docs/reference/library-examples.md", {}
     for line in example.read "lua/types/moonpool.d.lua":gmatch "[^\n]+" do

@@ -13,11 +13,13 @@ local function write(path, text)
   file:write(text)
 end
 
--- The section's text, and its commands without their comments.
+-- The section's text, and the commands that it has in the new folder, without their comments.
 local function section()
   local text = example.read("README.md"):match "\n## A tool of your own\n(.-)\n## "
-  local commands = {}
-  for line in text:match("```sh\n(.-)```"):gmatch "[^\n]+" do commands[#commands + 1] = line:gsub("%s+# .*", "") end
+  local blocks, commands = {}, {}
+  for block in text:gmatch "```sh\n(.-)```" do blocks[#blocks + 1] = block end
+  assert.equal('export PATH="$PWD/build/release:$PATH"\nmkdir ../first && cd ../first\n', blocks[1])
+  for line in blocks[2]:gmatch "[^\n]+" do commands[#commands + 1] = line:gsub("%s+# .*", "") end
   return text, commands
 end
 
