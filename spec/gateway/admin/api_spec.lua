@@ -1,6 +1,7 @@
 -- /api of the admin listener: sessions and running calls, their end, the level of the log, draining.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
+local blocking = require "spec.helpers.blocking"
 local wait = require "spec.helpers.wait"
 
 local token = ("o"):rep(32)
@@ -162,19 +163,15 @@ describe("/api", function()
     local g <close> = gateway.start {
       workers = 2, scripts = {
         ["tools/hold.lua"] = scripts["tools/hold.lua"],
-        ["tools/block.lua"] = [[return tool { "Blocks its worker until a writer opens the pipe.", input = { pipe = t.string }, function(args)
-          local pipe <close> = assert(io.open(args.pipe, "r"))
-          return pipe:read "a" end }]],
+        ["tools/block.lua"] = blocking.tool,
       },
       config = {
         scripts = { path = "scripts", trust = "full" }, limits = { stuck = "500ms" },
         admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } },
       },
     }
-    local pipe = g.dir .. "/pipe"
-    assert(os.execute("mkfifo '" .. pipe .. "'"))
     local blocked = g:client "2026-07-28"
-    local pending = blocked:open("tools/call", { name = "block", arguments = { pipe = pipe } })
+    local pending = blocking.open(g, blocked)
     g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 20)
     local me = g:client "2026-07-28"
     me:open("tools/call", { name = "hold", arguments = { n = 1 } })
@@ -185,9 +182,7 @@ describe("/api", function()
     assert.equal(200, api(g, "DELETE", "/api/call/" .. answer.calls[1].call).status)
     local worker = answer.calls[1].call:match "^0" and 1 or 0
     assert.equal(503, api(g, "DELETE", ("/api/call/%d-1"):format(worker)).status)
-    local writer <close> = assert(io.open(pipe, "r+"))
-    writer:write "released"
-    writer:close()
+    blocking.release(g)
     pending:answer(20)
     me:close()
     blocked:close()

@@ -1,6 +1,7 @@
 -- Requests to the admin listener that wait for workers: how many may wait (admin.questions), how long (admin.question_time), and what both count.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
+local blocking = require "spec.helpers.blocking"
 local wait = require "spec.helpers.wait"
 
 local token <const> = ("o"):rep(32)
@@ -15,25 +16,17 @@ local function open(g, path)
   return reader
 end
 
--- A gateway whose only worker waits until release(g), with a call of `block`: its client and the call.
+-- A gateway whose only worker waits until blocking.release(g), with a call of `block`: its client and the call.
 local function start_blocked(admin)
   admin.listen, admin.tokens = "127.0.0.1:0", { operate = { joe = token } }
   local g = gateway.start { workers = 1, config = { admin = admin, scripts = { path = "scripts", trust = "full" }, limits = { stuck = "200ms" } }, scripts = {
-    ["tools/block.lua"] = [[return tool { "Blocks its worker until a writer opens the pipe.", input = { pipe = t.string }, function(args)
-      local pipe <close> = assert(io.open(args.pipe, "r"))
-      return pipe:read "a" end }]],
+    ["tools/block.lua"] = blocking.tool,
   } }
   wait.for_fact("the worker", 20, function() return get(g, "/api/tools").status == 200 end)
-  assert(os.execute("mkfifo '" .. g.dir .. "/pipe'"))
   local me = g:client "2026-07-28"
-  local pending = me:open("tools/call", { name = "block", arguments = { pipe = g.dir .. "/pipe" } })
+  local pending = blocking.open(g, me)
   g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 20)
   return g, me, pending
-end
-
-local function release(g)
-  local writer <close> = assert(io.open(g.dir .. "/pipe", "r+"))
-  writer:write "released"
 end
 
 describe("a request to the admin listener that waits for a worker", function()
@@ -47,7 +40,7 @@ describe("a request to the admin listener that waits for a worker", function()
     assert.equal(1, get(g, "/api/calls"):json().workers_without_answer)
     assert.equal(before + 2, g:status().counters.admin_unanswered)
     assert.equal(0, g:status().gauges.admin_questions)
-    release(g)
+    blocking.release(g)
     pending:answer(20)
     me:close()
     assert.has_nothing_left(g)
@@ -68,7 +61,7 @@ describe("a request to the admin listener that waits for a worker", function()
     g:wait_status(function(now) return now.gauges.admin_questions == 0 end)
     lists, tools = open(g, "/api/calls"), open(g, "/api/tools")
     g:wait_status(function(now) return now.gauges.admin_questions == 2 end)
-    release(g)
+    blocking.release(g)
     assert.equal(0, lists:read_response(20):json().workers_without_answer)
     assert.equal("block", tools:read_response(20):json().tools[1].name)
     pending:answer(20)

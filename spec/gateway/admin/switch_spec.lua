@@ -2,6 +2,7 @@
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
+local blocking = require "spec.helpers.blocking"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
@@ -182,24 +183,16 @@ describe("a tool that an operator switches off", function()
 end)
 
 describe("the answer of a switch", function()
-  -- Two workers, one of which waits until the pipe has a writer; and the call that waits there.
+  -- Two workers, one of which is blocked; and the call that waits there.
   local function start_with_blocked()
     local g = start { workers = 2, config = { scripts = { path = "scripts", trust = "full" }, limits = { stuck = "500ms" } }, scripts = {
       ["tools/add.lua"] = scripts["tools/add.lua"],
-      ["tools/block.lua"] = [[return tool { "Blocks its worker until a writer opens the pipe.", input = { pipe = t.string }, function(args)
-        local pipe <close> = assert(io.open(args.pipe, "r"))
-        return pipe:read "a" end }]],
+      ["tools/block.lua"] = blocking.tool,
     } }
-    assert(os.execute("mkfifo '" .. g.dir .. "/pipe'"))
     local blocked = g:client "2026-07-28"
-    local pending = blocked:open("tools/call", { name = "block", arguments = { pipe = g.dir .. "/pipe" } })
+    local pending = blocking.open(g, blocked)
     g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 20)
     return g, blocked, pending
-  end
-
-  local function release(g)
-    local writer <close> = assert(io.open(g.dir .. "/pipe", "r+"))
-    writer:write "released"
   end
 
   it("says how many workers have not switched in time; they do when they can", function()
@@ -215,7 +208,7 @@ describe("the answer of a switch", function()
     assert.equal(1, code)
     assert.matches("^tool add is off", out)
     assert.matches("1 worker has not switched yet: calls may still run there\n.*stuck", err)
-    release(g)
+    blocking.release(g)
     pending:answer(20)
     g:wait_status(function(now) return now.gauges.workers_stuck == 0 end, 20)
     assert.equal(-32602, blocked:call("tools/call", { name = "add", arguments = { a = 1 } }).error.code)
@@ -234,7 +227,7 @@ describe("the answer of a switch", function()
     g:wait_log("switched by operator", { what = "tool add" }) -- one worker has
     for _ = 1, 3 do g:status() end -- an answer without the other worker would be here by now
     local is_early = operator.inbox[1] ~= nil
-    release(g)
+    blocking.release(g)
     local answer = operator:read_response(20):json()
     assert.equal(-32602, blocked:call("tools/call", { name = "add", arguments = { a = 1 } }).error.code)
     pending:answer(20)

@@ -1,14 +1,12 @@
 -- A thread whose loop does not turn any more is detected, logged and taken out of service, and the process still obeys signals.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
+local blocking = require "spec.helpers.blocking"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
--- With trust: full a script can block its worker in a system call, for good.
 local scripts = {
-  ["tools/block.lua"] = [[return tool { "Blocks its worker until a writer opens the pipe.", input = { pipe = t.string }, function(args)
-    local pipe <close> = assert(io.open(args.pipe, "r"))
-    return pipe:read "a" end }]],
+  ["tools/block.lua"] = blocking.tool,
   ["tools/ping.lua"] = 'return tool { "Answers.", function() return "pong" end }',
   ["tools/wait.lua"] = 'return tool { "Waits.", function() log.info "waits" sleep(60) end }',
 }
@@ -28,15 +26,10 @@ local function make_pipe(g)
   return path
 end
 
-local function release(path, text)
-  local pipe <close> = assert(io.open(path, "r+")) -- a tool that never blocks
-  pipe:write(text)
-end
-
 -- Blocks the worker that serves a new connection: returns its client, and the stream of the call.
-local function block(g, pipe)
+local function block(g)
   local me, before = g:client "2026-07-28", g:status().gauges.tasks
-  local stream = me:open("tools/call", { name = "block", arguments = { pipe = pipe } })
+  local stream = blocking.open(g, me)
   g:wait_status(function(now) return now.gauges.tasks > before end, 10) -- a connection that it accepts before that waits for it
   return me, stream
 end
@@ -49,8 +42,7 @@ end
 describe("a worker whose loop does not turn", function()
   it("is logged, and takes no connection: the other workers serve them all, also those that waited for it", function()
     local g <close> = start { workers = 3 }
-    local pipe = make_pipe(g)
-    local me, stream = block(g, pipe)
+    local me, stream = block(g)
     -- Some of these wait in the queue of the stuck worker's socket.
     local early = {}
     for i = 1, 30 do early[i] = g:connect() end
@@ -72,7 +64,7 @@ describe("a worker whose loop does not turn", function()
     assert.equal(1, status.counters.worker_stalls)
     assert.equal(line.fields.thread, status.stuck[1].thread)
 
-    release(pipe, "done")
+    blocking.release(g)
     assert.equal("done", stream:answer(10).result.content[1].text)
     g:wait_log("thread recovered", { thread = line.fields.thread })
     assert.equal(200, g:admin("/healthz").status)
@@ -80,11 +72,11 @@ describe("a worker whose loop does not turn", function()
     -- The worker takes connections again: each worker blocks one of three calls.
     local blocked = {}
     for i = 1, 3 do
-      blocked[i] = { block(g, pipe) }
+      blocked[i] = { block(g) }
       g:wait_status(function(now) return now.gauges.workers_stuck == i end, 10)
     end
     assert.equal(4, g:status().counters.worker_stalls)
-    release(pipe, "")
+    blocking.release(g, 3)
     g:wait_status(function(now) return now.gauges.workers_stuck == 0 end, 10)
     for _, one in ipairs(blocked) do
       one[2]:answer(10)
@@ -97,13 +89,12 @@ end)
 describe("the admin listener", function()
   it("answers while every worker is stuck; new connections are refused, not left to wait", function()
     local g <close> = start { workers = 1 }
-    local pipe = make_pipe(g)
-    local me, stream = block(g, pipe)
+    local me, stream = block(g)
     g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 10)
     assert.equal(503, g:admin("/healthz").status)
     assert.is_false(pcall(client.connect, g))
-    release(pipe, "x")
-    assert.equal("x", stream:answer(10).result.content[1].text)
+    blocking.release(g)
+    assert.equal("done", stream:answer(10).result.content[1].text)
     me:close()
     assert.equal("pong", ping(g))
     g:wait_status(function(now) return now.gauges.workers_stuck == 0 end, 10)
@@ -117,8 +108,7 @@ describe("on a Unix socket", function()
     local path = os.tmpname()
     os.remove(path)
     local g <close> = start { listen = { "127.0.0.1:0", "unix:" .. path } }
-    local pipe = make_pipe(g)
-    local me, stream = block(g, pipe)
+    local me, stream = block(g)
     g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 10)
     local dead = 0
     for _ = 1, 20 do
@@ -126,7 +116,7 @@ describe("on a Unix socket", function()
       if code ~= 0 or not out:find "404" then dead = dead + 1 end
     end
     assert.equal(0, dead)
-    release(pipe, "x")
+    blocking.release(g)
     stream:answer(10)
     me:close()
     assert.has_nothing_left(g)
@@ -136,7 +126,7 @@ end)
 describe("SIGTERM", function()
   it("ends a process with a stuck worker a second after limits.drain, with code 1, and the log says which", function()
     local g = start { drain = "300ms" }
-    local me = block(g, make_pipe(g))
+    local me = block(g)
     local other = g:client "2026-07-28"
     g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 10)
     g:signal "sigterm"
@@ -149,8 +139,7 @@ describe("SIGTERM", function()
 
   it("twice ends it at once, for any limits.drain", function()
     local g = start { drain = "1h", stuck = "1h" }
-    local pipe = make_pipe(g)
-    local me = block(g, pipe)
+    local me = block(g)
     g:wait_status(function(now) return now.gauges.tasks == 1 end, 10)
     g:signal "sigterm"
     g:wait_log "draining"
@@ -162,13 +151,12 @@ describe("SIGTERM", function()
 
   it("waits for a worker whose loop turns again before that", function()
     local g = start { drain = "20s" }
-    local pipe = make_pipe(g)
-    local me, stream = block(g, pipe)
+    local me, stream = block(g)
     g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 10)
     g:signal "sigterm"
     g:wait_log "draining"
-    release(pipe, "late")
-    assert.equal("late", stream:answer(10).result.content[1].text)
+    blocking.release(g)
+    assert.equal("done", stream:answer(10).result.content[1].text)
     assert.equal(0, (g:wait_exit(10)))
     me:close()
   end)

@@ -1,13 +1,11 @@
 -- A reload while a worker does not turn: the other workers have the new scripts at once, and the stuck worker has them when it turns.
 local gateway = require "spec.helpers.gateway"
+local blocking = require "spec.helpers.blocking"
 local wait = require "spec.helpers.wait"
 
--- With trust: full a script can block its worker in a system call, for good.
 local function scripts(answer)
   return {
-    ["tools/block.lua"] = [[return tool { "Blocks its worker until a writer opens the pipe.", input = { pipe = t.string }, function(args)
-      local pipe <close> = assert(io.open(args.pipe, "r"))
-      return pipe:read "a" end }]],
+    ["tools/block.lua"] = blocking.tool,
     ["tools/ping.lua"] = ('return tool { "Answers.", function() return %q end }'):format(answer),
   }
 end
@@ -27,19 +25,16 @@ local function start(limits)
     scripts = { path = "scripts", trust = "full", watch = false } }
   values.limits.stuck, values.limits.call = "500ms", { time = "1h", cpu = "1h" }
   local g = gateway.start { scripts = scripts "first", config = config(values) }
-  g.values, g.pipe = values, g.dir .. "/pipe"
-  assert(os.execute("mkfifo '" .. g.pipe .. "'"))
+  g.values = values
   g.me = g:client "2026-07-28"
-  g.blocked = g.me:open("tools/call", { name = "block", arguments = { pipe = g.pipe } })
+  g.blocked = blocking.open(g, g.me)
   g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 20)
   return g
 end
 
 local function unblock(g)
-  local pipe <close> = assert(io.open(g.pipe, "r+")) -- the tool never blocks
-  pipe:write "released"
-  pipe:close()
-  assert.equal("released", g.blocked:answer(20).result.content[1].text)
+  blocking.release(g)
+  assert.equal("done", g.blocked:answer(20).result.content[1].text)
 end
 
 local function release(g)
