@@ -53,7 +53,7 @@ struct mp_server {
     mp_link listeners, conns;
     size_t conn_count;
     _Atomic int64_t load;          /* conn_count and `handed`, for other threads */
-    pthread_mutex_t handover_lock; /* held while connections enter or leave `handovers` */
+    pthread_mutex_t handover_lock; /* held while connections enter or leave `handovers`, and while takes_none changes */
     mp_link handovers;             /* connections that other servers handed over */
     _Atomic int64_t handed;        /* connections that other servers handed over, and that are not served yet */
     _Atomic bool takes_none;       /* its thread is stuck, or it drains: no server hands connections over to it */
@@ -210,8 +210,13 @@ void mp_tls_watch_for_close_notify(mp_conn *conn, void (*left)(mp_stream *stream
 void mp_tls_stop_listening(mp_conn *conn);
 
 /* suspend.c */
-/* Hands an accepted connection, which is counted in open_connections, over to the listener number `index` of another server. Any thread. */
-void mp_server_hand_over(mp_server *to, size_t index, int fd);
+/* Hands an accepted connection, which is counted in open_connections, over to the listener number `index` of another server. False, and nothing
+ * is done, if that takes none: the connection is still the caller's. Any thread. */
+bool mp_server_hand_over(mp_server *to, size_t index, int fd);
+/* From when this returns, no connection is handed over to the server, or some may be again. Any thread. */
+void mp_server_set_takes_none(mp_server *server, bool takes_none);
+/* Serves an accepted connection, which is counted in open_connections. On the server's thread. */
+void mp_server_begin_accepted(mp_listener *listener, int fd);
 /* Closes the connections that were handed over and are not served yet. */
 void mp_server_drop_handovers(mp_server *server);
 /* On the server's thread: listens again after mp_server_suspend. True if the listener was suspended. */

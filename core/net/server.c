@@ -203,14 +203,17 @@ static size_t index_of(const mp_listener *listener)
     return index;
 }
 
-/* Accepts a connection before libh2o has it, for another server. False, with errno, if there is none. */
-static bool accept_for(const mp_listener *listener, mp_server *taker)
+/* Accepts a connection before libh2o has it, for another server, or for this one if the other takes none any more. False, with errno, if there is
+ * none. */
+static bool accept_for(mp_listener *listener, mp_server *taker)
 {
     int fd = accept4(h2o_socket_get_fd(listener->socket), NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return false;
-    mp_server_hand_over(taker, index_of(listener), fd);
-    mp_stat_add(&mp_stat_connections_handed_over, 1);
+    if (mp_server_hand_over(taker, index_of(listener), fd))
+        mp_stat_add(&mp_stat_connections_handed_over, 1);
+    else
+        mp_server_begin_accepted(listener, fd);
     return true;
 }
 
@@ -394,7 +397,7 @@ size_t mp_server_connections(const mp_server *server)
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
 {
     server->is_draining = true;
-    atomic_store(&server->takes_none, true);
+    mp_server_set_takes_none(server, true);
     server->drained = done;
     server->drained_ctx = ctx;
     close_listeners(server);
@@ -434,7 +437,7 @@ void mp_server_close(mp_server *server)
 {
     mp_timer_stop(server->loop, &server->timer);
     server->is_draining = true;
-    atomic_store(&server->takes_none, true);
+    mp_server_set_takes_none(server, true);
     close_listeners(server);
     /* libh2o closes connections in its own turns: the first turn closes those that have been answered, later turns
      * those that were shut down. */

@@ -35,20 +35,30 @@ static handover *take_handover(mp_server *server)
     return mp_container(link, handover, link);
 }
 
+static void drop(int fd)
+{
+    close(fd);
+    mp_server_count(-1);
+}
+
+void mp_server_begin_accepted(mp_listener *listener, int fd)
+{
+    h2o_socket_t *socket =
+        h2o_evloop_socket_create(listener->server->loop->h2o, fd, H2O_SOCKET_FLAG_IS_ACCEPTED_CONNECTION);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); /* libh2o sets it when it accepts */
+    mp_server_begin(listener, socket);
+}
+
 static void begin_handover(mp_server *server, const handover *given)
 {
     mp_link *link = server->listeners.next;
     for (size_t i = 0; i < given->index && link != &server->listeners; i++)
         link = link->next;
     if (link == &server->listeners || server->is_draining) {
-        close(given->fd);
-        mp_server_count(-1);
+        drop(given->fd);
         return;
     }
-    h2o_socket_t *socket =
-        h2o_evloop_socket_create(server->loop->h2o, given->fd, H2O_SOCKET_FLAG_IS_ACCEPTED_CONNECTION);
-    setsockopt(given->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); /* libh2o sets it when it accepts */
-    mp_server_begin(mp_container(link, mp_listener, link), socket);
+    mp_server_begin_accepted(mp_container(link, mp_listener, link), given->fd);
 }
 
 static void deliver_handovers(mp_message *message, mp_loop *loop)
@@ -62,26 +72,46 @@ static void deliver_handovers(mp_message *message, mp_loop *loop)
     free(notice); /* a loop that has ended leaves its handovers to mp_server_drop_handovers */
 }
 
-void mp_server_hand_over(mp_server *to, size_t index, int fd)
+bool mp_server_hand_over(mp_server *to, size_t index, int fd)
 {
     handover *given = mp_new(sizeof *given);
     *given = (handover){.index = index, .fd = fd};
-    atomic_fetch_add(&to->handed, 1);
-    atomic_fetch_add(&to->load, 1);
     pthread_mutex_lock(&to->handover_lock);
-    mp_link_put(&to->handovers, &given->link);
+    bool is_taken = !atomic_load(&to->takes_none);
+    if (is_taken) {
+        atomic_fetch_add(&to->handed, 1);
+        atomic_fetch_add(&to->load, 1);
+        mp_link_put(&to->handovers, &given->link);
+    }
     pthread_mutex_unlock(&to->handover_lock);
+    if (!is_taken) {
+        free(given);
+        return false;
+    }
     handover_notice *notice = mp_new(sizeof *notice);
     *notice = (handover_notice){{.deliver = deliver_handovers}, to};
     mp_loop_post(to->loop, &notice->super);
+    return true;
+}
+
+void mp_server_set_takes_none(mp_server *server, bool takes_none)
+{
+    pthread_mutex_lock(&server->handover_lock);
+    atomic_store(&server->takes_none, takes_none);
+    pthread_mutex_unlock(&server->handover_lock);
 }
 
 void mp_server_drop_handovers(mp_server *server)
 {
-    for (handover *given; (given = take_handover(server)) != NULL; free(given)) {
-        close(given->fd);
-        mp_server_count(-1);
-    }
+    for (handover *given; (given = take_handover(server)) != NULL; free(given))
+        drop(given->fd);
+}
+
+/* `to` takes none if it drains, or is stuck too. */
+static void hand_over_or_drop(mp_server *to, size_t index, int fd)
+{
+    if (!mp_server_hand_over(to, index, fd))
+        drop(fd);
 }
 
 /* The kernel accepted these connections before limits.connections was checked: there are at most MP_BACKLOG of them. */
@@ -93,14 +123,14 @@ static void hand_over_queue(const mp_listener *listener, size_t index, mp_server
         if (fd < 0)
             continue;
         mp_server_count(1);
-        mp_server_hand_over(to, index, fd);
+        hand_over_or_drop(to, index, fd);
     }
 }
 
 void mp_server_suspend(mp_server *server, mp_server *to)
 {
     size_t index = 0;
-    atomic_store(&server->takes_none, true);
+    mp_server_set_takes_none(server, true);
     pthread_mutex_lock(&server->listen_lock);
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next, index++) {
         mp_listener *listener = mp_container(link, mp_listener, link);
@@ -112,7 +142,7 @@ void mp_server_suspend(mp_server *server, mp_server *to)
     }
     pthread_mutex_unlock(&server->listen_lock);
     for (handover *given; (given = to == NULL ? NULL : take_handover(server)) != NULL; free(given))
-        mp_server_hand_over(to, given->index, given->fd);
+        hand_over_or_drop(to, given->index, given->fd);
     if (to == NULL)
         mp_server_drop_handovers(server);
 }
@@ -126,7 +156,7 @@ bool mp_listener_resume(mp_listener *listener)
         mp_log(MP_ERROR, "cannot resume listening", mp_log_str("why", mp_str_of(strerror(errno))),
                mp_log_str("hint", MP_STR("this worker takes no more connections: restart the gateway")));
     listener->is_suspended = false;
-    atomic_store(&server->takes_none, server->is_draining);
+    mp_server_set_takes_none(server, server->is_draining);
     pthread_mutex_unlock(&server->listen_lock);
     return was_suspended && !server->is_draining;
 }

@@ -14,7 +14,7 @@ local scripts = {
 local function start(options)
   options = options or {}
   return gateway.start {
-    workers = options.workers or 2, scripts = scripts,
+    workers = options.workers or 2, scripts = scripts, env = options.env,
     config = { listen = options.listen, scripts = { path = "scripts", trust = "full" },
       limits = { stuck = options.stuck or "500ms", drain = options.drain or "500ms", call = { time = "1h", cpu = "1h" } } },
   }
@@ -82,6 +82,35 @@ describe("a worker whose loop does not turn", function()
       one[2]:answer(10)
       one[1]:close()
     end
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("a connection that a worker accepted for another one, which is suspended then", function()
+  it("is served all the same", function()
+    if os.getenv "TSAN_OPTIONS" then return pending "ThreadSanitizer's build has no library that delays a thread" end
+    local armed = os.tmpname()
+    os.remove(armed)
+    local g <close> = start { stuck = "3s", env = {
+      LD_PRELOAD = assert(uv.fs_realpath(gateway.binary:match "^(.*)/[^/]*$" .. "/late_handover.so")), LATE_HANDOVER = armed,
+      ASAN_OPTIONS = (os.getenv "ASAN_OPTIONS" or "") .. ":verify_asan_link_order=0",
+    } }
+    local me, stream = block(g)
+    -- The other worker is held from now on until this one is found stuck, but for less than half of limits.stuck: so it takes the connections over.
+    local since = g:status().uptime_ms
+    g:wait_status(function(now) return now.uptime_ms > since + 1700 end, 10)
+    assert(io.open(armed, "w")):close()
+    local connections = {}
+    for i = 1, 24 do connections[i] = g:connect() end
+    g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 10)
+    for _, connection in ipairs(connections) do
+      assert.equal(404, connection:request({ path = "/nothing" }).status)
+      connection:close()
+    end
+    blocking.release(g)
+    stream:answer(10)
+    me:close()
+    os.remove(armed)
     assert.has_nothing_left(g)
   end)
 end)
