@@ -168,6 +168,7 @@ function stateful:initialize(options)
 end
 
 -- Opens the standalone event stream, for messages that belong to no request.
+-- Opens the session's event stream, or resumes one, and waits until the gateway has answered: what it sends from then on comes there.
 function stateful:get_stream(headers)
   local connection = client.connect(self.gateway)
   table.insert(self.connections, connection)
@@ -177,6 +178,7 @@ function stateful:get_stream(headers)
     all[name] = value
   end
   connection:send { method = "GET", path = "/mcp", headers = all }
+  connection:read_head(20)
   return setmetatable({ connection = connection }, stream)
 end
 

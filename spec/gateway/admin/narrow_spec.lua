@@ -83,7 +83,7 @@ describe("the dashboard on a phone", function()
     })
     local client_info = { client_info = { name = "client_for_the_" .. LONG, version = "2026.11.23-nightly+4711" } }
     local listener <close> = g:client("2025-11-25", client_info)
-    listener:get_stream():head()
+    listener:get_stream()
     listener:open("tools/call", { name = LONG, arguments = { reference_number_of_the_customer_in_the_warehouse = "x" }, _meta = { progressToken = 1 } })
     local c <close> = g:client("2026-07-28", { capabilities = task_client.CAN })
     task_client.result(g, c, "tools/call", { name = "later_" .. LONG, arguments = {} })
