@@ -86,6 +86,13 @@ static int l_catalogue_hash(lua_State *L)
     return 3;
 }
 
+/* upstream.publications(): the number of catalogues that were published in this process and were new.  [-0, +1, -] */
+static int l_publications(lua_State *L)
+{
+    lua_pushinteger(L, mp_catalogue_publications(lua_touserdata(L, lua_upvalueindex(1))));
+    return 1;
+}
+
 /* A class, which has no NUL, a NUL, and a hash. */
 static void note_caller(mp_str class_name, mp_str hash, void *ctx)
 {
@@ -326,6 +333,7 @@ void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams)
 {
     static const luaL_Reg functions[] = {{"upstream.catalogue", l_catalogue},
                                          {"upstream.catalogue_hash", l_catalogue_hash},
+                                         {"upstream.publications", l_publications},
                                          {"upstream.callers", l_callers},
                                          {"upstream.publish", l_publish},
                                          {"upstream.claim", l_claim},

@@ -132,6 +132,9 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed
         class->catalogue = catalogue;
         class->is_stale = false;
         class->used = ++upstream->class_uses;
+        if (before != catalogue)
+            atomic_fetch_add(&table->publications,
+                             1); /* under the lock: who reads the new number finds the new catalogue */
         mp_catalogue *evicted = is_of_caller(class_name) ? evict(upstream, class) : NULL;
         bool is_retired = upstream->is_retired;
         pthread_mutex_unlock(&upstream->lock);
@@ -141,6 +144,11 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed
     }
     mp_upstream_unref(upstream);
     return result;
+}
+
+int64_t mp_catalogue_publications(const mp_upstreams *table)
+{
+    return atomic_load(&table->publications);
 }
 
 typedef struct {

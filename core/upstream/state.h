@@ -61,6 +61,7 @@ struct mp_upstreams {
 
     pthread_mutex_t catalogue_lock; /* guards the next; taken last */
     mp_map catalogues;              /* of mp_catalogue, by their hash */
+    _Atomic int64_t publications;   /* catalogues that replaced others */
 
     struct mp_parks *parks;
     atomic_int park_ends;        /* ends of parks that are on the way to their homes */

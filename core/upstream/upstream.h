@@ -419,6 +419,9 @@ typedef enum { MP_PUBLISH_NEW, MP_PUBLISH_EQUAL, MP_PUBLISH_UNKNOWN, MP_PUBLISH_
  * the place of `claimed`, whose list no worker reads. `claimed` may be NULL. Any thread. */
 mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed, mp_str name, mp_str class_name,
                                        mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH]);
+/* The number of catalogues that were published and were new. A thread that has been told of what a catalogue lists reads at least the number with it.
+ * Any thread. */
+int64_t mp_catalogue_publications(const mp_upstreams *table);
 typedef struct mp_catalogue mp_catalogue;
 /* The first character of the name of a class that belongs to one caller. It is also in the key of each channel of that caller, and in no other. An upstream keeps limits.upstreams.caller_lists of them. */
 #define MP_CALLER_CLASS '@'

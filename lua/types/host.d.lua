@@ -1043,6 +1043,10 @@ function host.upstream.catalogue(name, class) end
 ---@return boolean? is_stale
 function host.upstream.catalogue_hash(name, class) end
 
+--- The number of catalogues that were published in this process and were new.
+---@return integer
+function host.upstream.publications() end
+
 --- The classes of an upstream that belong to one caller each: their names begin with "@". An upstream keeps limits.upstreams.caller_lists of them.
 ---@param name string
 ---@return table<string, string> hashes  By class

@@ -263,6 +263,7 @@ family("host.", "upstream.channel upstream.catalogue_hash upstream.open_channel 
   "some steps, and a row for each upstream of the configuration")
 row([[host.upstream.catalogue
   host.upstream.publish]], 100, "a copy and a hash of limits.upstreams.list_bytes")
+row("host.upstream.publications", 1, "a counter")
 row("host.upstream.count_token", 1, "a counter")
 row("host.upstream.count_refused", 1, "a counter")
 row([[host.upstream.traits

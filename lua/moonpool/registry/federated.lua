@@ -53,6 +53,7 @@ local now = {
 
 local settled = {}                          -- name -> true once its lists were read, or could not be read
 local wanted, done = 0, 0                   -- changes of catalogues that this Lua state knows of; of these, those that its things have
+local counted = 0                           -- host.upstream.publications() when `wanted` last grew
 local is_attached = false                   -- this Lua state serves
 local is_making = false                     -- a task makes the things
 local made_of                               -- of which catalogues the things in the registry are
@@ -73,6 +74,12 @@ local function remedy(kind) return (kind == "tools" or kind == "prompts") and RE
 
 -- What a name looks like, and the things that look so: two names that a person takes for each other are not served both.
 local function look_of(kind, key) return (kind == "tools" or kind == "prompts") and kind .. " " .. characters.look(key) or nil end
+
+-- A catalogue has changed, or may have: the things that are made from now on have it.
+local function want()
+  counted = host.upstream.publications()
+  wanted = wanted + 1
+end
 
 -- The upstream that serves now what has the key or look of a thing; nil: none does.
 local function holder_of(kind, key, look)
@@ -406,7 +413,7 @@ end
 local function publish(record, text, claim)
   local before, listed = now.things, catalogue.of(record.name, CLASS).entries
   if not host.upstream.publish(record.name, CLASS, text, claim) then return end
-  wanted = wanted + 1
+  want()
   catch_up()
   if text ~= "" then log_changes(record, listed, catalogue.of(record.name, CLASS).entries) end
   notify(changes_between(before, now.things))
@@ -442,7 +449,7 @@ end
 local function publish_class(record, name, text, claim)
   local before, things_before = catalogue.of(record.name, name), now.things
   if not host.upstream.publish(record.name, name, text, claim) then return end
-  wanted = wanted + 1
+  want()
   catch_up()
   if before.hash ~= "" then notify(changes_of_class(record, before.entries, catalogue.of(record.name, name).entries, things_before)) end
 end
@@ -451,7 +458,7 @@ end
 local function read_class(record, name, way, since)
   local is_mine = classes.read(record, now.hashes[record.name] or "", name, function(text, claim) publish_class(record, name, text, claim) end, way, since)
   if is_mine and not now.classes[record.name][name] and catalogue.of(record.name, name).hash ~= "" then -- another worker has published them just now
-    wanted = wanted + 1
+    want()
     catch_up()
   end
   return is_mine
@@ -556,7 +563,7 @@ end
 -- -- this Lua state --------------------------------------------------------------------------------------------------
 
 bus.on("catalogue", function()
-  wanted = wanted + 1
+  want()
   routes.suspend(true)
   host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
 end)
@@ -700,13 +707,13 @@ end
 --- Waits until the things of this Lua state are those of the lists that were published last, be it that the bus message about them is still on its way: a
 --- client may have seen them through another worker.
 function federated.keep_up()
-  if done >= wanted and made_of ~= source_of_things() then wanted = wanted + 1 end
+  if counted ~= host.upstream.publications() then want() end
   if done < wanted then wait_for_things() end
 end
 
 --- Waits until the lists are there that clients see which cannot be asked anything.
 function federated.settle_base()
-  if done < wanted then wait_for_things() end
+  federated.keep_up()
   if is_settled then return end
   began = began or host.time.now()
   while is_waiting() do
@@ -756,7 +763,7 @@ if config.has_any and not host.script.has_specs then
     is_attached, made_of = true, nil
     began = host.time.now()
     host.job.begin(function()
-      wanted = wanted + 1
+      want()
       catch_up()
       read_due()
     end, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
