@@ -38,8 +38,8 @@ methods["resources/subscribe"] = function(call, params, era)
   local subscribed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal))
   if subscribed then
     if not resource.upstream then return {} end
-    local told, refusal = followed.subscribe(call, resource, params.uri)
-    if told then return {} end
+    local told, refusal = followed.subscribe(call, { [params.uri] = resource })
+    if told[params.uri] then return {} end
     host.session.unsubscribe(call, "resource:" .. uri)
     return nil, refusal
   end
@@ -92,6 +92,20 @@ local function honoured(asked, topics, topic_of)
   return list[1] and list or nil
 end
 
+-- The set of those URIs of whose changes the client can be told.
+local function followable_of(call, asked)
+  local set, of_upstreams = {}, {}
+  for _, uri in ipairs(asked) do
+    local resource = set[uri] == nil and of_upstreams[uri] == nil and registry.open(call, uris.normal(uri))
+    if resource and not resource.is_linked then
+      if resource.upstream then of_upstreams[uri] = resource else set[uri] = true end
+    end
+  end
+  if next(of_upstreams) == nil then return set end
+  for uri in pairs(followed.subscribe(call, of_upstreams)) do set[uri] = true end
+  return set
+end
+
 methods["subscriptions/listen"] = function(call, params)
   local filter = params.notifications
   local wrong = complaint(filter)
@@ -104,11 +118,9 @@ methods["subscriptions/listen"] = function(call, params)
     if filter[name] and registry.offers(kind) then accepted[name], topics[#topics + 1] = true, access.topic(kind, call.principal) end
   end
   if filter.resourceSubscriptions and upstreams.has_any then federated.keep_up() end       -- with the lists that another worker has read
+  local followable = followable_of(call, filter.resourceSubscriptions or {})
   accepted.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
-    local normal = uris.normal(uri)
-    local resource = registry.open(call, normal)
-    if not resource or resource.is_linked or resource.upstream and not followed.subscribe(call, resource, uri) then return nil end
-    return access.topic("resource:" .. normal, call.principal)
+    return followable[uri] and access.topic("resource:" .. uris.normal(uri), call.principal)
   end)
   accepted.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
 

@@ -12,6 +12,7 @@ local host = require "moonpool.host"
 local keys = require "moonpool.upstream.keys"
 local observer = require "moonpool.upstream.observer"
 local registry = require "moonpool.registry.registry"
+local sorted = require "moonpool.runtime.sorted_keys"
 local subscriptions = require "moonpool.registry.subscriptions"
 local uris = require "moonpool.runtime.uris"
 local wrapping = require "moonpool.upstream.wrapping"
@@ -89,14 +90,29 @@ observer.on("notifications/resources/updated", function(event, params)
   if record and type(params.uri) == "string" then tell_updated(record, params.uri) end
 end)
 
---- Asks the upstream of a resource to tell when the resource changes, for the client of a call. True; or nil and an error for the client.
-function followed.subscribe(call, resource, uri)
-  local record = config.by_name[resource.upstream]
-  if not record then return true end
-  if auth.is_personal(record) then return nil, follow.refusal("the upstream '" .. record.name .. "' is not asked when resources change") end
-  local done, why = follow.add(record, wrapping.inward(record, uri) or uri, call)
-  if done then return true end
-  return nil, follow.refusal(why)
+--- Asks upstreams to tell when resources change, for the client of a call. `wanted`: URI, as clients have it -> resource. Returns the set of the URIs of which
+--- they tell, and for one that is not in it an error for the client.
+function followed.subscribe(call, wanted)
+  local of_upstream, accepted, refusal = {}, {}, nil
+  for uri, resource in pairs(wanted) do
+    local record = config.by_name[resource.upstream]
+    if not record then
+      accepted[uri] = true
+    elseif auth.is_personal(record) then
+      refusal = "the upstream '" .. record.name .. "' is not asked when resources change"
+    else
+      of_upstream[record] = of_upstream[record] or {}
+      of_upstream[record][uri] = wrapping.inward(record, uri) or uri
+    end
+  end
+  for record, inward in pairs(of_upstream) do
+    local uris_there = sorted(inward)
+    for i, uri in ipairs(uris_there) do uris_there[i] = inward[uri] end
+    local told, why = follow.add(record, uris_there, call)
+    for uri, there in pairs(inward) do accepted[uri] = told[there] end
+    refusal = refusal or why
+  end
+  return accepted, refusal and follow.refusal(refusal)
 end
 
 local function has_subscribers(record, own)

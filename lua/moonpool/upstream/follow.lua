@@ -27,6 +27,7 @@ local TASKS_S = 60          -- seconds that asking for notifications of tasks ma
 local ACK_S = 5             -- seconds that an upstream has to acknowledge a request to listen
 local MAX_ID_BYTES = 20     -- bytes of the id of a request of the gateway
 local ACK_KEPT_S = 60       -- seconds that the store knows of a request that was not acknowledged, if the task that waits for it fails
+local AT_ONCE = 16          -- subscriptions to resources of a stateful upstream after which another task has its turn
 local TURN_S = 30           -- seconds that a task waits for another one that changes what is followed
 local KEPT_S = 86400        -- seconds that the store knows what is followed; each reading of the lists begins them anew
 local PAUSE_S = 0.02        -- seconds between two looks at what another task does
@@ -233,43 +234,64 @@ function follow.ended(record, serial, id)
   end)
 end
 
-local full = setmetatable({}, { __mode = "k" })     -- call -> name of an upstream -> { uris, why }: of the first URI for which there was no room
-
--- Refuses a URI, and keeps for further URIs of the call what is subscribed to: a request of subscriptions/listen may have a thousand of them.
-local function refuse(record, of_call, uris, why)
-  host.upstream.count_refused "followed"
-  full[of_call] = full[of_call] or {}
-  full[of_call][record.name] = { uris = uris, why = why }
-  return nil, why
+-- Why a further URI is not followed for a client; nil: there is room.
+local function no_room(count, own)
+  if count >= MOST_URIS then return "too many resources of this upstream are subscribed to (limits.upstreams.followed)" end
+  if own < MOST_OF_PRINCIPAL then return nil end
+  return ("you subscribe to %d resources of this upstream, which is your share (limits.upstreams.followed_per_principal): unsubscribe from one first")
+    :format(MOST_OF_PRINCIPAL)
 end
 
---- Asks the upstream to tell of changes of a resource, for the client of a call. True; or nil and a sentence for the client.
-function follow.add(record, uri, of_call)
-  local before = full[of_call] and full[of_call][record.name]
-  if before and not before.uris[uri] then return refuse(record, of_call, before.uris, before.why) end
-  return alone(record, function()
-    local channel, card, state, wanted = current(record)
-    if not channel then return nil, "the upstream '" .. record.name .. "' is not there" end
-    bring(record, channel, card, state, wanted)
-    local set, count, who = { [uri] = host.time.clock() }, 1, share_of(of_call)
-    for known, at in pairs(state.uris) do set[known], count = set[known] or at, count + 1 end
-    if state.uris[uri] then
-      state.uris[uri] = set[uri]
-    elseif count > MOST_URIS then
-      return refuse(record, of_call, state.uris, "too many resources of this upstream are subscribed to (limits.upstreams.followed)")
-    elseif count_of(state, who) >= MOST_OF_PRINCIPAL then
-      return refuse(record, of_call, state.uris, ("you subscribe to %d resources of this upstream, which is your share "
-        .. "(limits.upstreams.followed_per_principal): unsubscribe from one first"):format(MOST_OF_PRINCIPAL))
-    elseif card.is_modern then
-      state.uris = listen(record, channel, card, state, set) or state.uris
-    elseif may_subscribe(card) and has_way(card) and call(channel, card, "resources/subscribe", uri) then
-      state.uris[uri] = set[uri]
+-- Asks the upstream about the URIs from number `first` on, or some of them; adds those of which it tells to `accepted`. Returns the number of the next one,
+-- and why one of them was not accepted.
+local function add_some(record, uris, first, accepted, of_call)
+  local channel, card, state, wanted = current(record)
+  if not channel then return #uris + 1, "the upstream '" .. record.name .. "' is not there" end
+  local _ <close> = setmetatable({}, { __close = function() keep(record, channel, card, state) end })     -- also if the client leaves meanwhile
+  bring(record, channel, card, state, wanted)
+  local who, at, set, new, why = share_of(of_call), host.time.clock(), {}, {}, nil
+  local count, own = 0, count_of(state, who)
+  for known, since in pairs(state.uris) do set[known], count = since, count + 1 end
+  local last = card.is_modern and #uris or math.min(#uris, first + AT_ONCE - 1)
+  for i = first, last do
+    local uri = uris[i]
+    local refusal = not set[uri] and no_room(count, own)
+    if refusal then
+      host.upstream.count_refused "followed"
+      why = refusal
+    elseif not set[uri] then
+      new[#new + 1], count, own = uri, count + 1, own + 1
     end
-    state.by[uri] = state.by[uri] or who
-    keep(record, channel, card, state)
-    if state.uris[uri] then return true end
-    return nil, "the upstream '" .. record.name .. "' does not notify of changes of this resource"
-  end)
+    if not refusal then set[uri] = at end
+  end
+  if card.is_modern and new[1] then
+    state.uris = listen(record, channel, card, state, set) or state.uris
+  elseif not card.is_modern and may_subscribe(card) and has_way(card) then
+    for _, uri in ipairs(new) do
+      if call(channel, card, "resources/subscribe", uri) then state.uris[uri], state.by[uri] = at, state.by[uri] or who end
+    end
+  end
+  for i = first, last do
+    local uri = uris[i]
+    if state.uris[uri] then
+      accepted[uri], state.uris[uri], state.by[uri] = true, at, state.by[uri] or who
+    else
+      why = why or "the upstream '" .. record.name .. "' does not notify of changes of this resource"
+    end
+  end
+  return last + 1, why
+end
+
+--- Asks the upstream to tell of changes of resources, for the client of a call. Returns the set of the URIs of which it tells, and a sentence for the client
+--- if there are others: why.
+function follow.add(record, uris, of_call)
+  local accepted, first, why = {}, 1, nil
+  while first <= #uris do
+    local next_one, reason = alone(record, function() return add_some(record, uris, first, accepted, of_call) end)
+    if not next_one then return accepted, reason end
+    first, why = next_one, why or reason
+  end
+  return accepted, why
 end
 
 local changing = {}         -- name of an upstream -> { [id of a task] = seconds since 1970 when it is forgotten, or false: it has ended }

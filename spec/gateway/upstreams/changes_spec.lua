@@ -264,6 +264,33 @@ describe("a list that only clients of a class see", function()
   end)
 end)
 
+describe("a request that listens to many resources", function()
+  for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
+    it("is asked of an upstream of " .. revision .. " in as few requests as its revision has", function()
+      local u <close> = upstream.start { revision = revision }
+      local asked, offered = {}, {}
+      for i = 1, 60 do
+        asked[i] = ("file:///%02d"):format(i)
+        offered[i] = ('{"uri":"%s","name":"%d"}'):format(asked[i], i)
+      end
+      u:offer("resources", offered)
+      local g <close> = start(u)
+      tell_first(g)
+      wait_way(u)
+      local function requests() return #u:all { method = u.is_modern and "subscriptions/listen" or "resources/subscribe" } end
+      local c <close>, before = g:client "2026-07-28", requests()
+      local listening <close> = c:open("subscriptions/listen", { notifications = { resourceSubscriptions = asked } })
+      local got = listening:wait_event("notifications/subscriptions/acknowledged", 20).json.params.notifications.resourceSubscriptions
+      assert.same(asked, got)
+      assert.equal(u.is_modern and 1 or 60, requests() - before)
+      for _, uri in ipairs { asked[1], asked[60] } do
+        u:announce("notifications/resources/updated", { uri = uri })
+        assert.equal(uri, listening:wait_event("notifications/resources/updated", 20).json.params.uri)
+      end
+    end)
+  end
+end)
+
 describe("an upstream without a stream", function()
   it("has its lists read at each `refresh`, changes are told, and resources are left out of the acknowledgement", function()
     local u <close> = upstream.start { revision = "2025-11-25", get = false }
