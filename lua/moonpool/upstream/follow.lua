@@ -268,7 +268,8 @@ local function add_some(record, uris, first, accepted, of_call)
     state.uris = listen(record, channel, card, state, set) or state.uris
   elseif not card.is_modern and may_subscribe(card) and has_way(card) then
     for _, uri in ipairs(new) do
-      if call(channel, card, "resources/subscribe", uri) then state.uris[uri], state.by[uri] = at, state.by[uri] or who end
+      state.uris[uri], state.by[uri] = at, state.by[uri] or who       -- before the answer: if the client leaves meanwhile, the next sweep unsubscribes
+      if not call(channel, card, "resources/subscribe", uri) then state.uris[uri] = nil end
     end
   end
   for i = first, last do

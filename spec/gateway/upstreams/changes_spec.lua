@@ -264,15 +264,21 @@ describe("a list that only clients of a class see", function()
   end)
 end)
 
+-- Texts of as many resources, and their URIs.
+local function many_resources(many)
+  local uris, texts = {}, {}
+  for i = 1, many do
+    uris[i] = ("file:///%02d"):format(i)
+    texts[i] = ('{"uri":"%s","name":"%d"}'):format(uris[i], i)
+  end
+  return texts, uris
+end
+
 describe("a request that listens to many resources", function()
   for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
     it("is asked of an upstream of " .. revision .. " in as few requests as its revision has", function()
       local u <close> = upstream.start { revision = revision }
-      local asked, offered = {}, {}
-      for i = 1, 60 do
-        asked[i] = ("file:///%02d"):format(i)
-        offered[i] = ('{"uri":"%s","name":"%d"}'):format(asked[i], i)
-      end
+      local offered, asked = many_resources(60)
       u:offer("resources", offered)
       local g <close> = start(u)
       tell_first(g)
@@ -289,6 +295,31 @@ describe("a request that listens to many resources", function()
       end
     end)
   end
+
+  it("leaves nothing behind at an upstream if its client leaves meanwhile", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local offered, asked = many_resources(30)
+    u:offer("resources", offered)
+    local asked_so_far, held = 0, nil
+    u:when("resources/subscribe", function(x)
+      asked_so_far = asked_so_far + 1
+      if asked_so_far == 20 then held = x else x:result "{}" end
+    end)
+    local g <close> = start(u)
+    tell_first(g)
+    wait_way(u)
+    local c <close> = g:client "2026-07-28"
+    local listening = c:open("subscriptions/listen", { notifications = { resourceSubscriptions = asked } })
+    wait.for_fact("the request that is not answered", 20, function()
+      u:all {}
+      return held
+    end)
+    listening:close()
+    g:wait_status(function(now) return now.gauges.tasks == 0 end)
+    held:result "{}"
+    wait.for_fact("all to be unsubscribed", 40, function() return #u:all { method = "resources/unsubscribe" } == 20 end)
+    assert.equal(20, #u:all { method = "resources/subscribe" })
+  end)
 end)
 
 describe("an upstream without a stream", function()
