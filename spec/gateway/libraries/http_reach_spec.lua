@@ -83,7 +83,8 @@ describe("a name that is granted", function()
       local got = errand.run(me, { url = ("http://%s.test:%d/"):format(name, server.port) })
       assert.is_nil(got.status, name)
       assert.truthy(got.why:find("the host resolves to an address that no grant allows", 1, true), got.why)
-      assert.is_nil(got.why:find("127", 1, true) or got.why:find("10.1", 1, true) or got.why:find("169", 1, true))
+      local why = got.why:gsub(":" .. server.port, "")         -- the port may have the same digits
+      assert.is_nil(why:find("127", 1, true) or why:find("10.1", 1, true) or why:find("169", 1, true))
       assert.equal(i, g:status().counters.refused.address)
     end
     assert.equal(0, server.accepted)
