@@ -155,6 +155,16 @@ local function end_listen(channel, card, id)
   end
 end
 
+-- A request to listen that is ended when the value is closed, unless it was kept: it was not acknowledged, or the client that it was opened for has left.
+local opening = { __close = function(it)
+  if it.is_kept then return end
+  if it.card.transport == "http" then return end_listen(it.channel, it.card, it.id) end
+  host.job.begin(function()                           -- a task that was ended cannot wait
+    local channel, card = open.channel(it.record, keys.shared, { stream = true })
+    if channel and card.serial == it.card.serial then end_listen(channel, card, it.id) end
+  end, ACK_S)
+end }
+
 -- Opens a request that listens to these URIs and to the tasks of `state`, then ends the one before it. Returns the set of the URIs that were acknowledged;
 -- nil if the upstream does not listen.
 local function listen(record, channel, card, state, set)
@@ -169,19 +179,17 @@ local function listen(record, channel, card, state, set)
   local params = { notifications = filter, _meta = message.meta(card) }
   local bytes = message.request(id, "subscriptions/listen", params)
   local _ <close> = await(record, id)
+  local request <close> = setmetatable({ record = record, channel = channel, card = card, id = id }, opening)
   if card.transport == "http" then
     if channel:stand { id = id, message = bytes, headers = message.headers("subscriptions/listen", params) } == "none" then return nil end
   elseif not exchange.tell(channel, bytes, {}) then
     return nil
   end
   local accepted = acknowledged(record, id)
-  if not accepted then
-    end_listen(channel, card, id)
-    return nil
-  end
+  if not accepted then return nil end
   local honoured = {}
   for _, uri in ipairs(type(accepted.resourceSubscriptions) == "table" and accepted.resourceSubscriptions or {}) do honoured[uri] = set[uri] end
-  state.id = id
+  state.id, request.is_kept = id, true
   if filter.taskIds and type(accepted.taskIds) ~= "table" then state.is_deaf, state.tasks = true, {} end
   end_listen(channel, card, before)
   return honoured

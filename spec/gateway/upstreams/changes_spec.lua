@@ -320,6 +320,31 @@ describe("a request that listens to many resources", function()
     wait.for_fact("all to be unsubscribed", 40, function() return #u:all { method = "resources/unsubscribe" } == 20 end)
     assert.equal(20, #u:all { method = "resources/subscribe" })
   end)
+
+  for _, transport in ipairs { "http", "stdio" } do
+    it("leaves no request behind at an upstream of 2026-07-28 over " .. transport .. " if its client leaves before the acknowledgement", function()
+      local u <close> = upstream.start { revision = "2026-07-28", transport = transport }
+      local offered, asked = many_resources(2)
+      u:offer("resources", offered)
+      local g <close> = start(u)
+      tell_first(g)
+      wait_way(u)
+      local held
+      u:when("subscriptions/listen", function(x) held = x end)
+      local c <close> = g:client "2026-07-28"
+      local listening = c:open("subscriptions/listen", { notifications = { resourceSubscriptions = asked } })
+      wait.for_fact("the request that is not acknowledged", 20, function()
+        u:all {}
+        return held
+      end)
+      listening:close()
+      wait.for_fact("the end of the request", 20, function()
+        u:all {}
+        return held.left or held.cancelled
+      end)
+      assert.equal(1, #u:listening())
+    end)
+  end
 end)
 
 describe("an upstream without a stream", function()
