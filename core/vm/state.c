@@ -200,8 +200,6 @@ void mp_vm_free(mp_vm *vm)
 {
     if (vm == NULL)
         return;
-    if (vm->loop != NULL)
-        mp_stat_add(&mp_stat_vms, -1);
     mp_bus_leave(vm->bus, vm);
     if (vm->L != NULL) {
         mp_vm_unwind(vm, UINT64_MAX);
@@ -211,6 +209,8 @@ void mp_vm_free(mp_vm *vm)
     mp_vm_drop_messages(vm);
     mp_vm_free_spares(vm);
     mp_vm_publish(vm);
+    if (vm->loop != NULL)
+        mp_stat_add(&mp_stat_vms, -1); /* last: the memory of a state that is not counted is free */
     mp_buf_clear(&vm->out);
     mp_buf_clear(&vm->scratch);
     mp_source_unref(vm->source);
