@@ -129,7 +129,8 @@ bool mp_departures_turn(mp_departures *departures, mp_vm *vm)
 /* -- when much is free for another reason ------------------------------------------------------------------------------ */
 
 /* Trims if the process is larger than after the last trim by more than its used memory is: the difference is free memory in glibc's
- * arenas. */
+ * arenas. Trims, too, when much that was in use at the last trim is not any more: that trim may have come at a busy moment, and
+ * memory that no gauge counts, and that was freed right after it, would count as used for good. */
 void mp_trim_look(mp_trim *trim, uint64_t now_ms)
 {
     if (now_ms - trim->looked_at < MP_TRIM_EVERY_MS)
@@ -138,10 +139,10 @@ void mp_trim_look(mp_trim *trim, uint64_t now_ms)
     trim->looked_at = now_ms;
     trim->last = used;
     if (trim->resident != 0) {
-        int64_t free = size - trim->resident - (used - trim->used), part = size / WORTH_PART;
-        if (free < (part > WORTH_BYTES ? part : WORTH_BYTES) || change > QUIET_BYTES || change < -QUIET_BYTES)
-            return;
-        if (!trim_arenas())
+        int64_t gone = trim->used - used, free = size - trim->resident + gone;
+        int64_t part = size / WORTH_PART, worth = part > WORTH_BYTES ? part : WORTH_BYTES;
+        bool is_quiet = change <= QUIET_BYTES && change >= -QUIET_BYTES;
+        if (!is_quiet || (free < worth && gone < worth / 2) || !trim_arenas())
             return;
         mp_pages_return(SIZE_MAX);
     }
