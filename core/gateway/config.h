@@ -95,8 +95,12 @@ typedef struct {
     mp_pair *admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
     mp_pair *admin_certificates;                 /* patterns of subjects, and roles; NULL: none */
     mp_config_tls admin_tls;
-    size_t profile_bytes;          /* room of a profile for what each worker gathers */
-    mp_tap_arguments admin_tap;    /* the most that a tap shows of arguments */
+    size_t profile_bytes;       /* room of a profile for what each worker gathers */
+    mp_tap_arguments admin_tap; /* the most that a tap shows of arguments */
+    mp_tap_limits admin_taps;
+    int64_t admin_readers;         /* of /api/live, and answers from /api/history */
+    size_t admin_codes;            /* links to the dashboard that are not used yet */
+    size_t admin_sign_ins;         /* browsers that have opened it */
     int64_t admin_connections;     /* of the admin listener alone */
     int64_t admin_runs;            /* calls that operators run at once */
     uint64_t admin_run_ms;         /* how long one may take, questions included */
@@ -109,6 +113,7 @@ typedef struct {
     char *lock;          /* those definitions, as config_lock.c gives them to Lua; NULL: there is no such file */
     mp_config_metrics metrics_enabled;
     int64_t metrics_tools;
+    int64_t metrics_waiting; /* requests that wait for one text of /metrics */
     mp_record_limits record;
     char *record_file; /* NULL: none */
     mp_config_traces traces;

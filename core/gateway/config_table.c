@@ -372,6 +372,20 @@ const mp_config_key mp_config_keys[] = {
      .doc =
          "The most that `moonpool tap` shows of a call's arguments. names: the names of the members; shapes: also the "
          "types and sizes of their values; full: everything, secrets included."},
+    {"admin.taps", COUNT(1, MP_TAPS), SLOT(admin_taps.count), .preset = "8",
+     .doc = "Limit of open taps, those of the dashboard's pages among them; above it, 503."},
+    {"admin.tap_events", COUNT(1, 1000000), SLOT(admin_taps.events), .preset = "1000",
+     .doc = "How many events one tap gets in a second. Further ones are dropped before their text is made, and its "
+            "reader is told how many."},
+    {"admin.tap_bytes", SIZE(64 * KIB, 256 * MIB), SLOT(admin_taps.bytes), .preset = "4MiB",
+     .doc = "Bytes of events that wait for the reader of one tap. Events for which there is no room are dropped."},
+    {"admin.readers", COUNT(1, 256), SLOT(admin_readers), .preset = "16",
+     .doc = "Limit of open requests for /api/live, and of answers from /api/history that are being written; above it, "
+            "503. Each open page of the dashboard takes one of the first."},
+    {"admin.codes", COUNT(1, 256), SLOT(admin_codes), .preset = "16",
+     .doc = "Limit of unused links of `moonpool dashboard`. A further one takes the place of the oldest."},
+    {"admin.sign_ins", COUNT(1, 1000), SLOT(admin_sign_ins), .preset = "64",
+     .doc = "Limit of browsers that such a link has signed in. A further one takes the place of the oldest."},
     {"admin.connections", COUNT(8, 100000), SLOT(admin_connections), .preset = "256", .restarts = true,
      .doc =
          "Limit of open connections to the admin listener, so that they leave those of limits.connections to clients. "
@@ -411,6 +425,8 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Whether the times of calls are measured. Off, /metrics has the counters of /status alone."},
     {"metrics.tools", COUNT(0, 1500), SLOT(metrics_tools), .preset = "500",
      .doc = "Limit of the tools with times and counts of their own. Those of all further tools are one: _other."},
+    {"metrics.waiting", COUNT(1, 10000), SLOT(metrics_waiting), .preset = "64",
+     .doc = "How many requests for /metrics may wait while its text is written; above it, 503."},
     {"metrics.series", COUNT(0, 2000), SLOT(lib.script_series), .preset = "1000",
      .doc = "Limit of the series that the metrics of all scripts may have together: the sum of what their `most` says. "
             "Scripts that declare more are refused."},

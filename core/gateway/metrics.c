@@ -14,7 +14,6 @@ MP_COUNTER(scrapes, "scrapes", "", "", "answers to GET /metrics")
 #define SLICE_STEPS 3000u /* of one turn: about fourteen histograms */
 #define SEND_BYTES 262144 /* of one turn's answers, or one answer */
 #define PAUSE_MS 1        /* between two slices: other requests are served */
-#define MAX_WAITING 64    /* requests that wait for a text */
 
 typedef struct {
     bool is_open;
@@ -252,11 +251,12 @@ static void on_next(mp_timer *timer)
     one->series = NULL;
 }
 
-static void wait_for_text(kept *one, mp_stream *stream)
+static void wait_for_text(kept *one, const mp_metrics_facts *facts, mp_stream *stream)
 {
-    if (one->waiting_count == MAX_WAITING) {
+    if ((int64_t)one->waiting_count >= facts->settings(facts->ctx)->config->metrics_waiting) {
         mp_stat_add(&mp_stat_refused_scrapes, 1);
-        mp_stream_answer(stream, 503, "text/plain", MP_STR("too many requests wait for /metrics\n"),
+        mp_stream_answer(stream, 503, "text/plain",
+                         MP_STR("metrics.waiting requests wait for /metrics: ask again in a second\n"),
                          &(mp_header){"retry-after", MP_STR("1")}, 1);
         return;
     }
@@ -279,7 +279,7 @@ void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_str
         send_text(one, stream);
         return;
     }
-    wait_for_text(one, stream);
+    wait_for_text(one, facts, stream);
     if (one->series != NULL) /* the text is being written or sent: old enough or not, it is the one that is there */
         return;
     one->facts = *facts;

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#define MAX_CODES 16
-#define MAX_SESSIONS 64
+MP_COUNTER(dropped_codes, "dropped", "reason", "admin_codes",
+           "unused links to the dashboard that ended for a newer one, at admin.codes")
+MP_COUNTER(dropped_sign_ins, "dropped", "reason", "admin_sign_ins",
+           "browsers that were signed out for a newer one, at admin.sign_ins")
 
 typedef struct {
     mp_secret_hash hash;  /* of the code, or of the session's token */
@@ -17,15 +19,23 @@ typedef struct {
     char name[sizeof((mp_admin_caller *)0)->name];
 } entry;
 
+typedef struct {
+    entry *list; /* `most` places */
+    size_t most;
+    const mp_stat *dropped;
+} places;
+
 struct mp_admin_codes {
     pthread_mutex_t lock; /* guards the rest */
-    entry codes[MAX_CODES], sessions[MAX_SESSIONS];
+    places codes, sessions;
 };
 
 mp_admin_codes *mp_admin_codes_new(void)
 {
     mp_admin_codes *codes = mp_new(sizeof *codes);
     pthread_mutex_init(&codes->lock, NULL);
+    codes->codes.dropped = &mp_stat_dropped_codes;
+    codes->sessions.dropped = &mp_stat_dropped_sign_ins;
     return codes;
 }
 
@@ -34,6 +44,8 @@ void mp_admin_codes_free(mp_admin_codes *codes)
     if (codes == NULL)
         return;
     pthread_mutex_destroy(&codes->lock);
+    free(codes->codes.list);
+    free(codes->sessions.list);
     free(codes);
 }
 
@@ -48,25 +60,53 @@ static mp_secret_hash make_text(char text[MP_CODE_SIZE])
 }
 
 /* A free place, or that of the oldest entry. */
-static entry *place_in(entry *list, size_t count, uint64_t now)
+static entry *place_in(places *in, uint64_t now)
 {
-    entry *oldest = list;
-    for (size_t i = 0; i < count; i++) {
-        if (list[i].ends_ms <= now)
-            return &list[i];
-        if (list[i].made_ms < oldest->made_ms)
-            oldest = &list[i];
+    entry *oldest = in->list;
+    for (entry *at = in->list; at < in->list + in->most; at++) {
+        if (at->ends_ms <= now)
+            return at;
+        if (at->made_ms < oldest->made_ms)
+            oldest = at;
     }
+    mp_stat_add(in->dropped, 1);
     return oldest;
 }
 
+/* Keeps the newest entries that find room. */
+static void resize(places *in, size_t most, uint64_t now)
+{
+    places before = *in;
+    if (most == before.most)
+        return;
+    in->list = mp_new(most * sizeof *in->list);
+    in->most = most;
+    for (const entry *at = before.list; at < before.list + before.most; at++) {
+        if (at->ends_ms <= now)
+            continue;
+        entry *place = place_in(in, now);
+        if (place->ends_ms <= now || place->made_ms < at->made_ms)
+            *place = *at;
+    }
+    free(before.list);
+}
+
+void mp_admin_codes_limit(mp_admin_codes *codes, size_t most_codes, size_t most_sessions)
+{
+    uint64_t now = mp_monotonic_ms();
+    pthread_mutex_lock(&codes->lock);
+    resize(&codes->codes, most_codes, now);
+    resize(&codes->sessions, most_sessions, now);
+    pthread_mutex_unlock(&codes->lock);
+}
+
 /* Compares with every entry that is valid, so that the time does not depend on which one it is. */
-static entry *find(entry *list, size_t count, const mp_secret_hash *hash, uint64_t now)
+static entry *find(const places *in, const mp_secret_hash *hash, uint64_t now)
 {
     entry *found = NULL;
-    for (size_t i = 0; i < count; i++)
-        if (list[i].ends_ms > now && mp_secret_hash_is(hash, &list[i].hash))
-            found = &list[i];
+    for (entry *at = in->list; at < in->list + in->most; at++)
+        if (at->ends_ms > now && mp_secret_hash_is(hash, &at->hash))
+            found = at;
     return found;
 }
 
@@ -78,7 +118,7 @@ void mp_admin_code_make(mp_admin_codes *codes, const mp_admin_caller *maker, cha
     made.ends_ms = now + (uint64_t)MP_CODE_S * 1000;
     snprintf(made.name, sizeof made.name, "%s", maker->name);
     pthread_mutex_lock(&codes->lock);
-    *place_in(codes->codes, MAX_CODES, now) = made;
+    *place_in(&codes->codes, now) = made;
     pthread_mutex_unlock(&codes->lock);
 }
 
@@ -87,11 +127,11 @@ bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE
     uint64_t now = mp_monotonic_ms();
     mp_secret_hash hash = mp_secret_hash_of(code);
     pthread_mutex_lock(&codes->lock);
-    entry *found = find(codes->codes, MAX_CODES, &hash, now);
+    entry *found = find(&codes->codes, &hash, now);
     bool is_good = found != NULL;
     if (is_good) {
         entry session = *found;
-        const entry *parent = session.has_maker ? find(codes->sessions, MAX_SESSIONS, &session.maker, now) : NULL;
+        const entry *parent = session.has_maker ? find(&codes->sessions, &session.maker, now) : NULL;
         found->ends_ms = 0;
         session.hash = make_text(token);
         session.made_ms = now;
@@ -100,7 +140,7 @@ bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE
             session.maker = parent->maker;
             session.has_maker = parent->has_maker;
         }
-        *place_in(codes->sessions, MAX_SESSIONS, now) = session;
+        *place_in(&codes->sessions, now) = session;
         *caller = (mp_admin_caller){.role = session.role, .token = session.hash, .has_token = true};
         snprintf(caller->name, sizeof caller->name, "%s", session.name);
     }
@@ -111,7 +151,7 @@ bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE
 bool mp_admin_code_session(mp_admin_codes *codes, const mp_secret_hash *token, mp_admin_caller *caller)
 {
     pthread_mutex_lock(&codes->lock);
-    const entry *found = find(codes->sessions, MAX_SESSIONS, token, mp_monotonic_ms());
+    const entry *found = find(&codes->sessions, token, mp_monotonic_ms());
     bool is_good = found != NULL;
     if (is_good) {
         *caller = (mp_admin_caller){.role = found->role, .token = found->hash, .has_token = true};
@@ -126,12 +166,12 @@ void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *c
 {
     uint64_t now = mp_monotonic_ms();
     pthread_mutex_lock(&codes->lock);
-    for (size_t i = 0; i < MAX_SESSIONS; i++)
-        if (codes->sessions[i].has_maker && !is_valid(ctx, &codes->sessions[i].maker))
-            codes->sessions[i].ends_ms = 0;
-    for (size_t i = 0; i < MAX_CODES; i++) /* after the sessions, one of which may have made it */
-        if (codes->codes[i].has_maker && !is_valid(ctx, &codes->codes[i].maker) &&
-            find(codes->sessions, MAX_SESSIONS, &codes->codes[i].maker, now) == NULL)
-            codes->codes[i].ends_ms = 0;
+    for (entry *at = codes->sessions.list; at < codes->sessions.list + codes->sessions.most; at++)
+        if (at->has_maker && !is_valid(ctx, &at->maker))
+            at->ends_ms = 0;
+    for (entry *at = codes->codes.list; at < codes->codes.list + codes->codes.most; at++)
+        if (at->has_maker && !is_valid(ctx, &at->maker) && /* after the sessions, one of which may have made it */
+            find(&codes->sessions, &at->maker, now) == NULL)
+            at->ends_ms = 0;
     pthread_mutex_unlock(&codes->lock);
 }

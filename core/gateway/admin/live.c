@@ -6,13 +6,11 @@
 #include <time.h>
 
 MP_COUNTER(refused_readers, "refused", "reason", "admin_readers",
-           "requests for /api/live, /api/history and /api/tap while as many as there may be are open")
+           "requests for /api/live and /api/history over admin.readers, and for /api/tap over admin.taps")
 MP_COUNTER(dropped_live, "dropped", "reason", "live", "events of /api/live for which a slow reader had no room")
 
 #define TICK_MS 1000
-#define MAX_READERS 16
 #define MAX_READ_MS (3600 * 1000) /* a reader comes again then, with its token */
-#define MAX_ANSWERS 16            /* answers to GET /api/history that are being written */
 #define SLICE 2000                /* numbers that one turn writes */
 #define PAUSE_MS 1                /* between two slices: not in one turn */
 
@@ -124,20 +122,25 @@ static void on_tick(mp_timer *timer)
         mp_timer_start(live->loop, &live->tick, TICK_MS, on_tick);
 }
 
-static void refuse(mp_stream *stream, int status, const char *json)
+/* True if there is room for one more than `count`; else the request is refused. */
+static bool has_room(const mp_admin *admin, int count, mp_stream *stream)
 {
-    mp_stream_answer(stream, status, "application/json", mp_str_of(json), NULL, 0);
+    int64_t most = mp_admin_settings(admin)->config->admin_readers;
+    if (count < most)
+        return true;
+    char json[80];
+    mp_stat_add(&mp_stat_refused_readers, 1);
+    snprintf(json, sizeof json, "{\"error\":\"%lld such requests are open (admin.readers)\"}\n", (long long)most);
+    mp_stream_answer(stream, 503, "application/json", mp_str_of(json), NULL, 0);
+    return false;
 }
 
 void mp_api_live(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)caller, (void)rest;
     mp_admin_live *live = mp_admin_live_of(admin);
-    if (live->reader_count == MAX_READERS) {
-        mp_stat_add(&mp_stat_refused_readers, 1);
-        refuse(stream, 503, "{\"error\":\"16 readers have /api/live open: end one of them\"}\n");
+    if (!has_room(admin, live->reader_count, stream))
         return;
-    }
     if (mp_stream_open_events(stream, NULL, 0) != 0) /* HEAD, which is answered, or a client that has left */
         return;
     reader *of = mp_new(sizeof *of);
@@ -252,14 +255,13 @@ void mp_api_history(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
     mp_admin_live *live = mp_admin_live_of(admin);
     answer asked = {.live = live, .span = MP_HISTORY_HOUR};
     if (!read_query(mp_stream_request(stream)->query, &asked)) {
-        refuse(stream, 400, "{\"error\":\"the query is span=hour or span=day, and numbers=calls,p99_ms,…\"}\n");
+        mp_stream_answer(stream, 400, "application/json",
+                         MP_STR("{\"error\":\"the query is span=hour or span=day, and numbers=calls,p99_ms,…\"}\n"),
+                         NULL, 0);
         return;
     }
-    if (live->answer_count == MAX_ANSWERS) {
-        mp_stat_add(&mp_stat_refused_readers, 1);
-        refuse(stream, 503, "{\"error\":\"too many requests for the history are being answered\"}\n");
+    if (!has_room(admin, live->answer_count, stream))
         return;
-    }
     answer *of = mp_new(sizeof *of);
     *of = asked;
     of->stream = mp_stream_ref(stream);

@@ -5,7 +5,7 @@
 
 #include "admin.h"
 
-extern const mp_stat mp_stat_refused_readers; /* requests above a fixed number: of /api/live, /api/history, taps */
+extern const mp_stat mp_stat_refused_readers; /* requests for /api/live, /api/history, taps */
 
 typedef struct mp_admin_live mp_admin_live;
 

@@ -315,6 +315,7 @@ static void refuse(mp_stream *stream, int status, const char *why)
 static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_caller *caller,
                         const mp_tap_filter *filter, int64_t seconds)
 {
+    const mp_tap_limits *limits = &mp_admin_settings(taps->admin)->config->admin_taps;
     reader *made = mp_new(sizeof *made);
     made->taps = taps;
     made->home = taps->loop = mp_stream_loop(stream);
@@ -322,11 +323,13 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
     made->arguments = filter->arguments;
     made->news = (mp_message){.deliver = on_news};
     atomic_init(&made->refs, 1);
-    made->tap = mp_tap_open(filter, &(mp_tap_hooks){wake, made});
+    made->tap = mp_tap_open(filter, limits, &(mp_tap_hooks){wake, made});
     if (made->tap == NULL) {
+        char why[80];
         free(made);
         mp_stat_add(&mp_stat_refused_readers, 1);
-        refuse(stream, 503, "8 taps are open: end one of them");
+        snprintf(why, sizeof why, "%lld taps are open (admin.taps): end one of them", (long long)limits->count);
+        refuse(stream, 503, why);
         return;
     }
     made->stream = mp_stream_ref(stream);

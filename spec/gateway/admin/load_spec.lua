@@ -72,7 +72,7 @@ end
 local function start()
   return gateway.start { scripts = scripts(), workers = 2, patience = 120, config = {
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, sessions = { per_principal = SESSIONS },
-    metrics = { tools = 1500, series = 2000 }, limits = { load = "60s" },
+    metrics = { tools = 1500, series = 2000, waiting = 10 }, limits = { load = "60s" },
   } }
 end
 
@@ -127,6 +127,21 @@ local function check_metrics(g)
   for _ in pairs(seen) do texts = texts + 1 end
   -- a text is made a second after the one before, or later: one may have been there, and a slow machine takes seconds for the ten
   assert.truthy(texts <= 2 + (uv.hrtime() - began) // 1e9, texts)
+  wait.for_fact("a request over metrics.waiting to be refused", 60, function()
+    for i = 1, 30 do
+      readers[i] = client.connect(g, { admin = true })
+      readers[i]:send { method = "GET", path = "/metrics" }
+    end
+    local refused = 0
+    for i = 1, 30 do
+      local response = readers[i]:read_response()
+      refused = refused + (response.status == 503 and 1 or 0)
+      assert.truthy(response.status == 200 or (response.status == 503 and response.headers["retry-after"] == "1"), response.status)
+      readers[i]:close()
+    end
+    return refused > 0
+  end)
+  assert.truthy(g:status().counters.refused.metrics > 0)
   assert.equal(before, turns(g, "asked_turns"))
 end
 

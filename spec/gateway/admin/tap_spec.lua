@@ -2,6 +2,7 @@
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
+local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local token, other = ("o"):rep(32), ("p"):rep(32)
@@ -17,7 +18,8 @@ local scripts = {
 local function start(config, more)
   config = config or {}
   config.admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token, eve = other }, view = { ann = ("v"):rep(32) } }, tap = config.tap }
-  config.tap = nil
+  for name, value in pairs(config.admin_limits or {}) do config.admin[name] = value end
+  config.tap, config.admin_limits = nil, nil
   local options = { scripts = scripts, config = config }
   for key, value in pairs(more or {}) do options[key] = value end
   return gateway.start(options)
@@ -311,6 +313,30 @@ describe("a tap", function()
     for i = 1, 8 do readers[i]:close() end
     g:wait_status(function(now) return now.gauges.taps == 0 end)
     assert.has_nothing_left(g)
+  end)
+
+  it("is one of admin.taps, and gets no more than admin.tap_events in a second and admin.tap_bytes", function()
+    local g <close> = start { tap = "full", admin_limits = { taps = 2, tap_events = 3, tap_bytes = "64KiB" }, limits = { stall = "10m" } }
+    local one <close> = tap(g)
+    local slow <close> = tap(g, "?arguments=full&method=tools*", { buffer = 64 << 10 })
+    local refused = client.request(g, request(), { admin = true })
+    assert.same({ 503, "2 taps are open (admin.taps): end one of them" }, { refused.status, refused:json().error })
+    local me = g:client "2026-07-28"
+    local began, count = uv.hrtime(), 20
+    for _ = 1, count do me:call("tools/call", { name = "add", arguments = { a = 1, b = 2 } }) end
+    wait.for_fact("the rest to be dropped", 20, function()
+      local list, told = events_of(one), 0
+      for _, event in ipairs(list) do told = told + (event.event == "dropped" and event.count or 0) end
+      local shown = 0
+      for _, event in ipairs(list) do shown = shown + (event.event ~= "dropped" and 1 or 0) end
+      assert.is_true(shown <= 3 * (2 + (uv.hrtime() - began) // 1e9), shown)
+      return shown + told == 2 * count
+    end)
+    me:call("tools/call", { name = "echo", arguments = { text = ("x"):rep(70000) } }) -- an event that never has room
+    local event = expect(slow, { event = "dropped" })
+    assert.is_true(event.count >= 1)
+    for _, shown in ipairs(events_of(slow)) do assert.is_true(shown.name ~= "echo" or shown.event == "answer") end
+    me:close()
   end)
 
   it("drops events for a reader that does not read, and says how many; others lose nothing", function()
