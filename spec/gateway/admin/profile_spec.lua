@@ -166,7 +166,7 @@ describe("a profile", function()
     local g <close> = start { workers = 1 }
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, hz = 250 })
-    run:gather(2 * ENOUGH, function() me:call("tools/call", { name = "native", arguments = { n = 26 } }) end)
+    run:gather(2 * ENOUGH, function() me:call("tools/call", { name = "native", arguments = { n = 13 } }) end)
     local stacks = run:stacks()
     local of = profile.has "^tools/call native$"
     near(0.7, profile.part(stacks, profile.ends "/native%.lua:3$", of), 5)
