@@ -104,7 +104,8 @@ local function show(name, r)
     name, r.rate, r.served, r.p50, r.p99, r.refused, r.refused_p99, r.unsent))
 end
 
-local g <close> = gateway.start { workers = 1, scripts = scripts, config = { overload = { wait = "200ms" }, limits = { calls_in_flight = 10000 } } }
+local g <close> = gateway.start { workers = 1, scripts = scripts, config = {
+  overload = { wait = "200ms" }, limits = { calls_in_flight = 10000, request_time = "10m" } } }
 local free = connect(g.port)
 local capacity = offer(free, math.min(6000, 4 / HANDLER_S), SECONDS).served -- what it serves when there is always something to serve
 assert(capacity > 0.1 / HANDLER_S, "this machine is too busy to measure anything")
