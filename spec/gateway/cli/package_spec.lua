@@ -42,7 +42,7 @@ describe("the Debian package", function()
   local lacking = missing { "dpkg-deb", "dpkg-shlibdeps", "scdoc", "cpack", "gzip" }
   if lacking then return pending("cannot be built: " .. lacking) end
 
-  local deb, listed, scratch
+  local deb, dbgsym, listed, scratch
 
   setup(function()
     scratch = gateway.new_folder()
@@ -50,6 +50,7 @@ describe("the Debian package", function()
     for _, name in ipairs { "CCACHE_DIR", "CCACHE_BASEDIR", "CCACHE_NOHASHDIR", "CMAKE_C_COMPILER_LAUNCHER" } do env[name] = os.getenv(name) end
     must("./dev package", { cwd = here, seconds = 900, env = env })
     deb = must("ls " .. here .. "/build/package/moonpool_*.deb"):match "%S+"
+    dbgsym = deb:gsub("/moonpool_", "/moonpool-dbgsym_")
     listed = must("dpkg-deb -c " .. deb)
   end)
 
@@ -85,9 +86,19 @@ describe("the Debian package", function()
     must(configure, { seconds = 120 })
   end)
 
+  it("has a package of symbols beside it, for the binary with this build id", function()
+    local root = scratch .. "/symbols"
+    must(("mkdir %s && dpkg-deb -x %s %s && dpkg-deb -x %s %s"):format(root, deb, root, dbgsym, root))
+    local id = must(("readelf -n %s/usr/bin/moonpool"):format(root)):match "Build ID: (%x+)"
+    local symbols = ("%s/usr/lib/debug/.build-id/%s/%s.debug"):format(root, id:sub(1, 2), id:sub(3))
+    assert.equal(id, must("readelf -n " .. symbols .. " 2>&1"):match "Build ID: (%x+)")
+    assert.matches("%.debug_info", must("readelf -S " .. symbols .. " 2>&1"))
+    assert.matches("Depends: moonpool %(= [^)]+%)", must("dpkg-deb -I " .. dbgsym))
+  end)
+
   it("satisfies lintian", function()
     if not has_program "lintian" then return pending "lintian is not installed" end
-    local code, text = sh("lintian --allow-root --fail-on error,warning " .. deb, { seconds = 300 })
+    local code, text = sh("lintian --allow-root --fail-on error,warning " .. deb .. " " .. dbgsym, { seconds = 300 })
     assert.equal(0, code, text)
   end)
 
