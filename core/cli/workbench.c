@@ -86,8 +86,6 @@ static void take_reachable(const mp_cli_args *args, arguments *to, mp_config **c
     const char *address = named != NULL || *config == NULL ? named : (*config)->admin_listen;
     if (address == NULL)
         return;
-    if (named == NULL)
-        put(to, "host", strcmp((*config)->hosts[0], "*") == 0 ? NULL : (*config)->hosts[0]);
     put(to, "address", address);
     *token =
         mp_admin_find_token(named == NULL ? *config : NULL, address); /* secrets of the file go to its own address */
@@ -217,7 +215,6 @@ static int take_admin(const mp_cli_args *args, const char *file, arguments *to, 
         if (*config == NULL)
             return MP_BAD_CONFIG;
         address = (*config)->admin_listen;
-        put(to, "host", strcmp((*config)->hosts[0], "*") == 0 ? NULL : (*config)->hosts[0]);
     }
     put(to, "address", address);
     *token = address == NULL ? NULL : mp_admin_find_token(*config, address);

@@ -329,10 +329,6 @@ static void finish(mp_config *config)
         config->workers = processors();
     if (config->endpoint_sse == NULL)
         mp_config_unset(config, mp_config_key_at("endpoints.messages"));
-    for (char **host = config->hosts; *host != NULL; host++)
-        for (char *c = *host; *c != '\0'; c++)
-            if (*c >= 'A' && *c <= 'Z')
-                *c = (char)(*c - 'A' + 'a');
 }
 
 static char *folder_of(const char *path)

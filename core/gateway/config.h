@@ -77,7 +77,7 @@ typedef struct {
     char *endpoint_mcp, *endpoint_sse,
         *endpoint_messages; /* paths; NULL: the endpoint is off; sse and messages are both on or both off */
     char *endpoint_prefix;  /* NULL: none */
-    char **hosts;           /* lower case, without port; "*" allows all */
+    char **hosts;           /* without port: see mp_hosts_have */
     mp_auth_mode auth_mode;
     mp_expired_streams expired_streams;
     char **origins;   /* CORS origins; NULL: none */
@@ -90,6 +90,7 @@ typedef struct {
     size_t store_bytes;
     char *store_file;                            /* NULL: in memory only */
     char *admin_listen;                          /* NULL: off */
+    char **admin_hosts;                          /* more names for Host and Origin; NULL: none */
     char *admin_mode;                            /* of a Unix socket's file, as "0660" */
     char *admin_group;                           /* of a Unix socket's file; NULL: that of the process */
     mp_pair *admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
@@ -337,5 +338,7 @@ const char *mp_suggest(mp_str word, const char *const *names, size_t count);
 
 /* Appends a warning for each file of the configuration that the gateway makes, and whose folder does not exist. */
 void mp_config_put_missing_folders(const mp_config *config, mp_buf *report);
+/* Appends a warning where the gateway would answer 403 to clients or operators that use the names which the configuration gives them. */
+void mp_config_put_refused_hosts(const mp_config *config, mp_buf *report);
 
 #endif

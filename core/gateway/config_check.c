@@ -118,25 +118,42 @@ int mp_config_check_endpoint(mp_str text, mp_err *err)
     return 0;
 }
 
+/* The part of "*.example.com" behind "*.": a domain of two labels or more. "*.com" would allow every name that can be registered. */
+static int check_domain(mp_str domain, mp_err *err)
+{
+    mp_str rest = domain, label = MP_STR_NONE;
+    int labels = 0;
+    for (; (label = mp_str_cut(&rest, '.')).ptr != NULL; labels++)
+        if (label.len == 0)
+            return mp_err_set(err, "the domain has an empty part");
+    if (labels >= 2 && (domain.ptr[domain.len - 1] | 0x20) >= 'a')
+        return 0;
+    mp_err_set(err, "*. stands before a domain of your own, of two parts or more");
+    return mp_err_hint(err, "as in *.example.com");
+}
+
 int mp_config_check_host(mp_str text, mp_err *err)
 {
     mp_err_set(err, "%s", "");
     if (mp_str_is(text, "*"))
         return 0;
-    if (text.len > 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']')
+    bool has_star = mp_str_starts(text, MP_STR("*."));
+    if (has_star)
+        text = mp_str_from(text, 2);
+    if (!has_star && text.len > 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']')
         return check_ip((mp_str){text.ptr + 1, text.len - 2}, AF_INET6, err);
     for (size_t i = 0; i < text.len; i++) {
         char c = text.ptr[i];
         if (is_name_char(c))
             continue;
         if (c == '*')
-            return mp_err_set(err, "'*' must stand alone; it means every host");
+            return mp_err_set(err, "'*' must stand alone, or before a domain as in *.example.com");
         if (memmem(text.ptr, text.len, "://", 3) != NULL)
             return mp_err_set(err, "write only the name, without 'https://' and without a path");
         mp_err_set(err, c == ':' ? "write only the name, without a port" : "a name has letters, digits, '-' and '.'");
         return c == ':' ? mp_err_hint(err, "write an IPv6 address in brackets, as in [::1]") : -1;
     }
-    return 0;
+    return has_star ? check_domain(text, err) : 0;
 }
 
 int mp_config_check_variable(mp_str text, mp_err *err)

@@ -111,10 +111,12 @@ const mp_config_key mp_config_keys[] = {
     {"endpoints.prefix", MP_KEY_TEXT, SLOT(endpoint_prefix), ENDPOINT, .restarts = true,
      .doc = "Path prefix that a proxy in front removes from requests. HTTP+SSE clients send POST requests "
             "to this prefix followed by endpoints.messages."},
-    {"hosts", MP_KEY_LIST, SLOT(hosts), .preset = "localhost, 127.0.0.1, [::1]", .least = 1, .most = 255,
-     .check = mp_config_check_host, .form = "a host", .pattern = "^(\\*|[A-Za-z0-9._-]+|\\[[0-9A-Fa-f:.]+\\])$",
-     .doc = "Names allowed in the headers Host and Origin, without port; protects from DNS rebinding. \"*\" allows "
-            "every name."},
+    {"hosts", MP_KEY_LIST, SLOT(hosts), .preset = "localhost, 127.0.0.1, [::1]", .least = 1, .most = 255, HOST,
+     .doc = "Names that clients may have in the headers Host and Origin, without port; protects from DNS rebinding. "
+            "*.example.com "
+            "allows every name below example.com, at any depth, and not example.com itself; \"*\" allows every name. "
+            "The admin "
+            "listener has names of its own: admin.hosts."},
     {"auth", MP_KEY_SECTION, .bare = "auth.mode",
      .doc = "Authentication of clients. `auth: none` is short for auth.mode."},
     {"auth.mode", MP_KEY_CHOICE, SLOT(auth_mode), .preset = "scripts", .choices = auth_modes,
@@ -346,6 +348,12 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Address of the admin listener, or off. On a loopback address every user of this machine may read health, "
             "status and metrics, and reload; all else needs a token. An address that other machines can reach needs "
             "admin.tokens or admin.tls.client_ca."},
+    {"admin.hosts", MP_KEY_LIST, SLOT(admin_hosts), .least = 1, .most = 255, HOST,
+     .doc = "Further names that requests to the admin listener may have in Host and Origin, in the forms of hosts. "
+            "localhost, 127.0.0.1, [::1] and the "
+            "address of the listener are always allowed; /healthz and /readyz answer whatever the Host is, and so does "
+            "/metrics "
+            "to a request with a token."},
     {"admin.mode", MP_KEY_TEXT, SLOT(admin_mode), .preset = "0600", .least = 3, .most = 4,
      .check = mp_config_check_mode, .form = "permissions", .pattern = "^0?[0-7]{3}$", .restarts = true,
      .doc = "Permissions of the file of a Unix socket. Who can open it may do everything."},

@@ -124,11 +124,12 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
         has_warnings = true;
         print_report(&config->warnings);
     }
-    mp_buf folders = {0};
-    mp_config_put_missing_folders(config, &folders);
-    has_warnings = has_warnings || folders.len > 0;
-    print_report(&folders);
-    mp_buf_clear(&folders);
+    mp_buf settings_doubts = {0};
+    mp_config_put_missing_folders(config, &settings_doubts);
+    mp_config_put_refused_hosts(config, &settings_doubts);
+    has_warnings = has_warnings || settings_doubts.len > 0;
+    print_report(&settings_doubts);
+    mp_buf_clear(&settings_doubts);
     mp_certificates_free(certificates);
     mp_source *source;
     mp_commons commons = {0};

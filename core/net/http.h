@@ -196,6 +196,8 @@ void mp_http2_free_body(mp_stream *stream);
  * reference to the stream. */
 void mp_http2_reset(mp_stream *stream);
 
+/* As mp_stream_reached. */
+bool mp_conn_reached(const mp_conn *conn, mp_str address);
 /* The peer's address, as mp_stream_peer returns it. */
 mp_str mp_conn_peer(mp_conn *conn);
 /* Makes the connection the owner of its socket. */

@@ -207,6 +207,8 @@ mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The peer's address, "127.0.0.1" or "unix"; empty if the stream is gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
+/* True if `address`, an IP address that may be in brackets, is the one that the client has connected to. */
+bool mp_stream_reached(const mp_stream *stream, mp_str address);
 /* The mark of the request (mark.h): made when it is first asked for. mp_stream_known_mark() makes none: 0. */
 uint64_t mp_stream_mark(mp_stream *stream);
 uint64_t mp_stream_known_mark(const mp_stream *stream);

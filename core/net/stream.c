@@ -132,6 +132,11 @@ mp_str mp_stream_peer(const mp_stream *stream)
     return stream->req == NULL ? MP_STR_NONE : mp_conn_peer(stream->conn);
 }
 
+bool mp_stream_reached(const mp_stream *stream, mp_str address)
+{
+    return stream->req != NULL && mp_conn_reached(stream->conn, address);
+}
+
 uint64_t mp_stream_mark(mp_stream *stream)
 {
     if (stream->mark == 0)

@@ -31,7 +31,7 @@ typedef struct mp_thing_metrics mp_thing_metrics;
 typedef struct {
     const char *mcp, *sse, *messages; /* paths; NULL disables the transport */
     const char *prefix;               /* path prefix that a proxy adds, as clients see it; "": none */
-    const char *const *hosts;         /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
+    const char *const *hosts;         /* allowed in Host and Origin: see mp_hosts_have */
     const char *const *origins;       /* origins of pages that may read answers; NULL-terminated; "*" allows all */
     const char *public_url; /* scheme and host as clients see them; NULL: taken from the Host of each request */
     uint64_t idle_ms, initialize_within_ms;
@@ -88,11 +88,6 @@ void mp_table_free(mp_table *table);
 mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
 /* Replaces the configuration. Called on the rpc's thread. */
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
-/* True if Host is among `config->hosts`, and Origin is absent, among them, or among `config->origins`: the guard
- * against DNS rebinding, for every listener (Z-1, Z-2). */
-bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
-/* The error text for a Host or Origin that is not served: it names the header and the configuration key. */
-const char *mp_host_refusal(const mp_rpc_config *config, const mp_stream *stream);
 /* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */
 unsigned mp_rpc_index(const mp_rpc *rpc);
 /* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
@@ -301,8 +296,15 @@ extern const mp_decision mp_host_refused;
 /* Logs a refused request at info, within the line budget of its reason (log.refusals), with the request's mark if it has one. `stream` still
  * has its request. */
 void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str why);
-/* The reason of a refusal by mp_host_is_served: Host or Origin. */
-mp_cause mp_host_cause(const mp_rpc_config *config, const mp_stream *stream);
+
+/* -- Host and Origin (hosts.c) -------------------------------------------------------------------------------------- */
+
+/* The name or address of a Host header, without its port; empty if it is none. */
+mp_str mp_host_name(mp_str host);
+/* True if a NULL-terminated list of names has the one of a Host header: "*" is every name, "*.example.com" every name below example.com. */
+bool mp_hosts_have(const char *const *list, mp_str host);
+/* What an Origin has in the place of a Host header; empty if it is no origin of http or https. */
+mp_str mp_origin_host(mp_str origin);
 
 /* -- secrets (principal.c) ------------------------------------------------------------------------------------------ */
 

@@ -13,6 +13,7 @@
 #define MP_CAUSES(X)                                                                                                   \
     X(HOST, "host", "add this name to hosts in the configuration, if clients may use it")                              \
     X(ORIGIN, "origin", "add the page's origin to cors.origins, or its host to hosts, if it may use the gateway")      \
+    X(ADMIN_HOST, "admin host", "add this name to admin.hosts in the configuration, if operators may use it")          \
     X(AUTH, "auth", "moonpool explain --bearer-env VAR (or --header) shows what the auth scripts decide, and why")     \
     X(AUTH_WAITING, "auth waiting", "see limits.auth.waiting and limits.auth.time")                                    \
     X(SCOPES, "scopes", "grant the scopes in the auth script, or moonpool explain PRINCIPAL NAME")                     \

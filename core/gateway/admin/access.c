@@ -309,6 +309,7 @@ static void take_token(mp_admin_access *access, const mp_stream *stream, mp_str 
     if (found == NULL && mp_admin_code_session(access->codes, &hash, &session)) {
         if (session.role > caller->role)
             *caller = session;
+        caller->has_bearer = true;
         return;
     }
     if (found == NULL) {
@@ -316,6 +317,7 @@ static void take_token(mp_admin_access *access, const mp_stream *stream, mp_str 
         caller->has_wrong_token = true;
         return;
     }
+    caller->has_bearer = true;
     if (found->role > caller->role) {
         caller->role = found->role;
         caller->token = found->hash;

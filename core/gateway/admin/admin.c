@@ -80,6 +80,35 @@ static void serve_status(mp_admin *admin, mp_stream *stream)
     mp_buf_clear(&out);
 }
 
+/* -- Host and Origin ----------------------------------------------------------------------------------------------- */
+
+/* True for the names by which a browser on this machine, or one that uses the address of the listener, finds it, and for admin.hosts: the guard
+ * against DNS rebinding (Z-1). A page that rebinds its own name to this machine has that name in Host. */
+static bool is_own_host(mp_admin *admin, const mp_stream *stream, mp_str host)
+{
+    const mp_config *config = mp_admin_settings(admin)->config;
+    char listen[256] = ""; /* the configured name or address of the listener */
+    mp_str written = mp_host_name(mp_str_of(config->admin_listen == NULL ? "" : config->admin_listen));
+    if (written.len < sizeof listen)
+        memcpy(listen, written.ptr, written.len);
+    const char *const own[] = {"localhost", "127.0.0.1", "[::1]", listen, NULL};
+    return mp_hosts_have(own, host) || mp_hosts_have((const char *const *)config->admin_hosts, host) ||
+           mp_stream_reached(stream, mp_host_name(host));
+}
+
+static bool has_own_host(mp_admin *admin, const mp_stream *stream)
+{
+    return is_own_host(admin, stream, mp_stream_request(stream)->host);
+}
+
+/* True if Origin is absent or of the listener itself. */
+static bool has_own_origin(mp_admin *admin, const mp_stream *stream)
+{
+    int count;
+    mp_str origin = mp_stream_known_header(stream, MP_HEADER_ORIGIN, &count);
+    return count == 0 || (count == 1 && is_own_host(admin, stream, mp_origin_host(origin)));
+}
+
 static void refuse(mp_stream *stream, int status, const char *text, const mp_header *header)
 {
     mp_buf line = {0};
@@ -116,13 +145,14 @@ static void put_metrics(void *ctx, mp_buf *out)
     mp_admin_put_upstream_metrics(out, shared->commons.upstreams);
 }
 
-/* Answers 200 while all workers make progress. */
-static void serve_health(mp_shared *shared, mp_stream *stream)
+/* Answers 200 while all workers make progress. The reason why they do not names scripts: a request with a foreign Host does not get it. */
+static void serve_health(mp_admin *admin, mp_stream *stream)
 {
     mp_buf stuck = {0};
-    mp_watchdog_put_stuck(shared->watchdog, &stuck);
+    mp_watchdog_put_stuck(mp_admin_shared(admin)->watchdog, &stuck);
     mp_buf_putc(&stuck, '\0');
-    refuse(stream, stuck.len == 1 ? 200 : 503, stuck.len == 1 ? "ok" : stuck.ptr, NULL);
+    const char *why = has_own_host(admin, stream) ? stuck.ptr : "stuck";
+    refuse(stream, stuck.len == 1 ? 200 : 503, stuck.len == 1 ? "ok" : why, NULL);
     mp_buf_clear(&stuck);
 }
 
@@ -147,7 +177,7 @@ static void on_health(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     if (atomic_load(&mp_admin_shared(admin)->draining))
         refuse(stream, 503, "draining", NULL);
     else
-        serve_health(mp_admin_shared(admin), stream);
+        serve_health(admin, stream);
 }
 
 static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -158,7 +188,9 @@ static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
     char seconds[16]; /* a process that drains does not become ready again; one that takes its place may be soon */
     snprintf(seconds, sizeof seconds, "%u",
              is_draining ? MP_HOLD_MS / 1000 : mp_readiness_wait_s(mp_admin_readiness(admin)));
-    mp_buf_put(&why, is_good ? MP_STR("ready\n") : MP_STR("\n"));
+    if (!has_own_host(admin, stream) && !is_draining)
+        why.len = 0; /* the limits that were reached are for operators */
+    mp_buf_put(&why, is_good ? MP_STR("ready\n") : why.len == 0 ? MP_STR("not ready\n") : MP_STR("\n"));
     mp_stream_answer(stream, is_good ? 200 : 503, "text/plain", mp_buf_str(&why),
                      &(mp_header){"retry-after", mp_str_of(seconds)}, is_good ? 0 : 1);
     mp_buf_clear(&why);
@@ -259,6 +291,12 @@ static const endpoint endpoints[] = {
     {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain},
 };
 
+/* True for what probes and collectors ask for, by the pod's address or any other name; with a role, they have to have a token. */
+static bool takes_any_host(const endpoint *at)
+{
+    return at != NULL && (at->serve == on_health || at->serve == on_ready || at->serve == on_metrics);
+}
+
 static bool is_get(const endpoint *at)
 {
     return strcmp(at->method, "GET") == 0;
@@ -322,21 +360,23 @@ static const char *wrong_form(const endpoint *at, const mp_stream *stream)
 
 /* -- who may use it ------------------------------------------------------------------------------------------------ */
 
-static void refuse_host(mp_admin *admin, mp_stream *stream)
+static void refuse_place(mp_stream *stream, mp_cause cause, const char *why)
 {
-    const mp_rpc_config *config = &mp_admin_settings(admin)->rpc;
     mp_stat_add(&mp_stat_refused_origin, 1);
     mp_audit_request(stream, &mp_host_refused);
-    mp_log_refused(stream, mp_host_cause(config, stream), 403, mp_str_of(mp_host_refusal(config, stream)));
-    refuse(stream, 403, mp_host_refusal(config, stream), NULL);
+    mp_log_refused(stream, cause, 403, mp_str_of(why));
+    refuse(stream, 403, why, NULL);
+}
+
+static void refuse_host(mp_stream *stream)
+{
+    refuse_place(stream, MP_CAUSE_ADMIN_HOST,
+                 "the admin listener does not serve this Host: see \"admin.hosts\" in the configuration");
 }
 
 static void refuse_page(mp_stream *stream)
 {
-    const char *why = "web pages of other origins may not use the admin listener";
-    mp_audit_request(stream, &mp_host_refused);
-    mp_log_refused(stream, MP_CAUSE_ORIGIN, 403, mp_str_of(why));
-    refuse(stream, 403, why, NULL);
+    refuse_place(stream, MP_CAUSE_ADMIN_HOST, "web pages of other origins may not use the admin listener");
 }
 
 /* Refuses a caller without the role. Those whose credentials are missing or wrong get no further explanation. */
@@ -363,18 +403,23 @@ static void refuse_caller(mp_stream *stream, const mp_admin_caller *caller, mp_a
     refuse(stream, status, text, status == 403 ? NULL : &header);
 }
 
-/* True if the caller may use the endpoint; else it is refused. */
+/* True if the caller may use the endpoint; else it is refused. A request with a foreign Host has only the role of its token: a browser sends
+ * certificates for any page. */
 static bool admit(mp_admin *admin, mp_stream *stream, const endpoint *at, mp_admin_caller *caller)
 {
     mp_admin_access *access = mp_admin_access_of(admin);
     *caller = (mp_admin_caller){.role = MP_ROLE_NONE};
-    bool is_open = at->role == MP_ROLE_NONE || (at->is_open_near && mp_admin_is_near(access));
+    bool needs_token = at->role != MP_ROLE_NONE && !has_own_host(admin, stream);
+    bool is_open = at->role == MP_ROLE_NONE || (at->is_open_near && !needs_token && mp_admin_is_near(access));
     if (is_open && !mp_stream_is_unix(stream))
         return true;
     *caller = mp_admin_caller_of(access, stream);
-    if (caller->role >= at->role)
+    if (caller->role >= at->role && (!needs_token || caller->has_bearer))
         return true;
-    refuse_caller(stream, caller, at->role);
+    if (needs_token && !caller->has_wrong_token && caller->wait_s == 0)
+        refuse_host(stream);
+    else
+        refuse_caller(stream, caller, at->role);
     return false;
 }
 
@@ -386,8 +431,10 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     const endpoint *at = find_endpoint(request->path, request->method, &rest);
     mp_admin_caller caller;
     mp_loop_measure(mp_stream_loop(stream), MP_MEASURE_ADMIN);
-    if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream))
-        refuse_host(admin, stream);
+    if (!takes_any_host(at) && !has_own_host(admin, stream))
+        refuse_host(stream);
+    else if (!has_own_origin(admin, stream))
+        refuse_page(stream);
     else if (at == NULL)
         refuse(stream, 404,
                "not found: use / for the dashboard, /healthz, /readyz, /status, /metrics, /reload or /api/…", NULL);

@@ -23,25 +23,51 @@ static bool is_port(mp_str port)
     return true;
 }
 
-/* An entry with a port allows only that port. */
-static bool is_listed(const mp_rpc_config *config, mp_str host)
+mp_str mp_host_name(mp_str host)
 {
     mp_str name = without_port(host);
     mp_str port = mp_str_from(host, name.len);
-    if (name.len == 0 || (port.len > 0 && !is_port(port)))
+    return port.len > 0 && !is_port(port) ? MP_STR_NONE : name;
+}
+
+/* True if `name` is a name below `domain`, which begins with a dot: the domain behind one label or more. */
+static bool is_below(mp_str name, mp_str domain)
+{
+    if (name.len <= domain.len)
         return false;
-    for (const char *const *entry = config->hosts; *entry != NULL; entry++)
-        if (strcmp(*entry, "*") == 0 || mp_str_is_nocase(name, *entry) || mp_str_is_nocase(host, *entry))
+    size_t len = name.len - domain.len;
+    for (size_t i = 0; i < len; i++) {
+        char c = name.ptr[i];
+        bool is_dot = c == '.' && i > 0 && name.ptr[i - 1] != '.' && i < len - 1;
+        if (!is_dot && !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && c != '-' &&
+            c != '_')
+            return false;
+    }
+    return mp_str_is_nocase(mp_str_from(name, len), domain.ptr);
+}
+
+bool mp_hosts_have(const char *const *list, mp_str host)
+{
+    mp_str name = mp_host_name(host);
+    for (const char *const *entry = list; name.len > 0 && entry != NULL && *entry != NULL; entry++)
+        if (strcmp(*entry, "*") == 0 ||
+            (**entry == '*' ? is_below(name, mp_str_of(*entry + 1)) : mp_str_is_nocase(name, *entry)))
             return true;
     return false;
 }
 
-bool mp_host_is_listed(const mp_rpc_config *config, const mp_stream *stream)
+mp_str mp_origin_host(mp_str origin)
 {
-    return is_listed(config, mp_stream_request(stream)->host);
+    size_t scheme = mp_str_starts(origin, MP_STR("http://")) ? 7 : mp_str_starts(origin, MP_STR("https://")) ? 8 : 0;
+    return scheme == 0 ? MP_STR_NONE : mp_str_from(origin, scheme);
 }
 
-bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream)
+bool mp_host_is_listed(const mp_rpc_config *config, const mp_stream *stream)
+{
+    return mp_hosts_have(config->hosts, mp_stream_request(stream)->host);
+}
+
+static bool is_served(const mp_rpc_config *config, const mp_stream *stream)
 {
     if (!mp_host_is_listed(config, stream))
         return false;
@@ -51,11 +77,7 @@ bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream)
         return true;
     if (count > 1)
         return false;
-    if (mp_origin_is_allowed(config, origin))
-        return true;
-    if (mp_str_starts(origin, MP_STR("http://")))
-        return is_listed(config, mp_str_from(origin, 7));
-    return mp_str_starts(origin, MP_STR("https://")) && is_listed(config, mp_str_from(origin, 8));
+    return mp_origin_is_allowed(config, origin) || mp_hosts_have(config->hosts, mp_origin_host(origin));
 }
 
 /* Clients of a worker say the same Host over and over: the one that was found listed last needs no search. */
@@ -66,7 +88,7 @@ bool mp_request_is_served(mp_rpc *rpc, const mp_stream *stream)
     mp_stream_known_header(stream, MP_HEADER_ORIGIN, &origins);
     if (origins == 0 && host.len > 0 && mp_str_eq(host, (mp_str){rpc->listed_host, rpc->listed_host_len}))
         return true;
-    if (!mp_host_is_served(rpc->config, stream))
+    if (!is_served(rpc->config, stream))
         return false;
     if (host.len <= sizeof rpc->listed_host) {
         memcpy(rpc->listed_host, host.ptr, host.len);

@@ -30,7 +30,7 @@ void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str 
     if (!mp_refusal_begin(cause))
         return;
     const mp_request *request = mp_stream_request(stream);
-    bool is_of_host = cause == MP_CAUSE_HOST || cause == MP_CAUSE_ORIGIN;
+    bool is_of_host = cause == MP_CAUSE_HOST || cause == MP_CAUSE_ORIGIN || cause == MP_CAUSE_ADMIN_HOST;
     mp_session_mark mark = {""};
     uint64_t own = mp_stream_known_mark(stream);
     mp_str id = mp_stream_known_header(stream, MP_HEADER_MCP_SESSION_ID, NULL);

@@ -20,8 +20,12 @@ int mp_header_text(mp_str value, mp_buf *out, mp_str *text);
 
 /* -- hosts.c, cors.c ----------------------------------------------------------------------------------------------- */
 
-/* What mp_host_is_served says with the configuration of the rpc. */
+/* True if Host is among `config->hosts`, and Origin is absent, among them, or among `config->origins`: the guard
+ * against DNS rebinding (Z-1, Z-2). */
 bool mp_request_is_served(mp_rpc *rpc, const mp_stream *stream);
+/* For a request that is not served: the error text, which names the header and the configuration key, and the cause. */
+const char *mp_host_refusal(const mp_rpc_config *config, const mp_stream *stream);
+mp_cause mp_host_cause(const mp_rpc_config *config, const mp_stream *stream);
 /* True if Host is among `config->hosts`. Does not look at Origin. */
 bool mp_host_is_listed(const mp_rpc_config *config, const mp_stream *stream);
 /* True if `config->origins` lets a page of this origin read answers. */

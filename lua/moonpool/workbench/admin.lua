@@ -44,8 +44,7 @@ return function(args)
   local place, what, hint = place_of(args.address)
   if not place then return say.misuse(what, hint) end
   local headers = {}
-  if args.host then headers[1] = "Host: " .. args.host end               -- one that every gateway accepts
-  if args.token then headers[#headers + 1] = "Authorization: Bearer " .. args.token end
+  if args.token then headers[1] = "Authorization: Bearer " .. args.token end
   if args.command == "tap" then return require "moonpool.workbench.tap"(args, { url = place.origin, socket = place.unix, headers = headers }) end
   if args.command == "profile" then return require "moonpool.workbench.profile"(args, { url = place.origin, socket = place.unix, headers = headers }) end
   local method, path = table.unpack(ask)

@@ -18,8 +18,7 @@ function records.request(args, method, path, body)
   local place, what, hint = place_of(args.address)
   if not place then return nil, what, hint end
   local headers = {}
-  if args.host then headers[1] = "Host: " .. args.host end
-  if args.token then headers[#headers + 1] = "Authorization: Bearer " .. args.token end
+  if args.token then headers[1] = "Authorization: Bearer " .. args.token end
   if method ~= "GET" then table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #headers + 1, headers) end
   return { method = method, url = place.origin .. path, socket = place.unix, headers = headers, body = body }
 end

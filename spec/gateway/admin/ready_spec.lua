@@ -1,4 +1,5 @@
 -- /readyz: whether the gateway should get traffic. How long a limit must be reached is in spec/modules/hold_spec.lua.
+local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local scrape = require "spec.helpers.scrape"
 local wait = require "spec.helpers.wait"
@@ -21,6 +22,8 @@ describe("GET /readyz", function()
     local answer = wait_ready(g, 503)
     assert.matches("not ready: calls at 0.50 of the limit, and ready.when.calls is 0.5", answer.body, 1, true)
     assert.equal("5", answer.headers["retry-after"])
+    answer = client.request(g, { path = "/readyz", headers = { Host = "evil.example" } }, { admin = true })
+    assert.same({ 503, "not ready\n" }, { answer.status, answer.body }) -- the limits are for operators
     g:wait_log("not ready", { why = "calls" })
     scrape.wait(g, { moonpool_ready = 0 })
     assert.equal(200, g:admin "/healthz".status)

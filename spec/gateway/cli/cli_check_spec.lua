@@ -180,3 +180,52 @@ describe("moonpool list", function()
     assert.same({ 0, "tool  refund  Pay an order back.\nresource  orders://{id}  An order.\nprompt  review  Review it.\n", "" }, { with(shop, "list") })
   end)
 end)
+
+describe("moonpool check of the names that a gateway is reached by", function()
+  local add = { ["tools/add.lua"] = "--- Adds.\nreturn function() return 1 end" }
+  local tokens = "tokens: {operate: {joe: " .. ("o"):rep(32) .. "}}"
+
+  local function check(config, ...)
+    local here = require "spec.helpers.certificates".here()
+    local dir = gateway.prepare { config = config, scripts = add, files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key } }
+    local code, _, err = gateway.exec({ "check", ... }, { cwd = dir })
+    os.execute("rm -rf '" .. dir .. "'")
+    return code, err
+  end
+
+  it("warns where clients would get 403, and exits with 1 with --strict", function()
+    for config, warning in pairs {
+      ["public_url: https://mcp.example.com\nauth: none\n"] = [[
+moonpool.yaml: 'hosts' does not have the name of 'public_url', so requests with this Host get 403: 'mcp.example.com'
+  hint: add the name to hosts
+]],
+      ["public_url: https://mcp.example.com:8443\nhosts: ['*.mcp.example.com']\nauth: none\n"] = [[
+moonpool.yaml: 'hosts' does not have the name of 'public_url', so requests with this Host get 403: 'mcp.example.com'
+  hint: add the name to hosts
+]],
+      ["listen: [127.0.0.1:0, 0.0.0.0:0]\nauth: none\n"] = [[
+moonpool.yaml: clients on other machines get 403, because 'hosts' has only names of this machine; 'listen' is '0.0.0.0:0'
+  hint: write the names that clients use, as in hosts: [mcp.example.com, localhost]
+]],
+      ["admin: {listen: 0.0.0.0:0, " .. tokens .. ", tls: {certificate: cert.pem, key: key.pem}}\n"] = [[
+moonpool.yaml: the dashboard opens by IP address alone, because there is no 'admin.hosts'; 'admin.listen' is '0.0.0.0:0'
+  hint: write the names of its certificate, as in admin: {hosts: [gateway.example.com]}
+]],
+    } do
+      assert.same({ 0, warning }, { check(config) })
+      assert.same({ 1, warning }, { check(config, "--strict") })
+    end
+  end)
+
+  it("says nothing where all get through", function()
+    for _, config in ipairs {
+      "hosts: [mcp.example.com]\n", "hosts: [mcp.example.com]\nadmin: 127.0.0.1:7301\n", "listen: 0.0.0.0:0\nhosts: [localhost]\nauth: none\n",
+      "public_url: https://mcp.example.com:8443\nhosts: ['*.example.com']\nauth: none\n", "listen: 'unix:/tmp/x.sock'\n",
+      "public_url: https://mcp.example.com\nhosts: [MCP.example.com]\nlisten: 0.0.0.0:0\nauth: none\n", "listen: 0.0.0.0:0\nhosts: '*'\nauth: none\n",
+      "admin: {listen: 0.0.0.0:0, " .. tokens .. "}\n", "admin: {listen: 127.0.0.1:0, tls: {certificate: cert.pem, key: key.pem}}\n",
+      "admin: {listen: 0.0.0.0:0, " .. tokens .. ", hosts: [a.example.com], tls: {certificate: cert.pem, key: key.pem}}\n",
+    } do
+      assert.same({ 0, "" }, { check(config, "--strict") }, config)
+    end
+  end)
+end)

@@ -172,7 +172,7 @@ local doors = {
   { method = "POST", path = "/messages?session_id=" .. ("0"):rep(32), body = wire.message(1, "ping"), status = 404 },
   { method = "GET", path = "/nowhere", status = 404 },
   { method = "GET", path = "/status", admin = true, status = 200 },
-  { method = "GET", path = "/healthz", admin = true, status = 200 },
+  { method = "GET", path = "/healthz", admin = true, status = 200, takes_any_host = true },
   { method = "GET", path = "/nowhere", admin = true, status = 404 },
   { method = "POST", path = "/status", admin = true, status = 405 },
 }
@@ -201,6 +201,8 @@ describe("every path of both listeners", function()
         local status = knock(g, door, row[1])
         local name = ("%s %s, Host %s"):format(door.method, door.path, row[1])
         if row[2] then
+          assert.equal(door.status, status, name)
+        elseif door.takes_any_host then
           assert.equal(door.status, status, name)
         elseif status ~= 400 or row[1] then -- an HTTP/1.1 request without Host may be refused at once
           assert.equal(403, status, name)
@@ -240,7 +242,7 @@ describe("every path of both listeners", function()
 
   it("checks the host of an absolute request target instead of the header Host", function()
     local g <close> = gateway.start {}
-    for target, status in pairs { ["http://evil.example/healthz"] = 403, ["http://localhost/healthz"] = 200 } do
+    for target, status in pairs { ["http://evil.example/status"] = 403, ["http://localhost/status"] = 200 } do
       local connection <close> = client.connect(g, { admin = true })
       assert.equal(status, connection:send({ path = target, headers = { Host = "localhost" } }):read_head().status, target)
       connection:close()
@@ -261,8 +263,29 @@ describe("hosts in the configuration", function()
     assert.has_nothing_left(g)
   end)
 
+  it("that begin with *. allow names below a domain at any depth, and never the domain", function()
+    local g <close> = gateway.start { config = { hosts = { "*.Example.com", "*.svc.cluster.local", "127.0.0.1" } } }
+    local door = doors[1]
+    for _, host in ipairs {
+      "a.example.com", "A.EXAMPLE.COM:8443", "a.b.c.example.com", "xn--bcher-kva.example.com", "_dmarc.example.com",
+      "mcp.default.svc.cluster.local", "127.0.0.1",
+    } do
+      assert.equal(200, knock(g, door, host), host)
+      assert.equal(200, knock(g, door, "127.0.0.1", "https://" .. host), host)
+    end
+    for _, host in ipairs {
+      "example.com", "example.com:443", ".example.com", "..example.com", "a..example.com", "a.example.com.", "a.example.com.evil.example", "aexample.com",
+      "evil.example/.example.com", "evil.example?.example.com", "evil@a.example.com", "*.example.com", "evil.example:80.example.com", "[::1].example.com",
+      "a.example.org", "svc.cluster.local", "127.0.0.2", "evil.example%2e.example.com", "evil.example\\.example.com",
+    } do
+      assert.equal(403, knock(g, door, host), host)
+      assert.equal(403, knock(g, door, "127.0.0.1", "https://" .. host), host)
+    end
+    assert.has_nothing_left(g)
+  end)
+
   it("that are * allow every name", function()
-    local g <close> = gateway.start { config = { hosts = { "*" } } }
+    local g <close> = gateway.start { config = { hosts = { "*" }, admin = { hosts = { "*" } } } }
     for _, door in ipairs(doors) do
       assert.equal(door.status, knock(g, door, "evil.example", "http://evil.example"))
     end
