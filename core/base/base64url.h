@@ -6,7 +6,7 @@
 #include "str.h"
 
 /* Length of the encoded text of `len` bytes, in characters. */
-#define MP_BASE64URL_ROOM(len) (((len)*4 + 2) / 3)
+#define MP_BASE64URL_ROOM(len) (((len) * 4 + 2) / 3)
 
 /* Writes the encoded text of `from` to `to`, without a NUL. Returns its length. */
 size_t mp_base64url_encode(char *to, mp_str from);

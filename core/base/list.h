@@ -10,7 +10,7 @@ typedef struct mp_link {
 } mp_link;
 
 /* The struct of type `type` whose member `member` is at `ptr`. */
-#define mp_container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+#define mp_container(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
 
 static inline void mp_link_init(mp_link *link)
 {

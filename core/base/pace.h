@@ -27,10 +27,7 @@ typedef struct {
     uint64_t next_us;       /* when the place of the client that was refused last becomes free */
 } mp_pace;
 
-#define MP_PACE_INIT                                                                                                   \
-    {                                                                                                                  \
-        .lock = PTHREAD_MUTEX_INITIALIZER                                                                              \
-    }
+#define MP_PACE_INIT {.lock = PTHREAD_MUTEX_INITIALIZER}
 
 void mp_pace_init(mp_pace *pace);
 

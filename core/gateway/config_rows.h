@@ -8,9 +8,16 @@
 /* The place that a key fills. Members of another type than the ones here do not compile: the loader writes eight bytes, and for a choice
  * an enum. */
 #define SLOT(member)                                                                                                   \
-    .slot = offsetof(mp_config, member) + _Generic(((mp_config *)0)->member, int64_t : 0, uint64_t : 0, unsigned : 0,  \
-                                                   char * : 0, const char * : 0, char ** : 0, mp_grant * : 0,          \
-                                                   mp_upstream_entry ** : 0, mp_pair * : 0)
+    .slot = offsetof(mp_config, member) + _Generic(((mp_config *)0)->member,                                           \
+                int64_t: 0,                                                                                            \
+                uint64_t: 0,                                                                                           \
+                unsigned: 0,                                                                                           \
+                char *: 0,                                                                                             \
+                const char *: 0,                                                                                       \
+                char **: 0,                                                                                            \
+                mp_grant *: 0,                                                                                         \
+                mp_upstream_entry **: 0,                                                                               \
+                mp_pair *: 0)
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
@@ -49,17 +56,21 @@
          .restarts = true,                                                                                             \
          .doc =                                                                                                        \
              "A PEM file of CA certificates. Clients must present a certificate that one of these CAs has signed."},   \
-    {                                                                                                                  \
-        at ".client", MP_KEY_CHOICE, member(client),                                                                   \
-            .choices = needs, .restarts = true,                                                                        \
-            .doc =                                                                                                     \
-                "With client_ca: required (the default) refuses clients without a certificate, optional serves them."  \
-    }
+        {at ".client",                                                                                                 \
+         MP_KEY_CHOICE,                                                                                                \
+         member(client),                                                                                               \
+         .choices = needs,                                                                                             \
+         .restarts = true,                                                                                             \
+         .doc = "With client_ca: required (the default) refuses clients without a certificate, optional serves them."}
 #define OF_ITEM(member) .slot = offsetof(mp_config_tls, member)
 #define OF_UPSTREAM(member)                                                                                            \
-    .slot =                                                                                                            \
-        offsetof(mp_upstream_entry, member) + _Generic(((mp_upstream_entry *)0)->member, int64_t : 0, uint64_t : 0,    \
-                                                       unsigned : 0, char * : 0, char ** : 0, mp_pair * : 0)
+    .slot = offsetof(mp_upstream_entry, member) + _Generic(((mp_upstream_entry *)0)->member,                           \
+                int64_t: 0,                                                                                            \
+                uint64_t: 0,                                                                                           \
+                unsigned: 0,                                                                                           \
+                char *: 0,                                                                                             \
+                char **: 0,                                                                                            \
+                mp_pair *: 0)
 /* The keys of a way to get tokens. */
 #define TOKEN_KEYS(at, member, about)                                                                                  \
     {at, MP_KEY_SECTION, .doc = about},                                                                                \
@@ -123,12 +134,13 @@
          .pattern = "^https?://",                                                                                      \
          .doc = "The resource for which the token is to be, for authorization servers that want a URL (RFC 8707): "    \
                 "the url of the upstream. Without audience, a token that is a JWT for others is not used."},           \
-    {                                                                                                                  \
-        at ".method", MP_KEY_CHOICE, OF_UPSTREAM(member.method),                                                       \
-            .preset = "auto", .choices = client_auths,                                                                 \
-            .doc = "How client and secret are sent: basic (in a header), post (in the body), auto: as the metadata "   \
-                   "say, else basic."                                                                                  \
-    }
+        {at ".method",                                                                                                 \
+         MP_KEY_CHOICE,                                                                                                \
+         OF_UPSTREAM(member.method),                                                                                   \
+         .preset = "auto",                                                                                             \
+         .choices = client_auths,                                                                                      \
+         .doc = "How client and secret are sent: basic (in a header), post (in the body), auto: as the metadata "      \
+                "say, else basic."}
 #define OF_ADMIN(member) SLOT(admin_tls.member)
 #define ADMIN_TOKEN(role)                                                                                              \
     SLOT(admin_tokens[role]), .least = 22, .most = 4096, .check = mp_config_check_admin_token, .form = "tokens"

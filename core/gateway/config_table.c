@@ -30,7 +30,7 @@ _Static_assert(offsetof(mp_upstream_config, circuit_open_max_ms) ==
 
 #define READY(member)                                                                                                  \
     MP_KEY_TEXT, SLOT(member), .least = 1, .most = 16, .check = mp_config_check_ratio, .form = "a ratio",              \
-                               .is_number = true, .word = "off"
+        .is_number = true, .word = "off"
 
 const mp_config_key mp_config_keys[] = {
     {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS, .bare = "listen.address",

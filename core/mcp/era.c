@@ -20,10 +20,7 @@ const char mp_era_spaced_dates[] =
 #undef ERA
 
 /* The member of a request's params that the header Mcp-Name repeats. */
-#define ROW(method, member)                                                                                            \
-    {                                                                                                                  \
-        {method, sizeof method - 1}, member                                                                            \
-    }
+#define ROW(method, member) {{method, sizeof method - 1}, member}
 static const struct {
     mp_str method;
     const char *member;

@@ -56,7 +56,7 @@ static bool read_lines(const char *path, size_t bytes, mp_record_reader *read_li
     off_t from = length > bytes ? (off_t)(length - bytes) : 0;
     char *text = malloc(length - (size_t)from);
     size_t have = 0;
-    for (ssize_t got = 1; text != NULL && got > 0 && have<length - (size_t)from; have += got> 0 ? (size_t)got : 0)
+    for (ssize_t got = 1; text != NULL && got > 0 && have < length - (size_t)from; have += got > 0 ? (size_t)got : 0)
         got = pread(fd, text + have, length - (size_t)from - have, from + (off_t)have);
     close(fd);
     mp_str rest = {text, have};

@@ -26,10 +26,7 @@ typedef struct mp_rotation {
     bool is_compressing;  /* the thread that compresses runs */
 } mp_rotation;
 
-#define MP_ROTATION                                                                                                    \
-    {                                                                                                                  \
-        .lock = PTHREAD_MUTEX_INITIALIZER                                                                              \
-    }
+#define MP_ROTATION {.lock = PTHREAD_MUTEX_INITIALIZER}
 
 /* Opens `path` for appending, with mode 0600, without blocking: on a FIFO that no process reads, it fails instead of waiting. -1 with errno. */
 int mp_open_lines(const char *path);

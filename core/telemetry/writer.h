@@ -34,10 +34,14 @@ typedef struct mp_writer {
 #define MP_WRITER_COMPLAIN_MS 10000
 
 #define MP_WRITER(descriptor, bytes, on_failed, on_not_turned)                                                         \
-    {                                                                                                                  \
-        .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .most = (bytes), .fd = (descriptor),      \
-        .busy = -1, .rotation = MP_ROTATION, .failed = (on_failed), .not_turned = (on_not_turned)                      \
-    }
+    {.lock = PTHREAD_MUTEX_INITIALIZER,                                                                                \
+     .wake = PTHREAD_COND_INITIALIZER,                                                                                 \
+     .most = (bytes),                                                                                                  \
+     .fd = (descriptor),                                                                                               \
+     .busy = -1,                                                                                                       \
+     .rotation = MP_ROTATION,                                                                                          \
+     .failed = (on_failed),                                                                                            \
+     .not_turned = (on_not_turned)}
 
 /* False if the thread cannot be started. */
 bool mp_writer_start(mp_writer *writer);

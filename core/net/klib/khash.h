@@ -12,7 +12,7 @@ typedef uint32_t khiter_t;
 #define kh_end(map) ((map)->n_buckets)
 #define kh_size(map) ((map)->size)
 #define kh_val(map, at) ((map)->vals[at])
-#define kh_exist(map, at) (((map)->flags[(at) >> 4] >> (((at)&15) << 1) & 3) == 0)
+#define kh_exist(map, at) (((map)->flags[(at) >> 4] >> (((at) & 15) << 1) & 3) == 0)
 #define kh_get(name, map, key) kh_get_##name(map, key)
 
 #define KHASH_MAP_INIT_INT64(name, value)                                                                              \

@@ -7,11 +7,7 @@
 /* -- classes ---------------------------------------------------------------------------------------------------- */
 
 /* Character classes of the C locale: bytes from 128 on are in none. */
-#define CLASS(low, high)                                                                                               \
-    {low, high, 0, 0},                                                                                                 \
-    {                                                                                                                  \
-        ~(uint64_t)(low), ~(uint64_t)(high), ~(uint64_t)0, ~(uint64_t)0                                                \
-    }
+#define CLASS(low, high) {low, high, 0, 0}, {~(uint64_t)(low), ~(uint64_t)(high), ~(uint64_t)0, ~(uint64_t)0}
 static const uint64_t classes[][4] = {
     CLASS(0, 0x07fffffe07fffffe),                  /* alpha */
     CLASS(0x00000000ffffffff, 0x8000000000000000), /* cntrl */
