@@ -1,7 +1,7 @@
 #include "base64url.h"
 #include <stdint.h>
 
-static const char digits[64] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /* Value of a base64url digit, or 64 for any other byte. */
 static unsigned value_of(unsigned char c)
