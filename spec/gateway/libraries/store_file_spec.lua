@@ -206,7 +206,7 @@ describe("a store.file that is removed while it is open", function()
     wait_saved(g)
     for _, name in ipairs { "store.db", "store.db-wal" } do assert(os.remove(g.dir .. "/data/" .. name)) end
     run(me, 'host.store.set("s:new", "x") host.store.delete "s:1"')
-    g:wait_log("store not saved", { why = "the file was removed or replaced while it was open" })
+    g:wait_log("store not saved", { why = "the file was removed or moved away while it was open" })
     g:wait_log "store file created again"
     wait_saved(g)
     assert.equal(1, g:status().counters.store_failures)
