@@ -243,6 +243,8 @@ void mp_stream_detect_close(mp_stream *stream);
  * ends with the stream. A stream that was opened by a GET without a body has done so. */
 void mp_stream_forget_request(mp_stream *stream);
 bool mp_stream_is_open(const mp_stream *stream);
+/* True if the stream is open and its client has not disconnected, as far as the kernel knows now: also while nothing is read. */
+bool mp_stream_has_client(const mp_stream *stream);
 /* The socket, for mp_peer_left; -1 if the stream is gone. */
 int mp_stream_fd(const mp_stream *stream);
 

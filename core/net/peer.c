@@ -10,6 +10,11 @@ bool mp_peer_left(int fd)
     return poll(&poller, 1, 0) > 0;
 }
 
+bool mp_stream_has_client(const mp_stream *stream)
+{
+    return mp_stream_is_open(stream) && !mp_peer_left(mp_stream_fd(stream));
+}
+
 static void lose(mp_stream *stream)
 {
     mp_stream_lose(stream, false);

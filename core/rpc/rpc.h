@@ -424,8 +424,8 @@ void mp_call_within(mp_call *call, uint64_t ms);
 void mp_call_unhurried(mp_call *call);
 
 /* `initialize` succeeded with this revision: makes the session, or completes the session of HTTP+SSE. `client` and
- * `capabilities` are spans of the client's params. Returns -1, with the call answered, if a cap refuses the session
- * (429) or it is already initialized. */
+ * `capabilities` are spans of the client's params. Returns -1, with the call ended, if a cap refuses the session (429),
+ * it is already initialized, or the client has left. */
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities);
 /* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 if no client reads it and it is not
  * kept for a client that resumes. */

@@ -1,6 +1,7 @@
 /* json_decode.c: JSON text to Lua values. The elements of an array or object gather on the Lua stack in batches, so
  * that the table is made in its final size. Open arrays and objects are in an array of frames, not on the C stack,
  * so that decoding can yield between two values. json_source.h says what faithful tables are. No memory here needs to be freed: an error may be thrown anywhere. */
+#include "vm/closing.h"
 #include "vm/json_source.h"
 #include "vm/lua_json.h"
 #include "vm/task.h"
@@ -309,6 +310,7 @@ static int go_on(lua_State *L, int status, lua_KContext context)
 {
     decoder *d = (decoder *)context;
     (void)status;
+    mp_closing_after_wait(L); /* before the text is read: of a task that was cancelled it may be freed already */
     d->L = L;
     return finish(d, run_faithfully(d));
 }

@@ -49,6 +49,15 @@ bool mp_call_put_off(mp_call *call, int64_t seconds)
     return set_retry(call, 429, seconds);
 }
 
+void mp_call_refuse_session(mp_call *call)
+{
+    static const mp_str why = MP_STR("too many sessions: try again later");
+    unsigned seconds = mp_table_room_s(call->rpc->table, MP_ROOM_SESSIONS);
+    log_refused_call(call, MP_CAUSE_SESSIONS, why, seconds);
+    set_retry(call, 429, seconds);
+    mp_call_fail(call, MP_CODE_INVALID_REQUEST, why, MP_STR_NONE);
+}
+
 void mp_call_refuse_late(mp_call *call)
 {
     mp_rpc *rpc = call->rpc;

@@ -18,7 +18,8 @@ static char *copy_behind(char *at, mp_str *s)
 static void on_client_left(void *ctx, mp_stream *stream)
 {
     mp_call *call = ctx;
-    if (call->era != NULL && call->era->hang_up_cancels) {
+    /* without a session there is nothing to resume the answer by: an `initialize`, too */
+    if (call->session == NULL || (call->era != NULL && call->era->hang_up_cancels)) {
         mp_call_cancel(call, "the client left", &mp_stat_tool_gone, MP_CANCEL_QUIET);
         return;
     }
@@ -41,9 +42,7 @@ static mp_call *find_call(mp_session *session, mp_str id)
     return NULL;
 }
 
-/* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
- * and the id is in use (B-27). */
-static bool join_session(mp_call *call, mp_session *session)
+bool mp_call_join(mp_call *call, mp_session *session)
 {
     pthread_mutex_lock(&session->lock);
     bool joined = !session->closed && !(session->is_sse && find_call(session, call->id) != NULL);
@@ -216,7 +215,7 @@ mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *st
                        const mp_era *era)
 {
     mp_call *call = call_new(rpc, transport, era);
-    if (session != NULL && !join_session(call, session)) {
+    if (session != NULL && !mp_call_join(call, session)) {
         discard_call(call);
         return NULL;
     }
@@ -236,7 +235,7 @@ mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *st
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session)
 {
     mp_call *call = call_new(rpc, &mp_batch_transport, mp_session_era(session));
-    if (!join_session(call, session)) {
+    if (!mp_call_join(call, session)) {
         discard_call(call);
         return false;
     }
@@ -448,36 +447,6 @@ void mp_call_unhurried(mp_call *call)
 {
     call->limit_ms = NO_LIMIT_MS;
     mp_timer_stop(call->rpc->loop, &call->limit);
-}
-
-int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities)
-{
-    if (call->ended)
-        return -1;
-    if (call->session == NULL) {
-        mp_session *session = mp_session_new(call->rpc, call->transport, call->principal,
-                                             call->stream == NULL ? MP_STR("") : mp_stream_peer(call->stream));
-        if (session == NULL) {
-            mp_stream *stream = mp_stream_ref(call->stream);
-            mp_stream_on_gone(stream, NULL, NULL);
-            call->outcome = "refused";
-            call->sent_status = 429;
-            mp_refuse_for(call->rpc, stream, MP_CAUSE_SESSIONS, 429,
-                          mp_table_room_s(call->rpc->table, MP_ROOM_SESSIONS), "too many sessions: try again later");
-            mp_stream_unref(stream);
-            finish_call(call);
-            return -1;
-        }
-        call->session = session;
-        call->opens_session = true;
-        join_session(call, session);
-    }
-    if (!mp_session_set_card(call->session, era, client, capabilities)) {
-        mp_call_fail(call, MP_CODE_INVALID_REQUEST, MP_STR("this session is already initialized"), MP_STR_NONE);
-        return -1;
-    }
-    call->era = era;
-    return 0;
 }
 
 typedef struct {

@@ -57,6 +57,9 @@ mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *st
                        const mp_era *era);
 /* Starts a call of a batch from rpc->envelope. False if the session was closed meanwhile. */
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
+/* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
+ * and the id is in use (B-27). */
+bool mp_call_join(mp_call *call, mp_session *session);
 /* Keeps Authorization of `stream` for as long as the call runs, if there is one and config->keeps_tokens. */
 void mp_call_keep_token(mp_call *call, const mp_stream *stream);
 /* Frees what mp_call_keep_token keeps. */

@@ -1,0 +1,30 @@
+/* opening.c: the session that `initialize` opens over Streamable HTTP. None is made for a client that has left. */
+#include "transport.h"
+
+static bool open_session(mp_call *call)
+{
+    if (call->stream == NULL || !mp_stream_has_client(call->stream)) {
+        mp_call_cancel(call, "the client left", &mp_stat_tool_gone, MP_CANCEL_QUIET);
+        return false;
+    }
+    call->session = mp_session_new(call->rpc, call->transport, call->principal, mp_call_address(call));
+    if (call->session == NULL) {
+        mp_call_refuse_session(call);
+        return false;
+    }
+    call->opens_session = true;
+    mp_call_join(call, call->session);
+    return true;
+}
+
+int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities)
+{
+    if (call->ended || (call->session == NULL && !open_session(call)))
+        return -1;
+    if (!mp_session_set_card(call->session, era, client, capabilities)) {
+        mp_call_fail(call, MP_CODE_INVALID_REQUEST, MP_STR("this session is already initialized"), MP_STR_NONE);
+        return -1;
+    }
+    call->era = era;
+    return 0;
+}

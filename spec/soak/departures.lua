@@ -1,0 +1,104 @@
+-- Clients that send `initialize` and leave before its answer, thousands of them: `./dev soak departures` and a few hundred in the suite.
+--   departures.run(g, { form = "http2", times = 300, at_once = 4 })
+-- The gateway keeps no session and no call of theirs, at the limit of the sessions and below it.
+local uv = require "luv"
+local http2 = require "spec.helpers.http2"
+local wait = require "spec.helpers.wait"
+
+local departures = {}
+
+local PATIENCE <const> = 60
+
+-- An initialize of about `bytes` bytes in small arrays: it is decoded in several turns, between which its client can be seen to have left.
+local function initialize(bytes)
+  local rest = bytes > 0 and (',"extra":[%s[1]]'):format(("[12345],"):rep(bytes // 8)) or ""
+  return ('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
+    .. '"clientInfo":{"name":"gone","version":"1"}%s}}'):format(rest)
+end
+
+departures.initialize = initialize
+
+-- A call of 2026-07-28, which its client's departure cancels: also while it is decoded.
+local function call(bytes)
+  return ('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"none","arguments":{"extra":[%s[1]]},"_meta":'
+    .. '{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}'):format(("[12345],"):rep(bytes // 8))
+end
+
+local function http1_request(body, more)
+  return table.concat({
+    "POST /mcp HTTP/1.1", "host: 127.0.0.1", "content-type: application/json", "accept: application/json, text/event-stream",
+    (more or "") .. "content-length: " .. #body, "", body,
+  }, "\r\n")
+end
+
+local MIRRORED <const> = "mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: none\r\n"
+
+local function http2_request(body)
+  local parts = { http2.preface, http2.settings(), http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.block(http2.fields { headers = http2.usual })) }
+  for at = 1, #body, 16384 do
+    parts[#parts + 1] = http2.frame(http2.DATA, at + 16384 > #body and http2.END_STREAM or 0, 1, body:sub(at, at + 16383))
+  end
+  parts[#parts + 1] = http2.rst(1)
+  return table.concat(parts)
+end
+
+-- What is sent, and how the client leaves once it is sent.
+departures.forms = {
+  ["http1 FIN"] = { text = http1_request(initialize(390000)), leave = function(tcp) tcp:close() end },
+  ["http1 RST"] = { text = http1_request(initialize(390000)), leave = function(tcp) tcp:close_reset() end },
+  ["http1 small, FIN"] = { text = http1_request(initialize(0)), leave = function(tcp) tcp:close() end },
+  ["http1 small, RST"] = { text = http1_request(initialize(0)), leave = function(tcp) tcp:close_reset() end },
+  ["http1 call, FIN"] = { text = http1_request(call(390000), MIRRORED), leave = function(tcp) tcp:close() end },
+  ["http2 RST_STREAM"] = { text = http2_request(initialize(0)), leave = function(tcp) tcp:close() end },
+  ["http2 large, RST_STREAM"] = { text = http2_request(initialize(390000)), leave = function(tcp) tcp:close() end },
+}
+
+local function one(g, form, done)
+  local tcp = uv.new_tcp()
+  tcp:connect("127.0.0.1", g.port, function(err)
+    if err then
+      tcp:close()
+      return done(err)
+    end
+    tcp:write(form.text, function()
+      if not tcp:is_closing() then form.leave(tcp) end
+      done()
+    end)
+  end)
+end
+
+-- `times` clients of a form (a name in departures.forms) come and leave, at most `at_once` at the same time. Fails if the gateway ends.
+function departures.run(g, options)
+  local form = assert(departures.forms[options.form], options.form)
+  local begun, ended, failure = 0, 0, nil
+  local function next_one()
+    if begun == options.times or failure then return end
+    begun = begun + 1
+    one(g, form, function(err)
+      ended = ended + 1
+      failure = failure or err
+      next_one()
+    end)
+  end
+  for _ = 1, options.at_once or 4 do next_one() end
+  local before = -1
+  while ended < begun do
+    local function moved() return ended > before or ended == begun end
+    wait.for_fact("clients to come and leave", PATIENCE, moved)
+    before = ended
+    if failure or not g:is_alive() then break end
+  end
+  if failure or not g:is_alive() then
+    error(("after %d clients of %q: %s\n%s"):format(ended, options.form, failure or "the gateway has ended", g:log():sub(-2000)), 0)
+  end
+end
+
+-- Waits until the gateway has no call, stream or connection of those clients any more, and gives the number of Streamable HTTP sessions.
+function departures.sessions_left(g)
+  return g:wait_status(function(status)
+    local gauges = status.gauges
+    return gauges.requests_in_flight == 0 and gauges.streams_open == 0 and gauges.connections <= 1 and gauges.body_bytes == 0
+  end, PATIENCE).gauges.sessions.http
+end
+
+return departures
