@@ -1,8 +1,9 @@
-/* database.c: the thread of a database: its queue, its connection, and the limits of its SQL. */
+/* database.c: the thread of a database: its queue, its connection, and the limits of its SQL. Above 400 lines, since all three are about one struct. */
 #include "data/database.h"
 #include "data/sql.h"
 #include "data/sql_memory.h"
 #include "data/sql_rules.h"
+#include "data/wal_owner.h"
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -176,6 +177,9 @@ static void close_connection(mp_database *database)
     mp_stat_add(&mp_stat_databases, -1);
     publish(database, NULL);
     mp_sql_cache_clear(&database->cache);
+    run_own(
+        database,
+        "SELECT 1"); /* an interrupt is in force until the next statement: it would end the checkpoint of the close */
     sqlite3_close_v2(database->db);
     database->db = NULL;
 }
@@ -195,6 +199,42 @@ static void explain_open(mp_database *database, mp_statement *statement, const c
         mp_sql_fail(statement, "cannot open the database: %s", why);
 }
 
+/* SQLite would replay the -wal file that another file, which was at this path before, has left. False: the statement has the error. */
+static bool set_stale_aside(const mp_database *database, mp_statement *statement, const char *path)
+{
+    if (database->root == NULL || !mp_wal_is_stale(path))
+        return true;
+    if (database->is_read_only || mp_wal_set_aside(path) != 0) {
+        mp_sql_fail(statement,
+                    "cannot open the database: %s was replaced, and %s-wal belongs to the file before: remove it", path,
+                    path);
+        return false;
+    }
+    mp_log(MP_WARN, "database wal set aside", mp_log_str("file", mp_str_of(path)),
+           mp_log_str("hint", MP_STR("it belongs to the file that was at this path before: renamed to -wal.old")));
+    return true;
+}
+
+/* True if the file is not at its path any more. SQLite would go on with it, and lose what is written at the end of the process. */
+static bool has_moved(const mp_database *database)
+{
+    int moved = 0;
+    return database->db != NULL && database->root != NULL &&
+           sqlite3_file_control(database->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
+}
+
+/* Closes a database whose file was moved. The file is made complete, wherever it is; its -wal file stays, for other connections to the same file. */
+static void leave_moved(mp_database *database)
+{
+    mp_log(MP_WARN, "database file was replaced",
+           mp_log_str("file", mp_str_of(sqlite3_db_filename(database->db, "main"))),
+           mp_log_str("hint",
+                      MP_STR("the file that is there now is opened; the one before has what was written until now")));
+    if (!database->is_read_only)
+        run_own(database, "PRAGMA wal_checkpoint(PASSIVE)");
+    close_connection(database);
+}
+
 static bool open_connection(mp_database *database, mp_statement *statement)
 {
     if (database->db != NULL)
@@ -202,6 +242,10 @@ static bool open_connection(mp_database *database, mp_statement *statement)
     char *path = database->root == NULL ? mp_dup(MP_STR(":memory:")) : place_of(database);
     if (path == NULL) {
         mp_sql_fail(statement, "cannot open the database: %s (%s/%s)", strerror(errno), database->root, database->rest);
+        return false;
+    }
+    if (!set_stale_aside(database, statement, path)) {
+        free(path);
         return false;
     }
     int flags = SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX |
@@ -216,6 +260,8 @@ static bool open_connection(mp_database *database, mp_statement *statement)
     publish(database, database->db);
     if (rc == SQLITE_OK)
         rc = prepare_connection(database);
+    if (rc == SQLITE_OK && database->root != NULL && !database->is_read_only)
+        mp_wal_note_owner(path);
     if (rc != SQLITE_OK) {
         explain_open(database, statement, database->root == NULL ? NULL : path);
         database->denied = NULL;
@@ -241,6 +287,8 @@ static void run(mp_database *database, mp_statement *statement)
         close_connection(database);
     if (statement->kind >= MP_SQL_ROLLBACK && database->db == NULL)
         return;
+    if (!statement->in_transaction && statement->kind <= MP_SQL_BEGIN && has_moved(database))
+        leave_moved(database);
     if (!open_connection(database, statement))
         return;
     if (statement->in_transaction && sqlite3_get_autocommit(database->db)) {

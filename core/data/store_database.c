@@ -202,8 +202,7 @@ static int read_mark(mp_store_database *d, mp_err *err)
     int64_t size = ask(d, "PRAGMA page_size");
     if (!is_read || page < 0 || size < 0)
         return mp_store_database_refuse(d, err);
-    if (fstat(d->fd, &file) != 0 || stat(d->wal, &log) != 0 ||
-        mp_store_file_identify(AT_FDCWD, d->wal, &d->wal_id) != 0)
+    if (fstat(d->fd, &file) != 0 || stat(d->wal, &log) != 0 || mp_file_identify(AT_FDCWD, d->wal, &d->wal_id) != 0)
         return refuse(d, err, strerror(errno), "the file must stay at its path while the gateway runs");
     d->device = file.st_dev;
     d->inode = file.st_ino;
@@ -277,12 +276,26 @@ static bool is_intact(const mp_store_database *d)
     return held == d->mark.generation || held == d->mark.before;
 }
 
-/* Without a mark that a checkpoint began, a process that is killed during it would leave a database with another mtime than the -wal file has noted. */
+/* Makes what is in the -wal file durable, as a checkpoint does first. */
+static void sync_wal(const mp_store_database *d)
+{
+    int fd = open(d->wal, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fdatasync(fd);
+    close(fd);
+}
+
+/* Without a mark that a checkpoint began, a process that is killed during it would leave a database with another mtime than the -wal file has noted.
+ * The bytes are looked at as late as possible: a program that writes over them does not ask for a lock. */
 void mp_store_database_checkpoint(mp_store_database *d)
 {
     mp_store_mark mark = d->mark;
     mark.is_ending = 1;
-    if (d->is_marked && is_intact(d) && write_mark(d, &mark) == 0 && ask(d, "PRAGMA wal_checkpoint(TRUNCATE)") == 0)
+    if (!d->is_marked || write_mark(d, &mark) != 0)
+        return;
+    sync_wal(d);
+    if (is_intact(d) && ask(d, "PRAGMA wal_checkpoint(TRUNCATE)") == 0)
         d->is_marked = false;
 }
 
@@ -322,10 +335,10 @@ void mp_store_database_close(mp_store_database *d)
 
 static bool is_own_wal(const mp_store_database *d)
 {
-    mp_store_file_id found;
+    mp_file_id found;
     int fd = open(d->wal, O_RDONLY | O_CLOEXEC);
-    bool is_own = fd >= 0 && mp_store_file_identify(fd, "", &found) == 0 &&
-                  memcmp(&found, &d->wal_id, sizeof found) == 0 && mp_store_wal_has(fd, d->mark.generation);
+    bool is_own = fd >= 0 && mp_file_identify(fd, "", &found) == 0 && memcmp(&found, &d->wal_id, sizeof found) == 0 &&
+                  mp_store_wal_has(fd, d->mark.generation);
     if (fd >= 0)
         close(fd);
     return is_own;

@@ -15,7 +15,7 @@ typedef struct {
     sqlite3 *db;      /* NULL: closed */
     sqlite3_stmt *put, *drop;
     uint64_t device, inode; /* identities of the open files */
-    mp_store_file_id wal_id;
+    mp_file_id wal_id;
     uint32_t mark_page, page_size;
     mp_store_mark mark; /* the last one that was written */
     bool is_marked;     /* the -wal file has a generation */

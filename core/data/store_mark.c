@@ -1,7 +1,5 @@
 /* store_mark.c: reads marks from the bytes of SQLite's files (https://www.sqlite.org/fileformat2.html), before SQLite opens them. */
-#define _GNU_SOURCE /* statx */
 #include "data/store_mark.h"
-#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -93,25 +91,14 @@ int64_t mp_store_changed_ns(const struct stat *file)
     return (int64_t)file->st_mtim.tv_sec * 1000000000 + file->st_mtim.tv_nsec;
 }
 
-int mp_store_file_identify(int fd, const char *path, mp_store_file_id *id)
-{
-    struct statx found;
-    if (statx(fd, path, AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &found) != 0)
-        return -1;
-    *id = (mp_store_file_id){.inode = found.stx_ino};
-    if ((found.stx_mask & STATX_BTIME) != 0)
-        id->born_ns = (int64_t)found.stx_btime.tv_sec * 1000000000 + found.stx_btime.tv_nsec;
-    return 0;
-}
-
 /* If the -wal file is where it was written, so must be the database, and unchanged until a checkpoint began. Both may have been copied together:
  * then the generation in the database decides. */
 static bool fits(const mp_store_files *files, const wal_reader *wal, const mp_store_mark *mark)
 {
     struct stat database;
-    mp_store_file_id log;
+    mp_file_id log;
     uint64_t held = mp_store_generation(files->database, wal->mark_page, wal->page_size);
-    if (fstat(files->database, &database) != 0 || mp_store_file_identify(files->wal, "", &log) != 0 || held == 0 ||
+    if (fstat(files->database, &database) != 0 || mp_file_identify(files->wal, "", &log) != 0 || held == 0 ||
         (held != mark->generation && held != mark->before))
         return false;
     return memcmp(&log, &mark->wal, sizeof log) != 0 ||

@@ -6,20 +6,14 @@
 #ifndef MP_DATA_STORE_MARK_H
 #define MP_DATA_STORE_MARK_H
 
-#include "base/base.h"
+#include "data/wal_owner.h"
 #include <sys/stat.h>
 
 #define MP_STORE_MARK_TABLE "mark"
 
-/* An inode, and when it was made: the number of a removed file is used again. 0 where the file system does not know when. */
-typedef struct {
-    uint64_t inode;
-    int64_t born_ns;
-} mp_store_file_id;
-
 typedef struct {
     uint64_t generation, before; /* random; `before` is the generation that the database had when this one began */
-    mp_store_file_id wal;
+    mp_file_id wal;
     uint64_t inode;     /* of the database */
     int64_t changed_ns; /* the mtime of the database when the generation began */
     uint64_t is_ending; /* 1: a checkpoint began, which writes the generation to the database */
@@ -37,8 +31,6 @@ bool mp_store_wal_fits(const mp_store_files *files);
 uint64_t mp_store_generation(int database, uint32_t page, uint32_t page_size);
 /* True if the -wal file is empty, or its first transaction is the mark of this generation. */
 bool mp_store_wal_has(int wal, uint64_t generation);
-/* Identifies the file at `path` below the folder `fd`, or the open file `fd` if the path is empty. -1: see errno. */
-int mp_store_file_identify(int fd, const char *path, mp_store_file_id *id);
 /* The mtime of a file in nanoseconds. */
 int64_t mp_store_changed_ns(const struct stat *file);
 

@@ -2,6 +2,7 @@
 local lfs = require "lfs"
 local gateway = require "spec.helpers.gateway"
 local trusted = require "spec.helpers.trusted"
+local wait = require "spec.helpers.wait"
 
 local KEYS <const> = 200
 
@@ -44,6 +45,11 @@ local function held(g)
     return count]])
 end
 
+-- A copy over a file in use is noticed unless it comes while a checkpoint writes to the file.
+local function wait_checkpoint(g)
+  wait.for_fact("a checkpoint", 20, function() return lfs.attributes(g.dir .. "/data/store.db-wal", "size") == 0 end)
+end
+
 local function ended(g, how)
   if how == "killed" then g:kill() else g:stop() end
   return g
@@ -76,6 +82,7 @@ describe("a database that is put at the path of store.file", function()
     for _, how in ipairs(ENDS) do
       it(("is served alone, %s while the gateway runs, which writes and is %s"):format(put, how), function()
         local g = with_backup()
+        if put ~= "moved over" then wait_checkpoint(g) end
         shell(g, command)
         run(g, 'host.store.set("s:c", "c")')
         g:wait_log("store not saved", { why = "another file is at this path" })
@@ -85,6 +92,7 @@ describe("a database that is put at the path of store.file", function()
 
       it(("is served alone, %s while the gateway runs, which is %s before it has seen that"):format(put, how), function()
         local g = with_backup()
+        if put ~= "moved over" then wait_checkpoint(g) end
         shell(g, command)
         ended(g, how)
         assert.same({ a = KEYS }, (after(g)))
@@ -134,6 +142,7 @@ describe("a database that is put at the path of store.file", function()
       shell(g, "cp store.db b.db && cp store.db-wal b.db-wal && rm store.db store.db-wal")
       g = start(g.dir)
       fill(g, "c")
+      wait_checkpoint(g)
       shell(g, command)
       g:stop()
       assert.same({ b = KEYS }, (after(g)))
