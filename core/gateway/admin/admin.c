@@ -89,7 +89,7 @@ static bool is_own_host(mp_admin *admin, const mp_stream *stream, mp_str host)
     const mp_config *config = mp_admin_settings(admin)->config;
     char listen[256] = ""; /* the configured name or address of the listener */
     mp_str written = mp_host_name(mp_str_of(config->admin_listen == NULL ? "" : config->admin_listen));
-    if (written.len < sizeof listen)
+    if (written.len > 0 && written.len < sizeof listen)
         memcpy(listen, written.ptr, written.len);
     const char *const own[] = {"localhost", "127.0.0.1", "[::1]", listen, NULL};
     return mp_hosts_have(own, host) || mp_hosts_have((const char *const *)config->admin_hosts, host) ||
