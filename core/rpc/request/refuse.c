@@ -4,7 +4,8 @@
 
 const char mp_meta_is_missing[] = "params._meta needs \"io.modelcontextprotocol/protocolVersion\" (a string) and "
                                   "\"io.modelcontextprotocol/clientCapabilities\" (an object)";
-const char mp_version_has_sessions[] = "this protocol version is not served without a session";
+const char mp_version_is_unsupported[] =
+    "Unsupported protocol version"; /* in the words of the official SDKs, which clients match */
 
 void mp_put_versions(mp_buf *out, mp_str requested)
 {

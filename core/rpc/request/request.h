@@ -45,7 +45,7 @@ void mp_refuse_with(mp_rpc *rpc, mp_stream *stream, mp_cause cause, int status, 
 void mp_accept_note(mp_stream *stream);
 
 /* Error texts for a request of a stateless revision whose version is missing or not served. */
-extern const char mp_meta_is_missing[], mp_version_has_sessions[];
+extern const char mp_meta_is_missing[], mp_version_is_unsupported[];
 /* Appends the error data for a version that is missing or not served: the list of served versions, and `requested`
  * unless its ptr is NULL. */
 void mp_put_versions(mp_buf *out, mp_str requested);

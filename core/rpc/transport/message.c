@@ -87,7 +87,7 @@ void mp_serve_stateless_message(mp_rpc *rpc, const mp_transport *transport)
     if (!envelope->version_is_string || !envelope->has_capabilities)
         refuse_revision(rpc, transport, MP_STR_NONE, MP_CODE_INVALID_PARAMS, mp_meta_is_missing);
     else if (era == NULL || era->has_sessions)
-        refuse_revision(rpc, transport, envelope->version, MP_CODE_UNSUPPORTED_VERSION, mp_version_has_sessions);
+        refuse_revision(rpc, transport, envelope->version, MP_CODE_UNSUPPORTED_VERSION, mp_version_is_unsupported);
     else if (may_start(rpc, transport, NULL))
         mp_call_start(rpc, transport, NULL, NULL, era);
 }

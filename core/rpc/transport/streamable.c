@@ -131,7 +131,7 @@ static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
     else if (must_mirror(era) && !mirrors_name(stream, envelope))
         refuse_header(rpc, stream, MP_HEADER_MCP_NAME, "Mcp-Name", "params.", mp_era_mirrored_member(envelope->method));
     else if (era == NULL || era->has_sessions)
-        refuse_versions(rpc, stream, MP_CODE_UNSUPPORTED_VERSION, mp_version_has_sessions, envelope->version);
+        refuse_versions(rpc, stream, MP_CODE_UNSUPPORTED_VERSION, mp_version_is_unsupported, envelope->version);
     else if (!refuse_if_busy(rpc, stream))
         mp_call_start(rpc, &mp_streamable_transport, stream, NULL, era);
 }
