@@ -327,6 +327,8 @@ static void take_errors(mp_process *process, mp_str bytes)
     }
 }
 
+#define PIPE_PIECES 16 /* a pipe holds no more, unless an operator has raised its size */
+
 /* Reads stderr, once or to its end. */
 static void read_errors(mp_process *process, int times)
 {
@@ -342,6 +344,12 @@ static void read_errors(mp_process *process, int times)
         }
         take_errors(process, (mp_str){bytes, (size_t)got});
     }
+}
+
+void mp_process_read_errors(mp_process *process)
+{
+    if (process->program.own_ends[2] >= 0)
+        read_errors(process, PIPE_PIECES);
 }
 
 static void on_errors(mp_fdwatch *watch, uint32_t events)
@@ -442,7 +450,7 @@ static void on_exited(mp_program *program)
     mp_timer_stop(program->loop, &process->measuring);
     mp_timer_stop(program->loop, &process->closing);
     if (program->own_ends[2] >= 0)
-        read_errors(process, 16); /* a pipe holds no more, unless an operator has raised its size */
+        read_errors(process, PIPE_PIECES);
     if (process->error_line.len > 0)
         deliver_error_line(process);
     process->has_rest = true;

@@ -81,6 +81,8 @@ mp_process_end mp_process_how(const mp_process *process);
 mp_str mp_process_why(const mp_process *process);
 /* The last lines of stderr: 0 is the oldest; ptr == NULL after the newest. Valid until the next turn. */
 mp_str mp_process_error_line(const mp_process *process, size_t i);
+/* Reads what the program has written to stderr by now, so that lines which it wrote before one of stdout come before it. */
+void mp_process_read_errors(mp_process *process);
 /* As read last; zero before the first reading. */
 mp_process_usage mp_process_usage_of(const mp_process *process);
 /* No hook but on_gone runs any more, and the process must not be used. A program that runs is ended in the background: end-of-file

@@ -32,8 +32,10 @@ typedef struct {
     mp_link waiting;           /* of place, oldest first */
     int64_t noise, most_noise; /* lines in a row that were no message, and their limit */
     bool is_started;
-    bool is_over; /* the process was left */
-    bool is_gone; /* no descendant of the program is left */
+    bool
+        is_probed; /* a request that an older program may not know is the last that it got, and nothing has come since */
+    bool is_over;  /* the process was left */
+    bool is_gone;  /* no descendant of the program is left */
     uint64_t memory;
     int64_t pid; /* of the program; 0 until it was measured, and where the upstream's list is full */
 } connection;
@@ -97,6 +99,14 @@ static int send_line(connection *it, mp_str message)
     return result;
 }
 
+/* What a program wrote to stderr about a probe belongs to the probe. */
+static void end_probe(connection *it)
+{
+    if (it->is_probed)
+        mp_process_read_errors(it->process);
+    it->is_probed = false;
+}
+
 /* True if a message waits and the process has room for it. */
 static bool can_hand_over(const connection *it)
 {
@@ -113,10 +123,12 @@ static bool hand_over(connection *it)
         mp_exchange *exchange = mp_exchange_ref(first->exchange);
         free_place(first);
         did = true;
+        end_probe(it);
         if (send_line(it, exchange->message) != 0) {
             mp_exchange_fail_with(exchange, "closed", "the program reads no more");
         } else {
             atomic_store(&exchange->was_sent, true);
+            it->is_probed = exchange->is_trial;
             if (!exchange->has_id)
                 mp_exchange_accepted(exchange, 0);
         }
@@ -172,6 +184,7 @@ static void on_started(void *ctx)
 static void on_line(void *ctx, mp_str line)
 {
     connection *it = ctx;
+    end_probe(it);
     if (mp_channel_message(it->channel, line)) {
         it->noise = 0;
         return;
@@ -191,10 +204,13 @@ static void on_long(void *ctx)
     end_by_itself(ctx, "too_large", "the program printed a line above limits.upstreams.answer", true);
 }
 
+/* Programs on python-sdk 1.x write a hundred lines about a request that they do not know: a healthy program would look broken. The last lines are
+ * kept for the case that it ends. */
 static void on_error_line(void *ctx, mp_str line)
 {
     const connection *it = ctx;
-    mp_log(MP_INFO, "child says", mp_log_str("upstream", mp_str_of(it->upstream->name)), mp_log_str("text", line));
+    mp_log(it->is_probed ? MP_DEBUG : MP_INFO, "child says", mp_log_str("upstream", mp_str_of(it->upstream->name)),
+           mp_log_str("text", line));
 }
 
 static bool is_busy(connection *it)

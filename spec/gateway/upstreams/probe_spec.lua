@@ -165,3 +165,41 @@ describe("the probe", function()
     assert.equal(0, #u:all { method = "initialize" })
   end)
 end)
+
+describe("what a program writes to stderr about the probe", function()
+  local function noisy(refuse)
+    local u = upstream.start { revision = "2025-06-18", transport = "stdio" }
+    u:when("server/discover", function(x)
+      for i = 1, 98 do x.child:order("err", ("WARNING: Failed to validate request: line %d\n"):format(i)) end
+      refuse(x)
+    end, 1)
+    return u
+  end
+
+  local function said(g, level)
+    local count = 0
+    for _, line in ipairs(g:log_lines()) do
+      if line.event == "child says" and line.level == level then count = count + 1 end
+    end
+    return count
+  end
+
+  it("is logged at debug, and what it writes later at info", function()
+    local u <close> = noisy(function(x) x:error(-32602, "Invalid request parameters") end)
+    u:when("initialize", function(x)
+      x.child:order("err", "ready\n")
+      x:serve()
+    end, 1)
+    local g <close> = upstream.gateway({ one = u }, { config = { log = { level = "debug" } } })
+    use(g, u)
+    g:wait_log("child says", { text = "ready" })
+    assert.same({ 98, 1 }, { said(g, "debug"), said(g, "info") })
+  end)
+
+  it("is kept for the case that the program ends", function()
+    local u <close> = noisy(function(x) x.child:order("exit", "3") end)
+    local g <close> = start(u)
+    g:wait_log("upstream process ended", { why = "the program ended: exit 3: WARNING: Failed to validate request: line 98" })
+    assert.equal(0, said(g, "info"))
+  end)
+end)
