@@ -153,7 +153,9 @@ static mp_exchange_options read_options(lua_State *L)
     options.is_retry = lua_toboolean(L, -1);
     lua_getfield(L, 3, "is_trial");
     options.is_trial = lua_toboolean(L, -1);
-    lua_pop(L, 5);
+    lua_getfield(L, 3, "is_opening");
+    options.is_opening = lua_toboolean(L, -1);
+    lua_pop(L, 6);
     if (lua_getfield(L, 3, "headers") != LUA_TNIL)
         options.headers = mp_push_texts(L, 3, "headers", MAX_HEADERS);
     return options;

@@ -56,10 +56,21 @@ static bool is_answer_to(const mp_envelope *envelope, const mp_exchange *exchang
     return exchange->has_id && mp_json_id_eq(envelope->id, (mp_str){id, (size_t)len});
 }
 
+/* True if the HTTP status takes a message its meaning: a refusal brings an error at most, and one of credentials not even that (a gateway before
+ * the upstream may have made the body). */
+static bool is_out_of_place(const mp_envelope *envelope, int status)
+{
+    return status >= 300 && (envelope->kind != MP_KIND_RESPONSE || !envelope->is_error || status == 401);
+}
+
 int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
                      mp_str bytes)
 {
     size_t queued = atomic_load(&exchange->queued);
+    if (is_out_of_place(envelope, status)) {
+        mp_channel_count_dropped(exchange->channel);
+        return 0;
+    }
     if (envelope->kind == MP_KIND_RESPONSE && is_answer_to(envelope, exchange)) {
         mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_ANSWER, bytes, status));
         return 1;

@@ -312,6 +312,7 @@ static void enqueue(mp_exchange *exchange, mp_queued_event *event)
         count_question(exchange);
     if (is_answer) {
         exchange->has_answer = true;
+        exchange->has_result = kind == MP_EVENT_ANSWER && !event->event.is_error;
         finish(exchange);
     } else {
         mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, exchange->silence.fire);
@@ -460,6 +461,7 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     exchange->has_id = options->has_id;
     exchange->takes_questions = options->takes_questions;
     exchange->is_trial = options->is_trial;
+    exchange->is_opening = options->is_opening;
     exchange->granted.deliver = deliver_granted;
     if (options->is_retry)
         mp_series_add(channel->upstream->series.retries, 1);

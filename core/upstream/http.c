@@ -15,7 +15,6 @@ MP_GAUGE(upstream_requests, "upstream_requests", "", "",
 
 #define RESUME_MS 1000 /* before a stream is taken up, unless the upstream has said another time by `retry:` */
 #define MAX_RETRY_MS 60000
-#define FIRST_STATELESS "2026" /* revisions from this one on take no stream up */
 #define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */
 #define FAREWELL_MS 2000 /* for DELETE and for messages that nothing waits for */
 #define ERROR_BODY ((size_t)64 << 10) /* bytes of an error's body that are read */
@@ -166,6 +165,51 @@ static void fail_transfer(request *it, const mp_err *err)
     mp_exchange_fail(it->exchange, &failure);
 }
 
+/* -- sessions ------------------------------------------------------------------------------------------------------ */
+
+#define MAX_SESSION 1024 /* bytes of a session id */
+
+static request *tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message);
+
+/* Keeps the session id that the head has, if it can be sent as a header. A channel whose `initialize` is sent again has ended the session before. */
+static void take_session(request *it)
+{
+    mp_exchange *exchange = it->exchange;
+    mp_channel *channel = it->channel;
+    mp_str id = header_of(it->transfer, "mcp-session-id");
+    for (size_t i = 0; i < id.len; i++)
+        if (id.ptr[i] < 0x21 || id.ptr[i] > 0x7e)
+            return;
+    if (id.len == 0 || id.len > MAX_SESSION || exchange->given != NULL)
+        return;
+    exchange->given = mp_dup(id);
+    if (exchange->host != channel->home)
+        return;
+    if (channel->given != NULL)
+        tell(exchange->host, channel, "DELETE", MP_STR_NONE);
+    free(channel->given);
+    channel->given = mp_dup(id);
+}
+
+/* A session is opened by the answer that holds the result of `initialize`, and by no other. While that answer is an event stream, requests of the
+ * upstream may come before the result, and their answers need the id already. */
+static void settle_session(request *it)
+{
+    mp_exchange *exchange = it->exchange;
+    if (!exchange->is_opening || !exchange->has_answer)
+        return;
+    if (exchange->has_result) {
+        take_session(it);
+        return;
+    }
+    if (exchange->given != NULL && exchange->host == it->channel->home) {
+        free(it->channel->given);
+        it->channel->given = NULL;
+    }
+    free(exchange->given);
+    exchange->given = NULL;
+}
+
 static bool is_success(const request *it)
 {
     int status = mp_transfer_status(it->transfer);
@@ -182,8 +226,10 @@ static void read_body(request *it)
         return;
     }
     bool is_json = mp_http_has_type(it->transfer, "application/json");
-    if (is_json && it->body.len > 0 && mp_exchange_message(exchange, status, mp_buf_str(&it->body)) > 0)
+    if (is_json && it->body.len > 0 && mp_exchange_message(exchange, status, mp_buf_str(&it->body)) > 0) {
+        settle_session(it);
         return;
+    }
     if (!is_success(it))
         fail_with_status(it, "status", "an HTTP error");
     else
@@ -235,6 +281,7 @@ static void read_events(request *it, mp_str piece)
     while (!it->has_left && (result = mp_event_read(&it->reader, &piece, &event)) == MP_EVENT_COMPLETE)
         if (event.data.len > 0 && mp_str_is(event.kind, "message"))
             mp_exchange_message(it->exchange, mp_transfer_status(it->transfer), event.data);
+    settle_session(it);
     if (it->has_left || result == MP_EVENT_NONE)
         return;
     mp_exchange_fail_with(it->exchange, "too_large", "an event is larger than `answer`");
@@ -250,7 +297,7 @@ static bool resume_later(request *it)
         free(it->last_id);
         it->last_id = mp_dup(mp_buf_str(&it->reader.id));
     }
-    if (it->last_id == NULL || it->host->is_over || revision == NULL || strcmp(revision, FIRST_STATELESS) >= 0)
+    if (it->last_id == NULL || it->host->is_over || revision == NULL || strcmp(revision, MP_FIRST_STATELESS) >= 0)
         return false;
     if (it->resumptions >= it->exchange->part->limits.resumptions) {
         mp_stat_add(&mp_stat_refused_upstream_resumptions, 1);
@@ -292,32 +339,15 @@ static void pull_stream(request *it)
         mp_exchange_fail_with(it->exchange, "closed", "the event stream ended without the answer");
 }
 
-#define MAX_SESSION 1024 /* bytes of a session id */
-
-/* Keeps the session id that the head has, if it can be sent as a header. */
-static void take_session(request *it)
-{
-    mp_exchange *exchange = it->exchange;
-    mp_channel *channel = it->channel;
-    mp_str id = header_of(it->transfer, "mcp-session-id");
-    for (size_t i = 0; i < id.len; i++)
-        if (id.ptr[i] < 0x21 || id.ptr[i] > 0x7e)
-            return;
-    if (id.len == 0 || id.len > MAX_SESSION || exchange->given != NULL)
-        return;
-    exchange->given = mp_dup(id);
-    if (exchange->host == channel->home && channel->given == NULL)
-        channel->given = mp_dup(id);
-}
-
 static void begin_answer(request *it)
 {
     mp_exchange *exchange = it->exchange;
     it->has_head = true;
-    take_session(it);
     it->is_stream = is_success(it) && exchange->has_id && mp_http_has_type(it->transfer, "text/event-stream") &&
                     header_of(it->transfer, "content-encoding").len == 0;
     it->reader.most = exchange->answer;
+    if (it->is_stream && exchange->is_opening)
+        take_session(it);
     if (is_success(it) && !exchange->has_id)
         mp_exchange_accepted(exchange, mp_transfer_status(it->transfer));
 }

@@ -49,6 +49,13 @@ static size_t count_of(char *const *list)
     return count;
 }
 
+/* Requests that open a session, and those of revisions without sessions, have none. */
+static bool has_session(const mp_exchange *exchange)
+{
+    return exchange == NULL || (!exchange->is_opening && (exchange->revision.len == 0 ||
+                                                          strcmp(exchange->revision.ptr, MP_FIRST_STATELESS) < 0));
+}
+
 const char *mp_http_session(const mp_channel *channel, bool is_opener)
 {
     if (channel->card != NULL)
@@ -88,10 +95,11 @@ void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, cons
         mp_buf_clear(&value);
         free(token);
     }
-    add_header(to, "Mcp-Session-Id",
-               exchange != NULL && exchange->session.len > 0
-                   ? exchange->session.ptr
-                   : mp_http_session(channel, exchange == NULL || host == channel->home));
+    if (has_session(exchange))
+        add_header(to, "Mcp-Session-Id",
+                   exchange != NULL && exchange->session.len > 0
+                       ? exchange->session.ptr
+                       : mp_http_session(channel, exchange == NULL || host == channel->home));
     const char *revision = exchange != NULL && exchange->revision.len > 0 ? exchange->revision.ptr : channel->revision;
     bool is_named = exchange != NULL && exchange->revision.len > 0;
     if (revision != NULL && (is_named || strcmp(revision, FIRST_NAMED) >= 0))

@@ -229,8 +229,8 @@ struct mp_exchange {
     mp_upstream_part *part;
     mp_upstream_host *host; /* the worker of its task */
     bool has_id;
-    bool takes_questions; /* its task can ask a client */
-    bool is_trial;        /* mp_exchange_options */
+    bool takes_questions;      /* its task can ask a client */
+    bool is_trial, is_opening; /* mp_exchange_options */
     int64_t id;
     mp_str message, cancel, revision, session; /* in memory of the exchange */
     char **headers;                            /* ends with NULL */
@@ -250,6 +250,7 @@ struct mp_exchange {
     uint64_t began_us;
     bool is_started;  /* it was given to the transport */
     bool has_answer;  /* the answer is among the events, or was taken */
+    bool has_result;  /* ... and it is no error */
     bool is_detached; /* the task has left; the message is still on its way */
     bool is_ended;    /* slot and counts were given back */
     mp_upstream_failure failure;
@@ -258,7 +259,7 @@ struct mp_exchange {
     _Atomic size_t queued; /* bytes of events that the task has not taken */
 
     atomic_bool was_sent;  /* the upstream may have received the message */
-    char *given;           /* the session id in the head of the answer; task's thread */
+    char *given;           /* the session id in the head of the answer, if the exchange is_opening; task's thread */
     int64_t questions;     /* requests of the upstream that the task has not answered; task's thread */
     int64_t all_questions; /* requests of the upstream so far; task's thread, like `asks_too_much` */
     bool

@@ -50,6 +50,7 @@ bool mp_http_has_type(const mp_transfer *transfer, const char *type);
 /* -- http_headers.c ------------------------------------------------------------------------------------------------ */
 
 #define MP_FIXED_HEADERS 6
+#define MP_FIRST_STATELESS "2026" /* revisions from this one on have no sessions and take no stream up */
 
 typedef struct {
     const char **list; /* ends with NULL */

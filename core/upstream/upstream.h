@@ -298,7 +298,9 @@ typedef struct {
     uint64_t timeout_ms, total_ms; /* 0: as configured */
     size_t answer;                 /* cap in bytes; 0: as configured */
     bool is_retry;                 /* the same request was sent before; only counted */
-    bool is_trial;        /* of a revision that the upstream may not know: a refusal is not counted as a failure */
+    bool is_trial; /* of a revision that the upstream may not know: a refusal is not counted as a failure */
+    bool
+        is_opening; /* `initialize`: over HTTP it has no session id, and the answer that holds its result may give one */
     bool takes_questions; /* a request of the upstream that names no exchange goes to the newest of these first */
     mp_str cancel;        /* a message that is sent upstream if the exchange ends before its answer; may be empty */
     /* There is an event, or the exchange has failed. Marks and enqueues only. Not before mp_exchange_send returns. */
@@ -315,7 +317,7 @@ const mp_exchange_event *mp_exchange_next(mp_exchange *exchange);
 const mp_exchange_event *mp_exchange_peek(const mp_exchange *exchange);
 mp_channel *mp_exchange_channel(const mp_exchange *exchange);
 int64_t mp_exchange_id(const mp_exchange *exchange);
-/* The session id in the head of the HTTP answer; empty: none. */
+/* The session id that an exchange which `is_opening` has opened; empty: none. */
 mp_str mp_exchange_session(const mp_exchange *exchange);
 /* True after the answer was taken, after a failure, and after mp_exchange_cancel. */
 bool mp_exchange_is_over(const mp_exchange *exchange);

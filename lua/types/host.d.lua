@@ -968,6 +968,7 @@ host.upstream = {}
 ---@field answer? integer      Bytes of the answer
 ---@field is_retry? boolean       The same request was sent before: counted in /metrics
 ---@field is_trial? boolean  Of a revision that the upstream may not know: a refusal is not counted as a failure of the upstream
+---@field is_opening? boolean  `initialize`: the answer that holds its result may give a session id, which no other answer does
 ---@field takes_questions? boolean  The task can ask a client: questions that name no request come to the newest of these requests first
 ---@field signal? moonpool.host.Event  Set by whatever comes, so that one task can wait for several sources; then exchange:take is used, not next
 ---@field cancel? string       A message (notifications/cancelled) that is sent if the exchange ends before its answer: by cancel, a time limit, or the end of the task

@@ -25,7 +25,7 @@ local function facts_of(record, failure)
   local what, hint = upstream_report.explained(record, failure)
   return {
     what = what, hint = hint, reason = failure.reason, why = failure.why, status = failure.status,
-    challenge = header_of(failure.head, "www-authenticate"),
+    challenge = (failure.status == 401 or failure.status == 403) and header_of(failure.head, "www-authenticate") or nil,
   }
 end
 

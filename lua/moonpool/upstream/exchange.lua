@@ -59,7 +59,7 @@ function exchange.ask(channel, id, bytes, options)
   local asker = options.asker
   local pending <close>, failure = channel:send(bytes, {
     id = id, headers = options.headers, revision = options.revision, timeout = options.timeout, total = options.total,
-    is_retry = options.is_retry, is_trial = options.is_trial, takes_questions = asker ~= nil, signal = asker and asker.signal,
+    is_retry = options.is_retry, is_trial = options.is_trial, is_opening = options.is_opening, takes_questions = asker ~= nil, signal = asker and asker.signal,
     -- a stateless upstream over HTTP sees its stream end; another one gets a notification, but never about `initialize` (Y-1)
     cancel = not options.is_opening and (not options.is_modern or options.transport ~= "http") and message.cancelled(id) or nil,
   })

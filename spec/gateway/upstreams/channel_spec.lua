@@ -161,7 +161,7 @@ describe("a session that the upstream opened for a channel", function()
     assert.equal("status", trusted.run(me, [[
       local channel, state = host.upstream.channel("one", "k")
       assert(state == "claimed")
-      assert(kept.request(channel, "initialize", { params = { key = "k" } }).session == "s-k")
+      assert(kept.request(channel, "initialize", { params = { key = "k" }, is_opening = true }).session == "s-k")
       local exchange <close> = channel:send('{"jsonrpc":"2.0","method":"notifications/initialized"}')
       local event, failure = exchange:next()
       channel:failed(failure)

@@ -17,7 +17,8 @@ function kept.open(name, key, options)
   if not channel then return nil, state end
   if state == "claimed" then
     local id = channel:next_id()
-    local exchange, failure = channel:send(json.encode { jsonrpc = "2.0", id = id, method = "initialize", params = { key = key } }, { id = id })
+    local bytes = json.encode { jsonrpc = "2.0", id = id, method = "initialize", params = { key = key } }
+    local exchange, failure = channel:send(bytes, { id = id, is_opening = true })
     local event
     if exchange then event, failure = exchange:next() end
     if not event then channel:failed(failure) return nil, failure end
