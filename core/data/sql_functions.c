@@ -101,7 +101,7 @@ static void replace(sqlite3_context *context, int count, sqlite3_value **values)
     }
     size_t found = part.len == 0 ? 0 : occurrences(text, part);
     if (part.len == 0) {
-        sqlite3_result_value(context, values[0]);
+        sqlite3_result_text64(context, text.ptr, text.len, SQLITE_TRANSIENT, SQLITE_UTF8);
         return;
     }
     size_t len = text.len - found * part.len + found * by.len; /* each is below 2^31: no overflow */

@@ -2,9 +2,7 @@
  * any byte in an extension. A proxy in front that requires CR LF reads such bytes differently, so a client could hide a
  * second request in the body of its first (request smuggling).
  *
- * libh2o calls `phr_decode_chunked` through the dynamic linker, which prefers the definition in the executable to
- * that in the library. If that fails (a static libh2o), mp_chunked_was_decoded stays false and no chunked request is
- * served. */
+ * So this file defines `phr_decode_chunked` in place of libh2o's weak one (cmake/patches/h2o). */
 #include "http.h"
 
 #define MAX_DIGITS 15        /* digits in a chunk size, leading zeros included: the value fits 64 bits */
@@ -120,7 +118,7 @@ static bool step(decoder *d, char c)
 /* Replaces libh2o's function of this name: removes the framing from `bytes` in place and sets `size` to the number
  * of bytes of body left. Returns the number of bytes that follow the body once it is complete, else INCOMPLETE or
  * BROKEN. */
-__attribute__((visibility("default"))) ssize_t phr_decode_chunked(decoder *d, char *bytes, size_t *size)
+ssize_t phr_decode_chunked(decoder *d, char *bytes, size_t *size)
 {
     size_t from = 0, to = 0, end = *size;
     ssize_t result = INCOMPLETE;

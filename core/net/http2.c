@@ -277,7 +277,7 @@ void mp_http2_reset(mp_stream *stream)
 /* -- the connection ------------------------------------------------------------------------------------------------ */
 
 /* Replaces libh2o's function of this name: libh2o calls it once for each connection, when it frees the connection. */
-__attribute__((visibility("default"))) void h2o_http2_scheduler_dispose(h2o_http2_scheduler_node_t *root)
+void h2o_http2_scheduler_dispose(h2o_http2_scheduler_node_t *root)
 {
     mp_http2 *h2 = mp_http2_of(mp_container(root, h2o_http2_conn_t, scheduler));
     free(root->_queue);

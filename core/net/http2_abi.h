@@ -9,6 +9,6 @@
 _Static_assert(sizeof(h2o_http2_conn_t) == 472 && sizeof(h2o_http2_stream_t) == 880 &&
                    sizeof(h2o_http2_settings_t) == 20 && offsetof(h2o_http2_conn_t, _read_expect) == 192 &&
                    offsetof(h2o_http2_stream_t, req) == 272,
-               "libh2o-evloop 2.2.5 is laid out otherwise");
+               "libh2o 2.2.5 is laid out otherwise");
 
 #endif

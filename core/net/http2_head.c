@@ -1,25 +1,15 @@
-/* http2_head.c: checks each block of headers before and after libh2o decodes it. libh2o calls h2o_hpack_parse_headers
- * and h2o_cache_digests_load_header through the dynamic linker, which prefers the definitions in the executable.
+/* http2_head.c: checks each block of headers before and after libh2o decodes it. It defines h2o_hpack_parse_headers and
+ * h2o_cache_digests_load_header in place of libh2o's weak ones (cmake/patches/h2o).
  *
  * Before: a block of one-byte references to one large table entry becomes thousands of headers, so their number is
  * limited. After: libh2o accepts requests that RFC 9113 calls malformed; they end with RST_STREAM. */
-#define _GNU_SOURCE /* RTLD_NEXT */
-#include "h2o_next.h"
 #include "http2.h"
 
 #define MAX_FIELDS 128 /* headers of one request, with pseudo-headers: browsers send each cookie as a header */
 
-typedef int (*parse_function)(h2o_req_t *, h2o_hpack_header_table_t *, const uint8_t *, size_t, int *, size_t *,
-                              h2o_cache_digests_t **, const char **);
-
-static parse_function libh2o_parse(void)
-{
-    static _Atomic(void *) found;
-    void *symbol = mp_h2o_next(&found, "h2o_hpack_parse_headers");
-    parse_function parse;
-    memcpy(&parse, &symbol, sizeof parse);
-    return parse;
-}
+/* libh2o's own h2o_hpack_parse_headers. */
+int libh2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table, const uint8_t *bytes, size_t len,
+                               int *exists, size_t *content_length, h2o_cache_digests_t **digests, const char **why);
 
 /* Reads an integer of HPACK (RFC 7541, 5.1). False if the block ends within it, or if it is larger than 2^28. */
 static bool read_integer(const uint8_t **at, const uint8_t *end, unsigned bits, size_t *value)
@@ -108,7 +98,7 @@ static bool is_wellformed(const mp_http2 *h2, const h2o_req_t *req, size_t conte
 
 /* Replaces libh2o's function of this name, and calls it. An error ends the connection; an empty `exists` ends the
  * request alone. `exists` NULL: these are trailers. */
-__attribute__((visibility("default"))) int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table,
+int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table,
                                                                    const uint8_t *bytes, size_t len, int *exists,
                                                                    size_t *content_length,
                                                                    h2o_cache_digests_t **digests, const char **why)
@@ -120,7 +110,7 @@ __attribute__((visibility("default"))) int h2o_hpack_parse_headers(h2o_req_t *re
         return H2O_HTTP2_ERROR_ENHANCE_YOUR_CALM;
     }
     size_t before = req->headers.size;
-    int result = libh2o_parse()(req, table, bytes, len, exists, content_length, digests, why);
+    int result = libh2o_hpack_parse_headers(req, table, bytes, len, exists, content_length, digests, why);
     if (exists == NULL) {
         req->headers.size = before; /* trailers are not headers: what was checked before the body must not change */
         return result == H2O_HTTP2_ERROR_INVALID_HEADER_CHAR ? H2O_HTTP2_ERROR_PROTOCOL : result;
@@ -135,7 +125,7 @@ __attribute__((visibility("default"))) int h2o_hpack_parse_headers(h2o_req_t *re
 
 /* Replaces libh2o's function of this name: the header cache-digest is about server push, which is not used, and 100
  * bytes of it can take milliseconds and megabytes to decode. */
-__attribute__((visibility("default"))) void h2o_cache_digests_load_header(h2o_cache_digests_t **digests,
+void h2o_cache_digests_load_header(h2o_cache_digests_t **digests,
                                                                           const char *value, size_t len)
 {
     (void)digests;

@@ -2,10 +2,8 @@
  * authentication. All servers of the process share one budget (limits.bodies). A connection whose next bytes exceed it
  * is answered with 503. What it sends afterwards is read and discarded, so that the client can read the answer.
  *
- * libh2o calls `h2o_socket_read_start` through the dynamic linker, which prefers the definition in the executable to
- * that in the library. That is how every read of a request passes through this file. */
-#define _GNU_SOURCE /* for RTLD_NEXT */
-#include "h2o_next.h"
+ * Every read of a request passes through this file: it defines `h2o_socket_read_start` in place of libh2o's weak one
+ * (cmake/patches/h2o). */
 #include "http.h"
 
 MP_GAUGE(body_bytes, "body_bytes", "", "",
@@ -15,16 +13,8 @@ MP_COUNTER(refused_bodies, "refused", "reason", "bodies", "requests whose bodies
 static _Atomic int64_t gathered;        /* bytes counted for all servers of the process */
 static mp_pace returned = MP_PACE_INIT; /* bytes that are no longer counted */
 
-typedef void (*start_function)(h2o_socket_t *socket, h2o_socket_cb callback);
-
-static start_function libh2o_read_start(void)
-{
-    static _Atomic(void *) found;
-    void *symbol = mp_h2o_next(&found, "h2o_socket_read_start");
-    start_function start;
-    memcpy(&start, &symbol, sizeof start);
-    return start;
-}
+/* libh2o's own h2o_socket_read_start. */
+void libh2o_socket_read_start(h2o_socket_t *socket, h2o_socket_cb callback);
 
 /* Replaces the count of the connection by `bytes`. Returns the sum of all connections. */
 static int64_t count_bytes(mp_conn *conn, size_t bytes)
@@ -137,12 +127,12 @@ static void on_read(h2o_socket_t *socket, const char *error)
 }
 
 /* Replaces libh2o's function of this name, and calls it. */
-__attribute__((visibility("default"))) void h2o_socket_read_start(h2o_socket_t *socket, h2o_socket_cb callback)
+void h2o_socket_read_start(h2o_socket_t *socket, h2o_socket_cb callback)
 {
     mp_conn *conn = mp_conn_of(socket);
     if (conn != NULL && conn->reads_requests) {
         conn->read = callback;
         callback = on_read;
     }
-    libh2o_read_start()(socket, callback);
+    libh2o_socket_read_start(socket, callback);
 }

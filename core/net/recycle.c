@@ -1,5 +1,5 @@
-/* recycle.c: exports h2o_mem_alloc_recycle and h2o_mem_free_recycle from this executable, which libh2o calls for the pools
- * of requests and the inputs of connections. They keep a few blocks of each thread for reuse, as libh2o's do; every
+/* recycle.c: defines h2o_mem_alloc_recycle and h2o_mem_free_recycle in place of libh2o's weak ones (cmake/patches/h2o), for the
+ * pools of requests and the inputs of connections. They keep a few blocks of each thread for reuse, as libh2o's do; every
  * other block is of whole pages (pages.h), where libh2o would call malloc. */
 #include "h2o_abi.h"
 #include "pages.h"
@@ -10,7 +10,7 @@ struct st_h2o_mem_recycle_chunk_t {
     struct st_h2o_mem_recycle_chunk_t *next;
 };
 
-__attribute__((visibility("default"))) void *h2o_mem_alloc_recycle(h2o_mem_recycle_t *allocator, size_t size)
+void *h2o_mem_alloc_recycle(h2o_mem_recycle_t *allocator, size_t size)
 {
     if (allocator->cnt > 0) {
         struct st_h2o_mem_recycle_chunk_t *chunk = allocator->_link;
@@ -28,7 +28,7 @@ __attribute__((visibility("default"))) void *h2o_mem_alloc_recycle(h2o_mem_recyc
     return h2o_mem_alloc(size);
 }
 
-__attribute__((visibility("default"))) void h2o_mem_free_recycle(h2o_mem_recycle_t *allocator, void *block)
+void h2o_mem_free_recycle(h2o_mem_recycle_t *allocator, void *block)
 {
     if (allocator->cnt < allocator->max) {
         struct st_h2o_mem_recycle_chunk_t *chunk = block;

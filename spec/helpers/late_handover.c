@@ -1,12 +1,11 @@
-/* late_handover.c: preloaded: once the file that LATE_HANDOVER names is there, the thread that next accepts a connection outside of libh2o, which is
- * to hand it over to another worker, is held until a listening socket is shut down: until a stuck worker is suspended. So does a kernel that has
- * no processor for the thread. */
+/* late_handover.c: linked into the binary for specs. Once the file that LATE_HANDOVER names is there, the thread that next accepts a connection outside
+ * of libh2o, which is to hand it over to another worker, is held until a listening socket is shut down: until a stuck worker is suspended. So does a
+ * kernel that has no processor for the thread. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
+#include <h2o.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,35 +13,39 @@
 #define MOST_MS 10000
 
 static atomic_bool is_suspended, has_held;
+static __thread bool is_in_libh2o;
 
-static void *next(const char *name)
+h2o_socket_t *__real_h2o_evloop_socket_accept(h2o_socket_t *listener);
+h2o_socket_t *__wrap_h2o_evloop_socket_accept(h2o_socket_t *listener);
+int __real_shutdown(int fd, int how);
+int __wrap_shutdown(int fd, int how);
+int __real_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags);
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags);
+
+h2o_socket_t *__wrap_h2o_evloop_socket_accept(h2o_socket_t *listener)
 {
-    return dlsym(RTLD_NEXT, name);
+    is_in_libh2o = true;
+    h2o_socket_t *socket = __real_h2o_evloop_socket_accept(listener);
+    is_in_libh2o = false;
+    return socket;
 }
 
-int shutdown(int fd, int how)
+int __wrap_shutdown(int fd, int how)
 {
-    int (*call)(int, int), listens = 0;
+    int listens = 0;
     socklen_t len = sizeof listens;
-    void *found = next("shutdown");
-    memcpy(&call, &found, sizeof call);
     getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len);
-    int result = call(fd, how);
+    int result = __real_shutdown(fd, how);
     if (listens != 0)
         atomic_store(&is_suspended, true);
     return result;
 }
 
-int accept4(int fd, struct sockaddr *address, socklen_t *len, int flags)
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags)
 {
-    int (*call)(int, struct sockaddr *, socklen_t *, int);
-    void *found = next("accept4");
-    memcpy(&call, &found, sizeof call);
-    int accepted = call(fd, address, len, flags);
-    Dl_info caller;
+    int accepted = __real_accept4(fd, address, len, flags);
     const char *armed = getenv("LATE_HANDOVER");
-    if (accepted < 0 || armed == NULL || dladdr(__builtin_return_address(0), &caller) == 0 ||
-        strstr(caller.dli_fname, "libh2o") != NULL || access(armed, F_OK) != 0 || atomic_exchange(&has_held, true))
+    if (accepted < 0 || armed == NULL || is_in_libh2o || access(armed, F_OK) != 0 || atomic_exchange(&has_held, true))
         return accepted;
     for (int ms = 0; ms < MOST_MS && !atomic_load(&is_suspended); ms++)
         nanosleep(&(struct timespec){0, 1000000}, NULL);

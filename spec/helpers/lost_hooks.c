@@ -1,23 +1,26 @@
-/* lost_hooks.c: preloaded: each hook that is to run at the next instruction is set so that it does not run for two thousand million instructions, but
- * for every second. So does a signal handler that sets a hook while the code that it interrupts takes another one away. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
+/* lost_hooks.c: linked into the binary for specs. With LOST_HOOKS in the environment, every second hook that is to run at the next instruction is set so
+ * that it does not run for two thousand million instructions. So does a signal handler that sets a hook while the code that it interrupts takes another
+ * one away. */
 #include <limits.h>
 #include <lua.h>
 #include <stdatomic.h>
-#include <string.h>
+#include <stdbool.h>
+#include <stdlib.h>
 
-void lua_sethook(lua_State *L, lua_Hook function, int mask, int count)
+void __real_lua_sethook(lua_State *L, lua_Hook function, int mask, int count);
+void __wrap_lua_sethook(lua_State *L, lua_Hook function, int mask, int count);
+
+static bool loses_hooks;
+
+__attribute__((constructor)) static void begin(void)
+{
+    loses_hooks = getenv("LOST_HOOKS") != NULL;
+}
+
+void __wrap_lua_sethook(lua_State *L, lua_Hook function, int mask, int count)
 {
     static atomic_uint all;
-    static void (*_Atomic next)(lua_State *, lua_Hook, int, int);
-    void (*set)(lua_State *, lua_Hook, int, int) = next;
-    if (set == NULL) {
-        void *found = dlsym(RTLD_NEXT, "lua_sethook");
-        memcpy(&set, &found, sizeof found);
-        next = set;
-    }
-    if (mask == LUA_MASKCOUNT && count == 1 && atomic_fetch_add(&all, 1) % 2 == 0)
+    if (loses_hooks && mask == LUA_MASKCOUNT && count == 1 && atomic_fetch_add(&all, 1) % 2 == 0)
         count = INT_MAX;
-    set(L, function, mask, count);
+    __real_lua_sethook(L, function, mask, count);
 }

@@ -1,10 +1,6 @@
 /* module_net.c: modules.net, the functions of core/net that need no socket.
  *   reach(kind, address)   whether a connection of that kind may lead there; `kind` as host.http takes it
  *   canonical(text)        an address as it is usually written, or nil
- *   head(status, reason, date, connection, length)   the head of a response, as written by response_head.c
- *   server(name)                                     its Server header
- *   plain_head(…), plain_server(…)                   the same texts from libc
- *   other(number, text)    "number-text", by a format that is neither
  *   framing(head)          the error of a request's framing, or nil
  *   blocks(kind, count, steps, seed)   takes and gives back blocks of "pages" or "slabs", `count` at once, and returns memory meanwhile;
  *                          the number of bytes that were not as their block's owner wrote them
@@ -13,7 +9,6 @@
 #include "net/net.h"
 #include "net/address_policy.h"
 #include "net/pages.h"
-#include "net/response_head.h"
 #include "modules.h"
 #include <stdlib.h>
 
@@ -35,56 +30,6 @@ static int l_canonical(lua_State *L)
 {
     char address[MP_ADDRESS_TEXT];
     lua_pushstring(L, mp_address_canonical(luaL_checkstring(L, 1), address) ? address : NULL);
-    return 1;
-}
-
-/* One object each, as libh2o has them: response_head.c recognizes a format by its address. */
-static const char head_format[] = "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: %s\r\nContent-Length: %zu\r\n";
-static const char server_format[] = "Server: %s\r\n";
-
-static void push_written(lua_State *L, int (*write)(char *, size_t, const char *, va_list), const char *format, ...)
-{
-    char text[4096];
-    va_list args;
-    va_start(args, format);
-    int len = write(text, sizeof text, format, args);
-    va_end(args);
-    lua_pushlstring(L, text, (size_t)len);
-}
-
-static int push_head(lua_State *L, int (*write)(char *, size_t, const char *, va_list))
-{
-    push_written(L, write, head_format, (int)luaL_checkinteger(L, 1), luaL_checkstring(L, 2), luaL_checkstring(L, 3),
-                 luaL_checkstring(L, 4), (size_t)luaL_checkinteger(L, 5));
-    return 1;
-}
-
-static int l_head(lua_State *L)
-{
-    return push_head(L, mp_response_head);
-}
-
-static int l_plain_head(lua_State *L)
-{
-    return push_head(L, vsnprintf);
-}
-
-static int l_server(lua_State *L)
-{
-    push_written(L, mp_response_head, server_format, luaL_checkstring(L, 1));
-    return 1;
-}
-
-static int l_plain_server(lua_State *L)
-{
-    push_written(L, vsnprintf, server_format, luaL_checkstring(L, 1));
-    return 1;
-}
-
-/* A format that response_head.c does not know.  [-0, +1, throws] */
-static int l_other(lua_State *L)
-{
-    push_written(L, mp_response_head, "%d-%s", (int)luaL_checkinteger(L, 1), luaL_checkstring(L, 2));
     return 1;
 }
 
@@ -166,9 +111,8 @@ static int l_is_page(lua_State *L)
 int module_net(lua_State *L)
 {
     static const luaL_Reg functions[] = {
-        {"reach", l_reach},   {"canonical", l_canonical},       {"head", l_head},   {"plain_head", l_plain_head},
-        {"server", l_server}, {"plain_server", l_plain_server}, {"other", l_other}, {"framing", l_framing},
-        {"blocks", l_blocks}, {"is_page", l_is_page},           {NULL, NULL}};
+        {"reach", l_reach},   {"canonical", l_canonical}, {"framing", l_framing},
+        {"blocks", l_blocks}, {"is_page", l_is_page},     {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }
