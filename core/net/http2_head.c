@@ -98,10 +98,8 @@ static bool is_wellformed(const mp_http2 *h2, const h2o_req_t *req, size_t conte
 
 /* Replaces libh2o's function of this name, and calls it. An error ends the connection; an empty `exists` ends the
  * request alone. `exists` NULL: these are trailers. */
-int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table,
-                                                                   const uint8_t *bytes, size_t len, int *exists,
-                                                                   size_t *content_length,
-                                                                   h2o_cache_digests_t **digests, const char **why)
+int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table, const uint8_t *bytes, size_t len,
+                            int *exists, size_t *content_length, h2o_cache_digests_t **digests, const char **why)
 {
     mp_http2 *h2 = mp_http2_of((const h2o_http2_conn_t *)(const void *)req->conn);
     if (has_many_fields(bytes, len)) {
@@ -125,8 +123,7 @@ int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table,
 
 /* Replaces libh2o's function of this name: the header cache-digest is about server push, which is not used, and 100
  * bytes of it can take milliseconds and megabytes to decode. */
-void h2o_cache_digests_load_header(h2o_cache_digests_t **digests,
-                                                                          const char *value, size_t len)
+void h2o_cache_digests_load_header(h2o_cache_digests_t **digests, const char *value, size_t len)
 {
     (void)digests;
     (void)value;

@@ -110,9 +110,8 @@ static int l_is_page(lua_State *L)
 
 int module_net(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"reach", l_reach},   {"canonical", l_canonical}, {"framing", l_framing},
-        {"blocks", l_blocks}, {"is_page", l_is_page},     {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"reach", l_reach},   {"canonical", l_canonical}, {"framing", l_framing},
+                                         {"blocks", l_blocks}, {"is_page", l_is_page},     {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }
