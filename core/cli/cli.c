@@ -1,5 +1,6 @@
 /* cli.c: parses argv into a command with its options and words. */
 #include "cli.h"
+#include "lib/lib.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,6 +99,8 @@ int mp_cli(int argc, char **argv)
 {
     mp_buf usage = {0};
     int code;
+    mp_crash_set_work(mp_lib_put_work);
+    mp_crash_start();
     opterr = 0;
     int sign = getopt_long(argc, argv, "+:hV", top_options, NULL);
     if (sign == 'V')

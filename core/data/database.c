@@ -307,6 +307,7 @@ static void run(mp_database *database, mp_statement *statement)
 static void *serve(void *arg)
 {
     mp_database *database = arg;
+    mp_crash_thread("database", 0);
     mp_sql_account_use(&database->account);
     for (;;) {
         pthread_mutex_lock(&database->lock);

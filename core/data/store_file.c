@@ -235,6 +235,7 @@ static void *keep(void *arg)
 {
     mp_store_file *file = arg;
     mp_store_news news;
+    mp_crash_thread("store", 0);
     while ((news = mp_store_await(file->store, until_sync(file))) != MP_STORE_CLOSING || was_made_anew(file)) {
         if (news == MP_STORE_CHANGED) {
             if (!save(file)) {

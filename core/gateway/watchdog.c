@@ -316,6 +316,7 @@ static void *run(void *ctx)
 {
     mp_watchdog *watchdog = ctx;
     sigset_t set;
+    mp_crash_thread("watchdog", 0);
     fill_set(&set);
     for (uint64_t looked_at = mp_monotonic_ms(); !atomic_load(&watchdog->is_ending);) {
         uint64_t tick = tick_of(watchdog);

@@ -22,6 +22,7 @@ typedef struct {
 
 struct mp_worker {
     mp_shared *shared;
+    int number; /* from 0 */
     mp_loop *loop;
     mp_server *server;
     mp_client *client;
@@ -55,6 +56,7 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, int number, mp_err *err)
 {
     mp_worker *worker = mp_new(sizeof *worker);
     worker->shared = shared;
+    worker->number = number;
     worker->settings = mp_runtime_config_ref(shared->settings);
     atomic_init(&worker->generation_number, 1);
     mp_link_init(&worker->draining);
@@ -208,6 +210,7 @@ static void *run(void *ctx)
 {
     mp_worker *worker = ctx;
     mp_shared *shared = worker->shared;
+    mp_crash_thread("worker", worker->number + 1);
     mp_stat_thread();
     mp_where_watch(&worker->where);
     if (worker->vm == NULL)

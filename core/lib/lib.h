@@ -77,6 +77,8 @@ void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_
 extern const mp_rpc_hooks mp_lib_hooks;
 /* The marks of the request that the task on this thread serves (mark.h). For mp_mark_set_source(). */
 void mp_lib_running_marks(mp_marks *marks);
+/* What the task on this thread does: the request's marks, its method, the tool or prompt, the line of Lua. For mp_crash_set_work(). */
+void mp_lib_put_work(void);
 /* Resumes the tasks that are ready. Called at the end of a turn only. True if the VM has more to do at once. */
 bool mp_lib_turn(void *vm);
 /* Appends a summary of the tools, resources and prompts of the VM, for mp_lib_difference() of the next generation. */

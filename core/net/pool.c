@@ -38,6 +38,7 @@ static mp_job *take_job(void)
 static void *run(void *ctx)
 {
     (void)ctx;
+    mp_crash_thread("pool", 0);
     pthread_mutex_lock(&pool.lock);
     while (!pool.is_stopping) {
         mp_job *job = take_job();

@@ -386,3 +386,13 @@ void mp_log_hurry(int ms)
 {
     mp_writer_hurry(ms);
 }
+
+mp_log_view mp_log_look(void)
+{
+    return (mp_log_view){.fd = writer.fd,
+                         .is_json = atomic_load_explicit(&form, memory_order_relaxed) == MP_LOG_JSON,
+                         .is_journal = atomic_load_explicit(&is_journal, memory_order_relaxed),
+                         .is_behind = writer.is_running &&
+                                      (*(volatile size_t *)&writer.queue.len > 0 || *(volatile int *)&writer.busy >= 0),
+                         .is_torn = atomic_load(&writer.is_torn)};
+}

@@ -72,4 +72,13 @@ void mp_log_put_text(mp_buf *line, mp_str text, size_t most);
 /* Queues complete lines, whatever the level. */
 void mp_log_put_line(mp_str lines);
 
+/* The state of the log, for the line about a crash (crash.h). It is read without the log's lock, so that a signal handler may ask. */
+typedef struct {
+    int fd;
+    bool is_json, is_journal;
+    bool is_behind; /* the log's thread has lines to write */
+    bool is_torn;   /* the file ends inside of a line */
+} mp_log_view;
+mp_log_view mp_log_look(void);
+
 #endif

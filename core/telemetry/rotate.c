@@ -1,6 +1,7 @@
 /* rotate.c: see rotate.h. Nothing is renamed before the new file is open, and no file is removed before its compressed copy is whole. */
 #define _GNU_SOURCE /* for SCHED_IDLE */
 #include "rotate.h"
+#include "crash.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -235,6 +236,7 @@ static void *pack_all(void *ctx)
 {
     mp_rotation *rotation = ctx;
     int number;
+    mp_crash_thread("packing", 0);
     pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){0});
     pthread_mutex_lock(&rotation->lock);
     while ((number = number_to_pack(rotation)) != 0 && pack_number(rotation, number))

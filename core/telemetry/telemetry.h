@@ -5,6 +5,7 @@
 
 #include "audit.h"
 #include "base/base.h"
+#include "crash.h"
 #include "declared.h"
 #include "exemplar.h"
 #include "log.h"

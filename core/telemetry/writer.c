@@ -1,6 +1,7 @@
 /* writer.c: two buffers: callers fill one while the thread writes the other. */
 #define _GNU_SOURCE /* for pthread_cond_clockwait, memrchr */
 #include "writer.h"
+#include "crash.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -149,6 +150,7 @@ static void *write_queue(void *ctx)
 {
     mp_writer *writer = ctx;
     mp_buf batch = {0};
+    mp_crash_thread("writer", 0);
     for (;;) {
         pthread_mutex_lock(&writer->lock);
         release_descriptor(writer);

@@ -414,6 +414,7 @@ static bool turn(void *ctx)
 static void *run(void *ctx)
 {
     exporter *e = ctx;
+    mp_crash_thread("traces", 0);
     mp_stat_thread();
     mp_loop_run(e->loop);
     return NULL;

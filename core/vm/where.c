@@ -1,6 +1,7 @@
 /* where.c: the line of Lua that a thread runs, read by another thread. Only the thread itself may walk its Lua stack, so it
  * writes the line from its count hook, and only when it was asked to. */
 #include "vm/where.h"
+#include "vm/preempt.h"
 #include "vm/state.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,6 +44,16 @@ bool mp_vm_find_place(lua_State *L, lua_Debug *at)
             return true;
     }
     return false;
+}
+
+mp_str mp_vm_running_place(int *line)
+{
+    lua_State *L = mp_preempt_running();
+    lua_Debug at;
+    if (L == NULL || !mp_vm_find_place(L, &at))
+        return MP_STR_NONE;
+    *line = at.currentline;
+    return mp_str_of(at.source + 1);
 }
 
 void mp_where_answer(lua_State *L)

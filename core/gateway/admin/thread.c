@@ -70,6 +70,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_add
 static void *run(void *ctx)
 {
     mp_admin *admin = ctx;
+    mp_crash_thread("admin", 0);
     mp_stat_thread();
     mp_admin_live_start(admin->live);
     sample(&admin->sampling);

@@ -71,6 +71,29 @@ void mp_lib_running_marks(mp_marks *marks)
         mp_trace_put_id(mp_call_trace(task->call), marks->trace);
 }
 
+void mp_lib_put_work(void)
+{
+    mp_marks marks = {0};
+    const mp_task *running = mp_task_running_here();
+    if (running != NULL) {
+        mp_lib_running_marks(&marks);
+        mp_str method = mp_task_label(running->payer);
+        mp_crash_put("method", method);
+        if (marks.call != 0)
+            mp_crash_put("call", mp_str_of(mp_mark_text_of(marks.call).text));
+        if (marks.trace[0] != '\0')
+            mp_crash_put("trace_id", mp_str_of(marks.trace));
+        /* the URI of a resource may have arguments */
+        bool has_name = mp_str_is(method, "tools/call") || mp_str_is(method, "prompts/get");
+        if (has_name && running->payer->work->subject != NULL)
+            mp_crash_put("name", running->payer->work->subject(running->payer));
+    }
+    int line;
+    mp_str file = mp_vm_running_place(&line);
+    if (file.len > 0)
+        mp_crash_put_place("at", file, line);
+}
+
 mp_str mp_task_principal(const mp_lib_task *task)
 {
     task = mp_container(task->super.payer, mp_lib_task, super);

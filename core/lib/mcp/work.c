@@ -53,7 +53,7 @@ static mp_str call_label(const mp_task *super)
 static int see_subject(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
 {
     mp_str *found = ctx;
-    if (level == 0 && type == MP_JSON_STRING && (mp_str_is(key, "name") || mp_str_is(key, "uri")))
+    if (level == 1 && type == MP_JSON_STRING && (mp_str_is(key, "name") || mp_str_is(key, "uri")))
         *found = (mp_str){value.ptr + 1, value.len - 2};
     return 0;
 }
