@@ -166,8 +166,9 @@ const mp_config_key mp_config_keys[] = {
     {"limits.body", SIZE(KIB, GIB), SLOT(http.body), .preset = "4MiB",
      .doc = "Limit of a request body. Larger bodies are refused with 413."},
     {"limits.bodies", SIZE(KIB, 64 * GIB), SLOT(http.bodies), .preset = "256MiB",
-     .doc = "Limit of the bytes of all requests being received or answered, in all workers together. A "
-            "request that would exceed it is refused with 503. The first 16 KiB of each request are not counted."},
+     .doc = "Limit of the memory of all requests being received or answered, in all workers together. While it is "
+            "exceeded, requests that arrive are refused with 503. Those that hold little (16 KiB with HTTP/1.1) may "
+            "use an eighth more. One that arrives at once, and is that small, is not counted with HTTP/1.1."},
     {"limits.values", COUNT(100, 100 * MILLION), SLOT(rpc.max_values), .preset = "100000",
      .doc = "Limit of the JSON values (strings, numbers, arrays, objects and so on, at any depth) in one body or one "
             "line of stdio. More are refused with 413 before anything runs."},

@@ -38,6 +38,7 @@ typedef struct {
     mp_http2 *http2;     /* NULL: the connection uses HTTP/1, or is not decided yet */
     mp_timer first;      /* limits the time until the preface of HTTP/2, or another byte, arrives */
     h2o_socket_cb read;  /* libh2o's callback for bytes of requests; intake.c calls it */
+    bool *is_closed;     /* during a read of HTTP/1: set to true when the connection is closed */
     size_t body_bytes;   /* bytes of the current requests, counted in limits.bodies */
     size_t discarded;    /* bytes discarded since the request was refused */
 } mp_conn;
@@ -153,14 +154,21 @@ const char *mp_framing_fault(mp_str input, int minor);
 bool mp_chunked_was_decoded(void);
 
 /* implemented in intake.c */
-#define MP_INTAKE_FREE 16384 /* bytes of each connection that are not counted and never refused */
-/* Counts `bytes` for the connection instead of what was counted before. True if they are more and exceed
- * limits.bodies. */
-bool mp_intake_set(mp_conn *conn, size_t bytes);
+#define MP_INTAKE_FREE 16384 /* a request that is not larger, and arrives by one read, is not counted */
+/* The bytes of memory that a buffer occupies. NULL: none. */
+size_t mp_intake_held(const h2o_buffer_t *buffer);
+/* Moves what is left in a large buffer to a small one. Nothing may point into the buffer. */
+void mp_intake_shrink(h2o_buffer_t **buffer);
+/* Before `more` bytes are added to a buffer: one that will be large gets a block of its own. A buffer that doubles its
+ * size step by step would leave blocks behind that the heap does not return. */
+void mp_intake_expect(h2o_buffer_t **buffer, size_t more);
+/* Counts `bytes` for the connection instead of what was counted before. True if the sum of all connections is above
+ * limits.bodies; if the connection holds little, above an eighth more. The caller then refuses what has arrived. */
+bool mp_intake_set(mp_conn *conn, size_t bytes, bool is_small);
+/* True if there is no room even for small requests. */
+bool mp_intake_is_full(const mp_conn *conn);
 /* The seconds of Retry-After of a request that does not fit: until the bytes above the limit are gone, and there is room for it. */
 unsigned mp_intake_room_s(const mp_conn *conn);
-/* Adds the request bytes that the connection holds to limits.bodies, even if the limit is exceeded. */
-void mp_intake_count(mp_conn *conn);
 /* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */
 void mp_intake_forget(mp_conn *conn);
 

@@ -6,13 +6,18 @@ MP_GAUGE(http2_connections, "http2_connections", "", "", "open client connection
 
 enum {
     MAX_EVENTS = 50,      /* event streams of one connection: libh2o allows 100 streams, and calls need some */
-    STREAM_BYTES = 8192,  /* memory that libh2o uses for a request, besides its headers and its body */
+    STREAM_BYTES = 8192,  /* memory of a request and of a short answer, without headers and body */
+    FIELD_BYTES = 256,    /* memory of a header, without the bytes of its name and value */
+    SMALL_BYTES = 32768,  /* memory of one small request, which is refused later than others */
+    NEW_STREAMS = 4,      /* requests are counted again when their number has grown by this */
+    MAX_UNREAD = 16,      /* answers that the socket does not take, while there is no room for requests */
     BODIES_PER_CONN = 4,  /* the bodies of one connection have at most this number of times limits.body */
     GOAWAY_MS = 1000,     /* from the first GOAWAY to the last, while streams are open */
     COUNT_BYTES = 4096,   /* requests are counted again when this number of bytes has arrived */
     STOP_BYTES = 8 << 20, /* half of a stream's window */
     NO_ERROR = 0,
     INTERNAL_ERROR = 2,
+    REFUSED_STREAM = 7,
     CANCEL = 8,
 };
 
@@ -116,34 +121,64 @@ static void on_time(mp_timer *timer)
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
-bool mp_http2_was_answered_early(mp_http2 *h2, uint32_t id)
+const mp_http2_refusal mp_http2_crowded = {MP_CAUSE_BODIES, 503,
+                                           MP_STR("too many request bodies at once: try again in a few seconds\n")};
+
+/* NULL: the request was not answered early. */
+static mp_http2_early *find_early(const mp_http2 *h2, uint32_t id)
 {
-    for (size_t i = 0; i < MP_HTTP2_EARLY; i++)
+    size_t count = h2->early_count < MP_HTTP2_EARLY ? h2->early_count : MP_HTTP2_EARLY;
+    for (size_t i = 0; i < count; i++)
         if (h2->early[i].id == id)
-            return true;
-    return false;
+            return &h2->early[i];
+    return NULL;
+}
+
+bool mp_http2_was_answered_early(const mp_http2 *h2, uint32_t id)
+{
+    return find_early(h2, id) != NULL;
 }
 
 void mp_http2_count_swallowed(mp_http2 *h2, uint32_t id, size_t bytes)
 {
-    for (size_t i = 0; i < MP_HTTP2_EARLY; i++) {
-        if (h2->early[i].id != id)
-            continue;
-        size_t before = h2->early[i].swallowed;
-        h2->early[i].swallowed += bytes;
-        /* Some clients take a reset for a failure if it comes together with the answer. */
-        if (before < STOP_BYTES && before + bytes >= STOP_BYTES && h2o_http2_conn_get_stream(h2->h2o, id) == NULL) {
-            h2o_http2__encode_rst_stream_frame(&h2->h2o->_write.buf, id, NO_ERROR);
-            h2o_http2_conn_request_write(h2->h2o);
-        }
+    mp_http2_early *early = find_early(h2, id);
+    if (early == NULL)
+        return;
+    size_t before = early->swallowed;
+    early->swallowed += bytes;
+    /* Some clients take a reset for a failure if it comes together with the answer. */
+    if (before < STOP_BYTES && before + bytes >= STOP_BYTES && h2o_http2_conn_get_stream(h2->h2o, id) == NULL) {
+        h2o_http2__encode_rst_stream_frame(&h2->h2o->_write.buf, id, NO_ERROR);
+        h2o_http2_conn_request_write(h2->h2o);
     }
+}
+
+static void remember_early(mp_http2 *h2, uint32_t id)
+{
+    if (h2->early == NULL)
+        h2->early = mp_new(MP_HTTP2_EARLY * sizeof *h2->early);
+    h2->early[h2->early_count++ % MP_HTTP2_EARLY] = (mp_http2_early){.id = id};
+}
+
+static void reset_stream(mp_http2 *h2, h2o_http2_stream_t *stream, int error)
+{
+    h2o_http2__encode_rst_stream_frame(&h2->h2o->_write.buf, stream->stream_id, error);
+    h2o_http2_conn_request_write(h2->h2o);
+    h2o_http2_stream_reset(h2->h2o, stream);
+}
+
+void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream)
+{
+    mp_stat_add(&mp_stat_refused_bodies, 1);
+    mp_refused(MP_CAUSE_BODIES, MP_STR("the bodies of all requests are over limits.bodies"),
+               mp_log_str("address", mp_conn_peer(h2->conn)));
+    remember_early(h2, stream->stream_id);
+    reset_stream(h2, stream, REFUSED_STREAM);
 }
 
 void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal)
 {
-    size_t slot = h2->early_count++ % MP_HTTP2_EARLY;
-    h2->early[slot].id = stream->stream_id;
-    h2->early[slot].swallowed = 0;
+    remember_early(h2, stream->stream_id);
     h2o_buffer_consume(&stream->_req_body, stream->_req_body->size);
     h2->refusal = refusal;
     h2o_http2_stream_set_state(h2->h2o, stream, H2O_HTTP2_STREAM_STATE_REQ_PENDING);
@@ -154,58 +189,134 @@ void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_ht
 
 const mp_http2_refusal *mp_http2_refusal_of(const mp_conn *conn)
 {
+    if (conn->http2->refusal == NULL && mp_intake_is_full(conn)) {
+        mp_stat_add(&mp_stat_refused_bodies, 1);
+        return &mp_http2_crowded;
+    }
     return conn->http2->refusal;
 }
 
 /* -- bytes --------------------------------------------------------------------------------------------------------- */
 
-static size_t bytes_of(const h2o_http2_stream_t *stream)
+/* The memory of a request's head is kept where libh2o keeps the client's priority of the stream for its log, which is
+ * not used. */
+#define head_bytes(stream) ((stream)->received_priority.dependency)
+
+void mp_http2_weigh_head(const mp_http2 *h2, h2o_req_t *req)
 {
-    const h2o_headers_t *headers = &stream->req.headers;
-    size_t bytes = stream->_req_body == NULL ? 0 : stream->_req_body->size;
-    for (size_t i = 0; i < headers->size; i++)
-        bytes += headers->entries[i].value.len;
-    return bytes + (stream->state < H2O_HTTP2_STREAM_STATE_SEND_BODY ? STREAM_BYTES : 0);
+    size_t bytes = req->input.method.len + req->input.path.len + req->input.authority.len;
+    for (size_t i = 0; i < req->headers.size; i++)
+        bytes += req->headers.entries[i].name->len + req->headers.entries[i].value.len;
+    if (bytes < 2 * h2->block_bytes)
+        bytes = 2 * h2->block_bytes; /* libh2o allocates twice the size of what is compressed */
+    head_bytes(mp_container(req, h2o_http2_stream_t, req)) = (uint32_t)(bytes + FIELD_BYTES * req->headers.size);
 }
 
+static size_t bytes_of(const h2o_http2_stream_t *stream)
+{
+    return STREAM_BYTES + head_bytes(stream) + mp_intake_held(stream->_req_body);
+}
+
+/* The memory of all requests of the connection. An event stream counts with its body alone, if it still has one: it may
+ * stay open for hours. */
 static size_t count_bytes(const mp_http2 *h2)
 {
     h2o_http2_stream_t *stream;
-    size_t bytes = 0;
+    size_t bytes = mp_intake_held(h2->h2o->_headers_unparsed);
+    if (h2->conn->socket->input->size > 0)
+        bytes += mp_intake_held(h2->conn->socket->input);
     MP_HTTP2_EACH(h2->h2o, stream)
     bytes += bytes_of(stream);
+    for (const mp_link *link = h2->conn->streams.next; link != &h2->conn->streams; link = link->next) {
+        const mp_stream *own = mp_container(link, mp_stream, link);
+        if (own->state == MP_STREAM_EVENTS) {
+            stream = mp_container(own->req, h2o_http2_stream_t, req);
+            bytes -= bytes_of(stream) - mp_intake_held(stream->_req_body);
+        }
+    }
     return bytes;
 }
 
-/* The newest request whose body is still arriving; NULL if there is none. */
-static h2o_http2_stream_t *newest_body(const mp_http2 *h2)
+static void set_bytes(mp_http2 *h2)
+{
+    mp_intake_set(h2->conn, count_bytes(h2), false);
+}
+
+/* The newest request that is still arriving, of those that hold a body or of all; NULL if there is none. */
+static h2o_http2_stream_t *newest_arriving(const mp_http2 *h2, bool has_body)
 {
     h2o_http2_stream_t *stream, *newest = NULL;
     MP_HTTP2_EACH(h2->h2o, stream)
-    if (stream->state == H2O_HTTP2_STREAM_STATE_RECV_BODY && (newest == NULL || stream->stream_id > newest->stream_id))
+    if (stream->state == H2O_HTTP2_STREAM_STATE_RECV_BODY && (!has_body || stream->_req_body->size > 0) &&
+        (newest == NULL || stream->stream_id > newest->stream_id))
         newest = stream;
     return newest;
 }
 
-/* Counts the bytes that requests of the connection hold in limits.bodies. Above it, and above the share of one
- * connection, requests that are still arriving are answered with 503, the newest first. */
+/* An answer that is complete and waits for its stream's window; NULL if there is none. */
+static h2o_http2_stream_t *find_unread(const mp_http2 *h2)
+{
+    h2o_http2_stream_t *stream;
+    MP_HTTP2_EACH(h2->h2o, stream)
+    if (stream->state == H2O_HTTP2_STREAM_STATE_SEND_BODY_IS_FINAL && stream->output_window._avail <= 0 &&
+        !h2o_linklist_is_linked(&stream->_refs.link))
+        return stream;
+    return NULL;
+}
+
+/* The number of answers that wait for the socket. */
+static size_t count_unread(const mp_http2 *h2)
+{
+    h2o_http2_stream_t *stream;
+    size_t count = 0;
+    MP_HTTP2_EACH(h2->h2o, stream)
+    count += stream->state == H2O_HTTP2_STREAM_STATE_END_STREAM;
+    return count;
+}
+
+/* Gives up one of the connection's requests: the newest with a body, else the newest that is arriving, else one whose
+ * answer is not read. False if there is none. */
+static bool shed_request(mp_http2 *h2)
+{
+    h2o_http2_stream_t *stream = newest_arriving(h2, true);
+    if (stream == NULL)
+        stream = newest_arriving(h2, false);
+    if (stream != NULL) {
+        mp_http2_answer_early(h2, stream, &mp_http2_crowded);
+    } else if ((stream = find_unread(h2)) != NULL) {
+        reset_stream(h2, stream, CANCEL);
+    } else {
+        return false;
+    }
+    mp_stat_add(&mp_stat_refused_bodies, 1);
+    return true;
+}
+
+/* Counts the memory of the connection's requests in limits.bodies. Sheds requests while the sum of all connections is
+ * above it, or this connection is above its share. It is the sum that is compared, however little this connection has
+ * received: a comparison of what it has received with what it had would let the sum creep up. */
 static void count_requests(mp_http2 *h2)
 {
-    static const mp_http2_refusal crowded = {MP_CAUSE_BODIES, 503,
-                                             MP_STR("too many request bodies at once: try again in a few seconds\n")};
-    mp_conn *conn = h2->conn;
-    size_t most = BODIES_PER_CONN * conn->server->limits.body + MP_INTAKE_FREE;
+    size_t most = BODIES_PER_CONN * h2->conn->server->limits.body + SMALL_BYTES;
+    bool is_over;
     h2->taken = 0;
     h2->counted_streams = stream_count(h2);
-    for (;;) {
+    do {
         size_t bytes = count_bytes(h2);
-        bool is_over = mp_intake_set(conn, bytes) || bytes > most;
-        h2o_http2_stream_t *newest = is_over ? newest_body(h2) : NULL;
-        if (newest == NULL)
-            return;
-        mp_stat_add(&mp_stat_refused_bodies, 1);
-        mp_http2_answer_early(h2, newest, &crowded);
+        is_over = mp_intake_set(h2->conn, bytes, bytes <= SMALL_BYTES) || bytes > most;
+    } while (is_over && shed_request(h2));
+    if (is_over && count_unread(h2) > MAX_UNREAD) {
+        mp_http2_count_refusal(h2, &mp_stat_http2_refused_streams, "too many answers are not read");
+        cut(h2);
     }
+}
+
+static bool has_grown(const mp_http2 *h2)
+{
+    size_t streams = stream_count(h2);
+    return h2->taken >= COUNT_BYTES || streams >= h2->counted_streams + NEW_STREAMS ||
+           (h2->conn->body_bytes > 0 && streams != h2->counted_streams) ||
+           (h2->conn->body_bytes == 0 && h2->conn->socket->input->size > MP_INTAKE_FREE);
 }
 
 /* -- streams ------------------------------------------------------------------------------------------------------- */
@@ -226,7 +337,7 @@ void mp_http2_forget(mp_conn *conn, const mp_stream *stream)
     if (stream->state == MP_STREAM_ENDED && !stream->is_lost)
         mp_http2_earn(h2);
     if (conn->body_bytes > 0)
-        mp_intake_set(conn, count_bytes(h2));
+        set_bytes(h2);
     if (stream_count(h2) == 0) {
         h2->quiet_since = now_of(h2);
         expect_end(h2);
@@ -240,7 +351,7 @@ void mp_http2_free_body(mp_stream *stream)
     if (own->_req_body != NULL && own->_req_body->size > 0)
         h2o_buffer_consume(&own->_req_body, own->_req_body->size);
     if (stream->conn->body_bytes > 0)
-        mp_intake_set(stream->conn, count_bytes(stream->conn->http2));
+        set_bytes(stream->conn->http2);
 }
 
 static void on_stalled(mp_timer *timer)
@@ -264,12 +375,8 @@ void mp_http2_reset(mp_stream *stream)
 {
     mp_http2 *h2 = stream->conn->http2;
     h2o_http2_stream_t *own = mp_container(stream->req, h2o_http2_stream_t, req);
-    if (own->state != H2O_HTTP2_STREAM_STATE_END_STREAM) {
-        h2o_http2__encode_rst_stream_frame(&h2->h2o->_write.buf, own->stream_id,
-                                           stream->was_slow ? CANCEL : INTERNAL_ERROR);
-        h2o_http2_conn_request_write(h2->h2o);
-        h2o_http2_stream_reset(h2->h2o, own);
-    }
+    if (own->state != H2O_HTTP2_STREAM_STATE_END_STREAM)
+        reset_stream(h2, own, stream->was_slow ? CANCEL : INTERNAL_ERROR);
     if (stream->was_slow)
         expect_write(h2);
 }
@@ -305,7 +412,7 @@ static void settle(mp_http2 *h2)
         h2->quiet_since = 0;
     else if (h2->quiet_since == 0)
         h2->quiet_since = now_of(h2);
-    if (h2->taken >= COUNT_BYTES || (h2->conn->body_bytes > 0 && stream_count(h2) != h2->counted_streams))
+    if (has_grown(h2))
         count_requests(h2);
     expect_end(h2);
 }
@@ -328,6 +435,7 @@ void mp_http2_read(mp_conn *conn, const char *error)
     h2->is_freed = NULL;
     if (error != NULL)
         return;
+    mp_intake_shrink(&socket->input); /* of many frames that arrived by one read, half a one may be left */
     settle(h2);
     if (conn->tls != NULL && mp_tls_is_ended(conn))
         cut(h2);
@@ -370,6 +478,7 @@ void mp_http2_end(mp_conn *conn)
     mp_timer_stop(conn->server->loop, &h2->timer);
     mp_timer_stop(conn->server->loop, &h2->stalled);
     mp_stat_add(&mp_stat_http2_connections, -1);
+    free(h2->early);
     free(h2);
     conn->http2 = NULL;
 }

@@ -15,7 +15,12 @@
 
 #define MP_HTTP2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #define MP_HTTP2_PREFACE_BYTES 24
-#define MP_HTTP2_EARLY 16 /* number of requests answered before their last frame that are remembered */
+#define MP_HTTP2_EARLY 100 /* requests answered before their last frame that are remembered: all that are open */
+
+typedef struct {
+    uint32_t id;
+    size_t swallowed; /* bytes of the body that came after the answer */
+} mp_http2_early;
 
 struct mp_http2 {
     mp_conn *conn;
@@ -43,17 +48,14 @@ struct mp_http2 {
     bool takes_no_streams;                  /* the last GOAWAY was sent: newer requests are ignored */
     bool is_refused;                        /* the connection was ended by the guard */
     const mp_http2_refusal *refusal;        /* on_request shall answer the current request with it */
-    struct {
-        uint32_t id;
-        size_t swallowed;    /* bytes of the body that came after the answer */
-    } early[MP_HTTP2_EARLY]; /* further frames of their bodies are swallowed */
+    mp_http2_early *early;                  /* further frames of their bodies are swallowed; NULL: there was none */
     size_t early_count;
 };
 
 extern const mp_stat mp_stat_refused_bodies; /* declared in intake.c */
 
 /* implemented in http2_guard.c */
-extern const mp_stat mp_stat_http2_refused_headers, mp_stat_http2_refused_time;
+extern const mp_stat mp_stat_http2_refused_headers, mp_stat_http2_refused_streams, mp_stat_http2_refused_time;
 /* Puts the guard in front of libh2o's reader. Call it before libh2o has read a byte of the connection. */
 void mp_http2_install_guard(mp_http2 *h2);
 /* Gives back credit for an answer that was sent to its end. */
@@ -63,9 +65,15 @@ void mp_http2_count_refusal(mp_http2 *h2, const mp_stat *stat, const char *why);
 
 /* implemented in http2.c */
 mp_http2 *mp_http2_of(const h2o_http2_conn_t *h2o);
+/* The answer to requests for which limits.bodies has no room. */
+extern const mp_http2_refusal mp_http2_crowded;
 /* Answers a request whose body is still arriving. Further frames of the body are swallowed. */
 void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal);
-bool mp_http2_was_answered_early(mp_http2 *h2, uint32_t id);
+/* Ends a request whose body is still arriving with RST_STREAM, which allows the client to send it again. */
+void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream);
+/* Stores the memory that the head of a request occupies, for limits.bodies. Call it when libh2o has decoded the head. */
+void mp_http2_weigh_head(const mp_http2 *h2, h2o_req_t *req);
+bool mp_http2_was_answered_early(const mp_http2 *h2, uint32_t id);
 /* Counts bytes of a body whose request was answered early. A client that goes on sending, although the answer is
  * complete, is told to stop before the window of the stream is used up. */
 void mp_http2_count_swallowed(mp_http2 *h2, uint32_t id, size_t bytes);

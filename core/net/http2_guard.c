@@ -155,6 +155,8 @@ static int check_data(mp_http2 *h2, const frame *f, const char **why)
         mp_http2_answer_early(h2, stream, &too_large);
         return swallow_body(h2, f);
     }
+    if (stream != NULL && stream->state == H2O_HTTP2_STREAM_STATE_RECV_BODY)
+        mp_intake_expect(&stream->_req_body, bytes);
     h2->taken += f->len;
     return PASS;
 }
@@ -328,13 +330,18 @@ static uint64_t stream_errors(const h2o_http2_conn_t *h2o)
     return sum;
 }
 
-/* After a complete block of headers: a request that announces a body over the limit is answered before the body. */
+/* After a complete block of headers: a request that announces a body over the limit is answered before the body. One for
+ * which there is no room at all is refused without an answer, which would take memory. */
 static void check_announced(mp_http2 *h2, const frame *f)
 {
     static const mp_http2_refusal too_large = {MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n")};
     h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(h2->h2o, f->id);
     if (stream == NULL || stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
         return;
+    if (mp_intake_is_full(h2->conn)) {
+        mp_http2_refuse_stream(h2, stream);
+        return;
+    }
     uint64_t now = mp_loop_now(h2->conn->server->loop);
     /* The time is libh2o's for logging, which is not used: http2.c measures the age of the request by it. */
     stream->req.timestamps.request_begin_at = (struct timeval){(time_t)(now / 1000), (suseconds_t)(now % 1000 * 1000)};

@@ -113,6 +113,7 @@ int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table, con
         req->headers.size = before; /* trailers are not headers: what was checked before the body must not change */
         return result == H2O_HTTP2_ERROR_INVALID_HEADER_CHAR ? H2O_HTTP2_ERROR_PROTOCOL : result;
     }
+    mp_http2_weigh_head(h2, req);
     if (result == H2O_HTTP2_ERROR_INVALID_HEADER_CHAR || (result == 0 && !is_wellformed(h2, req, *content_length))) {
         *exists = 0;
         *why = NULL;

@@ -1,14 +1,24 @@
 /* intake.c: limits the bytes of request bodies that libh2o buffers before any handler sees the request, and so before
- * authentication. All servers of the process share one budget (limits.bodies). A connection whose next bytes exceed it
- * is answered with 503. What it sends afterwards is read and discarded, so that the client can read the answer.
+ * authentication. All servers of the process share one budget (limits.bodies). While the sum is above it, each
+ * connection that receives more is answered with 503, so the sum falls again whatever made it grow. What the connection
+ * sends afterwards is read and discarded, so that the client can read the answer.
+ *
+ * What is counted is the memory that buffers occupy, not the bytes in them. A request that arrives by one read, and is
+ * small, is not counted: most are, and they are answered at once.
  *
  * Every read of a request passes through this file: it defines `h2o_socket_read_start` in place of libh2o's weak one
  * (cmake/patches/h2o). */
 #include "http.h"
 
 MP_GAUGE(body_bytes, "body_bytes", "", "",
-         "bytes of requests being received or answered, without the first 16 KiB of each")
+         "bytes of requests being received or answered, without small ones that arrived at once")
 MP_COUNTER(refused_bodies, "refused", "reason", "bodies", "requests whose bodies did not fit limits.bodies")
+
+enum {
+    PAGE = 4096,
+    MAPPED = 256 << 10, /* from this size on malloc maps a block (gateway.c), whose pages are resident once used */
+    LARGE = 32 << 10,   /* what is larger goes into a mapped block, or out of it once it is smaller */
+};
 
 static _Atomic int64_t gathered;        /* bytes counted for all servers of the process */
 static mp_pace returned = MP_PACE_INIT; /* bytes that are no longer counted */
@@ -16,23 +26,43 @@ static mp_pace returned = MP_PACE_INIT; /* bytes that are no longer counted */
 /* libh2o's own h2o_socket_read_start. */
 void libh2o_socket_read_start(h2o_socket_t *socket, h2o_socket_cb callback);
 
-/* Replaces the count of the connection by `bytes`. Returns the sum of all connections. */
-static int64_t count_bytes(mp_conn *conn, size_t bytes)
+/* Replaces the count of the connection by `bytes`. */
+static void count_bytes(mp_conn *conn, size_t bytes)
 {
     int64_t more = (int64_t)bytes - (int64_t)conn->body_bytes;
     if (more == 0)
-        return 0;
+        return;
     conn->body_bytes = bytes;
     if (more < 0)
         mp_pace_count(&returned, (uint64_t)-more);
     mp_stat_add(&mp_stat_body_bytes, more);
-    return atomic_fetch_add(&gathered, more) + more;
+    atomic_fetch_add(&gathered, more);
 }
 
-void mp_intake_count(mp_conn *conn)
+size_t mp_intake_held(const h2o_buffer_t *buffer)
 {
-    size_t size = conn->socket->input->size;
-    count_bytes(conn, size > MP_INTAKE_FREE ? size : 0);
+    if (buffer == NULL || buffer->bytes == NULL)
+        return 0; /* libh2o's constant empty buffer */
+    size_t bytes = buffer->capacity < MAPPED ? buffer->capacity : (size_t)(buffer->bytes - buffer->_buf) + buffer->size;
+    return (bytes + sizeof *buffer + PAGE - 1) / PAGE * PAGE;
+}
+
+void mp_intake_shrink(h2o_buffer_t **buffer)
+{
+    h2o_buffer_t *large = *buffer, *small;
+    if (large->bytes == NULL || large->capacity <= 2 * LARGE || large->size > LARGE)
+        return;
+    h2o_buffer_init(&small, &h2o_socket_buffer_prototype);
+    memcpy(h2o_buffer_reserve(&small, large->size).base, large->bytes, large->size);
+    small->size = large->size;
+    h2o_buffer_dispose(&large);
+    *buffer = small;
+}
+
+void mp_intake_expect(h2o_buffer_t **buffer, size_t more)
+{
+    if ((*buffer)->bytes != NULL && (*buffer)->size + more > LARGE && (*buffer)->capacity < MAPPED)
+        h2o_buffer_reserve(buffer, MAPPED);
 }
 
 void mp_intake_forget(mp_conn *conn)
@@ -40,11 +70,25 @@ void mp_intake_forget(mp_conn *conn)
     count_bytes(conn, 0);
 }
 
-bool mp_intake_set(mp_conn *conn, size_t bytes)
+bool mp_intake_set(mp_conn *conn, size_t bytes, bool is_small)
 {
-    size_t before = conn->body_bytes;
-    int64_t sum = count_bytes(conn, bytes > MP_INTAKE_FREE ? bytes : 0);
-    return conn->body_bytes > before && sum > (int64_t)conn->server->limits.bodies;
+    count_bytes(conn, bytes);
+    if (bytes == 0 || is_small)
+        return bytes > 0 && mp_intake_is_full(conn);
+    return atomic_load_explicit(&gathered, memory_order_relaxed) > (int64_t)conn->server->limits.bodies;
+}
+
+bool mp_intake_is_full(const mp_conn *conn)
+{
+    int64_t most = (int64_t)conn->server->limits.bodies;
+    return atomic_load_explicit(&gathered, memory_order_relaxed) > most + most / 8;
+}
+
+/* HTTP/1: counts the connection's input. True if there is no room for it. */
+static bool count_input(mp_conn *conn)
+{
+    const h2o_buffer_t *input = conn->socket->input;
+    return mp_intake_set(conn, mp_intake_held(input), input->size <= MP_INTAKE_FREE);
 }
 
 /* Frees the input that was read. libh2o does not use it any more: the connection only waits to be closed. */
@@ -106,24 +150,47 @@ static void discard_input(mp_conn *conn)
         conn->read(conn->socket, h2o_socket_error_closed);
 }
 
+/* HTTP/1: lets libh2o read. A request that is then incomplete is counted, however small it is. */
+static void read_input(mp_conn *conn, const char *error)
+{
+    h2o_socket_t *socket = conn->socket;
+    bool is_closed = false;
+    conn->is_closed = &is_closed;
+    conn->read(socket, error);
+    if (is_closed)
+        return;
+    conn->is_closed = NULL;
+    bool is_incomplete = socket->input->size > 0 && h2o_socket_is_reading(socket) && !h2o_socket_is_writing(socket);
+    if (is_incomplete && conn->body_bytes == 0 && count_input(conn))
+        refuse_body(conn);
+}
+
 /* Bytes of a request arrived, or the connection ended. */
 static void on_read(h2o_socket_t *socket, const char *error)
 {
     mp_conn *conn = socket->on_close.data;
-    if (conn->http2 != NULL) {
-        conn->server->read_http2(conn, error);
-        return;
-    }
-    if (error == NULL && conn->is_refused) {
-        discard_input(conn);
-        return;
-    }
     size_t size = socket->input->size;
-    if (error == NULL && (size > MP_INTAKE_FREE || conn->body_bytes > 0) && mp_intake_set(conn, size)) {
+    if (conn->http2 != NULL)
+        conn->server->read_http2(conn, error);
+    else if (error == NULL && conn->is_refused)
+        discard_input(conn);
+    else if (error == NULL && (size > MP_INTAKE_FREE || conn->body_bytes > 0) && count_input(conn))
         refuse_body(conn);
-        return;
+    else {
+        mp_intake_expect(&socket->input, 0);
+        read_input(conn, error);
     }
-    conn->read(socket, error); /* may close and free the connection */
+}
+
+/* HTTP/1: libh2o begins to read a next request, of which bytes may have come with the last one. If there is no room for
+ * them, the client can send no more. */
+static void count_next(mp_conn *conn)
+{
+    if (conn->http2 != NULL || (conn->body_bytes == 0 && conn->socket->input->size <= MP_INTAKE_FREE))
+        return;
+    mp_intake_shrink(&conn->socket->input);
+    if (count_input(conn))
+        shutdown(h2o_socket_get_fd(conn->socket), SHUT_RD);
 }
 
 /* Replaces libh2o's function of this name, and calls it. */
@@ -133,6 +200,7 @@ void h2o_socket_read_start(h2o_socket_t *socket, h2o_socket_cb callback)
     if (conn != NULL && conn->reads_requests) {
         conn->read = callback;
         callback = on_read;
+        count_next(conn);
     }
     libh2o_socket_read_start(socket, callback);
 }

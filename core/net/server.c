@@ -47,8 +47,6 @@ static void refuse_request(mp_stream *stream, mp_cause cause, int status, mp_str
 static const char *find_fault(mp_conn *conn, const h2o_req_t *req)
 {
     const h2o_buffer_t *input = conn->socket->input;
-    if (input->size > 0)
-        mp_intake_count(conn); /* a pipelined request has not been counted yet */
     return mp_framing_fault((mp_str){input->bytes, input->size}, req->version & 0xff);
 }
 
@@ -78,6 +76,8 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 static void end_conn(mp_conn *conn)
 {
     mp_intake_forget(conn);
+    if (conn->is_closed != NULL)
+        *conn->is_closed = true;
     mp_timer_stop(conn->server->loop, &conn->first);
     mp_http2_end(conn);
     mp_link_drop(&conn->link);

@@ -44,8 +44,6 @@ static void on_dispose(void *memory)
     mp_link_drop(&stream->link);
     if (stream->conn->http2 != NULL)
         mp_http2_forget(stream->conn, stream);
-    else
-        mp_intake_forget(stream->conn); /* libh2o frees the request's bytes next */
     stream->conn = NULL;
     stream->req = NULL;
     mp_stream_unref(stream);

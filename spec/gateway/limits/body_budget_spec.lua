@@ -129,4 +129,42 @@ describe("limits.bodies", function()
     for _, connection in ipairs { chunks, both, continued } do connection:close() end
     assert.has_nothing_left(g)
   end)
+
+  it("counts small requests that arrive bit by bit, and lets them have an eighth more than large ones", function()
+    local g <close> = gateway.start { scripts = scripts, config = { limits = { bodies = "2MiB" } } }
+    local limit, connections = 2 * MIB, {}
+    for i = 1, 400 do
+      connections[i] = client.connect(g)
+      connections[i]:send_raw(("POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: %s"):format(("s"):rep(i % 2 == 0 and 20 or 6000)))
+    end
+    wait.for_fact("many to be refused", 10, function() return g:status().counters.refused.bodies >= 150 end)
+    assert.is_true(gauge(g) <= limit + limit // 8, gauge(g))
+    assert.is_true(gauge(g) >= limit, gauge(g))
+    -- what arrives at once, and is answered at once, is still served
+    local echo <close> = g:client "2026-07-28"
+    assert.equal("3", echo:result("tools/call", { name = "echo", arguments = { text = "abc" } }).content[1].text)
+    for _, connection in ipairs(connections) do connection:close() end
+    echo:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("counts what came behind a request that has been answered", function()
+    local g <close> = gateway.start { scripts = scripts, config = { limits = { bodies = "1MiB" } } }
+    local connections, get = {}, "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    local half = ("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n%s"):format(("x"):rep(200 * 1024))
+    for i = 1, 20 do
+      connections[i] = client.connect(g)
+      connections[i].asked = { "GET", "POST" }
+      connections[i]:send_raw(get .. half)
+    end
+    local closed = 0
+    wait.for_fact("most to be refused, or closed behind the answer", 10, function()
+      closed = 0
+      for _, connection in ipairs(connections) do closed = closed + (connection.eof and 1 or 0) end
+      return closed >= 14 and gauge(g) >= MIB // 2
+    end)
+    assert.is_true(gauge(g) <= MIB + MIB // 8, gauge(g))
+    for _, connection in ipairs(connections) do connection:close() end
+    assert.has_nothing_left(g)
+  end)
 end)
