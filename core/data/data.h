@@ -3,6 +3,7 @@
  *   source     the text of every script file
  *   store      a key-value store, shared by all workers, saved to a file if configured
  *   database   an SQLite database on a thread of its own
+ *   last good  the last generation that served without errors, kept in a file
  *   semaphore  a counting semaphore of the process, by name
  *   jwk        keys that sign and verify tokens */
 #ifndef MP_DATA_H
@@ -10,6 +11,7 @@
 
 #include "data/database.h"
 #include "data/jwk.h"
+#include "data/last_good.h"
 #include "data/semaphore.h"
 #include "data/source.h"
 #include "data/store.h"

@@ -30,6 +30,7 @@ struct mp_source {
     atomic_bool was_loaded;
     tree scripts, rocks; /* rocks.dir is NULL if no LuaRocks tree is configured */
     char *c_modules;
+    mp_buf left_out; /* see mp_source_left_out */
 };
 
 /* A folder that is being read; `up` is the parent folder. */
@@ -205,12 +206,17 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const mp_source_file *)a)->path, ((const mp_source_file *)b)->path);
 }
 
+static void sort(tree *source)
+{
+    if (source->count > 0)
+        qsort(source->files, source->count, sizeof *source->files, by_path);
+}
+
 static int read_tree(tree *source, mp_err *err)
 {
     if (read_folder(source, MP_STR_NONE, NULL, err) != 0)
         return -1;
-    if (source->count > 0)
-        qsort(source->files, source->count, sizeof *source->files, by_path);
+    sort(source);
     return 0;
 }
 
@@ -242,7 +248,7 @@ static char *join(mp_str dir, const char *below)
     return joined;
 }
 
-mp_source *mp_source_read(const char *dir, const char *rocks, mp_err *err)
+mp_source *mp_source_new(const char *dir, const char *rocks)
 {
     mp_source *source = mp_new(sizeof *source);
     atomic_init(&source->refs, 1);
@@ -257,11 +263,64 @@ mp_source *mp_source_read(const char *dir, const char *rocks, mp_err *err)
         source->rocks.dir = join(without_slash(rocks), ROCKS);
         source->c_modules = join(without_slash(rocks), C_MODULES);
     }
+    return source;
+}
+
+mp_source *mp_source_read(const char *dir, const char *rocks, mp_err *err)
+{
+    mp_source *source = mp_source_new(dir, rocks);
     if (read_tree(&source->scripts, err) != 0 || (rocks != NULL && read_tree(&source->rocks, err) != 0)) {
         mp_source_unref(source);
         return NULL;
     }
     return source;
+}
+
+int mp_source_add(mp_source *source, bool is_rock, mp_str path, mp_str text, mp_err *err)
+{
+    return keep_file(is_rock ? &source->rocks : &source->scripts, path, text, err);
+}
+
+void mp_source_sort(mp_source *source)
+{
+    sort(&source->scripts);
+    sort(&source->rocks);
+}
+
+/* True if `paths`, each followed by a NUL, has the path. */
+static bool is_among(mp_str paths, const char *path)
+{
+    while (paths.len > 0)
+        if (mp_str_is(mp_str_cut(&paths, '\0'), path))
+            return true;
+    return false;
+}
+
+static void copy_files(tree *to, const tree *from, mp_str without)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        const mp_source_file *file = &from->files[i];
+        if (!is_among(without, file->path))
+            keep_file(to, mp_str_of(file->path), (mp_str){file->text, file->len}, NULL);
+    }
+}
+
+mp_source *mp_source_without(const mp_source *source, mp_str paths)
+{
+    mp_source *copy = mp_new(sizeof *copy);
+    atomic_init(&copy->refs, 1);
+    copy->scripts.dir = mp_dup(mp_str_of(source->scripts.dir));
+    copy->rocks.dir = source->rocks.dir == NULL ? NULL : mp_dup(mp_str_of(source->rocks.dir));
+    copy->c_modules = source->c_modules == NULL ? NULL : mp_dup(mp_str_of(source->c_modules));
+    copy_files(&copy->scripts, &source->scripts, paths);
+    copy_files(&copy->rocks, &source->rocks, MP_STR_NONE);
+    mp_buf_put(&copy->left_out, paths);
+    return copy;
+}
+
+mp_str mp_source_left_out(const mp_source *source)
+{
+    return mp_buf_str(&source->left_out);
 }
 
 char *mp_source_rocks_below(const char *rocks)
@@ -282,6 +341,7 @@ void mp_source_unref(mp_source *source)
     clear_tree(&source->scripts);
     clear_tree(&source->rocks);
     free(source->c_modules);
+    mp_buf_clear(&source->left_out);
     free(source);
 }
 
@@ -303,7 +363,8 @@ static bool is_same_tree(const tree *one, const tree *other, const char *prefix,
 
 bool mp_source_is_same(const mp_source *one, const mp_source *other, mp_buf *paths)
 {
-    bool same = is_same_tree(&one->scripts, &other->scripts, "", paths);
+    bool same = is_same_tree(&one->scripts, &other->scripts, "", paths) &&
+                mp_str_eq(mp_buf_str(&one->left_out), mp_buf_str(&other->left_out));
     return is_same_tree(&one->rocks, &other->rocks, "rock ", paths) && same;
 }
 
@@ -329,6 +390,12 @@ const mp_source_file *mp_source_files(const mp_source *source, size_t *count)
 {
     *count = source->scripts.count;
     return source->scripts.files;
+}
+
+const mp_source_file *mp_source_rock_files(const mp_source *source, size_t *count)
+{
+    *count = source->rocks.count;
+    return source->rocks.files;
 }
 
 const char *mp_source_dir(const mp_source *source)
