@@ -17,7 +17,7 @@ typedef struct {
     mp_lib *lib;
     mp_source *source;
     const mp_lib_config *config;
-    mp_buf *report;
+    mp_buf *report, *broken; /* see mp_lib_try; broken may be NULL */
 } loading;
 
 /* Gives a registry reference to a function of the table `moonpool` on top of the stack.  [-0, +0, throws] */
@@ -42,6 +42,20 @@ static void report_errors(lua_State *L, int errors, mp_buf *report)
         text.ptr = luaL_tolstring(L, -1, &text.len);
         mp_report_text(report, text);
         lua_pop(L, 2);
+    }
+    lua_pop(L, 1);
+}
+
+/* Appends the list of paths at `paths`, each with a NUL.  [-0, +0, throws] */
+static void put_broken(lua_State *L, int paths, mp_buf *broken)
+{
+    if (broken == NULL || !lua_istable(L, paths))
+        return;
+    for (lua_Integer i = 1; lua_rawgeti(L, paths, i) != LUA_TNIL; i++) {
+        mp_str path;
+        path.ptr = luaL_checklstring(L, -1, &path.len);
+        mp_buf_put(broken, (mp_str){path.ptr, path.len + 1});
+        lua_pop(L, 1);
     }
     lua_pop(L, 1);
 }
@@ -80,10 +94,11 @@ static bool load_scripts(lua_State *L, void *ctx)
     if (!it->config->trust_full)
         mp_hide_weak_mode(L);
     lua_getfield(L, 1, "load");
-    lua_call(L, 0, 1);
+    lua_call(L, 0, 2);
     if (lua_isboolean(L, 2) && lua_toboolean(L, 2))
         return true;
     report_errors(L, 2, it->report);
+    put_broken(L, 3, it->broken);
     return false;
 }
 
@@ -100,6 +115,11 @@ static void lib_free(mp_lib *lib)
 
 mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report)
 {
+    return mp_lib_try(source, config, report, NULL);
+}
+
+mp_vm *mp_lib_try(mp_source *source, const mp_lib_config *config, mp_buf *report, mp_buf *broken)
+{
     mp_lib *lib = mp_new(sizeof *lib);
     lib->store = config->store;
     lib->frozen = mp_frozen_answers_new();
@@ -108,7 +128,7 @@ mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report
     lib->audit = mp_audit_mode_of(config->audit);
     lib->has_auth = !config->is_auth_disabled;
     mp_link_init(&lib->principal_refs);
-    loading it = {lib, source, config, report};
+    loading it = {lib, source, config, report, broken};
     mp_vm_setup setup = {
         .open = load_scripts, .ctx = &it, .user = lib, .task_size = sizeof(mp_lib_task), .bus = config->bus};
     mp_vm *vm = mp_vm_new(source, &config->vm, &setup, report);

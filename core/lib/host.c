@@ -67,6 +67,17 @@ static void push_scripts(lua_State *L, const mp_source *source)
     }
 }
 
+/* Pushes the list of the paths of scripts that are left out because they have errors.  [-0, +1, throws] */
+static void push_left_out(lua_State *L, const mp_source *source)
+{
+    lua_newtable(L);
+    for (mp_str rest = mp_source_left_out(source); rest.len > 0;) {
+        mp_str path = mp_str_cut(&rest, '\0');
+        lua_pushlstring(L, path.ptr, path.len);
+        lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+    }
+}
+
 /* rock.read(path): the text of a rock's file, by its path below `rocks`; nil if there is none. Upvalue: the mp_source.
  * [-0, +1, throws] */
 static int l_rock(lua_State *L)
@@ -223,6 +234,8 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_lib_protections(L);
     push_scripts(L, source);
     mp_set_member(L, -2, "script.list");
+    push_left_out(L, source);
+    mp_set_member(L, -2, "script.left_out");
     lua_pushboolean(L, mp_source_is_first_load(source));
     mp_set_member(L, -2, "script.is_first_load");
     lua_pushstring(L, mp_source_dir(source));

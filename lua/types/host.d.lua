@@ -70,6 +70,7 @@ local host = {}
 
 ---@class moonpool.host.script
 ---@field list { path: string, text: string }[]   The script files of this generation, sorted by path
+---@field left_out string[]         Paths of the scripts that are left out at a start because they have errors
 ---@field is_first_load boolean    This Lua state is the first of the generation: only the first one logs warnings about scripts
 ---@field root string              The folder of the scripts
 ---@field trust_full boolean       Scripts get the whole standard library

@@ -127,6 +127,10 @@ local function add(made, record, kind, key, thing)
     withhold(made, record.name, kind, thing.original, "a script has this name", remedy(kind))
     return
   end
+  if registry.is_left_out(kind, key) then
+    withhold(made, record.name, kind, thing.original, "a script that may have this name has errors", "correct the script: `moonpool check` shows them")
+    return
+  end
   local look = look_of(kind, key)
   local held = look and made.looks[look] or key
   local before = found[held]

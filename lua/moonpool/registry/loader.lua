@@ -30,7 +30,7 @@ local loader = {}
 
 local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs", "upstreams" }
 
-local problems, texts
+local problems, texts, broken      -- `broken`: the paths of the scripts that have the errors
 
 local function shown(path) return host.script.root .. "/" .. path end
 
@@ -56,6 +56,12 @@ local function complain(path, line, what, hint)
   problems[#problems + 1] = described
 end
 
+-- As `complain`, for an error of the script at `path`.
+local function refuse(path, line, what, hint)
+  broken[path] = true
+  complain(shown(path), line, what, hint)
+end
+
 -- The message handler for errors at load: any error value as { path, line, what, hint }.
 local function located(value)
   if type(value) == "table" and rawget(value, "located") then return value end
@@ -79,6 +85,7 @@ local function line_of_tail_call(path, what)
 end
 
 local function complain_about(path, found)
+  broken[path] = true
   found = located(found)
   if not found.path then found.line = line_of_tail_call(path, found.what) end
   complain(found.path or shown(path), found.line, found.what, found.hint)
@@ -108,7 +115,7 @@ local kinds = {
 
 local function add(kind, found, name, value, path, text)
   local function about(at, what, hint)
-    complain(shown(path), type(at) == "string" and problem.find(text, at) or type(at) == "number" and at or 1, what, hint)
+    refuse(path, type(at) == "string" and problem.find(text, at) or type(at) == "number" and at or 1, what, hint)
   end
   local word = kind.word
   if not name:find "^[%w_.-]+$" or #name > 128 then
@@ -149,12 +156,12 @@ local function read(kind, found, path, text)
   if not ok then return complain_about(path, value) end
   local folder, file = path:match "^%w+/(.-)([^/]+)%.lua$"
   folder = folder:gsub("/", "_")
-  if value == nil then return complain(shown(path), nil, "the file returns nothing", "end it with " .. kind.ending) end
+  if value == nil then return refuse(path, nil, "the file returns nothing", "end it with " .. kind.ending) end
   if type(value) ~= "table" or is_made(value) then
     return add(kind, found, folder .. file, value, path, text)
   end
   if rawlen(value) > 0 or next(value) == nil then
-    return complain(shown(path), problem.find(text, "return"), "the file returns a table that is not a " .. kind.word,
+    return refuse(path, problem.find(text, "return"), "the file returns a table that is not a " .. kind.word,
       "write 'return " .. kind.word .. " { … }', or a table of named " .. kind.word .. "s")
   end
   local prefix = is_unnamed(path, file) and folder or folder .. file .. "_"
@@ -229,9 +236,29 @@ local function check_grants()
   end
 end
 
---- Loads host.script.list into the registry. Returns true, or the list of errors as texts.
+-- The folders whose scripts may be left out at a start, since each serves for itself. The scripts of the other folders guard what these do, and
+-- what guards is never left out; a library may be a part of what guards, and a resource may stand in for one of an upstream.
+local is_alone = { tools = true, prompts = true, jobs = true, resources = not upstream_config.has_any }
+
+-- The paths of the broken scripts, if the others may serve without them; else nil.
+local function dispensable()
+  local has_guards = false
+  for _, script in ipairs(host.script.list) do
+    local folder = script.path:match "^[^/]+"
+    has_guards = has_guards or folder == "auth" or folder == "policy" or folder == "upstreams"
+  end
+  local paths = sorted(broken)
+  for _, path in ipairs(paths) do
+    local folder = path:match "^[^/]+"
+    if not (is_alone[folder] or folder == "lib" and not has_guards) then return nil end
+  end
+  return paths
+end
+
+--- Loads host.script.list into the registry. Returns true; or the list of errors as texts and, if only scripts have errors without which the others
+--- may serve, the list of their paths.
 function loader.load()
-  problems, texts = {}, {}
+  problems, texts, broken = {}, {}, {}
   local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {}, upstreams = {} }, {}
   for _, script in ipairs(host.script.list) do texts[shown(script.path)] = script.text end
   for _, script in ipairs(host.script.list) do
@@ -244,10 +271,10 @@ function loader.load()
     elseif kinds[folder] then
       waiting[#waiting + 1] = script
     elseif folder then
-      complain(shown(path), nil, "folder '" .. folder .. "' is not a kind of script",
+      refuse(path, nil, "folder '" .. folder .. "' is not a kind of script",
         suggest.hint(folder, folders) or "folders are " .. table.concat(folders, ", "))
     else
-      complain(shown(path), nil, "the file is in no folder", "a tool goes into " .. shown("tools/" .. path))
+      refuse(path, nil, "the file is in no folder", "a tool goes into " .. shown("tools/" .. path))
     end
     ::continue::
   end
@@ -258,7 +285,7 @@ function loader.load()
     read_guarded(script.path, kinds[folder], found[folder], script.path, script.text)
     local is_late, seconds = host.script.is_late()
     if is_late then
-      complain(shown(script.path), nil, ("loading the scripts took longer than limits.load (%g s of processor time)"):format(seconds),
+      refuse(script.path, nil, ("loading the scripts took longer than limits.load (%g s of processor time)"):format(seconds),
         "a script does work where it loads, at its top level; or raise limits.load")
       break
     end
@@ -266,9 +293,9 @@ function loader.load()
   local fixed, templates = by_uri(found.resources)
   check_pages(found.tools, fixed, templates)
   check_upstreams(found.upstreams)
-  local errors = problems
-  problems, texts = nil, nil
-  if #errors > 0 then return errors end
+  local errors, paths = problems, dispensable()
+  problems, texts, broken = nil, nil, nil
+  if #errors > 0 then return errors, paths end
   policy.apply(found.policy, found, upstream_config.has_any)
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
   job.set(found.jobs)

@@ -251,6 +251,21 @@ function registry.is_own(kind, key)
   return false
 end
 
+local left_out = { tools = {}, prompts = {} }      -- for each kind, the names of things that files have which are left out; a file may have several
+for _, path in ipairs(host.script.left_out) do
+  local folder, name = path:match "^(%l+)/(.+)%.lua$"
+  if left_out[folder] then table.insert(left_out[folder], (name:gsub("/init$", ""):gsub("/", "_"))) end
+end
+
+--- True if a script that is left out because of its errors may have served a key of a kind. A thing of an upstream must not take its place: the script
+--- may be there to guard it.
+function registry.is_left_out(kind, key)
+  for _, name in ipairs(left_out[kind] or {}) do
+    if key == name or key:sub(1, #name + 1) == name .. "_" then return true end
+  end
+  return false
+end
+
 --- The things that scripts call "tool", "prompt" or "resource": name -> thing, on or off; nil for other words.
 function registry.all(word) return all.by_word[word] end
 
