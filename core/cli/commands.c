@@ -28,7 +28,8 @@ const mp_cli_command mp_cli_commands[] = {
      "[OPTION]... [moonpool.yaml]",
      "serve the scripts of a configuration, until SIGTERM or SIGINT",
      "Serves the scripts of the configuration. At SIGTERM or SIGINT running calls may finish\n"
-     "(limits.drain); a second signal stops them.\n",
+     "(limits.drain); a second signal stops them. If configuration or scripts have errors,\n"
+     "serves what served last (scripts.broken).\n",
      "<file>",
      mp_cli_run,
      {{"listen", 'l', "ADDRESS",

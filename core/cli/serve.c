@@ -39,18 +39,28 @@ static int parse_fd(const char *text, const char *command, int *fd)
     return MP_ENDED_WELL;
 }
 
+/* True if no file is named, and the current folder has none: then the folder is the wrong one. */
+static bool is_elsewhere(const char *file)
+{
+    return file == NULL && access("moonpool.yaml", F_OK) != 0 && errno == ENOENT;
+}
+
+static mp_config *load(const char *file, const char *command, mp_buf *report)
+{
+    if (!is_elsewhere(file))
+        return mp_config_load(file == NULL ? "moonpool.yaml" : file, report);
+    mp_buf_printf(report,
+                  "moonpool: no moonpool.yaml in this folder\n"
+                  "  hint: name a file, as in moonpool %s examples/hello/moonpool.yaml; an empty file is a valid "
+                  "configuration\n",
+                  command);
+    return NULL;
+}
+
 mp_config *mp_cli_load(const char *file, const char *command)
 {
     mp_buf report = {0};
-    if (file == NULL && access("moonpool.yaml", F_OK) != 0 && errno == ENOENT) {
-        fprintf(stderr,
-                "moonpool: no moonpool.yaml in this folder\n"
-                "  hint: name a file, as in moonpool %s examples/hello/moonpool.yaml; an empty file is a valid "
-                "configuration\n",
-                command);
-        return NULL;
-    }
-    mp_config *config = mp_config_load(file == NULL ? "moonpool.yaml" : file, &report);
+    mp_config *config = load(file, command, &report);
     mp_cli_complain(&report);
     return config;
 }
@@ -130,6 +140,16 @@ static mp_config *load_again(void *ctx, mp_buf *report)
     return config;
 }
 
+/* Lets the options override a configuration that was kept. */
+static int adjust(void *ctx, mp_config *config, mp_buf *report)
+{
+    origin *from = ctx;
+    if (override(config, from->args, report) != 0)
+        return -1;
+    from->was_empty = config->text[0] == '\0';
+    return 0;
+}
+
 void mp_cli_end_with_parent(void)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -142,7 +162,8 @@ static int serve(const mp_cli_args *args, bool on_stdio)
                                   .prints = mp_cli_value(args, "watch") != NULL,
                                   .traces = mp_cli_value(args, "trace") != NULL,
                                   .ready_fd = -1,
-                                  .read = load_again};
+                                  .read = load_again,
+                                  .adjust = adjust};
     options.is_replay = mp_cli_value(args, "replay") != NULL;
     if (options.is_replay)
         mp_cli_end_with_parent();
@@ -156,23 +177,29 @@ static int serve(const mp_cli_args *args, bool on_stdio)
         return mp_cli_misused("--ready-fd: the client uses this descriptor:", fd, NULL, command);
     if (mp_cli_take_file(args, &from.file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
-    mp_config *config = mp_cli_load(from.file, command);
-    if (config == NULL)
-        return MP_BAD_CONFIG;
     mp_buf report = {0};
-    int code = override(config, args, &report);
-    mp_cli_complain(&report);
-    if (code != MP_ENDED_WELL) {
-        mp_config_free(config);
-        return code;
-    }
+    bool may_be_kept = !is_elsewhere(from.file);
+    mp_config *config = load(from.file, command, &report);
+    int code = config == NULL ? MP_BAD_CONFIG : override(config, args, &report);
     if (from.file == NULL)
         from.file = "moonpool.yaml";
-    options.ctx = &from;
-    if (stat(from.file, &info) == 0 && S_ISREG(info.st_mode))
+    bool is_there = stat(from.file, &info) == 0;
+    if (may_be_kept && (is_there ? S_ISREG(info.st_mode) : config == NULL))
         options.file = from.file;
-    from.was_empty = options.file != NULL && info.st_size == 0;
-    return mp_gateway_run(config, &options);
+    from.was_empty = is_there && options.file != NULL && info.st_size == 0;
+    options.ctx = &from;
+    if (config == NULL && options.file != NULL) {
+        mp_buf_putc(&report, '\0');
+        options.report = report.ptr;
+        code = mp_gateway_run(NULL, &options);
+        mp_buf_clear(&report);
+        return code;
+    }
+    mp_cli_complain(&report);
+    if (code == MP_ENDED_WELL)
+        return mp_gateway_run(config, &options);
+    mp_config_free(config);
+    return code;
 }
 
 int mp_cli_run(const mp_cli_args *args)

@@ -13,6 +13,7 @@
 
 typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;
 typedef enum { MP_WATCH_TRUE, MP_WATCH_FALSE } mp_fdwatches;
+typedef enum { MP_BROKEN_LAST_GOOD, MP_BROKEN_LEAVE_OUT, MP_BROKEN_REFUSE } mp_broken_scripts;
 typedef enum { MP_AUTH_SCRIPTS, MP_AUTH_NONE } mp_auth_mode;
 typedef enum { MP_EXPIRED_END, MP_EXPIRED_KEEP } mp_expired_streams;
 typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
@@ -69,7 +70,8 @@ typedef struct {
     mp_config_gate gate_replay;
     uint64_t gate_within;
     mp_trust scripts_trust;
-    mp_grant allow; /* grants for all scripts; its path is NULL */
+    mp_broken_scripts scripts_broken; /* what a start does with files that have errors */
+    mp_grant allow;                   /* grants for all scripts; its path is NULL */
     /* NULL, or an array that ends with an element without a path */
     mp_grant *grants;
     /* the folder of the config file, where relative paths start */

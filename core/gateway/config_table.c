@@ -7,6 +7,7 @@
 static const char *const trusts[] = {"strict", "full", NULL};
 static const char *const needs[] = {"required", "optional", NULL};
 static const char *const switches[] = {"off", "on", NULL};
+static const char *const broken[] = {"last_good", "leave_out", "refuse", NULL};
 static const char *const noes[] = {"true", "false", NULL};
 static const char *const yeses[] = {"false", "true", NULL};
 static const char *const upstream_revisions[] = {"auto", "modern", "legacy", "sse", NULL};
@@ -75,6 +76,10 @@ const mp_config_key mp_config_keys[] = {
             "of the reload."},
     {"scripts.gate.within", TIME(SECOND, HOUR), SLOT(gate_within), .preset = "30s",
      .doc = "Time that a replay may take. What was not replayed by then refuses nothing."},
+    {"scripts.broken", MP_KEY_CHOICE, SLOT(scripts_broken), .preset = "last_good", .choices = broken,
+     .doc = "What a start does if this file or a script has errors. last_good: it serves the generation that served "
+            "last, which is kept in the state folder; without one, as leave_out. leave_out: it serves without the "
+            "tools, resources, prompts and jobs that have errors, and ends if anything else has. refuse: it ends."},
     {"scripts.trust", MP_KEY_CHOICE, SLOT(scripts_trust), .preset = "strict", .choices = trusts,
      .doc = "What scripts may use. full enables Lua's whole standard library: io, os, debug, package."},
     {"scripts.allow", MP_KEY_SECTION,

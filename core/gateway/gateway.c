@@ -6,6 +6,7 @@
 #include "listeners.h"
 #include "notify.h"
 #include "reload.h"
+#include "start.h"
 #include "traces.h"
 #include "trim.h"
 #include "watchdog.h"
@@ -31,6 +32,7 @@ typedef struct {
     mp_admin *admin; /* NULL: there is no admin listener */
     bool on_stdio;
     int in, out; /* the client's descriptors on stdio; -1 once handed over */
+    mp_start start;
 } gateway;
 
 static void print_err(const mp_err *err)
@@ -50,13 +52,6 @@ static void open_files_again(const mp_config *config)
         mp_log(MP_ERROR, "audit file not reopened", mp_log_str("why", mp_str_of(err.text)));
 }
 
-static void print_report(const mp_buf *report)
-{
-    fprintf(stderr, "%.*s", MP_STR_ARG(mp_buf_str(report)));
-    if (report->len > 0 && report->ptr[report->len - 1] != '\n')
-        fputc('\n', stderr);
-}
-
 /* Opens the files of the log and of the audit, before threads write to them. -1 if one of them cannot be opened. */
 static int open_files(const mp_config *config, mp_err *err)
 {
@@ -64,99 +59,6 @@ static int open_files(const mp_config *config, mp_err *err)
     if (config->log_file != NULL && mp_log_open(config->log_file, err) != 0)
         return -1;
     return config->audit == NULL ? 0 : mp_audit_open(config->audit, err);
-}
-
-/* -- scripts ------------------------------------------------------------------------------------------------------- */
-
-/* True if the scripts leave a public gateway without authentication; the report is printed. */
-static bool is_exposed(const mp_config *config, const mp_vm *vm)
-{
-    mp_buf report = {0};
-    bool exposed = mp_open_relay_check(config, vm, &report) != 0;
-    if (exposed)
-        print_report(&report);
-    mp_buf_clear(&report);
-    return exposed;
-}
-
-/* Reads the scripts and loads them into a VM, which the first worker then uses. Returns NULL if they have errors,
- * which are printed, or if `stops` became true meanwhile. */
-static mp_vm *prove(const mp_runtime_config *settings, mp_source **source, const atomic_bool *stops)
-{
-    mp_err err;
-    mp_buf report = {0};
-    *source = mp_source_read(settings->config->scripts_path, settings->config->scripts_rocks, &err);
-    if (*source == NULL) {
-        print_err(&err);
-        return NULL;
-    }
-    mp_declared_begin();
-    mp_vm *vm = mp_lib_new(*source, &settings->lib, &report);
-    if (vm == NULL) {
-        if (!atomic_load(stops))
-            print_report(&report);
-        mp_source_unref(*source);
-    }
-    mp_buf_clear(&report);
-    return vm;
-}
-
-/* Loads the TLS files. On error prints the report to stderr and returns NULL; prints warnings, too. Sets
- * `*has_warnings`, which may be NULL. */
-static mp_certificates *read_certificates(const mp_config *config, bool listens, bool *has_warnings)
-{
-    mp_buf report = {0};
-    mp_certificates *certificates = mp_certificates_new(config, listens, &report);
-    if (has_warnings != NULL)
-        *has_warnings = report.len > 0;
-    if (report.len > 0)
-        print_report(&report);
-    mp_buf_clear(&report);
-    return certificates;
-}
-
-int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
-{
-    bool has_warnings = false;
-    mp_certificates *certificates = read_certificates(config, true, &has_warnings);
-    int code = certificates == NULL ? EXIT_CONFIG : 0;
-    if (config->warnings.len > 0) {
-        has_warnings = true;
-        print_report(&config->warnings);
-    }
-    mp_buf settings_doubts = {0};
-    mp_config_put_missing_folders(config, &settings_doubts);
-    mp_config_put_refused_hosts(config, &settings_doubts);
-    has_warnings = has_warnings || settings_doubts.len > 0;
-    print_report(&settings_doubts);
-    mp_buf_clear(&settings_doubts);
-    mp_certificates_free(certificates);
-    mp_source *source;
-    mp_commons commons = {0};
-    mp_commons_open(&commons, config);
-    mp_runtime_config *settings = mp_runtime_config_new(config, &commons);
-    atomic_bool stops = false;
-    mp_vm *vm = prove(settings, &source, &stops);
-    if (vm == NULL || is_exposed(config, vm))
-        code = EXIT_CONFIG;
-    if (vm != NULL) {
-        mp_buf out = {0}, doubts = {0};
-        mp_lib_describe(vm, form, &out, &doubts);
-        printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
-        if (out.len == 0 && code == 0 && strcmp(form, "whole") == 0 && isatty(STDERR_FILENO))
-            fputs("no mistakes; the scripts serve nothing yet (--connect asks upstreams)\n", stderr);
-        if (doubts.len > 0) {
-            has_warnings = true;
-            print_report(&doubts);
-        }
-        mp_buf_clear(&out);
-        mp_buf_clear(&doubts);
-        mp_lib_free(vm);
-        mp_source_unref(source);
-    }
-    mp_commons_close(&commons);
-    mp_runtime_config_unref(settings);
-    return code == 0 && is_strict && (has_warnings || mp_log_warnings() > 0) ? EXIT_FAILURE : code;
 }
 
 static int add_upstreams(const char *path, mp_str entries, const char *const *names, mp_buf *out, mp_buf *report)
@@ -388,7 +290,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     const mp_config *config = h->shared.settings->config;
     int code = 0;
     mp_pool_start(config->pool_threads, config->pool_queue);
-    h->shared.reload = mp_reload_new(&h->shared, options, first);
+    h->shared.reload = mp_reload_new(&h->start, first);
     raise_descriptor_limit();
     h->shared.ended_fd = eventfd(0, EFD_CLOEXEC);
     h->shared.table = mp_table_new(&h->shared.settings->rpc);
@@ -396,7 +298,8 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     h->workers = mp_new((size_t)h->worker_count * sizeof *h->workers);
     h->shared.workers = h->workers;
     h->shared.worker_count = h->worker_count;
-    if (!options->on_stdio && open_files(config, err) != 0) {
+    if ((!options->is_apart && config->record_file != NULL && mp_record_open(config->record_file, err) != 0) ||
+        (!options->on_stdio && open_files(config, err) != 0)) {
         mp_lib_free(first);
         code = EXIT_FAILED;
     } else {
@@ -413,6 +316,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
         for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
             mp_worker_release(h->workers[i], serves);
         if (serves) {
+            mp_start_log(&h->start);
             mp_watchdog_watch(h->shared.watchdog, h->workers, h->worker_count, h->admin, &h->listeners);
             mp_certificates_watch(h->shared.certificates);
             mp_reload_start(h->shared.reload, h->workers, h->worker_count, h->admin);
@@ -429,61 +333,36 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     return code;
 }
 
-/* Does what precedes the workers. Returns the exit code if the gateway cannot serve, else that of run_workers. */
-static int run(gateway *h, const mp_gateway_options *options, mp_err *err)
-{
-    const mp_config *config = h->shared.settings->config;
-    if (!options->is_apart && mp_store_keep(h->shared.commons.store, config->store_file, err) != 0)
-        return EXIT_FAILED;
-    mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
-    if (!options->is_apart) {
-        mp_record_configure(&config->record);
-        if (config->record_file != NULL && mp_record_open(config->record_file, err) != 0)
-            return EXIT_FAILED;
-    }
-    mp_vm *first = prove(h->shared.settings, &h->shared.source, &h->shared.draining);
-    if (first == NULL)
-        goto fail;
-    mp_declared_serve();
-    if (h->on_stdio || !is_exposed(config, first))
-        return run_workers(h, first, options, err);
-    mp_lib_free(first);
-    mp_source_unref(h->shared.source);
-fail:
-    return atomic_load(&h->shared.draining) ? 0 : EXIT_CONFIG;
-}
-
 int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
 {
-    gateway h = {.worker_count = options->on_stdio ? 1 : (int)config->workers,
-                 .on_stdio = options->on_stdio,
-                 .in = -1,
-                 .out = -1};
+    gateway h = {.on_stdio = options->on_stdio, .in = -1, .out = -1, .start = {.options = options}};
     mp_err err = {0};
     int code = EXIT_FAILED;
+    h.start.shared = &h.shared;
+    if (config == NULL && (config = mp_start_find_config(&h.start)) == NULL) {
+        mp_start_clear(&h.start);
+        return EXIT_CONFIG;
+    }
     h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
     h.shared.started_at = mp_monotonic_ms();
     h.shared.serve_admin = mp_admin_serve;
-    h.shared.watchdog = mp_watchdog_start(&h.shared, config, &err);
-    if (h.shared.watchdog == NULL || (h.on_stdio && take_stdio(&h, &err) != 0))
-        goto fail;
-    keep_memory_small();
-    h.shared.certificates = read_certificates(config, !h.on_stdio, NULL);
-    if (h.shared.certificates == NULL) {
-        code = EXIT_CONFIG;
-        goto fail;
-    }
     h.shared.commons.has_specs = options->has_specs;
     h.shared.commons.is_replay = options->is_replay;
-    mp_commons_open(&h.shared.commons, config);
-    h.shared.settings = mp_runtime_config_new(config, &h.shared.commons);
-    config = NULL; /* the settings own the configuration */
-    code = run(&h, options, &err);
-    mp_commons_close(&h.shared.commons);
-fail:
+    h.shared.watchdog = mp_watchdog_start(&h.shared, config, &err);
+    if (h.shared.watchdog == NULL || (h.on_stdio && take_stdio(&h, &err) != 0)) {
+        mp_config_free(config);
+    } else {
+        keep_memory_small();
+        mp_vm *first = mp_start_load(&h.start, config, &code, &err);
+        if (first != NULL) {
+            h.worker_count = h.on_stdio ? 1 : (int)h.shared.settings->config->workers;
+            code = run_workers(&h, first, options, &err);
+            mp_commons_close(&h.shared.commons);
+        }
+    }
     mp_certificates_free(h.shared.certificates);
     mp_runtime_config_unref(h.shared.settings);
-    mp_config_free(config);
+    mp_start_clear(&h.start);
     mp_audit_close();
     mp_record_file_close();
     if (code == 0)

@@ -20,11 +20,15 @@ typedef struct {
     const char *file; /* path of the configuration, which is read again when it changes; NULL: never read again */
     /* reads the configuration again; returns NULL and a report on an error */
     mp_config *(*read)(void *ctx, mp_buf *report);
+    /* lets the options of the command line override a configuration that was kept; -1 and a report on an error */
+    int (*adjust)(void *ctx, mp_config *config, mp_buf *report);
     void *ctx;
+    const char *report; /* the errors of the configuration, if there is none to start with */
 } mp_gateway_options;
 
-/* Serves until SIGTERM or SIGINT, on stdio also until stdin ends. Takes ownership of `config`. Prints errors to
- * stderr. Returns the exit code: 0 success, 1 failure while running, 78 errors in scripts or configuration. */
+/* Serves until SIGTERM or SIGINT, on stdio also until stdin ends. Takes ownership of `config`; NULL: the file has errors, and only what was
+ * kept of it can serve. Prints errors to stderr. Returns the exit code: 0 success, 1 failure while running, 78 errors in scripts or
+ * configuration. */
 int mp_gateway_run(mp_config *config, const mp_gateway_options *options);
 /* Loads the scripts as mp_gateway_run would and prints what they serve to stdout, in a form of mp_lib_describe. Takes
  * ownership of `config`. Returns 0, or 78 on errors, or 1 for warnings if `is_strict`. */

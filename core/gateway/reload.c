@@ -25,7 +25,9 @@ typedef struct ended_vm {
 
 struct mp_reload {
     mp_shared *shared;
+    const mp_start *start; /* NULL once the reload has begun its work */
     const mp_gateway_options *options;
+    mp_last_good_writer *writer; /* NULL: the serving generation is not kept */
     mp_worker **workers;
     int count;
     mp_admin *admin;     /* NULL: there is no admin listener */
@@ -41,6 +43,7 @@ struct mp_reload {
     mp_source *tried;         /* the source that was read last, with or without errors */
     mp_buf tried_config;      /* the configuration that was read last, in canonical form; empty: it could not be read */
     mp_buf config_report;     /* the errors of the configuration that was read last */
+    mp_buf unread;            /* why the scripts could not be read last; empty: they were */
     mp_buf summary;           /* summary of the tools, resources and prompts that are served */
     uint64_t retry_at;        /* when to retry a reload that failed for lack of descriptors or memory; 0: no retry */
     bool is_retry;            /* the running reload is such a retry */
@@ -68,19 +71,28 @@ static void free_vm(mp_reload *reload, mp_vm *vm)
     wake(reload);
 }
 
-mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, mp_vm *first)
+mp_reload *mp_reload_new(const mp_start *start, mp_vm *first)
 {
     mp_reload *reload = mp_new(sizeof *reload);
+    mp_shared *shared = start->shared;
     reload->shared = shared;
-    reload->options = options;
+    reload->start = start;
+    reload->options = start->options;
     reload->first = mp_runtime_config_ref(shared->settings);
     reload->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     reload->serving = mp_source_ref(shared->source);
-    reload->tried = mp_source_ref(shared->source);
+    reload->tried = mp_source_ref(start->tried == NULL ? shared->source : start->tried);
     reload->generation = 1;
     reload->gate = mp_gate_new();
-    mp_config_put_all(&reload->tried_config, shared->settings->config);
+    if (!reload->options->is_apart)
+        reload->writer = mp_last_good_writer_new(reload->options->file);
+    mp_buf_put(&reload->tried_config, mp_buf_str(&start->tried_config));
+    if (start->is_config)
+        mp_buf_put(&reload->config_report, mp_buf_str(&start->report));
+    else if (start->tried == NULL)
+        mp_buf_put(&reload->unread, mp_buf_str(&start->report));
     mp_reload_status_init(&reload->outcome);
+    reload->outcome.writer = reload->writer;
     shared->past = reload->outcome.past = mp_reload_past_new(shared->source);
     mp_lib_summary(first, &reload->summary);
     reload->has_auth = mp_lib_has_auth(first);
@@ -102,6 +114,7 @@ void mp_reload_free(mp_reload *reload)
     if (reload == NULL)
         return;
     free_ended_vms(reload);
+    mp_last_good_writer_free(reload->writer);
     mp_inotify_free(reload->watcher);
     mp_handover_free(reload->handover);
     mp_gate_free(reload->gate);
@@ -113,6 +126,7 @@ void mp_reload_free(mp_reload *reload)
     mp_source_unref(reload->tried);
     mp_buf_clear(&reload->tried_config);
     mp_buf_clear(&reload->config_report);
+    mp_buf_clear(&reload->unread);
     mp_buf_clear(&reload->summary);
     free(reload);
 }
@@ -268,6 +282,11 @@ static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_runti
     mp_handover_begin(reload->handover, vms, settings, ++reload->generation, next->asked, plan, lists);
 }
 
+static void keep(const mp_reload *reload)
+{
+    mp_last_good_writer_keep(reload->writer, reload->generation, reload->serving, reload->shared->settings->config);
+}
+
 /* Every worker serves the new scripts, or has had time enough to switch to them. `late` names the workers that serve
  * earlier ones, for people; empty: none. */
 static void on_handed_over(void *ctx, const mp_handed_over *done, mp_str late)
@@ -278,6 +297,7 @@ static void on_handed_over(void *ctx, const mp_handed_over *done, mp_str late)
     if (late.len > 0)
         mp_buf_printf(&shown, "\nnot everywhere yet: %.*s", MP_STR_ARG(late));
     mp_reload_status_keep(&reload->outcome, done->generation, done->plan);
+    keep(reload);
     mp_log(MP_INFO, "reloaded", mp_log_int("generation", done->generation), mp_log_str("changes", done->plan));
     print(reload, mp_buf_str(&shown));
     mp_reload_status_answer(&reload->outcome, admin_loop(reload), done->asked, late.len > 0 ? 202 : 200,
@@ -391,6 +411,20 @@ static void refuse_config(mp_reload *reload, attempt *next)
         refuse(reload, "config refused", next->asked, report);
 }
 
+/* Reports why the scripts cannot be read, unless it was reported before. */
+static void refuse_unread(mp_reload *reload, attempt *next, const mp_err *err)
+{
+    mp_buf_printf(&next->report, "%s\n  hint: %s\n", err->text, err->hint);
+    mp_str report = mp_buf_str(&next->report);
+    bool is_known = mp_str_eq(report, mp_buf_str(&reload->unread));
+    reload->unread.len = 0;
+    mp_buf_put(&reload->unread, report);
+    if (is_known && !mp_reload_status_is_starved(report))
+        mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next->asked);
+    else
+        refuse(reload, "script refused", next->asked, report);
+}
+
 /* Reads the configuration again, where possible. Returns false if it has errors. */
 static bool read_config(const mp_reload *reload, attempt *next)
 {
@@ -449,13 +483,12 @@ static void reload_all(mp_reload *reload, bool may_wait)
     }
     bool is_same = compare_config(reload, &next);
     if (next.source == NULL) {
-        mp_buf_printf(&next.report, "%s\n  hint: %s\n", err.text, err.hint);
-        refuse(reload, "script refused", next.asked, mp_buf_str(&next.report));
+        refuse_unread(reload, &next, &err);
     } else if (mp_source_is_same(reload->tried, next.source, &next.files) && is_same && !reload->is_retry &&
-               !mp_gate_is_due(reload->gate)) {
+               reload->unread.len == 0 && !mp_gate_is_due(reload->gate)) {
         mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next.asked);
     } else {
-        next.files.len = 0;
+        next.files.len = reload->unread.len = 0;
         mp_source_unref(reload->tried);
         reload->tried = mp_source_ref(next.source);
         try(reload, &next);
@@ -475,6 +508,20 @@ done:
 
 /* -- main thread --------------------------------------------------------------------------------------------------- */
 
+/* The files on the disk serve and are kept, or have errors, which stay in /status until they are corrected. */
+static void report_start(mp_reload *reload)
+{
+    const mp_start *start = reload->start;
+    reload->start = NULL;
+    if (start->report.len == 0 || start->serves_kept)
+        keep(reload);
+    if (start->report.len == 0)
+        return;
+    mp_reload_status_begin(&reload->outcome, "start");
+    mp_reload_status_keep_errors(&reload->outcome, mp_buf_str(&start->report));
+    mp_start_describe(start, &reload->outcome.start);
+}
+
 void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin *admin)
 {
     const mp_config *config = reload->shared->settings->config;
@@ -483,6 +530,7 @@ void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin
     reload->admin = admin;
     reload->handover = mp_handover_new(workers, count, admin, reload->shared->watchdog, &reload->outcome,
                                        on_handed_over, on_taken, reload);
+    report_start(reload);
     if (config->scripts_watch != MP_WATCH_TRUE)
         return;
     reload->watcher = new_watcher(reload, config);

@@ -4,10 +4,10 @@
 #define MP_GATEWAY_RELOAD_H
 
 #include "gateway/admin/admin.h"
-#include "gateway.h"
+#include "start.h"
 
-/* `first` is a VM of the serving scripts that no worker uses yet. `options` is borrowed. */
-mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, mp_vm *first);
+/* `first` is a VM of the serving scripts that no worker uses yet. `start` is borrowed until mp_reload_start has returned. */
+mp_reload *mp_reload_new(const mp_start *start, mp_vm *first);
 /* Call it when the workers serve. `admin` may be NULL. */
 void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin *admin);
 void mp_reload_free(mp_reload *reload);

@@ -18,6 +18,7 @@ void mp_reload_status_clear(mp_reload_status *outcome)
         mp_stream_unref(outcome->waiting[i]);
     mp_buf_clear(&outcome->text);
     mp_buf_clear(&outcome->restart);
+    mp_buf_clear(&outcome->start);
     mp_buf_clear(&outcome->behind);
     pthread_mutex_destroy(&outcome->lock);
 }
@@ -73,6 +74,8 @@ static void keep(mp_reload_status *outcome, int64_t generation, bool is_ok, mp_s
     if (generation != 0)
         outcome->generation = generation;
     outcome->is_ok = is_ok;
+    if (is_ok)
+        outcome->start.len = 0;
     outcome->at = time(NULL);
     outcome->text.len = 0;
     mp_buf_put(&outcome->text, text);
@@ -214,7 +217,10 @@ void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out)
         mp_buf_put(out, MP_STR(",\"needs_restart\":"));
         mp_json_put_string(out, mp_buf_str(&outcome->restart));
     }
+    mp_buf_put(out, mp_buf_str(&outcome->start));
     mp_buf_put(out, mp_buf_str(&outcome->behind));
+    mp_buf_put(out, MP_STR(",\"last_good\":"));
+    mp_last_good_writer_describe(outcome->writer, out);
     mp_buf_putc(out, '}');
     pthread_mutex_unlock(&outcome->lock);
 }

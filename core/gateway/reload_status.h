@@ -3,6 +3,7 @@
 #ifndef MP_GATEWAY_RELOAD_STATUS_H
 #define MP_GATEWAY_RELOAD_STATUS_H
 
+#include "last_good_writer.h"
 #include "worker.h"
 #include <pthread.h>
 #include <time.h>
@@ -18,6 +19,9 @@ typedef struct {
     mp_reload_past *past; /* gets each result */
     time_t at;            /* time of the last reload that changed or refused anything; 0: none */
     mp_buf text, restart;
+    mp_buf
+        start; /* members of the JSON object that say what the start serves instead of files with errors; empty: nothing */
+    mp_last_good_writer *writer; /* NULL: no generation is kept */
     mp_buf behind; /* the member of the JSON object that lists workers with earlier scripts; empty: none */
     mp_stream *waiting[MP_MAX_RELOAD_REQUESTS]; /* only the admin thread removes elements */
     size_t waiting_count, promised;             /* number of elements at the front whose answer is on its way */

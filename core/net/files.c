@@ -138,13 +138,40 @@ static bool is_ours(int fd, const struct statfs *system)
     return false;
 }
 
+static char *closed_off; /* see mp_file_close_off; NULL: none */
+
+void mp_file_close_off(const char *folder)
+{
+    free(closed_off);
+    closed_off = folder == NULL ? NULL : mp_dup(mp_str_of(folder));
+}
+
+/* True if the descriptor is the folder that is closed off, or below it. */
+static bool is_closed_off(int fd)
+{
+    char link[64], path[PATH_MAX];
+    size_t length = closed_off == NULL ? 0 : strlen(closed_off);
+    if (length == 0)
+        return false;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    if (len < 0)
+        return false;
+    path[len] = '\0';
+    return strncmp(path, closed_off, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
 /* Returns `fd`, or closes it and returns -1 if a grant of `root` does not cover it: a kernel file system must be
- * granted by its own path, and the /proc folder of this process can never be granted. */
+ * granted by its own path, and the /proc folder of this process, and the folder that is closed off, can never be granted. */
 static int if_meant(int fd, const char *root)
 {
     struct statfs system, of_root;
     if (fd < 0 || fstatfs(fd, &system) != 0)
         return fail_with(fd);
+    if (is_closed_off(fd)) {
+        errno = EACCES;
+        return fail_with(fd);
+    }
     if (!is_kernels(&system) ||
         (statfs(root, &of_root) == 0 && of_root.f_type == system.f_type && !is_ours(fd, &system)))
         return fd;

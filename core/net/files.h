@@ -9,6 +9,8 @@
 #include "telemetry/telemetry.h"
 #include <sys/types.h>
 
+/* No root covers this folder, which is an absolute path without symbolic links; NULL: none. Copied. Before other threads open files. */
+void mp_file_close_off(const char *folder);
 /* Opens the file like open(2). Returns -1 with errno; EXDEV if the path leads out of the root. */
 int mp_file_open(const char *root, const char *rest, int flags, mode_t mode);
 /* Appends the whole file to `out`. Fails with EFBIG if the file has more than `most` bytes. */

@@ -60,7 +60,8 @@ function host.start(scripts, options)
   for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
   table.sort(list, function(a, b) return a.path < b.path end)
   vm.host = grouped {
-    ["script.list"] = list, ["script.left_out"] = {}, ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
+    ["script.list"] = list, ["script.left_out"] = {},
+    ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
     ["config.upstreams"] = options.upstreams or {},
     ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25, list_pages = 100,
       definition = 1 << 18, links = 1024, links_per_upstream = 16384, followed = 1024, followed_tasks = 256, rounds = 10, journal = 1 << 20,

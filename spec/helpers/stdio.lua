@@ -243,10 +243,10 @@ local function connect(kind, is_input)
   return ours, is_input and ends.read or ends.write
 end
 
--- Takes `options` like gateway.start, and: kind ("pipe", or "socket").
+-- Takes `options` like gateway.start, with `dir`, and: kind ("pipe", or "socket").
 function stdio.start(options)
   options = options or {}
-  local dir = gateway.prepare(options)
+  local dir = options.dir or gateway.prepare(options)
   local self = setmetatable({ dir = dir, messages = {}, pieces = {} }, process)
   local ready = uv.new_pipe(false)
   local our_input, input = connect(options.kind, true)

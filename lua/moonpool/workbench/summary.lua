@@ -23,6 +23,13 @@ local function counted(value, labels)
   return list[1] and table.concat(list, ", ")
 end
 
+-- What serves instead of files that had errors at the start.
+local function start_of(scripts)
+  if not scripts.start then return nil end
+  if scripts.start.serves == "last_good" then return "the last good generation serves: the files on the disk have errors" end
+  return "served without scripts that have errors: " .. table.concat(scripts.start.left_out, ", ")
+end
+
 local function put_family(lines, title, family)
   lines[#lines + 1] = title
   for _, name in ipairs(sorted(family)) do
@@ -37,13 +44,17 @@ return function(body)
   if type(status) ~= "table" or type(status.scripts) ~= "table" then return nil end
   local scripts = status.scripts
   local serving = scripts.ok and ", since " .. scripts.at .. (scripts.changes ~= "" and ": " .. scripts.changes or "") or ""
-  local lines = {
+  local lines = { start_of(scripts) }
+  for _, line in ipairs {
     ("moonpool %s, process %d, for %s, %d worker%s%s"):format(status.version, status.pid, since(status.uptime_ms), status.workers,
       status.workers == 1 and "" or "s", status.draining and ", draining" or ""),
     ("scripts: generation %d%s"):format(scripts.generation, serving),
-  }
+  } do
+    lines[#lines + 1] = line
+  end
   if scripts.ok == false then
-    lines[#lines + 1] = ("not reloaded at %s: the previous version still serves\n\n%s"):format(scripts.at, scripts.errors)
+    lines[#lines + 1] = (scripts.start and "errors at %s:\n\n%s" or "not reloaded at %s: the previous version still serves\n\n%s"):format(
+      scripts.at, scripts.errors)
   end
   if scripts.needs_restart then lines[#lines + 1] = "needs a restart: " .. scripts.needs_restart end
   for _, one in ipairs(status.certificates) do

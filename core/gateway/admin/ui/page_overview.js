@@ -11,7 +11,9 @@ function lastReload(scripts, time) {
 // What an operator must act on: a list of { text, detail, page }.
 function wrongs(status, time) {
   const found = [], scripts = status.scripts ?? {};
-  if (scripts.ok === false) found.push({ text: `The scripts were not reloaded at ${time(scripts.at).text}: the version before still serves.`, detail: scripts.errors, page: "scripts" });
+  if (scripts.start) found.push({ text: scripts.start.serves === "last_good" ? "The files on the disk have errors: the last good generation serves."
+    : `Left out because of errors: ${scripts.start.left_out.join(", ")}.`, detail: scripts.errors, page: "scripts" });
+  else if (scripts.ok === false) found.push({ text: `The scripts were not reloaded at ${time(scripts.at).text}: the version before still serves.`, detail: scripts.errors, page: "scripts" });
   for (const one of status.stuck ?? []) found.push({ text: "A thread is stuck.", detail: typeof one === "string" ? one : JSON.stringify(one) });
   if (status.draining) found.push({ text: "The gateway drains: it takes nothing new." });
   if (scripts.needs_restart) found.push({ text: `These keys of the configuration need a restart: ${scripts.needs_restart}` });

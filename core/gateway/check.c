@@ -1,0 +1,94 @@
+/* check.c: `moonpool check`: loads what a gateway would serve, and prints it with every error and doubt. */
+#include "certificates.h"
+#include "gateway.h"
+#include "open_relay.h"
+#include "start.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define EXIT_CONFIG 78
+
+/* True if the scripts leave a public gateway without authentication; the report is printed. */
+static bool is_exposed(const mp_config *config, const mp_vm *vm)
+{
+    mp_buf report = {0};
+    bool exposed = mp_open_relay_check(config, vm, &report) != 0;
+    if (exposed)
+        mp_print_report(&report);
+    mp_buf_clear(&report);
+    return exposed;
+}
+
+/* Reads the scripts and loads them into a VM. Returns NULL if they have errors, which are printed. */
+static mp_vm *prove(const mp_runtime_config *settings, mp_source **source)
+{
+    mp_err err;
+    mp_buf report = {0};
+    mp_vm *vm = NULL;
+    *source = mp_source_read(settings->config->scripts_path, settings->config->scripts_rocks, &err);
+    if (*source == NULL) {
+        mp_buf_printf(&report, "moonpool: %s\n  hint: %s\n", err.text, err.hint);
+    } else {
+        mp_declared_begin();
+        vm = mp_lib_new(*source, &settings->lib, &report);
+        if (vm == NULL)
+            mp_source_unref(*source);
+    }
+    mp_print_report(&report);
+    mp_buf_clear(&report);
+    return vm;
+}
+
+/* Loads the TLS files; false on an error. Prints errors and warnings. */
+static bool has_certificates(const mp_config *config, bool *has_warnings)
+{
+    mp_buf report = {0};
+    mp_certificates *certificates = mp_certificates_new(config, true, &report);
+    *has_warnings = report.len > 0;
+    mp_print_report(&report);
+    mp_buf_clear(&report);
+    mp_certificates_free(certificates);
+    return certificates != NULL;
+}
+
+int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
+{
+    bool has_warnings = false;
+    int code = has_certificates(config, &has_warnings) ? 0 : EXIT_CONFIG;
+    if (config->warnings.len > 0) {
+        has_warnings = true;
+        mp_print_report(&config->warnings);
+    }
+    mp_buf settings_doubts = {0};
+    mp_config_put_missing_folders(config, &settings_doubts);
+    mp_config_put_refused_hosts(config, &settings_doubts);
+    has_warnings = has_warnings || settings_doubts.len > 0;
+    mp_print_report(&settings_doubts);
+    mp_buf_clear(&settings_doubts);
+    mp_source *source;
+    mp_commons commons = {0};
+    mp_commons_open(&commons, config);
+    mp_runtime_config *settings = mp_runtime_config_new(config, &commons);
+    mp_vm *vm = prove(settings, &source);
+    if (vm == NULL || is_exposed(config, vm))
+        code = EXIT_CONFIG;
+    if (vm != NULL) {
+        mp_buf out = {0}, doubts = {0};
+        mp_lib_describe(vm, form, &out, &doubts);
+        printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
+        if (out.len == 0 && code == 0 && strcmp(form, "whole") == 0 && isatty(STDERR_FILENO))
+            fputs("no mistakes; the scripts serve nothing yet (--connect asks upstreams)\n", stderr);
+        if (doubts.len > 0) {
+            has_warnings = true;
+            mp_print_report(&doubts);
+        }
+        mp_buf_clear(&out);
+        mp_buf_clear(&doubts);
+        mp_lib_free(vm);
+        mp_source_unref(source);
+    }
+    mp_commons_close(&commons);
+    mp_runtime_config_unref(settings);
+    return code == 0 && is_strict && (has_warnings || mp_log_warnings() > 0) ? EXIT_FAILURE : code;
+}

@@ -1,0 +1,345 @@
+#include "start.h"
+#include "json/json.h"
+#include "open_relay.h"
+#include "reload_status.h"
+#include "watchdog.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define EXIT_FAILED 1
+#define EXIT_CONFIG 78
+/* Each round leaves out the scripts whose errors the round before it has shown. A script that does not end while it loads takes limits.load, and hides
+ * those after it. */
+#define MAX_ROUNDS 8
+
+/* What one try to load ended with. */
+typedef enum { LOADED, BROKEN, FAILED, STOPPED } result;
+
+typedef struct {
+    mp_start *start;
+    mp_source *source; /* the scripts to load */
+    mp_buf report, broken;
+    mp_vm *vm;
+    mp_err *err;
+} attempt;
+
+void mp_print_report(const mp_buf *report)
+{
+    fprintf(stderr, "%.*s", MP_STR_ARG(mp_buf_str(report)));
+    if (report->len > 0 && report->ptr[report->len - 1] != '\n')
+        fputc('\n', stderr);
+}
+
+/* Prints why the gateway does not start. */
+static void print_errors(const mp_start *start)
+{
+    mp_print_report(&start->report);
+    if (start->is_unusable)
+        fprintf(stderr, "moonpool: %s\n", start->no_kept.text);
+}
+
+/* -- one try ------------------------------------------------------------------------------------------------------- */
+
+/* Frees what a try that did not succeed has made. */
+static void unload(mp_shared *shared)
+{
+    mp_commons_close(&shared->commons);
+    mp_runtime_config_unref(shared->settings);
+    mp_certificates_free(shared->certificates);
+    mp_source_unref(shared->source);
+    shared->commons.store = NULL;
+    shared->settings = NULL;
+    shared->certificates = NULL;
+    shared->source = NULL;
+}
+
+/* Makes what outlives the scripts of a generation, from its configuration, which it owns from then on. */
+static result open_shared(attempt *it, mp_config *config)
+{
+    mp_shared *shared = it->start->shared;
+    const mp_gateway_options *options = it->start->options;
+    mp_watchdog_configure(shared->watchdog, config);
+    shared->certificates = mp_certificates_new(config, !options->on_stdio, &it->report);
+    if (shared->certificates != NULL && it->report.len > 0) {
+        mp_print_report(&it->report); /* warnings */
+        it->report.len = 0;
+    }
+    mp_commons_open(&shared->commons, config);
+    shared->settings = mp_runtime_config_new(config, &shared->commons);
+    if (shared->certificates == NULL) {
+        it->start->event = "config refused";
+        return BROKEN;
+    }
+    if (!options->is_apart && mp_store_keep(shared->commons.store, config->store_file, it->err) != 0)
+        return FAILED;
+    mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
+    if (!options->is_apart)
+        mp_record_configure(&config->record);
+    return LOADED;
+}
+
+static result load_scripts(attempt *it)
+{
+    mp_shared *shared = it->start->shared;
+    const mp_config *config = shared->settings->config;
+    shared->source = mp_source_ref(it->source);
+    mp_declared_begin();
+    it->vm = mp_lib_try(shared->source, &shared->settings->lib, &it->report, &it->broken);
+    if (it->vm == NULL)
+        return atomic_load(&shared->draining) ? STOPPED : BROKEN;
+    if (it->start->options->on_stdio || mp_open_relay_check(config, it->vm, &it->report) == 0) {
+        mp_declared_serve();
+        return LOADED;
+    }
+    mp_lib_free(it->vm);
+    it->vm = NULL;
+    return BROKEN;
+}
+
+/* Takes ownership of `config`. Unless the result is LOADED, `shared` has nothing of it. */
+static result load(attempt *it, mp_config *config)
+{
+    it->report.len = it->broken.len = 0;
+    result found = open_shared(it, config);
+    if (found == LOADED)
+        found = load_scripts(it);
+    if (found != LOADED)
+        unload(it->start->shared);
+    return found;
+}
+
+/* -- the last good generation -------------------------------------------------------------------------------------- */
+
+/* A configuration that was read before, as a text and with the definitions that were approved then. */
+static mp_config *parse(const mp_start *start, mp_str text, const char *lock, mp_buf *report)
+{
+    const mp_gateway_options *options = start->options;
+    mp_config *config = mp_config_parse(text, options->file, report);
+    if (config != NULL && lock != NULL)
+        config->lock = mp_dup(mp_str_of(lock));
+    if (config == NULL || options->adjust == NULL || options->adjust(options->ctx, config, report) == 0)
+        return config;
+    mp_config_free(config);
+    return NULL;
+}
+
+/* The last good generation cannot serve, because of `why`, of which the first line is kept. */
+static void set_unusable(mp_start *start, mp_str why)
+{
+    mp_str line = mp_str_cut(&why, '\n');
+    start->is_unusable = true;
+    mp_err_set(&start->no_kept, "the last good generation cannot serve: %.*s", MP_STR_ARG(line));
+}
+
+/* The configuration of the last good generation; NULL: there is none, or it has errors now. */
+static mp_config *find_kept(mp_start *start)
+{
+    mp_buf report = {0};
+    mp_err err;
+    if (start->options->is_apart || start->options->file == NULL)
+        return NULL;
+    if (start->kept == NULL)
+        start->kept = mp_last_good_find(start->options->file, &err);
+    if (start->kept == NULL) {
+        if (err.text[0] == '\0')
+            mp_err_set(&start->no_kept, "no generation has been kept in the state folder");
+        else
+            set_unusable(start, mp_str_of(err.text));
+        return NULL;
+    }
+    mp_config *config = parse(start, mp_last_good_config(start->kept), mp_last_good_lock(start->kept), &report);
+    if (config == NULL)
+        set_unusable(start, mp_buf_str(&report));
+    mp_buf_clear(&report);
+    return config;
+}
+
+static result load_kept(attempt *it, mp_config *config)
+{
+    mp_start *start = it->start;
+    mp_err err;
+    it->source = mp_last_good_source(start->kept, config->scripts_path, config->scripts_rocks, &err);
+    if (it->source == NULL) {
+        set_unusable(start, mp_str_of(err.text));
+        mp_config_free(config);
+        return BROKEN;
+    }
+    result found = load(it, config);
+    if (found == BROKEN)
+        set_unusable(start, mp_buf_str(&it->report));
+    start->serves_kept = found == LOADED;
+    mp_source_unref(it->source);
+    it->source = NULL;
+    return found;
+}
+
+mp_config *mp_start_find_config(mp_start *start)
+{
+    start->is_config = true;
+    start->event = "config refused";
+    mp_buf_put(&start->report, mp_str_of(start->options->report));
+    mp_config *config = find_kept(start);
+    if (config == NULL)
+        print_errors(start);
+    return config;
+}
+
+/* An empty file is a configuration; but one that was not empty when it served last has probably lost its text. */
+static mp_config *if_not_emptied(mp_start *start, mp_config *config)
+{
+    if (config->text[0] != '\0' || config->name == NULL)
+        return config;
+    mp_config *kept = find_kept(start);
+    if (kept == NULL || kept->text[0] == '\0') {
+        mp_config_free(kept);
+        return config;
+    }
+    mp_buf_printf(&start->report, "%s:1:1: the file is empty\n", start->options->file);
+    mp_buf_put(&start->report, MP_STR("  hint: to use every default, write a comment into the file\n"));
+    start->is_config = true;
+    start->event = "config refused";
+    mp_config_free(config);
+    return kept;
+}
+
+/* -- without the scripts that have errors -------------------------------------------------------------------------- */
+
+static result leave_out(attempt *it, mp_str config, const char *lock)
+{
+    mp_start *start = it->start;
+    result found = BROKEN;
+    for (int round = 0; found == BROKEN && it->broken.len > 0 && round < MAX_ROUNDS; round++) {
+        mp_buf_put(&start->left_out, mp_buf_str(&it->broken));
+        mp_source_unref(it->source);
+        it->source = mp_source_without(start->tried, mp_buf_str(&start->left_out));
+        mp_buf report = {0};
+        mp_config *again = parse(start, config, lock, &report);
+        mp_buf_clear(&report);
+        if (again == NULL)
+            break; /* a file that it reads has changed meanwhile */
+        found = load(it, again);
+        if (found == BROKEN)
+            mp_buf_printf(&start->report, "\n%.*s", MP_STR_ARG(mp_buf_str(&it->report)));
+    }
+    mp_source_unref(it->source);
+    it->source = NULL;
+    return found;
+}
+
+/* -- the whole start ----------------------------------------------------------------------------------------------- */
+
+/* Finds what serves instead of the files on the disk, which have errors. */
+static result load_instead(attempt *it, mp_broken_scripts mode, mp_str config, const char *lock)
+{
+    mp_config *kept = mode == MP_BROKEN_LAST_GOOD ? find_kept(it->start) : NULL;
+    mp_buf broken = it->broken; /* of the files on the disk */
+    it->broken = (mp_buf){0};
+    result found = kept == NULL ? BROKEN : load_kept(it, kept);
+    mp_buf_clear(&it->broken);
+    it->broken = broken;
+    return found == BROKEN && mode != MP_BROKEN_REFUSE ? leave_out(it, config, lock) : found;
+}
+
+/* Loads the files on the disk. Takes ownership of `config`. */
+static result load_disk(attempt *it, mp_config *config)
+{
+    mp_err err;
+    it->start->event = "script refused";
+    it->start->tried = it->source = mp_source_read(config->scripts_path, config->scripts_rocks, &err);
+    if (it->source == NULL) {
+        mp_buf_printf(&it->report, "%s\n  hint: %s\n", err.text, err.hint);
+        mp_config_free(config);
+        return BROKEN;
+    }
+    result found = load(it, config);
+    it->source = NULL;
+    return found;
+}
+
+static result load_any(attempt *it, mp_config *config)
+{
+    mp_start *start = it->start;
+    if (start->is_config)
+        return load_kept(it, config);
+    mp_broken_scripts mode =
+        start->options->is_apart || start->options->file == NULL ? MP_BROKEN_REFUSE : config->scripts_broken;
+    char *text = mp_dup(mp_str_of(config->text)), *lock = config->lock == NULL ? NULL : mp_dup(mp_str_of(config->lock));
+    mp_config_put_all(&start->tried_config, config);
+    result found = load_disk(it, config);
+    if (found == BROKEN) {
+        mp_buf_put(&start->report, mp_buf_str(&it->report));
+        found = load_instead(it, mode, mp_str_of(text), lock);
+    }
+    free(text);
+    free(lock);
+    return found;
+}
+
+mp_vm *mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err)
+{
+    attempt it = {.start = start, .err = err};
+    if (!start->is_config)
+        config = if_not_emptied(start, config);
+    result found = load_any(&it, config);
+    if (found == BROKEN)
+        print_errors(start);
+    *code = found == BROKEN ? EXIT_CONFIG : found == FAILED ? EXIT_FAILED : 0;
+    mp_buf_clear(&it.report);
+    mp_buf_clear(&it.broken);
+    return it.vm;
+}
+
+/* -- what is told -------------------------------------------------------------------------------------------------- */
+
+/* Appends the scripts that are left out: "tools/a.lua, tools/b.lua". */
+static void put_left_out(mp_buf *out, const mp_start *start, void (*put)(mp_buf *, mp_str), const char *between)
+{
+    mp_str rest = mp_buf_str(&start->left_out);
+    for (bool is_first = true; rest.len > 0; is_first = false) {
+        if (!is_first)
+            mp_buf_put(out, mp_str_of(between));
+        put(out, mp_str_cut(&rest, '\0'));
+    }
+}
+
+void mp_start_log(const mp_start *start)
+{
+    char when[32];
+    struct tm parts;
+    if (start->report.len == 0)
+        return;
+    mp_reload_status_log_errors(start->event, mp_buf_str(&start->report));
+    if (start->serves_kept) {
+        const time_t at = mp_last_good_time(start->kept);
+        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &parts));
+        mp_log(MP_ERROR, "the last good generation serves", mp_log_str("kept", mp_str_of(when)),
+               mp_log_str("why", MP_STR("the files on the disk have errors")),
+               mp_log_str("hint", MP_STR("correct them: they are served as soon as they are saved")));
+        return;
+    }
+    mp_buf names = {0};
+    put_left_out(&names, start, mp_put_visible, ", ");
+    mp_log(MP_ERROR, "scripts left out", mp_log_str("files", mp_buf_str(&names)),
+           mp_log_str("why",
+                      mp_str_of(start->no_kept.text[0] == '\0' ? "scripts.broken: leave_out" : start->no_kept.text)),
+           mp_log_str("hint", MP_STR("correct them: they are served as soon as they are saved")));
+    mp_buf_clear(&names);
+}
+
+void mp_start_describe(const mp_start *start, mp_buf *out)
+{
+    if (start->report.len == 0)
+        return;
+    mp_buf_printf(out, ",\"start\":{\"serves\":\"%s\",\"left_out\":[", start->serves_kept ? "last_good" : "others");
+    put_left_out(out, start, mp_json_put_string, ",");
+    mp_buf_put(out, MP_STR("]}"));
+}
+
+void mp_start_clear(mp_start *start)
+{
+    mp_buf_clear(&start->report);
+    mp_buf_clear(&start->tried_config);
+    mp_buf_clear(&start->left_out);
+    mp_source_unref(start->tried);
+    mp_last_good_free(start->kept);
+}
