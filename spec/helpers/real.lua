@@ -1,4 +1,4 @@
--- Real MCP servers from npm (spec/upstreams), which the gateway starts or a spec runs for it.
+-- Real MCP servers from npm (spec/upstreams) and PyPI (spec/upstreams/python), which the gateway starts or a spec runs for it.
 --   local u <close> = real.start "sdk 1.10.2 http"     u.entry is what the configuration has for it
 local uv = require "luv"
 local children = require "spec.helpers.children"
@@ -12,12 +12,15 @@ local FOLDER <const> = uv.fs_realpath "spec/upstreams"
 local MODULES <const> = FOLDER .. "/node_modules/"
 local PATIENCE <const> = 30 -- seconds; a fact ends the wait at once
 
--- For each server: the words after node, the revision that it speaks, and tools that it has. `path`: of its URL; a server with `chooses` takes its port
--- from the variable PORT.
+-- For each server: its command, the revision that it speaks, and tools that it has. `path`: of its URL; a server with `chooses` takes its port
+-- from the variable PORT; one that `is_newest` is of the newest version of an SDK; one that `is_fixture` has what sdk.mjs has.
 real.servers = {}
 
 local function add(name, words, revision, more)
-  local row = { name = name, words = words, revision = revision, tool = "echo", arguments = { text = "hi" }, answer = "hi" }
+  local row = {
+    name = name, program = node.path, words = words, is_fixture = name:find "^sdk" ~= nil, revision = revision, tool = "echo", arguments = { text = "hi" },
+    answer = "hi",
+  }
   for key, value in pairs(more or {}) do row[key] = value end
   table.insert(real.servers, row)
   real.servers[name] = row
@@ -25,11 +28,11 @@ end
 
 for version, revision in pairs { ["1.10.2"] = "2024-11-05", ["1.12.3"] = "2025-03-26", ["1.17.5"] = "2025-06-18", ["1.32.2"] = "2025-11-25" } do
   local package = version == "1.32.2" and "@modelcontextprotocol/sdk" or "sdk-" .. version:match("^%d+%.%d+"):gsub("%.", "-")
-  add(("sdk %s http"):format(version), { FOLDER .. "/sdk.mjs", package, "http" }, revision, { path = "/mcp" })
-  add(("sdk %s stdio"):format(version), { FOLDER .. "/sdk.mjs", package, "stdio" }, revision)
+  add(("sdk %s http"):format(version), { FOLDER .. "/sdk.mjs", package, "http" }, revision, { path = "/mcp", is_newest = version == "1.32.2" })
+  add(("sdk %s stdio"):format(version), { FOLDER .. "/sdk.mjs", package, "stdio" }, revision, { is_newest = version == "1.32.2" })
 end
-add("sdk 2.4.0 http", { FOLDER .. "/modern.mjs", "http" }, "2026-07-28", { path = "/mcp" })
-add("sdk 2.4.0 stdio", { FOLDER .. "/modern.mjs", "stdio" }, "2026-07-28")
+add("sdk 2.4.0 http", { FOLDER .. "/modern.mjs", "http" }, "2026-07-28", { path = "/mcp", is_newest = true })
+add("sdk 2.4.0 stdio", { FOLDER .. "/modern.mjs", "stdio" }, "2026-07-28", { is_newest = true })
 
 local everything = { arguments = { message = "hi" }, answer = "Echo: hi" }
 local function more(fields)
@@ -44,6 +47,16 @@ add("everything 2026.8.31 http", { MODULES .. "@modelcontextprotocol/server-ever
   more { path = "/mcp", chooses = true })
 add("everything 2026.8.31 sse", { MODULES .. "@modelcontextprotocol/server-everything/dist/index.js", "sse" }, "2025-11-25",
   more { path = "/sse", chooses = true })
+
+-- The official Python SDK, whose packages ./dev installs into a folder of their own for each version.
+for _, version in ipairs { "1.30.0", "2.3.0" } do
+  for kind, path in pairs { stdio = false, sse = "/sse", ["streamable-http"] = "/mcp" } do
+    local revision = version == "2.3.0" and kind ~= "sse" and "2026-07-28" or "2025-11-25"
+    add(("python-sdk %s %s"):format(version, kind), { FOLDER .. "/python/server.py", kind }, revision, {
+      program = uv.cwd() .. "/build/python/" .. version .. "/bin/python", path = path or nil, chooses = true, is_newest = true, is_fixture = true,
+    })
+  end
+end
 
 local server = {}
 server.__index = server
@@ -62,7 +75,7 @@ local function run(self, row)
   if port then env[#env + 1] = "PORT=" .. port end
   local text = ""
   local handle, pid
-  handle, pid = uv.spawn(node.path, { args = row.words, stdio = { nil, out, nil }, env = env, cwd = FOLDER }, function(code)
+  handle, pid = uv.spawn(row.program, { args = row.words, stdio = { nil, out, nil }, env = env, cwd = FOLDER }, function(code)
     self.code = code
     children.alive[pid] = nil
     handle:close()
@@ -87,15 +100,21 @@ function server:__close()
   end
 end
 
+--- Why a server cannot be tried here, for pending(); nil if it can.
+function real.lacks(name)
+  local program = real.servers[name].program
+  if program ~= node.path and not uv.fs_stat(program) then return program .. " is not there: PyPI could not be reached when ./dev made it" end
+end
+
 --- Starts a server of `real.servers` by its name. One over stdio is started by the gateway: then only `entry` is made.
 function real.start(name)
   local row = assert(real.servers[name], "no such server: " .. name)
-  assert(uv.fs_stat(MODULES), "there are no real upstreams: run `./dev test`, or `npm ci` in spec/upstreams")
+  assert(row.program ~= node.path or uv.fs_stat(MODULES), "there are no real upstreams: run `./dev test`, or `npm ci` in spec/upstreams")
   local self = setmetatable({ row = row, name = name }, server)
   if row.path then
     run(self, row)
   else
-    self.entry = { command = { node.path, table.unpack(row.words) } }
+    self.entry = { command = { row.program, table.unpack(row.words) } }
   end
   return self
 end
