@@ -24,23 +24,25 @@ typedef struct {
 
 typedef struct mp_tls_conn mp_tls_conn;
 typedef struct mp_http2 mp_http2;
+typedef struct mp_delivery mp_delivery;
 
 typedef struct {
     mp_link link;
     mp_server *server;
     mp_listener *listener;
     h2o_socket_t *socket;
-    mp_link streams;     /* the requests being served: at most one with HTTP/1 */
-    char peer[46];       /* an address, "unix" or "unknown": filled by the first call of mp_conn_peer */
-    bool reads_requests; /* the TLS handshake is complete, or there is none */
-    bool is_refused;     /* an error was sent before the whole request arrived: further input is discarded */
-    mp_tls_conn *tls;    /* NULL: the connection does not use TLS */
-    mp_http2 *http2;     /* NULL: the connection uses HTTP/1, or is not decided yet */
-    mp_timer first;      /* limits the time until the preface of HTTP/2, or another byte, arrives */
-    h2o_socket_cb read;  /* libh2o's callback for bytes of requests; intake.c calls it */
-    bool *is_closed;     /* during a read of HTTP/1: set to true when the connection is closed */
-    size_t body_bytes;   /* bytes of the current requests, counted in limits.bodies */
-    size_t discarded;    /* bytes discarded since the request was refused */
+    mp_link streams;       /* the requests being served: at most one with HTTP/1 */
+    char peer[46];         /* an address, "unix" or "unknown": filled by the first call of mp_conn_peer */
+    bool reads_requests;   /* the TLS handshake is complete, or there is none */
+    bool is_refused;       /* an error was sent before the whole request arrived: further input is discarded */
+    mp_tls_conn *tls;      /* NULL: the connection does not use TLS */
+    mp_http2 *http2;       /* NULL: the connection uses HTTP/1, or is not decided yet */
+    mp_timer first;        /* limits the time until the preface of HTTP/2, or another byte, arrives */
+    h2o_socket_cb read;    /* libh2o's callback for bytes of requests; intake.c calls it */
+    bool *is_closed;       /* during a read of HTTP/1: set to true when the connection is closed */
+    size_t body_bytes;     /* bytes of the current requests, counted in limits.bodies */
+    mp_delivery *delivery; /* owned: of the last answer, which the kernel has; NULL: nobody waits for it */
+    size_t discarded;      /* bytes discarded since the request was refused */
 } mp_conn;
 
 struct mp_server {
@@ -103,6 +105,7 @@ struct mp_stream {
     bool is_started : 1;  /* h2o_start_response was called */
     bool is_writing : 1;  /* an h2o_send is in progress: libh2o allows one at a time */
     bool is_finished : 1; /* the last h2o_send was called: no other may follow */
+    bool was_reset : 1;   /* HTTP/2: the client has sent RST_STREAM */
     bool is_lost : 1;     /* HTTP/2: the stream will be reset at the end of the turn */
     /* in the request's pool; without a method once the request has ended or was forgotten */
     const mp_request_head *head;
@@ -110,6 +113,7 @@ struct mp_stream {
     void *gone_ctx;
     void (*drained)(void *ctx, mp_stream *stream);
     void *drained_ctx;
+    mp_delivery *delivery; /* owned; NULL: nobody waits for it */
     mp_fdwatch peer;
     mp_timer timer; /* heartbeat while idle, stall limit while writing */
     mp_link dirty;
@@ -171,6 +175,14 @@ bool mp_intake_is_full(const mp_conn *conn);
 unsigned mp_intake_room_s(const mp_conn *conn);
 /* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */
 void mp_intake_forget(mp_conn *conn);
+
+/* implemented in delivery.c */
+/* libh2o is about to dispose of the stream's request. */
+void mp_delivery_end_request(mp_stream *stream);
+/* The client has sent another request, or this side has closed the connection. */
+void mp_delivery_next_request(mp_conn *conn);
+/* Over HTTP/1: nothing more comes from the client. `is_fin`: it has said so; else the connection broke. */
+void mp_delivery_end_input(mp_conn *conn, bool is_fin);
 
 /* implemented in http2.c */
 /* The answer to a request that has not arrived completely. */

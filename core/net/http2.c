@@ -344,6 +344,15 @@ void mp_http2_forget(mp_conn *conn, const mp_stream *stream)
     }
 }
 
+void mp_http2_note_reset(mp_http2 *h2, uint32_t id)
+{
+    for (mp_link *link = h2->conn->streams.next; link != &h2->conn->streams; link = link->next) {
+        mp_stream *stream = mp_container(link, mp_stream, link);
+        if (mp_container(stream->req, h2o_http2_stream_t, req)->stream_id == id)
+            stream->was_reset = true;
+    }
+}
+
 void mp_http2_free_body(mp_stream *stream)
 {
     h2o_http2_stream_t *own = mp_container(stream->req, h2o_http2_stream_t, req);

@@ -78,6 +78,9 @@ bool mp_http2_was_answered_early(const mp_http2 *h2, uint32_t id);
  * complete, is told to stop before the window of the stream is used up. */
 void mp_http2_count_swallowed(mp_http2 *h2, uint32_t id, size_t bytes);
 
+/* The client has sent RST_STREAM for this stream. */
+void mp_http2_note_reset(mp_http2 *h2, uint32_t id);
+
 #define MP_HTTP2_EACH(h2o, stream)                                                                                     \
     for (khiter_t at_ = 0; at_ < kh_end((h2o)->streams); at_++)                                                        \
         if (kh_exist((h2o)->streams, at_) && ((stream) = kh_val((h2o)->streams, at_)) != NULL)

@@ -300,6 +300,7 @@ static int check(mp_http2 *h2, const frame *f, const char **why)
     case H2O_HTTP2_FRAME_TYPE_PRIORITY:
         return check_priority(h2, f, why);
     case H2O_HTTP2_FRAME_TYPE_RST_STREAM:
+        mp_http2_note_reset(h2, f->id);
         return charge(h2, WORK_COST, &mp_stat_http2_refused_reset, "a flood of RST_STREAM frames", why);
     case H2O_HTTP2_FRAME_TYPE_SETTINGS:
         return check_settings(h2, f, why);

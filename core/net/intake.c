@@ -169,6 +169,8 @@ static void read_input(mp_conn *conn, const char *error)
 static void on_read(h2o_socket_t *socket, const char *error)
 {
     mp_conn *conn = socket->on_close.data;
+    if (conn->http2 == NULL && error != NULL)
+        mp_delivery_end_input(conn, error == h2o_socket_error_closed);
     size_t size = socket->input->size;
     if (conn->http2 != NULL)
         conn->server->read_http2(conn, error);
@@ -189,8 +191,10 @@ static void count_next(mp_conn *conn)
     if (conn->http2 != NULL || (conn->body_bytes == 0 && conn->socket->input->size <= MP_INTAKE_FREE))
         return;
     mp_intake_shrink(&conn->socket->input);
-    if (count_input(conn))
+    if (count_input(conn)) {
+        mp_delivery_next_request(conn);
         shutdown(h2o_socket_get_fd(conn->socket), SHUT_RD);
+    }
 }
 
 /* Replaces libh2o's function of this name, and calls it. */

@@ -236,6 +236,9 @@ void mp_stream_unref(mp_stream *stream);
 /* `gone` runs once when the request ends for a reason other than a call of ours; never after mp_stream_answer or
  * mp_stream_end. It may run inside any function below. `gone` NULL removes the callback. */
 void mp_stream_on_gone(mp_stream *stream, void (*gone)(void *ctx, mp_stream *stream), void *ctx);
+/* `settled` runs once, when the request has ended or later: `is_lost` if the client left before it had the whole answer, see delivery.c. For
+ * one owner of a stream. */
+void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, bool is_lost), void *ctx);
 /* From now on a client that disconnects is noticed immediately. Use it for answers that take time; event streams do
  * it themselves. */
 void mp_stream_detect_close(mp_stream *stream);

@@ -40,6 +40,7 @@ static void on_dispose(void *memory)
     mp_stream_forget_queue(stream);
     if (stream->state < MP_STREAM_ENDED)
         call_gone(stream);
+    mp_delivery_end_request(stream);
     stream->head = &mp_no_request_head;
     mp_link_drop(&stream->link);
     if (stream->conn->http2 != NULL)
@@ -91,6 +92,7 @@ static void read_request(mp_request *view, h2o_req_t *req)
 mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
 {
     mp_stream *stream = mp_server_stream(conn->server);
+    mp_delivery_next_request(conn);
     stream->server = conn->server;
     stream->refs = 1; /* the reference of the request's token */
     stream->conn = conn;

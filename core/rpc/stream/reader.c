@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 MP_COUNTER(dropped_gone, "dropped", "reason", "gone", "messages whose reader had disconnected")
-MP_COUNTER(closed_gone, "sessions_closed", "reason", "gone", "the client of an HTTP+SSE stream disconnected")
+MP_COUNTER(closed_gone, "sessions_closed", "reason", "gone", "the client of an HTTP+SSE stream disconnected, or that of an initialize without its answer")
 MP_COUNTER(closed_slow, "sessions_closed", "reason", "slow", "the reader of an HTTP+SSE stream stalled")
 MP_COUNTER(closed_expired, "sessions_closed", "reason", "expired", "the credentials of an HTTP+SSE stream expired")
 MP_COUNTER(streams_expired, "streams_ended", "reason", "expired", "streams ended because their credentials expired")

@@ -1,5 +1,15 @@
-/* opening.c: the session that `initialize` opens over Streamable HTTP. None is made for a client that has left. */
+/* opening.c: the session that `initialize` opens over Streamable HTTP. None is made for a client that has
+ * left, and one whose client leaves before it has the answer ends at once. */
 #include "transport.h"
+
+/* The client has the answer to `initialize`, or has left without it: then nobody knows the session's id. */
+static void on_delivery(void *ctx, bool is_lost)
+{
+    mp_session *session = ctx;
+    if (is_lost)
+        mp_session_close(session, &mp_stat_closed_gone);
+    mp_session_unref(session);
+}
 
 static bool open_session(mp_call *call)
 {
@@ -14,6 +24,7 @@ static bool open_session(mp_call *call)
     }
     call->opens_session = true;
     mp_call_join(call, call->session);
+    mp_stream_on_delivery(call->stream, on_delivery, mp_session_ref(call->session));
     return true;
 }
 
