@@ -64,7 +64,8 @@ static void make_room(const mp_server *server, const mp_stream *newest)
 
 bool mp_stream_is_crowded(const mp_stream *stream)
 {
-    return atomic_load_explicit(&queued, memory_order_relaxed) > (int64_t)stream->server->limits.answers;
+    return stream->server != NULL &&
+           atomic_load_explicit(&queued, memory_order_relaxed) > (int64_t)stream->server->limits.answers;
 }
 
 unsigned mp_stream_room_s(const mp_stream *stream)
@@ -307,6 +308,8 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
 
 size_t mp_stream_room(const mp_stream *stream)
 {
+    if (stream->state != MP_STREAM_EVENTS)
+        return 0;
     size_t most = stream->server->limits.stream_queue;
     return stream->queue.bytes < most ? most - stream->queue.bytes : 0;
 }

@@ -231,6 +231,9 @@ typedef struct {
 /* Streams are reference-counted; the server holds one reference while the request lives. Take another to keep a
  * stream after on_request returns. */
 mp_stream *mp_stream_ref(mp_stream *stream);
+/* A stream of no request, with a reference for the caller: all functions but mp_stream_loop find it gone, so a pointer to a stream need not be
+ * NULL where there is none. */
+mp_stream *mp_stream_new_gone(void);
 void mp_stream_unref(mp_stream *stream);
 
 /* `gone` runs once when the request ends for a reason other than a call of ours; never after mp_stream_answer or

@@ -3,6 +3,7 @@
 #include "http.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 
 MP_COUNTER(streams_slow, "streams_ended", "reason", "slow", "streams ended because their reader stalled")
 
@@ -118,8 +119,23 @@ mp_stream *mp_stream_ref(mp_stream *stream)
 
 void mp_stream_unref(mp_stream *stream)
 {
-    if (--stream->refs == 0)
+    if (--stream->refs > 0)
+        return;
+    if (stream->server == NULL)
+        free(stream);
+    else
         mp_server_recycle(stream->server, stream);
+}
+
+mp_stream *mp_stream_new_gone(void)
+{
+    mp_stream *stream = mp_new(sizeof *stream);
+    stream->refs = 1;
+    stream->state = MP_STREAM_GONE;
+    stream->head = &mp_no_request_head;
+    mp_link_init(&stream->dirty);
+    mp_link_init(&stream->link);
+    return stream;
 }
 
 const mp_request *mp_stream_request(const mp_stream *stream)

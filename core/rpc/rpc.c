@@ -109,6 +109,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     rpc->auth = hooks->auth(ctx);
     rpc->principal = mp_nobody;
     rpc->publisher = mp_publisher_new();
+    rpc->no_stream = mp_stream_new_gone();
     rpc->index = mp_table_join(table, rpc);
     mp_link_init(&rpc->calls);
     mp_link_init(&rpc->detached);
@@ -205,6 +206,7 @@ void mp_rpc_free(mp_rpc *rpc)
     mp_publisher_free(rpc->publisher);
     mp_stdio_free(rpc->stdio);
     mp_timer_stop(rpc->loop, &rpc->sweep);
+    mp_stream_unref(rpc->no_stream);
     mp_pressure_end(rpc);
     mp_buf_clear(&rpc->envelope.scratch);
     mp_buf_clear(&rpc->scratch);

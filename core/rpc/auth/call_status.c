@@ -5,14 +5,14 @@
 /* True if the HTTP status of the call is not sent yet, and no other call shares the HTTP response. */
 static bool can_set_status(const mp_call *call)
 {
-    return !call->ended && call->stream != NULL && call->batch == NULL && call->feed == NULL &&
-           !mp_stream_is_events(call->stream) && mp_stream_is_open(call->stream);
+    return !call->ended && call->batch == NULL && call->feed == NULL && !mp_stream_is_events(call->stream) &&
+           mp_stream_is_open(call->stream);
 }
 
 bool mp_call_forbid(mp_call *call, mp_str scopes)
 {
     mp_refused(MP_CAUSE_SCOPES, scopes, mp_log_str("method", call->method),
-               mp_log_str("principal", call->principal == NULL ? MP_STR_NONE : mp_principal_id(call->principal)));
+               mp_log_str("principal", mp_principal_id(call->principal)));
     if (!can_set_status(call))
         return false;
     mp_buf challenge = {0};
@@ -39,8 +39,7 @@ static bool set_retry(mp_call *call, int status, int64_t seconds)
 static void log_refused_call(const mp_call *call, mp_cause cause, mp_str why, int64_t seconds)
 {
     mp_refused(cause, why, mp_log_str("method", call->method),
-               mp_log_str("principal", call->principal == NULL ? MP_STR_NONE : mp_principal_id(call->principal)),
-               mp_log_int("retry", seconds));
+               mp_log_str("principal", mp_principal_id(call->principal)), mp_log_int("retry", seconds));
 }
 
 bool mp_call_put_off(mp_call *call, int64_t seconds)

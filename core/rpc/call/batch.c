@@ -5,7 +5,7 @@
 
 struct mp_batch {
     mp_rpc *rpc;
-    mp_stream *stream;   /* counted reference; NULL over stdio */
+    mp_stream *stream;   /* counted reference; rpc->no_stream over stdio */
     mp_session *session; /* borrowed */
     int pending;         /* number of unanswered calls, plus one while the body is read */
     mp_buf answers;      /* one response per line: JSON that is sent has no line breaks */
@@ -34,7 +34,7 @@ static void send_answers(mp_batch *batch)
     mp_stream *stream = batch->stream;
     mp_str lines = mp_buf_str(&batch->answers);
     mp_buf out = {0};
-    if (stream == NULL) {
+    if (batch->session->is_sse) { /* over stdio */
         put_array(&out, lines);
         if (lines.len > 0)
             batch->session->transport->respond(batch->rpc, batch->session, mp_buf_str(&out));
@@ -57,7 +57,7 @@ void mp_batch_add(mp_batch *batch, mp_str answer)
 {
     mp_buf_put(&batch->answers, answer);
     mp_buf_putc(&batch->answers, '\n');
-    if (batch->stream == NULL || !mp_stream_is_events(batch->stream))
+    if (!mp_stream_is_events(batch->stream))
         return;
     mp_buf events = {0};
     put_events(&events, mp_buf_str(&batch->answers));
@@ -71,8 +71,7 @@ void mp_batch_leave(mp_batch *batch)
     if (--batch->pending > 0)
         return;
     send_answers(batch);
-    if (batch->stream != NULL)
-        mp_stream_unref(batch->stream);
+    mp_stream_unref(batch->stream);
     mp_buf_clear(&batch->answers);
     free(batch);
 }
@@ -80,15 +79,14 @@ void mp_batch_leave(mp_batch *batch)
 mp_batch *mp_batch_new(mp_rpc *rpc, mp_stream *stream, mp_session *session)
 {
     mp_batch *batch = mp_new(sizeof *batch);
-    *batch = (mp_batch){
-        .rpc = rpc, .stream = stream == NULL ? NULL : mp_stream_ref(stream), .session = session, .pending = 1};
+    *batch = (mp_batch){.rpc = rpc, .stream = mp_stream_ref(stream), .session = session, .pending = 1};
     return batch;
 }
 
 mp_stream *mp_batch_enter(mp_batch *batch)
 {
     batch->pending++;
-    return batch->stream == NULL ? NULL : mp_stream_ref(batch->stream);
+    return batch->stream;
 }
 
 /* -- the transport of a batch's calls ------------------------------------------------------------------------------- */

@@ -26,9 +26,8 @@ static void on_client_left(void *ctx, mp_stream *stream)
     if (mp_stream_known_mark(stream) != 0)
         mp_call_mark(call); /* while the call has the stream */
     mp_call_keep_token(call, stream);
-    mp_stream_unref(
-        call->stream); /* the handler goes on (S-31): its answer is kept for a client that resumes, or is dropped */
-    call->stream = NULL;
+    mp_call_leave_stream(
+        call); /* the handler goes on (S-31): its answer is kept for a client that resumes, or is dropped */
 }
 
 /* Finds the call of `session` with this id. The caller has the session's lock. */
@@ -221,11 +220,7 @@ mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *st
     }
     if (session != NULL)
         call->session = mp_session_ref(session);
-    if (stream != NULL) {
-        call->stream = mp_stream_ref(stream);
-        call->is_unix = mp_stream_is_unix(stream);
-        mp_stream_on_gone(stream, on_client_left, call);
-    }
+    mp_call_take_stream(call, stream, on_client_left);
     begin_call(call);
     return call;
 }
@@ -241,7 +236,7 @@ bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session)
     }
     call->session = mp_session_ref(session);
     call->batch = batch;
-    call->stream = mp_batch_enter(batch);
+    mp_call_share_stream(call, mp_batch_enter(batch));
     begin_call(call);
     return true;
 }
@@ -264,15 +259,11 @@ static void finish_call(mp_call *call)
     mp_timer_stop(rpc->loop, &call->limit);
     mp_call_end_feed(call);
     leave_session(call);
-    if (call->stream != NULL) {
-        mp_stream_on_gone(call->stream, NULL, NULL);
-        mp_stream_unref(call->stream);
-        call->stream = NULL;
-    }
+    mp_call_leave_stream(call);
     if (call->batch != NULL)
         mp_batch_leave(call->batch);
     mp_principal_unref(call->principal);
-    call->principal = NULL;
+    call->principal = mp_nobody;
     mp_call_forget_token(call);
     mp_link_drop(&call->link);
     mp_link_put(&rpc->ended, &call->link);
@@ -303,9 +294,7 @@ static void send_last(mp_call *call, int status, mp_str json)
     call->bytes_out += json.len;
     call->sent_status = call->status == 0 ? status : call->status;
     free_id(call);
-    if (call->stream != NULL)
-        mp_stream_on_gone(call->stream, NULL,
-                          NULL); /* the call has ended: a disconnect of its client no longer matters */
+    mp_call_ignore_client(call);
     call->transport->answer(call, call->sent_status, json);
 }
 
@@ -385,24 +374,6 @@ int mp_call_send(mp_call *call, mp_str json)
     return call->transport->send(call, json);
 }
 
-int mp_call_send_event(mp_call *call, mp_str json)
-{
-    if (call->stream == NULL) {
-        mp_stat_add(&mp_stat_dropped_gone, 1);
-        return -1;
-    }
-    int result = -1;
-    mp_buf event = {0};
-    mp_put_event(&event, json);
-    /* if the client is gone, the send ends the call and frees its reference */
-    mp_stream *stream = mp_stream_ref(call->stream);
-    if (mp_stream_is_events(stream) || mp_stream_open_events(stream, NULL, 0) == 0)
-        result = mp_stream_send(stream, mp_buf_str(&event));
-    mp_stream_unref(stream);
-    mp_buf_clear(&event);
-    return result;
-}
-
 void mp_calls_end(mp_rpc *rpc, mp_session *session)
 {
     for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
@@ -429,10 +400,9 @@ void mp_call_park(mp_call *call)
         return;
     if (call->limit.slot == 0 && call->limit_ms != NO_LIMIT_MS && call->subscriber == NULL)
         mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
-    if (call->stream == NULL)
-        return;
-    mp_stream_detect_close(call->stream);
-    mp_call_prime_soon(call);
+    mp_call_watch_client(call);
+    if (mp_call_is_of_stream(call))
+        mp_call_prime_soon(call);
 }
 
 void mp_call_within(mp_call *call, uint64_t ms)

@@ -10,7 +10,8 @@ struct mp_call {
     mp_link link; /* link in rpc->calls or rpc->detached, then in rpc->ended */
     mp_rpc *rpc;
     const mp_transport *transport;
-    mp_stream *stream;   /* counted reference; NULL over HTTP+SSE and stdio, or once the client has disconnected */
+    mp_stream *
+        stream; /* counted reference, never NULL: rpc->no_stream where mp_call_is_of_stream() is false. own_stream.c changes it. */
     mp_session *session; /* counted reference; NULL in stateless revisions */
     mp_batch *batch;     /* NULL if the call is not part of a batch */
     mp_feed *feed;       /* counted reference; NULL until the events of the call's stream have ids */
@@ -35,7 +36,7 @@ struct mp_call {
     uint64_t mark;             /* 0: it was not asked for yet */
     uint64_t serial;           /* number of the call, unique in its rpc */
     mp_link in_session;        /* guarded by the session's lock, like `serial`, `rpc` and `id` */
-    mp_principal *principal;   /* counted reference; NULL once the call has ended */
+    mp_principal *principal;   /* counted reference, never NULL; mp_nobody once the call has ended */
     char *
         authorization; /* owned; Authorization of its request, which has ended; NULL: not kept (config->keeps_tokens) */
     mp_str id, method, params, progress_token;
@@ -51,7 +52,7 @@ struct mp_call {
 
 /* -- call.c -------------------------------------------------------------------------------------------------------- */
 
-/* Starts a call from rpc->envelope. `stream` is NULL over HTTP+SSE and stdio. Returns NULL if the session was closed
+/* Starts a call from rpc->envelope. `stream` is rpc->no_stream over HTTP+SSE and stdio. Returns NULL if the session was closed
  * meanwhile, or if its transport has one stream and the id is in use. */
 mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
                        const mp_era *era);
@@ -68,8 +69,6 @@ void mp_call_forget_token(mp_call *call);
 void mp_call_cancel_by_id(mp_session *session, mp_str id);
 /* Finds the call of this rpc with this id. For stdio only, where all calls share one stream. */
 mp_call *mp_call_find(mp_rpc *rpc, mp_str id);
-/* Sends `json` as an event without an id on the call's own stream. -1 if no client reads the stream. */
-int mp_call_send_event(mp_call *call, mp_str json);
 
 typedef enum { MP_CANCEL_QUIET, MP_CANCEL_ANSWER } mp_cancel_manner;
 /* Cancels the call: first its handler, then its requests to the client. ANSWER answers with an error that has the
@@ -81,6 +80,25 @@ void mp_calls_end(mp_rpc *rpc, mp_session *session);
 void mp_calls_sweep(mp_rpc *rpc);
 /* Frees the free list. */
 void mp_calls_free_spare(mp_rpc *rpc);
+
+/* -- own_stream.c: the HTTP request that a call answers -------------------------------------------------------------- */
+
+/* False over HTTP+SSE and stdio, for detached calls, and once the client has disconnected or reads the answer on another connection. */
+bool mp_call_is_of_stream(const mp_call *call);
+/* The call begins without a stream. */
+void mp_call_without_stream(mp_call *call);
+/* The call begins, and answers this request. `left` runs if its client leaves before. */
+void mp_call_take_stream(mp_call *call, mp_stream *stream, void (*left)(void *call, mp_stream *stream));
+/* The call begins, and shares the stream of its batch: its client's departure is not noticed. */
+void mp_call_share_stream(mp_call *call, mp_stream *stream);
+/* The call is without its stream from now on, which is not ended by this. */
+void mp_call_leave_stream(mp_call *call);
+/* The call is about to end: a disconnect of its client no longer matters. */
+void mp_call_ignore_client(mp_call *call);
+/* The call takes time: its client's departure is noticed at once. */
+void mp_call_watch_client(mp_call *call);
+/* Sends `json` as an event without an id on the call's own stream. -1 if no client reads the stream. */
+int mp_call_send_event(mp_call *call, mp_str json);
 
 /* -- resume.c: calls that a client can resume ---------------------------------------------------------------------- */
 
@@ -98,11 +116,10 @@ void mp_call_prime_soon(mp_call *call);
 
 #define MP_BATCH_MAX 64 /* limit of the messages in a batch */
 
-/* `stream` is NULL over stdio; otherwise the batch holds a counted reference to it. `session` is borrowed: each call
+/* `stream` is rpc->no_stream over stdio. The batch holds a counted reference to it. `session` is borrowed: each call
  * of the batch has a reference. The creator leaves the batch once all calls are in it. */
 mp_batch *mp_batch_new(mp_rpc *rpc, mp_stream *stream, mp_session *session);
-/* Adds a call to the batch. Returns the batch's stream with a counted reference, or NULL. The call later leaves the
- * batch, with or without an answer. */
+/* Adds a call to the batch. Returns the stream of the batch. The call later leaves the batch, with or without an answer. */
 mp_stream *mp_batch_enter(mp_batch *batch);
 void mp_batch_add(mp_batch *batch, mp_str answer);
 /* Leaves the batch. The last call that leaves sends the answers and frees the batch. */
@@ -158,7 +175,7 @@ void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_bu
 void mp_log_call(mp_call *call);
 /* Shows taps that the call begins, or that it has ended. */
 void mp_call_tap(const mp_call *call);
-/* Logs the notification or response in rpc->envelope. `stream` and `session` may be NULL. */
+/* Logs the notification or response in rpc->envelope. `stream` is rpc->no_stream over stdio; `session` may be NULL. */
 void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session);
 /* Logs a GET or DELETE that was served. */
 void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *session, int status);

@@ -53,7 +53,7 @@ mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
 {
     mp_session *session = call->session;
     if (call->ended || call->is_detached || session == NULL || call->rpc->is_input_over ||
-        (call->stream == NULL && call->feed == NULL && !session->is_sse))
+        (!mp_stream_is_open(call->stream) && call->feed == NULL && !session->is_sse))
         return NULL;
     mp_client_request *ask = mp_new(sizeof *ask);
     *ask = (mp_client_request){

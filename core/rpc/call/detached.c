@@ -44,6 +44,7 @@ static mp_call *spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
     mp_link_init(&call->in_session);
     mp_link_init(&call->client_requests);
     call->principal = mp_principal_ref(like->principal);
+    mp_call_without_stream(call);
     copy_behind(copy_behind(call->bytes, &call->id, like->id), &call->method, like->method);
     mp_link_put(&rpc->detached, &call->link);
     rpc->detached_count++;
@@ -54,9 +55,9 @@ static mp_call *spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
 mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
 {
     mp_call *call = spawn_call(like->rpc, like, ms);
-    if (call != NULL && like->stream != NULL)
+    if (call != NULL)
         mp_call_keep_token(call, like->stream);
-    else if (call != NULL && like->authorization != NULL)
+    if (call != NULL && call->authorization == NULL && like->authorization != NULL)
         call->authorization = mp_dup(mp_str_of(like->authorization));
     if (call != NULL && like->trace != NULL) {
         call->trace = mp_trace_begin_linked(like->trace, MP_ROOT_SPAN);

@@ -11,7 +11,7 @@ mp_str mp_call_method(const mp_call *call)
 uint64_t mp_call_mark(mp_call *call)
 {
     /* the calls of a batch share a stream */
-    if (call->mark == 0 && call->stream != NULL && call->batch == NULL)
+    if (call->mark == 0 && call->batch == NULL)
         call->mark = mp_stream_known_mark(call->stream);
     if (call->mark == 0)
         call->mark = mp_mark_new();
@@ -71,7 +71,7 @@ void mp_call_set_user(mp_call *call, void *user)
 mp_str mp_call_header(const mp_call *call, const char *name, int *count)
 {
     *count = call->rpc->stdio != NULL || call->console != NULL ? -1 : 0;
-    if (call->stream != NULL)
+    if (mp_call_is_of_stream(call))
         return mp_stream_header(call->stream, name, count);
     if (call->authorization == NULL || strcmp(name, AUTHORIZATION) != 0)
         return MP_STR_NONE;
@@ -102,14 +102,14 @@ bool mp_call_is_of_gateway(const mp_call *call)
 {
     const mp_rpc_config *config = call->rpc->config;
     int count = 0;
-    if (config->instance != NULL && call->stream != NULL)
+    if (config->instance != NULL)
         mp_stream_known_header(call->stream, MP_HEADER_HOPS, &count);
     return config->instance != NULL && (count > 0 || config->is_child);
 }
 
 mp_str mp_call_address(const mp_call *call)
 {
-    mp_str peer = call->stream == NULL ? MP_STR_NONE : mp_stream_peer(call->stream);
+    mp_str peer = mp_stream_peer(call->stream);
     if (peer.len > 0 || call->session == NULL)
         return peer;
     return mp_str_of(call->session->peer); /* true over HTTP+SSE, and if the call's own connection is closed */

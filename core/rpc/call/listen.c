@@ -112,10 +112,8 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
     }
     call->subscriber = subscriber;
     mp_timer_stop(rpc->loop, &call->limit);
-    if (call->stream != NULL) {
-        mp_stream_detect_close(call->stream);
-        mp_stream_forget_request(call->stream);
-    }
+    mp_stream_detect_close(call->stream);
+    mp_stream_forget_request(call->stream);
     mp_table_count_call(rpc->table, -1);
     return MP_LISTEN_STARTED;
 }

@@ -113,7 +113,7 @@ static bool put_streams(mp_rpc *rpc, unsigned number, mp_buf *out)
         put_reader(&page, mp_container(link, mp_reader, link));
     for (mp_link *link = rpc->calls.next; link != &rpc->calls && !page.has_more; link = link->next) {
         const mp_call *call = mp_container(link, mp_call, link);
-        if (call->stream != NULL && mp_stream_is_events(call->stream))
+        if (mp_stream_is_events(call->stream))
             put_stream_of_call(&page, call);
     }
     return page.has_more;
@@ -133,7 +133,7 @@ static bool end_stream(mp_rpc *rpc, const mp_call_inquiry *inquiry)
     }
     for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next) {
         mp_call *call = mp_container(link, mp_call, link);
-        if (call->serial != inquiry->serial || call->stream == NULL || !mp_stream_is_events(call->stream))
+        if (call->serial != inquiry->serial || !mp_stream_is_events(call->stream))
             continue;
         mp_call_cancel(call, "cancelled by an operator", &mp_stat_tool_operator, MP_CANCEL_ANSWER);
         return true;

@@ -206,7 +206,7 @@ void mp_log_call(mp_call *call)
                          .transport = call->session != NULL ? call->session->transport->name : call->transport->name,
                          .outcome = call->outcome == NULL ? "ok" : call->outcome,
                          .address = mp_call_address(call),
-                         .status = call->stream != NULL ? call->sent_status : 0,
+                         .status = mp_call_is_of_stream(call) ? call->sent_status : 0,
                          .code = call->code,
                          .began = call->began,
                          .in = call->bytes_in,
@@ -238,7 +238,7 @@ static void show_taps(const mp_call *call, mp_tap_event *event)
     event->in = call->bytes_in;
     if (call->ended) {
         event->code = call->code;
-        event->status = call->stream != NULL ? call->sent_status : 0;
+        event->status = mp_call_is_of_stream(call) ? call->sent_status : 0;
         event->out = call->bytes_out;
     }
     mp_tap_put(event);
@@ -282,8 +282,8 @@ void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *sess
                                    .principal = rpc->principal,
                                    .transport = session != NULL ? session->transport->name : "http",
                                    .outcome = "ok",
-                                   .address = stream == NULL ? MP_STR_NONE : mp_stream_peer(stream),
-                                   .status = stream == NULL ? 0 : 202,
+                                   .address = mp_stream_peer(stream),
+                                   .status = mp_stream_is_open(stream) ? 202 : 0,
                                    .in = envelope->size});
 }
 

@@ -11,9 +11,8 @@ static bool can_resume(const mp_call *call)
 /* Closes the call's own connection; the call goes on. */
 static void leave_stream(mp_call *call)
 {
-    mp_stream *stream = call->stream;
-    call->stream = NULL;
-    mp_stream_on_gone(stream, NULL, NULL);
+    mp_stream *stream = mp_stream_ref(call->stream);
+    mp_call_leave_stream(call);
     mp_stream_end(stream);
     mp_stream_unref(stream);
 }
@@ -29,7 +28,7 @@ static void leave_call_stream(mp_rpc *rpc, mp_session *session, uint64_t serial)
             found = call;
     }
     pthread_mutex_unlock(&session->lock);
-    if (found != NULL && found->stream != NULL)
+    if (found != NULL)
         leave_stream(found);
 }
 
@@ -37,7 +36,7 @@ bool mp_call_has_feed(mp_call *call)
 {
     if (call->feed != NULL)
         return true;
-    if (!can_resume(call) || call->stream == NULL || mp_stream_open_events(call->stream, NULL, 0) != 0)
+    if (!can_resume(call) || mp_stream_open_events(call->stream, NULL, 0) != 0)
         return false;
     call->feed = mp_feed_new_of_call(call->session, call->rpc, call->serial, leave_call_stream);
     if (call->era->has_priming) {
@@ -53,10 +52,9 @@ int mp_call_put(mp_call *call, mp_str json, bool is_last)
 {
     mp_parcel parcel = {.feed = call->feed, .json = json, .hangs_up = is_last, .is_last = is_last};
     /* if the client is gone, the send takes the stream from the call and frees its reference */
-    parcel.own = call->stream == NULL ? NULL : mp_stream_ref(call->stream);
+    parcel.own = mp_stream_ref(call->stream);
     bool is_delivered = mp_reader_send(call->rpc, call->session, &parcel);
-    if (parcel.own != NULL)
-        mp_stream_unref(parcel.own);
+    mp_stream_unref(parcel.own);
     return is_delivered ? 0 : -1;
 }
 
@@ -81,8 +79,7 @@ bool mp_call_detach(mp_call *call, uint64_t ms)
     mp_parcel parcel = {.feed = call->feed, .own = call->stream, .bytes = mp_buf_str(&retry), .hangs_up = true};
     mp_reader_send(call->rpc, call->session, &parcel);
     mp_buf_clear(&retry);
-    if (call->stream != NULL)
-        leave_stream(call);
+    leave_stream(call);
     return true;
 }
 

@@ -76,11 +76,9 @@ void mp_call_begin_trace(mp_call *call)
     uint64_t authn_began_us = call->rpc->authn_began_us;
     if (authn_began_us != 0)
         origin.began_us = authn_began_us;
-    if (call->stream != NULL) {
-        origin.header_parent = mp_stream_header(call->stream, "traceparent", NULL);
-        if (origin.header_parent.len > 0)
-            origin.header_state = mp_stream_header(call->stream, "tracestate", NULL);
-    }
+    origin.header_parent = mp_stream_header(call->stream, "traceparent", NULL);
+    if (origin.header_parent.len > 0)
+        origin.header_state = mp_stream_header(call->stream, "tracestate", NULL);
     call->trace = mp_trace_begin(&origin);
     if (call->trace == NULL)
         return;

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 
 MP_COUNTER(dropped_gone, "dropped", "reason", "gone", "messages whose reader had disconnected")
-MP_COUNTER(closed_gone, "sessions_closed", "reason", "gone", "the client of an HTTP+SSE stream disconnected, or that of an initialize without its answer")
+MP_COUNTER(closed_gone, "sessions_closed", "reason", "gone",
+           "the client of an HTTP+SSE stream disconnected, or that of an initialize without its answer")
 MP_COUNTER(closed_slow, "sessions_closed", "reason", "slow", "the reader of an HTTP+SSE stream stalled")
 MP_COUNTER(closed_expired, "sessions_closed", "reason", "expired", "the credentials of an HTTP+SSE stream expired")
 MP_COUNTER(streams_expired, "streams_ended", "reason", "expired", "streams ended because their credentials expired")
@@ -367,7 +368,7 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     bool is_delivered = is_kept || current != NULL;
     if (here != NULL) {
         send_here(here, seq, mp_buf_str(&bytes), parcel->hangs_up);
-    } else if (current == NULL && parcel->own != NULL) {
+    } else if (current == NULL && mp_stream_is_open(parcel->own)) {
         bool sent = mp_stream_send(parcel->own, mp_buf_str(&bytes)) == 0;
         is_delivered |= sent;
         if (sent && parcel->hangs_up)
@@ -381,7 +382,7 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
 
 void mp_reader_notify(mp_rpc *from, mp_session *session, mp_str json)
 {
-    mp_reader_send(from, session, &(mp_parcel){.json = json});
+    mp_reader_send(from, session, &(mp_parcel){.own = from->no_stream, .json = json});
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------ */

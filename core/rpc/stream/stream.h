@@ -64,7 +64,8 @@ bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_st
 /* A message for the reader of one of a session's streams. */
 typedef struct {
     mp_feed *feed;  /* NULL: the session's own stream */
-    mp_stream *own; /* the call's own connection, which reads the feed until a client resumes it; or NULL */
+    mp_stream *own; /* the call's own connection, which reads the feed until a client resumes it;
+                     * rpc->no_stream: none */
     mp_str json;    /* an event, which gets an id, and is kept if the feed keeps events; or empty */
     mp_str bytes;   /* bytes to send without an id if there is no event; or empty */
     bool hangs_up;  /* the connection ends after this message */

@@ -111,7 +111,7 @@ void mp_serve_batch_line(mp_rpc *rpc, mp_session *session, mp_str line)
         mp_session_send_error(rpc, session, MP_CODE_INVALID_REQUEST, fault);
         return;
     }
-    mp_batch *batch = mp_batch_new(rpc, NULL, session);
-    serve_messages(rpc, batch, NULL, session, line);
+    mp_batch *batch = mp_batch_new(rpc, rpc->no_stream, session);
+    serve_messages(rpc, batch, rpc->no_stream, session, line);
     mp_batch_leave(batch);
 }

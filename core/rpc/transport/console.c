@@ -127,9 +127,9 @@ static void serve_message(mp_rpc *rpc, mp_console *console, mp_str json)
         if (!need_session(rpc, console))
             return;
         if (is_request)
-            mp_serve_session_request(rpc, NULL, console->session);
+            mp_serve_session_request(rpc, rpc->no_stream, console->session);
         else
-            mp_serve_note(rpc, NULL, console->session);
+            mp_serve_note(rpc, rpc->no_stream, console->session);
     } else {
         rpc->scratch.len = 0;
         mp_put_envelope_error(&rpc->scratch, envelope, "message");

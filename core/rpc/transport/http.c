@@ -22,11 +22,11 @@ static void prefer_events(mp_call *call)
 static void answer_call(mp_call *call, int status, mp_str json)
 {
     mp_stream *stream = call->stream;
-    if (stream != NULL && call->status == 0)
+    if (call->status == 0)
         prefer_events(call);
     if (call->feed != NULL) {
         mp_call_put(call, json, true);
-    } else if (stream == NULL || !mp_stream_is_open(stream)) {
+    } else if (!mp_stream_is_open(stream)) {
         mp_stat_add(&mp_stat_dropped_gone, 1);
     } else if (mp_stream_is_events(stream)) {
         mp_buf event = {0};
@@ -45,7 +45,7 @@ static void answer_call(mp_call *call, int status, mp_str json)
 /* HTTP requires a response even where MCP allows no message (Y-1): sends an event stream without events. */
 static void drop_call(mp_call *call)
 {
-    if (call->stream == NULL || !mp_stream_is_open(call->stream))
+    if (!mp_stream_is_open(call->stream))
         return;
     mp_stream_on_gone(call->stream, NULL, NULL);
     if (mp_stream_is_events(call->stream) || mp_stream_open_events(call->stream, NULL, 0) == 0)

@@ -89,17 +89,17 @@ void mp_serve_stateless_message(mp_rpc *rpc, const mp_transport *transport)
     else if (era == NULL || era->has_sessions)
         refuse_revision(rpc, transport, envelope->version, MP_CODE_UNSUPPORTED_VERSION, mp_version_is_unsupported);
     else if (may_start(rpc, transport, NULL))
-        mp_call_start(rpc, transport, NULL, NULL, era);
+        mp_call_start(rpc, transport, rpc->no_stream, NULL, era);
 }
 
 void mp_serve_session_request(mp_rpc *rpc, const mp_stream *post, mp_session *session)
 {
     if (!may_start(rpc, session->transport, session))
         return;
-    mp_call *call = mp_call_start(rpc, session->transport, NULL, session, mp_session_era(session));
+    mp_call *call = mp_call_start(rpc, session->transport, rpc->no_stream, session, mp_session_era(session));
     if (call == NULL)
         mp_refuse_message(rpc, session->transport, session, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST,
                           "a request with this id is still being answered");
-    else if (post != NULL)
+    else
         mp_call_keep_token(call, post);
 }

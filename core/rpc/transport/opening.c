@@ -13,7 +13,7 @@ static void on_delivery(void *ctx, bool is_lost)
 
 static bool open_session(mp_call *call)
 {
-    if (call->stream == NULL || !mp_stream_has_client(call->stream)) {
+    if (!mp_stream_has_client(call->stream)) {
         mp_call_cancel(call, "the client left", &mp_stat_tool_gone, MP_CANCEL_QUIET);
         return false;
     }

@@ -62,7 +62,7 @@ static void serve_request(mp_rpc *rpc)
     else if (rpc->envelope.has_version)
         mp_serve_stateless_message(rpc, &transport);
     else
-        mp_serve_session_request(rpc, NULL, rpc->stdio->session);
+        mp_serve_session_request(rpc, rpc->no_stream, rpc->stdio->session);
 }
 
 /* Stateless revisions cancel by notification as well, with or without the version in `_meta` (I-7). */
@@ -70,12 +70,12 @@ static void serve_note(mp_rpc *rpc)
 {
     const mp_envelope *envelope = &rpc->envelope;
     if (mp_str_is(envelope->method, "notifications/cancelled")) {
-        mp_log_message(rpc, NULL, rpc->stdio->session);
+        mp_log_message(rpc, rpc->no_stream, rpc->stdio->session);
         mp_call *call = envelope->cancels.len > 0 ? mp_call_find(rpc, envelope->cancels) : NULL;
         if (call != NULL && !mp_str_is(call->method, "initialize"))
             mp_call_cancel(call, "cancelled by the client", &mp_stat_tool_cancelled, MP_CANCEL_QUIET);
     } else if (!envelope->has_version) {
-        mp_serve_note(rpc, NULL, rpc->stdio->session);
+        mp_serve_note(rpc, rpc->no_stream, rpc->stdio->session);
     }
 }
 
@@ -94,7 +94,7 @@ static void on_line(void *ctx, mp_str line)
         serve_note(rpc);
         break;
     case MP_KIND_RESPONSE:
-        mp_serve_note(rpc, NULL, rpc->stdio->session);
+        mp_serve_note(rpc, rpc->no_stream, rpc->stdio->session);
         break;
     case MP_KIND_ARRAY:
         mp_serve_batch_line(rpc, rpc->stdio->session, line);

@@ -19,10 +19,10 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream);
 
 /* Answers 400, or 413 for too many JSON values, to a message that cannot be read. */
 void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream);
-/* Passes on, or drops, the notification or response in rpc->envelope, which came by `stream` (NULL over stdio). */
+/* Passes on, or drops, the notification or response in rpc->envelope, which came by `stream` (rpc->no_stream over stdio). */
 void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session);
-/* Serves a request of a session whose transport has one stream: starts a call, or sends an error. `post`: the HTTP request that brought it; NULL
- * over stdio. */
+/* Serves a request of a session whose transport has one stream: starts a call, or sends an error. `post`: the HTTP request that brought it;
+ * rpc->no_stream over stdio. */
 void mp_serve_session_request(mp_rpc *rpc, const mp_stream *post, mp_session *session);
 /* Serves a request of a stateless revision that came without headers: starts a call, or sends an error. */
 void mp_serve_stateless_message(mp_rpc *rpc, const mp_transport *transport);

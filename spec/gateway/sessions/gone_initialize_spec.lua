@@ -2,13 +2,27 @@
 local departures = require "spec.soak.departures"
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"
+local lfs = require "lfs"
 local uv = require "luv"
+local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
 local TIMES <const> = 100
 
 local function start(sessions)
   return gateway.start { workers = 1, config = http2.config { auth = "none", sessions = sessions } }
+end
+
+-- Stops all threads of the gateway.
+local function stop(g)
+  uv.kill(g.pid, "sigstop")
+  wait.for_fact("a stopped gateway", 5, function()
+    for name in lfs.dir("/proc/" .. g.pid .. "/task") do
+      local file <close> = io.open("/proc/" .. g.pid .. "/task/" .. name .. "/stat")
+      if tonumber(name) and file and not file:read "a":find "%) T " then return false end
+    end
+    return true
+  end)
 end
 
 for _, form in ipairs { "http1 FIN", "http1 RST", "http1 call, FIN", "http2 RST_STREAM", "http2 large, RST_STREAM" } do
@@ -34,7 +48,7 @@ end
 for _, form in ipairs { "http1 small, FIN", "http1 small, RST", "http2 RST_STREAM" } do
   it("no session is made for clients that have left before the gateway reads a byte of them: " .. form, function()
     local g <close> = start { per_principal = 10000, max = 10000 }
-    uv.kill(g.pid, "sigstop")
+    stop(g)
     departures.run(g, { form = form, times = 100, at_once = 100 })
     uv.kill(g.pid, "sigcont")
     assert.equal(0, departures.sessions_left(g))

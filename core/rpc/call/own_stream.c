@@ -1,0 +1,62 @@
+/* own_stream.c: the HTTP request that a call answers. A call always has a stream: where there is none, or the client has left, it is
+ * rpc->no_stream, at which all functions of streams find that it is gone. */
+#include "call.h"
+
+bool mp_call_is_of_stream(const mp_call *call)
+{
+    return call->stream != call->rpc->no_stream;
+}
+
+void mp_call_without_stream(mp_call *call)
+{
+    call->stream = mp_stream_ref(call->rpc->no_stream);
+}
+
+void mp_call_leave_stream(mp_call *call)
+{
+    mp_stream *stream = call->stream;
+    mp_call_without_stream(call);
+    mp_stream_on_gone(stream, NULL, NULL);
+    mp_stream_unref(stream);
+}
+
+void mp_call_share_stream(mp_call *call, mp_stream *stream)
+{
+    call->stream = mp_stream_ref(stream);
+}
+
+void mp_call_take_stream(mp_call *call, mp_stream *stream, void (*left)(void *call, mp_stream *stream))
+{
+    mp_call_share_stream(call, stream);
+    call->is_unix = mp_stream_is_unix(stream);
+    if (mp_call_is_of_stream(call))
+        mp_stream_on_gone(stream, left, call);
+}
+
+void mp_call_ignore_client(mp_call *call)
+{
+    mp_stream_on_gone(call->stream, NULL, NULL);
+}
+
+void mp_call_watch_client(mp_call *call)
+{
+    mp_stream_detect_close(call->stream);
+}
+
+int mp_call_send_event(mp_call *call, mp_str json)
+{
+    if (!mp_stream_is_open(call->stream)) {
+        mp_stat_add(&mp_stat_dropped_gone, 1);
+        return -1;
+    }
+    int result = -1;
+    mp_buf event = {0};
+    mp_put_event(&event, json);
+    /* if the client is gone, the send ends the call and frees its reference */
+    mp_stream *stream = mp_stream_ref(call->stream);
+    if (mp_stream_is_events(stream) || mp_stream_open_events(stream, NULL, 0) == 0)
+        result = mp_stream_send(stream, mp_buf_str(&event));
+    mp_stream_unref(stream);
+    mp_buf_clear(&event);
+    return result;
+}
