@@ -1,5 +1,10 @@
 /* client.c: runs libcurl's sockets and timers in our loop. libcurl's callbacks only mark and enqueue. Transfers end
- * in mp_client_drive, outside every other function of libcurl. */
+ * in `drive`, outside every other function of libcurl.
+ *
+ * Connections that no transfer uses are kept by time, limits.idle_ms, and not by number: a cache smaller than what is
+ * in flight would close a connection at the end of each transfer, and open one for the next. libcurl closes those that
+ * are too old when it looks for a connection. While transfers run and none begins, a handle that connects to nothing
+ * makes it look: `sweep`. */
 #include "transfer.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +12,7 @@
 
 MP_GAUGE(http_requests, "http_requests", "", "", "outgoing HTTP requests in flight")
 
-#define MAX_IDLE_CONNECTIONS 64L
+#define MIN_SWEEP_MS 1000 /* libcurl counts the age of connections in seconds */
 
 typedef struct {
     mp_fdwatch super;
@@ -22,9 +27,20 @@ mp_client *mp_client_new(mp_loop *loop, const mp_client_limits *limits)
     return client;
 }
 
+static void end_sweep(mp_client *client)
+{
+    if (client->sweeper == NULL)
+        return;
+    client->curl->multi_remove_handle(client->multi, client->sweeper);
+    client->curl->easy_cleanup(client->sweeper);
+    client->sweeper = NULL;
+}
+
 static void close_all(mp_client *client)
 {
     mp_timer_stop(client->loop, &client->idle);
+    mp_timer_stop(client->loop, &client->sweep);
+    end_sweep(client);
     while (client->kept_count > 0)
         client->curl->easy_cleanup(client->kept[--client->kept_count]);
     if (client->multi != NULL)
@@ -57,6 +73,10 @@ static void drive(mp_client *client, curl_socket_t socket, int events)
     while ((message = client->curl->multi_info_read(client->multi, &left)) != NULL) {
         CURLcode result = message->data.result;
         mp_transfer *transfer;
+        if (message->easy_handle == client->sweeper) {
+            end_sweep(client);
+            continue;
+        }
         client->curl->easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
         mp_transfer_end(transfer, result);
     }
@@ -139,7 +159,64 @@ void mp_client_give(mp_client *client, CURL *easy)
     client->kept[client->kept_count++] = easy;
 }
 
+/* -- unused connections -------------------------------------------------------------------------------------------- */
+
+static curl_socket_t open_no_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)ctx;
+    (void)purpose;
+    (void)address;
+    return CURL_SOCKET_BAD;
+}
+
+/* Adds a handle whose connection fails before it has a socket: libcurl has closed unused connections by then. */
+static void begin_sweep(mp_client *client)
+{
+    const mp_curl_api *curl = client->curl;
+    CURL *easy = client->sweeper == NULL ? curl->easy_init() : NULL;
+    if (easy == NULL)
+        return;
+    curl->easy_setopt(easy, CURLOPT_URL, "http://127.0.0.1/");
+    curl->easy_setopt(easy, CURLOPT_PROXY, "");
+    curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl->easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
+    curl->easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_no_socket);
+    curl->easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
+    if (curl->multi_add_handle(client->multi, easy) == CURLM_OK)
+        client->sweeper = easy;
+    else
+        curl->easy_cleanup(easy);
+}
+
+static void on_sweep(mp_timer *timer);
+
+/* The connection of a transfer that has ended is too old at the second sweep after it, if not at the first. */
+static void expect_sweep(mp_client *client)
+{
+    uint64_t ms = client->limits.idle_ms < MIN_SWEEP_MS ? MIN_SWEEP_MS : client->limits.idle_ms + MIN_SWEEP_MS;
+    if (client->sweep.slot == 0)
+        mp_timer_start(client->loop, &client->sweep, ms, on_sweep);
+}
+
+static void on_sweep(mp_timer *timer)
+{
+    mp_client *client = mp_container(timer, mp_client, sweep);
+    if (client->active == 0)
+        return; /* on_idle closes all */
+    begin_sweep(client);
+    if (client->has_ended)
+        expect_sweep(client);
+    client->has_ended = false;
+}
+
 /* -- transfers ----------------------------------------------------------------------------------------------------- */
+
+/* No more connections are kept than requests may be in flight. */
+static void set_limits(mp_client *client)
+{
+    client->curl->multi_setopt(client->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)client->limits.per_host);
+    client->curl->multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, (long)client->limits.requests);
+}
 
 static int open_multi(mp_client *client, mp_err *err)
 {
@@ -152,8 +229,7 @@ static int open_multi(mp_client *client, mp_err *err)
     curl->multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
     curl->multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
     curl->multi_setopt(client->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-    curl->multi_setopt(client->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)client->limits.per_host);
-    curl->multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, MAX_IDLE_CONNECTIONS);
+    set_limits(client);
     return 0;
 }
 
@@ -161,7 +237,7 @@ void mp_client_configure(mp_client *client, const mp_client_limits *limits)
 {
     client->limits = *limits;
     if (client->multi != NULL)
-        client->curl->multi_setopt(client->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)limits->per_host);
+        set_limits(client);
 }
 
 int mp_client_add(mp_client *client, CURL *easy, mp_err *err)
@@ -180,6 +256,9 @@ void mp_client_remove(mp_client *client, CURL *easy)
 {
     client->curl->multi_remove_handle(client->multi, easy);
     mp_stat_add(&mp_stat_http_requests, -1);
+    client->has_ended = true;
     if (--client->active == 0)
         mp_timer_start(client->loop, &client->idle, client->limits.idle_ms, on_idle);
+    else
+        expect_sweep(client);
 }

@@ -15,6 +15,9 @@ struct mp_client {
     mp_timer timer;          /* libcurl's timer */
     bool is_due;             /* the timer is to run at once */
     mp_timer idle;
+    mp_timer sweep;              /* closes unused connections while other transfers run */
+    CURL *sweeper;               /* see begin_sweep; NULL: no sweep is under way */
+    bool has_ended;              /* a transfer has ended since the last sweep */
     int64_t active;              /* transfers that are not finished */
     CURL *kept[MP_KEPT_HANDLES]; /* handles of transfers that were freed: the next ones cost less than new handles */
     int kept_count;

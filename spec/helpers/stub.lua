@@ -119,14 +119,20 @@ function server:open()
   return count
 end
 
+--- Closes all connections, as a server that waits no longer for a next request.
+function server:drop()
+  for peer in pairs(self.peers) do
+    if not peer.tcp:is_closing() then peer.tcp:close() end
+  end
+  self.peers = {}
+end
+
 function server:wait_request(count)
   return wait.for_fact("request " .. count .. " of the stub", 5, function() return self.requests[count] end)
 end
 
 function server:__close()
-  for peer in pairs(self.peers) do
-    if not peer.tcp:is_closing() then peer.tcp:close() end
-  end
+  self:drop()
   self.tcp:close()
   uv.run "nowait"
 end
