@@ -179,7 +179,7 @@ static void complain(mp_server *server, int error)
 }
 
 /* The server that the next connection is for: one with clearly fewer connections than this one, or this one. The kernel chooses a
- * listening socket by a hash of addresses and ports, so that of 64 connections one of two workers gets 40 as often as not. */
+ * listening socket by a hash of addresses and ports: of 64 connections one of two workers gets 36 and more as often as not. */
 static mp_server *find_taker(mp_server *server)
 {
     mp_server *least = server;

@@ -9,7 +9,9 @@
 /* X(name): the function `int module_<name>(lua_State *L)` must exist. */
 #define MODULES(X)                                                                                                     \
     X(edit_distance)                                                                                                   \
-    X(envelope) X(error_codes) X(events) X(hold) X(json) X(keys) X(regex) X(net) X(pace) X(revisions) X(sql) X(string)
+    X(envelope)                                                                                                        \
+    X(error_codes) X(events) X(hold) X(json) X(keys) X(regex) X(net) X(pace) X(revisions) X(sql) X(sqlite) X(string)   \
+        X(system)
 
 #define MODULE_DECLARE(name) int module_##name(lua_State *L);
 MODULES(MODULE_DECLARE)
