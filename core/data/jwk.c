@@ -125,7 +125,7 @@ const char *mp_jwk_from_ed25519(mp_jwk *key, mp_str x)
     return key->pkey == NULL ? without_openssl_error("the key's bytes are not an Ed25519 key") : settle(key);
 }
 
-/* Without this callback, OpenSSL would ask for the password at the terminal. */
+/* A key with a password is refused: nobody can be asked for it. */
 static int no_password(char *to, int size, int writes, void *ctx)
 {
     (void)to;

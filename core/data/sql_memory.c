@@ -82,7 +82,7 @@ static void configure(void)
 {
     static const sqlite3_mem_methods methods = {allocate, release, resize, size_of, round_up, start, stop, NULL};
     if (sqlite3_config(SQLITE_CONFIG_MALLOC, &methods) != SQLITE_OK)
-        abort(); /* SQLite was used before: the limits would have no effect */
+        abort(); /* SQLite refuses it after its first use: the limits would have no effect */
 }
 
 void mp_sql_memory_start(void)

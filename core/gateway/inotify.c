@@ -36,8 +36,8 @@ typedef struct {
 
 struct mp_inotify {
     char *dir, *rocks, *file, *lock; /* all but dir may be NULL */
-    int fd;            /* kept open as long as it works: the system is slow to close an inotify descriptor */
-    int *wds, *before; /* the current watches and those before the last renewal; sorted once complete */
+    int fd;                          /* kept open as long as it works */
+    int *wds, *before;               /* the current watches and those before the last renewal; sorted once complete */
     int count, old_count;
     const char *at; /* `dir` or `file`, whichever could not be watched */
     int failed;     /* errno for the first folder that could not be watched */

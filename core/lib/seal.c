@@ -120,7 +120,7 @@ void mp_lib_seal(lua_State *L, const mp_seal_key *keys)
     mp_set_members(L, functions, 1);
 }
 
-/* A key of this process alone, from the kernel: each start needs one, and the first use of OpenSSL takes several ms. */
+/* A key of this process alone, from the kernel: a start does not need OpenSSL. */
 static void make_random(mp_seal_key *key)
 {
     if (getrandom(key->bytes, sizeof key->bytes, 0) != (ssize_t)sizeof key->bytes ||

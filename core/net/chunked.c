@@ -1,6 +1,6 @@
-/* chunked.c: decodes chunked bodies strictly (RFC 9112, 7.1). libh2o's own decoder ends lines at a bare LF and accepts
- * any byte in an extension. A proxy in front that requires CR LF reads such bytes differently, so a client could hide a
- * second request in the body of its first (request smuggling).
+/* chunked.c: decodes chunked bodies strictly (RFC 9112, 7.1). A proxy in front that requires CR LF
+ * reads a line that ends with a bare LF differently, so a client could hide a second request in the body of its first
+ * (request smuggling).
  *
  * So this file defines `phr_decode_chunked` in place of libh2o's weak one (cmake/patches/h2o). */
 #include "http.h"

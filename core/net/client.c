@@ -1,4 +1,4 @@
-/* client.c: runs libcurl's sockets and timers in our loop. libcurl's callbacks only mark and enqueue. Transfers end
+/* client.c: runs the sockets and timers of libcurl in our loop. The callbacks here only mark and enqueue. Transfers end
  * in `drive`, outside every other function of libcurl.
  *
  * Connections that no transfer uses are kept by time, limits.idle_ms, and not by number: a cache smaller than what is

@@ -1,5 +1,5 @@
-/* curl.h: libcurl, loaded by the first request that needs it. Loading it with its thirty dependencies would double
- * the start-up time, and most scripts never use it. */
+/* curl.h: libcurl, loaded by the first request that needs it. Its dependencies are some
+ * twenty libraries more, and most scripts never use it. */
 #ifndef MP_NET_CURL_H
 #define MP_NET_CURL_H
 

@@ -224,7 +224,7 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
     }
 }
 
-/* libh2o would use the input again for a next request on the connection, so there must not be one. */
+/* Frees the input of the connection, on which no other request may follow. */
 static void free_connection_input(mp_stream *stream)
 {
     static const h2o_iovec_t get = {H2O_STRLIT("GET")}, root = {H2O_STRLIT("/")}, none = {H2O_STRLIT("")};

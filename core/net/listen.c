@@ -13,8 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* libh2o reads everything that the kernel has buffered before it checks any limit, so the kernel must not buffer
- * megabytes per connection. */
+/* of one connection: what is here is read at once, before any limit is checked */
 #define RECEIVE_BUFFER (256 * 1024)
 
 typedef union {

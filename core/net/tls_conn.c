@@ -43,7 +43,7 @@ static long notice_write(BIO *bio, int operation, const char *bytes, size_t len,
     return result;
 }
 
-/* The only time at which OpenSSL reveals which connection an SSL object of libh2o belongs to. */
+/* Called while libh2o reads the ClientHello of a connection: finds the connection that the SSL object belongs to. */
 static int on_hello(SSL *ssl, int *alert, void *ctx)
 {
     (void)alert;

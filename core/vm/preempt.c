@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef sigev_notify_thread_id /* glibc has defined this name since 2.36 */
+#ifndef sigev_notify_thread_id /* older versions of glibc */
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 

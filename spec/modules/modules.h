@@ -10,8 +10,8 @@
 #define MODULES(X)                                                                                                     \
     X(edit_distance)                                                                                                   \
     X(envelope)                                                                                                        \
-    X(error_codes) X(events) X(hold) X(json) X(keys) X(regex) X(net) X(pace) X(revisions) X(sql) X(sqlite) X(string)   \
-        X(system)
+    X(error_codes)                                                                                                     \
+    X(events) X(h2o) X(hold) X(json) X(keys) X(regex) X(net) X(pace) X(revisions) X(sql) X(sqlite) X(string) X(system)
 
 #define MODULE_DECLARE(name) int module_##name(lua_State *L);
 MODULES(MODULE_DECLARE)

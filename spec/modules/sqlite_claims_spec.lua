@@ -25,7 +25,8 @@ local function filled(name, letter, rows)
   local db = open(name)
   assert(db:run("pragma journal_mode = wal; pragma wal_autocheckpoint = 0; create table t (text)"))
   assert(db:run "pragma wal_checkpoint(truncate)")
-  assert(db:run(("with recursive n(i) as (select 1 union all select i + 1 from n where i < %d) insert into t select '%s' || hex(zeroblob(200)) from n"):format(rows or 50, letter)))
+  local all = "with recursive n(i) as (select 1 union all select i + 1 from n where i < %d)"
+  assert(db:run((all .. " insert into t select '%s' || hex(zeroblob(200)) from n"):format(rows or 50, letter)))
   return db
 end
 
@@ -142,7 +143,8 @@ describe("SQLite", function()
 
   it("writes the row of a transaction in one frame, in the page of its table, and updates of equal length as well", function()
     local db = open "a.db"
-    assert(db:run "pragma journal_mode = wal; create table m (id integer primary key, bytes blob); insert into m values (1, randomblob(56)); pragma wal_checkpoint(truncate)")
+    assert(db:run "pragma journal_mode = wal; create table m (id integer primary key, bytes blob)")
+    assert(db:run "insert into m values (1, randomblob(56)); pragma wal_checkpoint(truncate)")
     local page = math.tointeger(tonumber(db:run "select rootpage from sqlite_master where name = 'm'"[1]))
     for n = 1, 2 do
       assert(db:run "update m set bytes = randomblob(56)")

@@ -67,4 +67,17 @@ describe("PCRE2", function()
     assert.is_true(system.compiles "\\p{Lu}")
     assert.is_not_true(system.compiles "\\p{Uppercase_Letter}")
   end)
+
+  it("needs long to compile a caseless range beyond ASCII", function()
+    local function seconds(pattern)
+      local least = math.huge
+      for _ = 1, 5 do
+        local from = os.clock()
+        for _ = 1, 5 do assert.is_true(system.compiles(pattern)) end
+        least = math.min(least, os.clock() - from)
+      end
+      return least / 5
+    end
+    assert.is_true(seconds "(?i)[\\x{100}-\\x{10ffff}]" > 10 * seconds "[\\x{100}-\\x{10ffff}]")
+  end)
 end)

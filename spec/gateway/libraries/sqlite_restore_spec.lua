@@ -42,7 +42,8 @@ end
 
 -- In a process of its own.
 local function read_alone(g, name)
-  local _, out = gateway.run_program("/usr/bin/sqlite3", { g.dir .. "/data/" .. name, "select substr(text, 1, 1) || count(*) from notes group by substr(text, 1, 1)" })
+  local counts = "select substr(text, 1, 1) || count(*) from notes group by substr(text, 1, 1)"
+  local _, out = gateway.run_program("/usr/bin/sqlite3", { g.dir .. "/data/" .. name, counts })
   return out
 end
 

@@ -1,0 +1,73 @@
+-- What comments of core/net say about libh2o, tried on a server of the linked libh2o alone. docs/dev/libraries.md names each.
+local modules = require "modules"
+local gateway = require "spec.helpers.gateway"
+
+-- What its handler sees of a request: a line for each.
+local function seen(head, body)
+  local answer, requests = modules.h2o.ask(head:gsub("\n", "\r\n") .. "\r\n\r\n" .. (body or ""))
+  return requests, answer
+end
+
+describe("libh2o", function()
+  it("uses the first of two lengths, and takes what is left for a request", function()
+    local requests = seen("POST /a HTTP/1.1\nHost: a\nContent-Length: 3\nContent-Length: 5", "abcGET /b HTTP/1.1\r\nHost: b\r\n\r\n")
+    assert.equal("a /a /a 0 abc\nb /b /b 0 \n", requests)
+  end)
+
+  it("uses the last of two Hosts, and keeps Host apart from the other headers", function()
+    assert.equal("b /a /a 1 \n", (seen "GET /a HTTP/1.1\nHost: a\nAccept: x\nHost: b"))
+  end)
+
+  it("uses the configured host if there is none", function()
+    assert.truthy((seen "GET /a HTTP/1.1\nConnection: keep-alive"):find("^configured /a "))
+  end)
+
+  it("decodes chunks before it looks at a length", function()
+    local requests = seen("POST /a HTTP/1.1\nHost: a\nContent-Length: 3\nTransfer-Encoding: chunked", "4\r\nabcd\r\n0\r\n\r\n")
+    assert.equal("abcd", requests:match "(%S*)\n")
+  end)
+
+  it("accepts bare line feeds in a head", function()
+    local _, requests = modules.h2o.ask "GET /a HTTP/1.1\nHost: a\n\n"
+    assert.equal("a /a /a 0 \n", requests)
+  end)
+
+  it("accepts a target without a slash, and takes an absolute URL for a path", function()
+    assert.equal("a mcp /mcp 0 \n", (seen "GET mcp HTTP/1.1\nHost: a"))
+    assert.equal("a http://b/c /http://b/c 0 \n", (seen "GET http://b/c HTTP/1.1\nHost: a"))
+  end)
+
+  it("takes 100 headers and no more", function()
+    local function with(count) return seen("GET /a HTTP/1.1\nHost: a" .. ("\nX-A: b"):rep(count)) end
+    assert.equal("a /a /a 99 \n", (with(99)))
+    assert.equal("", (with(101)))
+  end)
+
+  it("does not notice that a client has left while its request is not answered", function()
+    local _, ended = modules.h2o.ask("GET /a HTTP/1.1\r\nHost: a\r\n\r\n", true)
+    assert.is_false(ended)
+  end)
+
+  it("refuses a chunked body that reaches its limit, and another one only above it", function()
+    local function status(text) return (modules.h2o.ask("POST /a HTTP/1.1\r\nHost: a\r\n" .. text, false, 10)):match "^HTTP/1.1 (%d+)" end
+    assert.equal("200", status("Content-Length: 10\r\n\r\n" .. ("a"):rep(10)))
+    assert.equal("413", status("Content-Length: 11\r\n\r\n" .. ("a"):rep(11)))
+    assert.equal("200", status "Transfer-Encoding: chunked\r\n\r\n9\r\naaaaaaaaa\r\n0\r\n\r\n")
+    assert.equal("413", status "Transfer-Encoding: chunked\r\n\r\na\r\naaaaaaaaaa\r\n0\r\n\r\n")
+  end)
+
+  it("has its epoll descriptor in memory behind the part of the loop that its header declares", function()
+    assert.equal("anon_inode:[eventpoll]", modules.h2o.after_loop())
+  end)
+
+  it("ends the process where it cannot open its descriptors", function()
+    local path = os.tmpname()
+    local file <close> = assert(io.open(path, "w"))
+    file:write(("package.cpath = %q require 'modules'.h2o.ask 'GET / HTTP/1.0\\r\\n\\r\\n' print 'went on'"):format(package.cpath))
+    file:close()
+    local code, out = gateway.run_program("/bin/sh", { "-c", "ulimit -n 5; exec lua5.4 " .. path .. " 4</dev/null" })
+    os.remove(path)
+    assert.equal(-6, code, out)
+    assert.falsy(out:find("went on", 1, true))
+  end)
+end)

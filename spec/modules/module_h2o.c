@@ -1,0 +1,111 @@
+/* module_h2o.c: modules.h2o, a server of the linked libh2o without what core/net puts around it, to try what comments say about it.
+ *   ask(bytes, is_silent, limit)   sends bytes to a handler. Returns all that came back, and what the handler saw of each request, as "authority
+ *                                  path path_normalized headers body". A silent one does not answer: returns "", and whether the request had ended
+ *                                  some time after the client closed the connection. `limit`: of the bytes of a body
+ *   after_loop()                   what kind of descriptor the number is that lies in memory after the struct of an event loop */
+#include "net/h2o_abi.h"
+#include "modules.h"
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define TURNS 10
+#define TURN_MS 20
+
+static h2o_globalconf_t config;
+static h2o_context_t context;
+static h2o_accept_ctx_t accepting;
+static char seen[4096];
+static bool is_silent, has_ended;
+
+static void on_dispose(void *unused)
+{
+    (void)unused;
+    has_ended = true;
+}
+
+static int on_request(h2o_handler_t *self, h2o_req_t *req)
+{
+    (void)self;
+    size_t used = strlen(seen);
+    snprintf(seen + used, sizeof seen - used, "%.*s %.*s %.*s %zu %.*s\n", (int)req->authority.len, req->authority.base,
+             (int)req->path.len, req->path.base, (int)req->path_normalized.len, req->path_normalized.base,
+             req->headers.size, (int)req->entity.len, req->entity.base == NULL ? "" : req->entity.base);
+    h2o_mem_alloc_shared(&req->pool, 1, on_dispose);
+    if (is_silent)
+        return 0;
+    req->res.status = 200;
+    req->res.reason = "OK";
+    h2o_send_inline(req, H2O_STRLIT("done"));
+    return 0;
+}
+
+static void start(void)
+{
+    if (accepting.ctx != NULL)
+        return;
+    h2o_config_init(&config);
+    h2o_hostconf_t *host = h2o_config_register_host(&config, h2o_iovec_init(H2O_STRLIT("configured")), 65535);
+    h2o_create_handler(h2o_config_register_path(host, "/", 0), sizeof(h2o_handler_t))->on_req = on_request;
+    h2o_context_init(&context, h2o_evloop_create(), &config);
+    accepting.ctx = &context;
+    accepting.hosts = config.hosts;
+}
+
+static void run(int fd, luaL_Buffer *got)
+{
+    char bytes[4096];
+    for (int i = 0; i < TURNS; i++) {
+        h2o_evloop_run(context.loop, TURN_MS);
+        for (ssize_t n; fd >= 0 && (n = read(fd, bytes, sizeof bytes)) > 0;)
+            luaL_addlstring(got, bytes, (size_t)n);
+    }
+}
+
+static int l_ask(lua_State *L)
+{
+    size_t len;
+    int ends[2];
+    luaL_Buffer got;
+    const char *bytes = luaL_checklstring(L, 1, &len);
+    is_silent = lua_toboolean(L, 2);
+    has_ended = false;
+    seen[0] = '\0';
+    start();
+    config.max_request_entity_size = (size_t)luaL_optinteger(L, 3, 1 << 20);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0 ||
+        write(ends[0], bytes, len) != (ssize_t)len)
+        return luaL_error(L, "%s", strerror(errno));
+    luaL_buffinit(L, &got);
+    h2o_evloop_run(context.loop, 0); /* sets its clock */
+    h2o_accept(&accepting, h2o_evloop_socket_create(context.loop, ends[1], 0));
+    run(ends[0], &got);
+    close(ends[0]);
+    run(-1, &got);
+    luaL_pushresult(&got);
+    if (is_silent)
+        lua_pushboolean(L, has_ended);
+    else
+        lua_pushstring(L, seen);
+    return 2;
+}
+
+static int l_after_loop(lua_State *L)
+{
+    char path[64], kind[64];
+    start();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", *(int *)(context.loop + 1));
+    ssize_t len = readlink(path, kind, sizeof kind);
+    lua_pushlstring(L, kind, len < 0 ? 0 : (size_t)len);
+    return 1;
+}
+
+int module_h2o(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"ask", l_ask}, {"after_loop", l_after_loop}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+    return 1;
+}
