@@ -368,6 +368,21 @@ time_t mp_last_good_time(const mp_last_good *kept)
     return kept->at;
 }
 
+static bool ends_with(mp_str text, mp_str end)
+{
+    return text.len >= end.len && mp_str_eq(mp_str_from(text, text.len - end.len), end);
+}
+
+bool mp_last_good_has(const mp_last_good *kept, const char *prefix)
+{
+    mp_str rest = kept->scripts;
+    for (part one; take_part(&rest, &one);)
+        if (mp_str_is(one.word, "script") && mp_str_starts(one.name, mp_str_of(prefix)) &&
+            !ends_with(one.name, MP_STR("_spec.lua")))
+            return true;
+    return false;
+}
+
 mp_source *mp_last_good_source(const mp_last_good *kept, const char *dir, const char *rocks, mp_err *err)
 {
     mp_source *source = mp_source_new(dir, rocks);

@@ -29,6 +29,8 @@ mp_str mp_last_good_config(const mp_last_good *kept);
 const char *mp_last_good_lock(const mp_last_good *kept); /* NULL: none */
 /* When it was last written, or found to be unchanged at a start. */
 time_t mp_last_good_time(const mp_last_good *kept);
+/* True if it has a script in the folder `prefix`, as "auth/", that is no spec. */
+bool mp_last_good_has(const mp_last_good *kept, const char *prefix);
 /* Its scripts, as if they had been read from `dir` and `rocks` (which may be NULL). NULL on an error. */
 mp_source *mp_last_good_source(const mp_last_good *kept, const char *dir, const char *rocks, mp_err *err);
 void mp_last_good_free(mp_last_good *kept);

@@ -320,6 +320,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             mp_watchdog_watch(h->shared.watchdog, h->workers, h->worker_count, h->admin, &h->listeners);
             mp_certificates_watch(h->shared.certificates);
             mp_reload_start(h->shared.reload, h->workers, h->worker_count, h->admin);
+            mp_start_clear(&h->start);
             say_ready(h, options->ready_fd);
             serve(h);
             mp_traces_finish(&h->shared);

@@ -38,76 +38,6 @@ static void print_errors(const mp_start *start)
         fprintf(stderr, "moonpool: %s\n", start->no_kept.text);
 }
 
-/* -- one try ------------------------------------------------------------------------------------------------------- */
-
-/* Frees what a try that did not succeed has made. */
-static void unload(mp_shared *shared)
-{
-    mp_commons_close(&shared->commons);
-    mp_runtime_config_unref(shared->settings);
-    mp_certificates_free(shared->certificates);
-    mp_source_unref(shared->source);
-    shared->commons.store = NULL;
-    shared->settings = NULL;
-    shared->certificates = NULL;
-    shared->source = NULL;
-}
-
-/* Makes what outlives the scripts of a generation, from its configuration, which it owns from then on. */
-static result open_shared(attempt *it, mp_config *config)
-{
-    mp_shared *shared = it->start->shared;
-    const mp_gateway_options *options = it->start->options;
-    mp_watchdog_configure(shared->watchdog, config);
-    shared->certificates = mp_certificates_new(config, !options->on_stdio, &it->report);
-    if (shared->certificates != NULL && it->report.len > 0) {
-        mp_print_report(&it->report); /* warnings */
-        it->report.len = 0;
-    }
-    mp_commons_open(&shared->commons, config);
-    shared->settings = mp_runtime_config_new(config, &shared->commons);
-    if (shared->certificates == NULL) {
-        it->start->event = "config refused";
-        return BROKEN;
-    }
-    if (!options->is_apart && mp_store_keep(shared->commons.store, config->store_file, it->err) != 0)
-        return FAILED;
-    mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
-    if (!options->is_apart)
-        mp_record_configure(&config->record);
-    return LOADED;
-}
-
-static result load_scripts(attempt *it)
-{
-    mp_shared *shared = it->start->shared;
-    const mp_config *config = shared->settings->config;
-    shared->source = mp_source_ref(it->source);
-    mp_declared_begin();
-    it->vm = mp_lib_try(shared->source, &shared->settings->lib, &it->report, &it->broken);
-    if (it->vm == NULL)
-        return atomic_load(&shared->draining) ? STOPPED : BROKEN;
-    if (it->start->options->on_stdio || mp_open_relay_check(config, it->vm, &it->report) == 0) {
-        mp_declared_serve();
-        return LOADED;
-    }
-    mp_lib_free(it->vm);
-    it->vm = NULL;
-    return BROKEN;
-}
-
-/* Takes ownership of `config`. Unless the result is LOADED, `shared` has nothing of it. */
-static result load(attempt *it, mp_config *config)
-{
-    it->report.len = it->broken.len = 0;
-    result found = open_shared(it, config);
-    if (found == LOADED)
-        found = load_scripts(it);
-    if (found != LOADED)
-        unload(it->start->shared);
-    return found;
-}
-
 /* -- the last good generation -------------------------------------------------------------------------------------- */
 
 /* A configuration that was read before, as a text and with the definitions that were approved then. */
@@ -153,6 +83,92 @@ static mp_config *find_kept(mp_start *start)
     mp_buf_clear(&report);
     return config;
 }
+
+/* -- one try ------------------------------------------------------------------------------------------------------- */
+
+/* Frees what a try that did not succeed has made. */
+static void unload(mp_shared *shared)
+{
+    mp_commons_close(&shared->commons);
+    mp_runtime_config_unref(shared->settings);
+    mp_certificates_free(shared->certificates);
+    mp_source_unref(shared->source);
+    shared->commons.store = NULL;
+    shared->settings = NULL;
+    shared->certificates = NULL;
+    shared->source = NULL;
+}
+
+/* Makes what outlives the scripts of a generation, from its configuration, which it owns from then on. */
+static result open_shared(attempt *it, mp_config *config)
+{
+    mp_shared *shared = it->start->shared;
+    const mp_gateway_options *options = it->start->options;
+    mp_watchdog_configure(shared->watchdog, config);
+    shared->certificates = mp_certificates_new(config, !options->on_stdio, &it->report);
+    if (shared->certificates != NULL && it->report.len > 0) {
+        mp_print_report(&it->report); /* warnings */
+        it->report.len = 0;
+    }
+    mp_commons_open(&shared->commons, config);
+    shared->settings = mp_runtime_config_new(config, &shared->commons);
+    if (shared->certificates == NULL) {
+        it->start->event = "config refused";
+        return BROKEN;
+    }
+    if (!options->is_apart && mp_store_keep(shared->commons.store, config->store_file, it->err) != 0)
+        return FAILED;
+    mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
+    if (!options->is_apart)
+        mp_record_configure(&config->record);
+    return LOADED;
+}
+
+/* True if what served last had auth scripts, and the scripts on the disk have none: a reload would refuse that. */
+static bool has_lost_auth(attempt *it)
+{
+    mp_start *start = it->start;
+    const mp_config *config = start->shared->settings->config;
+    if (it->source != start->tried || config->scripts_broken != MP_BROKEN_LAST_GOOD ||
+        config->auth_mode == MP_AUTH_NONE || mp_lib_has_auth(it->vm))
+        return false;
+    mp_config *kept = find_kept(start);
+    bool had_auth = kept != NULL && kept->auth_mode != MP_AUTH_NONE && mp_last_good_has(start->kept, "auth/");
+    mp_config_free(kept);
+    return had_auth && mp_open_relay_check_loss(config, it->vm, &it->report) != 0;
+}
+
+static result load_scripts(attempt *it)
+{
+    mp_shared *shared = it->start->shared;
+    const mp_config *config = shared->settings->config;
+    shared->source = mp_source_ref(it->source);
+    mp_declared_begin();
+    it->vm = mp_lib_try(shared->source, &shared->settings->lib, &it->report, &it->broken);
+    if (it->vm == NULL)
+        return atomic_load(&shared->draining) ? STOPPED : BROKEN;
+    if (it->start->options->on_stdio || (mp_open_relay_check(config, it->vm, &it->report) == 0 && !has_lost_auth(it))) {
+        mp_declared_serve();
+        return LOADED;
+    }
+    mp_lib_free(it->vm);
+    it->vm = NULL;
+    return BROKEN;
+}
+
+/* Takes ownership of `config`. Unless the result is LOADED, `shared` has nothing of it. */
+static result load(attempt *it, mp_config *config)
+{
+    it->report.len = it->broken.len = 0;
+    result found = open_shared(it, config);
+    if (found == LOADED)
+        found = load_scripts(it);
+    if (found != LOADED)
+        unload(it->start->shared);
+    return found;
+}
+
+/* -- instead of the files on the disk ------------------------------------------------------------------------------ */
 
 static result load_kept(attempt *it, mp_config *config)
 {
@@ -342,4 +358,6 @@ void mp_start_clear(mp_start *start)
     mp_buf_clear(&start->left_out);
     mp_source_unref(start->tried);
     mp_last_good_free(start->kept);
+    start->tried = NULL;
+    start->kept = NULL;
 }

@@ -31,6 +31,7 @@ mp_vm *mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err)
 void mp_start_log(const mp_start *start);
 /* Appends members of a JSON object that say what serves, each with a comma before it; nothing if the files on the disk do. */
 void mp_start_describe(const mp_start *start, mp_buf *out);
+/* Frees what is only of use until the gateway serves. May be called again. */
 void mp_start_clear(mp_start *start);
 
 /* Prints a report on stderr. */

@@ -174,6 +174,20 @@ describe("a start", function()
     tells(g, "is reachable from other machines")
   end)
 
+  it("without the auth scripts that served last serves those, unless `auth: none` comes with it", function()
+    local dir, env = served()
+    assert(os.rename(dir .. "/scripts/auth/main.lua", dir .. "/away"))
+    local g = start(dir, env)
+    serves_all(g)
+    tells(g, "the last authentication script was removed")
+    write(dir .. "/moonpool.yaml", cjson.encode(config { auth = "none" }))
+    g:wait_status(function(status) return status.scripts.ok and status.scripts.last_good.kept == 2 end)
+    g:kill()
+    assert.truthy(read(kept_file(dir)):find('"none"', 1, true))
+    local again <close> = start(dir, env)
+    assert.equal("anonymous", (call(again, "who", "stranger-1")))
+  end)
+
   it("with a certificate that is not there serves the last good generation, with the certificate that it names", function()
     local here = require "spec.helpers.certificates".here()
     local function listening(name) return { listen = { { address = "127.0.0.1:0", tls = { certificate = name, key = "key.pem" } } } } end
@@ -451,6 +465,25 @@ describe("the last good generation", function()
       assert.equal("number", type(lfs.attributes(kept_file(dir), "size")))
     end
     g:stop()
+  end)
+
+  it("of a configuration that has not existed for 30 days is removed when another one is kept", function()
+    local dir, env = served()
+    local old = kept_file(dir)
+    local other = gateway.prepare { config = cjson.encode(config()), scripts = { ["tools/one.lua"] = says "one" } }
+    local function keep_another(text)
+      write(other .. "/scripts/tools/one.lua", text)
+      local g = gateway.start { dir = other, env = env }
+      wait_kept(g)
+      g:stop()
+    end
+    local long_ago = os.time() - 31 * 24 * 3600
+    assert(uv.fs_utime(old, long_ago, long_ago))
+    keep_another(says "two")
+    assert.truthy(lfs.attributes(old, "mode"))      -- its configuration exists
+    assert(os.remove(dir .. "/moonpool.yaml"))
+    keep_another(says "three")
+    assert.is_nil(lfs.attributes(old, "mode"))
   end)
 
   it("is not kept without a state folder, which /status says", function()

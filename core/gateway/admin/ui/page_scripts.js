@@ -52,7 +52,8 @@ function build(at, { bytes, duration, el, json, list, setText, table, time }) {
     if (text !== told) {
       told = text;
       state.replaceChildren(status.ok === false
-        ? el("div", { class: "wrong" }, el("h2", {}, "Not reloaded"), el("p", {}, `The files on the disk have errors since ${time(status.at).text}; generation ${status.generation} serves.`),
+        ? el("div", { class: "wrong" }, el("h2", {}, status.start ? "Started with errors" : "Not reloaded"),
+          el("p", {}, `The files on the disk have errors since ${time(status.at).text}; ${status.start ? (status.start.serves === "last_good" ? "the last good generation serves" : "scripts are left out") : `generation ${status.generation} serves`}.`),
           el("pre", { tabindex: "0", "aria-label": "Errors" }, status.errors))
         : el("p", { class: "good" }, `Generation ${status.generation} serves what is on the disk. Each reload makes the next one.`));
     }
