@@ -101,4 +101,29 @@ function departures.sessions_left(g)
   end, PATIENCE).gauges.sessions.http
 end
 
+-- Those of which no session may be left: the client is gone before the gateway can have answered.
+departures.exact = { "http1 FIN", "http1 RST", "http1 call, FIN", "http2 RST_STREAM", "http2 large, RST_STREAM" }
+
+-- `times` clients of each form, at a limit of the sessions and below it. True if the gateway survived and kept no session.
+function departures.all(options)
+  local gateway = require "spec.helpers.gateway"
+  local wire = require "spec.helpers.wire"
+  local is_well = true
+  for _, form in ipairs(departures.exact) do
+    for _, limit in ipairs { 2, 1000000 } do
+      local before = limit == 2 and 2 or 0
+      local ok, why = pcall(function()
+        local g <close> = gateway.start { workers = 1, config = http2.config { auth = "none", sessions = { per_principal = limit, max = 1000000 } } }
+        for _ = 1, before do wire.initialize(g, "2025-11-25") end
+        departures.run(g, { form = form, times = options.times })
+        local left = departures.sessions_left(g) - before
+        assert(left == 0, left .. " sessions are left")
+      end)
+      is_well = is_well and ok
+      options.say(("  %-24s %-12s %s"):format(form, before == 2 and "at the limit" or "below it", ok and options.times .. " clients" or tostring(why)))
+    end
+  end
+  return is_well
+end
+
 return departures

@@ -1,18 +1,42 @@
--- The program of `./dev soak [MINUTES]`: prints a report, and ends with 1 if anything was wrong.
---   lua5.4 spec/soak/run.lua [MINUTES]      SOAK_SEED=N SOAK_RATE=N SOAK_KILL_EVERY=SECONDS
+-- The program of `./dev soak [NAME] [MINUTES]`: prints a report, and ends with 1 if anything was wrong.
+--   kills       SOAK_SEED=N SOAK_RATE=N SOAK_KILL_EVERY=SECONDS
+--   gone        SOAK_SEED=N SOAK_VISITORS=N SOAK_STDIO=N (at once)
+--   departures  SOAK_TIMES=N (clients of each form)
 local children = require "spec.helpers.children"
-local soak = require "spec.soak.soak"
 
-local minutes = tonumber(arg[1] or "30")
-if not minutes or minutes <= 0 then
-  io.stderr:write "dev: soak [MINUTES]\n"
+local name, minutes = "kills", arg[1]
+if arg[1] and not tonumber(arg[1]) then name, minutes = arg[1], arg[2] end
+minutes = tonumber(minutes or (name == "gone" and "10" or "30"))
+
+local function variable(key) return tonumber(os.getenv("SOAK_" .. key)) end
+
+local soaks = {}
+
+function soaks.kills()
+  local soak = require "spec.soak.soak"
+  local report = soak.run {
+    seconds = minutes * 60, kill_every = variable "KILL_EVERY" or math.min(180, minutes * 20), rate = variable "RATE", seed = variable "SEED", say = print,
+  }
+  print(soak.describe(report))
+  return report.violation_count == 0
+end
+
+function soaks.gone()
+  local gone = require "spec.soak.gone"
+  local report = gone.run { seconds = minutes * 60, seed = variable "SEED", visitors = variable "VISITORS", stdio = variable "STDIO", say = print }
+  print(gone.describe(report))
+  return report.violation_count == 0
+end
+
+function soaks.departures()
+  return require "spec.soak.departures".all { times = variable "TIMES" or 10000, say = print }
+end
+
+if not soaks[name] or not minutes or minutes <= 0 then
+  io.stderr:write "dev: soak [kills | gone | departures] [MINUTES]\n"
   os.exit(2)
 end
 io.stdout:setvbuf "line"
-local report = soak.run {
-  seconds = minutes * 60, kill_every = tonumber(os.getenv "SOAK_KILL_EVERY") or math.min(180, minutes * 20), rate = tonumber(os.getenv "SOAK_RATE"),
-  seed = tonumber(os.getenv "SOAK_SEED"), say = print,
-}
-print(soak.describe(report))
+local is_well = soaks[name]()
 children.kill_all()
-os.exit(report.violation_count == 0 and 0 or 1)
+os.exit(is_well and 0 or 1)

@@ -25,7 +25,7 @@ local function stop(g)
   end)
 end
 
-for _, form in ipairs { "http1 FIN", "http1 RST", "http1 call, FIN", "http2 RST_STREAM", "http2 large, RST_STREAM" } do
+for _, form in ipairs(departures.exact) do
   describe("clients that send an initialize and leave: " .. form, function()
     it("are refused without harm at a limit of the sessions", function()
       local g <close> = start { per_principal = 2 }
