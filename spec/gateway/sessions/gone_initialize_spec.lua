@@ -45,7 +45,7 @@ for _, form in ipairs(departures.exact) do
   end)
 end
 
-for _, form in ipairs { "http1 small, FIN", "http1 small, RST", "http2 RST_STREAM" } do
+for _, form in ipairs { "http1 small, FIN", "http1 small, RST", "http2 RST_STREAM", "HTTP+SSE, FIN", "HTTP+SSE, RST" } do
   it("no session is made for clients that have left before the gateway reads a byte of them: " .. form, function()
     local g <close> = start { per_principal = 10000, max = 10000 }
     stop(g)
