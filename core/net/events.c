@@ -27,7 +27,7 @@ static void uncount(mp_stream *stream, size_t bytes)
     mp_pace_count(&unqueued, counted);
 }
 
-/* Ends a stream to free its queue. libh2o may be writing from the queue, so it is freed in a later turn. */
+/* Ends a stream to free its queue: the queue is freed in a later turn, since a write of it may be in progress. */
 static void end_for_room(mp_stream *stream)
 {
     mp_stat_add(&mp_stat_dropped_answers, 1);

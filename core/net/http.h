@@ -103,7 +103,7 @@ struct mp_stream {
     mp_stream_state state : 8;
     bool is_events : 1, was_slow : 1;
     bool is_started : 1;  /* h2o_start_response was called */
-    bool is_writing : 1;  /* an h2o_send is in progress: libh2o allows one at a time */
+    bool is_writing : 1;  /* an h2o_send is in progress: the next one waits */
     bool is_finished : 1; /* the last h2o_send was called: no other may follow */
     bool was_reset : 1;   /* HTTP/2: the client has sent RST_STREAM */
     bool is_lost : 1;     /* HTTP/2: the stream will be reset at the end of the turn */

@@ -41,7 +41,7 @@ size_t mp_queue_peek(const mp_queue *queue, h2o_iovec_t *pieces, size_t most, si
         size_t len = chunk->len - offset;
         if (len > most_bytes - *bytes)
             len = most_bytes - *bytes;
-        if (len > 0) /* libh2o would take an empty piece after a full one for an incomplete write */
+        if (len > 0) /* an empty piece after a full one would need a write of its own */
             pieces[count++] = h2o_iovec_init(chunk->bytes + offset, len);
         *bytes += len;
         offset = 0;

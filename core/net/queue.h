@@ -1,5 +1,5 @@
-/* queue.h: bytes that wait to be written, in order. They are copied in and never move, because libh2o writes them
- * from there. A zeroed queue is empty and holds no memory. */
+/* queue.h: bytes that wait to be written, in order. They are copied in and never move:
+ * they are written from where they lie. A zeroed queue is empty and holds no memory. */
 #ifndef MP_NET_QUEUE_H
 #define MP_NET_QUEUE_H
 

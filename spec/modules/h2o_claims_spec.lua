@@ -8,6 +8,17 @@ local function seen(head, body)
   return requests, answer
 end
 
+-- Calls a function of the module with a request, in a process of its own.
+local function run_alone(before, name)
+  local path = os.tmpname()
+  local file <close> = assert(io.open(path, "w"))
+  file:write(("package.cpath = %q require 'modules'.h2o.%s 'GET / HTTP/1.0\\r\\n\\r\\n' print 'went on'"):format(package.cpath, name))
+  file:close()
+  local code, out, err = gateway.run_program("/bin/sh", { "-c", before .. "exec lua5.4 " .. path })
+  os.remove(path)
+  return code, out .. err
+end
+
 describe("libh2o", function()
   it("uses the first of two lengths, and takes what is left for a request", function()
     local requests = seen("POST /a HTTP/1.1\nHost: a\nContent-Length: 3\nContent-Length: 5", "abcGET /b HTTP/1.1\r\nHost: b\r\n\r\n")
@@ -60,14 +71,14 @@ describe("libh2o", function()
     assert.equal("anon_inode:[eventpoll]", modules.h2o.after_loop())
   end)
 
+  it("writes so that a client that has left is a signal, SIGPIPE", function()
+    local code, out = run_alone("", "leave")
+    assert.equal(-13, code, out)
+  end)
+
   it("ends the process where it cannot open its descriptors", function()
-    local path = os.tmpname()
-    local file <close> = assert(io.open(path, "w"))
-    file:write(("package.cpath = %q require 'modules'.h2o.ask 'GET / HTTP/1.0\\r\\n\\r\\n' print 'went on'"):format(package.cpath))
-    file:close()
-    local code, out = gateway.run_program("/bin/sh", { "-c", "ulimit -n 5; exec lua5.4 " .. path .. " 4</dev/null" })
-    os.remove(path)
-    assert.equal(-6, code, out)
+    local code, out = run_alone("ulimit -n 5; exec 4</dev/null; ", "ask")
+    assert.equal(-6, code, out) -- SIGABRT
     assert.falsy(out:find("went on", 1, true))
   end)
 end)

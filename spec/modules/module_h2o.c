@@ -2,6 +2,7 @@
  *   ask(bytes, is_silent, limit)   sends bytes to a handler. Returns all that came back, and what the handler saw of each request, as "authority
  *                                  path path_normalized headers body". A silent one does not answer: returns "", and whether the request had ended
  *                                  some time after the client closed the connection. `limit`: of the bytes of a body
+ *   leave(bytes)                   sends bytes, and is gone before they are read
  *   after_loop()                   what kind of descriptor the number is that lies in memory after the struct of an event loop */
 #include "net/h2o_abi.h"
 #include "modules.h"
@@ -93,6 +94,22 @@ static int l_ask(lua_State *L)
     return 2;
 }
 
+static int l_leave(lua_State *L)
+{
+    size_t len;
+    int ends[2];
+    const char *bytes = luaL_checklstring(L, 1, &len);
+    start();
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0 ||
+        write(ends[0], bytes, len) != (ssize_t)len)
+        return luaL_error(L, "%s", strerror(errno));
+    close(ends[0]);
+    h2o_evloop_run(context.loop, 0);
+    h2o_accept(&accepting, h2o_evloop_socket_create(context.loop, ends[1], 0));
+    run(-1, NULL);
+    return 0;
+}
+
 static int l_after_loop(lua_State *L)
 {
     char path[64], kind[64];
@@ -105,7 +122,8 @@ static int l_after_loop(lua_State *L)
 
 int module_h2o(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"ask", l_ask}, {"after_loop", l_after_loop}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"ask", l_ask}, {"leave", l_leave}, {"after_loop", l_after_loop}, {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }
