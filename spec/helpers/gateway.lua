@@ -44,13 +44,10 @@ end
 
 -- -- processes --------------------------------------------------------------------------------------------------------
 
-local passed_on = { "PATH", "HOME", "LANG", "TMPDIR", "MOONPOOL_PLANS", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS" }
-
--- A spec that gives no state folder has none: what one gateway keeps must not serve in another.
-local NO_STATE <const> = "XDG_STATE_HOME=/dev/null/none"
+local passed_on = { "PATH", "HOME", "XDG_STATE_HOME", "LANG", "TMPDIR", "MOONPOOL_PLANS", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS" }
 
 local function environment(more)
-  local list = { not (more or {}).XDG_STATE_HOME and NO_STATE or nil }
+  local list = {}
   for _, name in ipairs(passed_on) do
     local value = os.getenv(name)
     if value and not (more or {})[name] then
