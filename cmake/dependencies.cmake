@@ -80,4 +80,4 @@ target_compile_definitions(sqlite PRIVATE SQLITE_THREADSAFE=1 SQLITE_USE_URI=1 S
     SQLITE_STRICT_SUBTYPE=1 SQLITE_OMIT_LOOKASIDE SQLITE_OMIT_LOAD_EXTENSION HAVE_ISNAN HAVE_USLEEP HAVE_FDATASYNC HAVE_LOCALTIME_R)
 target_link_libraries(sqlite PUBLIC m Threads::Threads)
 
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/linked.def CONTENT "${linked}")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/moonpool/linked.def CONTENT "${linked}")

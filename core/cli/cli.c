@@ -104,7 +104,7 @@ int mp_cli(int argc, char **argv)
     opterr = 0;
     int sign = getopt_long(argc, argv, "+:hV", top_options, NULL);
     if (sign == 'V')
-        return mp_cli_print(MP_STR("moonpool " MOONPOOL_VERSION "\n"));
+        return mp_cli_print_version(optind < argc && strcmp(argv[optind], "--all") == 0);
     if (sign != -1 && sign != 'h')
         return bad_option(sign, argv, top_options, "");
     if (sign == 'h' || optind >= argc) {

@@ -60,6 +60,8 @@ const mp_cli_command *mp_cli_find(const char *name);
 
 void mp_cli_put_usage(mp_buf *out);
 void mp_cli_put_help(mp_buf *out, const mp_cli_command *command);
+/* Prints the version of moonpool, and of its libraries. Returns the exit code. */
+int mp_cli_print_version(bool with_libraries);
 
 /* -- values, output and errors (output.c) ------------------------------------------------------------------------ */
 

@@ -435,7 +435,13 @@ const mp_cli_command mp_cli_commands[] = {
      "<command>",
      mp_cli_help,
      {{0}}},
-    {"version", "", "print the version", "Prints the version.\n", NULL, mp_cli_version, {{0}}},
+    {"version",
+     "",
+     "print the version",
+     "Prints the version; with --all, also that of each library.\n",
+     NULL,
+     mp_cli_version,
+     {{"all", 0, NULL, "the versions of the libraries that are linked in, and of those of this system", NULL}}},
 };
 
 const size_t mp_cli_command_count = sizeof mp_cli_commands / sizeof *mp_cli_commands;

@@ -1,6 +1,7 @@
 /* help.c: prints the help of commands and usage errors. */
 #include "cli.h"
 #include <errno.h>
+#include <moonpool/version.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,9 +72,20 @@ int mp_cli_help(const mp_cli_args *args)
     return code;
 }
 
+int mp_cli_print_version(bool with_libraries)
+{
+    mp_buf out = {0};
+    mp_buf_put(&out, MP_STR("moonpool " MOONPOOL_VERSION "\n"));
+    if (with_libraries)
+        mp_gateway_put_libraries(&out);
+    int code = mp_cli_print(mp_buf_str(&out));
+    mp_buf_clear(&out);
+    return code;
+}
+
 int mp_cli_version(const mp_cli_args *args)
 {
     if (args->word_count > 0)
         return mp_cli_misused("version takes no arguments:", args->words[0], NULL, "version");
-    return mp_cli_print(MP_STR("moonpool " MOONPOOL_VERSION "\n"));
+    return mp_cli_print_version(mp_cli_value(args, "all") != NULL);
 }

@@ -2,6 +2,7 @@
  * the same text. */
 #define _GNU_SOURCE /* for memmem */
 #include "metrics.h"
+#include <moonpool/version.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>

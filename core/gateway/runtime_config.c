@@ -1,5 +1,6 @@
 #include "runtime_config.h"
 #include "open_relay.h"
+#include <moonpool/version.h>
 #include <stdlib.h>
 
 void mp_commons_open(mp_commons *commons, const mp_config *config)

@@ -9,6 +9,10 @@
 #include "rpc/rpc.h"
 #include "vm/vm.h"
 
+/* The version of the PCRE2 that is loaded. */
+#define MP_REGEX_VERSION 64
+void mp_regex_version(char text[MP_REGEX_VERSION]);
+
 /* A key that encrypts what a client stores and sends back (cursors, requestState). */
 typedef struct {
     bool is_set;

@@ -14,6 +14,7 @@
 #include "lib/regex.h"
 #include "lib/fields.h"
 #include "telemetry/telemetry.h"
+#include "lib.h"
 
 #include <lauxlib.h>
 #include <pcre2.h>
@@ -453,4 +454,10 @@ int mp_lib_regex(lua_State *L)
     lua_createtable(L, 0, 1);
     mp_field_function(L, "compile", l_compile);
     return 1;
+}
+
+void mp_regex_version(char text[MP_REGEX_VERSION])
+{
+    if (pcre2_config(PCRE2_CONFIG_VERSION, NULL) > MP_REGEX_VERSION || pcre2_config(PCRE2_CONFIG_VERSION, text) < 0)
+        text[0] = '\0';
 }

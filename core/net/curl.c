@@ -1,4 +1,5 @@
 #include "curl.h"
+#include "net.h"
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -47,4 +48,11 @@ const mp_curl_api *mp_curl(mp_err *err)
     mp_err_set(err, "%s", failure);
     mp_err_hint(err, "Debian: apt install libcurl4");
     return NULL;
+}
+
+const char *mp_client_version(void)
+{
+    mp_err err;
+    const mp_curl_api *curl = mp_curl(&err);
+    return curl != NULL ? curl->version_info(CURLVERSION_NOW)->version : failure;
 }

@@ -318,6 +318,10 @@ void mp_pipe_finish(mp_pipe *pipe);
 /* Drops what is queued. Must not be called from a hook. */
 void mp_pipe_free(mp_pipe *pipe);
 
+/* The versions of the OpenSSL that is loaded, and of the libcurl that outgoing requests load; or why there is none. */
+const char *mp_tls_version(void);
+const char *mp_client_version(void);
+
 /* Gauges and counters that other files read or count, too. */
 extern const mp_stat mp_stat_loop_us, mp_stat_connections, mp_stat_queue_bytes, mp_stat_streams_open,
     mp_stat_dropped_slow;

@@ -358,3 +358,8 @@ mp_tls *mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings)
     ERR_clear_error();
     return tls;
 }
+
+const char *mp_tls_version(void)
+{
+    return OpenSSL_version(OPENSSL_VERSION_STRING);
+}

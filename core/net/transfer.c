@@ -2,6 +2,7 @@
 #include "address_policy.h"
 #include "transfer.h"
 #include <errno.h>
+#include <moonpool/version.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <moonpool/version.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* otlp.c: traces as OTLP's JSON (opentelemetry-proto 1.x, ExportTraceServiceRequest): ids in hexadecimal, 64-bit numbers as texts. */
 #include "state.h"
 #include "json/json.h"
+#include <moonpool/version.h>
 #include <stdio.h>
 #include <unistd.h>
 

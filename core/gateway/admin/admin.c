@@ -13,6 +13,7 @@
 #include "gateway/metrics.h"
 #include "gateway/reload.h"
 #include "gateway/watchdog.h"
+#include <moonpool/version.h>
 #include <stdio.h>
 #include <strings.h>
 #include <unistd.h>

@@ -5,6 +5,7 @@
 #include "inbox.h"
 #include "members.h"
 #include "json/json.h"
+#include <moonpool/version.h>
 #include <stdio.h>
 #include <stdlib.h>
 
