@@ -166,7 +166,8 @@ static int replace(int folder, const char *file, mp_str text)
 {
     char beside[NAME_DIGITS + 8];
     snprintf(beside, sizeof beside, "%s.new", file);
-    unlinkat(folder, beside, 0);
+    if (unlinkat(folder, beside, 0) != 0 && errno != ENOENT)
+        return -1;
     int fd = openat(folder, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -1;

@@ -445,6 +445,17 @@ describe("the last good generation", function()
     g:wait_log("last good generation kept", { generation = 3 })
   end)
 
+  it("is written although a process that was killed left its file half written", function()
+    local dir, env = served()
+    local half = kept_file(dir) .. ".new"
+    write(half, "moonpool generation 1\n")
+    write(dir .. "/scripts/tools/one.lua", says "another")
+    local g <close> = start(dir, env)
+    wait_kept(g)
+    assert.is_nil(lfs.attributes(half, "mode"))
+    assert.truthy(read(kept_file(dir)):find("another", 1, true))
+  end)
+
   it("is there in whole after a kill at any moment", function()
     local scripts = {}
     for i = 1, 300 do scripts[("tools/t%d.lua"):format(i)] = says("x") .. " -- " .. ("x"):rep(4000) end
