@@ -5,6 +5,7 @@ local json = require "moonpool.json"
 local wire = require "moonpool.wire"
 
 local PATIENCE_S <const> = 10
+local MAX_DOCUMENT_BYTES <const> = 256 << 10
 local WELL_KNOWN <const> = "/.well-known/oauth-protected-resource"
 
 local function texts_of(list)
@@ -15,10 +16,16 @@ local function texts_of(list)
   return made
 end
 
--- The document at an address; nil if there is none.
+-- The document at an address; nil if there is none. Some servers answer every path with an event stream, which has no end: its first byte is none of
+-- an object.
 local function document_at(url, ca)
-  local status, body = wire.fetch { method = "GET", url = url, ca = ca, seconds = PATIENCE_S }
-  local value = status == 200 and json.decode(body)
+  local text = ""
+  local function take(bytes)
+    text = text .. bytes
+    if #text > MAX_DOCUMENT_BYTES or text:find "^%s*[^%s{]" then error "no document" end
+  end
+  local is_whole, status = pcall(wire.fetch, { method = "GET", url = url, ca = ca, seconds = PATIENCE_S, on_bytes = take })
+  local value = is_whole and status == 200 and json.decode(text)
   return type(value) == "table" and value.resource ~= nil and value or nil
 end
 

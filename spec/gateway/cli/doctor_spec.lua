@@ -85,6 +85,23 @@ describe("moonpool doctor", function()
     assert.has_nothing_left(g)
   end)
 
+  it("does not wait for the end of an event stream where the metadata would be, as go-sdk's server of HTTP+SSE has", function()
+    local up = older(function(reply, message) json_reply(reply, { jsonrpc = "2.0", id = message.id, result = { tools = {} } }) end)
+    local asked = 0
+    local server <close> = stub.start(function(request, reply)
+      if request.method == "POST" then return up.answer(request, reply) end
+      asked = asked + 1
+      reply:head(200, { { "content-type", "text/event-stream" }, { "transfer-encoding", "chunked" } })
+      reply:chunk "event: endpoint\ndata: /x\n\n"
+    end)
+    local began = uv.hrtime()
+    local code, report, steps = examine(server.url .. "/mcp")
+    assert.same({ 0, true }, { code, report.ok }, cjson.encode(report))
+    assert.equal("the server describes none", steps.authorization.text)
+    assert.is_true(asked >= 2 and uv.hrtime() - began < 9e9)
+    up:__close()
+  end)
+
   it("names the address: a name that does not exist, and one that is not public", function()
     if not errand.can_name then return pending "this build resolves names itself" end
     local hosts = {
