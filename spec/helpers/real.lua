@@ -1,4 +1,5 @@
--- Real MCP servers from npm (spec/upstreams) and PyPI (spec/upstreams/python), which the gateway starts or a spec runs for it.
+-- Real MCP servers from npm (spec/upstreams), PyPI (spec/upstreams/python) and Go's module proxy (spec/upstreams/go), which the gateway starts or a spec
+-- runs for it.
 --   local u <close> = real.start "sdk 1.10.2 http"     u.entry is what the configuration has for it
 local uv = require "luv"
 local children = require "spec.helpers.children"
@@ -58,6 +59,13 @@ for _, version in ipairs { "1.30.0", "2.3.0" } do
   end
 end
 
+-- The official Go SDK, which ./dev builds where there is a Go.
+for kind, path in pairs { stdio = false, sse = "/sse", http = "/mcp" } do
+  add("go-sdk 1.8.0 " .. kind, { kind }, kind == "stdio" and "2026-07-28" or "2025-11-25", {
+    program = uv.cwd() .. "/build/go/server", path = path or nil, chooses = true, is_newest = true, is_fixture = true,
+  })
+end
+
 local server = {}
 server.__index = server
 
@@ -103,7 +111,7 @@ end
 --- Why a server cannot be tried here, for pending(); nil if it can.
 function real.lacks(name)
   local program = real.servers[name].program
-  if program ~= node.path and not uv.fs_stat(program) then return program .. " is not there: PyPI could not be reached when ./dev made it" end
+  if program ~= node.path and not uv.fs_stat(program) then return program .. " is not there: ./dev has said why" end
 end
 
 --- Starts a server of `real.servers` by its name. One over stdio is started by the gateway: then only `entry` is made.
