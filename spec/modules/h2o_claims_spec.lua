@@ -10,11 +10,11 @@ end
 
 -- Calls a function of the module with a request, in a process of its own.
 local function run_alone(before, name)
-  local path = os.tmpname()
+  local path, preload = os.tmpname(), os.getenv "LD_PRELOAD" -- a sanitizer's library
   local file <close> = assert(io.open(path, "w"))
   file:write(("package.cpath = %q require 'modules'.h2o.%s 'GET / HTTP/1.0\\r\\n\\r\\n' print 'went on'"):format(package.cpath, name))
   file:close()
-  local code, out, err = gateway.run_program("/bin/sh", { "-c", before .. "exec lua5.4 " .. path })
+  local code, out, err = gateway.run_program("/bin/sh", { "-c", before .. "exec lua5.4 " .. path }, { env = { LD_PRELOAD = preload } })
   os.remove(path)
   return code, out .. err
 end
