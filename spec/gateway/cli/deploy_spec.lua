@@ -84,7 +84,8 @@ describe("examples/deploy", function()
     assert.same({ "/src/build/release/moonpool" }, made)
     -- Every file that CMakeLists.txt needs at configure time is copied, or optional.
     local copied = table.concat(find(build, "COPY"), " ")
-    for _, name in ipairs { "CMakeLists.txt", "CMakePresets.json", "core", "lua" } do assert.truthy(copied:find(name, 1, true)) end
+    for _, name in ipairs { "CMakeLists.txt", "CMakePresets.json", ".git", "lua" } do assert.truthy(copied:find(name, 1, true)) end
+    for part in read "CMakeLists.txt":gmatch "\n%s*include%((%w+)/" do assert.truthy(copied:find(part .. " " .. part, 1, true), part) end
   end)
 
   it("installs the packages that ./dev builds with", function()
