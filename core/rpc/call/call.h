@@ -11,7 +11,7 @@ struct mp_call {
     mp_rpc *rpc;
     const mp_transport *transport;
     mp_stream *
-        stream; /* counted reference, never NULL: rpc->no_stream where mp_call_is_of_stream() is false. own_stream.c changes it. */
+        stream; /* counted reference, never NULL; or, where mp_call_is_of_stream() is false, rpc->no_stream, borrowed. own_stream.c changes it. */
     mp_session *session; /* counted reference; NULL in stateless revisions */
     mp_batch *batch;     /* NULL if the call is not part of a batch */
     mp_feed *feed;       /* counted reference; NULL until the events of the call's stream have ids */

@@ -9,12 +9,14 @@ bool mp_call_is_of_stream(const mp_call *call)
 
 void mp_call_without_stream(mp_call *call)
 {
-    call->stream = mp_stream_ref(call->rpc->no_stream);
+    call->stream = call->rpc->no_stream;
 }
 
 void mp_call_leave_stream(mp_call *call)
 {
     mp_stream *stream = call->stream;
+    if (!mp_call_is_of_stream(call))
+        return;
     mp_call_without_stream(call);
     mp_stream_on_gone(stream, NULL, NULL);
     mp_stream_unref(stream);
@@ -22,7 +24,9 @@ void mp_call_leave_stream(mp_call *call)
 
 void mp_call_share_stream(mp_call *call, mp_stream *stream)
 {
-    call->stream = mp_stream_ref(stream);
+    call->stream = stream;
+    if (mp_call_is_of_stream(call))
+        mp_stream_ref(stream);
 }
 
 void mp_call_take_stream(mp_call *call, mp_stream *stream, void (*left)(void *call, mp_stream *stream))
