@@ -6,6 +6,8 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
+#define FULL "too many bytes are being read and written at once (limits.fs.held)"
+
 MP_GAUGE(fs_bytes, "fs_bytes", "", "", "bytes of file reads and writes in progress")
 
 typedef enum { READ, WRITE, APPEND, LIST, STAT, REMOVE, MKDIR } action;
@@ -20,6 +22,7 @@ typedef struct {
     char *root, *rest;
     mp_buf bytes;      /* bytes to write, or bytes that were read */
     size_t most, held; /* most bytes to read; bytes counted in mp_stat_fs_bytes for this operation */
+    int64_t most_held; /* limits.fs.held */
     mp_file_info info;
     int error;
     bool is_over; /* on_done was called, possibly after the loop ended, when no task can be resumed */
@@ -70,8 +73,14 @@ static void on_work(mp_job *super)
 {
     job *it = mp_container(super, job, super);
     it->error = run_action(it) == 0 ? 0 : errno;
-    if (it->what == READ || it->what == LIST)
-        count_bytes(it, it->bytes.cap);
+    if (it->what != READ && it->what != LIST)
+        return;
+    count_bytes(it, it->bytes.cap);
+    if (it->error == 0 && mp_stat_read(&mp_stat_fs_bytes) > it->most_held) {
+        it->error = ENOBUFS;
+        mp_buf_clear(&it->bytes);
+        count_bytes(it, 0);
+    }
 }
 
 static void on_done(mp_job *super, mp_loop *loop)
@@ -149,12 +158,13 @@ static int push_result(lua_State *L)
 
 static const char *error_text(int error)
 {
-    return error == EXDEV    ? "the path leads out of the granted folder"
-           : error == EFBIG  ? "the content is larger than limits.fs.file"
-           : error == ENOENT ? "there is no such file or folder"
-           : error == EINVAL ? "the path is not a regular file"
-           : error == ENODEV ? "the path is a kernel file, such as those in /proc"
-                             : strerror(error);
+    return error == EXDEV     ? "the path leads out of the granted folder"
+           : error == EFBIG   ? "the content is larger than limits.fs.file"
+           : error == ENOENT  ? "there is no such file or folder"
+           : error == EINVAL  ? "the path is not a regular file"
+           : error == ENODEV  ? "the path is a kernel file, such as those in /proc"
+           : error == ENOBUFS ? FULL
+                              : strerror(error);
 }
 
 static int push_outcome(lua_State *L, int status, lua_KContext context)
@@ -192,11 +202,12 @@ static int l_fs(lua_State *L)
     int64_t held = lua_tointeger(L, lua_upvalueindex(2));
     const char *why = text.len > most ? error_text(EFBIG) : NULL;
     if (why == NULL && mp_stat_read(&mp_stat_fs_bytes) + (int64_t)text.len > held)
-        why = "too many bytes are being read and written at once (limits.fs.held)";
+        why = FULL;
     waiting *op = mp_owning_op_new(L, sizeof *op, on_cancel, on_release);
     if (why == NULL) {
         job *it = mp_new(sizeof *it);
-        *it = (job){.super = {.work = on_work, .done = on_done}, .op = op, .what = what, .most = most};
+        *it =
+            (job){.super = {.work = on_work, .done = on_done}, .op = op, .what = what, .most = most, .most_held = held};
         mp_link_init(&it->super.link);
         it->root = mp_dup(root);
         it->rest = mp_dup(rest);

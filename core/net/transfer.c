@@ -120,7 +120,7 @@ static size_t on_body(char *ptr, size_t one, size_t len, void *ctx)
         fail_transfer(transfer, text, "raise the option 'max', at most to limits.http.body");
         return 0;
     }
-    if (len > client->limits.held - client->held) {
+    if (client->held + len > client->limits.held) { /* held may be above a limit that was lowered */
         fail_transfer(transfer, "the responses in flight are larger than limits.http.held", "");
         return 0;
     }

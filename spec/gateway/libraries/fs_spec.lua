@@ -257,6 +257,11 @@ describe("files and calls", function()
       assert.equal("cannot write data/a: too many bytes are being read and written at once (limits.fs.held)", run { n = 65537 }.why)
       assert.equal(0, g:status().gauges.fs_bytes)
     end)
+    -- what is read is known only then, and compared then
+    with({ code = reading, allow = { read = { "data" } }, files = { ["data/a"] = ("x"):rep(200000) }, limits = { fs = { held = "64KiB" } } }, function(run, g)
+      for _ = 1, 2 do assert.matches("limits.fs.held", run({ path = "data/a" }).why, 1, true) end
+      assert.equal(0, g:status().gauges.fs_bytes)
+    end)
     with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, limits = { pool = { threads = 1, queue = 1 } } }, function(_, g, me)
       local streams = {}
       for i = 1, 3 do streams[i] = granted.begin(me, { n = 4096 }) end -- one file operation runs, one waits, the third is refused
