@@ -2,11 +2,12 @@
 --   kills       SOAK_SEED=N SOAK_RATE=N SOAK_KILL_EVERY=SECONDS
 --   gone        SOAK_SEED=N SOAK_VISITORS=N SOAK_STDIO=N (at once)
 --   departures  SOAK_TIMES=N (clients of each form)
+--   forwards    SOAK_AT_ONCE=N (calls in flight)
 local children = require "spec.helpers.children"
 
 local name, minutes = "kills", arg[1]
 if arg[1] and not tonumber(arg[1]) then name, minutes = arg[1], arg[2] end
-minutes = tonumber(minutes or (name == "gone" and "10" or "30"))
+minutes = tonumber(minutes or ({ gone = 10, forwards = 1 })[name] or 30)
 
 local function variable(key) return tonumber(os.getenv("SOAK_" .. key)) end
 
@@ -32,8 +33,15 @@ function soaks.departures()
   return require "spec.soak.departures".all { times = variable "TIMES" or 10000, say = print }
 end
 
+function soaks.forwards()
+  local at_once = variable "AT_ONCE" or 1000
+  local report = require "spec.soak.forwards".run { at_once = at_once, seconds = minutes * 60 }
+  print(("%d calls, %d in flight at once, over %d connections to the upstream"):format(report.calls, at_once, report.accepted))
+  return report.accepted <= at_once + 10 -- and those of lists
+end
+
 if not soaks[name] or not minutes or minutes <= 0 then
-  io.stderr:write "dev: soak [kills | gone | departures] [MINUTES]\n"
+  io.stderr:write "dev: soak [kills | gone | departures | forwards] [MINUTES]\n"
   os.exit(2)
 end
 io.stdout:setvbuf "line"

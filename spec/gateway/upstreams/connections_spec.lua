@@ -1,5 +1,6 @@
 -- Connections to upstreams and to the servers of scripts: as many as there are requests in flight, used again, and closed when nothing uses them.
 local errand = require "spec.helpers.errand"
+local forwards = require "spec.soak.forwards"
 local stub = require "spec.helpers.stub"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
@@ -10,20 +11,8 @@ local function held(c) return c:open("tools/call", { name = "hold" }) end
 
 describe("connections to an upstream", function()
   it("are no more than the calls that were in flight at once, round after round", function()
-    local u <close> = upstream.start { transport = "http", revision = "2026-07-28" }
-    local g <close> = upstream.gateway({ one = u }, { workers = 1, entries = upstream.plain({ one = u }, { one = { calls = 1000 } }) })
-    local c <close> = g:client "2026-07-28"
-    for _ = 1, 4 do
-      local calls = {}
-      for i = 1, AT_ONCE do calls[i] = held(c) end
-      u:wait_held(AT_ONCE)
-      u:release()
-      for _, call in ipairs(calls) do
-        assert.equal("released", upstream.text(call:answer()))
-        call:close()
-      end
-    end
-    assert.is_true(u.web.accepted <= AT_ONCE + 10, u.web.accepted .. " connections")
+    local report = forwards.run { at_once = AT_ONCE, rounds = 4 }
+    assert.is_true(report.accepted <= AT_ONCE + 10, report.accepted .. " connections") -- those of lists and of the second worker, too
   end)
 
   it("are closed after limits.http.idle while a call goes on", function()
