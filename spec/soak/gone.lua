@@ -15,7 +15,7 @@ local gone = {}
 local VISITORS <const>, STDIO <const> = 24, 1 -- at once
 local PATIENCE <const> = 60
 local SESSIONS <const> = 8 -- of a principal: some clients are refused
-local MISSED <const> = 0.05 -- of the sessions whose client left: the kernel of the client had the answer
+local MISSED <const> = 0.15 -- of the clients without an answer: it was sent before they left, and they had not read it yet
 local SHOWN <const> = 20
 
 local REVISIONS <const> = { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" }
