@@ -289,7 +289,7 @@ static bool take_part(mp_str *rest, part *one)
 static int read_file(int fd, size_t size, mp_buf *text)
 {
     mp_buf_room(text, size + 1);
-    for (ssize_t got; text->len<size; text->len += got> 0 ? (size_t)got : 0) {
+    for (ssize_t got; text->len < size; text->len += got > 0 ? (size_t)got : 0) {
         got = read(fd, text->ptr + text->len, size - text->len);
         if (got == 0 || (got < 0 && errno != EINTR))
             return -1;
