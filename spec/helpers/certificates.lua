@@ -37,13 +37,13 @@ local function joined(...)
   return all
 end
 
--- `openssl x509` takes a lifetime in days only.
-local function sign_until(ends, request, ca, key, path)
+-- `openssl x509` takes a lifetime in days only, and from OpenSSL 3.5 on none that is over.
+local function sign_until(ends, request, ca, key, extensions, path)
   local database = temporary()
   local config = temporary(table.concat({ "[ca]", "default_ca=c", "[c]", "database=" .. database, "new_certs_dir=/tmp", "rand_serial=yes",
     "default_md=sha256", "policy=p", "[p]", "commonName=supplied", "" }, "\n"))
   certificates.openssl("ca", "-batch", "-notext", "-config", config, "-in", request, "-cert", ca, "-keyfile", key, "-out", path,
-    "-enddate", os.date("!%Y%m%d%H%M%SZ", ends))
+    "-extfile", extensions, "-startdate", os.date("!%Y%m%d%H%M%SZ", math.min(os.time(), ends) - 86400), "-enddate", os.date("!%Y%m%d%H%M%SZ", ends))
   local serial = certificates.openssl("x509", "-in", path, "-noout", "-serial"):match "=(%x+)"
   for _, file in ipairs { database, database .. ".old", database .. ".attr", config, "/tmp/" .. serial .. ".pem" } do os.remove(file) end
 end
@@ -63,7 +63,7 @@ function certificates.make(want, by)
     certificates.openssl(table.unpack(joined({ "req", "-new", "-nodes", "-utf8", "-keyout", key_path, "-out", request, "-subj", subject },
       want.algorithm or EC)))
     if want.ends then
-      sign_until(want.ends, request, ca, ca_key, path)
+      sign_until(want.ends, request, ca, ca_key, config, path)
     else
       certificates.openssl(table.unpack(joined({ "x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-set_serial", want.serial or "0x1234",
         "-days", tostring(want.days or 2), "-out", path, "-extfile", config }, want.more or {})))

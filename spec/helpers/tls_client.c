@@ -52,6 +52,10 @@ static int l_new(lua_State *L)
     SSL_CTX_set_session_cache_mode(c->context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(c->context, on_session);
     const char *text = option(L, "max");
+    if (text != NULL && strcmp(text, "1.1") == 0) { /* OpenSSL 3.5 offers it at no other level */
+        SSL_CTX_set_security_level(c->context, 0);
+        SSL_CTX_set_min_proto_version(c->context, TLS1_1_VERSION);
+    }
     if (text != NULL)
         SSL_CTX_set_max_proto_version(c->context, strcmp(text, "1.3") == 0   ? TLS1_3_VERSION
                                                   : strcmp(text, "1.2") == 0 ? TLS1_2_VERSION
