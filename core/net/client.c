@@ -179,6 +179,7 @@ static void begin_sweep(mp_client *client)
     curl->easy_setopt(easy, CURLOPT_URL, "http://127.0.0.1/");
     curl->easy_setopt(easy, CURLOPT_PROXY, "");
     curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl->easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, MP_NAMES_S);
     curl->easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
     curl->easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_no_socket);
     curl->easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
@@ -240,21 +241,26 @@ void mp_client_configure(mp_client *client, const mp_client_limits *limits)
         set_limits(client);
 }
 
+void mp_client_enter(mp_client *client)
+{
+    mp_timer_stop(client->loop, &client->idle);
+    client->active++;
+    mp_stat_add(&mp_stat_http_requests, 1);
+}
+
 int mp_client_add(mp_client *client, CURL *easy, mp_err *err)
 {
     if (client->multi == NULL && open_multi(client, err) != 0)
         return -1;
     if (client->curl->multi_add_handle(client->multi, easy) != CURLM_OK)
         return mp_err_set(err, "libcurl refused the request");
-    mp_timer_stop(client->loop, &client->idle);
-    client->active++;
-    mp_stat_add(&mp_stat_http_requests, 1);
     return 0;
 }
 
 void mp_client_remove(mp_client *client, CURL *easy)
 {
-    client->curl->multi_remove_handle(client->multi, easy);
+    if (client->multi != NULL)
+        client->curl->multi_remove_handle(client->multi, easy);
     mp_stat_add(&mp_stat_http_requests, -1);
     client->has_ended = true;
     if (--client->active == 0)

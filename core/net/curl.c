@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-#define MIN_VERSION 0x075700 /* 7.87: from this version on, aborting a request need not wait for its name lookup */
+#define MIN_VERSION 0x075700 /* 7.87: nothing older has been tried */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static mp_curl_api api;
@@ -36,8 +36,6 @@ static void load(void)
     const curl_version_info_data *version = api.version_info(CURLVERSION_NOW);
     if (version->version_num < MIN_VERSION)
         failure = "libcurl is too old: 7.87 or later is needed";
-    else if ((version->features & CURL_VERSION_ASYNCHDNS) == 0)
-        failure = "this libcurl has no asynchronous resolver: name lookups would block";
 }
 
 const mp_curl_api *mp_curl(mp_err *err)

@@ -43,6 +43,4 @@ typedef struct {
 /* Returns NULL if no suitable libcurl is found; `err` says what to install. Any thread. */
 const mp_curl_api *mp_curl(mp_err *err);
 
-extern const mp_stat mp_stat_lookups; /* declared in lookup.c */
-
 #endif

@@ -1,5 +1,6 @@
 /* transfer.c: one request made with libcurl: its options, its response, its end. */
 #include "address_policy.h"
+#include "lookup.h"
 #include "transfer.h"
 #include <errno.h>
 #include <moonpool/version.h>
@@ -16,8 +17,12 @@ MP_COUNTER(refused_address, "refused", "reason", "address", "outgoing connection
 struct mp_transfer {
     mp_client *client;
     CURL *easy;
-    struct curl_slist *headers;
-    mp_outgoing how; /* its `url`, `headers` and paths are not valid after the start */
+    struct curl_slist *headers, *addresses;
+    mp_lookup *lookup; /* NULL: libcurl has the request, or nobody will */
+    mp_timer patience; /* for the lookup, if connecting has a limit */
+    uint64_t began_at; /* ms */
+    mp_buf place;      /* "+HOST:PORT:", to which the addresses are appended; empty: none are looked up */
+    mp_outgoing how;   /* its `url`, `headers` and paths are not valid after the start */
     int status;
     mp_buf head, body;
     size_t got; /* bytes of the body received so far */
@@ -221,9 +226,9 @@ static void set_manners(const mp_client *client, const mp_outgoing *how, const m
 {
     const char *ca = how->ca != NULL ? how->ca : client->limits.ca;
     SET(CURLOPT_NOSIGNAL, 1L);
-    SET(CURLOPT_QUICK_EXIT, 1L); /* aborting does not wait for the name lookup */
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
     SET(CURLOPT_PROXY, "");
+    SET(CURLOPT_DNS_CACHE_TIMEOUT, MP_NAMES_S);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
@@ -240,6 +245,111 @@ static void set_manners(const mp_client *client, const mp_outgoing *how, const m
         SET(CURLOPT_CONNECTTIMEOUT_MS, (long)how->connect_ms);
 }
 
+/* -- host ---------------------------------------------------------------------------------------------------------- */
+
+/* libcurl has no addresses for the name, though it was given some. */
+static int refuse_lookup(void *resolver, void *reserved, void *ctx)
+{
+    (void)resolver;
+    (void)reserved;
+    (void)ctx;
+    return 1;
+}
+
+/* True if the host of a normalized URL has to be looked up. Names of this machine are known to libcurl, and addresses
+ * are no names: they have brackets, or end with a number. */
+static bool is_name(mp_str host)
+{
+    static const char local[] = "localhost";
+    size_t len = sizeof local - 1, digits = 0;
+    while (digits < host.len && host.ptr[host.len - digits - 1] >= '0' && host.ptr[host.len - digits - 1] <= '9')
+        digits++;
+    bool is_address =
+        *host.ptr == '[' || (digits > 0 && (digits == host.len || host.ptr[host.len - digits - 1] == '.'));
+    bool is_local = host.len >= len && memcmp(host.ptr + host.len - len, local, len) == 0 &&
+                    (host.len == len || host.ptr[host.len - len - 1] == '.');
+    return !is_address && !is_local;
+}
+
+/* The host of a normalized URL, if it is a name; else an empty text. Sets the place to which its addresses go. */
+static mp_str read_name(mp_buf *place, const char *url)
+{
+    const char *from = strstr(url, "://") + 3;
+    mp_str host = {from, strcspn(from, ":/?#")};
+    mp_str port = strncmp(url, "https", 5) == 0 ? MP_STR("443") : MP_STR("80");
+    if (!is_name(host))
+        return (mp_str){0};
+    if (from[host.len] == ':')
+        port = (mp_str){from + host.len + 1, strspn(from + host.len + 1, "0123456789")};
+    mp_buf_putc(place, '+'); /* not for ever */
+    mp_buf_put(place, host);
+    mp_buf_putc(place, ':');
+    mp_buf_put(place, port);
+    mp_buf_putc(place, ':');
+    return host;
+}
+
+/* Gives the request to libcurl, with the addresses in `place`. */
+static int send_request(mp_transfer *transfer, mp_err *err)
+{
+    const mp_curl_api *curl = transfer->client->curl;
+    CURL *easy = transfer->easy;
+    if (transfer->place.len > 0) {
+        mp_buf_putc(&transfer->place, '\0');
+        transfer->addresses = curl->slist_append(NULL, transfer->place.ptr);
+        SET(CURLOPT_RESOLVE, transfer->addresses);
+        SET(CURLOPT_RESOLVER_START_FUNCTION, refuse_lookup);
+    }
+    return mp_client_add(transfer->client, easy, err);
+}
+
+static void on_impatience(mp_timer *timer)
+{
+    mp_transfer *transfer = mp_container(timer, mp_transfer, patience);
+    mp_lookup_cancel(transfer->lookup);
+    transfer->lookup = NULL;
+    mp_transfer_end(transfer, CURLE_OPERATION_TIMEDOUT);
+}
+
+static void on_addresses(void *ctx, const char *addresses)
+{
+    mp_transfer *transfer = ctx;
+    mp_client *client = transfer->client;
+    uint64_t waited = mp_loop_now(client->loop) - transfer->began_at, connect_ms = transfer->how.connect_ms;
+    mp_err err = {0};
+    transfer->lookup = NULL;
+    mp_timer_stop(client->loop, &transfer->patience);
+    if (addresses == NULL) {
+        mp_transfer_end(transfer, CURLE_COULDNT_RESOLVE_HOST);
+        return;
+    }
+    if (connect_ms > 0)
+        client->curl->easy_setopt(transfer->easy, CURLOPT_CONNECTTIMEOUT_MS,
+                                  connect_ms > waited ? (long)(connect_ms - waited) : 1L);
+    mp_buf_put(&transfer->place, mp_str_of(addresses));
+    if (send_request(transfer, &err) != 0)
+        mp_transfer_end(transfer, CURLE_FAILED_INIT);
+}
+
+/* Sends the request now if libcurl needs no addresses or they are known, else after the lookup. */
+static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
+{
+    mp_client *client = transfer->client;
+    mp_str name = read_name(&transfer->place, url);
+    if (name.len == 0 || mp_lookup_known(name, client->limits.idle_ms, &transfer->place))
+        return send_request(transfer, err);
+    transfer->lookup = mp_lookup_start(client->loop, name, client->limits.lookups, on_addresses, transfer);
+    if (transfer->lookup == NULL) {
+        mp_stat_add(&mp_stat_refused_lookups, 1);
+        mp_err_set(err, "too many name lookups in flight");
+        return mp_err_hint(err, "the limit is limits.http.lookups; check that the name server answers");
+    }
+    transfer->began_at = mp_loop_now(client->loop);
+    if (transfer->how.connect_ms > 0)
+        mp_timer_start(client->loop, &transfer->patience, transfer->how.connect_ms, on_impatience);
+    return 0;
+}
+
 #undef SET
 
 mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err)
@@ -250,13 +360,6 @@ mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, m
         mp_stat_add(&mp_stat_refused_http, 1);
         mp_err_set(err, "too many outgoing requests in flight");
         mp_err_hint(err, "the limit is limits.http.requests");
-        return NULL;
-    }
-    if (outgoing->policy.kind != MP_ADDRESS_POLICY_ADDRESS &&
-        mp_stat_read(&mp_stat_lookups) >= client->limits.lookups) {
-        mp_stat_add(&mp_stat_refused_lookups, 1);
-        mp_err_set(err, "too many name lookups in flight");
-        mp_err_hint(err, "the limit is limits.http.lookups; check that the name server answers");
         return NULL;
     }
     mp_transfer *transfer = mp_new(sizeof *transfer);
@@ -273,12 +376,11 @@ mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, m
     set_manners(client, outgoing, client->curl, transfer->easy);
     transfer->how.url = transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
     transfer->how.headers = NULL;
-    if (mp_client_add(client, transfer->easy, err) != 0) {
-        transfer->is_over = true;
-        mp_transfer_free(transfer);
-        return NULL;
-    }
-    return transfer;
+    mp_client_enter(client);
+    if (find_host(transfer, outgoing->url, err) == 0)
+        return transfer;
+    mp_transfer_free(transfer);
+    return NULL;
 }
 
 /* -- end ----------------------------------------------------------------------------------------------------------- */
@@ -353,10 +455,17 @@ void mp_transfer_free(mp_transfer *transfer)
 {
     if (transfer == NULL)
         return;
+    const mp_curl_api *curl = transfer->client->curl;
+    mp_lookup_cancel(transfer->lookup);
+    mp_timer_stop(transfer->client->loop, &transfer->patience);
     if (!transfer->is_over)
         mp_client_remove(transfer->client, transfer->easy);
+    if (transfer->addresses != NULL)
+        curl->easy_setopt(transfer->easy, CURLOPT_RESOLVE, NULL); /* it may be unread, and survives easy_reset */
     mp_client_give(transfer->client, transfer->easy);
-    transfer->client->curl->slist_free_all(transfer->headers);
+    curl->slist_free_all(transfer->headers);
+    curl->slist_free_all(transfer->addresses);
+    mp_buf_clear(&transfer->place);
     discard_body(transfer);
     mp_buf_clear(&transfer->head);
     mp_buf_clear(&transfer->body);

@@ -6,6 +6,9 @@
 #include "net.h"
 
 #define MP_KEPT_HANDLES 16
+/* How long addresses are kept by libcurl, in seconds: longer than a request waits for a connection. All handles have
+ * the same, since each drops what is too old for it. */
+#define MP_NAMES_S 3600L
 
 struct mp_client {
     mp_loop *loop;
@@ -28,8 +31,11 @@ struct mp_client {
 CURL *mp_client_take(mp_client *client);
 /* The counterpart of mp_client_take. The handle has been removed from the multi handle. */
 void mp_client_give(mp_client *client, CURL *easy);
+/* Counts a transfer that begins. */
+void mp_client_enter(mp_client *client);
 /* Adds `easy` to libcurl's multi handle; -1 if libcurl refuses it. */
 int mp_client_add(mp_client *client, CURL *easy, mp_err *err);
+/* The counterpart of mp_client_enter; `easy` may have been added. */
 void mp_client_remove(mp_client *client, CURL *easy);
 
 /* Called when libcurl has finished the transfer. */

@@ -8,8 +8,8 @@ local frame = [[return tool { "Runs.", input = { url = t.string { optional = tru
 %s
 end }]]
 
--- The path of the preloaded library, in the gateway's folder, that resolves names by `hosts`.
-local function with_names(hosts)
+--- The environment of a gateway that resolves names by `hosts`, with a library preloaded that is in its folder.
+function errand.names(hosts)
   local folder = gateway.binary:match "^(.*)/[^/]*$"
   return {
     LD_PRELOAD = require("luv").fs_realpath(folder .. "/resolver.so"), MOONPOOL_HOSTS = hosts,
@@ -18,7 +18,7 @@ local function with_names(hosts)
 end
 
 --- True if `hosts` has an effect: under ThreadSanitizer it has none, because ThreadSanitizer brings its own getaddrinfo.
-errand.can_name = not os.getenv "TSAN_OPTIONS"
+errand.can_name = true
 
 -- `options`: code (of `run`, with args.url and args.n), net (grants), http (limits.http), ca, scripts (additional ones), hosts (see resolver.c),
 -- workers. Idle connections are closed at once, so that assert.has_nothing_left finds none.
@@ -28,7 +28,7 @@ function errand.start(options)
   local scripts = { ["tools/run.lua"] = options.code and frame:format(options.code) }
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end
   return gateway.start {
-    scripts = scripts, workers = options.workers or 1, env = options.hosts and with_names(options.hosts) or memory.environment(), files = options.files,
+    scripts = scripts, workers = options.workers or 1, env = options.hosts and errand.names(options.hosts) or memory.environment(), files = options.files,
     config = { scripts = { allow = { net = options.net } }, limits = { http = http }, http = options.ca and { ca = options.ca } },
   }
 end

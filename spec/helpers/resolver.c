@@ -1,6 +1,6 @@
 /* resolver.c: getaddrinfo with the answers that a spec sets, preloaded into the gateway. MOONPOOL_HOSTS has
- * "a.test=127.0.0.1;b.test=192.0.2.1,127.0.0.1;slow.test=!5": addresses in turn, the last one for ever; "!5" waits five
- * seconds and finds nothing. Other names are looked up as usual. */
+ * "a.test=127.0.0.1;b.test=192.0.2.1,127.0.0.1;both.test=::1+127.0.0.1;slow.test=!5": answers in turn, the last one for ever; an answer has one
+ * address or several; "!5" waits five seconds and finds nothing. Other names are looked up as usual. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <netdb.h>
@@ -41,13 +41,19 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *name, const c
     char *told = name == NULL ? NULL : (char *)find(name, buffer, sizeof buffer);
     if (told == NULL)
         return real(name, service, hints, found);
+    for (int skip = strchr(told, ',') == NULL ? 0 : atomic_fetch_add(&asked, 1); skip > 0 && strchr(told, ','); skip--)
+        told = strchr(told, ',') + 1;
+    told[strcspn(told, ",")] = '\0';
     if (told[0] == '!') {
         sleep((unsigned)atoi(told + 1));
         return EAI_NONAME;
     }
-    for (int skip = strchr(told, ',') == NULL ? 0 : atomic_fetch_add(&asked, 1); skip > 0 && strchr(told, ','); skip--)
-        told = strchr(told, ',') + 1;
-    told[strcspn(told, ",")] = '\0';
     struct addrinfo numeric = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
-    return real(told, service, &numeric, found);
+    int code = 0;
+    for (char *rest = NULL, *one = strtok_r(told, "+", &rest); one != NULL && code == 0;
+         one = strtok_r(NULL, "+", &rest)) {
+        code = real(one, service, &numeric, found);
+        found = &(*found)->ai_next;
+    }
+    return code;
 }

@@ -1,0 +1,155 @@
+-- Names of hosts that requests go to: who looks them up, how often, and what a lookup that hangs holds up.
+local errand = require "spec.helpers.errand"
+local gateway = require "spec.helpers.gateway"
+local stub = require "spec.helpers.stub"
+local wait = require "spec.helpers.wait"
+
+local it_named = errand.can_name and it or pending
+
+local code = [[local res, why = http.get(args.url, { timeout = (args.n or 60000) / 1000 }) return { status = res and res.status, why = why }]]
+
+local function server_here() return stub.start(function(_, reply) reply:send(200) end) end
+
+-- A gateway whose names are `hosts`, and which keeps connections and names for `idle`.
+local function start(hosts, idle, more)
+  local options = { net = { "*.test:* private", "127.0.0.1:*" }, code = code, hosts = hosts, http = { idle = idle } }
+  for key, value in pairs(more or {}) do options[key] = value end
+  return errand.start(options)
+end
+
+-- How many threads of the gateway look up a name.
+local function lookup_threads(g)
+  local names <close> = assert(io.popen(("cat /proc/%d/task/*/comm"):format(g.pid)))
+  local count = 0
+  for name in names:lines() do count = count + (name == "lookup" and 1 or 0) end
+  return count
+end
+
+local function wait_lookups(g, count)
+  g:wait_status(function(status) return status.gauges.lookups == count end, 10)
+  wait.for_fact("so many threads", 5, function() return lookup_threads(g) == count end)
+end
+
+describe("the addresses of a name", function()
+  it_named("are looked up once while they are used, and connections to it are kept", function()
+    local server <close> = server_here()
+    local g <close> = start("once.test=127.0.0.1,!0", "15s", { workers = 2 })
+    local me <close> = g:client "2026-07-28"
+    for _ = 1, 8 do assert.equal(200, errand.run(me, { url = ("http://once.test:%d/"):format(server.port) }).status) end
+    assert.is_true(server.accepted <= 2, server.accepted .. " connections of two workers")
+    server:drop()
+    assert.equal(200, errand.run(me, { url = ("http://once.test:%d/"):format(server.port) }).status)
+    wait_lookups(g, 0)
+  end)
+
+  it_named("serve every port, by one lookup", function()
+    local one <close> = server_here()
+    local two <close> = server_here()
+    local g <close> = start("once.test=127.0.0.1,!0", "15s")
+    local me <close> = g:client "2026-07-28"
+    for _, server in ipairs { one, two, one } do
+      assert.equal(200, errand.run(me, { url = ("http://once.test:%d/"):format(server.port) }).status)
+    end
+  end)
+
+  it_named("are looked up again when nothing has used them for limits.http.idle", function()
+    local server <close> = server_here()
+    local g <close> = start("once.test=127.0.0.1,!0", "5ms")
+    local me = g:client "2026-07-28"
+    local url = ("http://once.test:%d/"):format(server.port)
+    assert.equal(200, errand.run(me, { url = url }).status)
+    wait.for_fact("the second lookup", 5, function() return errand.run(me, { url = url }).why == "GET " .. url .. ": host not found (DNS)" end)
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it_named("that could not be found are looked up by the next request", function()
+    local server <close> = server_here()
+    local g <close> = start("late.test=!0,127.0.0.1", "15s")
+    local me <close> = g:client "2026-07-28"
+    local url = ("http://late.test:%d/"):format(server.port)
+    assert.equal("GET " .. url .. ": host not found (DNS)", errand.run(me, { url = url }).why)
+    assert.equal(200, errand.run(me, { url = url }).status)
+  end)
+
+  it_named("are all tried, of IPv6 and of IPv4", function()
+    local server <close> = server_here()
+    local g <close> = start("six.test=::1+127.0.0.1;four.test=127.0.0.9+::1+127.0.0.1", "5ms")
+    local me = g:client "2026-07-28"
+    for _, name in ipairs { "six", "four" } do
+      assert.equal(200, errand.run(me, { url = ("http://%s.test:%d/"):format(name, server.port) }).status)
+    end
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it_named("are looked up for what a redirect names", function()
+    local server <close> = stub.start(function(request, reply)
+      if request.path == "/" then return reply:send(302, { location = "http://b.test:" .. request.headers.host:match "%d+$" .. "/there" }) end
+      reply:send(200)
+    end)
+    local g <close> = start("a.test=127.0.0.1;b.test=127.0.0.1", "5ms")
+    local me = g:client "2026-07-28"
+    assert.equal(200, errand.run(me, { url = ("http://a.test:%d/"):format(server.port) }).status)
+    assert.equal("b.test:" .. server.port, server.requests[2].headers.host)
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("a lookup that hangs", function()
+  it_named("is one for all requests to the name, and ends with its thread", function()
+    local g <close> = start("slow.test=!2", "5ms", { workers = 2 })
+    local me = g:client "2026-07-28"
+    local streams = {}
+    for i = 1, 6 do streams[i] = errand.begin(me, { url = "http://slow.test/" }) end
+    g:wait_status(function(status) return status.gauges.http_requests == 6 end)
+    assert.equal(1, g:status().gauges.lookups)
+    assert.equal(1, lookup_threads(g))
+    streams[1]:close() -- one that leaves does not end it for the others
+    for i = 2, 6 do
+      assert.matches("host not found", streams[i]:answer().result.structuredContent.why)
+      streams[i]:close()
+    end
+    wait_lookups(g, 0)
+    me:close()
+    assert.has_nothing_left(g, 10)
+  end)
+
+  it_named("holds up neither a reload nor other names", function()
+    local server <close> = server_here()
+    local g <close> = start("slow.test=!4;a.test=127.0.0.1", "5ms")
+    local me = g:client "2026-07-28"
+    local stream = errand.begin(me, { url = "http://slow.test/" })
+    g:wait_status(function(status) return status.gauges.lookups == 1 end)
+    assert.equal(200, g:admin("/reload", "POST").status)
+    assert.equal(200, errand.run(me, { url = ("http://a.test:%d/"):format(server.port) }).status)
+    assert.equal(1, g:status().gauges.lookups)
+    stream:close()
+    me:close()
+    wait_lookups(g, 0)
+    assert.has_nothing_left(g, 10)
+  end)
+
+  it_named("does not hold up the end of the gateway", function()
+    local g <close> = start("slow.test=!60", "5ms", { workers = 2 })
+    local me = g:client "2026-07-28"
+    for _ = 1, 3 do errand.begin(me, { url = "http://slow.test/" }) end
+    g:wait_status(function(status) return status.gauges.http_requests == 3 end)
+    g:signal "sigterm"
+    g:wait_log "draining"
+    g:signal "sigterm"
+    assert.equal(0, (g:wait_exit(10)))
+    me:close()
+  end)
+
+  it_named("is part of the time in which an upstream has to be connected to", function()
+    local g <close> = gateway.start {
+      workers = 1, env = errand.names "slow.test=!5",
+      config = { upstreams = { one = { url = "http://slow.test:1/mcp", private = true, connect = "200ms" } } },
+    }
+    g:wait_status(function(status) return status.gauges.lookups == 1 end)
+    g:wait_status(function(status) return status.gauges.http_requests == 0 end, 4)
+    assert.is_true(g:status().gauges.lookups <= 1)
+  end)
+end)
