@@ -20,27 +20,26 @@ struct mp_transfer {
     struct curl_slist *headers, *addresses;
     mp_lookup *lookup; /* NULL: libcurl has the request, or nobody will */
     mp_timer patience; /* for the lookup, if connecting has a limit */
-    uint64_t began_at; /* ms */
     mp_buf place;      /* "+HOST:PORT:", to which the addresses are appended; empty: none are looked up */
     mp_outgoing how;   /* its `url`, `headers` and paths are not valid after the start */
     int status;
     mp_buf head, body;
     size_t got; /* bytes of the body received so far */
-    bool has_head, is_paused, is_over, has_failed, was_refused;
+    bool has_head, is_paused, is_over, was_refused;
     /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
     bool was_sent, was_repeated;
-    mp_err failure;
+    mp_err *failure; /* NULL: none so far */
     char detail[CURL_ERROR_SIZE];
 };
 
 /* Records the reason of the failure; only the first one counts. */
 static void fail_transfer(mp_transfer *transfer, const char *text, const char *hint)
 {
-    if (transfer->has_failed)
+    if (transfer->failure != NULL)
         return;
-    transfer->has_failed = true;
-    mp_err_set(&transfer->failure, "%s", text);
-    mp_err_hint(&transfer->failure, "%s", hint);
+    transfer->failure = mp_new(sizeof *transfer->failure);
+    mp_err_set(transfer->failure, "%s", text);
+    mp_err_hint(transfer->failure, "%s", hint);
 }
 
 static void call_ready(mp_transfer *transfer)
@@ -315,7 +314,7 @@ static void on_addresses(void *ctx, const char *addresses)
 {
     mp_transfer *transfer = ctx;
     mp_client *client = transfer->client;
-    uint64_t waited = mp_loop_now(client->loop) - transfer->began_at, connect_ms = transfer->how.connect_ms;
+    uint64_t now = mp_loop_now(client->loop), until = transfer->patience.at;
     mp_err err = {0};
     transfer->lookup = NULL;
     mp_timer_stop(client->loop, &transfer->patience);
@@ -323,9 +322,8 @@ static void on_addresses(void *ctx, const char *addresses)
         mp_transfer_end(transfer, CURLE_COULDNT_RESOLVE_HOST);
         return;
     }
-    if (connect_ms > 0)
-        client->curl->easy_setopt(transfer->easy, CURLOPT_CONNECTTIMEOUT_MS,
-                                  connect_ms > waited ? (long)(connect_ms - waited) : 1L);
+    if (transfer->how.connect_ms > 0)
+        client->curl->easy_setopt(transfer->easy, CURLOPT_CONNECTTIMEOUT_MS, until > now ? (long)(until - now) : 1L);
     mp_buf_put(&transfer->place, mp_str_of(addresses));
     if (send_request(transfer, &err) != 0)
         mp_transfer_end(transfer, CURLE_FAILED_INIT);
@@ -344,7 +342,6 @@ static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
         mp_err_set(err, "too many name lookups in flight");
         return mp_err_hint(err, "the limit is limits.http.lookups; check that the name server answers");
     }
-    transfer->began_at = mp_loop_now(client->loop);
     if (transfer->how.connect_ms > 0)
         mp_timer_start(client->loop, &transfer->patience, transfer->how.connect_ms, on_impatience);
     return 0;
@@ -469,6 +466,7 @@ void mp_transfer_free(mp_transfer *transfer)
     discard_body(transfer);
     mp_buf_clear(&transfer->head);
     mp_buf_clear(&transfer->body);
+    free(transfer->failure);
     free(transfer);
 }
 
@@ -505,7 +503,7 @@ bool mp_transfer_is_over(const mp_transfer *transfer)
 
 const mp_err *mp_transfer_failure(const mp_transfer *transfer)
 {
-    return transfer->has_failed ? &transfer->failure : NULL;
+    return transfer->failure;
 }
 
 mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer)

@@ -17,9 +17,6 @@ function errand.names(hosts)
   }
 end
 
---- True if `hosts` has an effect: under ThreadSanitizer it has none, because ThreadSanitizer brings its own getaddrinfo.
-errand.can_name = true
-
 -- `options`: code (of `run`, with args.url and args.n), net (grants), http (limits.http), ca, scripts (additional ones), hosts (see resolver.c),
 -- workers. Idle connections are closed at once, so that assert.has_nothing_left finds none.
 function errand.start(options)

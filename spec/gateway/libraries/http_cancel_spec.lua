@@ -3,8 +3,6 @@ local errand = require "spec.helpers.errand"
 local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"
 
-local it_named = errand.can_name and it or pending
-
 local code = [[local res, why = http.get(args.url, { timeout = (args.n or 60000) / 1000 }) return { status = res and res.status, why = why }]]
 
 -- Answers by path: never, only a head, a body that arrives slowly.
@@ -98,7 +96,7 @@ describe("a request whose call is cancelled", function()
     assert.has_nothing_left(g)
   end)
 
-  it_named("is not waited for while its name is looked up, nor is a timeout", function()
+  it("is not waited for while its name is looked up, nor is a timeout", function()
     local g <close> = errand.start { net = { "slow.test:*", "127.0.0.1:1" }, code = code, hosts = "slow.test=!4" }
     local me = g:client "2026-07-28"
     -- Each request has ended while its name look-up, which takes 4 s, still runs.
@@ -114,7 +112,7 @@ describe("a request whose call is cancelled", function()
     assert.has_nothing_left(g, 10) -- getaddrinfo of the cancelled request holds a descriptor until it ends
   end)
 
-  it_named("leaves its look-up behind, of which there are so many and no more", function()
+  it("leaves its look-up behind, of which there are so many and no more", function()
     local g <close> = errand.start { net = { "*.slow.test:*", "127.0.0.1:1" }, code = code, workers = 2, http = { lookups = 3 },
       hosts = "a.slow.test=!4;b.slow.test=!4;c.slow.test=!4;d.slow.test=!4" }
     local me = g:client "2026-07-28"
@@ -146,7 +144,7 @@ describe("a request whose call is cancelled", function()
 end)
 
 describe("a host name that does not resolve", function()
-  it_named("is told as such", function()
+  it("is told as such", function()
     local g <close> = errand.start { net = { "*.test:*" }, code = code, hosts = "none.test=!0" }
     local me = g:client "2026-07-28"
     assert.equal("GET http://none.test/: host not found (DNS)", errand.run(me, { url = "http://none.test/?q=1" }).why)

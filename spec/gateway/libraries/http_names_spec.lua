@@ -4,8 +4,6 @@ local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"
 
-local it_named = errand.can_name and it or pending
-
 local code = [[local res, why = http.get(args.url, { timeout = (args.n or 60000) / 1000 }) return { status = res and res.status, why = why }]]
 
 local function server_here() return stub.start(function(_, reply) reply:send(200) end) end
@@ -31,7 +29,7 @@ local function wait_lookups(g, count)
 end
 
 describe("the addresses of a name", function()
-  it_named("are looked up once while they are used, and connections to it are kept", function()
+  it("are looked up once while they are used, and connections to it are kept", function()
     local server <close> = server_here()
     local g <close> = start("once.test=127.0.0.1,!0", "15s", { workers = 2 })
     local me <close> = g:client "2026-07-28"
@@ -42,7 +40,7 @@ describe("the addresses of a name", function()
     wait_lookups(g, 0)
   end)
 
-  it_named("serve every port, by one lookup", function()
+  it("serve every port, by one lookup", function()
     local one <close> = server_here()
     local two <close> = server_here()
     local g <close> = start("once.test=127.0.0.1,!0", "15s")
@@ -52,7 +50,7 @@ describe("the addresses of a name", function()
     end
   end)
 
-  it_named("are looked up again when nothing has used them for limits.http.idle", function()
+  it("are looked up again when nothing has used them for limits.http.idle", function()
     local server <close> = server_here()
     local g <close> = start("once.test=127.0.0.1,!0", "5ms")
     local me = g:client "2026-07-28"
@@ -63,7 +61,7 @@ describe("the addresses of a name", function()
     assert.has_nothing_left(g)
   end)
 
-  it_named("that could not be found are looked up by the next request", function()
+  it("that could not be found are looked up by the next request", function()
     local server <close> = server_here()
     local g <close> = start("late.test=!0,127.0.0.1", "15s")
     local me <close> = g:client "2026-07-28"
@@ -72,7 +70,7 @@ describe("the addresses of a name", function()
     assert.equal(200, errand.run(me, { url = url }).status)
   end)
 
-  it_named("are all tried, of IPv6 and of IPv4", function()
+  it("are all tried, of IPv6 and of IPv4", function()
     local server <close> = server_here()
     local g <close> = start("six.test=::1+127.0.0.1;four.test=127.0.0.9+::1+127.0.0.1", "5ms")
     local me = g:client "2026-07-28"
@@ -83,7 +81,7 @@ describe("the addresses of a name", function()
     assert.has_nothing_left(g)
   end)
 
-  it_named("are looked up for what a redirect names", function()
+  it("are looked up for what a redirect names", function()
     local server <close> = stub.start(function(request, reply)
       if request.path == "/" then return reply:send(302, { location = "http://b.test:" .. request.headers.host:match "%d+$" .. "/there" }) end
       reply:send(200)
@@ -98,7 +96,7 @@ describe("the addresses of a name", function()
 end)
 
 describe("a lookup that hangs", function()
-  it_named("is one for all requests to the name, and ends with its thread", function()
+  it("is one for all requests to the name, and ends with its thread", function()
     local g <close> = start("slow.test=!2", "5ms", { workers = 2 })
     local me = g:client "2026-07-28"
     local streams = {}
@@ -116,7 +114,7 @@ describe("a lookup that hangs", function()
     assert.has_nothing_left(g, 10)
   end)
 
-  it_named("holds up neither a reload nor other names", function()
+  it("holds up neither a reload nor other names", function()
     local server <close> = server_here()
     local g <close> = start("slow.test=!4;a.test=127.0.0.1", "5ms")
     local me = g:client "2026-07-28"
@@ -131,7 +129,7 @@ describe("a lookup that hangs", function()
     assert.has_nothing_left(g, 10)
   end)
 
-  it_named("does not hold up the end of the gateway", function()
+  it("does not hold up the end of the gateway", function()
     local g <close> = start("slow.test=!60", "5ms", { workers = 2 })
     local me = g:client "2026-07-28"
     for _ = 1, 3 do errand.begin(me, { url = "http://slow.test/" }) end
@@ -143,7 +141,7 @@ describe("a lookup that hangs", function()
     me:close()
   end)
 
-  it_named("is part of the time in which an upstream has to be connected to", function()
+  it("is part of the time in which an upstream has to be connected to", function()
     local g <close> = gateway.start {
       workers = 1, env = errand.names "slow.test=!5",
       config = { upstreams = { one = { url = "http://slow.test:1/mcp", private = true, connect = "200ms" } } },

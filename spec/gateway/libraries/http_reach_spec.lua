@@ -4,8 +4,6 @@ local stub = require "spec.helpers.stub"
 
 local code = [[local res, why = http.get(args.url, { timeout = 5 }) return { status = res and res.status, why = why }]]
 
-local it_named = errand.can_name and it or pending
-
 local function server_here() return stub.start(function(_, reply) reply:json { ok = true } end) end
 
 describe("a script without a grant", function()
@@ -74,7 +72,7 @@ describe("every spelling of an address", function()
 end)
 
 describe("a name that is granted", function()
-  it_named("and leads to this machine is refused, before anything is connected, and without telling the address", function()
+  it("and leads to this machine is refused, before anything is connected, and without telling the address", function()
     local server <close> = server_here()
     local g <close> = errand.start { net = { "*.test:*" }, code = code,
       hosts = "a.test=127.0.0.1;b.test=::1;c.test=10.1.2.3;d.test=169.254.169.254;e.test=::ffff:127.0.0.1" }
@@ -93,7 +91,7 @@ describe("a name that is granted", function()
     assert.has_nothing_left(g)
   end)
 
-  it_named("and changes its answer between look-ups is judged by what is connected to", function()
+  it("and changes its answer between look-ups is judged by what is connected to", function()
     local server <close> = server_here()
     local g <close> = errand.start {
       net = { "flip.test:* private", "rebind.test:*" }, hosts = "flip.test=127.0.0.1;rebind.test=127.0.0.9,127.0.0.1", code = code,
@@ -107,7 +105,7 @@ describe("a name that is granted", function()
     assert.has_nothing_left(g)
   end)
 
-  it_named("as private leads to this machine too, and not to link-local addresses", function()
+  it("as private leads to this machine too, and not to link-local addresses", function()
     local server <close> = server_here()
     local g <close> = errand.start { net = { "*.test:* private" }, code = code, hosts = "a.test=127.0.0.1;d.test=169.254.169.254" }
     local me = g:client "2026-07-28"

@@ -1,6 +1,5 @@
 -- host.upstream below lua/moonpool/upstream: channels and exchanges over HTTP, against a server that answers as the spec says.
 local cjson = require "cjson.safe"
-local errand = require "spec.helpers.errand"
 local gateway = require "spec.helpers.gateway"
 local low = require "spec.helpers.upstream.low"
 local trusted = require "spec.helpers.trusted"
@@ -85,11 +84,9 @@ describe("an exchange with an upstream over HTTP", function()
         return event and "answered" or failure.outcome .. " " .. failure.reason]]):format(name))
     end
     assert.equal("not_run refused", try "none")
-    if errand.can_name then
-      assert.equal("not_run address", try "private")
-      assert.equal(0, #up.requests)
-      assert.equal("answered", try "allowed")
-    end
+    assert.equal("not_run address", try "private")
+    assert.equal(0, #up.requests)
+    assert.equal("answered", try "allowed")
     assert.equal("answered", try "here")
     me:close()
   end)
