@@ -81,6 +81,25 @@ describe("the addresses of a name", function()
     assert.has_nothing_left(g)
   end)
 
+  it("stay with requests that wait for a connection, and go with those that are given up before it", function()
+    local server <close> = stub.start(function(_, reply) reply:later(20, function() reply:send(200) end) end)
+    local g <close> = errand.start { net = { "*.test:* private" }, hosts = "once.test=127.0.0.1,!0", http = { idle = "15s", per_host = 1 }, code = [[
+      local given_up = {}
+      for i = 1, args.n do given_up[i] = function() return (http.get(args.url, { timeout = 0.001 })) end end
+      parallel(given_up)
+      local kept = {}
+      for i = 1, args.n do kept[i] = function() return try(http.get(args.url)).status end end
+      local all = {}
+      for i, got in ipairs(parallel(kept)) do all[i] = got[1] end
+      return { all = all }]] }
+    local me <close> = g:client "2026-07-28"
+    for _ = 1, 2 do
+      local got, is_error = errand.run(me, { url = ("http://once.test:%d/"):format(server.port), n = 8 })
+      assert.is_falsy(is_error, got)
+      assert.same({ 200, 200, 200, 200, 200, 200, 200, 200 }, got.all)
+    end
+  end)
+
   it("are looked up for what a redirect names", function()
     local server <close> = stub.start(function(request, reply)
       if request.path == "/" then return reply:send(302, { location = "http://b.test:" .. request.headers.host:match "%d+$" .. "/there" }) end
