@@ -1,7 +1,7 @@
 -- V1: SQL of scripts runs no native code, reaches nothing outside of its database, and every call of it ends.
 package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
-local sql_rules = require("modules").sql
 local code = require "spec.helpers.code"
+local gateway = require "spec.helpers.gateway"
 local uv = require "luv"
 
 describe("SQL of scripts", function()
@@ -100,7 +100,9 @@ describe("SQL of scripts", function()
       "create trigger g after insert on u begin select fts3_tokenizer('simple', x'00'); end",
       "create virtual table f using fts4(x, tokenize=simple)", "create virtual table d using dbstat(main)",
     } do
-      assert(sql_rules.query(statement, false, path))
+      -- The system's program makes the file: the library that is linked in has no load_extension.
+      local ended, _, err = gateway.run_program("/usr/bin/sqlite3", { path, statement })
+      assert.equal(0, ended, err)
     end
     for _, statement in ipairs {
       "insert into t default values", "insert into t values (1, 'x')", "insert into u values (1)", "select * from v", "select * from w",

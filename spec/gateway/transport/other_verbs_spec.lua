@@ -59,7 +59,8 @@ describe("an HTTP method that a path does not serve", function()
     for _, path in ipairs(paths) do
       local response = ask(g, "OPTIONS", path, { Origin = "http://evil.example", ["Access-Control-Request-Method"] = "POST" })
       assert.equal(403, response.status, path[1])
-      assert.matches("pages of this Origin are not served: see %S+cors%S+ and %S+hosts%S+ in the configuration", response.body)
+      assert.matches(path[3] and "pages of other origins may not use the admin listener"
+        or "pages of this Origin are not served: see %S+cors%S+ and %S+hosts%S+ in the configuration", response.body)
     end
     assert.has_nothing_left(g)
   end)

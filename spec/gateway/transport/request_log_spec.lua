@@ -153,7 +153,7 @@ describe("log.level: info", function()
     refused("path", "endpoints%.mcp", { path = "/nowhere" })
     g:admin("/status")
     client.request(g, { method = "GET", path = "/status", headers = { Host = "evil.example" } }, { admin = true })
-    wait.for_fact("the admin's refusal", 5, function() return #events(g, "refused", { cause = "host", path = "/status" }) == 1 end)
+    wait.for_fact("the admin's refusal", 5, function() return #events(g, "refused", { cause = "admin host", path = "/status" }) == 1 end)
   end)
 
   it("says why auth refuses, and never the token", function()
