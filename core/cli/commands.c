@@ -441,7 +441,7 @@ const mp_cli_command mp_cli_commands[] = {
      "Prints the version; with --all, also that of each library.\n",
      NULL,
      mp_cli_version,
-     {{"all", 0, NULL, "the versions of the libraries that are linked in, and of those of this system", NULL}}},
+     {{"all", 0, NULL, "the versions of the libraries that are linked in, and of the system's", NULL}}},
 };
 
 const size_t mp_cli_command_count = sizeof mp_cli_commands / sizeof *mp_cli_commands;
