@@ -10,6 +10,7 @@
 #include "hex.h"
 #include "list.h"
 #include "map.h"
+#include "nullable.h"
 #include "pace.h"
 #include "pattern.h"
 #include "str.h"

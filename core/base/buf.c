@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void die_of_memory(size_t size)
+_Noreturn static void die_of_memory(size_t size)
 {
     fprintf(stderr, "moonpool: out of memory (%zu bytes wanted)\n", size);
     abort();
@@ -16,7 +16,7 @@ void *mp_new(size_t size)
     return memory;
 }
 
-void *mp_resize(void *memory, size_t size)
+void *mp_resize(void *MP_NULLABLE memory, size_t size)
 {
     memory = realloc(memory, size == 0 ? 1 : size);
     if (memory == NULL)

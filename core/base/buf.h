@@ -14,7 +14,7 @@ typedef struct {
 
 /* Zeroed memory; free it with free(). */
 void *mp_new(size_t size) __attribute__((malloc, returns_nonnull));
-void *mp_resize(void *memory, size_t size) __attribute__((returns_nonnull));
+void *mp_resize(void *MP_NULLABLE memory, size_t size) __attribute__((returns_nonnull));
 /* Copy of `s` with a NUL appended. The caller owns it. */
 char *mp_dup(mp_str s) __attribute__((malloc, returns_nonnull));
 

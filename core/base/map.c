@@ -28,7 +28,7 @@ static uint64_t hash_of(const mp_map *map, mp_str key)
     return hash ^ (hash >> 32);
 }
 
-mp_node *mp_map_find(const mp_map *map, mp_str key)
+mp_node *MP_NULLABLE mp_map_find(const mp_map *map, mp_str key)
 {
     uint64_t hash = hash_of(map, key);
     for (mp_node *node = map->slots[hash & map->mask]; node != NULL; node = node->next)
@@ -86,7 +86,7 @@ void mp_map_drop(mp_map *map, mp_node *node)
         }
 }
 
-void mp_map_each(mp_map *map, void (*visit)(mp_node *node, void *arg), void *arg)
+void mp_map_each(mp_map *map, void (*visit)(mp_node *node, void *arg), void *MP_NULLABLE arg)
 {
     for (size_t i = 0; i <= map->mask; i++)
         for (mp_node *node = map->slots[i], *next; node != NULL; node = next) {

@@ -19,7 +19,7 @@ typedef struct {
 
 void mp_map_init(mp_map *map);
 void mp_map_clear(mp_map *map);
-mp_node *mp_map_find(const mp_map *map, mp_str key);
+mp_node *MP_NULLABLE mp_map_find(const mp_map *map, mp_str key);
 /* The caller has set `node->key`, and no node with this key is in the map. */
 void mp_map_put(mp_map *map, mp_node *node);
 /* Returns the struct with this key. If there is none, allocates `size` zeroed bytes, whose first member is the node,
@@ -28,6 +28,6 @@ void *mp_map_need(mp_map *map, mp_str key, size_t size, bool *is_new);
 void mp_map_drop(mp_map *map, mp_node *node);
 
 /* Calls `visit` once for each node. `visit` may remove the node that it was given. */
-void mp_map_each(mp_map *map, void (*visit)(mp_node *node, void *arg), void *arg);
+void mp_map_each(mp_map *map, void (*visit)(mp_node *node, void *arg), void *MP_NULLABLE arg);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef MP_BASE_STR_H
 #define MP_BASE_STR_H
 
+#include "nullable.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -17,7 +18,7 @@ typedef struct {
 /* Arguments for printf's "%.*s". */
 #define MP_STR_ARG(s) (int)(s).len, (s).ptr == NULL ? "" : (s).ptr
 
-static inline mp_str mp_str_of(const char *text)
+static inline mp_str mp_str_of(const char *MP_NULLABLE text)
 {
     return (mp_str){text, text == NULL ? 0 : strlen(text)};
 }

@@ -47,11 +47,11 @@ typedef struct {
 typedef struct {
     /* The member `key` (unescaped; valid during the call) at `level` is an object. Return true to receive its
      * members at level + 1. May be NULL. */
-    bool (*enter)(void *ctx, unsigned level, mp_str key);
+    bool (*MP_NULLABLE enter)(void *ctx, unsigned level, mp_str key);
     /* A member is complete; `value` is its span. Return non-zero to stop the scan. */
     int (*member)(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value);
     void *ctx;
-    mp_json_tally *tally; /* NULL: values are not counted */
+    mp_json_tally *MP_NULLABLE tally; /* NULL: values are not counted */
 } mp_json_visitor;
 
 /* Scans all of `text` once. `visitor` may be NULL. Repeated keys are detected only in objects that the visitor
@@ -62,7 +62,7 @@ mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *visitor, mp_json
 /* Finds the closing quote of a string; `at` is behind the opening one, `end` behind the text. Sets `*escaped` if the
  * string has escapes, else leaves it. NULL if the string is not valid, and if it has a \u escape, which only the scan
  * reads: a caller that gets NULL scans the text from its start. */
-const char *mp_json_string_end(const char *at, const char *end, bool *escaped);
+const char *MP_NULLABLE mp_json_string_end(const char *at, const char *end, bool *escaped);
 /* Unescapes a string span (scanned, with its quotes) into `to`, which needs span.len - 2 bytes. Returns the number
  * of bytes written. */
 size_t mp_json_copy_string(char *to, mp_str span);

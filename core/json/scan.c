@@ -37,7 +37,7 @@ typedef struct {
     seen_key few[KEYS_INLINE];
 } scan;
 
-static const char *fail(scan *s, const char *at, const char *what)
+static const char *MP_NULLABLE fail(scan *s, const char *at, const char *what)
 {
     s->what = at < s->end ? what : "text ends too early";
     s->where = at;
@@ -57,7 +57,7 @@ static inline bool is_digit(const char *at, const char *end)
 }
 
 /* `at` is behind the backslash. Returns the byte behind the escape. */
-static const char *escape(scan *s, const char *at)
+static const char *MP_NULLABLE escape(scan *s, const char *at)
 {
     if (at < s->end && *at != 'u')
         return *at != '\0' && strchr("\"\\/bfnrt", *at) != NULL ? at + 1 : fail(s, at, "unknown escape");
@@ -75,7 +75,7 @@ static const char *escape(scan *s, const char *at)
 
 /* Each function below takes the start of a syntax element and returns the byte behind it, or NULL if the text is
  * invalid. */
-static const char *string(scan *s, const char *at)
+static const char *MP_NULLABLE string(scan *s, const char *at)
 {
     const char *end = s->end;
     for (at++;;) {
@@ -100,7 +100,7 @@ static const char *string(scan *s, const char *at)
     }
 }
 
-static const char *number(scan *s, const char *at)
+static const char *MP_NULLABLE number(scan *s, const char *at)
 {
     const char *end = s->end;
     if (*at == '-')
@@ -130,7 +130,7 @@ static const char *number(scan *s, const char *at)
     return at;
 }
 
-static const char *word(scan *s, const char *at, mp_str word)
+static const char *MP_NULLABLE word(scan *s, const char *at, mp_str word)
 {
     size_t left = (size_t)(s->end - at);
     if (left >= word.len && memcmp(at, word.ptr, word.len) == 0)
@@ -186,7 +186,7 @@ static void note_key(scan *s, mp_str span)
     s->keys[s->count++] = (seen_key){text, owned};
 }
 
-static const char *key(scan *s, const char *at)
+static const char *MP_NULLABLE key(scan *s, const char *at)
 {
     const char *from = at = space(at, s->end);
     if (at == s->end || *at != '"')
@@ -201,7 +201,7 @@ static const char *key(scan *s, const char *at)
 
 /* Returns the first byte behind the opening bracket and white space: the first member, the first element or the
  * closing bracket. */
-static const char *open_at(scan *s, const char *at)
+static const char *MP_NULLABLE open_at(scan *s, const char *at)
 {
     if (s->depth == MP_JSON_DEPTH)
         return fail(s, at, "nested deeper than 128 levels");
@@ -260,7 +260,7 @@ static mp_json_type type_at(const char *at)
     }
 }
 
-static const char *scalar(scan *s, const char *at, mp_json_type type)
+static const char *MP_NULLABLE scalar(scan *s, const char *at, mp_json_type type)
 {
     switch (type) {
     case MP_JSON_STRING:
@@ -277,7 +277,7 @@ static const char *scalar(scan *s, const char *at, mp_json_type type)
 }
 
 /* Returns the byte behind the outermost value, or NULL if the text is invalid or the visitor stopped the scan. */
-static const char *value(scan *s, const char *at, mp_json_type *outermost)
+static const char *MP_NULLABLE value(scan *s, const char *at, mp_json_type *outermost)
 {
     for (;;) {
         at = space(at, s->end);

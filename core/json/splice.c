@@ -60,7 +60,7 @@ static void close_gap(splice *s, const char *key)
     s->kept++;
 }
 
-static const mp_json_edit *find_edit(splice *s, mp_str name)
+static const mp_json_edit *MP_NULLABLE find_edit(splice *s, mp_str name)
 {
     for (size_t i = 0; i < s->count; i++) {
         const mp_json_edit *edit = &s->edits[i];

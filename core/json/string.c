@@ -44,7 +44,7 @@ static char escaped_by(char letter)
     }
 }
 
-const char *mp_json_string_end(const char *at, const char *end, bool *escaped)
+const char *MP_NULLABLE mp_json_string_end(const char *at, const char *end, bool *escaped)
 {
     for (;;) {
         at = plain_run(at, end);

@@ -29,7 +29,7 @@ static const struct {
     ROW("tasks/get", "taskId"), ROW("tasks/update", "taskId"), ROW("tasks/cancel", "taskId"),
 };
 
-const mp_era *mp_era_find(mp_str date)
+const mp_era *MP_NULLABLE mp_era_find(mp_str date)
 {
     if (date.len != DATE_LEN)
         return NULL;

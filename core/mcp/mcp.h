@@ -34,7 +34,7 @@ extern const size_t mp_era_count;
 /* MP_ERA_DATES: all dates, oldest first, separated by spaces; a compile-time constant. */
 extern const char mp_era_spaced_dates[];
 #define MP_ERA_DATES (mp_era_spaced_dates + 1)
-const mp_era *mp_era_find(mp_str date); /* Returns NULL if the date is unknown. */
+const mp_era *MP_NULLABLE mp_era_find(mp_str date); /* Returns NULL if the date is unknown. */
 const mp_era *mp_era_newest(void);
 /* Appends a JSON array of the dates without sessions. */
 void mp_era_put_stateless(mp_buf *out);

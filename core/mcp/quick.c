@@ -26,7 +26,7 @@ static inline const char *skip_space(const char *at, const char *end)
     return at;
 }
 
-static const char *skip_digits(const char *at, const char *end)
+static const char *MP_NULLABLE skip_digits(const char *at, const char *end)
 {
     const char *from = at;
     while (at < end && *at >= '0' && *at <= '9')
@@ -34,7 +34,7 @@ static const char *skip_digits(const char *at, const char *end)
     return at == from ? NULL : at;
 }
 
-static const char *read_number(const char *at, const char *end, bool *is_float)
+static const char *MP_NULLABLE read_number(const char *at, const char *end, bool *is_float)
 {
     *is_float = false;
     if (at < end && *at == '-')
@@ -52,7 +52,7 @@ static const char *read_number(const char *at, const char *end, bool *is_float)
 }
 
 /* A string without escapes; `at` is at its opening quote. */
-static const char *read_text(const char *at, const char *end, mp_str *text)
+static const char *MP_NULLABLE read_text(const char *at, const char *end, mp_str *text)
 {
     bool escaped = false;
     if (at == end || *at != '"')
@@ -65,7 +65,7 @@ static const char *read_text(const char *at, const char *end, mp_str *text)
 }
 
 /* Reads the colon after a key, and the white space around it. */
-static inline const char *read_colon(const char *at, const char *end)
+static inline const char *MP_NULLABLE read_colon(const char *at, const char *end)
 {
     at = skip_space(at, end);
     if (at == end || *at != ':')
@@ -75,7 +75,7 @@ static inline const char *read_colon(const char *at, const char *end)
 }
 
 /* Reads a key of any name, up to its value. */
-static const char *read_key(const char *at, const char *end, mp_str *key)
+static const char *MP_NULLABLE read_key(const char *at, const char *end, mp_str *key)
 {
     return (at = read_text(at, end, key)) == NULL ? NULL : read_colon(at, end);
 }
@@ -88,7 +88,7 @@ static const char *read_key(const char *at, const char *end, mp_str *key)
 
 /* Reads the text after a member: sets `*more` at a comma, and returns the start of the next key; clears it at the
  * closing brace. */
-static inline const char *read_separator(const char *at, const char *end, bool *more)
+static inline const char *MP_NULLABLE read_separator(const char *at, const char *end, bool *more)
 {
     at = skip_space(at, end);
     if (at == end || (*at != ',' && *at != '}'))
@@ -119,9 +119,9 @@ static inline bool add_key(mp_str *keys, unsigned *count, mp_str key)
     return true;
 }
 
-static const char *skip_value(reader *r, const char *at, unsigned depth);
+static const char *MP_NULLABLE skip_value(reader *r, const char *at, unsigned depth);
 
-static const char *skip_object(reader *r, const char *at, unsigned depth)
+static const char *MP_NULLABLE skip_object(reader *r, const char *at, unsigned depth)
 {
     mp_str keys[MAX_KEYS];
     unsigned count = 0;
@@ -135,7 +135,7 @@ static const char *skip_object(reader *r, const char *at, unsigned depth)
     return at;
 }
 
-static const char *skip_array(reader *r, const char *at, unsigned depth)
+static const char *MP_NULLABLE skip_array(reader *r, const char *at, unsigned depth)
 {
     const char *end = r->end;
     r->values++;
@@ -189,7 +189,7 @@ static const char *read_scalar(reader *r, const char *at, uint8_t *type, mp_str 
 }
 
 /* Reads any value, at most `depth` levels deep. */
-static const char *skip_value(reader *r, const char *at, unsigned depth)
+static const char *MP_NULLABLE skip_value(reader *r, const char *at, unsigned depth)
 {
     uint8_t type;
     mp_str value;
@@ -200,7 +200,7 @@ static const char *skip_value(reader *r, const char *at, unsigned depth)
     return *at == '{' ? skip_object(r, at, depth - 1) : skip_array(r, at, depth - 1);
 }
 
-static const char *read_arguments(reader *r, const char *at)
+static const char *MP_NULLABLE read_arguments(reader *r, const char *at)
 {
     mp_envelope *envelope = r->envelope;
     mp_str keys[MAX_KEYS];
@@ -229,7 +229,7 @@ static const char *read_arguments(reader *r, const char *at)
 }
 
 /* A string without escapes, or an integer: the id of a message or of its progress. */
-static const char *read_id(reader *r, const char *at, mp_str *id)
+static const char *MP_NULLABLE read_id(reader *r, const char *at, mp_str *id)
 {
     const char *from = at;
     bool is_float = false;
@@ -247,7 +247,8 @@ enum { VERSION = 1, CLIENT = 2, CAPABILITIES = 4, PROGRESS = 8 };
 
 /* Reads a member of _meta. Members of the protocol that this reader does not list may change the meaning of the
  * call, so they are left to the general reader. `at` is at the key; `*seen` has the bits of the earlier keys. */
-static const char *read_meta_member(reader *r, const char *at, unsigned *seen, mp_str *others, unsigned *count)
+static const char *MP_NULLABLE read_meta_member(reader *r, const char *at, unsigned *seen, mp_str *others,
+                                                unsigned *count)
 {
     static const char plain[] = "\"io.modelcontextprotocol/", escaped[] = "\"io.modelcontextprotocol\\/";
     mp_envelope *envelope = r->envelope;
@@ -301,7 +302,7 @@ static const char *read_meta(reader *r, const char *at)
 }
 
 /* Reads a member of params; `at` is at its key. */
-static const char *read_param(reader *r, const char *at, bool *has_arguments, bool *has_meta)
+static const char *MP_NULLABLE read_param(reader *r, const char *at, bool *has_arguments, bool *has_meta)
 {
     mp_envelope *envelope = r->envelope;
     const char *end = r->end;
@@ -340,7 +341,7 @@ static const char *read_params(reader *r, const char *at)
 }
 
 /* Reads a member of the message; `at` is at its key. */
-static const char *read_member(reader *r, const char *at, bool *has_jsonrpc)
+static const char *MP_NULLABLE read_member(reader *r, const char *at, bool *has_jsonrpc)
 {
     mp_envelope *envelope = r->envelope;
     const char *end = r->end;
@@ -372,7 +373,7 @@ static const char *read_member(reader *r, const char *at, bool *has_jsonrpc)
 }
 
 /* Reads the message; `at` is at its opening brace. */
-static const char *read_message(reader *r, const char *at)
+static const char *MP_NULLABLE read_message(reader *r, const char *at)
 {
     const mp_envelope *envelope = r->envelope;
     bool has_jsonrpc = false, more;

@@ -20,7 +20,7 @@ struct mp_child {
     mp_buf out[2];
     size_t most;
     uint64_t time_ms, grace_ms;
-    void (*ended)(mp_child *child, void *ctx); /* NULL after mp_child_leave */
+    void (*MP_NULLABLE ended)(mp_child *child, void *ctx); /* NULL after mp_child_leave */
     void *ctx;
     mp_fdwatch pipes[3];
     mp_timer timer;
@@ -197,7 +197,7 @@ static void on_free(mp_program *program)
     child_free(child_of(program));
 }
 
-mp_child *mp_child_start(mp_loop *loop, const mp_command *command, mp_err *err)
+mp_child *MP_NULLABLE mp_child_start(mp_loop *loop, const mp_command *command, mp_err *err)
 {
     static const mp_program_hooks hooks = {on_started, on_exited, on_stopped, on_free};
     mp_child *child = mp_new(sizeof *child);

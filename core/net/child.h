@@ -34,7 +34,7 @@ typedef enum {
 
 /* Copies the command. Returns NULL if the program cannot be started. `ended` runs once, from the loop, never before
  * this function returns. */
-mp_child *mp_child_start(struct mp_loop *loop, const mp_command *command, mp_err *err);
+mp_child *MP_NULLABLE mp_child_start(struct mp_loop *loop, const mp_command *command, mp_err *err);
 /* Call it once `ended` has run. `status` receives the exit status (or the errno if it failed to start), `signal` the
  * signal that ended the program, else 0. */
 mp_child_end mp_child_how(const mp_child *child, int *status, int *signal);

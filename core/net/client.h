@@ -21,7 +21,8 @@ typedef struct {
     int64_t per_host; /* connections to one host; further requests wait for a free connection */
     size_t held;      /* limit of buffered bytes of all responses */
     uint64_t idle_ms; /* how long an unused connection is kept */
-    const char *ca;   /* path of a file with the CA certificates to trust instead of the system's; may be NULL */
+    /* path of a file with the CA certificates to trust instead of the system's; may be NULL */
+    const char *MP_NULLABLE ca;
 } mp_client_limits;
 
 /* Allocates little: libcurl is loaded by the first transfer. `limits` is copied; `limits->ca` must outlive the
@@ -76,7 +77,7 @@ typedef struct {
     mp_address_policy policy;
     uint64_t connect_ms; /* time limit of connecting; 0: libcurl's own */
     /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */
-    const char *ca, *certificate, *key;
+    const char *MP_NULLABLE ca, *MP_NULLABLE certificate, *MP_NULLABLE key;
     /* Called when a stream's head or bytes have arrived, and at the end. It may run inside libcurl: it may only mark
      * and enqueue. */
     void (*ready)(mp_transfer *transfer, void *ctx);
@@ -84,9 +85,9 @@ typedef struct {
 } mp_outgoing;
 
 /* Returns NULL if the request cannot be started. `ready` never runs before this function returns. */
-mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err);
+mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err);
 /* May be called at any time except inside `ready`: aborts a running transfer. `transfer` may be NULL. */
-void mp_transfer_free(mp_transfer *transfer);
+void mp_transfer_free(mp_transfer *MP_NULLABLE transfer);
 
 /* The HTTP status; 0 until the response's head has arrived. */
 int mp_transfer_status(const mp_transfer *transfer);
@@ -98,7 +99,7 @@ mp_str mp_transfer_body(const mp_transfer *transfer);
 void mp_transfer_take(mp_transfer *transfer);
 bool mp_transfer_is_over(const mp_transfer *transfer);
 /* The reason why the response is incomplete; NULL if it is complete or still arriving. */
-const mp_err *mp_transfer_failure(const mp_transfer *transfer);
+const mp_err *MP_NULLABLE mp_transfer_failure(const mp_transfer *transfer);
 typedef enum {
     MP_TRANSFER_OTHER,
     MP_TRANSFER_REFUSED,    /* the address policy does not allow the address */

@@ -20,7 +20,7 @@ void mp_conn_own(mp_conn *conn)
     conn->socket->on_close.data = conn;
 }
 
-mp_conn *mp_conn_of(const h2o_socket_t *socket)
+mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket)
 {
     return socket->on_close.cb == on_close ? socket->on_close.data : NULL;
 }

@@ -38,7 +38,7 @@ static void load(void)
         failure = "libcurl is too old: 7.87 or later is needed";
 }
 
-const mp_curl_api *mp_curl(mp_err *err)
+const mp_curl_api *MP_NULLABLE mp_curl(mp_err *err)
 {
     pthread_once(&once, load);
     if (*failure == '\0')

@@ -41,6 +41,6 @@ typedef struct {
 } mp_curl_api;
 
 /* Returns NULL if no suitable libcurl is found; `err` says what to install. Any thread. */
-const mp_curl_api *mp_curl(mp_err *err);
+const mp_curl_api *MP_NULLABLE mp_curl(mp_err *err);
 
 #endif

@@ -36,7 +36,7 @@ static void end_for_room(mp_stream *stream)
 }
 
 /* The server's stream whose reader has read nothing for the longest time; NULL if nothing is being written. */
-static mp_stream *find_slowest(const mp_server *server, const mp_stream *newest)
+static mp_stream *MP_NULLABLE find_slowest(const mp_server *server, const mp_stream *newest)
 {
     mp_stream *slowest = NULL;
     for (const mp_link *link = server->conns.next; link != &server->conns; link = link->next) {

@@ -11,12 +11,12 @@
  * was closed before its watch stopped remains in the set as long as a forked child that has not yet run its program
  * shares it, and reports events after the watch is gone. */
 struct mp_fdslot {
-    mp_fdwatch *watch; /* NULL: the slot is free */
+    mp_fdwatch *MP_NULLABLE watch; /* NULL: the slot is free */
     uint32_t generation;
     uint32_t next; /* the next free slot */
 };
 
-static mp_fdwatch *watch_of(const mp_mux *mux, uint64_t tag)
+static mp_fdwatch *MP_NULLABLE watch_of(const mp_mux *mux, uint64_t tag)
 {
     const mp_fdslot *slot = &mux->slots[(uint32_t)tag];
     return slot->generation == (uint32_t)(tag >> 32) ? slot->watch : NULL;

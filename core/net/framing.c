@@ -100,7 +100,7 @@ static bool count_lines(head_counts *counts, mp_str text)
     return false;
 }
 
-const char *mp_framing_fault(mp_str input, int minor)
+const char *MP_NULLABLE mp_framing_fault(mp_str input, int minor)
 {
     static const char bad_line[] = "ambiguous request: a header line ends without CR LF or is folded\n";
     bool is_decoded = mp_chunked_was_decoded();

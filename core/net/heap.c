@@ -69,7 +69,7 @@ void mp_heap_drop(mp_heap *heap, mp_timer *timer)
         sift(heap, last, index);
 }
 
-mp_timer *mp_heap_take(mp_heap *heap, uint64_t now)
+mp_timer *MP_NULLABLE mp_heap_take(mp_heap *heap, uint64_t now)
 {
     if (heap->count == 0 || heap->slots[0]->at > now)
         return NULL;

@@ -14,7 +14,7 @@ typedef struct {
 void mp_heap_put(mp_heap *heap, mp_timer *timer, uint64_t at);
 void mp_heap_drop(mp_heap *heap, mp_timer *timer);
 /* Stops the first timer that is due and returns it; NULL if none is due. */
-mp_timer *mp_heap_take(mp_heap *heap, uint64_t now);
+mp_timer *MP_NULLABLE mp_heap_take(mp_heap *heap, uint64_t now);
 /* Milliseconds until the first timer is due, at most `most`. */
 uint64_t mp_heap_wait(const mp_heap *heap, uint64_t now, uint64_t most);
 /* Stops all timers. */

@@ -150,7 +150,7 @@ void mp_stream_queue(mp_stream *stream, mp_str bytes);
 /* `input` begins with the head of a request of HTTP/1.`minor` that libh2o has parsed. Returns NULL if the request
  * states unambiguously where it ends and which host it is for. Otherwise returns the text of an error: neither this
  * request nor any bytes after it may be served. */
-const char *mp_framing_fault(mp_str input, int minor);
+const char *MP_NULLABLE mp_framing_fault(mp_str input, int minor);
 
 /* implemented in chunked.c */
 /* True if the last request of this thread has a chunked body that mp_chunked's decoder has read. Reading the flag
@@ -251,7 +251,7 @@ bool mp_tls_has_http2(const mp_conn *conn);
 
 /* implemented in server.c */
 /* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */
-mp_conn *mp_conn_of(const h2o_socket_t *socket);
+mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket);
 /* Closes everything that is open. Call it on the thread that accepted the connections: libh2o's input buffers use
  * thread-local variables. */
 void mp_server_close(mp_server *server);

@@ -125,7 +125,7 @@ const mp_http2_refusal mp_http2_crowded = {MP_CAUSE_BODIES, 503,
                                            MP_STR("too many request bodies at once: try again in a few seconds\n")};
 
 /* NULL: the request was not answered early. */
-static mp_http2_early *find_early(const mp_http2 *h2, uint32_t id)
+static mp_http2_early *MP_NULLABLE find_early(const mp_http2 *h2, uint32_t id)
 {
     size_t count = h2->early_count < MP_HTTP2_EARLY ? h2->early_count : MP_HTTP2_EARLY;
     for (size_t i = 0; i < count; i++)
@@ -243,7 +243,7 @@ static void set_bytes(mp_http2 *h2)
 }
 
 /* The newest request that is still arriving, of those that hold a body or of all; NULL if there is none. */
-static h2o_http2_stream_t *newest_arriving(const mp_http2 *h2, bool has_body)
+static h2o_http2_stream_t *MP_NULLABLE newest_arriving(const mp_http2 *h2, bool has_body)
 {
     h2o_http2_stream_t *stream, *newest = NULL;
     MP_HTTP2_EACH(h2->h2o, stream)
@@ -254,7 +254,7 @@ static h2o_http2_stream_t *newest_arriving(const mp_http2 *h2, bool has_body)
 }
 
 /* An answer that is complete and waits for its stream's window; NULL if there is none. */
-static h2o_http2_stream_t *find_unread(const mp_http2 *h2)
+static h2o_http2_stream_t *MP_NULLABLE find_unread(const mp_http2 *h2)
 {
     h2o_http2_stream_t *stream;
     MP_HTTP2_EACH(h2->h2o, stream)

@@ -19,17 +19,17 @@ struct mp_lookup {
     mp_link link; /* among the `waits` of its name; alone: the answer is on its way */
     mp_loop *loop;
     atomic_int holders; /* the request; the name or the message */
-    char *addresses;
-    void (*done)(void *ctx, const char *addresses); /* NULL: cancelled; the loop's thread alone uses it */
+    char *MP_NULLABLE addresses;
+    mp_lookup_done *MP_NULLABLE done; /* NULL: cancelled; the loop's thread alone uses it */
     void *ctx;
 };
 
 typedef struct {
     mp_node node;
-    mp_link waits;              /* of mp_lookup */
-    bool is_running;            /* a thread looks it up, and uses this struct */
-    char *addresses;            /* NULL: none are known */
-    uint64_t found_at, used_at; /* ms */
+    mp_link waits;               /* of mp_lookup */
+    bool is_running;             /* a thread looks it up, and uses this struct */
+    char *MP_NULLABLE addresses; /* NULL: none are known */
+    uint64_t found_at, used_at;  /* ms */
 } name;
 
 static struct {
@@ -80,7 +80,7 @@ static void drop_old(mp_node *node, void *now)
 
 /* Takes `found`, which may be NULL, and sends it to all who wait. Their loops exist: each of them cancels its lookup
  * before its loop is freed. */
-static void end_lookup(name *it, char *found)
+static void end_lookup(name *it, char *MP_NULLABLE found)
 {
     uint64_t now = mp_monotonic_ms();
     free(it->addresses);
@@ -111,7 +111,7 @@ static void put_address(mp_buf *out, const struct sockaddr *address)
         mp_buf_printf(out, is_v6 ? "%s[%s]" : "%s%s", out->len == 0 ? "" : ",", text);
 }
 
-static char *look_up(const char *host)
+static char *MP_NULLABLE look_up(const char *host)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
     mp_buf text = {0};
@@ -127,11 +127,11 @@ static char *look_up(const char *host)
     return text.ptr;
 }
 
-static void *run(void *ctx)
+static void *MP_NULLABLE run(void *ctx)
 {
     mp_crash_thread("lookup", 0);
     name *it = ctx;
-    char *found = look_up(it->node.key.ptr);
+    char *MP_NULLABLE found = look_up(it->node.key.ptr);
     pthread_mutex_lock(&table.lock);
     end_lookup(it, found);
     pthread_mutex_unlock(&table.lock);
@@ -173,7 +173,7 @@ bool mp_lookup_known(mp_str host, uint64_t idle_ms, mp_buf *addresses)
 }
 
 /* The name with a lookup in progress; NULL if there can be none. The caller has the lock. */
-static name *need_running(mp_str host, int64_t most)
+static name *MP_NULLABLE need_running(mp_str host, int64_t most)
 {
     bool is_new = false;
     if (table.names.slots == NULL)
@@ -188,8 +188,7 @@ static name *need_running(mp_str host, int64_t most)
     return NULL;
 }
 
-mp_lookup *mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, void (*done)(void *ctx, const char *addresses),
-                           void *ctx)
+mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, mp_lookup_done *done, void *ctx)
 {
     mp_lookup *lookup = NULL;
     pthread_mutex_lock(&table.lock);
@@ -203,7 +202,7 @@ mp_lookup *mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, void (*done
     return lookup;
 }
 
-void mp_lookup_cancel(mp_lookup *lookup)
+void mp_lookup_cancel(mp_lookup *MP_NULLABLE lookup)
 {
     if (lookup == NULL)
         return;

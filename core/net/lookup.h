@@ -12,12 +12,13 @@ typedef struct mp_lookup mp_lookup;
 
 /* Appends the addresses of `host` if they are known: for a minute after the lookup, unless nothing asks for `idle_ms`. */
 bool mp_lookup_known(mp_str host, uint64_t idle_ms, mp_buf *addresses);
-/* Begins a lookup, or joins one. NULL if `most` are in progress in this process, or no thread can be started. `done`
- * runs on the loop, once, and is given NULL if the name has no address; it ends the lookup. */
-mp_lookup *mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, void (*done)(void *ctx, const char *addresses),
-                           void *ctx);
+/* Runs on the loop, once, and ends the lookup. `addresses` is NULL if the name has none. */
+typedef void mp_lookup_done(void *ctx, const char *MP_NULLABLE addresses);
+
+/* Begins a lookup, or joins one. NULL if `most` are in progress in this process, or no thread can be started. */
+mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, mp_lookup_done *done, void *ctx);
 /* Call it on the loop's thread before the loop is freed; `done` will not run. The thread that looks up goes on, and its
  * answer serves others. `lookup` may be NULL. */
-void mp_lookup_cancel(mp_lookup *lookup);
+void mp_lookup_cancel(mp_lookup *MP_NULLABLE lookup);
 
 #endif

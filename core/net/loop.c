@@ -64,7 +64,7 @@ static int refuse_loop(mp_err *err)
     return mp_err_hint(err, "raise the limit of open files (ulimit -n)");
 }
 
-mp_loop *mp_loop_new(mp_err *err)
+mp_loop *MP_NULLABLE mp_loop_new(mp_err *err)
 {
     if (!has_descriptors()) {
         refuse_loop(err);

@@ -31,7 +31,7 @@ typedef struct mp_stream mp_stream;
 
 /* -- loop ------------------------------------------------------------------------------------------------------ */
 
-mp_loop *mp_loop_new(mp_err *err);
+mp_loop *MP_NULLABLE mp_loop_new(mp_err *err);
 void mp_loop_free(mp_loop *loop);
 /* The time of the current turn, in milliseconds of the monotonic clock: read once after each wake-up. */
 uint64_t mp_loop_now(const mp_loop *loop);
@@ -100,8 +100,8 @@ typedef struct {
  * accepted sockets inherit. The file of a Unix socket whose process is dead is replaced; one that answers is not. A
  * Unix socket is bound once and its descriptor duplicated; `file` says who may open it, and is NULL where the umask does. */
 typedef struct {
-    uint32_t mode;     /* permissions */
-    const char *group; /* NULL: the group of the process */
+    uint32_t mode;                 /* permissions */
+    const char *MP_NULLABLE group; /* NULL: the group of the process */
 } mp_socket_file;
 int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *file, int *fds,
               mp_address *bound, mp_err *err);
@@ -218,7 +218,7 @@ bool mp_stream_is_unix(const mp_stream *stream);
 bool mp_stream_unix_user(const mp_stream *stream, uint32_t *uid);
 /* The identity in the client's certificate; NULL without TLS, and if the stream is gone. Read from the certificate
  * at the first call; valid as long as the request. */
-const mp_tls_peer *mp_stream_tls(const mp_stream *stream);
+const mp_tls_peer *MP_NULLABLE mp_stream_tls(const mp_stream *stream);
 mp_loop *mp_stream_loop(const mp_stream *stream);
 
 /* -- an answer ------------------------------------------------------------------------------------------------- */
@@ -299,7 +299,7 @@ typedef struct {
 /* Takes ownership of both descriptors, which may be pipes, sockets, terminals or files. Their flags are restored at
  * the end for other processes that share them. A line has at most `longest` bytes. While more than `most_queued`
  * bytes wait to be written, nothing is read. */
-mp_pipe *mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most_queued, mp_err *err);
+mp_pipe *MP_NULLABLE mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most_queued, mp_err *err);
 /* Begins to read; `hooks` is copied. The hooks may run inside any function below except `send` and `free`. */
 void mp_pipe_start(mp_pipe *pipe, const mp_pipe_hooks *hooks, void *ctx);
 /* Queues a line (copied; the line end is added), even above the queue limit. Returns -1 if the peer closed its end. */

@@ -46,7 +46,7 @@ static size_t position_of(const char *base)
     return low;
 }
 
-static char *map_region(void)
+static char *MP_NULLABLE map_region(void)
 {
     char *found = mmap(NULL, 2 * REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (found == MAP_FAILED)
@@ -59,7 +59,7 @@ static char *map_region(void)
     return found + before;
 }
 
-static region *add_region(size_t pages)
+static region *MP_NULLABLE add_region(size_t pages)
 {
     char *base = map_region();
     if (base == NULL)
@@ -112,7 +112,7 @@ static size_t choose(const region *from)
     abort();
 }
 
-void *mp_pages_take(size_t count)
+void *MP_NULLABLE mp_pages_take(size_t count)
 {
     pthread_mutex_lock(&lock);
     region *from =

@@ -13,7 +13,7 @@
 #define MP_PAGES_MAX 4 /* pages of the largest block */
 
 /* `count` pages, at most MP_PAGES_MAX, of any content; NULL if there is no memory. From any thread. */
-void *mp_pages_take(size_t count);
+void *MP_NULLABLE mp_pages_take(size_t count);
 /* Frees a block of mp_pages_take, which stays resident for the next one that needs it. False if `block` is no such block. From any
  * thread. */
 bool mp_pages_give(void *block);

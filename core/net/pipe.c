@@ -90,7 +90,7 @@ static void give_back(mp_loop *loop, end *one)
     one->fd = -1;
 }
 
-mp_pipe *mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most_queued, mp_err *err)
+mp_pipe *MP_NULLABLE mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most_queued, mp_err *err)
 {
     mp_pipe *pipe = mp_new(sizeof *pipe);
     pipe->loop = loop;

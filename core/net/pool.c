@@ -26,7 +26,7 @@ static void deliver_job(mp_message *message, mp_loop *loop)
 }
 
 /* Removes the oldest job from the queue; NULL if the queue is empty. */
-static mp_job *take_job(void)
+static mp_job *MP_NULLABLE take_job(void)
 {
     mp_link *link = pool.queued == 0 ? NULL : mp_link_take(&pool.queue);
     if (link == NULL)
@@ -35,7 +35,7 @@ static mp_job *take_job(void)
     return mp_container(link, mp_job, link);
 }
 
-static void *run(void *ctx)
+static void *MP_NULLABLE run(void *ctx)
 {
     (void)ctx;
     mp_crash_thread("pool", 0);

@@ -25,7 +25,7 @@ MP_COUNTER(dropped_stderr, "dropped", "reason", "stderr", "lines of upstreams' s
 typedef struct {
     mp_job job;
     atomic_int users;
-    mp_process *process; /* NULL once the process is freed; used on the loop's thread only */
+    mp_process *MP_NULLABLE process; /* NULL once the process is freed; used on the loop's thread only */
     pid_t keeper;
     mp_process_usage usage;
 } reading;
@@ -56,7 +56,7 @@ struct mp_process {
     mp_buf kept[MP_PROCESS_ERRORS_KEPT]; /* the last lines of stderr */
     size_t kept_count;                   /* lines so far; the oldest that is kept is at this number, modulo the limit */
     mp_process_usage usage;
-    reading *reading; /* the reading that runs; NULL: none */
+    reading *MP_NULLABLE reading; /* the reading that runs; NULL: none */
 };
 
 static mp_process *process_of(mp_program *program)
@@ -508,8 +508,8 @@ static char **make_environment(const char *const *env)
     return list;
 }
 
-mp_process *mp_process_start(mp_loop *loop, const mp_process_command *command, const mp_process_hooks *hooks, void *ctx,
-                             mp_err *err)
+mp_process *MP_NULLABLE mp_process_start(mp_loop *loop, const mp_process_command *command,
+                                         const mp_process_hooks *hooks, void *ctx, mp_err *err)
 {
     static const mp_program_hooks program_hooks = {on_started, on_exited, on_stopped, on_free};
     mp_process *process = mp_new(sizeof *process);

@@ -19,8 +19,9 @@ typedef struct {
     const char *const *argv;
     /* "NAME=value", ends with NULL; may be NULL. The program's environment has these, and PATH, HOME, USER, LANG, TZ and
      * TMPDIR of the gateway where they are not among these. */
-    const char *const *env;
-    const char *folder;  /* the working folder; NULL: the gateway's. A relative argv[0] with a '/' is relative to it */
+    const char *const *MP_NULLABLE env;
+    /* the working folder; NULL: the gateway's. A relative argv[0] with a '/' is relative to it */
+    const char *MP_NULLABLE folder;
     size_t longest_line; /* limit for a line of stdout, in bytes */
     size_t most_queued;  /* limit of the bytes that wait for the program to read them */
     uint64_t stall_ms;   /* the program is ended if it reads nothing for this time while `stall_bytes` wait */
@@ -42,7 +43,7 @@ typedef struct {
     void (*on_ended)(void *ctx);
     /* Neither the program nor a descendant is left. The only hook that also runs after mp_process_leave; if it is NULL
      * then, nothing does. The process is freed after it. */
-    void (*on_gone)(void *ctx);
+    void (*MP_NULLABLE on_gone)(void *ctx);
 } mp_process_hooks; /* each may be NULL but on_line and on_ended; those before on_gone may call mp_process_leave */
 
 enum {
@@ -67,8 +68,8 @@ typedef struct {
 } mp_process_usage;
 
 /* Copies the command and the hooks. Returns NULL with `err` if the start cannot even be tried. */
-mp_process *mp_process_start(struct mp_loop *loop, const mp_process_command *command, const mp_process_hooks *hooks,
-                             void *ctx, mp_err *err);
+mp_process *MP_NULLABLE mp_process_start(struct mp_loop *loop, const mp_process_command *command,
+                                         const mp_process_hooks *hooks, void *ctx, mp_err *err);
 /* Queues a line (copied; the line end is added); may be called before the program runs. Returns -1 if the program has
  * ended or reads no more, or if more than `most_queued` bytes would wait. A line is never refused for its size alone. */
 int mp_process_send(mp_process *process, mp_str line);
@@ -97,7 +98,7 @@ void mp_process_forget(mp_process *process, bool now);
 bool mp_is_program(const char *path);
 /* Looks for a program in `folders`, a PATH (NULL: the usual one); relative folders are left out. Writes the path to
  * `found`; -1 if there is none. Blocks. */
-int mp_find_program(const char *folders, const char *name, char *found, size_t size);
+int mp_find_program(const char *MP_NULLABLE folders, const char *name, char *found, size_t size);
 /* Reads the memory of the descendants of a process. A few hundred small reads of /proc at most. Blocks. */
 void mp_measure_descendants(pid_t root, mp_process_usage *usage);
 

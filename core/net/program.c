@@ -114,7 +114,7 @@ bool mp_is_program(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
 }
 
-int mp_find_program(const char *folders, const char *name, char *found, size_t size)
+int mp_find_program(const char *MP_NULLABLE folders, const char *name, char *found, size_t size)
 {
     mp_str rest = mp_str_of(folders == NULL ? "/usr/local/bin:/usr/bin:/bin" : folders);
     while (rest.ptr != NULL) {
@@ -127,7 +127,7 @@ int mp_find_program(const char *folders, const char *name, char *found, size_t s
 }
 
 /* The value of a variable in the program's environment; NULL if it has none. */
-static const char *variable(const mp_program *program, const char *name)
+static const char *MP_NULLABLE variable(const mp_program *program, const char *name)
 {
     size_t len = strlen(name);
     for (char **one = program->env; *one != NULL; one++)
@@ -138,7 +138,7 @@ static const char *variable(const mp_program *program, const char *name)
 
 /* The program's file: `program->path`, or `found`, or argv[0], which is then relative to the program's folder. NULL if
  * PATH has no such program. */
-static const char *file_of(const mp_program *program, char *found, size_t size)
+static const char *MP_NULLABLE file_of(const mp_program *program, char *found, size_t size)
 {
     if (program->path != NULL)
         return program->path;

@@ -24,8 +24,9 @@ struct mp_program {
     mp_loop *loop;
     const mp_program_hooks *hooks;
     mp_job job; /* the pool's job that starts the program */
-    char *path; /* the program's file; NULL: argv[0], looked for in the environment's PATH if it has no '/' */
-    char *root; /* the working folder is `rest` below `root`, as in files.h; NULL: the path `rest` */
+    /* the program's file; NULL: argv[0], looked for in the environment's PATH if it has no '/' */
+    char *MP_NULLABLE path;
+    char *MP_NULLABLE root; /* the working folder is `rest` below `root`, as in files.h; NULL: the path `rest` */
     char *rest;
     char **argv, **env;
     int child_ends[3], own_ends[3]; /* the pipes of stdin, stdout and stderr; -1: closed. child_ends: until the start */

@@ -44,7 +44,7 @@ static void refuse_request(mp_stream *stream, mp_cause cause, int status, mp_str
 }
 
 /* HTTP/1: what is ambiguous in the request that the connection's input begins with. */
-static const char *find_fault(mp_conn *conn, const h2o_req_t *req)
+static const char *MP_NULLABLE find_fault(mp_conn *conn, const h2o_req_t *req)
 {
     const h2o_buffer_t *input = conn->socket->input;
     return mp_framing_fault((mp_str){input->bytes, input->size}, req->version & 0xff);

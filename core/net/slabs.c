@@ -50,7 +50,7 @@ static bool is_small(size_t size)
 #endif
 }
 
-static slab *add_slab(mp_link *roomy, size_t class)
+static slab *MP_NULLABLE add_slab(mp_link *roomy, size_t class)
 {
     slab *added = mp_pages_take(MP_PAGES_MAX);
     if (added == NULL)
@@ -61,7 +61,7 @@ static slab *add_slab(mp_link *roomy, size_t class)
     return added;
 }
 
-void *mp_slabs_take(mp_slabs *slabs, size_t size)
+void *MP_NULLABLE mp_slabs_take(mp_slabs *slabs, size_t size)
 {
     size_t class = class_of(size);
     mp_link *roomy = &slabs->roomy[class];

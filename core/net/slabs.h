@@ -13,7 +13,7 @@ typedef struct {
 } mp_slabs;
 
 /* A block of 1 to MP_SLAB_MAX bytes, of any content; NULL if there is no memory. */
-void *mp_slabs_take(mp_slabs *slabs, size_t size);
+void *MP_NULLABLE mp_slabs_take(mp_slabs *slabs, size_t size);
 /* Frees a block of mp_slabs_take of this size. */
 void mp_slabs_give(mp_slabs *slabs, void *block, size_t size);
 /* Gives back what is kept for the next blocks. An owner all of whose blocks are freed has nothing left then. */

@@ -185,7 +185,7 @@ mp_loop *mp_stream_loop(const mp_stream *stream)
     return stream->server->loop;
 }
 
-void mp_stream_on_gone(mp_stream *stream, void (*gone)(void *ctx, mp_stream *stream), void *ctx)
+void mp_stream_on_gone(mp_stream *stream, void (*gone)(void *ctx, mp_stream *stream), void *MP_NULLABLE ctx)
 {
     stream->gone = gone;
     stream->gone_ctx = ctx;

@@ -23,7 +23,7 @@ typedef struct {
 } handover_notice;
 
 /* Takes the oldest connection that waits for the server; NULL if there is none. */
-static handover *take_handover(mp_server *server)
+static handover *MP_NULLABLE take_handover(mp_server *server)
 {
     pthread_mutex_lock(&server->handover_lock);
     mp_link *link = mp_link_take(&server->handovers);

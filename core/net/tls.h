@@ -33,7 +33,7 @@ typedef struct {
 } mp_tls_findings;
 
 /* Returns NULL if `findings` contains an error; warnings alone do not fail. */
-mp_tls *mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings);
+mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings);
 void mp_tls_unref(mp_tls *tls);
 /* The end of the certificate's validity, in seconds since 1970. */
 int64_t mp_tls_expires(const mp_tls *tls);

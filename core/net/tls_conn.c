@@ -212,7 +212,7 @@ static char *fingerprint_text(const X509 *certificate)
 }
 
 /* NULL if the name contains a byte that is not allowed in such a name, above all NUL. */
-static char *san_text(const char *kind, const ASN1_STRING *string)
+static char *MP_NULLABLE san_text(const char *kind, const ASN1_STRING *string)
 {
     mp_str name = {(const char *)ASN1_STRING_get0_data(string), (size_t)ASN1_STRING_length(string)};
     for (size_t i = 0; i < name.len; i++)
@@ -224,7 +224,7 @@ static char *san_text(const char *kind, const ASN1_STRING *string)
     return text.ptr;
 }
 
-static char *address_text(const ASN1_STRING *string)
+static char *MP_NULLABLE address_text(const ASN1_STRING *string)
 {
     char text[INET6_ADDRSTRLEN + 3] = "IP:";
     int len = ASN1_STRING_length(string);
@@ -234,7 +234,7 @@ static char *address_text(const ASN1_STRING *string)
     return mp_dup(mp_str_of(text));
 }
 
-static char *general_text(const GENERAL_NAME *name)
+static char *MP_NULLABLE general_text(const GENERAL_NAME *name)
 {
     int type;
     const ASN1_STRING *value = GENERAL_NAME_get0_value(name, &type);
@@ -302,7 +302,7 @@ mp_tls_peer *mp_tls_own(const mp_tls *tls)
     return read_peer(SSL_CTX_get0_certificate(tls->context));
 }
 
-const mp_tls_peer *mp_stream_tls(const mp_stream *stream)
+const mp_tls_peer *MP_NULLABLE mp_stream_tls(const mp_stream *stream)
 {
     if (stream->conn == NULL || stream->conn->tls == NULL)
         return NULL;

@@ -142,7 +142,8 @@ static int no_passphrase(char *room, int size, int is_writing, void *ctx)
 }
 
 /* All certificates of the file, at least one. On failure adds a finding and returns NULL. */
-static STACK_OF(X509) * read_certificates(const char *path, mp_tls_file kind, int most, mp_tls_findings *findings)
+static STACK_OF(X509) *MP_NULLABLE read_certificates(const char *path, mp_tls_file kind, int most,
+                                                     mp_tls_findings *findings)
 {
     pem_file file;
     if (read_file(&file, path, kind, findings) != 0)
@@ -174,7 +175,7 @@ static STACK_OF(X509) * read_certificates(const char *path, mp_tls_file kind, in
     return NULL;
 }
 
-static EVP_PKEY *read_key(const char *path, mp_tls_findings *findings)
+static EVP_PKEY *MP_NULLABLE read_key(const char *path, mp_tls_findings *findings)
 {
     pem_file file;
     if (read_file(&file, path, MP_TLS_KEY, findings) != 0)
@@ -314,7 +315,8 @@ int64_t mp_tls_not_after(const X509 *certificate)
     return (int64_t)timegm(&parts);
 }
 
-static mp_tls *make(const mp_tls_files *files, STACK_OF(X509) * chain, EVP_PKEY *key, mp_tls_findings *findings)
+static mp_tls *MP_NULLABLE make(const mp_tls_files *files, STACK_OF(X509) *MP_NULLABLE chain, EVP_PKEY *MP_NULLABLE key,
+                                mp_tls_findings *findings)
 {
     SSL_CTX *context = mp_tls_context_new();
     X509 *own = sk_X509_value(chain, 0);
@@ -338,7 +340,7 @@ static mp_tls *make(const mp_tls_files *files, STACK_OF(X509) * chain, EVP_PKEY 
     return tls;
 }
 
-mp_tls *mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings)
+mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings)
 {
     findings->count = 0;
     mp_tls *tls = NULL;

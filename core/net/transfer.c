@@ -18,10 +18,10 @@ struct mp_transfer {
     mp_client *client;
     CURL *easy;
     struct curl_slist *headers, *addresses;
-    mp_lookup *lookup; /* NULL: libcurl has the request, or nobody will */
-    mp_timer patience; /* for the lookup, if connecting has a limit */
-    mp_buf place;      /* "+HOST:PORT:", to which the addresses are appended; empty: none are looked up */
-    mp_outgoing how;   /* its `url`, `headers` and paths are not valid after the start */
+    mp_lookup *MP_NULLABLE lookup; /* NULL: libcurl has the request, or nobody will */
+    mp_timer patience;             /* for the lookup, if connecting has a limit */
+    mp_buf place;                  /* "+HOST:PORT:", to which the addresses are appended; empty: none are looked up */
+    mp_outgoing how;               /* its `url`, `headers` and paths are not valid after the start */
     int status;
     mp_buf head, body;
     size_t got; /* bytes of the body received so far */
@@ -310,7 +310,7 @@ static void on_impatience(mp_timer *timer)
     mp_transfer_end(transfer, CURLE_OPERATION_TIMEDOUT);
 }
 
-static void on_addresses(void *ctx, const char *addresses)
+static void on_addresses(void *ctx, const char *MP_NULLABLE addresses)
 {
     mp_transfer *transfer = ctx;
     mp_client *client = transfer->client;
@@ -349,7 +349,7 @@ static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
 
 #undef SET
 
-mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err)
+mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err)
 {
     if (client->curl == NULL && (client->curl = mp_curl(err)) == NULL)
         return NULL;
@@ -448,7 +448,7 @@ void mp_transfer_end(mp_transfer *transfer, CURLcode result)
     call_ready(transfer);
 }
 
-void mp_transfer_free(mp_transfer *transfer)
+void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)
 {
     if (transfer == NULL)
         return;
@@ -501,7 +501,7 @@ bool mp_transfer_is_over(const mp_transfer *transfer)
     return transfer->is_over;
 }
 
-const mp_err *mp_transfer_failure(const mp_transfer *transfer)
+const mp_err *MP_NULLABLE mp_transfer_failure(const mp_transfer *transfer)
 {
     return transfer->failure;
 }

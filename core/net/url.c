@@ -2,7 +2,7 @@
 #include "transfer.h"
 #include <stdlib.h>
 
-static char *part_of(const mp_curl_api *curl, CURLU *handle, CURLUPart part)
+static char *MP_NULLABLE part_of(const mp_curl_api *curl, CURLU *handle, CURLUPart part)
 {
     char *text = NULL;
     if (curl->url_get(handle, part, &text, CURLU_DEFAULT_PORT) != CURLUE_OK)

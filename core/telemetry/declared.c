@@ -92,7 +92,7 @@ static declared *find_or_make(const mp_declaration *wanted)
     return list[list_count++] = make(wanted);
 }
 
-const mp_family *mp_declare(const mp_declaration *declaration, mp_err *err)
+const mp_family *MP_NULLABLE mp_declare(const mp_declaration *declaration, mp_err *err)
 {
     pthread_mutex_lock(&lock);
     declared *found = find_or_make(declaration);

@@ -21,8 +21,8 @@
 typedef enum { MP_DEBUG, MP_INFO, MP_WARN, MP_ERROR } mp_log_level;
 
 typedef struct {
-    const char *key; /* NULL ends the list of fields */
-    mp_str text;     /* ptr == NULL: `number` is the value */
+    const char *MP_NULLABLE key; /* NULL ends the list of fields */
+    mp_str text;                 /* ptr == NULL: `number` is the value */
     int64_t number;
 } mp_log_field;
 

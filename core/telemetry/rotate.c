@@ -232,7 +232,7 @@ static bool pack_number(mp_rotation *rotation, int number)
     return is_packed;
 }
 
-static void *pack_all(void *ctx)
+static void *MP_NULLABLE pack_all(void *ctx)
 {
     mp_rotation *rotation = ctx;
     int number;

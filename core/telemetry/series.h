@@ -43,8 +43,8 @@ typedef struct {
     int most;           /* limit of its series, not counting "_other" */
     int buckets;        /* one of mp_buckets; MP_FAMILY_COUNTER, and with `own` further ones */
     _Atomic int *count; /* number of its series */
-    size_t
-        *bytes; /* of its series in the text, about; NULL for families of scripts; guarded by the lock of all series */
+    /* of its series in the text, about; NULL for families of scripts; guarded by the lock of all series */
+    size_t *bytes;
     const mp_real_bounds *own; /* not NULL: its numbers are of type double, its buckets these */
 } mp_family;
 
@@ -96,7 +96,7 @@ void mp_series_thread(void);
  * of them, a histogram 210. The numbers are those of the moment at which they are written. */
 typedef struct mp_series_text mp_series_text;
 mp_series_text *mp_series_text_new(bool is_open);
-void mp_series_text_free(mp_series_text *text);
+void mp_series_text_free(mp_series_text *MP_NULLABLE text);
 bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps);
 /* Adds up the cells of all series of the family of this name, a histogram; of those whose last label has the value `last`, unless it is NULL. */
 void mp_series_sum(const char *name, const char *last, int64_t cells[MP_SERIES_CELLS]);

@@ -139,8 +139,9 @@ static int compare_families(const void *a, const void *b)
 
 struct mp_series_text {
     bool is_open;
-    int exemplars;    /* that the text may still have */
-    mp_member *next;  /* of the family, or of one before it in the list of all; NULL: the family's text is whole */
+    int exemplars; /* that the text may still have */
+    /* of the family, or of one before it in the list of all; NULL: the family's text is whole */
+    mp_member *next;
     size_t at, count; /* families */
     const mp_family *families[];
 };
@@ -157,7 +158,7 @@ mp_series_text *mp_series_text_new(bool is_open)
     return text;
 }
 
-void mp_series_text_free(mp_series_text *text)
+void mp_series_text_free(mp_series_text *MP_NULLABLE text)
 {
     free(text);
 }

@@ -146,7 +146,7 @@ static void write_batch(mp_writer *writer, int fd, mp_str rest)
 
 /* -- the thread ---------------------------------------------------------------------------------------------------- */
 
-static void *write_queue(void *ctx)
+static void *MP_NULLABLE write_queue(void *ctx)
 {
     mp_writer *writer = ctx;
     mp_buf batch = {0};

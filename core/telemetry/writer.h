@@ -25,10 +25,10 @@ typedef struct mp_writer {
         turn_after_ms;   /* of the thread: when it last looked at the file; before when it does not rename it again */
     atomic_bool is_torn; /* the last write to the file ended inside of a line */
     /* Runs on the writer's thread when the lines `lost` could not be written; `error` is the errno. May be NULL. */
-    void (*failed)(mp_str lost, int error);
+    void (*MP_NULLABLE failed)(mp_str lost, int error);
     /* Runs on the writer's thread, at most every MP_WRITER_COMPLAIN_MS, when the file could not be renamed or opened anew: lines go on to the file
      * that is open. May be NULL. */
-    void (*not_turned)(const char *what, int error);
+    void (*MP_NULLABLE not_turned)(const char *what, int error);
 } mp_writer;
 
 #define MP_WRITER_COMPLAIN_MS 10000
