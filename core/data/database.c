@@ -88,7 +88,7 @@ static int on_busy(void *ctx, int tries)
 
 /* The path of the file; symbolic links in the operator's part of the path are resolved. NULL if there is no such
  * folder. */
-static char *place_of(const mp_database *database)
+static char *MP_NULLABLE place_of(const mp_database *database)
 {
     mp_buf path = {0};
     char *real = realpath(database->root, NULL);
@@ -304,7 +304,7 @@ static void run(mp_database *database, mp_statement *statement)
     database->denied = NULL;
 }
 
-static void *serve(void *arg)
+static void *MP_NULLABLE serve(void *arg)
 {
     mp_database *database = arg;
     mp_crash_thread("database", 0);

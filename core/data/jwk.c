@@ -60,7 +60,7 @@ static const char *settle(mp_jwk *key)
     return without_openssl_error(key->kind == NULL ? other : NULL);
 }
 
-static EVP_PKEY *from_params(const char *type, OSSL_PARAM_BLD *build)
+static EVP_PKEY *MP_NULLABLE from_params(const char *type, OSSL_PARAM_BLD *build)
 {
     EVP_PKEY *pkey = NULL;
     OSSL_PARAM *params = OSSL_PARAM_BLD_to_param(build);
@@ -177,7 +177,7 @@ const char *mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private)
     return without_openssl_error(is_certificate ? "this certificate cannot be read" : "this public key cannot be read");
 }
 
-const char *mp_jwk_generate(mp_jwk *key, mp_str algorithm)
+const char *MP_NULLABLE mp_jwk_generate(mp_jwk *key, mp_str algorithm)
 {
     *key = (mp_jwk){.is_private = true};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)

@@ -21,7 +21,7 @@ const char *mp_jwk_from_ed25519(mp_jwk *key, mp_str x);
  * NULL, or the reason that it failed. */
 const char *mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private);
 /* Generates a private key for `algorithm`. Returns NULL, or the reason that it failed. */
-const char *mp_jwk_generate(mp_jwk *key, mp_str algorithm);
+const char *MP_NULLABLE mp_jwk_generate(mp_jwk *key, mp_str algorithm);
 void mp_jwk_clear(mp_jwk *key);
 
 /* True if the key can be used with the algorithm. */
@@ -31,7 +31,7 @@ const char *mp_jwk_algorithm(const mp_jwk *key);
 /* True if `signature`, in the form of JWS, is a valid signature of `data`. */
 bool mp_jwk_verify(const mp_jwk *key, mp_str algorithm, mp_str data, mp_str signature);
 /* Appends the signature of `data` to `out`. Returns NULL, or the reason that it failed. */
-const char *mp_jwk_sign(const mp_jwk *key, mp_str algorithm, mp_str data, mp_buf *out);
+const char *MP_NULLABLE mp_jwk_sign(const mp_jwk *key, mp_str algorithm, mp_str data, mp_buf *out);
 /* Appends PEM: PKCS #8 of a private key when `is_private`, else SubjectPublicKeyInfo. */
 bool mp_jwk_put_pem(const mp_jwk *key, bool is_private, mp_buf *out);
 
@@ -43,6 +43,6 @@ typedef struct {
 
 /* Splits and decodes a token. `room` has at least as many bytes as the token. Returns NULL, or the reason that the
  * text is not a token. */
-const char *mp_token_split(mp_token *to, mp_str token, unsigned char *room);
+const char *MP_NULLABLE mp_token_split(mp_token *to, mp_str token, unsigned char *room);
 
 #endif

@@ -24,7 +24,7 @@ static const algorithm algorithms[] = {{"RS256", "RSA", "SHA256", PKCS1, 0},    
                                        {"Ed25519", "Ed25519", NULL, ED25519, 0}};
 
 /* The row of an algorithm. NULL if the key cannot be used with it. */
-static const algorithm *find(const mp_jwk *key, mp_str name)
+static const algorithm *MP_NULLABLE find(const mp_jwk *key, mp_str name)
 {
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
         if (mp_str_is(name, algorithms[i].name))
@@ -115,7 +115,7 @@ static bool put_raw(mp_buf *out, const unsigned char *der, size_t len, size_t si
     return fine;
 }
 
-const char *mp_jwk_sign(const mp_jwk *key, mp_str name, mp_str data, mp_buf *out)
+const char *MP_NULLABLE mp_jwk_sign(const mp_jwk *key, mp_str name, mp_str data, mp_buf *out)
 {
     const algorithm *a = find(key, name);
     if (a == NULL)
@@ -138,7 +138,7 @@ const char *mp_jwk_sign(const mp_jwk *key, mp_str name, mp_str data, mp_buf *out
 
 /* -- the form of a token --------------------------------------------------------------------------------------- */
 
-static const char *take(mp_str *to, mp_str part, unsigned char **room)
+static const char *MP_NULLABLE take(mp_str *to, mp_str part, unsigned char **room)
 {
     ptrdiff_t len = mp_base64url_decode(*room, part);
     if (part.len == 0 || len < 0)
@@ -148,7 +148,7 @@ static const char *take(mp_str *to, mp_str part, unsigned char **room)
     return NULL;
 }
 
-const char *mp_token_split(mp_token *to, mp_str token, unsigned char *room)
+const char *MP_NULLABLE mp_token_split(mp_token *to, mp_str token, unsigned char *room)
 {
     mp_str rest = token, parts[3];
     for (int i = 0; i < 2; i++) {

@@ -325,7 +325,7 @@ static int take_parts(mp_last_good *kept, const char *name, mp_err *err)
     return 0;
 }
 
-mp_last_good *mp_last_good_read(int folder, const char *name, mp_err *err)
+mp_last_good *MP_NULLABLE mp_last_good_read(int folder, const char *name, mp_err *err)
 {
     char file[NAME_DIGITS + 1];
     struct stat info;
@@ -359,7 +359,7 @@ mp_str mp_last_good_config(const mp_last_good *kept)
     return kept->config;
 }
 
-const char *mp_last_good_lock(const mp_last_good *kept)
+const char *MP_NULLABLE mp_last_good_lock(const mp_last_good *kept)
 {
     return kept->lock.ptr;
 }
@@ -384,7 +384,7 @@ bool mp_last_good_has(const mp_last_good *kept, const char *prefix)
     return false;
 }
 
-mp_source *mp_last_good_source(const mp_last_good *kept, const char *dir, const char *rocks, mp_err *err)
+mp_source *MP_NULLABLE mp_last_good_source(const mp_last_good *kept, const char *dir, const char *rocks, mp_err *err)
 {
     mp_source *source = mp_source_new(dir, rocks);
     mp_str rest = kept->scripts;

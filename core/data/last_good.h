@@ -22,17 +22,17 @@ int mp_last_good_open_folder(const char *path, bool makes, mp_err *err);
 /* Replaces what is kept of this configuration, unless it is the same: a reader sees the old generation or the new one. -1: the old one stays. */
 int mp_last_good_write(int folder, const mp_generation_parts *parts, mp_err *err);
 /* What is kept of this configuration. NULL if there is nothing, or with a text in `err` if it cannot be used. */
-mp_last_good *mp_last_good_read(int folder, const char *name, mp_err *err);
+mp_last_good *MP_NULLABLE mp_last_good_read(int folder, const char *name, mp_err *err);
 /* Removes what is kept of this configuration. */
 void mp_last_good_forget(int folder, const char *name);
 mp_str mp_last_good_config(const mp_last_good *kept);
-const char *mp_last_good_lock(const mp_last_good *kept); /* NULL: none */
+const char *MP_NULLABLE mp_last_good_lock(const mp_last_good *kept); /* NULL: none */
 /* When it was last written, or found to be unchanged at a start. */
 time_t mp_last_good_time(const mp_last_good *kept);
 /* True if it has a script in the folder `prefix`, as "auth/", that is no spec. */
 bool mp_last_good_has(const mp_last_good *kept, const char *prefix);
 /* Its scripts, as if they had been read from `dir` and `rocks` (which may be NULL). NULL on an error. */
-mp_source *mp_last_good_source(const mp_last_good *kept, const char *dir, const char *rocks, mp_err *err);
+mp_source *MP_NULLABLE mp_last_good_source(const mp_last_good *kept, const char *dir, const char *rocks, mp_err *err);
 void mp_last_good_free(mp_last_good *kept);
 
 #endif

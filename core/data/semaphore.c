@@ -121,8 +121,8 @@ static void deliver(mp_message *message, mp_loop *loop)
     call(&called);
 }
 
-mp_pass *mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, mp_loop *loop,
-                            void (*granted)(void *ctx), void *ctx, bool *waits)
+mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, mp_loop *loop,
+                                        void (*granted)(void *ctx), void *ctx, bool *waits)
 {
     mp_pass *pass = mp_new(sizeof *pass);
     *pass = (mp_pass){.semaphores = semaphores, .loop = loop, .granted = granted, .ctx = ctx, .state = THROUGH};

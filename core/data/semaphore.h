@@ -17,8 +17,8 @@ void mp_semaphores_free(mp_semaphores *semaphores);
 /* Makes a pass; NULL if too many passes wait at this semaphore. If `*waits` is set, `granted` runs on `loop` when
  * the pass gets its place, unless the pass is given back before. `most` is the semaphore's number of places from now
  * on. */
-mp_pass *mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, mp_loop *loop,
-                            void (*granted)(void *ctx), void *ctx, bool *waits);
+mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, mp_loop *loop,
+                                        void (*granted)(void *ctx), void *ctx, bool *waits);
 /* Gives a pass back, whether it holds a place or waits. Called on the thread of its loop, or after that loop has
  * ended. */
 void mp_pass_leave(mp_pass *pass);

@@ -266,7 +266,7 @@ mp_source *mp_source_new(const char *dir, const char *rocks)
     return source;
 }
 
-mp_source *mp_source_read(const char *dir, const char *rocks, mp_err *err)
+mp_source *MP_NULLABLE mp_source_read(const char *dir, const char *rocks, mp_err *err)
 {
     mp_source *source = mp_source_new(dir, rocks);
     if (read_tree(&source->scripts, err) != 0 || (rocks != NULL && read_tree(&source->rocks, err) != 0)) {
@@ -334,7 +334,7 @@ mp_source *mp_source_ref(mp_source *source)
     return source;
 }
 
-void mp_source_unref(mp_source *source)
+void mp_source_unref(mp_source *MP_NULLABLE source)
 {
     if (source == NULL || atomic_fetch_sub_explicit(&source->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -413,7 +413,7 @@ const char *mp_source_c_modules(const mp_source *source)
     return source->c_modules;
 }
 
-const mp_source_file *mp_source_rock(const mp_source *source, const char *path)
+const mp_source_file *MP_NULLABLE mp_source_rock(const mp_source *source, const char *path)
 {
     const mp_source_file wanted = {.path = (char *)(uintptr_t)path};
     if (source->rocks.count == 0)

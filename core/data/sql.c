@@ -54,7 +54,7 @@ void mp_sql_cache_clear(mp_sql_cache *cache)
 }
 
 /* Takes a prepared statement out of the cache. NULL if the cache has none for this SQL. */
-static sqlite3_stmt *take_cached(mp_sql_cache *cache, const char *sql)
+static sqlite3_stmt *MP_NULLABLE take_cached(mp_sql_cache *cache, const char *sql)
 {
     for (int i = 0; i < cache->count; i++) {
         sqlite3_stmt *found = cache->of[i];

@@ -36,7 +36,7 @@ static int size_of(void *block)
     return block == NULL ? 0 : (int)malloc_usable_size(block);
 }
 
-static void *allocate(int size)
+static void *MP_NULLABLE allocate(int size)
 {
     if (!has_room(size))
         return NULL;
@@ -51,7 +51,7 @@ static void release(void *block)
     free(block);
 }
 
-static void *resize(void *block, int size)
+static void *MP_NULLABLE resize(void *block, int size)
 {
     int before = size_of(block);
     if (size > before && !has_room(size - before))

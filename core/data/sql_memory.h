@@ -4,6 +4,7 @@
 #ifndef MP_DATA_SQL_MEMORY_H
 #define MP_DATA_SQL_MEMORY_H
 
+#include "base/base.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +15,7 @@ typedef struct {
     int64_t most_heap; /* limit of all accounts of the process: limits.sqlite.heap */
     /* The name of the limit that refused the last failed allocation. NULL if no allocation failed since the owner
      * set this to NULL. */
-    const char *refused_by;
+    const char *MP_NULLABLE refused_by;
 } mp_sql_account;
 
 /* From now on, allocations of SQLite on this thread count for `account`. NULL: they are not counted and not limited. */

@@ -164,7 +164,7 @@ static bool allows(mp_sql_thing thing, const char *name)
     return name != NULL && mp_sql_judge(thing, name) == MP_SQL_ALLOWED;
 }
 
-const char *mp_sql_refusal(int action, const char *one, const char *two)
+const char *MP_NULLABLE mp_sql_refusal(int action, const char *one, const char *two)
 {
     switch (action) {
     case SQLITE_ATTACH: /* VACUUM also needs ATTACH and DETACH */

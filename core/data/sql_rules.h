@@ -3,6 +3,7 @@
 #ifndef MP_DATA_SQL_RULES_H
 #define MP_DATA_SQL_RULES_H
 
+#include "base/base.h"
 #include <sqlite3.h>
 #include <stdbool.h>
 
@@ -14,7 +15,7 @@ typedef enum { MP_SQL_UNKNOWN, MP_SQL_ALLOWED, MP_SQL_DENIED } mp_sql_verdict;
 mp_sql_verdict mp_sql_judge(mp_sql_thing thing, const char *name);
 /* For sqlite3_set_authorizer: NULL if the SQL is allowed, else the reason. The arguments are those of the
  * authorizer. */
-const char *mp_sql_refusal(int action, const char *one, const char *two);
+const char *MP_NULLABLE mp_sql_refusal(int action, const char *one, const char *two);
 /* Removes or replaces everything that is not allowed in a connection, and sets the connection's limits. Called
  * before any SQL runs. Returns an SQLite error code. */
 int mp_sql_restrict(sqlite3 *db);

@@ -200,7 +200,7 @@ void mp_store_sweep(mp_store *store)
 /* -- operations of callers ------------------------------------------------------------------------------------- */
 
 /* The entry of `key`, or NULL. An expired entry is freed. */
-static entry *find(mp_store *store, mp_str key, uint64_t now)
+static entry *MP_NULLABLE find(mp_store *store, mp_str key, uint64_t now)
 {
     entry **places[LEVELS];
     entry *e = find_place(store, key, places);

@@ -13,7 +13,7 @@ mp_store *mp_store_new(int64_t entries, size_t bytes);
 void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
 /* Loads the entries of the SQLite file at `path`, and saves later changes there. NULL: the store is in memory only. Call it before
  * any other thread uses the store. After -1 the store may only be freed. */
-int mp_store_keep(mp_store *store, const char *path, mp_err *err);
+int mp_store_keep(mp_store *store, const char *MP_NULLABLE path, mp_err *err);
 /* Saves changes that are not in the file yet, then frees the store. */
 void mp_store_free(mp_store *store);
 

@@ -12,7 +12,7 @@ typedef struct {
     char *path;
     char *real, *wal; /* the path without symbolic links, and that of the -wal file; NULL before the first open */
     int fd;           /* the database, locked; -1: closed. SQLite's locks last only as long as it is open */
-    sqlite3 *db;      /* NULL: closed */
+    sqlite3 *MP_NULLABLE db; /* NULL: closed */
     sqlite3_stmt *put, *drop;
     uint64_t device, inode; /* identities of the open files */
     mp_file_id wal_id;

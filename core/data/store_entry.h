@@ -33,7 +33,7 @@ struct mp_store {
     _Atomic uint64_t first; /* when the first entry expires */
     uint64_t chance;
 
-    mp_store_file *file; /* NULL: the store is in memory only */
+    mp_store_file *MP_NULLABLE file; /* NULL: the store is in memory only */
     const char *const *prefixes;
     mp_link changed, gone; /* changes that are not in the file: of entries, and of deleted keys */
     pthread_cond_t news;

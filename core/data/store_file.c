@@ -231,7 +231,7 @@ static bool was_made_anew(mp_store_file *file)
     return mp_store_database_place(&file->database) != MP_STORE_FILE_THERE && is_ready(file);
 }
 
-static void *keep(void *arg)
+static void *MP_NULLABLE keep(void *arg)
 {
     mp_store_file *file = arg;
     mp_store_news news;
@@ -276,7 +276,7 @@ static int open_file(mp_store_file *file, mp_err *err)
     return start(file, err);
 }
 
-int mp_store_keep(mp_store *store, const char *path, mp_err *err)
+int mp_store_keep(mp_store *store, const char *MP_NULLABLE path, mp_err *err)
 {
     if (path == NULL)
         return 0;

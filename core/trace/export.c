@@ -120,7 +120,7 @@ void mp_export(mp_trace *trace)
 
 /* -- the target ------------------------------------------------------------------------------------------------------ */
 
-static char *copy_text(const char *text)
+static char *MP_NULLABLE copy_text(const char *MP_NULLABLE text)
 {
     return text == NULL ? NULL : mp_dup(mp_str_of(text));
 }
@@ -411,7 +411,7 @@ static bool turn(void *ctx)
     return false;
 }
 
-static void *run(void *ctx)
+static void *MP_NULLABLE run(void *ctx)
 {
     exporter *e = ctx;
     mp_crash_thread("traces", 0);
@@ -424,7 +424,7 @@ static void *run(void *ctx)
 
 typedef struct {
     mp_message super;
-    target *to; /* NULL: flush */
+    target *MP_NULLABLE to; /* NULL: flush */
 } order;
 
 static void deliver_order(mp_message *message, mp_loop *loop)

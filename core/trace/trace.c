@@ -143,7 +143,7 @@ static bool takes_ratio(void)
     return chance() < atomic_load_explicit(&rules.threshold, memory_order_relaxed);
 }
 
-mp_trace *mp_trace_begin(const mp_trace_origin *origin)
+mp_trace *MP_NULLABLE mp_trace_begin(const mp_trace_origin *origin)
 {
     mp_trace_context inner, outer;
     bool has_inner = read_context(&inner, origin->parent), has_outer = read_context(&outer, origin->header_parent);
@@ -167,7 +167,7 @@ mp_trace *mp_trace_begin(const mp_trace_origin *origin)
     return trace;
 }
 
-mp_trace *mp_trace_begin_alone(void)
+mp_trace *MP_NULLABLE mp_trace_begin_alone(void)
 {
     bool is_recorded = takes_ratio();
     if (!is_recorded && !has_tail_rule())
@@ -186,12 +186,15 @@ void mp_trace_mark(mp_trace *trace, uint64_t mark)
         id[i] = (uint8_t)(mark >> (56 - 8 * i));
 }
 
-void mp_trace_put_id(const mp_trace *trace, char room[MP_TRACE_ID_DIGITS + 1])
+void mp_trace_put_id(const mp_trace *MP_NULLABLE trace, char room[MP_TRACE_ID_DIGITS + 1])
 {
-    *mp_hex_put(room, trace->id, trace->is_tentative ? 0 : sizeof trace->id) = '\0';
+    if (trace == NULL)
+        *room = '\0';
+    else
+        *mp_hex_put(room, trace->id, trace->is_tentative ? 0 : sizeof trace->id) = '\0';
 }
 
-mp_trace *mp_trace_begin_linked(const mp_trace *cause, mp_span span)
+mp_trace *MP_NULLABLE mp_trace_begin_linked(const mp_trace *cause, mp_span span)
 {
     if (cause == NULL || cause->is_private)
         return NULL;
@@ -217,7 +220,7 @@ size_t mp_trace_bytes(const mp_trace *trace)
     return sizeof *trace + (size_t)trace->count * sizeof *trace->spans + trace->state.cap + trace->text.cap;
 }
 
-void mp_trace_end(mp_trace *trace, bool has_failed)
+void mp_trace_end(mp_trace *MP_NULLABLE trace, bool has_failed)
 {
     if (trace == NULL)
         return;
@@ -241,7 +244,7 @@ void mp_trace_end(mp_trace *trace, bool has_failed)
 
 /* -- spans ----------------------------------------------------------------------------------------------------------- */
 
-static mp_span_record *record_of(const mp_trace *trace, mp_span span)
+static mp_span_record *MP_NULLABLE record_of(const mp_trace *MP_NULLABLE trace, mp_span span)
 {
     return trace == NULL || span < 0 || span >= trace->count ? NULL : &trace->spans[span];
 }
@@ -302,7 +305,7 @@ mp_span mp_span_begin(mp_trace *trace, mp_span parent, mp_span_kind kind, mp_str
     return trace == NULL ? MP_NO_SPAN : mp_span_begin_at(trace, parent, kind, name, mp_monotonic_us());
 }
 
-void mp_span_end(mp_trace *trace, mp_span span)
+void mp_span_end(mp_trace *MP_NULLABLE trace, mp_span span)
 {
     mp_span_record *record = record_of(trace, span);
     if (record == NULL || record->has_ended)
@@ -317,32 +320,32 @@ void mp_span_name(mp_trace *trace, mp_span span, mp_str name)
         add_fact(trace, span, MP_FACT_NAME, MP_STR_NONE, cut_text(name, MP_SPAN_NAME_BYTES));
 }
 
-void mp_span_text(mp_trace *trace, mp_span span, const char *key, mp_str value)
+void mp_span_text(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, mp_str value)
 {
     if (trace != NULL && value.len > 0)
         add_fact(trace, span, MP_FACT_TEXT, mp_str_of(key), cut_text(value, MP_SPAN_VALUE_BYTES));
 }
 
-void mp_span_int(mp_trace *trace, mp_span span, const char *key, int64_t value)
+void mp_span_int(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, int64_t value)
 {
     if (trace != NULL)
         add_fact(trace, span, MP_FACT_INT, mp_str_of(key), (mp_str){(const char *)&value, sizeof value});
 }
 
-void mp_span_double(mp_trace *trace, mp_span span, const char *key, double value)
+void mp_span_double(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, double value)
 {
     if (trace != NULL)
         add_fact(trace, span, MP_FACT_DOUBLE, mp_str_of(key), (mp_str){(const char *)&value, sizeof value});
 }
 
-void mp_span_bool(mp_trace *trace, mp_span span, const char *key, bool value)
+void mp_span_bool(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, bool value)
 {
     char byte = value;
     if (trace != NULL)
         add_fact(trace, span, MP_FACT_BOOL, mp_str_of(key), (mp_str){&byte, 1});
 }
 
-void mp_span_event(mp_trace *trace, mp_span span, mp_str name)
+void mp_span_event(mp_trace *MP_NULLABLE trace, mp_span span, mp_str name)
 {
     uint64_t at_us = trace == NULL ? 0 : mp_monotonic_us();
     if (trace != NULL)
@@ -350,17 +353,19 @@ void mp_span_event(mp_trace *trace, mp_span span, mp_str name)
                  (mp_str){(const char *)&at_us, sizeof at_us});
 }
 
-void mp_span_fail(mp_trace *trace, mp_span span, mp_str message)
+void mp_span_fail(mp_trace *MP_NULLABLE trace, mp_span span, mp_str message)
 {
     mp_span_record *record = record_of(trace, span);
-    if (record == NULL || record->has_ended)
+    if (trace == NULL || record == NULL || record->has_ended)
         return;
     record->has_failed = true;
     add_fact(trace, span, MP_FACT_FAILURE, MP_STR_NONE, cut_text(message, MP_SPAN_VALUE_BYTES));
 }
 
-mp_trace_context mp_span_context(const mp_trace *trace, mp_span span)
+mp_trace_context mp_span_context(const mp_trace *MP_NULLABLE trace, mp_span span)
 {
+    if (trace == NULL)
+        return (mp_trace_context){0};
     mp_trace_context context = {.is_sampled = !trace->is_tentative};
     const mp_span_record *record = record_of(trace, span);
     memcpy(context.trace, trace->id, sizeof context.trace);
@@ -368,12 +373,12 @@ mp_trace_context mp_span_context(const mp_trace *trace, mp_span span)
     return context;
 }
 
-bool mp_trace_goes_on(const mp_trace *trace)
+bool mp_trace_goes_on(const mp_trace *MP_NULLABLE trace)
 {
     return trace != NULL && !trace->is_private;
 }
 
-mp_str mp_trace_state(const mp_trace *trace)
+mp_str mp_trace_state(const mp_trace *MP_NULLABLE trace)
 {
     return trace == NULL ? MP_STR_NONE : mp_buf_str(&trace->state);
 }

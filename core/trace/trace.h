@@ -34,12 +34,12 @@ bool mp_trace_state_is_valid(mp_str text);
 
 /* Texts are copied. */
 typedef struct {
-    const char *otlp;              /* URL of the collector, without /v1/traces; NULL: no call is recorded */
+    const char *MP_NULLABLE otlp;  /* URL of the collector, without /v1/traces; NULL: no call is recorded */
     const char *const *headers;    /* lines "name: value"; ends with NULL */
     const char *service;           /* service.name */
     const char *const *attributes; /* of the resource: a name, its value, a name, …; ends with NULL */
     bool compresses;               /* bodies of requests are compressed as by gzip */
-    const char *ca;                /* path of CA certificates to trust; NULL: the system's */
+    const char *MP_NULLABLE ca;    /* path of CA certificates to trust; NULL: the system's */
     double ratio;                  /* of the calls without a parent that are recorded, 0 to 1 */
     bool takes_errors;             /* calls that fail are recorded, whatever the ratio says */
     uint64_t slower_ms;            /* calls that take longer are recorded; 0: they are not */
@@ -95,43 +95,43 @@ typedef struct {
 } mp_trace_origin;
 
 /* Decides whether a call is recorded; NULL if not. The root span has begun then, with the kind SERVER. */
-mp_trace *mp_trace_begin(const mp_trace_origin *origin);
+mp_trace *MP_NULLABLE mp_trace_begin(const mp_trace_origin *origin);
 /* Gives the root span the mark of its call as its id (telemetry/mark.h). Called before other spans begin. */
 void mp_trace_mark(mp_trace *trace, uint64_t mark);
 /* The 32 hexadecimal digits of the trace's id, with a zero byte behind them; an empty text for a trace that may be discarded yet. */
 #define MP_TRACE_ID_DIGITS 32
-void mp_trace_put_id(const mp_trace *trace, char room[MP_TRACE_ID_DIGITS + 1]);
+void mp_trace_put_id(const mp_trace *MP_NULLABLE trace, char room[MP_TRACE_ID_DIGITS + 1]);
 /* Decides whether work that no client has asked for is recorded, as for a call without a parent. The root span has begun then, without a name. */
-mp_trace *mp_trace_begin_alone(void);
+mp_trace *MP_NULLABLE mp_trace_begin_alone(void);
 /* Starts a trace of its own that was caused by a span of another one, and is recorded because that one is. */
-mp_trace *mp_trace_begin_linked(const mp_trace *cause, mp_span span);
+mp_trace *MP_NULLABLE mp_trace_begin_linked(const mp_trace *cause, mp_span span);
 /* Ends the trace with all its spans. It has failed if the caller or its root span says so. Hands it to the exporter. The caller has no trace any more. */
-void mp_trace_end(mp_trace *trace, bool has_failed);
+void mp_trace_end(mp_trace *MP_NULLABLE trace, bool has_failed);
 
 /* Begins a span below `parent`. MP_NO_SPAN if the trace is NULL or has too many. */
 mp_span mp_span_begin(mp_trace *trace, mp_span parent, mp_span_kind kind, mp_str name);
 /* Begins a span whose start is past. */
 mp_span mp_span_begin_at(mp_trace *trace, mp_span parent, mp_span_kind kind, mp_str name, uint64_t began_us);
-void mp_span_end(mp_trace *trace, mp_span span);
+void mp_span_end(mp_trace *MP_NULLABLE trace, mp_span span);
 /* Replaces the name. */
 void mp_span_name(mp_trace *trace, mp_span span, mp_str name);
 /* Adds an attribute. Texts are cut; an empty text adds nothing. */
-void mp_span_text(mp_trace *trace, mp_span span, const char *key, mp_str value);
-void mp_span_int(mp_trace *trace, mp_span span, const char *key, int64_t value);
-void mp_span_double(mp_trace *trace, mp_span span, const char *key, double value);
-void mp_span_bool(mp_trace *trace, mp_span span, const char *key, bool value);
+void mp_span_text(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, mp_str value);
+void mp_span_int(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, int64_t value);
+void mp_span_double(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, double value);
+void mp_span_bool(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, bool value);
 /* Adds an event that happens now. */
-void mp_span_event(mp_trace *trace, mp_span span, mp_str name);
+void mp_span_event(mp_trace *MP_NULLABLE trace, mp_span span, mp_str name);
 /* Sets the status ERROR. `message`: what clients saw; may be empty. */
-void mp_span_fail(mp_trace *trace, mp_span span, mp_str message);
+void mp_span_fail(mp_trace *MP_NULLABLE trace, mp_span span, mp_str message);
 /* The context for a request that the span sends. */
-mp_trace_context mp_span_context(const mp_trace *trace, mp_span span);
+mp_trace_context mp_span_context(const mp_trace *MP_NULLABLE trace, mp_span span);
 /* False for the spans of a call that is not recorded: no request carries them on. */
-bool mp_trace_goes_on(const mp_trace *trace);
+bool mp_trace_goes_on(const mp_trace *MP_NULLABLE trace);
 /* Appends the spans so far as a JSON array of {"name", "below", "began_us", "took_us", "failed", "object"}: `below` is the place of the parent in the
  * array, -1 for the first; times are from the start of the first. A span that has not ended has lasted until now. */
 void mp_trace_put_steps(const mp_trace *trace, mp_buf *out);
 /* The tracestate of the trace's parent; empty if it has none. Valid as long as no attribute is added. */
-mp_str mp_trace_state(const mp_trace *trace);
+mp_str mp_trace_state(const mp_trace *MP_NULLABLE trace);
 
 #endif

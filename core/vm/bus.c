@@ -134,7 +134,7 @@ static int run_message(lua_State *L)
     return 0;
 }
 
-static message *take_message(mp_vm *vm)
+static message *MP_NULLABLE take_message(mp_vm *vm)
 {
     mp_link *link = mp_link_take(&vm->messages);
     if (link == NULL)

@@ -103,7 +103,7 @@ lua_KContext mp_catch_begin(lua_State *L)
 }
 
 /* Logs an error that a `<close>` handler raised, since no result will have it.  [-0, +0] */
-static void log_lost(lua_State *L, const mp_task *task)
+static void log_lost(lua_State *L, const mp_task *MP_NULLABLE task)
 {
     if (mp_is_ending_error(L, -1))
         return;

@@ -6,7 +6,7 @@ MP_COUNTER(tool_cpu, "tool_aborted", "reason", "cpu", "calls over limits.call.cp
 MP_COUNTER(refused_lua_memory, "refused", "reason", "lua_memory", "calls that needed memory above limits.lua_memory")
 MP_COUNTER(tool_memory, "tool_aborted", "reason", "memory", "calls over limits.call.memory")
 
-const char *mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck)
+const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck)
 {
     if (task->vm->is_over_memory)
         return task->vm->is_crowded ? MP_TASK_CROWDED : "the call took more memory than limits.call.memory";
@@ -48,6 +48,8 @@ bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status)
 {
     if (status != LUA_ERRMEM || !task->vm->is_over_memory || task->cancelled)
         return false;
-    mp_task_cancel_over_limit(task, L, NULL, mp_task_over_limit(task, 0, 0));
+    const char *why = mp_task_over_limit(task, 0, 0);
+    if (why != NULL)
+        mp_task_cancel_over_limit(task, L, NULL, why);
     return true;
 }

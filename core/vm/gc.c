@@ -48,7 +48,7 @@ static int live(lua_State *L)
 
 /* Collects for `*owed` bytes (NULL: without a limit), until the cycle ends or BATCH_US are over. True if the cycle
  * ended. */
-static bool collect(mp_vm *vm, size_t *owed)
+static bool collect(mp_vm *vm, size_t *MP_NULLABLE owed)
 {
     size_t before = vm->bytes;
     bool ended = false;

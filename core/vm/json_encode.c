@@ -475,7 +475,7 @@ bool mp_lua_can_encode_in_turns(lua_State *L)
     return mp_vm_of(L)->may_wait && lua_isyieldable(L);
 }
 
-int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded done, void *ctx)
+int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded done, void *MP_NULLABLE ctx)
 {
     encoder e;
     index = lua_absindex(L, index);

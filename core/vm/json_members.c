@@ -59,7 +59,7 @@ static void merge(member *members, member *scratch, size_t from, size_t middle, 
 }
 
 /* Finds a name among members that are sorted by name, without their ranks; NULL if it is not there. */
-static member *find(member *members, size_t count, mp_str name)
+static member *MP_NULLABLE find(member *members, size_t count, mp_str name)
 {
     uint64_t head = head_of(name);
     size_t low = 0, high = count;

@@ -50,7 +50,7 @@ uint32_t mp_json_source_add(lua_State *L, mp_json_source *source, int object_mt,
     return source->count++;
 }
 
-mp_json_source *mp_json_source_of(lua_State *L)
+mp_json_source *MP_NULLABLE mp_json_source_of(lua_State *L)
 {
     if (lua_rawgetp(L, -1, &source_key) != LUA_TUSERDATA) {
         lua_pop(L, 1);
@@ -85,7 +85,7 @@ static void make_hash(lua_State *L, mp_json_source *source, int index)
     source->hash = hash;
 }
 
-const mp_json_place *mp_json_source_find(lua_State *L, mp_json_source *source, int index, const void *table)
+const mp_json_place *MP_NULLABLE mp_json_source_find(lua_State *L, mp_json_source *source, int index, const void *table)
 {
     for (uint32_t i = 0; i < source->count && i < LINEAR_PLACES; i++)
         if (source->places[i].table == table)

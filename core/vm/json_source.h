@@ -23,7 +23,7 @@ typedef struct {
     const void *object_mt, *array_mt; /* the metatables of its tables */
     mp_json_place *places;
     uint32_t count, cap;
-    uint32_t *hash; /* numbers of places, plus 1, by the address of the table; NULL: not made yet */
+    uint32_t *MP_NULLABLE hash; /* numbers of places, plus 1, by the address of the table; NULL: not made yet */
     uint32_t hash_mask;
 } mp_json_source;
 
@@ -32,9 +32,10 @@ mp_json_source *mp_json_source_push(lua_State *L, mp_str text);
 /* Adds the array or object at `from`; gives its number. `object_mt`: the index of the objects' metatable.  [-0, +0, throws memory] */
 uint32_t mp_json_source_add(lua_State *L, mp_json_source *source, int object_mt, const char *from);
 /* Replaces the metatable on top by the source that it names. NULL, and leaves the metatable, if it names none.  [-0|1, +0|1] */
-mp_json_source *mp_json_source_of(lua_State *L);
+mp_json_source *MP_NULLABLE mp_json_source_of(lua_State *L);
 /* Finds the place of the table at this address; NULL if the source has none. The source is at `index`.  [-0, +0, throws memory] */
-const mp_json_place *mp_json_source_find(lua_State *L, mp_json_source *source, int index, const void *table);
+const mp_json_place *MP_NULLABLE mp_json_source_find(lua_State *L, mp_json_source *source, int index,
+                                                     const void *table);
 
 /* Replaces getmetatable and debug.getmetatable: a faithful array has json.array_mt, a faithful object has none.  [-0, +0, throws] */
 void mp_lib_metatables(lua_State *L);

@@ -50,7 +50,7 @@ size_t mp_lua_encode_most(lua_State *L, int index, mp_buf *out, size_t most);
  * memory that is kept across yields for limits.call.memory. If other tasks change the value's tables between turns,
  * the text has parts of the old and of the new value. [-0, +0, throws, yields] */
 typedef int (*mp_lua_encoded)(lua_State *L, void *ctx, mp_str text, size_t size);
-int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded done, void *ctx);
+int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded done, void *MP_NULLABLE ctx);
 /* True if the running code may yield. */
 bool mp_lua_can_encode_in_turns(lua_State *L);
 

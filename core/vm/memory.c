@@ -40,7 +40,7 @@ static bool is_medium(size_t size)
 #endif
 }
 
-static void *take_small(mp_vm *vm, size_t size)
+static void *MP_NULLABLE take_small(mp_vm *vm, size_t size)
 {
     size_t class = class_of(size);
     mp_vm_spare *block = vm->spares[class - 1];
@@ -65,7 +65,7 @@ static void give_small(mp_vm *vm, void *memory, size_t size)
     vm->spare_bytes += class * CLASS_STEP;
 }
 
-static void *take_block(mp_vm *vm, size_t size)
+static void *MP_NULLABLE take_block(mp_vm *vm, size_t size)
 {
     return is_small(size) ? take_small(vm, size) : is_medium(size) ? mp_slabs_take(&vm->slabs, size) : malloc(size);
 }
@@ -100,7 +100,7 @@ bool mp_vm_free_some_spares(mp_vm *vm, size_t most)
 }
 
 /* Changes the size of a block. NULL if there is no memory; the old block is then unchanged. */
-static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
+static void *MP_NULLABLE resize(mp_vm *vm, void *old, size_t old_size, size_t size)
 {
     if (old == NULL)
         return take_block(vm, size);
@@ -135,7 +135,7 @@ static bool may_overdraw(mp_vm *vm, size_t more)
 
 /* Refuses an allocation. Lua then collects all garbage and tries once more; if that is refused as well, the task is
  * over its memory limit. */
-static void *refuse(mp_vm *vm, size_t size)
+static void *MP_NULLABLE refuse(mp_vm *vm, size_t size)
 {
     if (vm->running != NULL && vm->denied == size && MP_PREEMPT) {
         vm->is_over_memory = true;
@@ -156,7 +156,7 @@ bool mp_vm_count(mp_vm *vm, size_t before, size_t now)
     return true;
 }
 
-void *mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size)
+void *MP_NULLABLE mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;
     if (old == NULL)

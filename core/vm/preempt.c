@@ -242,7 +242,7 @@ void mp_preempt_slice(bool is_short)
     set_alarm(here.due);
 }
 
-mp_task *mp_task_running_here(void)
+mp_task *MP_NULLABLE mp_task_running_here(void)
 {
     return here.running == NULL ? NULL : mp_vm_of(here.running)->running;
 }

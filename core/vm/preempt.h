@@ -6,6 +6,7 @@
 #ifndef MP_VM_PREEMPT_H
 #define MP_VM_PREEMPT_H
 
+#include "base/base.h"
 #include <lua.h>
 #include <stdbool.h>
 
@@ -26,7 +27,7 @@ void mp_preempt_slice(bool is_short);
 /* Sets mp_task_hook as the count hook of `L`: it runs every `instructions`. */
 void mp_preempt_arm(lua_State *L, int instructions);
 /* The task that runs on this thread; NULL: none. */
-struct mp_task *mp_task_running_here(void);
+struct mp_task *MP_NULLABLE mp_task_running_here(void);
 /* The coroutine in which Lua runs on this thread; NULL: none. */
 lua_State *mp_preempt_running(void);
 /* Has a second timer of the thread call `tick` `hz` times in each second of its processor time, in a signal handler, with the coroutine in which

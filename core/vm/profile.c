@@ -182,7 +182,7 @@ static void walk_frames(walk *w, lua_State *L)
 
 /* The coroutine that `L` has resumed and waits for; NULL if it is unknown. coroutine.resume and coroutine.close have it at index 1, a function
  * of coroutine.wrap as its upvalue.  [-0, +0] */
-static lua_State *resumed_by(lua_State *L)
+static lua_State *MP_NULLABLE resumed_by(lua_State *L)
 {
     lua_Debug at;
     if (lua_getstack(L, 0, &at) == 0)
@@ -196,7 +196,7 @@ static lua_State *resumed_by(lua_State *L)
 }
 
 /* Walks the frames of `L`, then those of the coroutines around it, out to the task's own. */
-static void walk_coroutines(walk *w, lua_State *L, const mp_task *task)
+static void walk_coroutines(walk *w, lua_State *L, const mp_task *MP_NULLABLE task)
 {
     lua_State *outer[MAX_COROUTINES];
     size_t count = 0;
@@ -317,7 +317,7 @@ void mp_profile_take(lua_State *L)
 }
 
 /* The allocator of a VM while its thread samples memory. It puts mp_vm_allocate back when that is over. */
-static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
+static void *MP_NULLABLE allocate(void *ctx, void *old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;
     mp_profile *p = here;
@@ -379,7 +379,7 @@ mp_profile *mp_profile_ref(mp_profile *p)
     return p;
 }
 
-void mp_profile_unref(mp_profile *p)
+void mp_profile_unref(mp_profile *MP_NULLABLE p)
 {
     if (p == NULL || atomic_fetch_sub(&p->refs, 1) != 1)
         return;

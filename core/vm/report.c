@@ -30,7 +30,7 @@ static int explain(lua_State *L)
     return 2;
 }
 
-void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method)
+void mp_vm_log_error(mp_vm *vm, lua_State *MP_NULLABLE from, const char *event, mp_str method)
 {
     lua_State *L = vm->L;
     lua_checkstack(L, 4);

@@ -49,7 +49,7 @@ void mp_report_text(mp_buf *report, mp_str text)
         mp_buf_putc(report, '\n');
 }
 
-int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf *report)
+int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE arg, mp_buf *report)
 {
     mp_vm *vm = mp_vm_of(L);
     vm->load_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->load_us;
@@ -120,7 +120,7 @@ static int collect_all(lua_State *L)
     return 0;
 }
 
-mp_vm *mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setup *setup, mp_buf *report)
+mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setup *setup, mp_buf *report)
 {
     mp_vm *vm = mp_new(sizeof *vm);
     vm->source = mp_source_ref(source);

@@ -136,7 +136,7 @@ static inline mp_vm *mp_vm_of(lua_State *L)
 
 /* Opens a Lua state with the engine's own libraries, calls setup->open, collects garbage. On an error, appends it to
  * `report` and returns NULL. */
-mp_vm *mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setup *setup, mp_buf *report);
+mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setup *setup, mp_buf *report);
 /* Binds the VM to the thread of `loop` and to the bus. Only that thread may use the VM from now on. */
 void mp_vm_attach(mp_vm *vm, mp_loop *loop);
 /* Removes the VM from the bus. Called on its thread when no task runs in it any more; any thread may free the VM
@@ -145,7 +145,7 @@ void mp_vm_detach(mp_vm *vm);
 /* Ends every task, whose `<close>` handlers run but may not wait, and closes the state. NULL is allowed. */
 void mp_vm_free(mp_vm *vm);
 /* memory.c: the state's lua_Alloc function, and the function that frees the blocks that are kept for reuse. */
-void *mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size);
+void *MP_NULLABLE mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size);
 /* Counts memory that a userdata holds outside Lua: it had `before` bytes and has `now`. False, counting nothing, if that is over a limit
  * of the running task. A finalizer counts the bytes back. */
 bool mp_vm_count(mp_vm *vm, size_t before, size_t now);
@@ -157,10 +157,10 @@ void mp_report_text(mp_buf *report, mp_str text);
  * what it appended, because a finalizer may use `out` in between. */
 void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
-void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
+void mp_vm_log_error(mp_vm *vm, lua_State *MP_NULLABLE from, const char *event, mp_str method);
 /* Calls `function` with `arg` as a light userdata, within limits.load. Returns 0; or -1, with the error and its
  * trace appended to `report`. Never throws. */
-int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf *report);
+int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE arg, mp_buf *report);
 /* limits.c: finds the innermost line of a script that `L` runs. False if `L` runs no script; `at` is then undefined. */
 bool mp_vm_find_place(lua_State *L, lua_Debug *at);
 /* gc.c: stops Lua's own collector. From now on only mp_vm_tidy and mp_task_collect collect garbage. Must not be

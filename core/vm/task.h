@@ -44,14 +44,14 @@ struct mp_task {
     uint64_t serial; /* incremented when the task's work ends */
 
     const mp_work *work;
-    mp_op *op;           /* the op that the task waits for, or NULL */
-    mp_link holds;       /* list of mp_hold: the resources that the task opened */
-    bool started;        /* the coroutine has begun */
-    bool was_parked;     /* set by the function mp_work.parked */
-    bool cancelled;      /* the task ends by an error as soon as it can */
-    unsigned char phase; /* the mp_phase that the task is in while it does not run */
-    bool preempted;      /* the last stretch ended because the time slice was over */
-    bool is_gentle;      /* its time slices are short: nothing waits for it that is worth making clients wait */
+    mp_op *MP_NULLABLE op; /* the op that the task waits for, or NULL */
+    mp_link holds;         /* list of mp_hold: the resources that the task opened */
+    bool started;          /* the coroutine has begun */
+    bool was_parked;       /* set by the function mp_work.parked */
+    bool cancelled;        /* the task ends by an error as soon as it can */
+    unsigned char phase;   /* the mp_phase that the task is in while it does not run */
+    bool preempted;        /* the last stretch ended because the time slice was over */
+    bool is_gentle;        /* its time slices are short: nothing waits for it that is worth making clients wait */
     bool is_heavy; /* the task was preempted once: from then on its time is measured as processor time of the thread */
     bool is_over_memory; /* the garbage collector found it over a limit of memory: the next instruction ends it */
     bool is_dying;       /* counted in vm->dying */
@@ -119,7 +119,7 @@ void mp_task_dies(mp_task *task);
 #define MP_STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
 /* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed; `stuck`: us in a place where
  * it cannot yield. */
-const char *mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck);
+const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck);
 /* What a stretch that took `us` of the monotonic clock is charged: of a long one no more than the thread has run, since it may have waited for a
  * processor, or the process may have been stopped. */
 uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us);

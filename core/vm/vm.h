@@ -121,7 +121,7 @@ typedef struct {
 /* `bytes`: the room for what it gathers. */
 mp_profile *mp_profile_new(const mp_profile_options *options, size_t bytes);
 mp_profile *mp_profile_ref(mp_profile *profile);
-void mp_profile_unref(mp_profile *profile);
+void mp_profile_unref(mp_profile *MP_NULLABLE profile);
 /* The calling thread gathers from now on. False if it has got no timer; the profile is over then. */
 bool mp_profile_begin(mp_profile *profile);
 /* The calling thread gathers no more. No effect if it does not. */

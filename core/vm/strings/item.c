@@ -30,7 +30,7 @@ static const unsigned char class_rows[128] = {
 };
 
 /* The class of the letter after a '%'. NULL if the byte stands for itself. */
-static inline const uint64_t *class_of(unsigned char letter)
+static inline const uint64_t *MP_NULLABLE class_of(unsigned char letter)
 {
     unsigned row = letter < 128 ? class_rows[letter] : 0;
     return row == 0 ? NULL : classes[row - 1];

@@ -69,7 +69,7 @@ static int push_captures(mp_pattern *m, const char *start, const char *end, bool
 /* -- a search ---------------------------------------------------------------------------------------------------- */
 
 /* Pushes the results of a search. `end` is NULL if nothing was found.  [-0, +n, throws] */
-typedef int search_end(mp_pattern *m, const char *start, const char *end);
+typedef int search_end(mp_pattern *m, const char *start, const char *MP_NULLABLE end);
 
 /* A search during which other tasks may run. */
 typedef struct {
@@ -112,7 +112,7 @@ static int push_place(lua_State *L, const char *text, const char *start, const c
     return 2;
 }
 
-static int end_find(mp_pattern *m, const char *start, const char *end)
+static int end_find(mp_pattern *m, const char *start, const char *MP_NULLABLE end)
 {
     if (end == NULL) {
         lua_pushnil(m->L);
@@ -121,7 +121,7 @@ static int end_find(mp_pattern *m, const char *start, const char *end)
     return push_place(m->L, m->text, start, end) + push_captures(m, start, end, false);
 }
 
-static int end_match(mp_pattern *m, const char *start, const char *end)
+static int end_match(mp_pattern *m, const char *start, const char *MP_NULLABLE end)
 {
     if (end == NULL) {
         lua_pushnil(m->L);
@@ -177,7 +177,7 @@ typedef struct {
 } iterator;
 
 /* Several coroutines may use one iterator at once: the iterator does not change while a search is suspended. */
-static int end_gmatch(mp_pattern *m, const char *start, const char *end)
+static int end_gmatch(mp_pattern *m, const char *start, const char *MP_NULLABLE end)
 {
     if (end == NULL)
         return 0;

@@ -341,7 +341,7 @@ __attribute__((cold, noinline)) static attempt come_back(mp_pattern *m, pending 
 }
 
 /* The end of a match that begins at `s`; NULL if there is none; or mp_pattern_paused. */
-static const char *match_at(mp_pattern *m, const char *s)
+static const char *MP_NULLABLE match_at(mp_pattern *m, const char *s)
 {
     pending stack[MAX_PENDING];
     attempt a = {stack, 0, s,
@@ -386,7 +386,7 @@ void mp_pattern_init(mp_pattern *m, mp_string_limits *limits, mp_str text, mp_st
     m->sets_made = 0;
 }
 
-const char *mp_pattern_find_plain(mp_str text, size_t at, mp_str plain)
+const char *MP_NULLABLE mp_pattern_find_plain(mp_str text, size_t at, mp_str plain)
 {
     const char *end = text.ptr + text.len, *from = text.ptr + at;
     for (int i = 0; plain.len > 0 && i < GUESSES; i++) {
@@ -421,7 +421,7 @@ static bool read_first(mp_pattern *m, mp_item *it)
 }
 
 /* The next position where `it` matches; or an earlier one, when a long stretch was scanned; NULL if there is none. */
-static const char *skip(mp_pattern *m, mp_item it, const char *s)
+static const char *MP_NULLABLE skip(mp_pattern *m, mp_item it, const char *s)
 {
     const char *at = s;
     if (it.kind == MP_ITEM_BYTE && s < m->text_end) {
@@ -436,7 +436,7 @@ static const char *skip(mp_pattern *m, mp_item it, const char *s)
     return at == m->text_end ? NULL : at;
 }
 
-const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last)
+const char *MP_NULLABLE mp_pattern_search(mp_pattern *m, const char **at, const char *last)
 {
     if (m->is_plain) {
         if (m->left < m->look_at && mp_pattern_should_pause(m))

@@ -33,8 +33,8 @@ typedef struct {
     unsigned sets_made;
     mp_pattern_capture *captures;
     mp_pattern_set sets[MP_PATTERN_SETS];
-    void *kept;     /* the suspended attempt, in a userdata on the stack; NULL before the first suspension */
-    bool is_paused; /* the search continues with `kept` */
+    void *MP_NULLABLE kept; /* the suspended attempt, in a userdata on the stack; NULL before the first suspension */
+    bool is_paused;         /* the search continues with `kept` */
 } mp_pattern;
 
 /* True if the pattern has no special characters, so that string.find may search for plain text. */
@@ -71,12 +71,12 @@ static inline void mp_pattern_charge(mp_pattern *m)
  * if there is none. Returns mp_pattern_paused when other tasks have to run. The caller then copies `m` and its
  * captures to a userdata (the attempt is in a userdata already, which the first suspension pushed), calls
  * mp_pattern_yield, and repeats the search with the same *at. [-0, +0|1, throws] */
-const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last);
+const char *MP_NULLABLE mp_pattern_search(mp_pattern *m, const char **at, const char *last);
 extern const char mp_pattern_paused[];
 /* Yields, so that other tasks run; then `back` is called. [-0, +0, yields] */
 int mp_pattern_yield(mp_pattern *m, lua_KContext context, lua_KFunction back);
 /* Where `plain` stands in `text` from `at` on; NULL if it does not. */
-const char *mp_pattern_find_plain(mp_str text, size_t at, mp_str plain);
+const char *MP_NULLABLE mp_pattern_find_plain(mp_str text, size_t at, mp_str plain);
 
 /* -- for the matcher -------------------------------------------------------------------------------------------- */
 
