@@ -29,11 +29,13 @@ typedef struct mp_thing_metrics mp_thing_metrics;
 /* -- the server role, one per worker --------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *mcp, *sse, *messages; /* paths; NULL disables the transport */
-    const char *prefix;               /* path prefix that a proxy adds, as clients see it; "": none */
-    const char *const *hosts;         /* allowed in Host and Origin: see mp_hosts_have */
-    const char *const *origins;       /* origins of pages that may read answers; NULL-terminated; "*" allows all */
-    const char *public_url; /* scheme and host as clients see them; NULL: taken from the Host of each request */
+    const char *MP_NULLABLE mcp, *MP_NULLABLE sse, *messages; /* paths; NULL disables the transport */
+    const char *prefix;       /* path prefix that a proxy adds, as clients see it; "": none */
+    const char *const *hosts; /* allowed in Host and Origin: see mp_hosts_have */
+    const char *const
+        *MP_NULLABLE origins; /* origins of pages that may read answers; NULL-terminated; "*" allows all */
+    /* scheme and host as clients see them; NULL: taken from the Host of each request */
+    const char *MP_NULLABLE public_url;
     uint64_t idle_ms, initialize_within_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;
     size_t max_values;         /* limit of the JSON values in one body, or in one line of stdio */
@@ -217,7 +219,7 @@ typedef struct {
 typedef struct mp_tap mp_tap;
 
 /* Copies `filter`. NULL if `limits->count` taps are open; the others of `limits` are this tap's. Any thread. */
-mp_tap *mp_tap_open(const mp_tap_filter *filter, const mp_tap_limits *limits, const mp_tap_hooks *hooks);
+mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_limits *limits, const mp_tap_hooks *hooks);
 /* Moves queued events to `out`, at most `most` bytes of them, as events of an event stream. After the last one follows the number of events that
  * were dropped, if there are any. True if events are left. On one thread, which closes the tap, too. */
 bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out);
@@ -230,7 +232,8 @@ mp_tap_totals mp_tap_close(mp_tap *tap);
 /* -- records: calls with what they got from outside, for `moonpool replay` (request/record.c) ---------------------------- */
 
 typedef struct {
-    char **tools;        /* patterns of names in which '*' stands for any text; ends with NULL. NULL or empty: none */
+    /* patterns of names in which '*' stands for any text; ends with NULL. NULL or empty: none */
+    char **tools;
     size_t calls, bytes; /* limits of what is kept */
     size_t call_bytes;   /* limit of one call */
 } mp_record_limits;
@@ -276,11 +279,11 @@ size_t mp_record_count(void);
 
 typedef struct {
     const char *event;
-    int status;                    /* id of the call; 0: there is no call yet */
-    const mp_principal *principal; /* NULL: not known */
-    mp_str session, why;           /* may be empty; of the session's id, only a hash is written */
-    mp_str caller;                 /* who used the admin listener; may be empty */
-    bool tells_host;               /* the line shows Host and Origin, because one of them is the reason */
+    int status;                                /* id of the call; 0: there is no call yet */
+    const mp_principal *MP_NULLABLE principal; /* NULL: not known */
+    mp_str session, why;                       /* may be empty; of the session's id, only a hash is written */
+    mp_str caller;                             /* who used the admin listener; may be empty */
+    bool tells_host;                           /* the line shows Host and Origin, because one of them is the reason */
 } mp_decision;
 
 /* A hash of a session's id. Lines of the log and the audit use it to tell sessions apart; it gives no access to the session. */
@@ -339,7 +342,7 @@ void mp_principal_forsake(mp_principal *principal);
 /* Valid from on_entry until it is admitted, refused or cancelled. */
 mp_stream *mp_authn_stream(const mp_authn *entry);
 void *mp_authn_user(const mp_authn *entry); /* pointer that belongs to the hooks */
-void mp_authn_set_user(mp_authn *entry, void *user);
+void mp_authn_set_user(mp_authn *entry, void *MP_NULLABLE user);
 /* Authentication waits for an op: starts its time limit, and detects a client that disconnects. Refuses the request
  * with 503 if too many are pending. */
 void mp_authn_park(mp_authn *entry);
@@ -384,7 +387,7 @@ mp_str mp_call_params(const mp_call *call); /* span of a JSON object, or empty *
  * the method is another one, or the message has something that this reader leaves to mp_call_params and its decoder (quick.c). Where it
  * is not NULL, the params have no members but name, arguments and _meta, no object in them repeats a key, and _meta has no member of the
  * protocol but the version, the client's name and capabilities and the progress token. */
-const mp_flat *mp_call_flat(const mp_call *call, size_t *count);
+const mp_flat *MP_NULLABLE mp_call_flat(const mp_call *call, size_t *count);
 mp_str mp_call_tool(const mp_call *call);       /* params.name, where mp_call_flat is not NULL; else empty */
 size_t mp_call_weight(const mp_call *call);     /* estimate of the bytes that the call's message takes in Lua */
 const mp_era *mp_call_era(const mp_call *call); /* NULL in an HTTP+SSE session before `initialize` */
@@ -436,8 +439,8 @@ bool mp_call_detach(mp_call *call, uint64_t ms);
 /* Sends a request to the client on the call's own stream, in stateful revisions. `done` gets the client's result or
  * error, once, unless the call ends before. Returns NULL if the client cannot get requests. */
 typedef struct mp_client_request mp_client_request;
-mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
-                               void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx);
+mp_client_request *MP_NULLABLE mp_call_ask(mp_call *call, mp_str method, mp_str params,
+                                           void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx);
 /* Cancels the unanswered requests to the client: notifies the client, and calls each `done` with an error. */
 void mp_call_withdraw(mp_call *call);
 /* Identifies the request among all of its call. */
@@ -447,7 +450,7 @@ void mp_call_withdraw_one(mp_call *call, uint64_t serial);
 /* A scheduled job begins to run: its call is recorded from now on, if traces.sample says so. */
 void mp_call_trace_job(mp_call *call, mp_str name);
 /* The spans of the call; NULL if it is not recorded, and once it has ended. */
-mp_trace *mp_call_trace(const mp_call *call);
+mp_trace *MP_NULLABLE mp_call_trace(const mp_call *call);
 /* The call runs this tool, gets this prompt or reads this resource: its outcome, and a tool's time, count for it, too. */
 void mp_call_measure(mp_call *call, mp_thing_metrics *thing);
 /* The result that will answer the call has "isError": true. */
@@ -457,7 +460,7 @@ void mp_call_answer(mp_call *call, mp_str result);
 /* mp_call_answer in two steps, for a result that is written in pieces: the caller appends it to the buffer, which belongs to the rpc, and
  * then ends the answer. Between the two nothing else of this rpc may run. NULL when the call has ended or is being cancelled: then there
  * is nothing to end. A caller that finds the result too large does not end the answer, but fails the call. */
-mp_buf *mp_call_begin_answer(mp_call *call);
+mp_buf *MP_NULLABLE mp_call_begin_answer(mp_call *call);
 void mp_call_end_answer(mp_call *call);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */
 void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
@@ -471,16 +474,16 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
 /* Makes a detached call with the id, method, session and principal of `like`. No message is sent for it, it survives
  * the end of its session, and an answer only ends it. It is cancelled after `ms`, and when the gateway stops and no
  * client's call is left. on_call is not called for it. Returns NULL above tasks.max. */
-mp_call *mp_call_spawn(const mp_call *like, uint64_t ms);
+mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms);
 bool mp_rpc_is_draining(const mp_rpc *rpc);
 /* Makes a detached call of the newest revision that does not come from another call. Returns NULL above tasks.max. */
-mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
+mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
 /* Cancels a detached call. */
 void mp_call_stop(mp_call *call, const char *why);
 
 /* -- a session, as lua/moonpool uses it --------------------------------------------------------- */
 
-const mp_era *mp_session_era(const mp_session *session); /* NULL before `initialize` */
+const mp_era *MP_NULLABLE mp_session_era(const mp_session *session); /* NULL before `initialize` */
 mp_str mp_session_id(const mp_session *session);
 bool mp_session_is_open(mp_session *session); /* Any thread. */
 /* True if a session of any principal has this id and is open. The id must not come from a client. */

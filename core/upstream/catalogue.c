@@ -16,7 +16,7 @@ struct mp_catalogue {
     char bytes[];
 };
 
-void mp_catalogue_unref(mp_catalogue *catalogue)
+void mp_catalogue_unref(mp_catalogue *MP_NULLABLE catalogue)
 {
     if (catalogue == NULL)
         return;
@@ -101,7 +101,7 @@ static void count_class(mp_node *node, void *ctx)
 
 /* Takes one class from the map if callers have too many: its catalogue, which the caller unrefs without the lock; else NULL. Under the
  * upstream's lock. */
-static mp_catalogue *evict(mp_upstream *upstream, const mp_catalogue_class *spared)
+static mp_catalogue *MP_NULLABLE evict(mp_upstream *upstream, const mp_catalogue_class *spared)
 {
     census it = {.spared = spared};
     mp_map_each(&upstream->classes, count_class, &it);
@@ -114,8 +114,8 @@ static mp_catalogue *evict(mp_upstream *upstream, const mp_catalogue_class *spar
     return catalogue;
 }
 
-mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed, mp_str name, mp_str class_name,
-                                       mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH])
+mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULLABLE claimed, mp_str name,
+                                       mp_str class_name, mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH])
 {
     mp_upstream *upstream = claimed != NULL ? mp_upstream_ref(claimed) : mp_upstreams_find(table, name);
     if (upstream == NULL)
@@ -176,7 +176,7 @@ void mp_catalogues_carry(mp_upstream *from, mp_upstream *to)
     pthread_mutex_unlock(&from->lock);
 }
 
-mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale)
+mp_catalogue *MP_NULLABLE mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale)
 {
     mp_upstream *upstream = mp_upstreams_find(table, name);
     *is_stale = false;
@@ -220,7 +220,7 @@ void mp_catalogue_each_caller(mp_upstreams *table, mp_str name, void (*found)(mp
     mp_upstream_unref(upstream);
 }
 
-mp_upstream *mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name)
+mp_upstream *MP_NULLABLE mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name)
 {
     mp_upstream *upstream = mp_upstreams_find(table, name);
     if (upstream == NULL)

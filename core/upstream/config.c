@@ -49,7 +49,7 @@ const mp_upstream_config mp_upstream_default_config = {.timeout_ms = 60000,
                                                        .list_wait_ms = 5000,
                                                        .refresh_ms = 300000};
 
-static char *copy_text(const char *text)
+static char *MP_NULLABLE copy_text(const char *MP_NULLABLE text)
 {
     return text == NULL ? NULL : mp_dup(mp_str_of(text));
 }
@@ -138,7 +138,7 @@ void mp_upstream_part_unref(mp_upstream_part *part)
     free(part);
 }
 
-static bool is_same_text(const char *a, const char *b)
+static bool is_same_text(const char *MP_NULLABLE a, const char *MP_NULLABLE b)
 {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }

@@ -6,7 +6,7 @@
 MP_COUNTER(upstream_dropped_ids, "dropped", "reason", "upstream_id",
            "messages of upstreams that belong to no exchange, or are no JSON-RPC message")
 
-const mp_exchange_event *mp_exchange_peek(const mp_exchange *exchange)
+const mp_exchange_event *MP_NULLABLE mp_exchange_peek(const mp_exchange *exchange)
 {
     const mp_link *first = exchange->events.next;
     return first == &exchange->events ? NULL : &mp_container(first, mp_queued_event, link)->event;

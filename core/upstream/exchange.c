@@ -27,7 +27,7 @@ static void free_events(mp_exchange *exchange)
     exchange->taken = NULL;
 }
 
-void mp_exchange_unref(mp_exchange *exchange)
+void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange)
 {
     if (exchange == NULL || atomic_fetch_sub_explicit(&exchange->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -131,7 +131,7 @@ static void give_order(mp_exchange *exchange, deed what, mp_str bytes)
 /* -- the end, on the task's thread --------------------------------------------------------------------------------- */
 
 /* `next` has a slot now, and may be NULL. Under the upstream's lock. */
-static void tell_granted(mp_exchange *next)
+static void tell_granted(mp_exchange *MP_NULLABLE next)
 {
     if (next == NULL)
         return;
@@ -448,8 +448,8 @@ static char **copy_headers(const char *const *headers)
     return copy;
 }
 
-mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const mp_exchange_options *options,
-                              mp_upstream_failure *failure)
+mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *channel,
+                                          const mp_exchange_options *options, mp_upstream_failure *failure)
 {
     mp_upstream *upstream = channel->upstream;
     mp_exchange *exchange = mp_new(sizeof *exchange);
@@ -509,7 +509,7 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     return exchange;
 }
 
-mp_queued_event *mp_exchange_take_event(mp_exchange *exchange)
+mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_exchange *exchange)
 {
     mp_link *link = mp_link_take(&exchange->events);
     if (link == NULL)
@@ -580,7 +580,7 @@ bool mp_exchange_is_over(const mp_exchange *exchange)
     return exchange->is_ended && mp_link_is_alone(&exchange->events);
 }
 
-const mp_upstream_failure *mp_exchange_failure(const mp_exchange *exchange)
+const mp_upstream_failure *MP_NULLABLE mp_exchange_failure(const mp_exchange *exchange)
 {
     if (exchange->relay != NULL)
         return mp_relay_failure(exchange);
@@ -619,7 +619,7 @@ void mp_exchange_cancel(mp_exchange *exchange, mp_str message)
     mp_exchange_unref(exchange);
 }
 
-void mp_exchange_free(mp_exchange *exchange)
+void mp_exchange_free(mp_exchange *MP_NULLABLE exchange)
 {
     if (exchange == NULL)
         return;

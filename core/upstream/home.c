@@ -62,7 +62,7 @@ static void end_search(search *it)
         free(it->list);
 }
 
-static mp_exchange *keep(search *it, size_t i)
+static mp_exchange *MP_NULLABLE keep(search *it, size_t i)
 {
     mp_exchange *found = i < it->count ? mp_exchange_ref(it->list[i]) : NULL;
     end_search(it);
@@ -70,7 +70,7 @@ static mp_exchange *keep(search *it, size_t i)
 }
 
 /* The exchange whose request has this id, as an integer. A counted reference, like the next. */
-static mp_exchange *exchange_of(mp_channel *channel, mp_str id)
+static mp_exchange *MP_NULLABLE exchange_of(mp_channel *channel, mp_str id)
 {
     search it = {.has_id = true};
     if (id.len == 0 || !mp_json_int(id, &it.id))
@@ -96,7 +96,7 @@ static size_t best_of(const search *it, bool is_question)
 }
 
 /* A question belongs to the newest request whose task can ask a client, if there is one, else to the newest. */
-static mp_exchange *asked(mp_channel *channel)
+static mp_exchange *MP_NULLABLE asked(mp_channel *channel)
 {
     search it = {0};
     look_for(&it, channel);
@@ -112,7 +112,7 @@ static mp_str progress_token(mp_str params)
 }
 
 /* The newest request; `alone`: the only one. */
-static mp_exchange *newest(mp_channel *channel, bool alone)
+static mp_exchange *MP_NULLABLE newest(mp_channel *channel, bool alone)
 {
     search it = {0};
     look_for(&it, channel);
@@ -134,7 +134,7 @@ static bool is_about_the_channel(mp_str method)
 }
 
 /* The exchange that a message belongs to, with a counted reference. */
-static mp_exchange *owner_of(mp_channel *channel, const mp_envelope *envelope)
+static mp_exchange *MP_NULLABLE owner_of(mp_channel *channel, const mp_envelope *envelope)
 {
     if (envelope->kind == MP_KIND_RESPONSE)
         return exchange_of(channel, envelope->id);

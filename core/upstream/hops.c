@@ -36,7 +36,7 @@ const char *mp_upstreams_hops(const mp_upstreams *table)
     return table->hops;
 }
 
-char *mp_upstreams_hops_variable(const mp_upstreams *table)
+char *MP_NULLABLE mp_upstreams_hops_variable(const mp_upstreams *table)
 {
     if (table->hop_count >= MAX_HOPS)
         return NULL;

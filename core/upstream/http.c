@@ -30,7 +30,7 @@ typedef struct {
     mp_buf body;
     mp_event_reader reader;
     mp_timer deadline;
-    char *last_id; /* of the events that were read, once the stream was taken up; may be NULL */
+    char *MP_NULLABLE last_id; /* of the events that were read, once the stream was taken up; may be NULL */
     uint64_t retry_ms;
     int resumptions;
     bool has_head, is_stream, is_in_pull, has_left;
@@ -150,7 +150,7 @@ static void fail_with_status(request *it, const char *reason, const char *why)
 }
 
 /* The transfer has ended with a failure. */
-static void fail_transfer(request *it, const mp_err *err)
+static void fail_transfer(request *it, const mp_err *MP_NULLABLE err)
 {
     mp_transfer_trouble trouble = mp_transfer_trouble_of(it->transfer);
     mp_upstream_failure failure;
@@ -160,7 +160,7 @@ static void fail_transfer(request *it, const mp_err *err)
     if (trouble == MP_TRANSFER_OTHER && header_of(it->transfer, "content-encoding").len > 0)
         reason = "unreadable";
     mp_upstream_failure_set(&failure, reason, trouble != MP_TRANSFER_REFUSED && trouble != MP_TRANSFER_UNSENT,
-                            err->text);
+                            err == NULL ? "the connection ended" : err->text);
     failure.status = mp_transfer_status(it->transfer) >= 300 ? mp_transfer_status(it->transfer) : 0;
     mp_exchange_fail(it->exchange, &failure);
 }
@@ -169,7 +169,7 @@ static void fail_transfer(request *it, const mp_err *err)
 
 #define MAX_SESSION 1024 /* bytes of a session id */
 
-static request *tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message);
+static request *MP_NULLABLE tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message);
 
 /* Keeps the session id that the head has, if it can be sent as a header. A channel whose `initialize` is sent again has ended the session before. */
 static void take_session(request *it)
@@ -476,7 +476,7 @@ static void send(mp_exchange *exchange)
 }
 
 /* Nothing waits for the answer. NULL: the request could not be started. */
-static request *tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message)
+static request *MP_NULLABLE tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message)
 {
     mp_err err;
     request *it = host->is_over ? NULL : begin(host, channel, NULL, method, message, &err);

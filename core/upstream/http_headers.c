@@ -76,7 +76,7 @@ static char *token_of(const mp_channel *channel)
 }
 
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
-                         const mp_exchange *exchange)
+                         const mp_exchange *MP_NULLABLE exchange)
 {
     const mp_upstream_config *config = &channel->part->it;
     char *const *own = exchange == NULL ? NULL : exchange->headers;

@@ -31,8 +31,8 @@ struct connection {
     mp_channel *channel; /* a counted reference */
     mp_transfer *stream;
     mp_event_reader reader;
-    char *endpoint; /* normalized; NULL until the upstream has named it */
-    mp_buf body;    /* of a refusal */
+    char *MP_NULLABLE endpoint; /* normalized; NULL until the upstream has named it */
+    mp_buf body;                /* of a refusal */
     mp_link posts;
     bool has_news, is_over;
     bool is_closing; /* its channel has ended; messages that nothing waits for are still sent */
@@ -84,7 +84,7 @@ static void on_post_ready(mp_transfer *transfer, void *ctx)
 }
 
 /* Begins a POST, or the GET of the event stream if `to` is NULL. NULL: `err` says why. */
-static mp_transfer *begin(connection *it, post *to, mp_err *err)
+static mp_transfer *MP_NULLABLE begin(connection *it, post *to, mp_err *err)
 {
     mp_http_headers all = {0};
     mp_http_put_headers(&all, it->host, it->channel, to == NULL ? NULL : to->exchange);

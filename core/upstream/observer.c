@@ -117,7 +117,7 @@ void mp_observed_clear(mp_upstream_host *host)
     host->observed_bytes = 0;
 }
 
-void mp_upstream_observe(mp_upstream_host *host, void (*there_is)(void *ctx), void *ctx)
+void mp_upstream_observe(mp_upstream_host *host, void (*there_is)(void *ctx), void *MP_NULLABLE ctx)
 {
     host->on_observed = there_is;
     host->observer = ctx;

@@ -29,7 +29,7 @@ static void clear_farewell(mp_park *park)
     park->farewells = 0;
 }
 
-void mp_park_unref(mp_park *park)
+void mp_park_unref(mp_park *MP_NULLABLE park)
 {
     if (park == NULL || atomic_fetch_sub_explicit(&park->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -57,7 +57,7 @@ static void discard(mp_park *park, mp_queued_event *event)
 }
 
 /* The first kept notification of this method (NULL: any); NULL: there is none. */
-static mp_queued_event *find_note(const mp_park *park, const char *method)
+static mp_queued_event *MP_NULLABLE find_note(const mp_park *park, const char *method)
 {
     for (mp_link *link = park->kept.next; link != &park->kept; link = link->next) {
         mp_queued_event *event = mp_container(link, mp_queued_event, link);
@@ -68,7 +68,7 @@ static mp_queued_event *find_note(const mp_park *park, const char *method)
 }
 
 /* The kept question that a notification withdraws; NULL: there is none. */
-static mp_queued_event *find_withdrawn(const mp_park *park, const mp_queued_event *note)
+static mp_queued_event *MP_NULLABLE find_withdrawn(const mp_park *park, const mp_queued_event *note)
 {
     mp_str id = mp_message_member(note->event.params, "requestId");
     for (mp_link *link = park->kept.next; link != &park->kept && id.len > 0; link = link->next) {
@@ -113,7 +113,9 @@ static void keep(mp_park *park, mp_queued_event *event)
     size_t most = is_parked ? park->exchange->part->limits.park_notes : park->exchange->part->limits.queue;
     while (park->note_bytes > most) {
         mp_queued_event *oldest = find_note(park, "notifications/message");
-        discard(park, oldest != NULL ? oldest : find_note(park, NULL));
+        if (oldest == NULL && (oldest = find_note(park, NULL)) == NULL)
+            break;
+        discard(park, oldest);
         count_dropped();
     }
 }

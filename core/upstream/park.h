@@ -21,8 +21,8 @@ struct mp_park {
     atomic_int refs;
     mp_upstreams *table;
     mp_upstream_host *home;
-    mp_exchange *exchange; /* a counted reference; home's thread. Its channel may be read on any thread */
-    mp_park_entry *entry;  /* the table's lock; NULL: taken up, or its handle is gone */
+    mp_exchange *exchange;            /* a counted reference; home's thread. Its channel may be read on any thread */
+    mp_park_entry *MP_NULLABLE entry; /* the table's lock; NULL: taken up, or its handle is gone */
 
     /* The home's thread. */
     mp_link in_home;
@@ -43,9 +43,9 @@ struct mp_relay {
     mp_upstream_host *host;
 
     /* The thread of the task. */
-    mp_exchange *front; /* NULL: the task has left */
-    bool is_asked;      /* an event was asked for, and has not come */
-    bool has_parked;    /* the task has left by parking the exchange: an event on its way belongs to the park */
+    mp_exchange *MP_NULLABLE front; /* NULL: the task has left */
+    bool is_asked;                  /* an event was asked for, and has not come */
+    bool has_parked; /* the task has left by parking the exchange: an event on its way belongs to the park */
     bool has_answer;
     mp_queued_event *event; /* has come, and was not taken */
     mp_upstream_failure failure;
@@ -80,7 +80,7 @@ typedef enum {
 } mp_park_cause;
 
 mp_park *mp_park_ref(mp_park *park);
-void mp_park_unref(mp_park *park);
+void mp_park_unref(mp_park *MP_NULLABLE park);
 /* Posts the end to the home. Any thread, without a lock. */
 void mp_park_post_end(mp_park *park, mp_park_cause cause);
 /* Ends the parks of a host whose loop ends. On its thread, or when all loops have ended. */
@@ -100,7 +100,7 @@ void mp_relay_post_news(mp_relay *relay, mp_queued_event *event, const mp_upstre
 /* What the functions of exchange.c do for an exchange with a relay. On the thread of its task. */
 const mp_exchange_event *mp_relay_next(mp_exchange *front);
 bool mp_relay_is_over(const mp_exchange *front);
-const mp_upstream_failure *mp_relay_failure(const mp_exchange *front);
+const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_exchange *front);
 bool mp_relay_reply(mp_exchange *front, mp_str message);
 void mp_relay_cancel(mp_exchange *front, mp_str message);
 /* The task parks the exchange again: the home gets what was not read. */
@@ -112,12 +112,13 @@ mp_parks *mp_parks_new(void);
 void mp_parks_free(mp_parks *parks);
 /* A place within the limits; NULL: `failure` says why there is none. Not to be found before mp_parks_publish. Any thread, like all that
  * follow, without a lock. */
-mp_park_entry *mp_parks_reserve(mp_upstreams *table, const mp_park_options *options, mp_upstream_failure *failure);
+mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_options *options,
+                                            mp_upstream_failure *failure);
 /* From now on the handle finds the park, or takes over `bytes`. Writes the handle. */
 void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *park, char *bytes, size_t len,
                       char handle[MP_PARK_HANDLE]);
 /* The park of the handle, with a counted reference, if the principal is its own; NULL: there is none. The handle is used up. */
-mp_park *mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal);
+mp_park *MP_NULLABLE mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal);
 /* The exchange of a park has failed: its handle does not count for limits any more. */
 void mp_parks_note_failed(mp_park *park);
 /* The handle of a park is gone. */

@@ -20,8 +20,8 @@ typedef struct {
 struct mp_park_entry {
     mp_node node; /* its key is the handle */
     char handle[MP_PARK_HANDLE];
-    owner *owner;     /* NULL: it does not count any more */
-    mp_str principal; /* owned */
+    owner *MP_NULLABLE owner; /* NULL: it does not count any more */
+    mp_str principal;         /* owned */
     uint64_t expires_at;
     mp_link link;  /* in `failed` of the table, or in a list of those that end */
     mp_park *park; /* a counted reference; NULL: bytes */
@@ -85,7 +85,8 @@ static void free_entry(mp_park_entry *entry)
     free(entry);
 }
 
-mp_park_entry *mp_parks_reserve(mp_upstreams *table, const mp_park_options *options, mp_upstream_failure *failure)
+mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_options *options,
+                                            mp_upstream_failure *failure)
 {
     mp_parks *parks = table->parks;
     pthread_mutex_lock(&table->lock);
@@ -153,7 +154,7 @@ void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *park, 
 }
 
 /* Takes the entry of a handle out of the table; NULL: there is none for this principal. */
-static mp_park_entry *claim(mp_upstreams *table, mp_str handle, mp_str principal, bool has_bytes)
+static mp_park_entry *MP_NULLABLE claim(mp_upstreams *table, mp_str handle, mp_str principal, bool has_bytes)
 {
     mp_parks *parks = table->parks;
     pthread_mutex_lock(&parks->lock);
@@ -167,7 +168,7 @@ static mp_park_entry *claim(mp_upstreams *table, mp_str handle, mp_str principal
     return entry;
 }
 
-mp_park *mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal)
+mp_park *MP_NULLABLE mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal)
 {
     mp_park_entry *entry = claim(table, handle, principal, false);
     if (entry == NULL)
@@ -178,7 +179,7 @@ mp_park *mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal)
     return park;
 }
 
-char *mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len)
+char *MP_NULLABLE mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len)
 {
     mp_park_entry *entry = claim(table, handle, principal, true);
     if (entry == NULL)

@@ -10,7 +10,7 @@ mp_upstream *mp_upstream_ref(mp_upstream *upstream)
     return upstream;
 }
 
-mp_upstream_host *mp_upstreams_live_host(mp_upstreams *table)
+mp_upstream_host *MP_NULLABLE mp_upstreams_live_host(mp_upstreams *table)
 {
     mp_upstream_host *found = NULL;
     pthread_mutex_lock(&table->lock);
@@ -23,7 +23,7 @@ mp_upstream_host *mp_upstreams_live_host(mp_upstreams *table)
     return found;
 }
 
-mp_upstream *mp_upstreams_find(mp_upstreams *table, mp_str name)
+mp_upstream *MP_NULLABLE mp_upstreams_find(mp_upstreams *table, mp_str name)
 {
     pthread_mutex_lock(&table->lock);
     mp_node *node = mp_map_find(&table->by_name, name);
@@ -66,7 +66,7 @@ static void free_class(mp_node *node, void *ctx)
     free(class);
 }
 
-void mp_upstream_unref(mp_upstream *upstream)
+void mp_upstream_unref(mp_upstream *MP_NULLABLE upstream)
 {
     if (upstream == NULL || atomic_fetch_sub_explicit(&upstream->refs, 1, memory_order_acq_rel) != 1)
         return;

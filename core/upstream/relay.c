@@ -10,7 +10,7 @@ mp_relay *mp_relay_ref(mp_relay *relay)
     return relay;
 }
 
-void mp_relay_unref(mp_relay *relay)
+void mp_relay_unref(mp_relay *MP_NULLABLE relay)
 {
     if (relay == NULL || atomic_fetch_sub_explicit(&relay->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -109,7 +109,7 @@ bool mp_relay_is_over(const mp_exchange *front)
     return relay->event == NULL && (relay->has_answer || relay->failure.reason != NULL || relay->front == NULL);
 }
 
-const mp_upstream_failure *mp_relay_failure(const mp_exchange *front)
+const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_exchange *front)
 {
     return front->relay->failure.reason == NULL ? NULL : &front->relay->failure;
 }
@@ -145,8 +145,8 @@ void mp_relay_park(mp_exchange *front, const mp_park_options *options)
     post_home(it);
 }
 
-mp_exchange *mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal, void (*ready)(void *ctx),
-                                 void *ctx)
+mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal,
+                                             void (*ready)(void *ctx), void *ctx)
 {
     mp_park *park = mp_parks_take(host->table, handle, principal);
     if (park == NULL)

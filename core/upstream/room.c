@@ -77,7 +77,7 @@ void mp_upstreams_make_room(mp_upstreams *table, mp_upstream *const *list, size_
 /* -- serving ------------------------------------------------------------------------------------------------------- */
 
 /* The take that waits longest for a cap that has room; NULL: there is none. Under cap_lock. */
-static mp_take *first_of(const mp_cap *cap, int64_t limit)
+static mp_take *MP_NULLABLE first_of(const mp_cap *cap, int64_t limit)
 {
     if (mp_link_is_alone(&cap->waiting) || atomic_load(&cap->used) >= limit)
         return NULL;

@@ -4,7 +4,7 @@
 
 MP_COUNTER(upstream_errors, "upstream_errors", "", "", "requests to upstreams that ended without an answer")
 
-const char *mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange)
+const char *MP_NULLABLE mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange)
 {
     mp_channel *channel = exchange->channel;
     const mp_upstream_config *config = &upstream->part->it;
@@ -29,7 +29,7 @@ const char *mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange)
     return NULL;
 }
 
-mp_exchange *mp_slot_grant(mp_upstream *upstream)
+mp_exchange *MP_NULLABLE mp_slot_grant(mp_upstream *upstream)
 {
     mp_link *link = upstream->calls < upstream->part->it.calls ? mp_link_take(&upstream->waiting) : NULL;
     if (link == NULL)
@@ -43,7 +43,7 @@ mp_exchange *mp_slot_grant(mp_upstream *upstream)
     return next;
 }
 
-mp_exchange *mp_slot_give_back(mp_upstream *upstream, mp_exchange *exchange)
+mp_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_exchange *exchange)
 {
     if (!exchange->has_slot)
         return NULL;
@@ -104,7 +104,7 @@ static void count_result(mp_upstream *upstream, const mp_exchange *exchange)
         mp_circuit_success(&upstream->circuit, now); /* it is there, and it answers */
 }
 
-mp_exchange *mp_slot_leave(mp_upstream *upstream, mp_exchange *exchange)
+mp_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_exchange *exchange)
 {
     mp_exchange *next = NULL;
     if (exchange->is_listed) {

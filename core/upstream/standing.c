@@ -35,7 +35,7 @@ struct mp_stand {
     atomic_int refs; /* the task's, and one of the message or list that it is in */
     mp_upstream_host *host;
     mp_channel *channel;
-    void (*done)(void *ctx); /* NULL once the task has left; the task's thread */
+    void (*MP_NULLABLE done)(void *ctx); /* NULL once the task has left; the task's thread */
     void *ctx;
     mp_message super;
     mp_link link; /* in standing->waiting */
@@ -311,7 +311,7 @@ void mp_standing_end(mp_upstream_host *host)
 
 /* -- wishes -------------------------------------------------------------------------------------------------------- */
 
-static standing *find(const mp_channel *channel, int64_t id)
+static standing *MP_NULLABLE find(const mp_channel *channel, int64_t id)
 {
     for (mp_link *link = channel->standings.next; link != &channel->standings; link = link->next) {
         standing *it = mp_container(link, standing, in_channel);
@@ -375,7 +375,7 @@ static void deliver_wish(mp_message *message, mp_loop *loop)
         free_standing(it);
 }
 
-static char *copy_text(mp_str text)
+static char *MP_NULLABLE copy_text(mp_str text)
 {
     return text.len == 0 ? NULL : mp_dup(text);
 }
@@ -407,7 +407,7 @@ int mp_stand_status(const mp_stand *stand)
     return stand->status;
 }
 
-void mp_stand_free(mp_stand *stand)
+void mp_stand_free(mp_stand *MP_NULLABLE stand)
 {
     if (stand == NULL)
         return;

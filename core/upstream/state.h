@@ -124,7 +124,7 @@ struct mp_upstream {
     uint32_t times[MP_TIME_STEPS];
     char revision[24], error[160];
     int64_t error_at;
-    char *definitions; /* for reports; NULL: none */
+    char *MP_NULLABLE definitions; /* for reports; NULL: none */
 };
 
 typedef enum {
@@ -155,7 +155,7 @@ struct mp_channel {
     uint64_t serial;
     _Atomic int64_t next_id;
 
-    mp_channel_key *key; /* upstream lock; NULL once it has ended */
+    mp_channel_key *MP_NULLABLE key; /* upstream lock; NULL once it has ended */
     bool is_claimed, is_open, is_lost;
     bool is_probe;    /* it is opened while the circuit is open, and decides whether the circuit closes */
     bool is_held;     /* something is said through it without being asked: it is never idle */
@@ -167,9 +167,9 @@ struct mp_channel {
     char *card, *revision, *session; /* set once, before is_open; read without the lock after `is_open` was seen */
     size_t card_len;
     char class[MP_UPSTREAM_CLASS]; /* upstream lock; "": none */
-    char *token;                   /* upstream lock; NULL: none */
+    char *MP_NULLABLE token;       /* upstream lock; NULL: none */
 
-    struct mp_channel_owner *owner; /* table lock, like the next; NULL: it belongs to no session */
+    struct mp_channel_owner *MP_NULLABLE owner; /* table lock, like the next; NULL: it belongs to no session */
     mp_link in_owner;
     mp_link in_ended; /* of the thread that ends it, between the lock and mp_channel_close_soon */
 
@@ -193,18 +193,18 @@ struct mp_channel {
 struct mp_take {
     atomic_int refs; /* the taker's, and one of the message that is on its way */
     mp_upstream_host *host;
-    void (*done)(void *ctx); /* NULL once the taker has freed it; taker's thread */
+    void (*MP_NULLABLE done)(void *ctx); /* NULL once the taker has freed it; taker's thread */
     void *ctx;
     mp_upstream *upstream; /* a counted reference; NULL: refused at once */
     mp_message message;
     mp_str key; /* in `bytes` */
     uint64_t open_ms;
 
-    mp_link link;          /* upstream lock: in takes of a key, or in room of the upstream */
-    const char *lacks;     /* upstream lock: why it waits in room; NULL: it waits for a key */
-    mp_cap *cap;           /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
-    mp_link in_cap;        /* table's cap_lock */
-    mp_take_result result; /* upstream lock until the message is delivered */
+    mp_link link;                  /* upstream lock: in takes of a key, or in room of the upstream */
+    const char *MP_NULLABLE lacks; /* upstream lock: why it waits in room; NULL: it waits for a key */
+    mp_cap *cap;                   /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
+    mp_link in_cap;                /* table's cap_lock */
+    mp_take_result result;         /* upstream lock until the message is delivered */
     mp_channel *channel;
     mp_upstream_failure failure;
     char bytes[];
@@ -334,14 +334,14 @@ bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure);
 /* Sets hops and hop_count of a table that has its instance. */
 void mp_upstreams_read_hops(mp_upstreams *table);
 /* The variable for a program that is an upstream, which the caller frees; NULL if too many gateways run each other already. */
-char *mp_upstreams_hops_variable(const mp_upstreams *table);
+char *MP_NULLABLE mp_upstreams_hops_variable(const mp_upstreams *table);
 
 /* -- record.c ------------------------------------------------------------------------------------------------------ */
 
 /* A host whose loop has not ended; NULL: there is none. */
-mp_upstream_host *mp_upstreams_live_host(mp_upstreams *table);
+mp_upstream_host *MP_NULLABLE mp_upstreams_live_host(mp_upstreams *table);
 /* The upstream of this name, with a counted reference; NULL: there is none. */
-mp_upstream *mp_upstreams_find(mp_upstreams *table, mp_str name);
+mp_upstream *MP_NULLABLE mp_upstreams_find(mp_upstreams *table, mp_str name);
 /* A record with one reference. */
 mp_upstream *mp_upstream_new(mp_upstreams *table, mp_upstream_part *part, const mp_upstream_transport *transport);
 /* Takes and gives back counted references to an upstream. */
@@ -410,7 +410,7 @@ typedef struct mp_channel_owner {
 /* Gives an event to the task of the exchange. Takes it over. `here`: the host of the calling thread. */
 void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event);
 /* The next event; NULL: none has arrived. The caller frees it, and counts its size no more in `queued`. On the task's thread, like the next. */
-mp_queued_event *mp_exchange_take_event(mp_exchange *exchange);
+mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_exchange *exchange);
 /* The task leaves a started exchange, for a while: its slot is free, its time limits rest. */
 void mp_exchange_pause(mp_exchange *exchange);
 /* A task is there again. */
@@ -431,15 +431,15 @@ void mp_exchanges_grant(mp_upstream *upstream);
 /* -- slots.c: all under the upstream's lock ------------------------------------------------------------------------- */
 
 /* Takes a slot, or a place among those that wait for one. NULL, or the reason for a refusal. */
-const char *mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange);
+const char *MP_NULLABLE mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange);
 /* While a client is asked the exchange has no slot. It gets one again, above `calls` if need be: it has waited long
  * enough. Returns the exchange that has got the slot, which is to be told by `granted`; NULL: none waits. */
-mp_exchange *mp_slot_give_back(mp_upstream *upstream, mp_exchange *exchange);
+mp_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_exchange *exchange);
 void mp_slot_take_again(mp_upstream *upstream, mp_exchange *exchange);
 /* The next exchange that waits gets a slot, if there is one. Returns what mp_slot_give_back returns. */
-mp_exchange *mp_slot_grant(mp_upstream *upstream);
+mp_exchange *MP_NULLABLE mp_slot_grant(mp_upstream *upstream);
 /* The exchange has ended: gives back what it had, and counts how it went. Returns what mp_slot_give_back returns. */
-mp_exchange *mp_slot_leave(mp_upstream *upstream, mp_exchange *exchange);
+mp_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_exchange *exchange);
 
 /* Gauges and counters that several files count. */
 extern const mp_stat mp_stat_refused_upstream_busy, mp_stat_upstream_dropped_notes;

@@ -276,7 +276,7 @@ static int start_process(connection *it, mp_err *err)
 }
 
 /* The connection of the channel; NULL: the exchange has failed. */
-static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
+static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange *exchange)
 {
     mp_upstream_failure failure;
     const char *reason;

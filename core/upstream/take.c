@@ -152,7 +152,7 @@ void mp_cap_release(mp_cap *cap)
 }
 
 /* NULL: a channel, and for programs a process, is counted for the take. Else what it waits for. */
-static const char *lacks_of(mp_take *take)
+static const char *MP_NULLABLE lacks_of(mp_take *take)
 {
     const mp_upstream *upstream = take->upstream;
     mp_upstreams *table = upstream->table;
@@ -279,7 +279,7 @@ mp_take *mp_channel_take(mp_upstream_host *host, const mp_take_options *options)
     return take;
 }
 
-mp_channel *mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key)
+mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key)
 {
     mp_upstream *upstream = mp_upstreams_find(host->table, name);
     if (upstream == NULL)
@@ -339,7 +339,7 @@ uint64_t mp_take_open_ms(const mp_take *take)
     return take->open_ms;
 }
 
-void mp_take_free(mp_take *take)
+void mp_take_free(mp_take *MP_NULLABLE take)
 {
     if (take == NULL)
         return;

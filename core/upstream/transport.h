@@ -24,20 +24,20 @@ struct mp_upstream_transport {
      * has written the message, which is then not written. */
     void (*leave)(mp_exchange *exchange);
     /* The task has taken all events that there were. May be NULL. */
-    void (*resume)(mp_exchange *exchange);
+    void (*MP_NULLABLE resume)(mp_exchange *exchange);
     /* True if the upstream may have received the message. NULL: exchange->was_sent says it. Transports without a home only. */
-    bool (*has_sent)(const mp_exchange *exchange);
+    bool (*MP_NULLABLE has_sent)(const mp_exchange *exchange);
     /* The channel has ended: closes its connection. `is_lost`: the upstream does not know it any more. channel->connection may be NULL. */
     void (*close)(mp_channel *channel, bool is_lost);
     /* At the bottom of each turn of a host with a member of `hot`, `streams` or `processes`. True if it did something. May be NULL. */
-    bool (*turn)(mp_upstream_host *host);
+    bool (*MP_NULLABLE turn)(mp_upstream_host *host);
     /* True if `turn` has something to do at once: the loop does not wait for events then. Asked where `turn` is called. May be NULL. */
-    bool (*has_work)(const mp_upstream_host *host);
+    bool (*MP_NULLABLE has_work)(const mp_upstream_host *host);
     /* The worker ends, and its channels have ended: true once nothing of the transport is left on this host. Called again and again. May be
      * NULL. */
-    bool (*end_host)(mp_upstream_host *host);
+    bool (*MP_NULLABLE end_host)(mp_upstream_host *host);
     /* The loop has ended: frees what is left. Exchanges fail first. May be NULL. */
-    void (*free_host)(mp_upstream_host *host);
+    void (*MP_NULLABLE free_host)(mp_upstream_host *host);
 };
 
 extern const mp_upstream_transport mp_upstream_http, mp_upstream_sse, mp_upstream_stdio;
@@ -64,7 +64,7 @@ typedef struct {
 const char *mp_http_session(const mp_channel *channel, bool is_opener);
 /* The headers of a request: those of the configuration, of the channel, and of the exchange, which may be NULL. */
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
-                         const mp_exchange *exchange);
+                         const mp_exchange *MP_NULLABLE exchange);
 void mp_http_clear_headers(mp_http_headers *headers);
 /* A GET of the upstream's URL with these headers, whose answer is read as it comes. The caller adds what to call, and
  * may change the rest. */
@@ -83,7 +83,7 @@ void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure);
 /* Like mp_exchange_fail, with a reason and a text alone. may_have_run is exchange->was_sent. */
 void mp_exchange_fail_with(mp_exchange *exchange, const char *reason, const char *why);
 mp_exchange *mp_exchange_ref(mp_exchange *exchange);
-void mp_exchange_unref(mp_exchange *exchange);
+void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange);
 
 /* -- what a transport with a home calls, for a channel ------------------------------------------------------------- */
 

@@ -38,13 +38,14 @@ typedef struct {
     mp_upstream_kind kind;
     mp_upstream_revision revision;
     /* The connection part: an upstream keeps its channels over a reload while these are equal. */
-    char *url;                /* URL */
-    char **argv, **env, *cwd; /* COMMAND; env: "NAME=value"; cwd may be NULL */
-    char **headers;           /* "name: value", sent with each request */
-    char *bearer;             /* may be NULL */
-    char *credential; /* how Lua gets tokens for this upstream, as text that is only compared; NULL: it gets none */
-    char *tls_ca, *tls_certificate, *tls_key; /* paths; each may be NULL */
-    bool is_private;                          /* the URL's name may lead to private addresses */
+    char *url;                            /* URL */
+    char **argv, **env, *MP_NULLABLE cwd; /* COMMAND; env: "NAME=value"; cwd may be NULL */
+    char **headers;                       /* "name: value", sent with each request */
+    char *MP_NULLABLE bearer;             /* may be NULL */
+    /* how Lua gets tokens for this upstream, as text that is only compared; NULL: it gets none */
+    char *MP_NULLABLE credential;
+    char *MP_NULLABLE tls_ca, *MP_NULLABLE tls_certificate, *MP_NULLABLE tls_key; /* paths; each may be NULL */
+    bool is_private; /* the URL's name may lead to private addresses */
     /* What may change while channels stay. */
     uint64_t timeout_ms;       /* without a sign of life of an exchange */
     uint64_t timeout_total_ms; /* of an exchange, in all */
@@ -143,11 +144,11 @@ typedef struct {
     char error[160];         /* the last failure; "" if there was none */
     int64_t error_at;        /* seconds since 1970 */
     mp_upstream_class_count
-        classes[MP_UPSTREAM_CLASSES]; /* of open channels that have a class; the first without a name ends them */
-    int64_t processes, restarts;      /* COMMAND */
-    int64_t pids[MP_UPSTREAM_PIDS];   /* COMMAND: of its programs, as far as they are known; 0: none */
-    uint64_t memory;                  /* COMMAND: of all processes, in bytes */
-    const char *definitions;          /* the text of mp_upstreams_describe; NULL: none */
+        classes[MP_UPSTREAM_CLASSES];    /* of open channels that have a class; the first without a name ends them */
+    int64_t processes, restarts;         /* COMMAND */
+    int64_t pids[MP_UPSTREAM_PIDS];      /* COMMAND: of its programs, as far as they are known; 0: none */
+    uint64_t memory;                     /* COMMAND: of all processes, in bytes */
+    const char *MP_NULLABLE definitions; /* the text of mp_upstreams_describe; NULL: none */
 } mp_upstream_report;
 
 /* The caller frees the array with mp_upstream_report_free. */
@@ -195,13 +196,13 @@ void mp_upstream_host_free(mp_upstream_host *host);
  *   stopped      the gateway stops, or a reload replaced the upstream
  *   cancelled    the exchange was cancelled by its own task */
 typedef struct {
-    const char *reason;     /* a literal; NULL: no failure */
-    bool may_have_run;      /* the upstream may have received the message */
-    bool is_echo;           /* another exchange has failed by the same event, and counts for the circuit */
-    int status;             /* 0: none */
-    int64_t retry_after_ms; /* -1: unknown */
-    char why[160];          /* for people; may name addresses: not for clients */
-    char *head, *body;      /* owned; may be NULL */
+    const char *MP_NULLABLE reason; /* a literal; NULL: no failure */
+    bool may_have_run;              /* the upstream may have received the message */
+    bool is_echo;                   /* another exchange has failed by the same event, and counts for the circuit */
+    int status;                     /* 0: none */
+    int64_t retry_after_ms;         /* -1: unknown */
+    char why[160];                  /* for people; may name addresses: not for clients */
+    char *MP_NULLABLE head, *MP_NULLABLE body; /* owned; may be NULL */
     size_t head_len, body_len;
 } mp_upstream_failure;
 
@@ -230,12 +231,12 @@ mp_take_result mp_take_result_of(const mp_take *take);
 mp_channel *mp_take_fetch(mp_take *take);
 const mp_upstream_failure *mp_take_failure(const mp_take *take);
 /* The channel of a key, with a counted reference, if it is open and the circuit is closed: nothing waits, is claimed or counted. Else NULL. */
-mp_channel *mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key);
+mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key);
 /* How long a waiting take may wait, in ms. */
 uint64_t mp_take_open_ms(const mp_take *take);
 /* A take that has waited too long is refused: "busy" if it waits for room, else "open". */
 void mp_take_expire(mp_take *take);
-void mp_take_free(mp_take *take);
+void mp_take_free(mp_take *MP_NULLABLE take);
 
 /* The channel belongs to a client's session and ends with it. The caller then looks whether the session is still open, and calls
  * mp_upstreams_end_session if it is not. */
@@ -309,12 +310,12 @@ typedef struct {
 } mp_exchange_options;
 
 /* NULL: `failure` says why. The caller has the exchange until mp_exchange_free. */
-mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const mp_exchange_options *options,
-                              mp_upstream_failure *failure);
+mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *channel,
+                                          const mp_exchange_options *options, mp_upstream_failure *failure);
 /* The next event; NULL: none has arrived. Valid until the next call. */
 const mp_exchange_event *mp_exchange_next(mp_exchange *exchange);
 /* What mp_exchange_next would give, without taking it. */
-const mp_exchange_event *mp_exchange_peek(const mp_exchange *exchange);
+const mp_exchange_event *MP_NULLABLE mp_exchange_peek(const mp_exchange *exchange);
 mp_channel *mp_exchange_channel(const mp_exchange *exchange);
 int64_t mp_exchange_id(const mp_exchange *exchange);
 /* The session id that an exchange which `is_opening` has opened; empty: none. */
@@ -322,14 +323,14 @@ mp_str mp_exchange_session(const mp_exchange *exchange);
 /* True after the answer was taken, after a failure, and after mp_exchange_cancel. */
 bool mp_exchange_is_over(const mp_exchange *exchange);
 /* NULL: it has not failed, or events are still to be taken. */
-const mp_upstream_failure *mp_exchange_failure(const mp_exchange *exchange);
+const mp_upstream_failure *MP_NULLABLE mp_exchange_failure(const mp_exchange *exchange);
 /* Sends a response to a request of the upstream. An empty one: the upstream has taken its request back. False if the exchange has ended: the
  * response can be sent as a message of its own. */
 bool mp_exchange_reply(mp_exchange *exchange, mp_str message);
 /* Ends the exchange. `message` (a notification; empty: that of the options) is sent where the connection stays open. */
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message);
 /* Cancels the exchange unless it is over. A message without an id is still sent. */
-void mp_exchange_free(mp_exchange *exchange);
+void mp_exchange_free(mp_exchange *MP_NULLABLE exchange);
 
 /* -- what upstreams say without being asked ------------------------------------------------------------------------- */
 
@@ -355,7 +356,7 @@ typedef struct {
 
 /* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks and enqueues only. The
  * worker's thread, like the functions below. */
-void mp_upstream_observe(mp_upstream_host *host, void (*there_is)(void *ctx), void *ctx);
+void mp_upstream_observe(mp_upstream_host *host, void (*there_is)(void *ctx), void *MP_NULLABLE ctx);
 /* No effect if another observer has taken the place of `ctx`. */
 void mp_upstream_observe_no_more(mp_upstream_host *host, const void *ctx);
 /* The next observation, valid until the next call; NULL: there is none. */
@@ -363,10 +364,10 @@ const mp_observation *mp_upstream_observed(mp_upstream_host *host);
 
 typedef struct mp_stand mp_stand;
 typedef struct {
-    int64_t id;                 /* of the request; 0: the GET of the channel */
-    mp_str message;             /* the request; empty: GET */
-    mp_str revision;            /* for the header, while the channel is being opened; may be empty */
-    const char *const *headers; /* "Name: value"; ends with NULL; may be NULL */
+    int64_t id;                             /* of the request; 0: the GET of the channel */
+    mp_str message;                         /* the request; empty: GET */
+    mp_str revision;                        /* for the header, while the channel is being opened; may be empty */
+    const char *const *MP_NULLABLE headers; /* "Name: value"; ends with NULL; may be NULL */
     /* The head of the answer is there, or there will be none. Not before mp_channel_stand returns, not after mp_stand_free. */
     void (*done)(void *ctx);
     void *ctx;
@@ -376,7 +377,7 @@ typedef struct {
 mp_stand *mp_channel_stand(mp_upstream_host *host, mp_channel *channel, const mp_stand_options *options);
 /* The HTTP status; 200: the stream is open; -1: no answer; 0: not known yet. */
 int mp_stand_status(const mp_stand *stand);
-void mp_stand_free(mp_stand *stand);
+void mp_stand_free(mp_stand *MP_NULLABLE stand);
 /* A channel that is held is not ended for being idle. Any thread. */
 void mp_channel_hold(mp_channel *channel, bool is_held);
 /* Closes the stream of the request. Any thread. */
@@ -402,13 +403,13 @@ bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, cha
                       mp_upstream_failure *failure);
 /* The parked exchange of a handle, on this host from now on; NULL: there is none for this principal. `ready` as in mp_exchange_options.
  * A handle works once. Any worker. */
-mp_exchange *mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal, void (*ready)(void *ctx),
-                                 void *ctx);
+mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal,
+                                             void (*ready)(void *ctx), void *ctx);
 /* Keeps bytes for a retry, within the limits of parks; `options->farewell` is not used. Any thread, like the next. */
 bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *options, char handle[MP_PARK_HANDLE],
                      mp_upstream_failure *failure);
 /* The bytes of a handle, which the caller frees; NULL: there are none for this principal. A handle works once. */
-char *mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len);
+char *MP_NULLABLE mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len);
 mp_upstreams *mp_upstream_host_table(const mp_upstream_host *host);
 
 /* -- catalogues ---------------------------------------------------------------------------------------------------- */
@@ -419,8 +420,8 @@ typedef enum { MP_PUBLISH_NEW, MP_PUBLISH_EQUAL, MP_PUBLISH_UNKNOWN, MP_PUBLISH_
 
 /* Keeps `bytes` as the catalogue of the class. `hash` is their SHA-256. EQUAL: it had these bytes, or a reload has put another upstream in
  * the place of `claimed`, whose list no worker reads. `claimed` may be NULL. Any thread. */
-mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed, mp_str name, mp_str class_name,
-                                       mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH]);
+mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULLABLE claimed, mp_str name,
+                                       mp_str class_name, mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH]);
 /* The number of catalogues that were published and were new. A thread that has been told of what a catalogue lists reads at least the number with it.
  * Any thread. */
 int64_t mp_catalogue_publications(const mp_upstreams *table);
@@ -432,12 +433,12 @@ typedef struct mp_catalogue mp_catalogue;
 void mp_catalogue_each_caller(mp_upstreams *table, mp_str name, void (*found)(mp_str, mp_str, void *), void *ctx);
 /* A counted reference; NULL: none was published. `*is_stale`: it was published before a reload changed the upstream's connection. Any
  * thread. */
-mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale);
+mp_catalogue *MP_NULLABLE mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale);
 mp_str mp_catalogue_bytes(const mp_catalogue *catalogue);
 mp_str mp_catalogue_hash(const mp_catalogue *catalogue);
-void mp_catalogue_unref(mp_catalogue *catalogue);
+void mp_catalogue_unref(mp_catalogue *MP_NULLABLE catalogue);
 /* Single flight over all workers: the claimed upstream if no other task lists this class now, else NULL. The caller releases it. */
-mp_upstream *mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name);
+mp_upstream *MP_NULLABLE mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name);
 void mp_catalogue_release(mp_upstream *claimed, mp_str class_name);
 
 #endif

@@ -157,7 +157,7 @@ void *mp_authn_user(const mp_authn *authn)
     return authn->user;
 }
 
-void mp_authn_set_user(mp_authn *authn, void *user)
+void mp_authn_set_user(mp_authn *authn, void *MP_NULLABLE user)
 {
     authn->user = user;
 }

@@ -34,7 +34,7 @@ static bool put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
 }
 
 /* The endpoint that a path belongs to: the two paths of HTTP+SSE are one endpoint. */
-static const char *endpoint_of(const mp_rpc_config *config, mp_str path)
+static const char *MP_NULLABLE endpoint_of(const mp_rpc_config *config, mp_str path)
 {
     bool is_sse = config->sse != NULL && (mp_str_is(path, config->sse) || mp_str_is(path, config->messages));
     return is_sse || config->mcp == NULL ? config->sse : config->mcp;
@@ -70,7 +70,7 @@ void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const c
 
 /* The endpoint whose RFC 9728 metadata has this path; NULL if none has. The path may have `prefix` before the
  * endpoint, as clients see it. */
-static const char *described_by(const mp_rpc_config *config, mp_str path)
+static const char *MP_NULLABLE described_by(const mp_rpc_config *config, mp_str path)
 {
     if (!mp_str_starts(path, well_known))
         return NULL;

@@ -83,7 +83,7 @@ mp_batch *mp_batch_new(mp_rpc *rpc, mp_stream *stream, mp_session *session)
     return batch;
 }
 
-mp_stream *mp_batch_enter(mp_batch *batch)
+mp_stream *MP_NULLABLE mp_batch_enter(mp_batch *batch)
 {
     batch->pending++;
     return batch->stream;

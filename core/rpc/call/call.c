@@ -31,7 +31,7 @@ static void on_client_left(void *ctx, mp_stream *stream)
 }
 
 /* Finds the call of `session` with this id. The caller has the session's lock. */
-static mp_call *find_call(mp_session *session, mp_str id)
+static mp_call *MP_NULLABLE find_call(mp_session *session, mp_str id)
 {
     for (mp_link *link = session->calls_of.next; link != &session->calls_of; link = link->next) {
         mp_call *call = mp_container(link, mp_call, in_session);
@@ -156,7 +156,7 @@ static void copy_name(mp_call *call, const mp_envelope *envelope, char *at)
 }
 
 /* Makes a call from the envelope that was just read, without a session and a stream. */
-static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_era *era)
+static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_era *MP_NULLABLE era)
 {
     const mp_envelope *envelope = &rpc->envelope;
     size_t flat_bytes = envelope->flat_count * sizeof *envelope->flat;
@@ -210,8 +210,8 @@ static void begin_call(mp_call *call)
     rpc->hooks->on_call(rpc->ctx, call);
 }
 
-mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
-                       const mp_era *era)
+mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
+                                   const mp_era *MP_NULLABLE era)
 {
     mp_call *call = call_new(rpc, transport, era);
     if (session != NULL && !mp_call_join(call, session)) {
@@ -298,7 +298,7 @@ static void send_last(mp_call *call, int status, mp_str json)
     call->transport->answer(call, call->sent_status, json);
 }
 
-mp_buf *mp_call_begin_answer(mp_call *call)
+mp_buf *MP_NULLABLE mp_call_begin_answer(mp_call *call)
 {
     if (call->ended || call->is_being_cancelled)
         return NULL;
@@ -457,7 +457,7 @@ mp_str mp_call_id(const mp_call *call)
     return call->id;
 }
 
-mp_call *mp_call_find(mp_rpc *rpc, mp_str id)
+mp_call *MP_NULLABLE mp_call_find(mp_rpc *rpc, mp_str id)
 {
     for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next)
         if (mp_json_id_eq(mp_container(link, mp_call, link)->id, id))

@@ -26,10 +26,11 @@ struct mp_call {
     mp_console *console;   /* borrowed, valid until the call has ended; NULL: a call of a client */
     int status;            /* HTTP status chosen by mp_call_forbid or mp_call_put_off; 0: the default status */
     int sent_status, code; /* for the request log: the HTTP status of the answer, and the code of its error; 0: none */
-    const char *outcome;   /* outcome in one word; NULL: ok */
-    uint64_t began;        /* start of the turn that read the request, by mp_monotonic_us */
-    mp_thing_metrics *thing_metrics; /* of the tool, prompt or resource that the call is for; NULL: not known */
-    mp_trace *trace;                 /* owned; NULL: the call is not recorded, or has ended */
+    const char *MP_NULLABLE outcome; /* outcome in one word; NULL: ok */
+    uint64_t began;                  /* start of the turn that read the request, by mp_monotonic_us */
+    /* of the tool, prompt or resource that the call is for; NULL: not known */
+    mp_thing_metrics *MP_NULLABLE thing_metrics;
+    mp_trace *trace; /* owned; NULL: the call is not recorded, or has ended */
     size_t bytes_in, bytes_out;
     mp_link client_requests;
     mp_subscriber *subscriber; /* NULL if the call does not listen to topics */
@@ -40,7 +41,7 @@ struct mp_call {
     char *
         authorization; /* owned; Authorization of its request, which has ended; NULL: not kept (config->keeps_tokens) */
     mp_str id, method, params, progress_token;
-    const mp_flat *flat; /* in `bytes`; NULL: the arguments are not known */
+    const mp_flat *MP_NULLABLE flat; /* in `bytes`; NULL: the arguments are not known */
     size_t flat_count;
     mp_str name;                    /* of the tool, resource, prompt or task that is called; unescaped, may be empty */
     bool is_pooled;                 /* `bytes` has MP_CALL_ROOM bytes: the call goes to the free list of its rpc */
@@ -54,8 +55,8 @@ struct mp_call {
 
 /* Starts a call from rpc->envelope. `stream` is rpc->no_stream over HTTP+SSE and stdio. Returns NULL if the session was closed
  * meanwhile, or if its transport has one stream and the id is in use. */
-mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
-                       const mp_era *era);
+mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
+                                   const mp_era *MP_NULLABLE era);
 /* Starts a call of a batch from rpc->envelope. False if the session was closed meanwhile. */
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
 /* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
@@ -68,7 +69,7 @@ void mp_call_forget_token(mp_call *call);
 /* Serves notifications/cancelled: cancels the call of the session with this id, on any worker. */
 void mp_call_cancel_by_id(mp_session *session, mp_str id);
 /* Finds the call of this rpc with this id. For stdio only, where all calls share one stream. */
-mp_call *mp_call_find(mp_rpc *rpc, mp_str id);
+mp_call *MP_NULLABLE mp_call_find(mp_rpc *rpc, mp_str id);
 
 typedef enum { MP_CANCEL_QUIET, MP_CANCEL_ANSWER } mp_cancel_manner;
 /* Cancels the call: first its handler, then its requests to the client. ANSWER answers with an error that has the

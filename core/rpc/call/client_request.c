@@ -48,8 +48,8 @@ static void free_request(mp_client_request *ask)
     free(ask);
 }
 
-mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
-                               void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx)
+mp_client_request *MP_NULLABLE mp_call_ask(mp_call *call, mp_str method, mp_str params,
+                                           void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx)
 {
     mp_session *session = call->session;
     if (call->ended || call->is_detached || session == NULL || call->rpc->is_input_over ||
@@ -135,7 +135,7 @@ void mp_client_requests_forget(mp_call *call)
         free_request(mp_container(call->client_requests.next, mp_client_request, link));
 }
 
-static mp_client_request *find_unanswered(mp_rpc *rpc)
+static mp_client_request *MP_NULLABLE find_unanswered(mp_rpc *rpc)
 {
     for (mp_link *at = rpc->calls.next; at != &rpc->calls; at = at->next) {
         mp_call *call = mp_container(at, mp_call, link);
@@ -166,7 +166,7 @@ typedef struct {
 } reply;
 
 /* Calls are few (limits.calls_in_flight), and each has few requests: a search is cheap beside the time a person needs to answer. */
-static mp_client_request *find_ask(mp_rpc *rpc, uint64_t serial)
+static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
 {
     for (mp_link *at = rpc->calls.next; at != &rpc->calls; at = at->next) {
         mp_call *call = mp_container(at, mp_call, link);

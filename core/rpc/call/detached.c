@@ -29,7 +29,7 @@ static void drop_answer(mp_call *call, int status, mp_str json)
 
 static const mp_transport detached = {.name = "detached", .send = send_nothing, .answer = drop_answer};
 
-static mp_call *spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
+static mp_call *MP_NULLABLE spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
 {
     if (!mp_quota_take(rpc->table, MP_QUOTA_DETACHED))
         return NULL;
@@ -52,7 +52,7 @@ static mp_call *spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
     return call;
 }
 
-mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
+mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms)
 {
     mp_call *call = spawn_call(like->rpc, like, ms);
     if (call != NULL)
@@ -67,7 +67,7 @@ mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
     return call;
 }
 
-mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms)
+mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms)
 {
     const mp_call like = {.era = mp_era_newest(), .id = MP_STR("0"), .method = MP_STR("job"), .principal = principal};
     return spawn_call(rpc, &like, ms);

@@ -29,7 +29,7 @@ mp_str mp_call_tool(const mp_call *call)
 {
     return call->flat == NULL ? MP_STR_NONE : call->name;
 }
-const mp_flat *mp_call_flat(const mp_call *call, size_t *count)
+const mp_flat *MP_NULLABLE mp_call_flat(const mp_call *call, size_t *count)
 {
     *count = call->flat_count;
     return call->flat;

@@ -23,7 +23,7 @@ struct mp_subscriber {
     listener listeners[];
 };
 
-static listened_topic *find_topic(mp_rpc *rpc, mp_str name)
+static listened_topic *MP_NULLABLE find_topic(mp_rpc *rpc, mp_str name)
 {
     mp_node *node = mp_map_find(&rpc->publisher->topics, name);
     return node == NULL ? NULL : mp_container(node, listened_topic, node);
@@ -154,7 +154,7 @@ static void send_publication(mp_call *call, const mp_publication *publication)
 }
 
 /* The next call that has not got the publication; moves it to the end of the list. NULL if all have got it. */
-static mp_call *next_to_notify(mp_rpc *rpc)
+static mp_call *MP_NULLABLE next_to_notify(mp_rpc *rpc)
 {
     mp_publisher *publisher = rpc->publisher;
     listened_topic *topic = find_topic(rpc, publisher->notifying->topic);

@@ -63,8 +63,8 @@ struct mp_thing_metrics {
     mp_node node;            /* the key: the thing's name */
     const mp_family *family; /* of `calls` */
     mp_series duration;      /* 0 unless it is a tool */
-    mp_tool_failure
-        *failures; /* MP_FAILURES of them, a ring; NULL until a call fails; guarded, like the next field, by `lock` */
+    /* MP_FAILURES of them, a ring; NULL until a call fails; guarded, like the next field, by `lock` */
+    mp_tool_failure *failures;
     uint64_t failed;
     _Atomic mp_series calls[OUTCOMES];
 };
@@ -220,9 +220,8 @@ static __attribute__((noinline)) void keep_exemplars(const mp_call *call, mp_ser
 }
 
 /* Keeps the failure for operators: which call it was, not what it said. */
-static void keep_failure(const mp_call *call, uint64_t us)
+static void keep_failure(const mp_call *call, mp_thing_metrics *tool, uint64_t us)
 {
-    mp_thing_metrics *tool = call->thing_metrics;
     pthread_mutex_lock(&lock);
     if (tool->failures == NULL)
         tool->failures = mp_new(MP_FAILURES * sizeof *tool->failures);
@@ -270,6 +269,6 @@ void mp_call_observe(const mp_call *call)
     }
     count_thing(call, error);
     if (error != OK)
-        keep_failure(call, us);
+        keep_failure(call, call->thing_metrics, us);
     mp_series_observe_both(operation, call->thing_metrics->duration, MP_BUCKETS_CALL, us);
 }

@@ -80,7 +80,7 @@ static void put_string(mp_buf *out, mp_str span)
         mp_json_unescape(out, span);
 }
 
-static names find_names(mp_str params, const mp_session *session)
+static names find_names(mp_str params, const mp_session *MP_NULLABLE session)
 {
     names found = {0};
     if (params.len > 0)

@@ -122,7 +122,7 @@ void mp_call_end_trace(mp_call *call)
     mp_trace_end(trace, *error != '\0');
 }
 
-mp_trace *mp_call_trace(const mp_call *call)
+mp_trace *MP_NULLABLE mp_call_trace(const mp_call *call)
 {
     return call->trace;
 }

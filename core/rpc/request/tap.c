@@ -296,7 +296,7 @@ static const char *copy_pattern(const char *pattern)
     return pattern == NULL ? NULL : mp_dup(mp_str_of(pattern));
 }
 
-mp_tap *mp_tap_open(const mp_tap_filter *filter, const mp_tap_limits *limits, const mp_tap_hooks *hooks)
+mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_limits *limits, const mp_tap_hooks *hooks)
 {
     mp_tap *tap = NULL;
     pthread_mutex_lock(&lock);

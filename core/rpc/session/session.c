@@ -30,7 +30,7 @@ static const mp_card *card_of(const mp_session *session)
     return atomic_load_explicit(&((mp_session *)(uintptr_t)session)->card, memory_order_acquire);
 }
 
-const mp_era *mp_session_era(const mp_session *session)
+const mp_era *MP_NULLABLE mp_session_era(const mp_session *session)
 {
     const mp_card *card = card_of(session);
     return card == NULL ? NULL : card->era;

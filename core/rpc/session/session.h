@@ -28,7 +28,7 @@ struct mp_transport {
     /* Sends the answer of the call, with this HTTP status unless one was sent. */
     void (*answer)(mp_call *call, int status, mp_str json);
     /* Ends the call's stream without an answer (Y-1). NULL if the call has no stream of its own. */
-    void (*drop)(mp_call *call);
+    void (*MP_NULLABLE drop)(mp_call *call);
     /* Sends a message of the session, from the thread of `from`. Dropped and counted if no client reads the
      * session's stream. */
     void (*notify)(mp_rpc *from, mp_session *session, mp_str json);
@@ -43,7 +43,7 @@ struct mp_principal {
     int64_t expires; /* seconds since 1970; 0: never */
     unsigned char key[MP_PRINCIPAL_KEY];
     mp_str id;
-    void (*on_unused)(void *keeper); /* NULL: the principal is freed with its last reference */
+    void (*MP_NULLABLE on_unused)(void *keeper); /* NULL: the principal is freed with its last reference */
     void *keeper;
     char bytes[];
 };
@@ -79,10 +79,10 @@ struct mp_session {
     mp_node node; /* link in its shard */
     char id[MP_SESSION_ID + 1];
     unsigned char principal[MP_PRINCIPAL_KEY]; /* key of the session's owner */
-    bool is_sse; /* the session's transport is HTTP+SSE or stdio: transport->has_one_stream */
-    bool closed; /* guarded by `lock` */
-    char *user;  /* id of the session's owner, for operators; NULL: anonymous */
-    char *peer;  /* address of the client that opened the session; empty over stdio */
+    bool is_sse;            /* the session's transport is HTTP+SSE or stdio: transport->has_one_stream */
+    bool closed;            /* guarded by `lock` */
+    char *MP_NULLABLE user; /* id of the session's owner, for operators; NULL: anonymous */
+    char *peer;             /* address of the client that opened the session; empty over stdio */
     const mp_transport *transport;
     mp_table *table;
     mp_owner *owner;
@@ -93,9 +93,9 @@ struct mp_session {
     _Atomic uint64_t used_at; /* time of the latest request, in ms of the loop's clock */
     _Atomic(mp_card *) card;  /* NULL until `initialize` has succeeded */
 
-    pthread_mutex_t lock; /* guards `closed`, and the fields up to the empty line */
-    uint64_t rpcs;        /* one bit for each rpc that has, or had, a reader or a call of this session */
-    mp_reader *reader;    /* reader of the session's own stream; NULL: no client reads it */
+    pthread_mutex_t lock;          /* guards `closed`, and the fields up to the empty line */
+    uint64_t rpcs;                 /* one bit for each rpc that has, or had, a reader or a call of this session */
+    mp_reader *MP_NULLABLE reader; /* reader of the session's own stream; NULL: no client reads it */
     mp_feed *
         feed; /* feed of the session's own stream, once a client has read it and if events have ids; counted reference */
     mp_link readers; /* list of all mp_reader, linked by in_session */
@@ -109,13 +109,14 @@ struct mp_session {
 
 /* Adds a new session to the table and returns it with a counted reference for the caller. NULL if a cap refuses it:
  * sessions are counted by principal, or by `peer` for anonymous clients. */
-mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal, mp_str peer);
+mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal,
+                                       mp_str peer);
 mp_session *mp_session_ref(mp_session *session);
 void mp_session_unref(mp_session *session);
 /* The session of this id, with a counted reference, marked as used. NULL if the id is unknown, the session is
  * closed, or it belongs to another principal: these cases take equal time, and are audited (B-32). `stream` carries
  * the request. */
-mp_session *mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id);
+mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id);
 /* Removes the session from the table and ends its streams and calls on every worker. False if it was closed before. */
 bool mp_session_close(mp_session *session, const mp_stat *reason);
 void mp_card_free(mp_card *card); /* NULL is allowed */
@@ -135,7 +136,7 @@ typedef struct {
 
 /* `hooks`, `topics` and `event_log` (or NULL) are borrowed for the life of the table. */
 mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_session_hooks *hooks, mp_topics *topics,
-                          mp_event_log *event_log);
+                          mp_event_log *MP_NULLABLE event_log);
 void mp_sessions_configure(mp_table *table, const mp_rpc_config *config);
 /* Closes all sessions. */
 void mp_sessions_free(mp_table *table);

@@ -37,7 +37,7 @@ struct mp_table {
     mp_pace rooms[MP_ROOMS];
     mp_topics *topics;
     mp_event_log *event_log;
-    void (*on_session_end)(void *ctx, mp_str session_id); /* NULL: none; set before the first rpc */
+    void (*MP_NULLABLE on_session_end)(void *ctx, mp_str session_id); /* NULL: none; set before the first rpc */
     void *on_session_end_ctx;
     struct {
         pthread_mutex_t lock;
@@ -54,7 +54,7 @@ struct mp_table {
 };
 
 mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_session_hooks *hooks, mp_topics *topics,
-                          mp_event_log *event_log)
+                          mp_event_log *MP_NULLABLE event_log)
 {
     mp_table *table = mp_new(sizeof *table);
     atomic_init(&table->config, config);
@@ -233,7 +233,7 @@ static bool is_id(mp_str id)
 }
 
 /* Counts one more session of the owner `name`. Returns the owner, or NULL if a cap is reached. */
-static mp_owner *count_session(mp_table *table, mp_str name)
+static mp_owner *MP_NULLABLE count_session(mp_table *table, mp_str name)
 {
     pthread_mutex_lock(&table->owners_lock);
     mp_node *node = mp_map_find(&table->owners, name);
@@ -283,7 +283,8 @@ static char *copy_text(mp_str text)
     return copy;
 }
 
-static void tap_session(mp_session *session, const char *event, const mp_principal *principal, const char *why)
+static void tap_session(mp_session *session, const char *event, const mp_principal *MP_NULLABLE principal,
+                        const char *why)
 {
     if (!session->transport->is_pipe)
         mp_tap_put(&(mp_tap_event){.event = event,
@@ -294,7 +295,8 @@ static void tap_session(mp_session *session, const char *event, const mp_princip
                                    .why = mp_str_of(why)});
 }
 
-mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal, mp_str peer)
+mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal,
+                                       mp_str peer)
 {
     mp_table *table = rpc->table;
     mp_str key = {(const char *)principal->key, sizeof principal->key};
@@ -378,7 +380,7 @@ static void audit_unknown(mp_rpc *rpc, mp_stream *stream, mp_str id, bool is_kno
                                             .session = id});
 }
 
-mp_session *mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id)
+mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id)
 {
     if (!is_id(id)) {
         audit_unknown(rpc, stream, id, false);

@@ -23,7 +23,7 @@ typedef struct {
     char json[];
 } event;
 
-mp_event_log *mp_event_log_new(const mp_rpc_config *config)
+mp_event_log *MP_NULLABLE mp_event_log_new(const mp_rpc_config *config)
 {
     if (config->replay_events == 0)
         return NULL;
@@ -174,7 +174,7 @@ static bool read_number(mp_str text, uint64_t *number)
     return true;
 }
 
-mp_feed *mp_feed_find(mp_session *session, mp_str id, uint64_t *seq)
+mp_feed *MP_NULLABLE mp_feed_find(mp_session *session, mp_str id, uint64_t *seq)
 {
     uint64_t number;
     if (session->event_log == NULL || session->closed || !read_number(mp_str_cut(&id, '-'), &number) ||

@@ -21,8 +21,8 @@ typedef struct {
 typedef struct {
     mp_node node;
     mp_link in_base;
-    base *base;    /* NULL if the topic has no audience */
-    uint64_t rpcs; /* one bit for each rpc that has calls that listen */
+    base *MP_NULLABLE base; /* NULL if the topic has no audience */
+    uint64_t rpcs;          /* one bit for each rpc that has calls that listen */
     mp_link subscribers;
     size_t count;
 } topic;
@@ -90,7 +90,7 @@ static void leave_base(mp_topics *topics, topic *t)
     free(t->base);
 }
 
-static topic *find_topic(mp_topics *topics, mp_str name)
+static topic *MP_NULLABLE find_topic(mp_topics *topics, mp_str name)
 {
     mp_node *node = mp_map_find(&topics->by_name, name);
     return node == NULL ? NULL : mp_container(node, topic, node);
@@ -132,7 +132,7 @@ static void drop_subscription(mp_topics *topics, subscription *s)
 }
 
 /* The session's subscription to this topic, with any audience. A session has few. */
-static subscription *find_subscription(const mp_session *session, mp_str name)
+static subscription *MP_NULLABLE find_subscription(const mp_session *session, mp_str name)
 {
     for (mp_link *link = session->subscriptions.next; link != &session->subscriptions; link = link->next) {
         subscription *s = mp_container(link, subscription, in_session);
@@ -342,7 +342,7 @@ void put_in_queue(mp_publications *queue, mp_publication *publication)
     queue->bytes += size_of(publication);
 }
 
-mp_publication *mp_publications_take(mp_publications *queue)
+mp_publication *MP_NULLABLE mp_publications_take(mp_publications *queue)
 {
     mp_link *link = mp_link_take(&queue->ring);
     if (link == NULL)

@@ -12,7 +12,7 @@ MP_COUNTER(streams_expired, "streams_ended", "reason", "expired", "streams ended
 #define EXPIRED_LOOK_MS 20 /* time between two checks whether the calls of an expired reader are answered */
 
 /* The field of the session, or of a call's feed, that points to the reader of that stream. */
-static mp_reader **slot_of(mp_session *session, mp_feed *feed)
+static mp_reader **slot_of(mp_session *session, mp_feed *MP_NULLABLE feed)
 {
     return feed == NULL || feed->number == 0 ? &session->reader : &feed->reader;
 }
@@ -84,8 +84,8 @@ typedef struct {
 } replacement;
 
 /* A reader of `session` on this rpc for which `matches` is true, or NULL. Only this thread can end the reader. */
-static mp_reader *find_here(mp_rpc *rpc, mp_session *session, bool (*matches)(const mp_reader *reader, uint64_t number),
-                            uint64_t number)
+static mp_reader *MP_NULLABLE find_here(mp_rpc *rpc, mp_session *session,
+                                        bool (*matches)(const mp_reader *reader, uint64_t number), uint64_t number)
 {
     mp_reader *found = NULL;
     pthread_mutex_lock(&session->lock);

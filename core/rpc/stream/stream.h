@@ -81,7 +81,7 @@ bool mp_session_has_reader(mp_session *session);
 /* -- event_log.c: under the session's lock, but for new, configure, free, ref and unref ----------------------------- */
 
 /* Returns NULL if the configuration keeps no events. */
-mp_event_log *mp_event_log_new(const mp_rpc_config *config);
+mp_event_log *MP_NULLABLE mp_event_log_new(const mp_rpc_config *config);
 void mp_event_log_configure(mp_event_log *log, const mp_rpc_config *config);
 void mp_event_log_free(mp_event_log *log);
 /* The feed of the session's own stream, with a counted reference for the caller. */
@@ -95,7 +95,7 @@ void mp_feed_unref(mp_feed *feed);
 bool mp_feed_put(mp_feed *feed, mp_str json);
 /* The feed that an event's id names, with a counted reference, if all later events are kept; `seq` gets the event's
  * number. */
-mp_feed *mp_feed_find(mp_session *session, mp_str id, uint64_t *seq);
+mp_feed *MP_NULLABLE mp_feed_find(mp_session *session, mp_str id, uint64_t *seq);
 typedef enum { MP_FEED_ALL, MP_FEED_MORE, MP_FEED_GAP } mp_feed_rest;
 /* Appends the events after `*seq`, at most `room` bytes; moves `*seq`. GAP: some events are not kept any more. */
 mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out);
@@ -125,7 +125,7 @@ typedef struct {
 } mp_publications;
 
 /* Returns NULL if the queue is empty. */
-mp_publication *mp_publications_take(mp_publications *queue);
+mp_publication *MP_NULLABLE mp_publications_take(mp_publications *queue);
 
 struct mp_publisher {
     mp_publications pending; /* publications of this turn */

@@ -69,7 +69,7 @@ static size_t count_elements(mp_str body)
 }
 
 /* The error text if the array as a whole is refused, or NULL. `unknown` is the text if the revision has no batches. */
-static const char *fault_of(const mp_session *session, mp_str body, const char *unknown)
+static const char *MP_NULLABLE fault_of(const mp_session *session, mp_str body, const char *unknown)
 {
     const mp_era *era = mp_session_era(session);
     if (era == NULL || !era->has_batches)

@@ -45,7 +45,7 @@ mp_str mp_call_described_principal(const mp_call *call)
 
 /* -- what the client gets ------------------------------------------------------------------------------------------ */
 
-static int send_json(const mp_console *console, uint64_t mark, mp_str json)
+static int send_json(const mp_console *MP_NULLABLE console, uint64_t mark, mp_str json)
 {
     if (console == NULL || atomic_load(&console->is_closed)) {
         mp_stat_add(&mp_stat_dropped_gone, 1);

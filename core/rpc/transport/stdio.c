@@ -137,7 +137,7 @@ void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int 
     mp_pipe_start(pipe, &hooks, rpc);
 }
 
-void mp_stdio_free(mp_stdio *stdio)
+void mp_stdio_free(mp_stdio *MP_NULLABLE stdio)
 {
     if (stdio == NULL)
         return;

@@ -12,7 +12,7 @@ static const char *const events_type[] = {"text/event-stream", NULL};
 typedef struct {
     mp_str version, session;
     int version_count, session_count;
-    const mp_era *era; /* revision of `version`; NULL if the header is absent or its version unknown */
+    const mp_era *MP_NULLABLE era; /* revision of `version`; NULL if the header is absent or its version unknown */
 } era_headers;
 
 static era_headers read_headers(const mp_stream *stream)
@@ -67,7 +67,7 @@ static void refuse_versions(mp_rpc *rpc, mp_stream *stream, int code, const char
 
 /* True if a request with this version must repeat members of its body in headers. A version that is not served
  * counts, too: the headers are compared before the version is refused (M-20). */
-static bool must_mirror(const mp_era *era)
+static bool must_mirror(const mp_era *MP_NULLABLE era)
 {
     return era == NULL || era->has_sessions || era->mirrors_headers;
 }
@@ -139,7 +139,7 @@ static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
 /* -- the stateful revisions -------------------------------------------------------------------------------------- */
 
 /* The session that a request names, with a counted reference; NULL if the request was refused (S-12, S-13, S-21). */
-static mp_session *find_session(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
+static mp_session *MP_NULLABLE find_session(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
 {
     if (headers->session_count != 1 || headers->session.len == 0) {
         refuse_request(rpc, stream, MP_CAUSE_SESSION, 400, "Mcp-Session-Id is missing: send \"initialize\" first");

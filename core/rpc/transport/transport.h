@@ -49,7 +49,7 @@ struct mp_stdio {
     void *ctx;
 };
 
-void mp_stdio_free(mp_stdio *stdio); /* `stdio` may be NULL */
+void mp_stdio_free(mp_stdio *MP_NULLABLE stdio); /* `stdio` may be NULL */
 
 /* -- console.c ----------------------------------------------------------------------------------------------------- */
 
