@@ -18,10 +18,10 @@ int mp_cli(int argc, char **argv);
 #define MP_CLI_GIVEN 64
 
 typedef struct {
-    const char *name;  /* "listen" */
-    char letter;       /* 'l', or 0 */
-    const char *value; /* "ADDRESS"; NULL: the option takes no value */
-    const char *doc;   /* lines as printed by --help; NULL: a hidden option */
+    const char *name;              /* "listen" */
+    char letter;                   /* 'l', or 0 */
+    const char *MP_NULLABLE value; /* "ADDRESS"; NULL: the option takes no value */
+    const char *doc;               /* lines as printed by --help; NULL: a hidden option */
     /* words for completion; "<file>", "<dir>", "<tool>" and the like complete files or names of served things; NULL:
      * none */
     const char *choices;
@@ -66,19 +66,19 @@ int mp_cli_print_version(bool with_libraries);
 /* -- values, output and errors (output.c) ------------------------------------------------------------------------ */
 
 /* The last value given for the option; "" if the option takes no value; NULL if it was not given. */
-const char *mp_cli_value(const mp_cli_args *args, const char *option);
+const char *MP_NULLABLE mp_cli_value(const mp_cli_args *args, const char *option);
 /* Prints to stdout; failing to write is an error. Returns the exit code. */
 int mp_cli_print(mp_str text);
 /* Prints a usage error with a suggestion, or with a pointer to the help (`command` may be ""). Returns the exit
  * code. */
-int mp_cli_misused(const char *what, const char *word, const char *near, const char *command);
+int mp_cli_misused(const char *what, const char *word, const char *MP_NULLABLE near, const char *command);
 /* Writes a report to stderr and frees it. */
 void mp_cli_complain(mp_buf *report);
 
 /* -- the commands ---------------------------------------------------------------------------------------------- */
 
 /* Loads the configuration at `file`, or in the current folder. Returns NULL if it has errors, which are printed. */
-mp_config *mp_cli_load(const char *file, const char *command);
+mp_config *MP_NULLABLE mp_cli_load(const char *MP_NULLABLE file, const char *command);
 /* Sets `*file` to the only word, or to NULL. Prints an error and returns MP_BAD_USAGE if there are more words. */
 int mp_cli_take_file(const mp_cli_args *args, const char **file);
 /* The system kills this process when the one that started it ends. For replays: what they run touches nothing, so there is nothing to clean up. */

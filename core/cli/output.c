@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *mp_cli_value(const mp_cli_args *args, const char *option)
+const char *MP_NULLABLE mp_cli_value(const mp_cli_args *args, const char *option)
 {
     for (int i = args->given_count - 1; i >= 0; i--)
         if (strcmp(args->given[i].option->name, option) == 0)
@@ -21,7 +21,7 @@ int mp_cli_print(mp_str text)
     return MP_FAILED;
 }
 
-int mp_cli_misused(const char *what, const char *word, const char *near, const char *command)
+int mp_cli_misused(const char *what, const char *word, const char *MP_NULLABLE near, const char *command)
 {
     fprintf(stderr, "moonpool: %s", what);
     if (word != NULL)

@@ -45,7 +45,7 @@ static bool is_elsewhere(const char *file)
     return file == NULL && access("moonpool.yaml", F_OK) != 0 && errno == ENOENT;
 }
 
-static mp_config *load(const char *file, const char *command, mp_buf *report)
+static mp_config *MP_NULLABLE load(const char *file, const char *command, mp_buf *report)
 {
     if (!is_elsewhere(file))
         return mp_config_load(file == NULL ? "moonpool.yaml" : file, report);
@@ -67,7 +67,7 @@ mp_config *mp_cli_load(const char *file, const char *command)
 
 /* Sets the headers of the only upstream to the lines of a file. For commands that send their user's headers: the configuration refuses some of
  * them. */
-static int take_headers(mp_config *config, const char *path, mp_buf *report)
+static int take_headers(mp_config *config, const char *MP_NULLABLE path, mp_buf *report)
 {
     char *line = NULL;
     size_t room = 0, count = 0;
@@ -120,7 +120,7 @@ typedef struct {
 
 /* Reads the configuration again while the gateway serves. A source that is not a regular file, such as a pipe, is
  * read only once. An empty file is ignored: it may be about to be written. */
-static mp_config *load_again(void *ctx, mp_buf *report)
+static mp_config *MP_NULLABLE load_again(void *ctx, mp_buf *report)
 {
     origin *from = ctx;
     struct stat info;

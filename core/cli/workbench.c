@@ -12,7 +12,7 @@ typedef struct {
     size_t count;
 } arguments;
 
-static void put(arguments *to, const char *name, const char *value)
+static void put(arguments *to, const char *name, const char *MP_NULLABLE value)
 {
     if (to->count < MAX_ARGUMENTS && value != NULL)
         to->list[to->count++] = (mp_workbench_argument){name, value};
@@ -207,7 +207,8 @@ int mp_cli_test(const mp_cli_args *args)
 }
 
 /* Adds where the admin listener is, and how to ask it. The caller frees `*token` and `*config`. */
-static int take_admin(const mp_cli_args *args, const char *file, arguments *to, mp_config **config, char **token)
+static int take_admin(const mp_cli_args *args, const char *MP_NULLABLE file, arguments *to, mp_config **config,
+                      char **token)
 {
     const char *address = mp_cli_value(args, "admin");
     if (address == NULL) {

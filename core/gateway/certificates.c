@@ -82,7 +82,7 @@ static void put_findings(const mp_config *config, const mp_config_tls *tls, cons
     }
 }
 
-static mp_tls *load(entry *e, mp_tls_findings *findings)
+static mp_tls *MP_NULLABLE load(entry *e, mp_tls_findings *findings)
 {
     sign(e, e->tried); /* taken before reading: a file that is saved during the read counts as another change */
     mp_tls_files files = {e->paths[MP_TLS_CERTIFICATE], e->paths[MP_TLS_KEY], e->paths[MP_TLS_CLIENT_CA],
@@ -109,7 +109,7 @@ static int add(mp_certificates *all, const mp_config *config, const mp_config_tl
     return 0;
 }
 
-mp_certificates *mp_certificates_new(const mp_config *config, bool listens, mp_buf *report)
+mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool listens, mp_buf *report)
 {
     mp_certificates *all = mp_new(sizeof *all);
     size_t count = 0;
@@ -135,7 +135,7 @@ mp_certificates *mp_certificates_new(const mp_config *config, bool listens, mp_b
     return NULL;
 }
 
-void mp_certificates_free(mp_certificates *all)
+void mp_certificates_free(mp_certificates *MP_NULLABLE all)
 {
     if (all == NULL)
         return;
@@ -153,12 +153,12 @@ void mp_certificates_free(mp_certificates *all)
     free(all);
 }
 
-mp_tls_slot *mp_certificates_of(const mp_certificates *all, size_t index)
+mp_tls_slot *MP_NULLABLE mp_certificates_of(const mp_certificates *all, size_t index)
 {
     return all->index[index] == SIZE_MAX ? NULL : all->entries[all->index[index]].slot;
 }
 
-mp_tls_slot *mp_certificates_of_admin(const mp_certificates *all)
+mp_tls_slot *MP_NULLABLE mp_certificates_of_admin(const mp_certificates *all)
 {
     return all->has_admin ? all->entries[all->count - 1].slot : NULL;
 }

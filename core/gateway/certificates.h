@@ -10,11 +10,11 @@ typedef struct mp_certificates mp_certificates;
 
 /* Copies what it needs of `config`. Reads all files, or none if `listens` is false. Returns NULL on an error;
  * `report` receives the errors and warnings as text for people. */
-mp_certificates *mp_certificates_new(const mp_config *config, bool listens, mp_buf *report);
-void mp_certificates_free(mp_certificates *certificates);
+mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool listens, mp_buf *report);
+void mp_certificates_free(mp_certificates *MP_NULLABLE certificates);
 /* The TLS slot of the listener at this index of `listen`; NULL: no TLS. */
-mp_tls_slot *mp_certificates_of(const mp_certificates *certificates, size_t index);
-mp_tls_slot *mp_certificates_of_admin(const mp_certificates *certificates);
+mp_tls_slot *MP_NULLABLE mp_certificates_of(const mp_certificates *certificates, size_t index);
+mp_tls_slot *MP_NULLABLE mp_certificates_of_admin(const mp_certificates *certificates);
 
 /* -- the main thread -- */
 

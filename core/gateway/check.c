@@ -21,7 +21,7 @@ static bool is_exposed(const mp_config *config, const mp_vm *vm)
 }
 
 /* Reads the scripts and loads them into a VM. Returns NULL if they have errors, which are printed. */
-static mp_vm *prove(const mp_runtime_config *settings, mp_source **source)
+static mp_vm *MP_NULLABLE prove(const mp_runtime_config *settings, mp_source **source)
 {
     mp_err err;
     mp_buf report = {0};

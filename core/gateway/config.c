@@ -177,7 +177,7 @@ static const char *const planned[][3] = {
     {"upstreams.NAME.auth", "user", "auth.exchange gets a token for each caller"},
 };
 
-static const char *hint_of_planned(const mp_config_key *section, mp_str name)
+static const char *MP_NULLABLE hint_of_planned(const mp_config_key *section, mp_str name)
 {
     for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
         if (section != NULL && strcmp(section->path, planned[i][0]) == 0 && mp_str_is(name, planned[i][1]))
@@ -409,7 +409,7 @@ int mp_config_read_file(const char *path, mp_buf *text)
     return n < 0 ? -1 : 0;
 }
 
-mp_config *mp_config_load(const char *path, mp_buf *report)
+mp_config *MP_NULLABLE mp_config_load(const char *path, mp_buf *report)
 {
     mp_buf text = {0};
     mp_config *config = NULL;
@@ -439,7 +439,7 @@ mp_config *mp_config_load(const char *path, mp_buf *report)
     return config;
 }
 
-void mp_config_free(mp_config *config)
+void mp_config_free(mp_config *MP_NULLABLE config)
 {
     if (config == NULL)
         return;

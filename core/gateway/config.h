@@ -24,7 +24,7 @@ typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
 /* What `traces` says. */
 typedef struct {
-    char *otlp;                    /* NULL: no call is recorded */
+    char *MP_NULLABLE otlp;        /* NULL: no call is recorded */
     mp_pair *headers, *attributes; /* NULL: none */
     char *ratio;                   /* as in the file: "0.05" */
     enum { MP_TAKES_ERRORS_FALSE, MP_TAKES_ERRORS_TRUE } takes_errors;
@@ -45,7 +45,7 @@ typedef struct {
 /* The TLS settings and the protocols of one address; without a certificate it has no TLS. The marks are the places of the paths in the
  * file, indexed by mp_tls_file. */
 typedef struct {
-    char *certificate, *key, *client_ca; /* client_ca NULL: client certificates are not requested */
+    char *certificate, *key, *MP_NULLABLE client_ca; /* client_ca NULL: client certificates are not requested */
     mp_client_need client;
     mp_config_http2 http2;
     mp_yaml_mark at[3];
@@ -60,10 +60,10 @@ typedef struct {
     mp_rpc_config rpc;
     mp_lib_config lib;
     char **listen;
-    mp_config_tls *listen_tls; /* parallel to `listen`; NULL: all addresses have the presets */
-    int64_t workers;           /* `auto` is resolved to the number of processors this process may use */
-    char *scripts_path;        /* relative paths start at the folder of the config file */
-    char *scripts_rocks;       /* a LuaRocks tree; NULL: none */
+    mp_config_tls *MP_NULLABLE listen_tls; /* parallel to `listen`; NULL: all addresses have the presets */
+    int64_t workers;                       /* `auto` is resolved to the number of processors this process may use */
+    char *scripts_path;                    /* relative paths start at the folder of the config file */
+    char *scripts_rocks;                   /* a LuaRocks tree; NULL: none */
     mp_fdwatches scripts_watch;
     uint64_t scripts_drain;
     int64_t scripts_generations;
@@ -73,30 +73,32 @@ typedef struct {
     mp_broken_scripts scripts_broken; /* what a start does with files that have errors */
     mp_grant allow;                   /* grants for all scripts; its path is NULL */
     /* NULL, or an array that ends with an element without a path */
-    mp_grant *grants;
+    mp_grant *MP_NULLABLE grants;
     /* the folder of the config file, where relative paths start */
     char *folder;
     char *endpoint_mcp, *endpoint_sse,
-        *endpoint_messages; /* paths; NULL: the endpoint is off; sse and messages are both on or both off */
-    char *endpoint_prefix;  /* NULL: none */
-    char **hosts;           /* without port: see mp_hosts_have */
+                            /* paths; NULL: the endpoint is off; sse and messages are both on or both off */
+                            *MP_NULLABLE endpoint_messages;
+    char *MP_NULLABLE endpoint_prefix; /* NULL: none */
+    char **hosts;                      /* without port: see mp_hosts_have */
     mp_auth_mode auth_mode;
     mp_expired_streams expired_streams;
-    char **origins;   /* CORS origins; NULL: none */
-    char *public_url; /* scheme and host; NULL: taken from each request */
+    char **MP_NULLABLE origins;   /* CORS origins; NULL: none */
+    char *MP_NULLABLE public_url; /* scheme and host; NULL: taken from each request */
     int64_t call_waiting;
     uint64_t dead_peer, drain, stuck;
-    char *ready_calls, *ready_loop, *ready_fds; /* ratios as in the file: "0.95"; NULL: off */
+    char *MP_NULLABLE ready_calls, *MP_NULLABLE ready_loop,
+                                       *MP_NULLABLE ready_fds; /* ratios as in the file: "0.95"; NULL: off */
     int64_t pool_threads, pool_queue;
     int64_t store_entries;
     size_t store_bytes;
-    char *store_file;                            /* NULL: in memory only */
-    char *admin_listen;                          /* NULL: off */
-    char **admin_hosts;                          /* more names for Host and Origin; NULL: none */
-    char *admin_mode;                            /* of a Unix socket's file, as "0660" */
-    char *admin_group;                           /* of a Unix socket's file; NULL: that of the process */
-    mp_pair *admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
-    mp_pair *admin_certificates;                 /* patterns of subjects, and roles; NULL: none */
+    char *MP_NULLABLE store_file;                            /* NULL: in memory only */
+    char *MP_NULLABLE admin_listen;                          /* NULL: off */
+    char **MP_NULLABLE admin_hosts;                          /* more names for Host and Origin; NULL: none */
+    char *admin_mode;                                        /* of a Unix socket's file, as "0660" */
+    char *MP_NULLABLE admin_group;                           /* of a Unix socket's file; NULL: that of the process */
+    mp_pair *MP_NULLABLE admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
+    mp_pair *admin_certificates;                             /* patterns of subjects, and roles; NULL: none */
     mp_config_tls admin_tls;
     size_t profile_bytes;       /* room of a profile for what each worker gathers */
     mp_tap_arguments admin_tap; /* the most that a tap shows of arguments */
@@ -112,39 +114,39 @@ typedef struct {
     char **seal_keys;              /* empty: a random key is made at the start of the process */
     mp_upstream_entry **upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
-    char *upstream_lock; /* path of the approved definitions */
-    char *lock;          /* those definitions, as config_lock.c gives them to Lua; NULL: there is no such file */
+    char *upstream_lock;    /* path of the approved definitions */
+    char *MP_NULLABLE lock; /* those definitions, as config_lock.c gives them to Lua; NULL: there is no such file */
     mp_config_metrics metrics_enabled;
     int64_t metrics_tools;
     int64_t metrics_waiting; /* requests that wait for one text of /metrics */
     mp_record_limits record;
-    char *record_file; /* NULL: none */
+    char *MP_NULLABLE record_file; /* NULL: none */
     mp_config_traces traces;
     mp_log_level log_level;
     mp_log_format log_format;
     int64_t log_repeat;
     char *audit_sample; /* a ratio, as in the file */
     int64_t log_refusals;
-    char *audit;    /* path of the audit file; NULL: none */
-    char *log_file; /* path of the log's file; NULL: stderr */
+    char *MP_NULLABLE audit;    /* path of the audit file; NULL: none */
+    char *MP_NULLABLE log_file; /* path of the log's file; NULL: stderr */
     size_t rotate_size;
     int64_t rotate_keep;
     enum { MP_ROTATE_PLAIN, MP_ROTATE_COMPRESS } rotate_compress;
     mp_audit_arguments audit_arguments;
-    char *name, *text;             /* place in the configuration file, for errors that are found later */
-    struct mp_config_shown *shown; /* by key, as config_shown.c keeps it; NULL: the file sets nothing */
-    mp_buf warnings;               /* doubts of the loader, as text for people; each ends with a line break */
+    char *name, *text;                         /* place in the configuration file, for errors that are found later */
+    struct mp_config_shown *MP_NULLABLE shown; /* by key, as config_shown.c keeps it; NULL: the file sets nothing */
+    mp_buf warnings; /* doubts of the loader, as text for people; each ends with a line break */
 } mp_config;
 
 /* Returns NULL on failure; `report` then lists every error as text for people. */
-mp_config *mp_config_load(const char *path, mp_buf *report);
+mp_config *MP_NULLABLE mp_config_load(const char *path, mp_buf *report);
 /* Parses a configuration from memory. `name` is the file's path, used in messages and to resolve relative paths. */
 mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report);
 /* Parses a configuration without expanding ${…}: values that contain it are left out. For checks of a file's structure. */
 mp_config *mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report);
 /* Appends the file's text. On -1 errno says why. */
 int mp_config_read_file(const char *path, mp_buf *text);
-void mp_config_free(mp_config *config);
+void mp_config_free(mp_config *MP_NULLABLE config);
 /* Reads the file of `upstream_lock` if there is one. On -1 `report` says why it cannot be used. */
 int mp_config_read_lock(mp_config *config, mp_buf *report);
 
@@ -206,12 +208,12 @@ typedef enum {
 typedef struct {
     const char *path; /* "sessions.idle"; a section precedes its keys in the table */
     mp_jwk_type type;
-    size_t slot;                /* offset in mp_config, or in the module's structure that is a member of it */
-    const char *preset;         /* the default as written in YAML; lists: "a, b"; NULL: none */
-    int64_t least, most;        /* range of the number, or of the length of a text in bytes */
-    const char *const *choices; /* CHOICE: in the order of the enum; ends with NULL */
-    const char *word;           /* a word that stands for 0 or NULL: "auto", "off" */
-    const char *bare;           /* SECTION, LIST: path of the key that a plain scalar, or a plain item, sets */
+    size_t slot;                    /* offset in mp_config, or in the module's structure that is a member of it */
+    const char *MP_NULLABLE preset; /* the default as written in YAML; lists: "a, b"; NULL: none */
+    int64_t least, most;            /* range of the number, or of the length of a text in bytes */
+    const char *const *choices;     /* CHOICE: in the order of the enum; ends with NULL */
+    const char *word;               /* a word that stands for 0 or NULL: "auto", "off" */
+    const char *bare;               /* SECTION, LIST: path of the key that a plain scalar, or a plain item, sets */
     /* LIST with keys: offset in mp_config of the array of items, and the size of one */
     size_t item_slot, item_size;
     int (*check)(mp_str text, mp_err *);      /* checks a text, each item of a list, or each value of PAIRS */
@@ -311,7 +313,7 @@ bool mp_config_is_any_port(mp_str address);
 /* -- TLS (config_tls.c) ---------------------------------------------------------------------------------------- */
 
 /* The TLS settings of the address at `index` of `listen`; NULL: no TLS. */
-const mp_config_tls *mp_config_tls_of(const mp_config *config, size_t index);
+const mp_config_tls *MP_NULLABLE mp_config_tls_of(const mp_config *config, size_t index);
 /* True if clients may use HTTP/2 at an address of `listen`. */
 bool mp_config_http2_of(const mp_config *config, size_t index);
 const mp_config_tls *mp_config_admin_tls(const mp_config *config);
@@ -321,7 +323,7 @@ const mp_config_tls *mp_config_admin_tls(const mp_config *config);
 /* Appends a JSON object: each key with its value, source, default and description. Secrets, and what has ${…}, are "***". */
 void mp_config_put_shown(mp_buf *out, const mp_config *config);
 /* The value of a key in the file, as JSON without secrets; NULL if the file does not set it. */
-const char *mp_config_shown(const mp_config *config, const mp_config_key *key);
+const char *MP_NULLABLE mp_config_shown(const mp_config *config, const mp_config_key *key);
 /* `option` of the command line, a literal, has set the key. */
 void mp_config_keep_option(mp_config *config, const mp_config_key *key, const char *const *values, size_t count,
                            const char *option);
@@ -336,7 +338,7 @@ void mp_config_print_man(mp_buf *out);    /* the list of keys in moonpool.yaml(5
 void mp_config_print_schema(mp_buf *out); /* JSON Schema draft-07, for editors */
 
 /* The name most similar to `word`, if it is likely that it was meant; else NULL. */
-const char *mp_suggest(mp_str word, const char *const *names, size_t count);
+const char *MP_NULLABLE mp_suggest(mp_str word, const char *const *names, size_t count);
 
 /* Appends a warning for each file of the configuration that the gateway makes, and whose folder does not exist. */
 void mp_config_put_missing_folders(const mp_config *config, mp_buf *report);

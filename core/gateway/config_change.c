@@ -9,7 +9,7 @@ static const void *slot_in(const void *in, const mp_config_key *key)
 }
 
 /* The array of a list's map items, or NULL. */
-static char *items_of(const mp_config *config, const mp_config_key *list)
+static char *MP_NULLABLE items_of(const mp_config *config, const mp_config_key *list)
 {
     char *items = NULL;
     if (list->item_size > 0)
@@ -142,7 +142,7 @@ bool mp_config_has_lock_of(const mp_config *config, const mp_config *other)
 
 /* -- upstreams ----------------------------------------------------------------------------------------------------- */
 
-static const mp_upstream_entry *find_upstream(mp_upstream_entry *const *list, const char *name)
+static const mp_upstream_entry *MP_NULLABLE find_upstream(mp_upstream_entry *const *list, const char *name)
 {
     for (; list != NULL && *list != NULL; list++)
         if (strcmp((*list)->core.name, name) == 0)

@@ -247,12 +247,12 @@ int mp_config_check_mode(mp_str text, mp_err *err)
 
 /* -- combinations of keys ------------------------------------------------------------------------------------------ */
 
-static bool is_same(const char *a, const char *b)
+static bool is_same(const char *MP_NULLABLE a, const char *MP_NULLABLE b)
 {
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
 
-static bool has_pairs(const mp_pair *pairs)
+static bool has_pairs(const mp_pair *MP_NULLABLE pairs)
 {
     return pairs != NULL && pairs->name != NULL;
 }
@@ -309,7 +309,7 @@ int mp_config_check_whole(const mp_config *config, const char **path, mp_err *er
 
 /* -- folders ------------------------------------------------------------------------------------------------------- */
 
-static void put_missing_folder(mp_buf *report, const char *key, const char *path)
+static void put_missing_folder(mp_buf *report, const char *key, const char *MP_NULLABLE path)
 {
     struct stat is;
     const char *slash = path == NULL ? NULL : strrchr(path, '/');

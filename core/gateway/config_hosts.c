@@ -8,7 +8,7 @@ static bool is_default(const mp_config *config, const char *key)
 }
 
 /* The first address of `listen` that other machines can reach; NULL: there is none. */
-static const char *far_address(const mp_config *config)
+static const char *MP_NULLABLE far_address(const mp_config *config)
 {
     for (char **where = config->listen; *where != NULL; where++)
         if (!mp_is_near(*where))

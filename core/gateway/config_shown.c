@@ -9,10 +9,10 @@
 #define MAX_TEXT 1024 /* bytes of one text that are shown */
 
 struct mp_config_shown {
-    char *json;         /* NULL: the file does not set the key */
-    size_t line;        /* of the file */
-    const char *option; /* of the command line that set the key; NULL: none did */
-    bool is_pending;    /* the value takes effect at a restart */
+    char *MP_NULLABLE json;         /* NULL: the file does not set the key */
+    size_t line;                    /* of the file */
+    const char *MP_NULLABLE option; /* of the command line that set the key; NULL: none did */
+    bool is_pending;                /* the value takes effect at a restart */
 };
 
 /* -- values -------------------------------------------------------------------------------------------------------- */
@@ -162,7 +162,7 @@ void mp_config_free_shown(mp_config *config)
 
 /* -- showing ------------------------------------------------------------------------------------------------------- */
 
-const char *mp_config_shown(const mp_config *config, const mp_config_key *key)
+const char *MP_NULLABLE mp_config_shown(const mp_config *config, const mp_config_key *key)
 {
     return config->shown == NULL ? NULL : config->shown[key - mp_config_keys].json;
 }

@@ -38,7 +38,7 @@ static const mp_config_tls *if_any(const mp_config_tls *tls)
     return tls->certificate == NULL ? NULL : tls;
 }
 
-const mp_config_tls *mp_config_tls_of(const mp_config *config, size_t index)
+const mp_config_tls *MP_NULLABLE mp_config_tls_of(const mp_config *config, size_t index)
 {
     return config->listen_tls == NULL ? NULL : if_any(&config->listen_tls[index]);
 }

@@ -42,7 +42,7 @@ static bool check_name(reader *r, const mp_config_key *key, const mp_yaml_node *
 }
 
 /* Reads the value of one pair. NULL: an error was reported. */
-static char *read_text(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+static char *MP_NULLABLE read_text(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
     mp_config_value value;
     mp_buf room = {0};
@@ -161,7 +161,7 @@ static void check_tls(reader *r, const mp_upstream_entry *upstream)
 }
 
 /* True if an argument contains a secret: by its form, by its variable, or by the option before it. */
-static bool shows_secret(const mp_yaml_node *before, const mp_yaml_node *item, const char *value)
+static bool shows_secret(const mp_yaml_node *MP_NULLABLE before, const mp_yaml_node *item, const char *value)
 {
     bool is_of_option = before != NULL && mp_str_starts(before->text, MP_STR("-")) && value[0] != '-' &&
                         memchr(before->text.ptr, '=', before->text.len) == NULL && mp_config_names_secret(before->text);

@@ -21,9 +21,9 @@ MP_COUNTER(gate_refused, "gates", "result", "refused", "reloads that were refuse
 #define NOTHING_FAILS(code) ((code) == 0) /* some may differ */
 
 struct mp_gate {
-    mp_source *source; /* the scripts that are, or were, tried; NULL: none */
-    pid_t pid;         /* 0: nothing runs */
-    int fd;            /* the child's stdout and stderr; -1: closed */
+    mp_source *MP_NULLABLE source; /* the scripts that are, or were, tried; NULL: none */
+    pid_t pid;                     /* 0: nothing runs */
+    int fd;                        /* the child's stdout and stderr; -1: closed */
     uint64_t ends_at;
     bool is_late, is_due;
     int code;     /* exit code of the child; -1: it was ended, or could not be started */
@@ -238,7 +238,8 @@ static mp_gate_state conclude(mp_gate *gate, const mp_config *config, mp_buf *re
     return state;
 }
 
-mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *source, const char *file, mp_buf *report)
+mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *source, const char *MP_NULLABLE file,
+                            mp_buf *report)
 {
     if (config->gate_replay == MP_GATE_OFF || file == NULL || mp_record_count() == 0) {
         mp_gate_stop(gate);

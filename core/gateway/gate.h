@@ -19,7 +19,7 @@ mp_gate *mp_gate_new(void);
 void mp_gate_free(mp_gate *gate);
 /* What becomes of a reload to these scripts. `file`: the configuration; NULL: there is none, so that nothing can be replayed. With MP_GATE_OPEN and
  * MP_GATE_SHUT `report` gets what was found, as lines for people; the next reload asks anew. */
-mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *source, const char *file,
+mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *source, const char *MP_NULLABLE file,
                             mp_buf *report);
 /* A descriptor that is readable when mp_gate_run has work; -1: no replay runs. Shortens `wait_ms` to the end of its time. */
 int mp_gate_next(const mp_gate *gate, int *wait_ms, uint64_t now);

@@ -14,10 +14,11 @@ typedef struct {
     bool is_replay; /* serves the method "moonpool/replay", and its scripts reach nothing outside */
     /* started for one command of the workbench: does not open store.file and logs nothing about itself */
     bool is_apart;
-    bool traces;      /* prints each request on stderr, in a form for people */
-    int ready_fd;     /* descriptor that gets one line once all listeners are open; -1: none */
-    bool prints;      /* prints each reload on stdout */
-    const char *file; /* path of the configuration, which is read again when it changes; NULL: never read again */
+    bool traces;  /* prints each request on stderr, in a form for people */
+    int ready_fd; /* descriptor that gets one line once all listeners are open; -1: none */
+    bool prints;  /* prints each reload on stdout */
+    /* path of the configuration, which is read again when it changes; NULL: never read again */
+    const char *file;
     /* reads the configuration again; returns NULL and a report on an error */
     mp_config *(*read)(void *ctx, mp_buf *report);
     /* lets the options of the command line override a configuration that was kept; -1 and a report on an error */
@@ -40,6 +41,6 @@ int mp_gateway_workbench(const char *command, const mp_workbench_argument *argum
 
 /* The token with which a command asks the gateway whose admin listener is at `address`: that of the variable MOONPOOL_ADMIN_TOKEN, of the
  * configuration (the highest role), or of the token file. The caller frees it. NULL: none. `config` may be NULL. */
-char *mp_admin_find_token(const mp_config *config, const char *address);
+char *MP_NULLABLE mp_admin_find_token(const mp_config *config, const char *address);
 
 #endif

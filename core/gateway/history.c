@@ -111,7 +111,7 @@ void mp_history_free(mp_history *history)
     free(history);
 }
 
-const char *mp_history_name(size_t number)
+const char *MP_NULLABLE mp_history_name(size_t number)
 {
     return number < MP_HISTORY_NUMBERS ? numbers[number].name : NULL;
 }

@@ -31,7 +31,7 @@ mp_history *mp_history_new(void);
 void mp_history_free(mp_history *history);
 
 /* "calls", "p99_ms", …; NULL from MP_HISTORY_NUMBERS on. */
-const char *mp_history_name(size_t number);
+const char *MP_NULLABLE mp_history_name(size_t number);
 /* The index of a name; MP_HISTORY_NUMBERS if there is none. */
 size_t mp_history_find(mp_str name);
 

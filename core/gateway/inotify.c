@@ -78,7 +78,7 @@ static void stop(mp_inotify *watcher)
     watcher->written_count = 0;
 }
 
-void mp_inotify_free(mp_inotify *watcher)
+void mp_inotify_free(mp_inotify *MP_NULLABLE watcher)
 {
     if (watcher == NULL)
         return;
@@ -332,7 +332,7 @@ void mp_inotify_take(mp_inotify *watcher, uint64_t now)
     watcher->last_at = now;
 }
 
-uint64_t mp_inotify_due(const mp_inotify *watcher)
+uint64_t mp_inotify_due(const mp_inotify *MP_NULLABLE watcher)
 {
     if (watcher == NULL || watcher->first_at == 0)
         return 0;
@@ -345,7 +345,7 @@ uint64_t mp_inotify_due(const mp_inotify *watcher)
     return due > watcher->again_at ? due : watcher->again_at;
 }
 
-void mp_inotify_begin(mp_inotify *watcher)
+void mp_inotify_begin(mp_inotify *MP_NULLABLE watcher)
 {
     if (watcher == NULL)
         return;
@@ -353,13 +353,13 @@ void mp_inotify_begin(mp_inotify *watcher)
     watcher->first_at = 0;
 }
 
-static bool is_empty(const char *path)
+static bool is_empty(const char *MP_NULLABLE path)
 {
     struct stat st;
     return path != NULL && stat(path, &st) == 0 && st.st_size == 0;
 }
 
-bool mp_inotify_is_torn(mp_inotify *watcher, bool is_emptied, uint64_t now)
+bool mp_inotify_is_torn(mp_inotify *MP_NULLABLE watcher, bool is_emptied, uint64_t now)
 {
     if (watcher == NULL || watcher->read_for == 0)
         return false;

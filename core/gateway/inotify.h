@@ -10,8 +10,9 @@ typedef struct mp_inotify mp_inotify;
 
 /* Watches `dir` with everything below it, the sources of the LuaRocks tree `rocks`, the configuration `file`, and `lock`, the approved
  * definitions of upstreams. All but `dir` may be NULL. All are copied. */
-mp_inotify *mp_inotify_new(const char *dir, const char *rocks, const char *file, const char *lock);
-void mp_inotify_free(mp_inotify *watcher);
+mp_inotify *mp_inotify_new(const char *dir, const char *MP_NULLABLE rocks, const char *MP_NULLABLE file,
+                           const char *MP_NULLABLE lock);
+void mp_inotify_free(mp_inotify *MP_NULLABLE watcher);
 /* Adds watches for every folder that exists now, and for symbolic links on the way. Call it before reading the
  * scripts, so that changes made meanwhile are noticed. On -1 with `err` the watcher has no descriptor, and the
  * caller has to poll the files. */
@@ -23,13 +24,13 @@ void mp_inotify_take(mp_inotify *watcher, uint64_t now);
 /* When to read the changed files, on the same clock; 0: nothing has changed. It is 100 ms after the last change, since
  * editors and checkouts make several, and at most a second after the first; while a script or the configuration is
  * being written (modified and not closed), up to two seconds more. `watcher` may be NULL. */
-uint64_t mp_inotify_due(const mp_inotify *watcher);
+uint64_t mp_inotify_due(const mp_inotify *MP_NULLABLE watcher);
 /* The caller begins to read all changes so far. `watcher` may be NULL. */
-void mp_inotify_begin(mp_inotify *watcher);
+void mp_inotify_begin(mp_inotify *MP_NULLABLE watcher);
 /* True if files changed since mp_inotify_begin, so that the read may have seen an incomplete file and must be repeated.
  * Also true for `is_emptied`, a file that was read empty: the kernel reports a truncation only when it is complete, which
  * may take long while the file is written back to the disk. False once files have been changing for three seconds.
  * `watcher` may be NULL. */
-bool mp_inotify_is_torn(mp_inotify *watcher, bool is_emptied, uint64_t now);
+bool mp_inotify_is_torn(mp_inotify *MP_NULLABLE watcher, bool is_emptied, uint64_t now);
 
 #endif

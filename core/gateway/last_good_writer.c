@@ -38,7 +38,7 @@ static bool is_absolute(const char *path)
 }
 
 /* The folder for last good generations; NULL if the environment names none. The caller frees it. */
-static char *find_folder(void)
+static char *MP_NULLABLE find_folder(void)
 {
     const char *unit = getenv("STATE_DIRECTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     mp_buf path = {0};
@@ -58,7 +58,7 @@ static char *find_folder(void)
 
 /* The absolute path of a file. Symbolic links stay as they are: one that leads to another release leads to the same configuration. NULL if it
  * has a line break, or if there is no current folder. The caller frees it. */
-static char *name_of(const char *file)
+static char *MP_NULLABLE name_of(const char *file)
 {
     char here[PATH_MAX];
     mp_buf path = {0};
@@ -77,7 +77,7 @@ static char *name_of(const char *file)
     return name;
 }
 
-mp_last_good *mp_last_good_find(const char *file, mp_err *err)
+mp_last_good *MP_NULLABLE mp_last_good_find(const char *file, mp_err *err)
 {
     char *path = find_folder(), *name = name_of(file);
     mp_last_good *kept = NULL;
@@ -200,7 +200,7 @@ static void close_off(const char *folder)
     mp_file_close_off(realpath(folder, real) == NULL ? NULL : real);
 }
 
-mp_last_good_writer *mp_last_good_writer_new(const char *file)
+mp_last_good_writer *MP_NULLABLE mp_last_good_writer_new(const char *file)
 {
     char *folder = find_folder(), *name = file == NULL ? NULL : name_of(file);
     if (folder == NULL || name == NULL) {

@@ -10,10 +10,10 @@
 typedef struct mp_last_good_writer mp_last_good_writer;
 
 /* The last good generation of the configuration file. NULL if there is none, or, with a text in `err`, if it cannot be used. */
-mp_last_good *mp_last_good_find(const char *file, mp_err *err);
+mp_last_good *MP_NULLABLE mp_last_good_find(const char *file, mp_err *err);
 
 /* NULL if there is no state folder. */
-mp_last_good_writer *mp_last_good_writer_new(const char *file);
+mp_last_good_writer *MP_NULLABLE mp_last_good_writer_new(const char *file);
 /* Waits up to a second for what is being written. NULL is allowed here and below. */
 void mp_last_good_writer_free(mp_last_good_writer *writer);
 /* This generation serves now: it is kept, or, unless scripts.broken is last_good, what was kept is removed. */

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 /* Binds the address `where`, which the configuration key `key` names. */
-static int bind_one(mp_listeners *listeners, const char *key, const char *where, mp_tls_slot *tls, int count,
-                    const mp_config *config, const mp_socket_file *file, mp_err *err)
+static int bind_one(mp_listeners *listeners, const char *key, const char *where, mp_tls_slot *MP_NULLABLE tls,
+                    int count, const mp_config *config, const mp_socket_file *file, mp_err *err)
 {
     mp_bound *one = &listeners->all[listeners->count];
     one->fds = mp_new((size_t)count * sizeof *one->fds);

@@ -2,7 +2,7 @@
 
 /* The first listening address that other machines can reach, also through a proxy (public_url); NULL if there is
  * none. */
-static const char *far_address(const mp_config *config)
+static const char *MP_NULLABLE far_address(const mp_config *config)
 {
     if (config->public_url != NULL)
         return config->public_url;

@@ -30,9 +30,9 @@ struct mp_reload {
     mp_last_good_writer *writer; /* NULL: the serving generation is not kept */
     mp_worker **workers;
     int count;
-    mp_admin *admin;     /* NULL: there is no admin listener */
-    mp_inotify *watcher; /* NULL: files are not watched */
-    bool is_unwatched;   /* watching failed, which was logged */
+    mp_admin *admin;                 /* NULL: there is no admin listener */
+    mp_inotify *MP_NULLABLE watcher; /* NULL: files are not watched */
+    bool is_unwatched;               /* watching failed, which was logged */
     int wake_fd;
     _Atomic(const char *) asked_by; /* cause of the latest request for a reload; NULL: none */
     mp_handover *handover;

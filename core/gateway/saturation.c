@@ -95,7 +95,7 @@ unsigned mp_readiness_wait_s(const mp_readiness *readiness)
 }
 
 typedef struct {
-    const char *name, *limit; /* `limit` NULL: off */
+    const char *name, *MP_NULLABLE limit; /* `limit` NULL: off */
     double value;
 } cause;
 

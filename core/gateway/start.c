@@ -41,7 +41,7 @@ static void print_errors(const mp_start *start)
 /* -- the last good generation -------------------------------------------------------------------------------------- */
 
 /* A configuration that was read before, as a text and with the definitions that were approved then. */
-static mp_config *parse(const mp_start *start, mp_str text, const char *lock, mp_buf *report)
+static mp_config *MP_NULLABLE parse(const mp_start *start, mp_str text, const char *MP_NULLABLE lock, mp_buf *report)
 {
     const mp_gateway_options *options = start->options;
     mp_config *config = mp_config_parse(text, options->file, report);
@@ -62,7 +62,7 @@ static void set_unusable(mp_start *start, mp_str why)
 }
 
 /* The configuration of the last good generation; NULL: there is none, or it has errors now. */
-static mp_config *find_kept(mp_start *start)
+static mp_config *MP_NULLABLE find_kept(mp_start *start)
 {
     mp_buf report = {0};
     mp_err err;
@@ -189,7 +189,7 @@ static result load_kept(attempt *it, mp_config *config)
     return found;
 }
 
-mp_config *mp_start_find_config(mp_start *start)
+mp_config *MP_NULLABLE mp_start_find_config(mp_start *start)
 {
     start->is_config = true;
     start->event = "config refused";

@@ -23,7 +23,7 @@ typedef struct {
 } mp_start;
 
 /* The configuration that was kept, if the one on the disk has errors: options->report. NULL if there is none; the errors are printed then. */
-mp_config *mp_start_find_config(mp_start *start);
+mp_config *MP_NULLABLE mp_start_find_config(mp_start *start);
 /* Fills `shared`: certificates, commons, settings and source. Takes ownership of `config`. Returns a VM, which the first worker then uses; or
  * NULL, with the exit code of the process, and an error in `err` or printed. */
 mp_vm *mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err);

@@ -3,7 +3,7 @@
 
 #define MAX_WORD_BYTES 40
 
-const char *mp_suggest(mp_str word, const char *const *names, size_t count)
+const char *MP_NULLABLE mp_suggest(mp_str word, const char *const *names, size_t count)
 {
     const char *best = NULL;
     int best_distance = 0;

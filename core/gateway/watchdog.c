@@ -312,7 +312,7 @@ static uint64_t tick_of(const mp_watchdog *watchdog)
     return tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
 }
 
-static void *run(void *ctx)
+static void *MP_NULLABLE run(void *ctx)
 {
     mp_watchdog *watchdog = ctx;
     sigset_t set;
@@ -340,7 +340,7 @@ static void *run(void *ctx)
     return NULL;
 }
 
-mp_watchdog *mp_watchdog_start(mp_shared *shared, const mp_config *config, mp_err *err)
+mp_watchdog *MP_NULLABLE mp_watchdog_start(mp_shared *shared, const mp_config *config, mp_err *err)
 {
     mp_watchdog *watchdog = mp_new(sizeof *watchdog);
     sigset_t set;
@@ -380,7 +380,8 @@ void mp_watchdog_free(mp_watchdog *watchdog)
 
 /* -- the main thread ----------------------------------------------------------------------------------------------- */
 
-void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp_admin *admin, mp_listeners *listeners)
+void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp_admin *MP_NULLABLE admin,
+                       mp_listeners *listeners)
 {
     pthread_mutex_lock(&watchdog->lock);
     watchdog->each = mp_new((size_t)count * sizeof *watchdog->each);

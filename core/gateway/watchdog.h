@@ -17,7 +17,7 @@ typedef struct mp_watchdog mp_watchdog;
 
 /* Blocks these signals for this thread and the threads that it starts. Returns NULL and `err` if the thread cannot
  * be started. */
-mp_watchdog *mp_watchdog_start(mp_shared *shared, const mp_config *config, mp_err *err);
+mp_watchdog *MP_NULLABLE mp_watchdog_start(mp_shared *shared, const mp_config *config, mp_err *err);
 /* Call it when all other threads have ended. */
 void mp_watchdog_free(mp_watchdog *watchdog);
 
@@ -26,7 +26,8 @@ void mp_watchdog_free(mp_watchdog *watchdog);
 /* Starts to watch these threads, and drains them at once if a signal has already arrived. `admin` may be NULL. All
  * arguments are borrowed until mp_watchdog_release, which is called when all workers have ended; after that the
  * watchdog limits the time until the process ends. */
-void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp_admin *admin, mp_listeners *listeners);
+void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp_admin *MP_NULLABLE admin,
+                       mp_listeners *listeners);
 void mp_watchdog_release(mp_watchdog *watchdog);
 /* Nothing is left to do but to free memory: if that takes longer than the process has, it ends with `code`. */
 void mp_watchdog_spare(mp_watchdog *watchdog, int code);

@@ -35,7 +35,7 @@ struct mp_worker {
     _Atomic int64_t generation_number; /* number of the generation of `vm` */
     mp_link draining;                  /* draining generations, oldest first: they finish the calls that they have */
     int64_t old_count;
-    mp_pipe *pipe; /* NULL: the worker serves listeners */
+    mp_pipe *MP_NULLABLE pipe; /* NULL: the worker serves listeners */
     pthread_t thread;
     bool has_thread;
     bool is_lost;    /* the client on the pipe has disconnected */
@@ -52,7 +52,7 @@ struct mp_worker {
     mp_server **servers; /* of all workers, in the first one */
 };
 
-mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, int number, mp_err *err)
+mp_worker *mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err)
 {
     mp_worker *worker = mp_new(sizeof *worker);
     worker->shared = shared;
@@ -206,7 +206,7 @@ static bool await_release(mp_worker *worker)
     return serves;
 }
 
-static void *run(void *ctx)
+static void *MP_NULLABLE run(void *ctx)
 {
     mp_worker *worker = ctx;
     mp_shared *shared = worker->shared;

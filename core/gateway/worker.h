@@ -45,7 +45,7 @@ typedef struct {
 } mp_shared;
 
 /* Takes ownership of `vm`, also on failure. NULL: the worker's thread makes a VM. `number`: its name in /metrics. */
-mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, int number, mp_err *err);
+mp_worker *mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
 /* `tls` NULL: no TLS. */
 int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, bool http2, mp_err *err);
 /* All workers have the same listeners now: they share connections evenly. Before any is released. */

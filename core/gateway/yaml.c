@@ -42,7 +42,7 @@ static mp_yaml_node *new_node(mp_yaml *yaml)
 }
 
 /* Makes the node for a value that begins here and links it; NULL if the event is the key of a map. */
-static mp_yaml_node *place_value(builder *b, yaml_mark_t at)
+static mp_yaml_node *MP_NULLABLE place_value(builder *b, yaml_mark_t at)
 {
     mp_yaml_node *node;
     if (b->depth == 0) {

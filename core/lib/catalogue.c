@@ -189,7 +189,7 @@ static int l_catalogue_gc(lua_State *L)
 
 typedef struct {
     mp_hold hold;
-    mp_upstream *upstream; /* NULL once it was released */
+    mp_upstream *MP_NULLABLE upstream; /* NULL once it was released */
     char *class;
 } catalogue_claim;
 

@@ -2,13 +2,14 @@
 #ifndef MP_LIB_FIELDS_H
 #define MP_LIB_FIELDS_H
 
+#include "base/base.h"
 #include <lauxlib.h>
 #include <stdbool.h>
 
 /* Each of these sets the field `name` of the table on top of the stack.  [-0, +0, throws] */
 
 /* NULL: nil. */
-static inline void mp_field_text(lua_State *L, const char *name, const char *text)
+static inline void mp_field_text(lua_State *L, const char *name, const char *MP_NULLABLE text)
 {
     lua_pushstring(L, text);
     lua_setfield(L, -2, name);

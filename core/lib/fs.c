@@ -17,7 +17,7 @@ typedef struct waiting waiting;
 /* A file operation. It owns its memory, because the task may be cancelled while a thread of the pool runs the operation. */
 typedef struct {
     mp_job super;
-    waiting *op; /* the task's wait; NULL once it was cancelled */
+    waiting *MP_NULLABLE op; /* the task's wait; NULL once it was cancelled */
     action what;
     char *root, *rest;
     mp_buf bytes;      /* bytes to write, or bytes that were read */

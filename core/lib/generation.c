@@ -113,12 +113,12 @@ static void lib_free(mp_lib *lib)
     free(lib);
 }
 
-mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report)
+mp_vm *MP_NULLABLE mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report)
 {
     return mp_lib_try(source, config, report, NULL);
 }
 
-mp_vm *mp_lib_try(mp_source *source, const mp_lib_config *config, mp_buf *report, mp_buf *broken)
+mp_vm *MP_NULLABLE mp_lib_try(mp_source *source, const mp_lib_config *config, mp_buf *report, mp_buf *broken)
 {
     mp_lib *lib = mp_new(sizeof *lib);
     lib->store = config->store;

@@ -16,9 +16,9 @@ typedef enum {
 typedef struct {
     char *
         path; /* the scripts it applies to, relative to the scripts' folder: "" (all), a folder that ends in '/', or a file */
-    char **lists[MP_GRANT_KINDS]; /* the granted names, by kind; each list is NULL or ends with NULL */
-    int line;                     /* line of the configuration; 0 if the grant is not in a file */
-    int lines[MP_GRANT_KINDS];    /* line of the configuration of each list */
+    char **MP_NULLABLE lists[MP_GRANT_KINDS]; /* the granted names, by kind; each list is NULL or ends with NULL */
+    int line;                                 /* line of the configuration; 0 if the grant is not in a file */
+    int lines[MP_GRANT_KINDS];                /* line of the configuration of each list */
 } mp_grant;
 
 #endif

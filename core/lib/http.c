@@ -20,10 +20,10 @@ typedef struct waiting waiting;
 typedef struct {
     mp_hold hold; /* links it to the task that started the request */
     mp_transfer *transfer;
-    waiting *op;       /* the wait of a task for the answer, or NULL */
-    bool is_stream;    /* the answer's body is read in pieces */
-    bool is_late;      /* the time limit passed before the answer */
-    mp_open_span span; /* until the head of the answer is there, or the request has failed */
+    waiting *MP_NULLABLE op; /* the wait of a task for the answer, or NULL */
+    bool is_stream;          /* the answer's body is read in pieces */
+    bool is_late;            /* the time limit passed before the answer */
+    mp_open_span span;       /* until the head of the answer is there, or the request has failed */
 } handle;
 
 struct waiting {

@@ -36,7 +36,7 @@ static int push_buf(lua_State *L, mp_buf *buf)
 }
 
 /* The key on top of the stack; or if there is a reason why it is none, nil, why.  [-0, +0|2, throws] */
-static int key_result(lua_State *L, const char *why)
+static int key_result(lua_State *L, const char *MP_NULLABLE why)
 {
     return why == NULL ? 1 : mp_push_failure(L, why);
 }

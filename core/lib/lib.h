@@ -25,16 +25,18 @@ typedef struct {
 void mp_seal_key_make(mp_seal_key *key, mp_str secret);
 
 typedef struct {
-    const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
-    const char *public_url, *prefix, *mcp, *sse;             /* the addresses that clients use; each may be NULL */
+    const char *server_name, *server_version, *MP_NULLABLE instructions; /* serverInfo; instructions may be NULL */
+    const char *MP_NULLABLE public_url,
+        *MP_NULLABLE prefix, *MP_NULLABLE mcp, *MP_NULLABLE sse; /* the addresses that clients use; each may be NULL */
     mp_vm_limits vm;
-    uint64_t task_ms;        /* longest time limit of a background task */
-    uint64_t call_ms;        /* time limit of a call */
-    uint64_t http_time_ms;   /* default time limit of an outgoing HTTP request */
-    size_t http_body;        /* bytes of the body of an answer to an outgoing HTTP request */
-    const char *config_name; /* name of the configuration file, for messages; NULL: moonpool.yaml */
+    uint64_t task_ms;                    /* longest time limit of a background task */
+    uint64_t call_ms;                    /* time limit of a call */
+    uint64_t http_time_ms;               /* default time limit of an outgoing HTTP request */
+    size_t http_body;                    /* bytes of the body of an answer to an outgoing HTTP request */
+    const char *MP_NULLABLE config_name; /* name of the configuration file, for messages; NULL: moonpool.yaml */
     const mp_grant *allow,
-        *grants; /* the grants of all scripts; the grants of some scripts: an array that ends with a NULL path, or NULL */
+        /* the grants of all scripts; the grants of some scripts: an array that ends with a NULL path, or NULL */
+        *MP_NULLABLE grants;
     const char *folder; /* folder that relative paths of grants and scripts start from */
     size_t fs_file, fs_held,
         exec_output;        /* bytes: of one file; of all file operations in flight; of a program's output */
@@ -44,11 +46,11 @@ typedef struct {
     int64_t listed;                       /* resources that the list function of one resource template may return */
     int64_t sqlite_databases;             /* limit of the open databases of one worker */
     mp_database_limits sqlite;
-    const char
-        *audit; /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */
-    const char *const
-        *propagate;  /* where requests carry the trace: hosts of http.*, "upstreams"; ends with NULL. NULL: none */
-    bool trust_full; /* scripts can use the whole standard library of Lua */
+    /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */
+    const char *MP_NULLABLE audit;
+    /* where requests carry the trace: hosts of http.*, "upstreams"; ends with NULL. NULL: none */
+    const char *const *MP_NULLABLE propagate;
+    bool trust_full;       /* scripts can use the whole standard library of Lua */
     bool is_auth_disabled; /* `auth: none`: auth scripts load, but do not run */
     bool is_exposed;       /* other machines can reach a listener, perhaps through a proxy */
     bool has_specs;        /* loads the specs among the scripts, and can run them */
@@ -56,10 +58,11 @@ typedef struct {
     bool is_replay;        /* runs recorded calls alone, and reaches nothing outside (lua/moonpool/replay) */
     const mp_seal_key
         *seal_keys; /* the first key encrypts, every key decrypts; the array ends with a key that is not set */
-    const mp_upstream_entry *const *upstream_entries; /* in the order of the file; ends with NULL. NULL: none */
+    const mp_upstream_entry *const
+        *MP_NULLABLE upstream_entries; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
-    const char *upstream_lock;      /* the approved definitions, a line each; NULL: there is no such file */
-    const char *upstream_lock_path; /* may be NULL */
+    const char *MP_NULLABLE upstream_lock;      /* the approved definitions, a line each; NULL: there is no such file */
+    const char *MP_NULLABLE upstream_lock_path; /* may be NULL */
     mp_store *store; /* store, bus, semaphores and upstream_table outlive the VM; the VM copies all other fields */
     mp_bus *bus;
     mp_semaphores *semaphores;
@@ -67,10 +70,10 @@ typedef struct {
 } mp_lib_config;
 
 /* Loads the library and every script. On failure returns NULL and appends every error to `report`, as text for a person. */
-mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report);
+mp_vm *MP_NULLABLE mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report);
 /* Like mp_lib_new. If only scripts have errors without which the others may serve (tools, resources, prompts, jobs; libraries where no script
  * guards), appends the paths of these scripts to `broken`, each with a NUL. `broken` may be NULL. */
-mp_vm *mp_lib_try(mp_source *source, const mp_lib_config *config, mp_buf *report, mp_buf *broken);
+mp_vm *MP_NULLABLE mp_lib_try(mp_source *source, const mp_lib_config *config, mp_buf *report, mp_buf *broken);
 void mp_lib_free(mp_vm *vm);
 /* The process ends: ends every task. Their `<close>` handlers run, but may not wait, and each one that is left at `until` (ms of the
  * monotonic clock) is ended at its first instruction. Any thread may call it once the VM's loop has ended; mp_lib_free() follows. */
@@ -111,7 +114,7 @@ void mp_lib_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts);
 /* -- the workbench --------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *name; /* name of the option; NULL: a word that belongs to no option */
+    const char *MP_NULLABLE name; /* name of the option; NULL: a word that belongs to no option */
     const char *value;
 } mp_workbench_argument;
 

@@ -36,8 +36,9 @@
 #define SCAN_BYTES_PER_CHECK 4096        /* bytes between two callouts after which the clock is read, too */
 
 typedef struct {
-    pcre2_code *code, *guarded; /* compiled without and with callouts; NULL until it is needed */
-    uint32_t pairs;             /* captures of the pattern, plus one for the whole match */
+    pcre2_code *MP_NULLABLE code,
+        *MP_NULLABLE guarded; /* compiled without and with callouts; NULL until it is needed */
+    uint32_t pairs;           /* captures of the pattern, plus one for the whole match */
 } regex;
 
 enum { WEIGHT = 1, TEXT, GUARDED_WEIGHT, USER_VALUES = GUARDED_WEIGHT }; /* user values of a regex */
@@ -140,7 +141,7 @@ static void account_code(lua_State *L, int index, const pcre2_code *code, int us
 }
 
 /* Compiles a pattern. On error returns NULL, with PCRE2's error in `code` and its place in `offset`. */
-static pcre2_code *compile(mp_str text, uint32_t options, int *code, PCRE2_SIZE *offset)
+static pcre2_code *MP_NULLABLE compile(mp_str text, uint32_t options, int *code, PCRE2_SIZE *offset)
 {
     *code = PCRE2_ERROR_NOMEMORY;
     *offset = 0;

@@ -11,9 +11,9 @@
 typedef struct waiting waiting;
 
 typedef struct {
-    mp_hold hold;  /* links it to the task that entered */
-    mp_pass *pass; /* NULL once the task has left the semaphore */
-    waiting *op;   /* the task's wait to enter, or NULL */
+    mp_hold hold;              /* links it to the task that entered */
+    mp_pass *MP_NULLABLE pass; /* NULL once the task has left the semaphore */
+    waiting *MP_NULLABLE op;   /* the task's wait to enter, or NULL */
 } turn;
 
 struct waiting {

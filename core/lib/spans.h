@@ -11,17 +11,17 @@
 
 /* A span that has begun, and the task that it belongs to. */
 typedef struct {
-    mp_lib_task *task; /* NULL: there is no span */
-    uint64_t serial;   /* of the task: another one means that the task has ended */
+    mp_lib_task *MP_NULLABLE task; /* NULL: there is no span */
+    uint64_t serial;               /* of the task: another one means that the task has ended */
     mp_span span;
 } mp_open_span;
 
 /* The trace of the call that the task works for; NULL if it is not recorded, or has ended. */
-mp_trace *mp_task_trace(const mp_lib_task *task);
+mp_trace *MP_NULLABLE mp_task_trace(const mp_lib_task *MP_NULLABLE task);
 /* Begins a span below the current one of the task. */
 mp_open_span mp_task_span_open(mp_lib_task *task, mp_span_kind kind, mp_str name);
 /* The trace of the span; NULL if there is no span, or the call has ended. */
-mp_trace *mp_open_span_trace(const mp_open_span *span);
+mp_trace *MP_NULLABLE mp_open_span_trace(const mp_open_span *span);
 /* Ends the span. May be called again. */
 void mp_open_span_close(mp_open_span *span);
 /* Sets the status ERROR and error.type, which may be NULL. `message` is what the script sees; it may be empty. */

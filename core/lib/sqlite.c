@@ -108,9 +108,9 @@ static int l_collect(lua_State *L)
 
 static mp_database *check_database(lua_State *L, int index)
 {
-    mp_database **database = luaL_checkudata(L, index, DATABASE);
-    luaL_argcheck(L, *database != NULL, index, "the database is closed");
-    return *database;
+    mp_database *database = *(mp_database **)luaL_checkudata(L, index, DATABASE);
+    luaL_argcheck(L, database != NULL, index, "the database is closed");
+    return database;
 }
 
 /* The data that all databases of a VM share. The registry holds it. */
@@ -228,7 +228,7 @@ static bool put_value(lua_State *L, mp_buf *to, size_t most)
 
 /* Appends the parameters at `index`: nil, a list, or a table by name, read without metamethods. Returns NULL, or the error text.
  *  [-0, +0, throws] */
-static const char *put_params(lua_State *L, int index, mp_statement *statement, size_t most)
+static const char *MP_NULLABLE put_params(lua_State *L, int index, mp_statement *statement, size_t most)
 {
     static const char too_large[] = "the parameters are larger than limits.sqlite.bytes";
     static const char too_many[] = "there are more than 1000 parameters";

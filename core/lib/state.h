@@ -53,8 +53,9 @@ typedef struct {
     struct mp_plans *plans;       /* the VM's plans (mcp/plan.h) */
     struct mp_forwards *forwards; /* the VM's routes to upstreams (mcp/forward.h) */
     mp_audit_mode audit;
-    const char *const *propagate; /* hosts whose requests carry the trace: a userdata of the state; NULL: none */
-    bool propagates_upstreams;    /* requests to upstreams carry it */
+    const char *const
+        *MP_NULLABLE propagate; /* hosts whose requests carry the trace: a userdata of the state; NULL: none */
+    bool propagates_upstreams;  /* requests to upstreams carry it */
     uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (mcp/served.c) */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
@@ -74,12 +75,13 @@ typedef struct mp_group mp_group; /* defined in parallel.c */
 
 /* A task of the engine, and the libraries' data for it. */
 typedef struct {
-    mp_task super;     /* first field: a pointer to an mp_lib_task is also a pointer to its mp_task */
-    mp_call *call;     /* the call that the task answers. NULL once it is answered or cancelled, and for other work */
-    mp_authn *entry;   /* the request that the task authenticates. NULL once that is decided, and for other work */
-    uint64_t mark;     /* of the call that was answered or cancelled; 0: not known, or there is a call or a request */
-    const mp_era *era; /* revision of a notification or of a cancelled call; NULL if unknown */
-    char *id;          /* a detached task: the text of the bus message "ended", sent when the task has ended; or NULL */
+    mp_task super;   /* first field: a pointer to an mp_lib_task is also a pointer to its mp_task */
+    mp_call *call;   /* the call that the task answers. NULL once it is answered or cancelled, and for other work */
+    mp_authn *entry; /* the request that the task authenticates. NULL once that is decided, and for other work */
+    uint64_t mark;   /* of the call that was answered or cancelled; 0: not known, or there is a call or a request */
+    const mp_era *MP_NULLABLE era; /* revision of a notification or of a cancelled call; NULL if unknown */
+    /* a detached task: the text of the bus message "ended", sent when the task has ended; or NULL */
+    char *MP_NULLABLE id;
     int job;           /* registry reference of { f, call }: a detached task that has not started; else LUA_NOREF */
     mp_span span;      /* the current span of the task, in the trace of its call: new ones are below it */
     bool has_session;  /* the cancelled call had a session */

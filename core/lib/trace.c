@@ -6,7 +6,7 @@
 #define SPAN "moonpool.span"
 #define MAX_KEY 128
 
-mp_trace *mp_task_trace(const mp_lib_task *task)
+mp_trace *MP_NULLABLE mp_task_trace(const mp_lib_task *MP_NULLABLE task)
 {
     const mp_call *call = task == NULL ? NULL : mp_container(task->super.payer, mp_lib_task, super)->call;
     return call == NULL ? NULL : mp_call_trace(call);
@@ -20,7 +20,7 @@ mp_open_span mp_task_span_open(mp_lib_task *task, mp_span_kind kind, mp_str name
     return (mp_open_span){task, task->super.serial, mp_span_begin(trace, task->span, kind, name)};
 }
 
-mp_trace *mp_open_span_trace(const mp_open_span *span)
+mp_trace *MP_NULLABLE mp_open_span_trace(const mp_open_span *span)
 {
     return span->task == NULL || span->task->super.serial != span->serial ? NULL : mp_task_trace(span->task);
 }
@@ -133,7 +133,7 @@ static int l_id(lua_State *L)
     char parent[MP_TRACEPARENT_BYTES + 1];
     mp_trace *trace = mp_task_trace(running_task(L));
     lua_settop(L, 0);
-    if (!mp_trace_goes_on(trace)) {
+    if (trace == NULL || !mp_trace_goes_on(trace)) {
         lua_pushnil(L);
         return 1;
     }
@@ -160,7 +160,7 @@ static int l_context(lua_State *L)
     const current_span *span = lua_isnoneornil(L, 1) ? NULL : luaL_checkudata(L, 1, SPAN);
     const mp_lib_task *task = running_task(L);
     mp_trace *trace = span == NULL ? mp_task_trace(task) : mp_open_span_trace(&span->open);
-    if (!mp_trace_goes_on(trace) || !mp_lib_of(L)->propagates_upstreams)
+    if (trace == NULL || !mp_trace_goes_on(trace) || !mp_lib_of(L)->propagates_upstreams)
         return 0;
     mp_trace_context context = mp_span_context(trace, span == NULL ? task->span : span->open.span);
     mp_str state = mp_trace_state(trace);

@@ -21,8 +21,8 @@ typedef struct {
 /* The first user value is the call, or the id of the session, that the channel belongs to, then the card's table. */
 struct channel_handle {
     mp_hold hold;
-    mp_take *take; /* NULL once it has its result */
-    take_op *op;   /* the wait of the task, or NULL */
+    mp_take *take;           /* NULL once it has its result */
+    take_op *MP_NULLABLE op; /* the wait of the task, or NULL */
     mp_channel *channel;
     bool is_claimed; /* the task opens the channel */
     bool is_once;    /* the channel ends with the task */

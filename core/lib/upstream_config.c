@@ -18,7 +18,7 @@ static void set_list(lua_State *L, const char *name, char *const *list)
 }
 
 /* Sets a field to a table of the values by their names; to nil if there are none.  [-0, +0, throws] */
-static void set_pairs(lua_State *L, const char *name, const mp_pair *pairs)
+static void set_pairs(lua_State *L, const char *name, const mp_pair *MP_NULLABLE pairs)
 {
     if (pairs == NULL)
         return;

@@ -15,7 +15,7 @@ static void free_list(char **list)
     free(list);
 }
 
-void mp_pairs_free(mp_pair *pairs)
+void mp_pairs_free(mp_pair *MP_NULLABLE pairs)
 {
     for (mp_pair *pair = pairs; pair != NULL && pair->name != NULL; pair++) {
         free(pair->name);

@@ -41,12 +41,12 @@ typedef struct {
     mp_upstream_token client_credentials, exchange; /* client NULL: not used; at most one is */
 
     /* What only lua/moonpool/upstream uses. */
-    char *prefix;        /* of the names that clients see; may be empty, never NULL */
-    char **only, **hide; /* patterns of the upstream's own names; NULL: none */
-    mp_pair *rename;     /* the upstream's own name -> the name after the prefix; NULL: none */
-    mp_pair *describe;   /* the upstream's own name -> its description; NULL: none */
-    char **pass;         /* names of client headers that are sent on, in lower case; NULL: none */
-    char **asks;         /* what the upstream may ask clients: elicitation, sampling, roots */
+    char *prefix;                                /* of the names that clients see; may be empty, never NULL */
+    char **MP_NULLABLE only, **MP_NULLABLE hide; /* patterns of the upstream's own names; NULL: none */
+    mp_pair *MP_NULLABLE rename;                 /* the upstream's own name -> the name after the prefix; NULL: none */
+    mp_pair *MP_NULLABLE describe;               /* the upstream's own name -> its description; NULL: none */
+    char **MP_NULLABLE pass; /* names of client headers that are sent on, in lower case; NULL: none */
+    char **asks;             /* what the upstream may ask clients: elicitation, sampling, roots */
     mp_upstream_per per;
     mp_upstream_retry retry;
     mp_upstream_uris uris;
@@ -55,6 +55,6 @@ typedef struct {
 
 mp_upstream_entry *mp_upstream_entry_new(mp_str name);
 void mp_upstream_entry_free(mp_upstream_entry *entry);
-void mp_pairs_free(mp_pair *pairs);
+void mp_pairs_free(mp_pair *MP_NULLABLE pairs);
 
 #endif

@@ -23,9 +23,9 @@ typedef struct {
 /* The user value is the signal. */
 struct exchange_handle {
     mp_hold hold;
-    mp_exchange *exchange; /* NULL once it was closed */
-    next_op *op;           /* the wait of a task, or NULL */
-    void *signal;          /* set by whatever comes; NULL: none */
+    mp_exchange *exchange;    /* NULL once it was closed */
+    next_op *MP_NULLABLE op;  /* the wait of a task, or NULL */
+    void *MP_NULLABLE signal; /* set by whatever comes; NULL: none */
     mp_open_span span;
 };
 
@@ -308,7 +308,7 @@ int mp_upstream_wait(lua_State *L, int index, lua_KFunction then)
     return mp_op_park_then(L, &op->super, then, index);
 }
 
-const mp_exchange_event *mp_upstream_peek(lua_State *L, int index)
+const mp_exchange_event *MP_NULLABLE mp_upstream_peek(lua_State *L, int index)
 {
     const exchange_handle *it = lua_touserdata(L, index);
     return it->exchange == NULL ? NULL : mp_exchange_peek(it->exchange);

@@ -21,7 +21,7 @@ void mp_upstream_set_span(lua_State *L, const mp_open_span *span);
 /* Waits until the exchange at `index` has an event or has failed, then runs `then` in the coroutine, with `index` as its context.  [-0, +?, throws, parks] */
 int mp_upstream_wait(lua_State *L, int index, lua_KFunction then);
 /* The next event of the exchange at `index`, which is not taken; NULL: there is none, or it has failed.  [-0, +0] */
-const mp_exchange_event *mp_upstream_peek(lua_State *L, int index);
+const mp_exchange_event *MP_NULLABLE mp_upstream_peek(lua_State *L, int index);
 /* The task needs the exchange at `index` no more.  [-0, +0] */
 void mp_upstream_release_exchange(lua_State *L, int index);
 /* Pushes the channel of the exchange at `index`, and gives the exchange's id.  [-0, +1, throws] */

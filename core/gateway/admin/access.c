@@ -35,7 +35,7 @@ struct mp_admin_access {
     bool is_near, is_unix;
     bool has_own; /* the last of `tokens` is the one that was made at the start */
     mp_secret_hash own;
-    char *path; /* of the token file; NULL: there is none */
+    char *MP_NULLABLE path; /* of the token file; NULL: there is none */
     mp_admin_codes *codes;
     struct {
         uint64_t since_ms;
@@ -66,7 +66,7 @@ static mp_admin_role role_of(const char *name)
 /* -- the token of the process -------------------------------------------------------------------------------------- */
 
 /* The file of the token of a gateway whose admin listener has this port. NULL: there is no folder for it. */
-static char *path_of_token(unsigned port)
+static char *MP_NULLABLE path_of_token(unsigned port)
 {
     const char *runtime = getenv("RUNTIME_DIRECTORY"), *user = getenv("XDG_RUNTIME_DIR");
     char *path = NULL;
@@ -128,7 +128,7 @@ static void make_own(mp_admin_access *access, uint16_t port)
     explicit_bzero(text, sizeof text);
 }
 
-static char *read_token(unsigned port)
+static char *MP_NULLABLE read_token(unsigned port)
 {
     char *path = path_of_token(port), text[2 * TOKEN_BYTES + 2] = "";
     int fd = path == NULL ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -139,7 +139,7 @@ static char *read_token(unsigned port)
     return len <= 0 ? NULL : mp_dup(mp_str_trim((mp_str){text, strcspn(text, "\n")}));
 }
 
-char *mp_admin_find_token(const mp_config *config, const char *address)
+char *MP_NULLABLE mp_admin_find_token(const mp_config *config, const char *address)
 {
     const char *variable = getenv("MOONPOOL_ADMIN_TOKEN"), *colon = strrchr(address, ':');
     if (variable != NULL && *variable != '\0')
@@ -180,7 +180,7 @@ static void add_token(mp_admin_access *access, const char *name, mp_admin_role r
     added->hash = hash;
 }
 
-static mp_pair *copy_pairs(const mp_pair *pairs)
+static mp_pair *MP_NULLABLE copy_pairs(const mp_pair *pairs)
 {
     size_t count = count_pairs(pairs);
     mp_pair *copy = count == 0 ? NULL : mp_new((count + 1) * sizeof *copy);
@@ -274,7 +274,7 @@ static size_t slot_of(mp_str peer)
 }
 
 /* Compares with every token, so that the time does not depend on which one it is. */
-static const token *find_token(const mp_admin_access *access, mp_str text)
+static const token *MP_NULLABLE find_token(const mp_admin_access *access, mp_str text)
 {
     mp_secret_hash hash = mp_secret_hash_of(text);
     const token *found = NULL;

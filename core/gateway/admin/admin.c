@@ -348,7 +348,7 @@ static bool is_guarded(const endpoint *at)
 
 /* A form of a web page can neither add a header nor send JSON. What changes something needs the header, and JSON as its body; not /reload, which
  * only makes serve what is on the disk. */
-static const char *wrong_form(const endpoint *at, const mp_stream *stream)
+static const char *MP_NULLABLE wrong_form(const endpoint *at, const mp_stream *stream)
 {
     if (is_get(at) || strcmp(at->path, "/reload") == 0)
         return NULL;
@@ -431,6 +431,7 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     mp_str rest;
     const endpoint *at = find_endpoint(request->path, request->method, &rest);
     mp_admin_caller caller;
+    const char *wrong;
     mp_loop_measure(mp_stream_loop(stream), MP_MEASURE_ADMIN);
     if (!takes_any_host(at) && !has_own_host(admin, stream))
         refuse_host(stream);
@@ -445,8 +446,8 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
         refuse_page(stream);
     else if (!admit(admin, stream, at, &caller))
         return;
-    else if (wrong_form(at, stream) != NULL)
-        refuse(stream, 400, wrong_form(at, stream), NULL);
+    else if ((wrong = wrong_form(at, stream)) != NULL)
+        refuse(stream, 400, wrong, NULL);
     else
         at->serve(admin, stream, &caller, rest);
 }

@@ -8,10 +8,10 @@
 typedef struct mp_admin mp_admin;
 
 /* Takes ownership of `fd` if it succeeds. `tls` NULL: no TLS. `at`: the bound address. */
-mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_address *at, mp_err *err);
+mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_address *at, mp_err *err);
 int mp_admin_start(mp_admin *admin, mp_err *err);
 /* Stops the thread and frees the listener. `admin` may be NULL. */
-void mp_admin_free(mp_admin *admin);
+void mp_admin_free(mp_admin *MP_NULLABLE admin);
 
 /* -- any thread -- */
 

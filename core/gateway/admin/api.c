@@ -259,7 +259,7 @@ static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 typedef struct {
     mp_log_level level;
     int64_t seconds;
-    const char *wrong; /* why the request makes no sense; NULL: it does */
+    const char *MP_NULLABLE wrong; /* why the request makes no sense; NULL: it does */
 } log_request;
 
 static int see_log_member(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)

@@ -1,7 +1,7 @@
 #include "call_body.h"
 #include "members.h"
 
-const char *mp_call_body_read(mp_str body, mp_call_body *to)
+const char *MP_NULLABLE mp_call_body_read(mp_str body, mp_call_body *to)
 {
     static const char *const known[] = {"tools/call", "resources/read", "prompts/get", "completion/complete", NULL};
     enum { METHOD, PARAMS, REVISION, PRINCIPAL, MEMBERS };

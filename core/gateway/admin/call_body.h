@@ -12,7 +12,7 @@ typedef struct {
 } mp_call_body;
 
 /* Copies what the body says. NULL, or why it makes no sense. */
-const char *mp_call_body_read(mp_str body, mp_call_body *to);
+const char *MP_NULLABLE mp_call_body_read(mp_str body, mp_call_body *to);
 /* Appends the method, and the tool, prompt or URI that params name: a text for the audit. */
 void mp_call_body_put_name(mp_buf *out, const mp_call_body *of);
 /* Frees the texts. */

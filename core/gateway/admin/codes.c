@@ -101,7 +101,7 @@ void mp_admin_codes_limit(mp_admin_codes *codes, size_t most_codes, size_t most_
 }
 
 /* Compares with every entry that is valid, so that the time does not depend on which one it is. */
-static entry *find(const places *in, const mp_secret_hash *hash, uint64_t now)
+static entry *MP_NULLABLE find(const places *in, const mp_secret_hash *hash, uint64_t now)
 {
     entry *found = NULL;
     for (entry *at = in->list; at < in->list + in->most; at++)

@@ -93,7 +93,7 @@ static void tell_reader(reader *of, const mp_history_row *row)
 }
 
 /* A reader without an event of this tick. The list is searched anew each time: what is written for one reader may end others. */
-static reader *find_untold(const mp_admin_live *live)
+static reader *MP_NULLABLE find_untold(const mp_admin_live *live)
 {
     for (mp_link *link = live->readers.next; link != &live->readers; link = link->next) {
         reader *of = mp_container(link, reader, link);

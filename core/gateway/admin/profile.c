@@ -54,7 +54,7 @@ struct mp_admin_profile {
 typedef struct {
     mp_message super;
     mp_worker *worker;
-    mp_profile *profile; /* counted reference; NULL: the end */
+    mp_profile *MP_NULLABLE profile; /* counted reference; NULL: the end */
 } order;
 
 static void deliver(mp_message *message, mp_loop *loop)
@@ -283,7 +283,7 @@ static bool read_number(mp_json_type type, mp_str value, int64_t least, int64_t 
     return type == MP_JSON_NUMBER && mp_json_int(value, to) && *to >= least && *to <= most;
 }
 
-static const char *read_tool(mp_json_type type, mp_str value, char *to, size_t room)
+static const char *MP_NULLABLE read_tool(mp_json_type type, mp_str value, char *to, size_t room)
 {
     mp_buf text = {0};
     if (type == MP_JSON_STRING)

@@ -33,7 +33,7 @@ typedef struct {
     unsigned left, wrong;     /* workers that have not answered `then`, and those that have failed */
     unsigned worker, workers; /* the one that is asked; the number of all */
     bool is_second;           /* the one that was asked before did not answer in time */
-    mp_console *consoles[];   /* by worker; NULL: not asked */
+    mp_console *MP_NULLABLE consoles[]; /* by worker; NULL: not asked */
 } question;
 
 static void *make_questions(mp_admin *admin)

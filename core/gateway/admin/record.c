@@ -30,7 +30,7 @@ static void audit(mp_stream *stream, const char *event, const mp_admin_caller *c
 typedef struct {
     mp_buf tool;
     int64_t seconds, most;
-    const char *wrong; /* why the request makes no sense; NULL: it does */
+    const char *MP_NULLABLE wrong; /* why the request makes no sense; NULL: it does */
 } request;
 
 static bool is_number(mp_json_type type, mp_str value, int64_t most, int64_t *to)

@@ -393,7 +393,7 @@ void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
     mp_buf_clear(&out);
 }
 
-static run *find_run(const mp_admin_runs *runs, mp_str id)
+static run *MP_NULLABLE find_run(const mp_admin_runs *runs, mp_str id)
 {
     for (mp_link *link = runs->list.next; link != &runs->list; link = link->next) {
         run *of = mp_container(link, run, link);
@@ -417,7 +417,7 @@ static void send_response(run *of, mp_str id, const char *name, mp_str value)
 }
 
 /* Does what the body says. NULL, or why it makes no sense. */
-static const char *take_answer(run *of, mp_str body)
+static const char *MP_NULLABLE take_answer(run *of, mp_str body)
 {
     enum { ID, RESULT, ERROR, PARAMS, CANCEL, MEMBERS };
     mp_body_member list[MEMBERS] = {

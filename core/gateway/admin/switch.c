@@ -6,9 +6,9 @@
 #define MAX_NAME_BYTES 4096
 
 typedef struct {
-    const char *kind; /* one of `kinds`; NULL: none was named yet */
-    mp_str name;      /* a JSON string */
-    int on;           /* -1: not said yet */
+    const char *MP_NULLABLE kind; /* one of `kinds`; NULL: none was named yet */
+    mp_str name;                  /* a JSON string */
+    int on;                       /* -1: not said yet */
     bool is_wrong;
 } request;
 

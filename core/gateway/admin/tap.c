@@ -128,7 +128,7 @@ static void on_drained(void *ctx, mp_stream *stream)
 }
 
 /* A reader that is awake and not in this batch yet. The list is searched anew each time: what is written for one reader may end others. */
-static reader *find_awake(const mp_admin_taps *taps)
+static reader *MP_NULLABLE find_awake(const mp_admin_taps *taps)
 {
     for (mp_link *link = taps->readers.next; link != &taps->readers; link = link->next) {
         reader *of = mp_container(link, reader, link);
@@ -208,7 +208,7 @@ static bool decode(mp_str value, char *to, size_t room)
     return true;
 }
 
-static const char *read_query(mp_str query, question *asked)
+static const char *MP_NULLABLE read_query(mp_str query, question *asked)
 {
     struct {
         const char *name;
@@ -253,14 +253,14 @@ static int64_t number_of(const char *text, int64_t most)
     return n <= most ? n : -1;
 }
 
-static const char *given(const char *text)
+static const char *MP_NULLABLE given(const char *text)
 {
     return *text == '\0' ? NULL : text;
 }
 
 /* Reads the query. NULL, or why the request makes no sense. */
-static const char *read_question(mp_str query, mp_tap_arguments most, question *asked, mp_tap_filter *filter,
-                                 int64_t *seconds)
+static const char *MP_NULLABLE read_question(mp_str query, mp_tap_arguments most, question *asked,
+                                             mp_tap_filter *filter, int64_t *seconds)
 {
     const char *wrong = read_query(query, asked);
     if (wrong != NULL)

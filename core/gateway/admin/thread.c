@@ -45,7 +45,7 @@ static void sample(mp_timer *timer)
     mp_timer_start(admin->loop, timer, SAMPLE_MS, sample);
 }
 
-mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_address *at, mp_err *err)
+mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_address *at, mp_err *err)
 {
     mp_admin *admin = mp_new(sizeof *admin);
     admin->shared = shared;
@@ -67,7 +67,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_add
     return NULL;
 }
 
-static void *run(void *ctx)
+static void *MP_NULLABLE run(void *ctx)
 {
     mp_admin *admin = ctx;
     mp_crash_thread("admin", 0);
@@ -87,7 +87,7 @@ int mp_admin_start(mp_admin *admin, mp_err *err)
     return 0;
 }
 
-static void post(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx);
+static void post(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *MP_NULLABLE ctx);
 
 /* On the admin thread: the workers have ended. */
 static void end(void *ctx)
@@ -96,7 +96,7 @@ static void end(void *ctx)
     mp_admin_profile_await(admin->profile, admin->loop);
 }
 
-void mp_admin_free(mp_admin *admin)
+void mp_admin_free(mp_admin *MP_NULLABLE admin)
 {
     if (admin == NULL)
         return;
@@ -123,7 +123,7 @@ void mp_admin_free(mp_admin *admin)
 typedef struct {
     mp_message super;
     mp_admin *admin;
-    mp_runtime_config *settings; /* NULL without `used`: drain the server */
+    mp_runtime_config *MP_NULLABLE settings; /* NULL without `used`: drain the server */
     void (*used)(void *ctx);
     void *ctx;
 } order;
@@ -157,7 +157,7 @@ static void deliver(mp_message *message, mp_loop *loop)
     free(given);
 }
 
-static void post(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)
+static void post(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *MP_NULLABLE ctx)
 {
     order *given = mp_new(sizeof *given);
     *given = (order){{.deliver = deliver}, admin, settings, used, ctx};

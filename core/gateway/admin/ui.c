@@ -20,7 +20,7 @@ static const char policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri "
     "'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
-static const ui_file *find_file(mp_str name)
+static const ui_file *MP_NULLABLE find_file(mp_str name)
 {
     for (size_t i = 0; i < mp_ui_file_count; i++)
         if (mp_str_is(name, mp_ui_files[i].name))

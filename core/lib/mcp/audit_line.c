@@ -6,7 +6,7 @@
 
 #define MAX_TEXT_BYTES 256 /* as in audit.lua: longer texts are cut */
 
-mp_audit_mode mp_audit_mode_of(const char *choice)
+mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice)
 {
     if (choice == NULL)
         return MP_AUDIT_MODE_OFF;
@@ -23,7 +23,7 @@ bool mp_audit_can_write(const mp_lib *lib, const mp_call *call)
         return false;
     size_t count;
     const mp_flat *arguments = mp_call_flat(call, &count);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; arguments != NULL && i < count; i++)
         if (arguments[i].name.len > MAX_TEXT_BYTES)
             return false;
     return true;
@@ -198,14 +198,15 @@ void mp_audit_begin(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_st
     line->head = text->len;
     if (lib->audit == MP_AUDIT_MODE_NAMES)
         put_names(text, call);
+    const mp_trace *spans = mp_call_trace(call);
     mp_json_token trace = find_member(meta, MP_STR("traceparent"), MP_STR("traceparent")).token;
     if (trace.type == MP_JSON_T_STRING) {
         mp_buf_put(text, MP_STR(",\"trace\":\""));
         put_json_text(text, trace);
         mp_buf_putc(text, '"');
-    } else if (mp_call_trace(call) != NULL) {
+    } else if (spans != NULL) {
         char id[MP_TRACE_ID_DIGITS + 1];
-        mp_trace_put_id(mp_call_trace(call), id);
+        mp_trace_put_id(spans, id);
         if (id[0] != '\0')
             put_text(text, MP_STR(",\"trace\":"), mp_str_of(id));
     }

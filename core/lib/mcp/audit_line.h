@@ -7,7 +7,7 @@
 #include "lib/state.h"
 
 /* The mode of a choice of log.audit_arguments; NULL: no audit. */
-mp_audit_mode mp_audit_mode_of(const char *choice);
+mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice);
 /* True if C can write the line of this call, or none is wanted: the audit shows no values of arguments, the principal belongs to the VM, and no
  * argument has a long name. */
 bool mp_audit_can_write(const mp_lib *lib, const mp_call *call);

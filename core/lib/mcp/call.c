@@ -292,7 +292,7 @@ static int l_open_session(lua_State *L)
     return 1;
 }
 
-static mp_session *session_of(lua_State *L)
+static mp_session *MP_NULLABLE session_of(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
     return task->call == NULL ? NULL : mp_call_session(task->call);

@@ -98,7 +98,7 @@ static void push_principal(lua_State *L, const mp_lib_task *task)
     lua_setiuservalue(L, 1, MP_CALL_PRINCIPAL);
 }
 
-static const mp_era *era_of(const mp_lib_task *task)
+static const mp_era *MP_NULLABLE era_of(const mp_lib_task *task)
 {
     return task->call != NULL ? mp_call_era(task->call) : task->era;
 }
@@ -130,7 +130,7 @@ static const char *const field_names[] = {"revision",  "method",       "principa
                                           "cancelled", "overloaded",   NULL};
 
 /* Pushes the client's IP address; nil if the call has no connection.  [-0, +1, throws] */
-static void push_address(lua_State *L, const mp_call *call)
+static void push_address(lua_State *L, const mp_call *MP_NULLABLE call)
 {
     mp_str address = call == NULL ? MP_STR_NONE : mp_call_address(call);
     if (address.len == 0)

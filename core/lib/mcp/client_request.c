@@ -60,8 +60,8 @@ static int l_detach(lua_State *L)
 
 typedef struct {
     mp_op super;
-    mp_client_request *ask; /* the request in flight; NULL once it is push_client_answer */
-    char *answer;           /* JSON of the client's result or error; freed by __gc */
+    mp_client_request *MP_NULLABLE ask; /* the request in flight; NULL once it is push_client_answer */
+    char *answer;                       /* JSON of the client's result or error; freed by __gc */
     size_t len;
     bool is_error;
     mp_open_span span;
@@ -168,14 +168,14 @@ typedef struct {
     bool is_open; /* the client has not answered, and the request was not withdrawn */
     uint64_t serial;
     void *signal;
-    char *answer; /* JSON of the client's result or error; NULL before */
+    char *MP_NULLABLE answer; /* JSON of the client's result or error; NULL before */
     size_t len;
     bool is_error;
     mp_open_span span;
 } question;
 
 /* The call of the question; NULL: it has ended. */
-static mp_call *call_of(const question *it)
+static mp_call *MP_NULLABLE call_of(const question *it)
 {
     return it->call.serial == it->call.task->super.serial ? it->call.task->call : NULL;
 }

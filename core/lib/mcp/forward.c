@@ -183,7 +183,7 @@ static bool send(lua_State *L, mp_lib_task *task, const mp_route *route, mp_chan
 }
 
 /* The route for the call, if its revision and principal may take it. */
-static const mp_route *route_of(mp_lib *lib, const mp_call *call)
+static const mp_route *MP_NULLABLE route_of(mp_lib *lib, const mp_call *call)
 {
     const mp_forwards *forwards = lib->forwards;
     size_t count;

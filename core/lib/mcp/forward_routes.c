@@ -36,7 +36,7 @@ static void free_key(mp_node *node, void *ctx)
 
 typedef struct {
     mp_forwards *forwards;
-    lua_State *L; /* NULL: the state ends with its registry */
+    lua_State *MP_NULLABLE L; /* NULL: the state ends with its registry */
 } drop;
 
 static void free_route(mp_node *node, void *ctx)
@@ -67,7 +67,7 @@ void mp_forwards_free(mp_forwards *forwards)
     free(forwards);
 }
 
-const mp_route *mp_route_find(const mp_forwards *forwards, mp_str tool)
+const mp_route *MP_NULLABLE mp_route_find(const mp_forwards *forwards, mp_str tool)
 {
     if (forwards->routes.count == 0 || forwards->are_suspended)
         return NULL;

@@ -26,13 +26,13 @@ static const mp_str list_methods[] = {
 static const mp_str read_method = {"resources/read", 14};
 
 typedef struct {
-    char *bytes; /* NULL: no answer is kept */
+    char *MP_NULLABLE bytes; /* NULL: no answer is kept */
     size_t len;
 } frozen;
 
 typedef struct {
-    mp_node node;              /* the URI of a resource */
-    mp_thing_metrics *metrics; /* NULL: its reads are not counted by its name */
+    mp_node node;                          /* the URI of a resource */
+    mp_thing_metrics *MP_NULLABLE metrics; /* NULL: its reads are not counted by its name */
     frozen by_era[];
 } frozen_resource;
 
@@ -276,8 +276,8 @@ static bool are_plain(mp_str text, bool wants_uri, plain_params *params)
 /* -- answering ----------------------------------------------------------------------------------------------------- */
 
 /* The stored answer for this request; NULL if there is none. `*read` gets the resource that it reads; it is unchanged for a list. */
-static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text,
-                                 const frozen_resource **read)
+static const frozen *MP_NULLABLE find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text,
+                                             const frozen_resource **read)
 {
     plain_params params;
     const frozen *place = list_place(answers, era, method);
@@ -294,7 +294,7 @@ static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, 
 }
 
 /* The stored answer for this call; NULL if the call must be served by Lua. `*read`: see find_answer. */
-static const frozen *answer_of(const mp_vm *vm, const mp_call *call, const frozen_resource **read)
+static const frozen *MP_NULLABLE answer_of(const mp_vm *vm, const mp_call *call, const frozen_resource **read)
 {
     mp_frozen_answers *answers = mp_lib_of_vm(vm)->frozen;
     const mp_era *era = mp_call_era(call);

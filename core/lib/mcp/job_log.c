@@ -9,7 +9,7 @@ typedef struct record {
     struct record *next;
     char *name, *when;
     uint64_t every_ms, last_ms, next_ms, took_ms; /* times since 1970; 0: none */
-    const char *outcome;                          /* of the last run that has ended; NULL: none has */
+    const char *MP_NULLABLE outcome;              /* of the last run that has ended; NULL: none has */
     bool is_running, is_listed;
 } record;
 

@@ -9,7 +9,7 @@ MP_COUNTER(calls_planned, "calls_planned", "", "", "tools/call requests that cal
 
 /* -- finding ----------------------------------------------------------------------------------------------------- */
 
-static const mp_plan *find_plan(const mp_plans *plans, mp_str name)
+static const mp_plan *MP_NULLABLE find_plan(const mp_plans *plans, mp_str name)
 {
     uint32_t hash = mp_plan_hash(name);
     const mp_plan *plan = plans->buckets[hash % MP_PLAN_BUCKETS];
@@ -26,7 +26,7 @@ bool mp_plan_is_ready(const mp_call *call)
 }
 
 /* The frame for the revision of a tools/call; NULL if plans do not serve such a call. */
-static const mp_plan_frame *frame_of(const mp_plans *plans, const mp_call *call)
+static const mp_plan_frame *MP_NULLABLE frame_of(const mp_plans *plans, const mp_call *call)
 {
     const mp_era *era = mp_call_era(call);
     if (plans->count == 0 || !mp_plan_is_ready(call))
@@ -46,8 +46,11 @@ bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call)
 void mp_plan_follow_as(mp_lib *lib, const mp_call *call)
 {
     mp_session *session = mp_call_session(call);
-    if (lib->plans->has_private && session != NULL)
-        mp_session_follow_as(session, mp_principal_rights(lib, mp_call_principal(call))->audience);
+    if (!lib->plans->has_private || session == NULL)
+        return;
+    const mp_rights *rights = mp_principal_rights(lib, mp_call_principal(call));
+    if (rights != NULL)
+        mp_session_follow_as(session, rights->audience);
 }
 
 /* -- a planned call ---------------------------------------------------------------------------------------------- */

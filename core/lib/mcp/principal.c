@@ -50,7 +50,7 @@ mp_principal *mp_principal_ref_at(lua_State *L, int index)
     return mp_principal_ref(s->principal);
 }
 
-mp_principal *mp_principal_ref_valid(lua_State *L, int index)
+mp_principal *MP_NULLABLE mp_principal_ref_valid(lua_State *L, int index)
 {
     const principal_ref *s = luaL_checkudata(L, index, PRINCIPAL);
     return s->expires == 0 || s->expires > (int64_t)time(NULL) ? mp_principal_ref_at(L, index) : NULL;
@@ -138,7 +138,7 @@ mp_str mp_principal_issuer(const mp_principal *principal)
 }
 
 /* Where the rights of the principal are kept; NULL for a principal of another VM. */
-static mp_rights *place_of_rights(mp_lib *lib, const mp_principal *principal)
+static mp_rights *MP_NULLABLE place_of_rights(mp_lib *lib, const mp_principal *principal)
 {
     if (is_constant(principal))
         return &lib->rights[principal == mp_lone];
@@ -146,7 +146,7 @@ static mp_rights *place_of_rights(mp_lib *lib, const mp_principal *principal)
     return s != NULL && s->lib == lib ? &s->rights : NULL;
 }
 
-const mp_rights *mp_principal_rights(mp_lib *lib, const mp_principal *principal)
+const mp_rights *MP_NULLABLE mp_principal_rights(mp_lib *lib, const mp_principal *principal)
 {
     const mp_rights *rights = place_of_rights(lib, principal);
     return rights != NULL && rights->generation == lib->snapshot_served ? rights : NULL;

@@ -11,7 +11,7 @@ void mp_lib_principals(lua_State *L);
 /* Refs the principal of the principal reference at `index`, and makes its table available to mp_principal_push().  [-0, +0, throws] */
 mp_principal *mp_principal_ref_at(lua_State *L, int index);
 /* mp_principal_ref_at, but NULL for a principal that has expired.  [-0, +0, throws] */
-mp_principal *mp_principal_ref_valid(lua_State *L, int index);
+mp_principal *MP_NULLABLE mp_principal_ref_valid(lua_State *L, int index);
 
 /* True if this VM made the principal, or it is one of the two constants: false for a call that was authenticated by another generation. */
 bool mp_principal_is_of(const mp_lib *lib, const mp_principal *principal);
@@ -21,6 +21,6 @@ mp_str mp_principal_issuer(const mp_principal *principal);
  * if later rights are known.  [-1, +0, throws memory] */
 void mp_principal_set_rights(lua_State *L, const mp_principal *principal, uint64_t generation, uint64_t scopes);
 /* The rights of the principal; NULL if they are not known for the snapshot of the registry that is served now. */
-const mp_rights *mp_principal_rights(mp_lib *lib, const mp_principal *principal);
+const mp_rights *MP_NULLABLE mp_principal_rights(mp_lib *lib, const mp_principal *principal);
 
 #endif

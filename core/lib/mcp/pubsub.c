@@ -5,7 +5,7 @@
 #include "lib/bindings.h"
 #include <lauxlib.h>
 
-static mp_session *session_of(lua_State *L)
+static mp_session *MP_NULLABLE session_of(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
     return task->call == NULL ? NULL : mp_call_session(task->call);

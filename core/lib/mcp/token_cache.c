@@ -73,7 +73,7 @@ static void evict_token(lua_State *L, token_slot *slot)
 }
 
 /* The slot of this token; NULL if the token is not in the cache. */
-static token_slot *find_slot(struct mp_token_cache *tokens, mp_str text, uint64_t *hash)
+static token_slot *MP_NULLABLE find_slot(struct mp_token_cache *tokens, mp_str text, uint64_t *hash)
 {
     if (tokens->last != NULL && mp_str_eq(tokens->last->text, text))
         return tokens->last;
