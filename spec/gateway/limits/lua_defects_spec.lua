@@ -59,7 +59,7 @@ describe("Recursion in 'getobjname'", function()
   end)
 
   it("is refused in files, with its place", function()
-    local ok, why = pcall(code.start, { workers = 1, scripts = {
+    local ok, why = pcall(code.start, { workers = 1, config = { scripts = { broken = "refuse" } }, scripts = {
       ["lib/long.lua"] = "local a = {}\na.b = a\nreturn function() return a" .. (".b"):rep(300) .. " + 1 end",
     } })
     assert.is_false(ok)
