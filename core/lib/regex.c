@@ -25,7 +25,8 @@
 #define MATCHER "moonpool.regex.matcher"
 
 #define MAX_PATTERN_BYTES 4096
-#define MAX_CASELESS_RANGES 8 /* caseless ranges beyond ASCII in a pattern: PCRE2 takes up to 4 ms to compile each */
+#define MAX_CASELESS_RANGES                                                                                            \
+    8 /* caseless ranges beyond ASCII in a pattern: PCRE2 10.42 takes up to 4 ms to compile each */
 #define MAX_TEXT_BYTES ((size_t)4 << 20) /* one item of a pattern may scan the whole text without interruption */
 #define MAX_MATCH_STEPS 20000            /* backtracking steps of one match */
 #define MAX_HEAP_KIB 4096                /* memory of one match */

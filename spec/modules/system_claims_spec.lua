@@ -68,7 +68,10 @@ describe("PCRE2", function()
     assert.is_not_true(system.compiles "\\p{Uppercase_Letter}")
   end)
 
-  it("needs long to compile a caseless range beyond ASCII", function()
+  it("10.42 needs long to compile a caseless range beyond ASCII", function()
+    local versions <close> = assert(io.popen(os.getenv "MOONPOOL" .. " --version --all"))
+    local minor = assert(tonumber(versions:read "a":match "PCRE2 +10%.(%d+)"))
+    if minor > 42 then return pending(("PCRE2 10.%d is here: the one of Debian 13 is quick"):format(minor)) end
     local function seconds(pattern)
       local least = math.huge
       for _ = 1, 5 do
