@@ -165,7 +165,7 @@ describe("moonpool status", function()
       file:write(text)
     end
     local out = shown()
-    assert.truthy(out:find(("^moonpool %%d[%%d.]*, process %d, for %%d+ s, 1 worker\nscripts: generation 1\n\ngauges\n"):format(g.pid)), out)
+    assert.truthy(out:find(("^moonpool %%d[%%w.+]*, process %d, for %%d+ s, 1 worker\nscripts: generation 1\n\ngauges\n"):format(g.pid)), out)
     assert.truthy(out:find("\n  connections           1\n", 1, true), out)
     assert.is_nil(out:find " 0[,\n]", out)
     save "return tool { 'Adds.', function() return 1 end }"

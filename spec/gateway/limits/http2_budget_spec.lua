@@ -8,7 +8,7 @@ local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local MIB = 1 << 20
-local LIMIT = 48 * MIB
+local LIMIT = 128 * MIB
 local scripts = { ["auth/main.lua"] = [[return auth { function() return nil, "nobody comes in" end }]] }
 
 local function start(limits)

@@ -91,15 +91,15 @@ describe("a connection that a worker accepted for another one, which is suspende
     if os.getenv "TSAN_OPTIONS" then return pending "ThreadSanitizer's build delays no thread" end
     local armed = os.tmpname()
     os.remove(armed)
-    local g <close> = start { stuck = "3s", env = { LATE_HANDOVER = armed } }
+    local g <close> = start { stuck = "8s", env = { LATE_HANDOVER = armed } }
     local me, stream = block(g)
     -- The other worker is held from now on until this one is found stuck, but for less than half of limits.stuck: so it takes the connections over.
     local since = g:status().uptime_ms
-    g:wait_status(function(now) return now.uptime_ms > since + 1700 end, 10)
+    g:wait_status(function(now) return now.uptime_ms > since + 5000 end, 10)
     assert(io.open(armed, "w")):close()
     local connections = {}
     for i = 1, 24 do connections[i] = g:connect() end
-    g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 10)
+    g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 20)
     for _, connection in ipairs(connections) do
       assert.equal(404, connection:request({ path = "/nothing" }).status)
       connection:close()

@@ -33,7 +33,7 @@ describe("moonpool add", function()
       assert.equal("", err)
       assert.equal(0, code)
       assert.equal(("other: 2026-07-28 over http, moonpool %s: 2 tools, 1 prompt, 1 resource\n  other_one  The first.\n  other_two  The second.\n"
-        .. "  other_hello  Says hello.\n  note://a  A note.\nadded other to moonpool.yaml\n"):format(out:match "moonpool ([%d.]+):"), out)
+        .. "  other_hello  Says hello.\n  note://a  A note.\nadded other to moonpool.yaml\n"):format(out:match "moonpool ([%w.+]+):"), out)
       assert.equal("admin: off\n\nupstreams:\n  other: " .. url_of(g) .. "\n", read(dir .. "/moonpool.yaml"))
     end)
   end)
@@ -135,7 +135,7 @@ describe("moonpool upstreams --connect", function()
     in_folder(("admin: off\nupstreams: {here: \"%s\", gone: \"%s\"}\n"):format(url_of(g), GONE), function(_, run)
       local code, out, err = run { "upstreams", "--connect", "here" }
       assert.same({ 0, "" }, { code, err })
-      assert.truthy(out:find("^here: 2026%-07%-28 over http, moonpool [%d.]+: 2 tools, 1 prompt, 1 resource\n"), out)
+      assert.truthy(out:find("^here: 2026%-07%-28 over http, moonpool [%w.+]+: 2 tools, 1 prompt, 1 resource\n"), out)
       code, out, err = run { "upstreams", "--connect" }
       assert.equal(1, code)
       assert.truthy(out:find("here: ", 1, true) and err:find("gone: no connection", 1, true), out .. err)
