@@ -321,9 +321,9 @@ static bool advance(mp_pattern *m, attempt *a)
  * throws] */
 __attribute__((cold, noinline)) static const char *leave(mp_pattern *m, attempt a)
 {
-    if (m->kept == NULL)
-        m->kept = lua_newuserdatauv(m->L, sizeof(kept_attempt), 0);
     kept_attempt *kept = m->kept;
+    if (kept == NULL)
+        m->kept = kept = lua_newuserdatauv(m->L, sizeof(kept_attempt), 0);
     kept->a = a;
     memcpy(kept->stack, a.stack, a.depth * sizeof *a.stack);
     m->is_paused = true;
@@ -334,6 +334,8 @@ __attribute__((cold, noinline)) static const char *leave(mp_pattern *m, attempt 
 __attribute__((cold, noinline)) static attempt come_back(mp_pattern *m, pending *stack)
 {
     const kept_attempt *kept = m->kept;
+    if (kept == NULL) /* it is not: only a suspended attempt comes back */
+        __builtin_unreachable();
     attempt a = kept->a;
     a.stack = memcpy(stack, kept->stack, a.depth * sizeof *stack);
     m->is_paused = false;
