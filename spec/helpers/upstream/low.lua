@@ -70,7 +70,7 @@ end
 --- A server whose `initialize` works. Other requests than `initialize` and DELETE are answered by `others(message, request, reply)`.
 function low.server(others)
   return stub.start(function(request, reply)
-    if request.method == "DELETE" then return reply:send(200) end
+    if request.method ~= "POST" then return reply:send(request.method == "DELETE" and 200 or 405) end
     local message = cjson.decode(request.body)
     if message.method == "initialize" then
       local body = cjson.encode { jsonrpc = "2.0", id = message.id, result = { protocolVersion = "2025-11-25" } }
