@@ -14,7 +14,7 @@ index() {
     list=$scratch/$1
     [ -f "$list" ] || {
         : >"$list"
-        for mirror in $(apt-get update --print-uris 2>/dev/null | sed -n "s#^'\([a-z+]*:.*\)/dists/.*#\1#p" | sort -u); do
+        for mirror in $("$cmake/sources.sh" --mirrors); do
             for suite in "$1" "$1-security"; do
                 part=$scratch/part.xz
                 rm -f "$part"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# sources.sh --mirrors: prints the servers of this machine's apt, each once.
 # sources.sh LIBRARY: prints the folder of the unpacked and patched sources of a library of dependencies.txt, in build/dependencies.
 # They are fetched and unpacked when they are not there, once for all presets. The archive comes from the mirror that this machine's apt
 # uses, or from the folder MOONPOOL_SOURCES. Its SHA-256 has to be the one in dependencies.txt.
@@ -6,9 +7,17 @@ set -eu
 
 cmake=$(cd "$(dirname "$0")" && pwd)
 store=$(dirname "$cmake")/build/dependencies
-library=$1
 
 say() { printf 'dependencies: %s\n' "$*" >&2; }
+
+# The servers of this machine's apt, each once.
+mirrors() { apt-get update --print-uris 2>/dev/null | sed -n "s#^'\([a-z+]*:.*\)/dists/.*#\1#p" | sort -u; }
+
+if [ "$1" = --mirrors ]; then
+    mirrors
+    exit
+fi
+library=$1
 
 row=$(grep "^$library " "$cmake/dependencies.txt") || {
     say "no library '$library' in cmake/dependencies.txt"
@@ -19,9 +28,6 @@ set -- $row
 version=$2 pool=$6 archive=$7 hash=$8
 
 is_whole() { [ -f "$1" ] && printf '%s  %s\n' "$hash" "$1" | sha256sum --status -c -; }
-
-# The servers of this machine's apt, each once.
-mirrors() { apt-get update --print-uris 2>/dev/null | sed -n "s#^'\([a-z+]*:.*\)/dists/.*#\1#p" | sort -u; }
 
 # fetch TARGET: the archive from a mirror. Debian has it in main, Ubuntu in main or universe.
 fetch() {

@@ -1,4 +1,5 @@
-/* base.h: the public header of core/base: bytes, buffers, lists, maps, errors, clocks, UTF-8, edit distances, hexadecimal digits. */
+/* base.h: the public header of core/base: bytes, buffers, lists, maps, errors, clocks, UTF-8, edit distances, hexadecimal digits,
+ * writes to files. */
 #ifndef MP_BASE_H
 #define MP_BASE_H
 
@@ -15,5 +16,6 @@
 #include "pattern.h"
 #include "str.h"
 #include "utf8.h"
+#include "write_text.h"
 
 #endif

@@ -150,17 +150,6 @@ static bool is_kept(int folder, const char *file, const char *head)
     return is_same;
 }
 
-static int write_all(int fd, mp_str text)
-{
-    while (text.len > 0) {
-        ssize_t put = write(fd, text.ptr, text.len);
-        if (put < 0 && errno != EINTR)
-            return -1;
-        text = mp_str_from(text, put < 0 ? 0 : (size_t)put);
-    }
-    return fsync(fd);
-}
-
 /* The name of the temporary file is free, since the caller holds the lock of the folder: what has it was left by a process that was killed. */
 static int replace(int folder, const char *file, mp_str text)
 {
@@ -171,7 +160,9 @@ static int replace(int folder, const char *file, mp_str text)
     int fd = openat(folder, beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -1;
-    int failed = write_all(fd, text);
+    int failed = mp_write_text(fd, text);
+    if (failed == 0)
+        failed = fsync(fd);
     if (failed == 0)
         failed = renameat(folder, beside, folder, file);
     int why = errno;

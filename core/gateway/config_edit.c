@@ -216,17 +216,6 @@ static int fail(mp_buf *report, const char *path, const char *what)
     return -1;
 }
 
-static int write_all(int fd, mp_str text)
-{
-    while (text.len > 0) {
-        ssize_t n = write(fd, text.ptr, text.len);
-        if (n < 0 && errno != EINTR)
-            return -1;
-        text = mp_str_from(text, n < 0 ? 0 : (size_t)n);
-    }
-    return fsync(fd);
-}
-
 int mp_config_replace_file(const char *link, mp_str text, mp_buf *report)
 {
     char resolved[PATH_MAX];
@@ -238,8 +227,8 @@ int mp_config_replace_file(const char *link, mp_str text, mp_buf *report)
     int fd = mkostemp(other.ptr, O_CLOEXEC);
     mode_t mode = umask(0);
     umask(mode);
-    bool is_written =
-        fd >= 0 && write_all(fd, text) == 0 && fchmod(fd, is_there ? info.st_mode & 07777 : 0666 & ~mode) == 0;
+    bool is_written = fd >= 0 && mp_write_text(fd, text) == 0 && fsync(fd) == 0 &&
+                      fchmod(fd, is_there ? info.st_mode & 07777 : 0666 & ~mode) == 0;
     if (is_written && is_there && (info.st_uid != geteuid() || info.st_gid != getegid()) &&
         fchown(fd, info.st_uid, info.st_gid) != 0)
         errno = 0; /* only root may keep the owner of another user's file */

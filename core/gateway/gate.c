@@ -83,19 +83,6 @@ void mp_gate_free(mp_gate *gate)
 
 /* -- the child ------------------------------------------------------------------------------------------------------ */
 
-static bool write_all(int fd, mp_str bytes)
-{
-    while (bytes.len > 0) {
-        ssize_t got = write(fd, bytes.ptr, bytes.len);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return false;
-        bytes = mp_str_from(bytes, (size_t)got);
-    }
-    return true;
-}
-
 /* A file in memory with the recorded calls; -1 if there are none, or no memory. */
 static int records_file(void)
 {
@@ -106,7 +93,7 @@ static int records_file(void)
     while (is_written && page.has_more) {
         lines.len = 0;
         page = mp_record_read(page.next, SIZE_MAX, PAGE_BYTES, &lines);
-        is_written = write_all(fd, mp_buf_str(&lines));
+        is_written = mp_write_text(fd, mp_buf_str(&lines)) == 0;
     }
     mp_buf_clear(&lines);
     if (is_written && lseek(fd, 0, SEEK_SET) == 0)

@@ -40,7 +40,7 @@ static void print_errors(const mp_start *start)
 
 /* -- the last good generation -------------------------------------------------------------------------------------- */
 
-/* A configuration that was read before, as a text and with the definitions that were approved then. */
+/* Parses the text of a configuration, and adds the approved definitions `lock` and the options of the command line. NULL: a report on errors. */
 static mp_config *MP_NULLABLE parse(const mp_start *start, mp_str text, const char *MP_NULLABLE lock, mp_buf *report)
 {
     const mp_gateway_options *options = start->options;

@@ -258,17 +258,6 @@ int mp_file_read(const char *root, const char *rest, size_t most, mp_buf *out)
     return 0;
 }
 
-static int put_all(int fd, mp_str text)
-{
-    while (text.len > 0) {
-        ssize_t put = write(fd, text.ptr, text.len);
-        if (put < 0 && errno != EINTR)
-            return -1;
-        text = mp_str_from(text, put < 0 ? 0 : (size_t)put);
-    }
-    return 0;
-}
-
 /* Creates the temporary file that will be renamed over the old one. */
 static int make_beside(int folder, char name[32])
 {
@@ -299,7 +288,7 @@ int mp_file_write(const char *root, const char *rest, mp_str text)
     int fd = make_beside(folder, beside);
     if (fd < 0)
         return fail_with(folder);
-    int failed = put_all(fd, text);
+    int failed = mp_write_text(fd, text);
     if (failed == 0 && is_there && S_ISREG(info.st_mode))
         failed = fchmod(fd, info.st_mode & 0777);
     if (failed == 0)
@@ -322,7 +311,7 @@ int mp_file_append(const char *root, const char *rest, mp_str text)
     int fd = mp_file_open(root, rest, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY, 0666);
     if (fd < 0)
         return -1;
-    int failed = want_file(fd, &info) == 0 ? put_all(fd, text) : -1;
+    int failed = want_file(fd, &info) == 0 ? mp_write_text(fd, text) : -1;
     fail_with(fd);
     return failed;
 }

@@ -49,7 +49,7 @@ static size_t count_of(char *const *list)
     return count;
 }
 
-/* Requests that open a session, and those of revisions without sessions, have none. */
+/* True if requests of the exchange carry the id of the channel's session: not while that is opened, nor in a revision without sessions. */
 static bool has_session(const mp_exchange *exchange)
 {
     return exchange == NULL || (!exchange->is_opening && (exchange->revision.len == 0 ||
