@@ -563,16 +563,18 @@ const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str nam
     return NULL;
 }
 
+/* Keys that begin with the same word stand together, a list ahead of its members. */
 const mp_config_key *mp_config_key_list(const mp_config_key *key)
 {
-    for (size_t i = 0; i < mp_config_key_count; i++) {
-        if (mp_config_keys[i].type != MP_KEY_LIST && mp_config_keys[i].type != MP_KEY_MAP)
+    const mp_config_key *found = NULL;
+    for (const mp_config_key *at = key; at-- > mp_config_keys && *at->path == *key->path;) {
+        if (at->type != MP_KEY_LIST && at->type != MP_KEY_MAP)
             continue;
-        size_t len = strlen(mp_config_keys[i].path);
-        if (strncmp(key->path, mp_config_keys[i].path, len) == 0 && key->path[len] == '.')
-            return &mp_config_keys[i];
+        size_t len = strlen(at->path);
+        if (strncmp(key->path, at->path, len) == 0 && key->path[len] == '.')
+            found = at;
     }
-    return NULL;
+    return found;
 }
 
 const mp_config_key *mp_config_key_at(const char *path)
