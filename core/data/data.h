@@ -5,7 +5,8 @@
  *   database   an SQLite database on a thread of its own
  *   last good  the last generation that served without errors, kept in a file
  *   semaphore  a counting semaphore of the process, by name
- *   jwk        keys that sign and verify tokens */
+ *   jwk        keys that sign and verify tokens
+ *   sha256     the hash by which secrets are compared */
 #ifndef MP_DATA_H
 #define MP_DATA_H
 
@@ -13,6 +14,7 @@
 #include "data/jwk.h"
 #include "data/last_good.h"
 #include "data/semaphore.h"
+#include "data/sha256.h"
 #include "data/source.h"
 #include "data/store.h"
 

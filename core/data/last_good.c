@@ -9,10 +9,10 @@
 #define _GNU_SOURCE 1
 #include "data/last_good.h"
 #include "base/base.h"
+#include "data/sha256.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -79,8 +79,8 @@ int mp_last_good_open_folder(const char *path, bool makes, mp_err *err)
 /* Writes the name of the file that belongs to the configuration `name`. */
 static void file_of(const char *name, char file[NAME_DIGITS + 1])
 {
-    unsigned char digest[SHA256_DIGEST_LENGTH];
-    SHA256((const unsigned char *)name, strlen(name), digest);
+    unsigned char digest[MP_SHA256_BYTES];
+    mp_sha256(mp_str_of(name), digest);
     *mp_hex_put(file, digest, NAME_DIGITS / 2) = '\0';
 }
 
@@ -103,8 +103,8 @@ static void put_files(mp_buf *out, const char *word, const mp_source_file *files
 
 static void put_digits(char digits[DIGITS], mp_str text)
 {
-    unsigned char digest[SHA256_DIGEST_LENGTH];
-    SHA256((const unsigned char *)text.ptr, text.len, digest);
+    unsigned char digest[MP_SHA256_BYTES];
+    mp_sha256(text, digest);
     mp_hex_put(digits, digest, sizeof digest);
 }
 

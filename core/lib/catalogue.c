@@ -2,7 +2,6 @@
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
-#include <openssl/sha.h>
 #include <stdlib.h>
 
 #define CATALOGUE "moonpool.catalogue"
@@ -198,8 +197,8 @@ typedef struct {
 static int l_publish(lua_State *L)
 {
     mp_str name = mp_check_str(L, 1), class = mp_check_str(L, 2), bytes = mp_check_str(L, 3);
-    unsigned char hash[SHA256_DIGEST_LENGTH];
-    SHA256((const unsigned char *)bytes.ptr, bytes.len, hash);
+    unsigned char hash[MP_SHA256_BYTES];
+    mp_sha256(bytes, hash);
     mp_upstreams *table = lua_touserdata(L, lua_upvalueindex(1));
     const catalogue_claim *claim = lua_isnoneornil(L, 4) ? NULL : luaL_checkudata(L, 4, CLAIM);
     mp_upstream *claimed = claim == NULL ? NULL : claim->upstream;

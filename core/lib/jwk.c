@@ -183,11 +183,9 @@ static int l_unbase64url(lua_State *L)
 static int l_sha256(lua_State *L)
 {
     mp_str bytes = mp_check_str(L, 1);
-    unsigned char hash[EVP_MAX_MD_SIZE];
-    unsigned size = 0;
-    if (EVP_Digest(bytes.ptr, bytes.len, hash, &size, EVP_sha256(), NULL) != 1)
-        return luaL_error(L, "this hash function is disabled in OpenSSL");
-    lua_pushlstring(L, (const char *)hash, size);
+    unsigned char hash[MP_SHA256_BYTES];
+    mp_sha256(bytes, hash);
+    lua_pushlstring(L, (const char *)hash, sizeof hash);
     return 1;
 }
 

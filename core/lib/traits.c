@@ -1,7 +1,6 @@
 /* traits.c: host.upstream: what the texts of definitions of upstreams have, found in one pass; and the hash of a definition. */
 #include "lib/bindings.h"
 #include <lauxlib.h>
-#include <openssl/evp.h>
 
 #define PRIVATE 0xEE /* the first byte of U+E000 to U+EFFF */
 #define PLAIN_DIGITS 15
@@ -163,20 +162,14 @@ static int l_words(lua_State *L)
 /* upstream.hash(text) -> "sha256:" and the SHA-256 in hexadecimal digits  [-0, +1, throws] */
 static int l_hash(lua_State *L)
 {
-    static const char digits[] = "0123456789abcdef", prefix[] = "sha256:";
+    static const char prefix[] = "sha256:";
     mp_str text = mp_check_str(L, 1);
-    unsigned char hash[EVP_MAX_MD_SIZE];
+    unsigned char hash[MP_SHA256_BYTES];
     char shown[sizeof prefix + 2 * sizeof hash];
-    unsigned size = 0;
-    if (EVP_Digest(text.ptr, text.len, hash, &size, EVP_sha256(), NULL) != 1)
-        return luaL_error(L, "SHA-256 is disabled in OpenSSL");
+    mp_sha256(text, hash);
     memcpy(shown, prefix, sizeof prefix - 1);
-    char *at = shown + sizeof prefix - 1;
-    for (unsigned i = 0; i < size; i++) {
-        *at++ = digits[hash[i] >> 4];
-        *at++ = digits[hash[i] & 15];
-    }
-    lua_pushlstring(L, shown, (size_t)(at - shown));
+    char *end = mp_hex_put(shown + sizeof prefix - 1, hash, sizeof hash);
+    lua_pushlstring(L, shown, (size_t)(end - shown));
     return 1;
 }
 

@@ -2,7 +2,6 @@
 #include "lib/mcp/token_cache.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
-#include <openssl/sha.h>
 #include <sys/random.h>
 
 /* Syntax of a bearer token (RFC 6750 2.1, RFC 9110 11.2): letters, digits, -._~+/ and then any number of '='. */
@@ -136,8 +135,8 @@ static int l_token_id(lua_State *L)
         lua_rawgeti(L, LUA_REGISTRYINDEX, slot->id);
         return 1;
     }
-    unsigned char digest[32];
-    SHA256((const unsigned char *)text, lua_rawlen(L, 1), digest);
+    unsigned char digest[MP_SHA256_BYTES];
+    mp_sha256((mp_str){text, lua_rawlen(L, 1)}, digest);
     lua_pushlstring(L, (const char *)digest, sizeof digest);
     if (is_it) {
         lua_pushvalue(L, -1);

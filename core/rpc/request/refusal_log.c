@@ -1,12 +1,12 @@
 /* refusal_log.c: one line of the log, at info, for each request that is refused. */
 #include "tap.h"
-#include <openssl/sha.h>
+#include "data/data.h"
 
 mp_session_mark mp_session_mark_of(mp_str id)
 {
     mp_session_mark mark = {""};
-    unsigned char digest[SHA256_DIGEST_LENGTH];
-    SHA256((const unsigned char *)id.ptr, id.len, digest);
+    unsigned char digest[MP_SHA256_BYTES];
+    mp_sha256(id, digest);
     mp_hex_put(mark.text, digest, sizeof mark.text / 2);
     return mark;
 }

@@ -1,7 +1,7 @@
 /* principal.c: the identity that authentication gave a request. Sessions are bound to it. */
 #include "session.h"
+#include "data/data.h"
 #include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <stdlib.h>
 
 /* No binding digest equals these keys. */
@@ -16,7 +16,7 @@ mp_principal *mp_principal_new(mp_str id, mp_str binding, int64_t expires)
     principal->expires = expires;
     memcpy(principal->bytes, id.ptr, id.len);
     principal->id = (mp_str){principal->bytes, id.len};
-    SHA256((const unsigned char *)binding.ptr, binding.len, principal->key);
+    mp_sha256(binding, principal->key);
     return principal;
 }
 
@@ -74,7 +74,7 @@ bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[
 mp_secret_hash mp_secret_hash_of(mp_str secret)
 {
     mp_secret_hash hash;
-    SHA256((const unsigned char *)secret.ptr, secret.len, hash.bytes);
+    mp_sha256(secret, hash.bytes);
     return hash;
 }
 
