@@ -236,7 +236,7 @@ const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str nam
 /* The key at `path`, which must exist. */
 const mp_config_key *mp_config_key_at(const char *path);
 /* The list or map whose items contain this key; NULL: none. */
-const mp_config_key *mp_config_key_list(const mp_config_key *key);
+const mp_config_key *MP_NULLABLE mp_config_key_list(const mp_config_key *key);
 /* True if `key` is directly below `section` (NULL: at the top level). */
 bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section);
 

@@ -564,7 +564,7 @@ const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str nam
 }
 
 /* Keys that begin with the same word stand together, a list ahead of its members. */
-const mp_config_key *mp_config_key_list(const mp_config_key *key)
+const mp_config_key *MP_NULLABLE mp_config_key_list(const mp_config_key *key)
 {
     const mp_config_key *found = NULL;
     for (const mp_config_key *at = key; at-- > mp_config_keys && *at->path == *key->path;) {
