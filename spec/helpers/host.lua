@@ -4,8 +4,6 @@
 --   vm:call("tools/call", params) -> result | nil, error;   vm.last is the call
 --   vm.logs     { { level, event, fields }, … }
 
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
-
 local base64 = require "spec.helpers.base64"
 local jobs = require "spec.helpers.jobs"
 local json = require "spec.helpers.json"

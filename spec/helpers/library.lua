@@ -1,10 +1,8 @@
--- lua/moonpool on the C modules of the binary, loaded from modules.so: in $MOONPOOL_MODULES, on busted's cpath, or in build/debug.
+-- lua/moonpool on the C modules of the binary, loaded from modules.so on busted's cpath, or in build/debug.
 --   local library, why = require "spec.helpers.library"()     nil if modules.so has not been built
 
 return function()
-  local places = { package.cpath, "./build/debug/?.so" }
-  if os.getenv "MOONPOOL_MODULES" then table.insert(places, 1, os.getenv "MOONPOOL_MODULES" .. "/?.so") end
-  package.cpath = table.concat(places, ";")
+  package.cpath = package.cpath .. ";./build/debug/?.so"
   package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
 
   local found, modules = pcall(require, "modules")

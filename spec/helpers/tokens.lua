@@ -2,7 +2,6 @@
 --   local issuer = tokens.issuer("ES256", "k1")
 --   issuer:token { sub = "alice", … }     a valid token; tokens.claims adds the other claims
 --   issuer.jwk, issuer.pem                the public key
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 
 local modules = require "modules"
 local keys, json = modules.keys, modules.json.lua

@@ -1,5 +1,4 @@
 -- Faithful tables: what Lua did not change is encoded as the very bytes that it was decoded from (core/vm/json_source.h).
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local cjson = require "cjson"
 local json = require("modules").json.lua
 

@@ -1,5 +1,4 @@
 -- The check of a request's framing compares few names. This is its rule as it is told: every line, every name.
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local framing = require("modules").net.framing
 
 -- The rule: nil where the head is plain, else a word of the refusal.

@@ -1,5 +1,4 @@
 -- What /readyz says of a value that has a limit: it must be above it for 5 seconds, and then below four fifths of it for 5 seconds.
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local hold = require "modules".hold
 
 -- Samples once a second; returns the seconds at which the answer changed.

@@ -1,5 +1,4 @@
 -- What core/json and the `json` of scripts promise, value by value. lua-cjson is the second reader.
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local c_json = require("modules").json
 local json = c_json.lua
 local cjson = require("cjson")

@@ -1,5 +1,4 @@
 -- JSONTestSuite: 283 texts that a parser must take (y_) or refuse (n_), and 35 that RFC 8259 leaves open (i_), decided here.
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local c_json = require("modules").json
 local json = c_json.lua
 local cjson = require("cjson")

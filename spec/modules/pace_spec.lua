@@ -1,6 +1,5 @@
 -- Retry-After: the seconds of a refusal are those after which there is room for this client, where all refused clients come back when they
 -- were told to. The clock is the spec's own.
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local pace = require "modules".pace
 
 local SECOND <const> = 1000000

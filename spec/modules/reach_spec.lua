@@ -1,5 +1,4 @@
 -- The addresses that an outgoing connection may use (B-115).
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local net = require("modules").net
 
 local loopback = { "127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1", "::ffff:7f00:1", "64:ff9b::7f00:1" }

@@ -1,5 +1,4 @@
 -- core/json/splice.c: members of an object are changed in its bytes; everything else stays byte for byte.
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local cjson = require "cjson"
 local json = require("modules").json.lua
 

@@ -1,6 +1,5 @@
 -- V1: the functions and modules that scripts' SQL may use are a list. Everything in the linked SQLite is on one of the two lists, so this spec fails
 -- with a newer SQLite that has a new function until it is added to a list.
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local sql = require("modules").sql
 
 local function names(kind, restricted)

@@ -1,6 +1,5 @@
 -- The addresses that a `net` grant allows, and where in the network they may lead.
 package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 
 local net = require("modules").net
 

@@ -1,5 +1,4 @@
 -- V1: SQL of scripts runs no native code, reaches nothing outside of its database, and every call of it ends.
-package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 local code = require "spec.helpers.code"
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"
