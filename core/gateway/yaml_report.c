@@ -85,6 +85,8 @@ static mp_str mask(mp_str line, const char *hidden, mp_buf *room)
 
 static void put_excerpt(mp_buf *out, mp_str line, size_t column)
 {
+    if (line.len == 0) /* its pointer may be NULL */
+        return;
     size_t from = 0;
     while (from + 1 < column && from < line.len && (line.ptr[from] == ' ' || line.ptr[from] == '\t'))
         from++;
