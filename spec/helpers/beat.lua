@@ -52,7 +52,7 @@ end
 function beat.longest(g, prepare, code)
   local me, other = g:client "2026-07-28", g:client "2026-07-28"
   local beating = other:open("tools/call", { name = "beat", arguments = {} })
-  local answer = me:call("tools/call", { name = "offend", arguments = { prepare = prepare, code = code } }, 120)
+  local answer = me:call("tools/call", { name = "offend", arguments = { prepare = prepare, code = code } }, 300)
   assert(me:call("tools/call", { name = "stop", arguments = {} }, 30).result)
   assert(beating:answer())
   me:close()

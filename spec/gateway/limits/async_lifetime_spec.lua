@@ -10,6 +10,7 @@ local departures = require "spec.helpers.departures"
 local RESETS = 4000
 local AT_ONCE = 50
 local SPREAD = 0.003 -- seconds over which the resets of a batch are spread
+local PATIENCE = 120 -- seconds: fifty such calls at once take long under a sanitizer
 
 local scripts = {
   ["tools/add.lua"] = [[
@@ -84,7 +85,7 @@ local function wait_queued(g)
     g:wait_status(function(status)
       local gauges = status.gauges
       return gauges.queue_bytes > 0 and gauges.tasks == gauges.ops
-    end, 20)
+    end, PATIENCE)
   end
 end
 
@@ -120,7 +121,7 @@ local phases = {
   end },
   { "while Lua waits, with its stream open", function(g, it)
     return send_call(g, it.modern, nil, "wait", nil, true), function(connection)
-      connection:wait_event("notifications/progress", 20)
+      connection:wait_event("notifications/progress", PATIENCE)
     end
   end },
   { "while a plain answer is being sent", function(g, it)
@@ -134,12 +135,12 @@ local phases = {
   end, costly = true },
   { "between two events", function(g, it)
     return send_call(g, it.modern, nil, "steps", nil, true), function(connection)
-      connection:wait_event("notifications/progress", 20)
+      connection:wait_event("notifications/progress", PATIENCE)
     end
   end },
   { "while its session's work goes on without it", function(g, it)
     return send_call(g, it.stateful, nil, math.random(2) == 1 and "wait" or "steps", nil, true), function(connection)
-      connection:wait_event("notifications/progress", 20)
+      connection:wait_event("notifications/progress", PATIENCE)
     end
   end },
   { "with another request behind it", function(g, it)
@@ -155,14 +156,14 @@ local phases = {
     local message = c:message("tools/call", { name = name, _meta = { progressToken = 1 } })
     c.kept:send { method = "POST", path = c.endpoint, body = message }
     return c.stream, math.random(2) == 1 and no_wait or function(connection)
-      connection:wait_event("notifications/progress", 20)
+      connection:wait_event("notifications/progress", PATIENCE)
     end
   end },
   { "as the GET stream of a session that is deleted", function(g, it)
     local c = g:client "2025-11-25"
     it.others[#it.others + 1] = c
     return c:get_stream().connection, function(connection)
-      connection:wait_event("comment", 20)
+      connection:wait_event("comment", PATIENCE)
       c.kept:send { method = "DELETE", path = "/mcp", headers = c:headers() }
     end
   end },
