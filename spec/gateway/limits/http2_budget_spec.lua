@@ -106,6 +106,8 @@ describe("limits.bodies over HTTP/2", function()
     assert_bounded(most, #peers)
     wait.for_fact("requests within the limit", 10, function() return bytes_of(g) <= LIMIT + LIMIT // 8 end)
     assert.is_true(g:status().counters.refused.bodies > 0)
+    for _, peer in ipairs(peers) do peer:close() end
+    assert.has_nothing_left(g)
   end)
 
   it("holds for complete requests whose answers are not read", function()
@@ -113,6 +115,8 @@ describe("limits.bodies over HTTP/2", function()
     local peers, most = flood(g, 100, heads(98, http2.END_STREAM, 90), { [http2.INITIAL_WINDOW_SIZE] = 0 })
     assert_bounded(most, #peers, 8 * MIB) -- the coroutines of the auth script, too
     wait.for_fact("requests within the limit", 10, function() return bytes_of(g) <= LIMIT + LIMIT // 4 end)
+    for _, peer in ipairs(peers) do peer:close() end
+    assert.has_nothing_left(g)
   end)
 
   it("does not keep the memory of a burst for half a frame that came with it", function()
