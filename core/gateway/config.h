@@ -86,7 +86,7 @@ typedef struct {
     char **MP_NULLABLE origins;   /* CORS origins; NULL: none */
     char *MP_NULLABLE public_url; /* scheme and host; NULL: taken from each request */
     int64_t call_waiting;
-    uint64_t dead_peer, drain, stuck;
+    uint64_t dead_peer, drain, linger, stuck;
     char *MP_NULLABLE ready_calls, *MP_NULLABLE ready_loop,
                                        *MP_NULLABLE ready_fds; /* ratios as in the file: "0.95"; NULL: off */
     int64_t pool_threads, pool_queue;

@@ -290,11 +290,14 @@ const mp_config_key mp_config_keys[] = {
     {"limits.sqlite.busy", TIME(0, HOUR), SLOT(lib.sqlite.busy_ms), .preset = "5s",
      .doc = "Time that a statement waits for another connection or process to unlock the file."},
 #include "config_upstream_limits.def"
+    {"limits.linger", TIME(0, HOUR), SLOT(linger), .preset = "0s",
+     .doc = "At SIGTERM, the time before the drain: /readyz says 503, and everything is served on, so that a balancer "
+            "sends no more before connections are refused. SIGINT and a second signal do not wait for it."},
     {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",
      .doc =
          "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "
-         "their <close> handlers, or limits.call.cleanup if that is less. The process ends within limits.drain plus "
-         "one second."},
+         "their <close> handlers, or limits.call.cleanup if that is less. The process ends within limits.linger and "
+         "limits.drain plus one second."},
     {"limits.profile", SIZE(256 * KIB, 256 * MIB), SLOT(profile_bytes), .preset = "1MiB",
      .doc = "Room of a profile for the different stacks of each worker, some 4000 in 1 MiB. Samples that find no place "
             "are counted as lost."},

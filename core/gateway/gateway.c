@@ -159,27 +159,28 @@ static int start_workers(gateway *h, mp_vm *first, mp_err *err)
     return h->admin == NULL ? 0 : mp_admin_start(h->admin, err);
 }
 
+/* Whoever reads `ready_fd` is told last, so that the log has all that belongs to the start by then. */
 static void say_ready(const gateway *h, int ready_fd)
 {
     const mp_config *config = h->shared.settings->config;
+    mp_listeners_log(&h->listeners, h->shared.own_level);
+    if (!h->on_stdio) {
+        mp_notify_ready();
+        mp_listeners_show_dashboard(&h->listeners, config, h->admin);
+    }
+    mp_log(h->shared.own_level, "serving", mp_log_int("workers", h->worker_count),
+           mp_log_str("scripts", mp_str_of(config->scripts_path)));
+    if (ready_fd < 0)
+        return;
     mp_buf line = {0};
     mp_buf_put(&line, h->on_stdio ? MP_STR("ready stdio") : MP_STR("ready"));
     if (!h->on_stdio)
         mp_listeners_put_ready(&h->listeners, config, &line);
     mp_buf_printf(&line, " pid=%d\n", (int)getpid());
-    if (ready_fd >= 0) {
-        ssize_t written = write(ready_fd, line.ptr, line.len);
-        (void)written; /* the reader has closed the pipe */
-        close(ready_fd);
-    }
+    ssize_t written = write(ready_fd, line.ptr, line.len);
+    (void)written; /* the reader has closed the pipe */
+    close(ready_fd);
     mp_buf_clear(&line);
-    mp_listeners_log(&h->listeners, h->shared.own_level);
-    if (!h->on_stdio)
-        mp_notify_ready();
-    if (!h->on_stdio)
-        mp_listeners_show_dashboard(&h->listeners, config, h->admin);
-    mp_log(h->shared.own_level, "serving", mp_log_int("workers", h->worker_count),
-           mp_log_str("scripts", mp_str_of(config->scripts_path)));
 }
 
 static void on_hangup(gateway *h)
@@ -235,6 +236,9 @@ static void serve(gateway *h)
 static void take_down(gateway *h, int code)
 {
     mp_watchdog_release(h->shared.watchdog);
+    mp_listeners_unlink(&h->listeners, true);
+    if (h->admin != NULL)
+        mp_admin_drain(h->admin);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_join(h->workers[i]);
     mp_pool_stop();

@@ -72,10 +72,11 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_share
     return 0;
 }
 
-void mp_listeners_unlink(mp_listeners *listeners)
+void mp_listeners_unlink(mp_listeners *listeners, bool with_admin)
 {
     for (int i = 0; i < listeners->count; i++)
-        mp_unlink_address(&listeners->all[i].address);
+        if (with_admin || !is_admin(listeners, i))
+            mp_unlink_address(&listeners->all[i].address);
 }
 
 void mp_listeners_close(mp_listeners *listeners)

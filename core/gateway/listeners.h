@@ -25,8 +25,9 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
 /* Call it before the workers' loops run. Sets `*admin` if there is an admin listener, without starting it. */
 int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_shared *shared, mp_admin **admin,
                           mp_err *err);
-/* Removes the files of Unix sockets. Call it before the servers stop listening. */
-void mp_listeners_unlink(mp_listeners *listeners);
+/* Removes the files of Unix sockets; that of the admin listener, which serves to the end, only `with_admin`. Call it
+ * before the servers stop listening. One thread at a time. */
+void mp_listeners_unlink(mp_listeners *listeners, bool with_admin);
 void mp_listeners_close(mp_listeners *listeners);
 /* Appends the addresses for the ready line. */
 void mp_listeners_put_ready(const mp_listeners *listeners, const mp_config *config, mp_buf *line);

@@ -38,7 +38,7 @@ struct mp_watchdog {
     atomic_bool is_ending;
     int fd;
     atomic_bool has_hangup, has_reopen;
-    _Atomic uint64_t stuck_ms, drain_ms, main_turns;
+    _Atomic uint64_t stuck_ms, drain_ms, linger_ms, main_turns;
     atomic_int spared_code; /* exit code of a process that only frees memory; -1: it has more to do */
     atomic_bool main_waits;
     mp_where main_where;
@@ -52,6 +52,7 @@ struct mp_watchdog {
     watched main;
     /* when only the main thread was left, because no worker was seen running any more; 0: not yet */
     uint64_t all_ended_at;
+    uint64_t drains_at; /* when the time of limits.linger is over and the drain begins; 0: it is not running */
 };
 
 static void fill_set(sigset_t *set)
@@ -258,10 +259,11 @@ static void look_at_end(mp_watchdog *watchdog)
 
 static void drain_all(mp_watchdog *watchdog, bool at_once)
 {
+    watchdog->drains_at = 0;
     if (!at_once && watchdog->listeners != NULL)
-        mp_listeners_unlink(watchdog->listeners);
+        mp_listeners_unlink(watchdog->listeners, false);
     if (!at_once && watchdog->admin != NULL)
-        mp_admin_drain(watchdog->admin);
+        mp_admin_stop_profile(watchdog->admin);
     for (int i = 0; i < watchdog->count; i++)
         (at_once ? mp_worker_stop : mp_worker_drain)(watchdog->workers[i]);
 }
@@ -282,6 +284,13 @@ static void end_within(mp_watchdog *watchdog, uint64_t ms)
         continue;
 }
 
+/* limits.linger is for those who watch /readyz, so not for a gateway on stdio. */
+static uint64_t linger_of(const mp_watchdog *watchdog)
+{
+    bool listens = watchdog->listeners != NULL && watchdog->listeners->count > 0;
+    return listens ? atomic_load(&watchdog->linger_ms) : 0;
+}
+
 static void on_signal(mp_watchdog *watchdog, int number)
 {
     if (number == SIGUSR2) { /* it would end the process at once, without a drain */
@@ -294,12 +303,25 @@ static void on_signal(mp_watchdog *watchdog, int number)
         wake_main(watchdog);
         return;
     }
-    bool again = atomic_exchange(&watchdog->shared->draining, true);
+    bool again = atomic_exchange(&watchdog->shared->draining, true), serves = !again && watchdog->count > 0;
+    uint64_t linger = serves && number == SIGTERM ? linger_of(watchdog) : 0;
     mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining", mp_log_int("signal", number));
     mp_vm_stop_loading();
-    end_within(watchdog, (again || watchdog->count == 0 ? 0 : atomic_load(&watchdog->drain_ms)) + MP_ENDING_MS);
-    drain_all(watchdog, again);
+    end_within(watchdog, linger + (serves ? atomic_load(&watchdog->drain_ms) : 0) + MP_ENDING_MS);
+    if (linger == 0) {
+        drain_all(watchdog, again);
+    } else {
+        mp_log(watchdog->shared->own_level, "lingering", mp_log_int("ms", (int64_t)linger));
+        watchdog->drains_at = mp_monotonic_ms() + linger;
+    }
     wake_main(watchdog);
+}
+
+static void look_at_linger(mp_watchdog *watchdog, uint64_t now)
+{
+    if (watchdog->drains_at == 0 || now < watchdog->drains_at)
+        return;
+    drain_all(watchdog, false);
 }
 
 /* -- the thread ---------------------------------------------------------------------------------------------------- */
@@ -329,6 +351,7 @@ static void *MP_NULLABLE run(void *ctx)
         pthread_mutex_lock(&watchdog->lock);
         if (number > 0)
             on_signal(watchdog, number);
+        look_at_linger(watchdog, now);
         /* If the whole process or machine was suspended, no thread was stuck. */
         elapsed = elapsed > 2 * tick ? 2 * tick : elapsed;
         for (int i = 0; i < watchdog->count; i++)
@@ -417,6 +440,7 @@ void mp_watchdog_configure(mp_watchdog *watchdog, const mp_config *config)
 {
     atomic_store(&watchdog->stuck_ms, config->stuck);
     atomic_store(&watchdog->drain_ms, config->drain);
+    atomic_store(&watchdog->linger_ms, config->linger);
 }
 
 void mp_watchdog_wait_begins(mp_watchdog *watchdog)

@@ -15,7 +15,9 @@ void mp_admin_free(mp_admin *MP_NULLABLE admin);
 
 /* -- any thread -- */
 
-/* Stops listening; requests in flight are answered. */
+/* Ends a profile that runs, before the workers that it measures end. */
+void mp_admin_stop_profile(mp_admin *admin);
+/* Stops listening; requests in flight are answered. Call it when the workers have ended. */
 void mp_admin_drain(mp_admin *admin);
 /* `used` runs once the thread uses `settings`, or has ended; on the admin thread or on the caller's. The caller keeps a
  * reference to `settings` until then. */

@@ -123,7 +123,7 @@ void mp_admin_free(mp_admin *MP_NULLABLE admin)
 typedef struct {
     mp_message super;
     mp_admin *admin;
-    mp_runtime_config *MP_NULLABLE settings; /* NULL without `used`: drain the server */
+    mp_runtime_config *MP_NULLABLE settings; /* to use from now on; NULL: `used` is all, on the admin thread or never */
     void (*used)(void *ctx);
     void *ctx;
 } order;
@@ -137,10 +137,7 @@ static void deliver(mp_message *message, mp_loop *loop)
 {
     order *given = mp_container(message, order, super);
     mp_admin *admin = given->admin;
-    if (loop != NULL && given->settings == NULL && given->used == NULL) {
-        mp_admin_profile_stop(admin->profile);
-        mp_server_drain(admin->server, on_drained, NULL);
-    } else if (loop != NULL && given->settings != NULL) {
+    if (loop != NULL && given->settings != NULL) {
         mp_runtime_config *before = admin->settings;
         admin->settings = mp_runtime_config_ref(given->settings);
         mp_server_configure(admin->server, &given->settings->http);
@@ -152,7 +149,7 @@ static void deliver(mp_message *message, mp_loop *loop)
             admin->parts[i].kind->configure(admin->parts[i].it);
         mp_runtime_config_unref(before);
     }
-    if (given->used != NULL)
+    if (loop != NULL || given->settings != NULL)
         given->used(given->ctx);
     free(given);
 }
@@ -164,9 +161,26 @@ static void post(mp_admin *admin, mp_runtime_config *settings, void (*used)(void
     mp_loop_post(admin->loop, &given->super);
 }
 
+static void stop_profile(void *ctx)
+{
+    mp_admin *admin = ctx;
+    mp_admin_profile_stop(admin->profile);
+}
+
+static void drain(void *ctx)
+{
+    mp_admin *admin = ctx;
+    mp_server_drain(admin->server, on_drained, NULL);
+}
+
+void mp_admin_stop_profile(mp_admin *admin)
+{
+    post(admin, NULL, stop_profile, admin);
+}
+
 void mp_admin_drain(mp_admin *admin)
 {
-    post(admin, NULL, NULL, NULL);
+    post(admin, NULL, drain, admin);
 }
 
 void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)

@@ -166,6 +166,88 @@ describe("while it drains", function()
   end)
 end)
 
+local function readiness(g)
+  local answer = g:admin "/readyz"
+  return answer.status, answer.body
+end
+
+describe("limits.linger", function()
+  it("is a time after SIGTERM in which /readyz is 503 and all else is served, new sessions and connections included", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 2, config = { limits = { linger = "10m" } } }
+    local before = g:client "2025-11-25"
+    assert.same({ 200, "ready\n" }, { readiness(g) })
+    g:signal "sigterm"
+    g:wait_log("lingering", { ms = "600000" })
+    local code, why = readiness(g)
+    assert.equal(503, code)
+    assert.truthy(why:find "draining")
+    assert.is_true(g:status().draining)
+    for _, revision in ipairs(ERAS) do
+      local me <close> = g:client(revision)
+      assert.equal("done x", me:result("tools/call", { name = "brief", arguments = { as = "x" } }).content[1].text)
+    end
+    assert.same({}, before:result "ping")
+    before:close()
+    g:signal "sigterm" -- the second one does not wait
+    assert.equal(0, (g:wait_exit()))
+  end)
+
+  it("is followed by the drain", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 2, config = { limits = { linger = "400ms" } } }
+    local clients, streams = start_calls(g, "brief")
+    local idle = g:connect()
+    assert.equal(404, idle:request({ path = "/" }).status)
+    local started = uv.hrtime()
+    g:signal "sigterm"
+    idle:wait_closed()
+    assert.is_true((uv.hrtime() - started) / 1e9 >= wait.least(0.4))
+    for _, call in ipairs(streams) do
+      assert.equal("done " .. call.as, call.stream:answer(10).result.content[1].text)
+    end
+    assert.equal(0, (g:wait_exit()))
+    close(clients)
+    idle:close()
+  end)
+
+  it("does not hold up SIGINT", function()
+    local g <close> = gateway.start { workers = 1, config = { limits = { linger = "10m" } } }
+    g:signal "sigint"
+    assert.equal(0, (g:wait_exit()))
+    assert.falsy(g:log():find("lingering", 1, true))
+  end)
+end)
+
+describe("the admin listener", function()
+  it("serves until the last call has ended", function()
+    local path = os.tmpname()
+    os.remove(path)
+    for _, at in ipairs { "127.0.0.1:0", "unix:" .. path } do
+      local g <close> = gateway.start { scripts = scripts, config = { admin = { listen = at }, limits = { drain = "10m" } } }
+      local clients = start_calls(g, "long")
+      g:signal "sigterm"
+      g:wait_log "draining"
+      wait.for_fact("new connections to be refused", 5, function()
+        local ok, connection = pcall(client.connect, g)
+        if ok then connection:close() end
+        return not ok
+      end)
+      if at:find "^unix" then
+        local code, out = gateway.run_program("/usr/bin/curl", { "-s", "--unix-socket", path, "http://localhost/readyz", "-w", "%{http_code}" })
+        assert.equal(0, code)
+        assert.truthy(out:find "503$")
+      else
+        assert.equal(503, (readiness(g)))
+        assert.is_true(g:status().draining)
+        assert.equal(200, g:admin("/metrics").status)
+      end
+      g:signal "sigterm"
+      assert.equal(0, (g:wait_exit()))
+      assert.is_nil(uv.fs_stat(path))
+      close(clients)
+    end
+  end)
+end)
+
 describe("limits.drain", function()
   it("limits how long calls may take: then they are cancelled with an error, and the process exits with 0", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4, config = { limits = { drain = "400ms" } } }
