@@ -14,7 +14,8 @@
 
 MP_GAUGE(databases, "databases", "", "", "open SQLite databases of scripts")
 MP_GAUGE(statements, "statements", "", "", "SQL statements of scripts that wait or run")
-MP_GAUGE(sqlite_bytes, "sqlite_bytes", "", "", "bytes of SQL parameters and results in progress")
+MP_ACCOUNT(sqlite_bytes, "sqlite_bytes", "", "", "bytes of SQL parameters and results in progress")
+MP_COUNTER(refused_sqlite_bytes, "refused", "reason", "sqlite_bytes", "SQL statements over limits.sqlite.held")
 MP_COUNTER(refused_statements, "refused", "reason", "statements", "SQL statements over limits.sqlite.queue")
 
 #define MAX_PATTERN_BYTES                                                                                              \
@@ -445,10 +446,17 @@ void mp_databases_end(mp_databases *all)
     free_ended(all, true);
 }
 
-void mp_statement_hold(mp_statement *statement, size_t bytes)
+bool mp_statement_hold(mp_statement *statement, size_t bytes, const mp_database_limits *limits)
 {
-    mp_stat_add(&mp_stat_sqlite_bytes, (int64_t)bytes - (int64_t)statement->held);
+    int64_t more = (int64_t)bytes - (int64_t)statement->held;
+    if (more > 0 && !mp_account_take(&mp_account_sqlite_bytes, more, (int64_t)limits->held)) {
+        mp_stat_add(&mp_stat_refused_sqlite_bytes, 1);
+        return false;
+    }
+    if (more < 0)
+        mp_account_give(&mp_account_sqlite_bytes, -more);
     statement->held = bytes;
+    return true;
 }
 
 void mp_statement_free(mp_statement *statement)
@@ -456,7 +464,7 @@ void mp_statement_free(mp_statement *statement)
     free(statement->sql);
     mp_buf_clear(&statement->params);
     mp_buf_clear(&statement->result);
-    mp_statement_hold(statement, 0);
+    mp_account_give(&mp_account_sqlite_bytes, (int64_t)statement->held);
     free(statement);
 }
 

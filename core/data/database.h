@@ -43,7 +43,7 @@ typedef struct mp_statement {
         params; /* count in 4 bytes; then for each its name as a text value, empty if it is positional, and its value */
     uint32_t param_count;
     bool has_names;
-    size_t held; /* bytes that the gauge sqlite_bytes counts for the statement */
+    size_t held; /* bytes of the statement in the account sqlite_bytes */
 
     bool failed;
     mp_buf
@@ -78,8 +78,8 @@ void mp_databases_init(mp_databases *all);
 int64_t mp_databases_count(mp_databases *all);
 /* Waits until the threads of all closed databases have ended. Called before the loops of their statements are freed. */
 void mp_databases_end(mp_databases *all);
-/* Makes the gauge sqlite_bytes count `bytes` for the statement. */
-void mp_statement_hold(mp_statement *statement, size_t bytes);
+/* The statement holds `bytes` from now on. False, which is counted, if limits.sqlite.held has no room for them. */
+bool mp_statement_hold(mp_statement *statement, size_t bytes, const mp_database_limits *limits);
 void mp_statement_free(mp_statement *statement);
 
 void mp_sql_put_int(mp_buf *to, int64_t value);
@@ -87,8 +87,5 @@ void mp_sql_put_real(mp_buf *to, double value);
 /* Appends a value. `tag`: 't' text or 'b' blob. */
 void mp_sql_put_bytes(mp_buf *to, char tag, mp_str bytes);
 void mp_sql_put_null(mp_buf *to);
-
-/* Gauges and counters that other files read or count, too. */
-extern const mp_stat mp_stat_sqlite_bytes, mp_stat_refused_sqlite_bytes;
 
 #endif

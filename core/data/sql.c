@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-MP_COUNTER(refused_sqlite_bytes, "refused", "reason", "sqlite_bytes", "SQL statements over limits.sqlite.held")
-
 /* -- values ------------------------------------------------------------------------------------------------------ */
 
 void mp_sql_put_int(mp_buf *to, int64_t value)
@@ -205,24 +203,54 @@ static void put_column(mp_buf *to, sqlite3_stmt *prepared, int column)
     }
 }
 
-static bool hold_more(mp_statement *statement, size_t bytes, const mp_database_limits *limits)
+/* The bytes that put_column() needs for the columns of a row. */
+static size_t bytes_of_row(sqlite3_stmt *prepared, int columns)
 {
-    if (mp_stat_read(&mp_stat_sqlite_bytes) + (int64_t)(bytes - statement->held) > (int64_t)limits->held) {
-        mp_stat_add(&mp_stat_refused_sqlite_bytes, 1);
-        return false;
+    size_t bytes = 0;
+    for (int i = 0; i < columns; i++) {
+        int type = sqlite3_column_type(prepared, i);
+        if (type == SQLITE_TEXT)
+            sqlite3_column_text(prepared, i); /* as UTF-8, whose bytes are counted next */
+        bool has_bytes = type == SQLITE_TEXT || type == SQLITE_BLOB;
+        bytes += 1 + (has_bytes ? sizeof(uint32_t) + (size_t)sqlite3_column_bytes(prepared, i) : 8);
     }
-    mp_statement_hold(statement, bytes);
-    return true;
+    return bytes;
+}
+
+/* Makes room in the result for `more` bytes. Fails the statement if limits.sqlite.bytes or .held has none. */
+static int make_room(mp_statement *statement, size_t more, const mp_database_limits *limits)
+{
+    mp_buf *to = &statement->result;
+    if (more > limits->bytes || to->len > limits->bytes - more)
+        return mp_sql_fail(statement, "more than %zu bytes in the result (limits.sqlite.bytes)", limits->bytes);
+    if (to->cap - to->len >= more)
+        return 0;
+    size_t before = to->cap, cap = 2 * before > to->len + more ? 2 * before : to->len + more;
+    if (!mp_statement_hold(statement, statement->held + cap, limits)) /* both exist while the bytes are moved */
+        return mp_sql_fail(statement, "too many bytes of SQL results and parameters are held (limits.sqlite.held)");
+    to->ptr = mp_resize(to->ptr, cap);
+    to->cap = cap;
+    mp_statement_hold(statement, statement->held - before, limits);
+    return 0;
+}
+
+static size_t bytes_of_names(sqlite3_stmt *prepared, int columns)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < columns; i++)
+        bytes += 1 + sizeof(uint32_t) + strlen(sqlite3_column_name(prepared, i));
+    return bytes;
 }
 
 static int step_all(sqlite3 *db, sqlite3_stmt *prepared, mp_statement *statement, const mp_database_limits *limits,
                     mp_sql_account *account)
 {
-    size_t before = statement->held;
     mp_buf *to = &statement->result;
     bool keeps = statement->kind == MP_SQL_QUERY;
     int columns = sqlite3_column_count(prepared), rc;
     statement->columns = keeps ? (uint32_t)columns : 0;
+    if (keeps && make_room(statement, bytes_of_names(prepared, columns), limits) != 0)
+        return -1;
     for (int i = 0; keeps && i < columns; i++)
         mp_sql_put_bytes(to, 't', mp_str_of(sqlite3_column_name(prepared, i)));
     while ((rc = sqlite3_step(prepared)) == SQLITE_ROW) {
@@ -230,12 +258,10 @@ static int step_all(sqlite3 *db, sqlite3_stmt *prepared, mp_statement *statement
             continue;
         if (statement->rows++ == limits->rows)
             return mp_sql_fail(statement, "more than %lld rows (limits.sqlite.rows)", (long long)limits->rows);
-        for (int i = 0; i < columns && to->len <= limits->bytes; i++)
+        if (make_room(statement, bytes_of_row(prepared, columns), limits) != 0)
+            return -1;
+        for (int i = 0; i < columns; i++)
             put_column(to, prepared, i);
-        if (to->len > limits->bytes)
-            return mp_sql_fail(statement, "more than %zu bytes in the result (limits.sqlite.bytes)", limits->bytes);
-        if (to->cap + before > statement->held && !hold_more(statement, to->cap + before, limits))
-            return mp_sql_fail(statement, "too many bytes of SQL results and parameters are held (limits.sqlite.held)");
     }
     if (rc != SQLITE_DONE)
         return mp_sql_fail(statement, "%s", mp_sql_words(db, account));

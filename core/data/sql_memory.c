@@ -4,31 +4,35 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <sqlite3.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
-static _Thread_local mp_sql_account *mine;
-static _Atomic int64_t heap; /* bytes of all accounts */
+MP_ACCOUNT(sqlite_heap_bytes, "sqlite_heap_bytes", "", "",
+           "bytes that SQLite has allocated for the databases of scripts")
 
-/* True if the account of this thread allows `size` more bytes. charge() counts them. */
-static bool has_room(int64_t size)
+static _Thread_local mp_sql_account *mine;
+
+/* Counts `size` bytes more for this thread. False if one of the limits has no room for them. */
+static bool take(int64_t size)
 {
     if (mine == NULL)
         return true;
-    const char *over = mine->used + size > mine->most                ? "limits.sqlite.memory"
-                       : atomic_load(&heap) + size > mine->most_heap ? "limits.sqlite.heap"
-                                                                     : NULL;
+    const char *over = mine->used + size > mine->most                                           ? "limits.sqlite.memory"
+                       : !mp_account_take(&mp_account_sqlite_heap_bytes, size, mine->most_heap) ? "limits.sqlite.heap"
+                                                                                                : NULL;
     if (over != NULL)
         mine->refused_by = over;
+    else
+        mine->used += size;
     return over == NULL;
 }
 
-static void charge(int64_t size)
+/* Counts what is allocated or freed anyway. */
+static void count(int64_t size)
 {
-    if (mine == NULL)
+    if (mine == NULL || size == 0)
         return;
     mine->used += size;
-    atomic_fetch_add_explicit(&heap, size, memory_order_relaxed);
+    mp_account_add(&mp_account_sqlite_heap_bytes, size);
 }
 
 static int size_of(void *block)
@@ -38,27 +42,26 @@ static int size_of(void *block)
 
 static void *MP_NULLABLE allocate(int size)
 {
-    if (!has_room(size))
+    if (!take(size))
         return NULL;
     void *block = malloc((size_t)size);
-    charge(size_of(block));
+    count(size_of(block) - size); /* malloc gives more, or nothing */
     return block;
 }
 
 static void release(void *block)
 {
-    charge(-size_of(block));
+    count(-size_of(block));
     free(block);
 }
 
 static void *MP_NULLABLE resize(void *block, int size)
 {
-    int before = size_of(block);
-    if (size > before && !has_room(size - before))
+    int before = size_of(block), more = size > before ? size - before : 0;
+    if (!take(more))
         return NULL;
     void *moved = realloc(block, (size_t)size);
-    if (moved != NULL)
-        charge(size_of(moved) - before);
+    count((moved == NULL ? before : size_of(moved)) - before - more);
     return moved;
 }
 

@@ -219,8 +219,9 @@ const mp_config_key mp_config_keys[] = {
     {"limits.stream_queue", SIZE(KIB, GIB), SLOT(http.stream_queue), .preset = "1MiB",
      .doc = "Limit of the bytes queued for the reader of one event stream. A stream that exceeds it is ended."},
     {"limits.answers", SIZE(MIB, 64 * GIB), SLOT(http.answers), .preset = "256MiB",
-     .doc = "Limit of the bytes of events and large answers queued for all readers. Above it new calls are refused "
-            "with 503, and readers that have read nothing for a second are disconnected."},
+     .doc = "Limit of the bytes of events, and of answers above 4 KiB, that wait for their readers, in all workers "
+            "together. Above it new calls are refused with 503, and readers that have read nothing for a second are "
+            "disconnected; above a half more so is whoever would get another answer."},
     {"limits.stall", TIME(100, HOUR), SLOT(http.stall_ms), .preset = "30s",
      .doc = "A stream ends if its reader reads nothing for this time while bytes are queued."},
     {"limits.dead_peer", TIME(SECOND, HOUR), SLOT(dead_peer), .preset = "30s", .restarts = true,

@@ -8,7 +8,7 @@
 
 #define FULL "too many bytes are being read and written at once (limits.fs.held)"
 
-MP_GAUGE(fs_bytes, "fs_bytes", "", "", "bytes of file reads and writes in progress")
+MP_ACCOUNT(fs_bytes, "fs_bytes", "", "", "bytes of file reads and writes in progress")
 
 typedef enum { READ, WRITE, APPEND, LIST, STAT, REMOVE, MKDIR } action;
 
@@ -21,7 +21,7 @@ typedef struct {
     action what;
     char *root, *rest;
     mp_buf bytes;      /* bytes to write, or bytes that were read */
-    size_t most, held; /* most bytes to read; bytes counted in mp_stat_fs_bytes for this operation */
+    size_t most, held; /* most bytes to read; bytes of this operation in the account fs_bytes */
     int64_t most_held; /* limits.fs.held */
     mp_file_info info;
     int error;
@@ -33,16 +33,21 @@ struct waiting {
     job *of; /* the operation, which the wait owns once the operation has ended */
 };
 
-/* Counts `bytes` as the memory of this operation in mp_stat_fs_bytes, instead of what it counted before. */
-static void count_bytes(job *it, size_t bytes)
+/* The operation holds `bytes` from now on. False if there is no room for them in limits.fs.held. */
+static bool hold_bytes(void *ctx, size_t bytes)
 {
-    mp_stat_add(&mp_stat_fs_bytes, (int64_t)bytes - (int64_t)it->held);
+    job *it = ctx;
+    if (bytes > it->held && !mp_account_take(&mp_account_fs_bytes, (int64_t)(bytes - it->held), it->most_held))
+        return false;
+    if (bytes < it->held)
+        mp_account_give(&mp_account_fs_bytes, (int64_t)(it->held - bytes));
     it->held = bytes;
+    return true;
 }
 
 static void job_free(job *it)
 {
-    count_bytes(it, 0);
+    hold_bytes(it, 0);
     free(it->root);
     free(it->rest);
     mp_buf_clear(&it->bytes);
@@ -51,15 +56,16 @@ static void job_free(job *it)
 
 static int run_action(job *it)
 {
+    mp_file_room room = {.most = it->most, .may_hold = hold_bytes, .ctx = it};
     switch (it->what) {
     case READ:
-        return mp_file_read(it->root, it->rest, it->most, &it->bytes);
+        return mp_file_read(it->root, it->rest, &room, &it->bytes);
     case WRITE:
         return mp_file_write(it->root, it->rest, mp_buf_str(&it->bytes));
     case APPEND:
         return mp_file_append(it->root, it->rest, mp_buf_str(&it->bytes));
     case LIST:
-        return mp_file_list(it->root, it->rest, it->most, &it->bytes);
+        return mp_file_list(it->root, it->rest, &room, &it->bytes);
     case STAT:
         return mp_file_stat(it->root, it->rest, &it->info);
     case REMOVE:
@@ -73,14 +79,9 @@ static void on_work(mp_job *super)
 {
     job *it = mp_container(super, job, super);
     it->error = run_action(it) == 0 ? 0 : errno;
-    if (it->what != READ && it->what != LIST)
-        return;
-    count_bytes(it, it->bytes.cap);
-    if (it->error == 0 && mp_stat_read(&mp_stat_fs_bytes) > it->most_held) {
-        it->error = ENOBUFS;
+    if (it->error != 0)
         mp_buf_clear(&it->bytes);
-        count_bytes(it, 0);
-    }
+    hold_bytes(it, it->bytes.cap);
 }
 
 static void on_done(mp_job *super, mp_loop *loop)
@@ -199,25 +200,25 @@ static int l_fs(lua_State *L)
     rest.ptr = luaL_checklstring(L, 3, &rest.len);
     text.ptr = luaL_optlstring(L, 4, "", &text.len);
     size_t most = (size_t)lua_tointeger(L, lua_upvalueindex(1));
-    int64_t held = lua_tointeger(L, lua_upvalueindex(2));
+    int64_t most_held = lua_tointeger(L, lua_upvalueindex(2));
     const char *why = text.len > most ? error_text(EFBIG) : NULL;
-    if (why == NULL && mp_stat_read(&mp_stat_fs_bytes) + (int64_t)text.len > held)
-        why = FULL;
     waiting *op = mp_owning_op_new(L, sizeof *op, on_cancel, on_release);
     if (why == NULL) {
-        job *it = mp_new(sizeof *it);
-        *it =
-            (job){.super = {.work = on_work, .done = on_done}, .op = op, .what = what, .most = most, .most_held = held};
+        job *it = op->of = mp_new(sizeof *it);
+        *it = (job){.super = {.work = on_work, .done = on_done}, .op = op, .what = what, .most = most};
         mp_link_init(&it->super.link);
+        it->most_held = most_held;
         it->root = mp_dup(root);
         it->rest = mp_dup(rest);
-        mp_buf_put(&it->bytes, text);
-        count_bytes(it, it->bytes.cap);
-        op->of = it;
-        if (mp_pool_run(mp_op_loop(&op->super.super), &it->super) == 0)
-            return mp_op_park_then(L, &op->super.super, push_outcome, (lua_KContext)op);
+        if (!hold_bytes(it, text.len)) {
+            why = FULL;
+        } else {
+            mp_buf_put(&it->bytes, text);
+            if (mp_pool_run(mp_op_loop(&op->super.super), &it->super) == 0)
+                return mp_op_park_then(L, &op->super.super, push_outcome, (lua_KContext)op);
+            why = "too many operations wait for the thread pool (limits.pool.queue)";
+        }
         free_job_of(op);
-        why = "too many operations wait for the thread pool (limits.pool.queue)";
     }
     lua_pushnil(L);
     lua_pushstring(L, why);

@@ -392,13 +392,9 @@ static int l_run(lua_State *L)
     made->statement.done = on_done;
     const char *why = put_params(L, 4, &made->statement, limits->bytes);
     lua_settop(L, 7);
-    size_t bytes = made->statement.params.cap + len;
-    if (why == NULL && mp_stat_read(&mp_stat_sqlite_bytes) + (int64_t)bytes > (int64_t)limits->held) {
-        mp_stat_add(&mp_stat_refused_sqlite_bytes, 1);
+    if (why == NULL && !mp_statement_hold(&made->statement, made->statement.params.cap + len, limits))
         why = "too many bytes of SQL results and parameters are in memory (limits.sqlite.held)";
-    }
     if (why == NULL) {
-        mp_statement_hold(&made->statement, bytes);
         it->is_done = false;
         mp_hold_put(L, &it->hold, on_release);
         if (mp_database_run(database, mp_op_loop(&op->super), &made->statement) != 0)

@@ -2,7 +2,8 @@
 #include "http.h"
 
 MP_GAUGE(streams_open, "streams_open", "", "", "event streams with a connected reader")
-MP_GAUGE(queue_bytes, "queue_bytes", "", "", "bytes of events and answers queued for their readers")
+MP_ACCOUNT(queue_bytes, "queue_bytes", "", "",
+           "bytes of events, and of answers above 4 KiB, that wait for their readers")
 MP_COUNTER(dropped_slow, "dropped", "reason", "slow", "messages that did not fit the queue of a stalled reader")
 MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off because limits.answers was exceeded")
 
@@ -10,40 +11,55 @@ MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off bec
 #define PIECE_BYTES (128 * 1024) /* a reader must read this much within `stall_ms` */
 
 #define SLOW_MS 1000             /* a reader that read nothing for this time may be ended to free memory for others */
-#define SPARED_BYTES (64 * 1024) /* streams with fewer queued bytes are never ended for that */
+#define SPARED_BYTES (64 * 1024) /* streams with fewer bytes are ended only above `crowded` */
 #define MAX_VICTIMS 16           /* streams ended for one answer, at most */
 
-/* Bytes in the queues of all streams of the process. Above limits.answers no new call begins, and readers that have
- * read nothing for SLOW_MS are ended. The answers of calls that already run may add another quarter; above that,
- * each answer ends the readers of its worker that have read nothing for the longest time. */
-static _Atomic int64_t queued;
-static mp_pace unqueued = MP_PACE_INIT; /* bytes that left these queues */
+/* The account has the bytes that wait for their readers, of all streams of the process:
+ *   above limits.answers   no new call begins, and readers of many bytes that have read nothing for SLOW_MS are ended
+ *   above `crowded`        each answer ends the readers of its worker that have read nothing for the longest time, and SLOW_MS ends those of
+ *                          few bytes, too
+ *   above `full`           nothing more is added: an answer or an event ends its own stream
+ * The sum is compared before the bytes are added, since an answer may be as large as its own limits say: at most `full` and one answer. */
+static int64_t crowded(const mp_server *server)
+{
+    return (int64_t)(server->limits.answers + server->limits.answers / 4);
+}
+
+static int64_t full(const mp_server *server)
+{
+    return (int64_t)(server->limits.answers + server->limits.answers / 2);
+}
+
+static mp_pace unqueued = MP_PACE_INIT; /* bytes that left the account */
 
 static void uncount(mp_stream *stream, size_t bytes)
 {
     size_t counted = bytes < stream->counted ? bytes : stream->counted;
+    if (counted == 0)
+        return;
     stream->counted -= counted;
-    atomic_fetch_sub(&queued, (int64_t)counted);
+    mp_account_give(&mp_account_queue_bytes, (int64_t)counted);
     mp_pace_count(&unqueued, counted);
 }
 
 /* Ends a stream to free its queue: the queue is freed in a later turn, since a write of it may be in progress. */
-static void end_for_room(mp_stream *stream)
+void mp_stream_end_for_room(mp_stream *stream)
 {
     mp_stat_add(&mp_stat_dropped_answers, 1);
     uncount(stream, stream->counted);
     mp_stream_lose(stream, true);
 }
 
-/* The server's stream whose reader has read nothing for the longest time; NULL if nothing is being written. */
-static mp_stream *MP_NULLABLE find_slowest(const mp_server *server, const mp_stream *newest)
+/* Of the server's streams with more than `spared` bytes, that whose reader has read nothing for the longest time; NULL if nothing is being
+ * written. */
+static mp_stream *MP_NULLABLE find_slowest(const mp_server *server, const mp_stream *newest, size_t spared)
 {
     mp_stream *slowest = NULL;
     for (const mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
         const mp_conn *conn = mp_container(link, mp_conn, link);
         for (mp_link *each = conn->streams.next; each != &conn->streams; each = each->next) {
             mp_stream *stream = mp_container(each, mp_stream, link);
-            if (stream != newest && stream->is_writing && !stream->is_lost && stream->counted > SPARED_BYTES &&
+            if (stream != newest && stream->is_writing && !stream->is_lost && stream->counted > spared &&
                 (slowest == NULL || stream->wrote_at < slowest->wrote_at))
                 slowest = stream;
         }
@@ -51,50 +67,64 @@ static mp_stream *MP_NULLABLE find_slowest(const mp_server *server, const mp_str
     return slowest;
 }
 
-static void make_room(const mp_server *server, const mp_stream *newest)
+/* Ends streams until `more` bytes fit below `crowded`; those of few bytes only while the others are above it. */
+static void make_room(const mp_stream *newest, int64_t more)
 {
-    int64_t most = (int64_t)(server->limits.answers + server->limits.answers / 4);
-    for (int i = 0; i < MAX_VICTIMS && atomic_load(&queued) > most; i++) {
-        mp_stream *slowest = find_slowest(server, newest);
+    const mp_server *server = newest->server;
+    int64_t most = crowded(server), used;
+    for (int i = 0; i < MAX_VICTIMS && (used = mp_account_used(&mp_account_queue_bytes)) + more > most; i++) {
+        mp_stream *slowest = find_slowest(server, newest, SPARED_BYTES);
+        if (slowest == NULL && used > most)
+            slowest = find_slowest(server, newest, 0);
         if (slowest == NULL)
             return;
-        end_for_room(slowest);
+        mp_stream_end_for_room(slowest);
     }
 }
 
 bool mp_stream_is_crowded(const mp_stream *stream)
 {
-    return stream->server != NULL &&
-           atomic_load_explicit(&queued, memory_order_relaxed) > (int64_t)stream->server->limits.answers;
+    return stream->server != NULL && mp_account_used(&mp_account_queue_bytes) > (int64_t)stream->server->limits.answers;
 }
 
 unsigned mp_stream_room_s(const mp_stream *stream)
 {
-    int64_t over = atomic_load_explicit(&queued, memory_order_relaxed) - (int64_t)stream->server->limits.answers;
+    int64_t over = mp_account_used(&mp_account_queue_bytes) - (int64_t)stream->server->limits.answers;
     return mp_pace_refuse(&unqueued, mp_monotonic_us(), over > 0 ? (uint64_t)over : 0, 0);
 }
 
-void mp_stream_queue(mp_stream *stream, mp_str bytes)
+bool mp_stream_count(mp_stream *stream, size_t bytes)
+{
+    int64_t more = (int64_t)bytes;
+    bool is_small_page = bytes <= SPARED_BYTES && stream->conn->listener->endpoint.reserve > 0;
+    make_room(stream, more);
+    if (is_small_page)
+        mp_account_add(&mp_account_queue_bytes, more);
+    else if (!mp_account_take(&mp_account_queue_bytes, more, full(stream->server) + more))
+        return false;
+    stream->counted += bytes;
+    return true;
+}
+
+/* Queues a few bytes of the gateway's own, which are counted whether they fit or not. */
+static void queue_own(mp_stream *stream, mp_str bytes)
 {
     mp_queue_put(&stream->queue, bytes);
-    mp_stat_add(&mp_stat_queue_bytes, (int64_t)bytes.len);
     stream->counted += bytes.len;
-    atomic_fetch_add(&queued, (int64_t)bytes.len);
-    if (mp_stream_is_crowded(stream))
-        make_room(stream->server, stream);
+    mp_account_add(&mp_account_queue_bytes, (int64_t)bytes.len);
 }
 
 static void drop_queued(mp_stream *stream, size_t bytes)
 {
     mp_queue_drop(&stream->queue, bytes);
-    mp_stat_add(&mp_stat_queue_bytes, -(int64_t)bytes);
     uncount(stream, bytes);
 }
 
 void mp_stream_forget_queue(mp_stream *stream)
 {
     if (stream->queue.bytes > 0)
-        drop_queued(stream, stream->queue.bytes);
+        mp_queue_drop(&stream->queue, stream->queue.bytes);
+    uncount(stream, stream->counted);
     stream->flying = 0;
 }
 
@@ -134,13 +164,14 @@ static void on_time(mp_timer *timer)
         mp_stream_lose(stream, true);
         return;
     }
-    if (stream->is_writing && quiet >= SLOW_MS && stream->counted > SPARED_BYTES && mp_stream_is_crowded(stream)) {
-        end_for_room(stream);
+    size_t spared = mp_account_used(&mp_account_queue_bytes) > crowded(stream->server) ? 0 : SPARED_BYTES;
+    if (stream->is_writing && quiet >= SLOW_MS && stream->counted > spared && mp_stream_is_crowded(stream)) {
+        mp_stream_end_for_room(stream);
         return;
     }
     if (!stream->is_writing && stream->state == MP_STREAM_EVENTS &&
         quiet >= limits->heartbeat_ms - limits->heartbeat_ms / 10) {
-        mp_stream_queue(stream, MP_STR(":\n\n"));
+        queue_own(stream, MP_STR(":\n\n"));
         mp_stream_write_soon(stream);
         return; /* the write will start the timer */
     }
@@ -284,7 +315,7 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t co
     stream->is_events = true;
     mp_stat_add(&mp_stat_streams_open, 1);
     mp_stream_detect_close(stream);
-    mp_stream_queue(stream, MP_STR(": ok\n\n")); /* an empty send would not write the head */
+    queue_own(stream, MP_STR(": ok\n\n")); /* an empty send would not write the head */
     mp_stream_write_soon(stream);
     return 0;
 }
@@ -301,7 +332,11 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
         mp_stream_lose(stream, true);
         return -1;
     }
-    mp_stream_queue(stream, bytes);
+    if (!mp_stream_count(stream, bytes.len)) {
+        mp_stream_end_for_room(stream);
+        return -1;
+    }
+    mp_queue_put(&stream->queue, bytes);
     mp_stream_write_soon(stream);
     return 0;
 }

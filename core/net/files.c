@@ -229,7 +229,41 @@ static int want_file(int fd, struct stat *info)
     return -1;
 }
 
-int mp_file_read(const char *root, const char *rest, size_t most, mp_buf *out)
+/* Makes room for `more` bytes, or for a number that grows with each step. False, with errno: there may be no more. */
+static bool make_room(mp_buf *out, size_t more, const mp_file_room *room)
+{
+    if (out->cap - out->len >= more)
+        return true;
+    size_t twice = out->cap < room->most / 2 ? 2 * out->cap : room->most + 1, need = out->len + more;
+    size_t cap = twice > need ? twice : need;
+    errno = ENOBUFS;
+    if (!room->may_hold(room->ctx, out->cap + cap)) /* both exist while the bytes are moved */
+        return false;
+    out->ptr = mp_resize(out->ptr, cap);
+    out->cap = cap;
+    return true;
+}
+
+/* Reads to the end of the file. The number of bytes that fstat said may be wrong by then. */
+static int read_all(int fd, size_t expected, const mp_file_room *room, mp_buf *out)
+{
+    if (expected > 0 && !make_room(out, expected + 1, room))
+        return -1;
+    for (ssize_t got = 1; got != 0;) {
+        if (out->cap == out->len && !make_room(out, CHUNK, room))
+            return -1;
+        got = read(fd, out->ptr + out->len, out->cap - out->len);
+        if (got < 0 && errno != EINTR)
+            return -1;
+        out->len += got > 0 ? (size_t)got : 0;
+        errno = EFBIG;
+        if (out->len > room->most)
+            return -1;
+    }
+    return 0;
+}
+
+int mp_file_read(const char *root, const char *rest, const mp_file_room *room, mp_buf *out)
 {
     struct stat info;
     int fd = mp_file_open(root, rest, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
@@ -238,21 +272,8 @@ int mp_file_read(const char *root, const char *rest, size_t most, mp_buf *out)
     if (want_file(fd, &info) != 0)
         return fail_with(fd);
     size_t expected = info.st_size > 0 ? (size_t)info.st_size : 0;
-    if (expected > most)
-        errno = EFBIG;
-    else if (expected > 0)
-        mp_buf_room(out, expected + 1);
-    ssize_t got = expected > most ? -1 : 1;
-    while (got > 0 || (got < 0 && errno == EINTR)) {
-        size_t room = out->cap - out->len > 0 ? out->cap - out->len : CHUNK;
-        got = read(fd, mp_buf_room(out, room), room);
-        out->len += got > 0 ? (size_t)got : 0;
-        if (out->len > most) {
-            errno = EFBIG;
-            return fail_with(fd);
-        }
-    }
-    if (got < 0)
+    errno = EFBIG;
+    if (expected > room->most || read_all(fd, expected, room, out) != 0)
         return fail_with(fd);
     close(fd);
     return 0;
@@ -332,6 +353,8 @@ static void sort(mp_buf *names, size_t count)
 {
     const char **list = mp_new((count + 1) * sizeof *list), *at = names->ptr;
     mp_buf sorted = {0};
+    if (names->len > 0)
+        mp_buf_room(&sorted, names->len);
     for (size_t i = 0; i < count; i++, at += strlen(at) + 1)
         list[i] = at;
     qsort(list, count, sizeof *list, by_name);
@@ -342,31 +365,45 @@ static void sort(mp_buf *names, size_t count)
     *names = sorted;
 }
 
-int mp_file_list(const char *root, const char *rest, size_t most, mp_buf *out)
+/* Appends the entries of a folder, in its order. Returns their number, or -1 with errno. */
+static ssize_t put_entries(DIR *folder, const mp_file_room *room, mp_buf *out)
+{
+    ssize_t count = 0;
+    errno = 0;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL; errno = 0) {
+        struct stat info;
+        size_t len = strlen(entry->d_name) + 1;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        char kind = entry->d_type == DT_REG ? 'f' : entry->d_type == DT_DIR ? 'd' : 'o';
+        if (entry->d_type == DT_UNKNOWN && fstatat(dirfd(folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0)
+            kind = kind_of(info.st_mode);
+        errno = EFBIG;
+        if (out->len + 1 + len > room->most || !make_room(out, 1 + len, room))
+            return -1;
+        mp_buf_putc(out, kind);
+        mp_buf_put(out, (mp_str){entry->d_name, len});
+        count++;
+    }
+    return errno == 0 ? count : -1;
+}
+
+int mp_file_list(const char *root, const char *rest, const mp_file_room *room, mp_buf *out)
 {
     int fd = mp_file_open(root, rest, O_RDONLY | O_DIRECTORY, 0);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (folder == NULL)
         return fail_with(fd);
-    size_t count = 0;
-    errno = 0;
-    for (struct dirent *entry; out->len <= most && (entry = readdir(folder)) != NULL; errno = 0) {
-        struct stat info;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        char kind = entry->d_type == DT_REG ? 'f' : entry->d_type == DT_DIR ? 'd' : 'o';
-        if (entry->d_type == DT_UNKNOWN && fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0)
-            kind = kind_of(info.st_mode);
-        mp_buf_putc(out, kind);
-        mp_buf_put(out, (mp_str){entry->d_name, strlen(entry->d_name) + 1});
-        count++;
-    }
-    int why = out->len > most ? EFBIG : errno;
+    ssize_t count = put_entries(folder, room, out);
+    int why = errno;
     closedir(folder);
     errno = why;
-    if (why != 0)
+    if (count < 0)
         return -1;
-    sort(out, count);
+    errno = ENOBUFS;
+    if (!room->may_hold(room->ctx, out->cap + out->len + (size_t)count * sizeof(char *)))
+        return -1;
+    sort(out, (size_t)count);
     return 0;
 }
 

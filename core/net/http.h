@@ -144,7 +144,11 @@ void mp_stream_expect_progress(mp_stream *stream);
 /* The request has ended: frees the queued bytes, which libh2o no longer uses. */
 void mp_stream_forget_queue(mp_stream *stream);
 void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req);
-void mp_stream_queue(mp_stream *stream, mp_str bytes);
+/* Counts bytes that are about to wait for the stream's reader, and ends streams of others if these take too much. False if there is no room even
+ * so: the caller ends the stream. */
+bool mp_stream_count(mp_stream *stream, size_t bytes);
+/* Ends a stream because there is no room for what waits for its reader. */
+void mp_stream_end_for_room(mp_stream *stream);
 
 /* implemented in framing.c */
 /* `input` begins with the head of a request of HTTP/1.`minor` that libh2o has parsed. Returns NULL if the request
@@ -232,12 +236,12 @@ void mp_tls_watch_for_close_notify(mp_conn *conn, void (*left)(mp_stream *stream
 void mp_tls_stop_listening(mp_conn *conn);
 
 /* suspend.c */
-/* Hands an accepted connection, which is counted in open_connections, over to the listener number `index` of another server. False, and nothing
+/* Hands an accepted connection, which is counted in the account of connections, over to the listener number `index` of another server. False, and nothing
  * is done, if that takes none: the connection is still the caller's. Any thread. */
 bool mp_server_hand_over(mp_server *to, size_t index, int fd);
 /* From when this returns, no connection is handed over to the server, or some may be again. Any thread. */
 void mp_server_set_takes_none(mp_server *server, bool takes_none);
-/* Serves an accepted connection, which is counted in open_connections. On the server's thread. */
+/* Serves an accepted connection, which is counted in the account of connections. On the server's thread. */
 void mp_server_begin_accepted(mp_listener *listener, int fd);
 /* Closes the connections that were handed over and are not served yet. */
 void mp_server_drop_handovers(mp_server *server);
@@ -256,10 +260,12 @@ mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket);
  * thread-local variables. */
 void mp_server_close(mp_server *server);
 mp_stream *mp_server_stream(mp_server *server);
-/* Begins to serve an accepted connection, which is already counted in open_connections. */
+/* Begins to serve an accepted connection, which is already counted in the account of connections. */
 void mp_server_begin(mp_listener *listener, h2o_socket_t *socket);
-/* Adds `by` to the number of accepted connections. Returns the number before. */
-int64_t mp_server_count(int64_t by);
+/* Counts a connection that is about to be accepted for another server. False if limits.connections has no place. */
+bool mp_server_count(void);
+/* An accepted connection that no server serves was closed: it is counted no more. */
+void mp_server_uncount(void);
 void mp_server_recycle(mp_server *server, mp_stream *stream);
 void mp_server_free_spare(mp_server *server);
 /* Frees the struct of a server that has no streams. */

@@ -10,8 +10,8 @@
  * (cmake/patches/h2o). */
 #include "http.h"
 
-MP_GAUGE(body_bytes, "body_bytes", "", "",
-         "bytes of requests being received or answered, without small ones that arrived at once")
+MP_ACCOUNT(body_bytes, "body_bytes", "", "",
+           "bytes of requests being received or answered, without small ones that arrived at once")
 MP_COUNTER(refused_bodies, "refused", "reason", "bodies", "requests whose bodies did not fit limits.bodies")
 
 enum {
@@ -20,7 +20,6 @@ enum {
     LARGE = 32 << 10,   /* what is larger goes into a mapped block, or out of it once it is smaller */
 };
 
-static _Atomic int64_t gathered;        /* bytes counted for all servers of the process */
 static mp_pace returned = MP_PACE_INIT; /* bytes that are no longer counted */
 
 /* libh2o's own h2o_socket_read_start. */
@@ -35,8 +34,7 @@ static void count_bytes(mp_conn *conn, size_t bytes)
     conn->body_bytes = bytes;
     if (more < 0)
         mp_pace_count(&returned, (uint64_t)-more);
-    mp_stat_add(&mp_stat_body_bytes, more);
-    atomic_fetch_add(&gathered, more);
+    mp_account_add(&mp_account_body_bytes, more);
 }
 
 size_t mp_intake_held(const h2o_buffer_t *buffer)
@@ -75,13 +73,13 @@ bool mp_intake_set(mp_conn *conn, size_t bytes, bool is_small)
     count_bytes(conn, bytes);
     if (bytes == 0 || is_small)
         return bytes > 0 && mp_intake_is_full(conn);
-    return atomic_load_explicit(&gathered, memory_order_relaxed) > (int64_t)conn->server->limits.bodies;
+    return mp_account_used(&mp_account_body_bytes) > (int64_t)conn->server->limits.bodies;
 }
 
 bool mp_intake_is_full(const mp_conn *conn)
 {
     int64_t most = (int64_t)conn->server->limits.bodies;
-    return atomic_load_explicit(&gathered, memory_order_relaxed) > most + most / 8;
+    return mp_account_used(&mp_account_body_bytes) > most + most / 8;
 }
 
 /* HTTP/1: counts the connection's input. True if there is no room for it. */
@@ -108,7 +106,7 @@ static void on_refusal_written(h2o_socket_t *socket, const char *error)
 
 unsigned mp_intake_room_s(const mp_conn *conn)
 {
-    int64_t over = atomic_load_explicit(&gathered, memory_order_relaxed) - (int64_t)conn->server->limits.bodies;
+    int64_t over = mp_account_used(&mp_account_body_bytes) - (int64_t)conn->server->limits.bodies;
     size_t own = conn->body_bytes;
     uint64_t ahead = over > (int64_t)own ? (uint64_t)over - own : 0;
     return mp_pace_refuse(&returned, mp_monotonic_us(), ahead, own);

@@ -166,7 +166,7 @@ bool mp_pages_return(size_t most);
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
 /* Call it when the thread of `server` is stuck. Its TCP listeners stop listening, so that the kernel gives new
  * connections to the other sockets of their ports. Connections that wait to be accepted are handed to `to`, a server
- * with the same listeners in the same order, or are reset if `to` is NULL. A Unix socket is shared by all servers
+ * with the same listeners in the same order, or are reset if `to` is NULL or `limits.connections` has no place. A Unix socket is shared by all servers
  * and stays as it is. Any thread; may be called repeatedly. The server listens again by itself as soon as its thread
  * runs a turn. */
 void mp_server_suspend(mp_server *server, mp_server *to);
@@ -323,6 +323,7 @@ const char *mp_tls_version(void);
 const char *mp_client_version(void);
 
 /* Gauges and counters that other files read or count, too. */
+extern mp_account mp_account_queue_bytes;
 extern const mp_stat mp_stat_loop_us, mp_stat_connections, mp_stat_queue_bytes, mp_stat_streams_open,
     mp_stat_dropped_slow;
 

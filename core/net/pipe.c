@@ -109,7 +109,7 @@ void mp_pipe_free(mp_pipe *pipe)
     mp_timer_stop(pipe->loop, &pipe->timer);
     give_back(pipe->loop, &pipe->out); /* in reverse order, since both may be the same socket */
     give_back(pipe->loop, &pipe->in);
-    mp_stat_add(&mp_stat_queue_bytes, -(int64_t)pipe->queue.bytes);
+    mp_account_give(&mp_account_queue_bytes, (int64_t)pipe->queue.bytes);
     mp_queue_drop(&pipe->queue, pipe->queue.bytes);
     mp_buf_clear(&pipe->input);
     free(pipe);
@@ -128,7 +128,7 @@ static void stop_reading(mp_pipe *pipe)
 static void drop_queued(mp_pipe *pipe, size_t bytes)
 {
     mp_queue_drop(&pipe->queue, bytes);
-    mp_stat_add(&mp_stat_queue_bytes, -(int64_t)bytes);
+    mp_account_give(&mp_account_queue_bytes, (int64_t)bytes);
 }
 
 static void break_off(mp_pipe *pipe, int error)
@@ -214,7 +214,7 @@ int mp_pipe_send(mp_pipe *pipe, mp_str line)
         return -1;
     mp_queue_put(&pipe->queue, line);
     mp_queue_put(&pipe->queue, MP_STR("\n"));
-    mp_stat_add(&mp_stat_queue_bytes, (int64_t)line.len + 1);
+    mp_account_add(&mp_account_queue_bytes, (int64_t)line.len + 1);
     if (!mp_pipe_has_room(pipe, 0)) {
         pipe->is_full = true;
         stop_reading(pipe);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-MP_GAUGE(connections, "connections", "", "", "open client connections")
+MP_ACCOUNT(connections, "connections", "", "", "open client connections")
 MP_COUNTER(requests, "requests", "", "", "HTTP requests received")
 MP_COUNTER(connections_handed_over, "connections_handed_over", "", "", "connections given to a worker that had fewer")
 MP_COUNTER(refused_own, "refused", "reason", "admin_connections", "times that accepting paused at admin.connections")
@@ -25,8 +25,8 @@ typedef struct {
     mp_server *server;
 } handler;
 
-static _Atomic int64_t open_connections; /* open connections of all servers of the process */
-static atomic_int overloads;             /* what mp_servers_press has added up */
+static _Atomic int64_t max_connections; /* limits.connections */
+static atomic_int overloads;            /* what mp_servers_press has added up */
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
@@ -85,8 +85,7 @@ static void end_conn(mp_conn *conn)
     mp_tls_end(conn);
     conn->server->conn_count--;
     atomic_fetch_sub_explicit(&conn->server->load, 1, memory_order_relaxed);
-    atomic_fetch_sub(&open_connections, 1);
-    mp_stat_add(&mp_stat_connections, -1);
+    mp_account_give(&mp_account_connections, 1);
     free(conn);
 }
 
@@ -100,7 +99,6 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     mp_link_put(&server->conns, &conn->link);
     server->conn_count++;
     atomic_fetch_add_explicit(&server->load, 1, memory_order_relaxed);
-    mp_stat_add(&mp_stat_connections, 1);
     mp_conn_own(conn);
     conn->reads_requests = listener->endpoint.tls == NULL;
     if (listener->endpoint.tls != NULL)
@@ -111,9 +109,14 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
         h2o_accept(&server->accept, socket);
 }
 
-int64_t mp_server_count(int64_t by)
+bool mp_server_count(void)
 {
-    return atomic_fetch_add(&open_connections, by);
+    return mp_account_take(&mp_account_connections, 1, atomic_load(&max_connections));
+}
+
+void mp_server_uncount(void)
+{
+    mp_account_give(&mp_account_connections, 1);
 }
 
 static void on_time(mp_timer *timer);
@@ -127,7 +130,7 @@ void mp_servers_press(int by)
 /* The number of connections from which on the listener accepts none. The admin listener has a reserve and is never overloaded. */
 static int64_t most_connections(const mp_listener *listener)
 {
-    int64_t most = listener->server->limits.connections, reserve = listener->endpoint.reserve;
+    int64_t most = atomic_load_explicit(&max_connections, memory_order_relaxed), reserve = listener->endpoint.reserve;
     if (reserve == 0 && atomic_load_explicit(&overloads, memory_order_relaxed) > 0)
         most -= most / 10;
     return most + reserve;
@@ -141,7 +144,7 @@ static bool is_full(const mp_listener *listener)
 
 static bool has_room(const mp_listener *listener)
 {
-    return !is_full(listener) && atomic_load(&open_connections) < most_connections(listener);
+    return !is_full(listener) && mp_account_used(&mp_account_connections) < most_connections(listener);
 }
 
 /* Connections wait in the kernel's queue until there is room again. */
@@ -227,8 +230,8 @@ static bool accept_one(mp_listener *listener)
         pause_accepting(listener, RETRY_MS);
         return false;
     }
-    if (atomic_fetch_add(&open_connections, 1) >= most_connections(listener) && !server->is_draining) {
-        atomic_fetch_sub(&open_connections, 1);
+    int64_t most = server->is_draining ? INT64_MAX : most_connections(listener); /* draining: see close_listeners */
+    if (!mp_account_take(&mp_account_connections, 1, most)) {
         mp_stat_add(&mp_stat_refused_connections, 1);
         pause_accepting(listener, RETRY_MS);
         return false;
@@ -245,7 +248,7 @@ static bool accept_one(mp_listener *listener)
         }
     }
     int error = errno;
-    atomic_fetch_sub(&open_connections, 1);
+    mp_account_give(&mp_account_connections, 1);
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
         complain(server, error);
         if (!server->is_draining)
@@ -277,6 +280,7 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
     mp_server *server = mp_new(sizeof *server);
     server->loop = loop;
     server->limits = *limits;
+    atomic_store(&max_connections, limits->connections);
     pthread_mutex_init(&server->listen_lock, NULL);
     pthread_mutex_init(&server->handover_lock, NULL);
     mp_link_init(&server->handovers);
@@ -311,6 +315,7 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
 void mp_server_configure(mp_server *server, const mp_http_limits *limits)
 {
     server->limits = *limits;
+    atomic_store(&max_connections, limits->connections);
     server->config.max_request_entity_size = limits->body + 1;
 }
 

@@ -10,6 +10,10 @@ MP_COUNTER(streams_slow, "streams_ended", "reason", "slow", "streams ended becau
 /* Larger bodies are written in pieces, so that a stalled reader is noticed. */
 #define AT_ONCE (64 * 1024)
 
+/* Smaller answers are not counted in limits.answers: a connection of HTTP/1.1 has one of them at a time, and with HTTP/2 limits.bodies counts
+ * them with their requests. */
+#define UNCOUNTED 4096
+
 typedef struct {
     mp_stream *stream;
 } token;
@@ -297,11 +301,17 @@ void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str bo
     if (stream->state != MP_STREAM_ASKED)
         return;
     bool has_body = body.len > 0 && status != 204 && !mp_str_is(stream->head->view.method, "HEAD");
+    bool is_counted = has_body && body.len > UNCOUNTED;
+    if (is_counted && !mp_stream_count(stream, body.len)) {
+        stream->gone = NULL; /* its owner has answered it */
+        mp_stream_end_for_room(stream);
+        return;
+    }
     /* A 204 has no Content-Length, not even 0. */
     mp_stream_start(stream, status, status == 204 ? SIZE_MAX : body.len, type, headers, count);
     h2o_req_t *req = stream->req;
     if (has_body && body.len > AT_ONCE) {
-        mp_stream_queue(stream, body);
+        mp_queue_put(&stream->queue, body);
         leave_state(stream, MP_STREAM_ENDED);
         mp_stream_write_soon(stream);
         return;
@@ -315,7 +325,7 @@ void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str bo
     leave_state(stream, MP_STREAM_ENDED);
     stream->is_writing = stream->is_finished = true;
     /* A Unix socket has no TCP_USER_TIMEOUT, and with HTTP/2 each stream has a window of its own. */
-    if (stream->conn->listener->is_unix || stream->conn->http2 != NULL)
+    if (is_counted || stream->conn->listener->is_unix || stream->conn->http2 != NULL)
         mp_stream_expect_progress(stream);
     h2o_send(req, &copy, has_body ? 1 : 0, H2O_SEND_STATE_FINAL);
 }

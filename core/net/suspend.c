@@ -38,7 +38,7 @@ static handover *MP_NULLABLE take_handover(mp_server *server)
 static void drop(int fd)
 {
     close(fd);
-    mp_server_count(-1);
+    mp_server_uncount();
 }
 
 void mp_server_begin_accepted(mp_listener *listener, int fd)
@@ -114,16 +114,18 @@ static void hand_over_or_drop(mp_server *to, size_t index, int fd)
         drop(fd);
 }
 
-/* The kernel accepted these connections before limits.connections was checked: there are at most MP_BACKLOG of them. */
+/* Hands over the connections that wait to be accepted, as many as limits.connections has places for: the end of listening resets the others. */
 static void hand_over_queue(const mp_listener *listener, size_t index, mp_server *to)
 {
-    int fd;
-    while ((fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0 || errno == ECONNABORTED ||
-           errno == EINTR) {
-        if (fd < 0)
+    while (mp_server_count()) {
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), error = errno;
+        if (fd >= 0) {
+            hand_over_or_drop(to, index, fd);
             continue;
-        mp_server_count(1);
-        hand_over_or_drop(to, index, fd);
+        }
+        mp_server_uncount();
+        if (error != ECONNABORTED && error != EINTR)
+            return;
     }
 }
 

@@ -175,7 +175,7 @@ bool mp_rpc_sweep(mp_rpc *rpc)
         mp_subscribers_notify(rpc, TURN_SENDS);
         has_more = mp_publisher_has_more(rpc);
     }
-    if (rpc->draining && !mp_table_has_calls(rpc->table))
+    if (rpc->draining && !mp_table_has_calls())
         mp_detached_cancel(rpc, "the gateway is stopping");
     mp_calls_sweep(rpc);
     return has_more;

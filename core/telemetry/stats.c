@@ -37,6 +37,8 @@ int64_t mp_stat_read(const mp_stat *stat)
 {
     int64_t sum = atomic_load_explicit(stat->shared, memory_order_relaxed);
     size_t at = (uintptr_t)stat->shared - (uintptr_t)first_slot;
+    if (at >= (uintptr_t)end_of_slots - (uintptr_t)first_slot)
+        return sum; /* an account */
     int count = atomic_load_explicit(&next_copy, memory_order_relaxed);
     for (int i = 0; i < count && i < MAX_COPIES; i++) {
         char *copy = atomic_load_explicit(&copies[i], memory_order_acquire);

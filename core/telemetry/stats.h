@@ -19,7 +19,8 @@
 typedef enum { MP_STAT_GAUGE, MP_STAT_COUNTER } mp_stat_kind;
 
 typedef struct {
-    _Atomic int64_t *shared; /* in the section mp_stat_slots: the copy that threads without a slot of their own share */
+    /* in the section mp_stat_slots: the copy that threads without a slot of their own share; elsewhere: an account (account.h), which has no copies */
+    _Atomic int64_t *shared;
     const char *family, *label, *value, *text; /* label and value are "" if the family has one member */
     mp_stat_kind kind;
 } mp_stat;
@@ -31,7 +32,10 @@ typedef struct {
 
 #define MP_STAT_DECLARE(id, family, label, value, text, kind)                                                          \
     static _Atomic int64_t mp_stat_slot_##id __attribute__((section("mp_stat_slots")));                                \
-    const mp_stat mp_stat_##id = {&mp_stat_slot_##id, family, label, value, text, kind};                               \
+    MP_STAT_ROW(id, &mp_stat_slot_##id, family, label, value, text, kind)
+
+#define MP_STAT_ROW(id, slot, family, label, value, text, kind)                                                        \
+    const mp_stat mp_stat_##id = {slot, family, label, value, text, kind};                                             \
     static const mp_stat *const mp_stat_row_##id __attribute__((used, section("mp_stat_rows"))) = &mp_stat_##id;
 
 /* Bytes from the section mp_stat_slots to the calling thread's copy of it; 0 for threads without a copy. */

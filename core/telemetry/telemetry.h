@@ -3,6 +3,7 @@
 #ifndef MP_TELEMETRY_TELEMETRY_H
 #define MP_TELEMETRY_TELEMETRY_H
 
+#include "account.h"
 #include "audit.h"
 #include "base/base.h"
 #include "crash.h"

@@ -18,7 +18,8 @@ MP_COUNTER(span_retries, "span_retries", "", "", "requests with spans that were 
 MP_COUNTER(span_bytes_plain, "span_bytes", "form", "plain", "bytes of spans as JSON, before compression")
 MP_COUNTER(span_bytes_sent, "span_bytes", "form", "sent",
            "bytes of bodies that were sent to the collector, without repetitions")
-MP_GAUGE(spans_queued, "spans_queued", "", "", "spans that wait for the collector")
+MP_ACCOUNT(spans_queued, "spans_queued", "", "", "spans that wait for the collector")
+MP_ACCOUNT(span_bytes_queued, "span_bytes_queued", "", "", "bytes of the spans that wait for the collector")
 
 #define BATCH_SPANS 512
 #define MAX_ANSWER (64 << 10)
@@ -65,15 +66,25 @@ static exporter *only; /* main thread */
 static _Atomic(mp_loop *) inbox;
 static char instance[33]; /* service.instance.id: random, the same over reloads; main thread */
 static atomic_bool is_flushed = true;
-static _Atomic int64_t queued_spans, queued_bytes, max_spans, max_bytes;
+static _Atomic int64_t max_spans, max_bytes;
 
 /* -- the queue ------------------------------------------------------------------------------------------------------- */
 
+/* False if the queue has no room for the trace: it is not counted. */
+static bool queue(const mp_trace *trace)
+{
+    if (!mp_account_take(&mp_account_spans_queued, trace->count, atomic_load(&max_spans)))
+        return false;
+    if (mp_account_take(&mp_account_span_bytes_queued, (int64_t)mp_trace_bytes(trace), atomic_load(&max_bytes)))
+        return true;
+    mp_account_give(&mp_account_spans_queued, trace->count);
+    return false;
+}
+
 static void unqueue(const mp_trace *trace)
 {
-    atomic_fetch_sub(&queued_spans, trace->count);
-    atomic_fetch_sub(&queued_bytes, (int64_t)mp_trace_bytes(trace));
-    mp_stat_add(&mp_stat_spans_queued, -trace->count);
+    mp_account_give(&mp_account_spans_queued, trace->count);
+    mp_account_give(&mp_account_span_bytes_queued, (int64_t)mp_trace_bytes(trace));
 }
 
 static void drop_trace(mp_trace *trace)
@@ -105,12 +116,7 @@ static void deliver_trace(mp_message *message, mp_loop *loop)
 void mp_export(mp_trace *trace)
 {
     mp_loop *loop = atomic_load(&inbox);
-    int64_t bytes = (int64_t)mp_trace_bytes(trace);
-    bool has_room = atomic_fetch_add(&queued_spans, trace->count) + trace->count <= atomic_load(&max_spans);
-    has_room &= atomic_fetch_add(&queued_bytes, bytes) + bytes <= atomic_load(&max_bytes);
-    mp_stat_add(&mp_stat_spans_queued, trace->count);
-    if (!has_room || loop == NULL) {
-        unqueue(trace);
+    if (loop == NULL || !queue(trace)) {
         drop_trace(trace);
         return;
     }

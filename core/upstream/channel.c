@@ -37,12 +37,10 @@ bool mp_channel_use_place(mp_channel *channel)
     mp_cap *cap = &channel->upstream->table->processes;
     if (atomic_exchange(&channel->has_place, false))
         return true;
-    if (atomic_fetch_add(&cap->used, 1) < channel->part->limits.processes) {
-        atomic_fetch_add(&channel->upstream->places, 1);
-        return true;
-    }
-    mp_cap_release(cap);
-    return false;
+    if (!mp_account_take(&cap->used, 1, channel->part->limits.processes))
+        return false;
+    atomic_fetch_add(&channel->upstream->places, 1);
+    return true;
 }
 
 void mp_channel_unref(mp_channel *channel)

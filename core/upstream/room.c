@@ -51,7 +51,7 @@ static void serve_cap(mp_upstreams *table, const mp_cap *cap, int64_t limit, int
                       size_t count, bool only_programs)
 {
     pthread_mutex_lock(&table->cap_lock);
-    int64_t waiters = cap->waiters, used = atomic_load(&cap->used);
+    int64_t waiters = cap->waiters, used = mp_account_used(&cap->used);
     pthread_mutex_unlock(&table->cap_lock);
     int64_t free_soon = (used > live ? used - live : 0) + (limit > used ? limit - used : 0);
     for (int i = 0; i < MOST_AT_ONCE && waiters > free_soon; i++, free_soon++)
@@ -79,7 +79,7 @@ void mp_upstreams_make_room(mp_upstreams *table, mp_upstream *const *list, size_
 /* The take that waits longest for a cap that has room; NULL: there is none. Under cap_lock. */
 static mp_take *MP_NULLABLE first_of(const mp_cap *cap, int64_t limit)
 {
-    if (mp_link_is_alone(&cap->waiting) || atomic_load(&cap->used) >= limit)
+    if (mp_link_is_alone(&cap->waiting) || mp_account_used(&cap->used) >= limit)
         return NULL;
     return mp_container(cap->waiting.next, mp_take, in_cap);
 }

@@ -44,7 +44,7 @@ typedef struct mp_catalogue_class {
 
 /* What all upstreams together may have, and the takes that wait for it, oldest first. */
 typedef struct {
-    _Atomic int64_t used;
+    mp_account used;
     atomic_bool has_freed; /* since mp_upstreams_serve_waiting looked */
     mp_link waiting;       /* of mp_take, by its member in_cap */
     int64_t waiters;

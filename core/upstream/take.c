@@ -120,9 +120,7 @@ static bool reserve(mp_take *take, mp_cap *cap, int64_t limit)
     mp_upstreams *table = take->upstream->table;
     pthread_mutex_lock(&table->cap_lock);
     bool is_first = mp_link_is_alone(&cap->waiting) || cap->waiting.next == &take->in_cap;
-    bool may = is_first && atomic_load(&cap->used) < limit;
-    if (may)
-        atomic_fetch_add(&cap->used, 1);
+    bool may = is_first && mp_account_take(&cap->used, 1, limit); /* mp_channel_use_place() takes without this lock */
     if (may == (take->cap == cap)) /* it has what it waits for, or waits for something else from now on */
         leave_cap(take);
     if (!may && take->cap == NULL) {
@@ -147,7 +145,7 @@ static void leave_room(mp_take *take)
 
 void mp_cap_release(mp_cap *cap)
 {
-    atomic_fetch_sub(&cap->used, 1);
+    mp_account_give(&cap->used, 1);
     atomic_store(&cap->has_freed, true);
 }
 

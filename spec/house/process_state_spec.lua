@@ -1,4 +1,4 @@
--- docs/dev/architecture.md lists the files that keep state for the whole process or for a thread, apart from gauges and counters.
+-- docs/dev/architecture.md lists the files that keep state for the whole process or for a thread, apart from gauges, counters and accounts.
 local lfs = require "lfs"
 
 local build = (os.getenv "MOONPOOL" or "build/debug/moonpool"):match "^(.*)/[^/]*$"
@@ -15,7 +15,7 @@ local function is_written(section)
 end
 
 -- Names that the sanitizers and the compiler add do not count.
-local function is_ours(name) return name:find "^%a" and not name:find "^mp_stat_" and not name:find "^__" end
+local function is_ours(name) return name:find "^%a" and not name:find "^mp_stat_" and not name:find "^mp_account_" and not name:find "^__" end
 
 local function files_with_state()
   local found = {}

@@ -8,6 +8,7 @@
 
 /* X(name): the function `int module_<name>(lua_State *L)` must exist. */
 #define MODULES(X)                                                                                                     \
+    X(account)                                                                                                         \
     X(edit_distance)                                                                                                   \
     X(envelope)                                                                                                        \
     X(error_codes)                                                                                                     \

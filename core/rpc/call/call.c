@@ -192,6 +192,7 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
 /* Frees a call that was never started. */
 static void discard_call(mp_call *call)
 {
+    mp_table_give_call();
     mp_principal_unref(call->principal);
     free_memory(call);
 }
@@ -202,7 +203,7 @@ static void begin_call(mp_call *call)
     mp_link_put(&rpc->calls, &call->link);
     rpc->count++;
     mp_stat_add(&mp_stat_calls, !call->is_hidden);
-    mp_table_count_call(rpc->table, 1);
+    call->has_place = true;
     if ((mp_traces_are_on() || (call->console != NULL && mp_call_is_shown(call))) && !call->is_hidden)
         mp_call_begin_trace(call);
     if (mp_tap_is_on() && !call->is_hidden)
@@ -273,7 +274,8 @@ static void finish_call(mp_call *call)
         return;
     }
     rpc->count--;
-    mp_table_count_call(rpc->table, -1);
+    if (call->has_place)
+        mp_table_give_call();
 }
 
 void mp_calls_sweep(mp_rpc *rpc)

@@ -21,6 +21,7 @@ struct mp_call {
     size_t weight; /* number of JSON values in the message: see mp_envelope */
     void *user;    /* pointer that belongs to the hooks */
     bool ended, is_being_cancelled, opens_session, id_is_free, is_detached;
+    bool has_place;        /* it counts in limits.calls_in_flight: until it has ended, or listens */
     bool is_unix;          /* the request came by a Unix socket */
     bool is_hidden;        /* neither counted nor shown to taps: a question of a page of the gateway's own */
     mp_console *console;   /* borrowed, valid until the call has ended; NULL: a call of a client */
@@ -53,11 +54,11 @@ struct mp_call {
 
 /* -- call.c -------------------------------------------------------------------------------------------------------- */
 
-/* Starts a call from rpc->envelope. `stream` is rpc->no_stream over HTTP+SSE and stdio. Returns NULL if the session was closed
- * meanwhile, or if its transport has one stream and the id is in use. */
+/* Starts a call from rpc->envelope, in the place that the caller got from mp_table_take_call(). `stream` is rpc->no_stream over HTTP+SSE and
+ * stdio. Returns NULL, and gives the place back, if the session was closed meanwhile, or if its transport has one stream and the id is in use. */
 mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
                                    const mp_era *MP_NULLABLE era);
-/* Starts a call of a batch from rpc->envelope. False if the session was closed meanwhile. */
+/* Starts a call of a batch from rpc->envelope, likewise. False if the session was closed meanwhile. */
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
 /* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
  * and the id is in use (B-27). */

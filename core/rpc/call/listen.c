@@ -114,7 +114,8 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
     mp_timer_stop(rpc->loop, &call->limit);
     mp_stream_detect_close(call->stream);
     mp_stream_forget_request(call->stream);
-    mp_table_count_call(rpc->table, -1);
+    call->has_place = false;
+    mp_table_give_call();
     return MP_LISTEN_STARTED;
 }
 
@@ -130,7 +131,6 @@ void mp_call_unlisten(mp_call *call)
     free(subscriber->closing);
     free(subscriber);
     mp_quota_give(call->rpc->table, MP_QUOTA_SUBSCRIBER);
-    mp_table_count_call(call->rpc->table, 1);
 }
 
 void mp_subscribers_end(mp_rpc *rpc)

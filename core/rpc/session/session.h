@@ -148,10 +148,10 @@ mp_rpc *mp_table_rpc(mp_table *table, unsigned index);
 /* Closes sessions that are idle, or not initialized in time, in the rpc's share of the shards. */
 void mp_table_sweep(mp_rpc *rpc);
 
-/* Counts the calls in flight in the process (limits.calls_in_flight). */
-bool mp_table_has_room(mp_table *table);
-bool mp_table_has_calls(mp_table *table);
-void mp_table_count_call(mp_table *table, int n);
+/* Counts one more call in flight. False, which is counted, if limits.calls_in_flight has no place. */
+bool mp_table_take_call(mp_table *table);
+void mp_table_give_call(void);
+bool mp_table_has_calls(void);
 /* What a request was refused for, and the seconds of its Retry-After: when there is a place for it, at the rate at which places become free. A
  * place of MEMORY becomes free with each call that ends. */
 typedef enum { MP_ROOM_CALLS, MP_ROOM_MEMORY, MP_ROOM_SESSIONS, MP_ROOM_AUTHN, MP_ROOMS } mp_room;

@@ -8,15 +8,16 @@
 MP_GAUGE(sessions_sse, "sessions", "transport", "sse", "open HTTP+SSE sessions")
 MP_GAUGE(sessions_http, "sessions", "transport", "http", "open Streamable HTTP sessions")
 MP_COUNTER(calls, "calls", "", "", "JSON-RPC requests received")
-MP_GAUGE(requests_in_flight, "requests_in_flight", "", "", "JSON-RPC requests in flight")
-MP_GAUGE(listeners, "listeners", "", "", "open subscriptions/listen calls")
-MP_GAUGE(jobs, "jobs", "", "", "running background tasks")
-MP_GAUGE(auth_pending, "auth_pending", "", "", "requests whose authentication is pending")
+MP_ACCOUNT(requests_in_flight, "requests_in_flight", "", "", "JSON-RPC requests in flight")
+MP_ACCOUNT(listeners, "listeners", "", "", "open subscriptions/listen calls")
+MP_ACCOUNT(jobs, "jobs", "", "", "running background tasks")
+MP_ACCOUNT(auth_pending, "auth_pending", "", "", "requests whose authentication is pending")
 MP_COUNTER(sessions_opened, "sessions_opened", "", "", "sessions opened")
 MP_COUNTER(closed_idle, "sessions_closed", "reason", "idle", "not used for sessions.idle")
 MP_COUNTER(closed_uninitialized, "sessions_closed", "reason", "uninitialized",
            "no initialize in sessions.initialize_within")
 MP_COUNTER(closed_shutdown, "sessions_closed", "reason", "shutdown", "the gateway stopped")
+MP_COUNTER(refused_calls, "refused", "reason", "calls", "calls over limits.calls_in_flight")
 MP_COUNTER(refused_sessions, "refused", "reason", "sessions", "sessions over sessions.max or sessions.per_principal")
 MP_COUNTER(refused_listeners, "refused", "reason", "listeners", "subscriptions/listen calls over limits.listeners")
 MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over tasks.max")
@@ -33,7 +34,6 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", MP_BUCKETS
 struct mp_table {
     const mp_rpc_config *_Atomic config;
     const mp_session_hooks *hooks;
-    _Atomic int64_t calls, taken[MP_QUOTAS];
     mp_pace rooms[MP_ROOMS];
     mp_topics *topics;
     mp_event_log *event_log;
@@ -166,7 +166,7 @@ mp_event_log *mp_table_event_log(mp_table *table)
     return table->event_log;
 }
 
-static const mp_stat *const quota_gauges[] = {&mp_stat_listeners, &mp_stat_jobs, &mp_stat_auth_pending};
+static mp_account *const quotas[] = {&mp_account_listeners, &mp_account_jobs, &mp_account_auth_pending};
 
 bool mp_quota_take(mp_table *table, mp_quota quota)
 {
@@ -174,37 +174,33 @@ bool mp_quota_take(mp_table *table, mp_quota quota)
                                               &mp_stat_refused_auth_pending};
     const mp_rpc_config *config = atomic_load(&table->config);
     const int64_t limits[] = {config->max_listeners, config->max_jobs, config->max_entries};
-    if (atomic_fetch_add(&table->taken[quota], 1) >= limits[quota]) {
-        atomic_fetch_sub(&table->taken[quota], 1);
-        mp_stat_add(refusals[quota], 1);
-        return false;
-    }
-    mp_stat_add(quota_gauges[quota], 1);
-    return true;
+    bool is_taken = mp_account_take(quotas[quota], 1, limits[quota]);
+    mp_stat_add(refusals[quota], !is_taken);
+    return is_taken;
 }
 
 void mp_quota_give(mp_table *table, mp_quota quota)
 {
-    atomic_fetch_sub(&table->taken[quota], 1);
-    mp_stat_add(quota_gauges[quota], -1);
+    mp_account_give(quotas[quota], 1);
     if (quota == MP_QUOTA_AUTHN)
         mp_pace_count(&table->rooms[MP_ROOM_AUTHN], 1);
 }
 
-bool mp_table_has_room(mp_table *table)
+bool mp_table_take_call(mp_table *table)
 {
-    return atomic_load_explicit(&table->calls, memory_order_relaxed) < atomic_load(&table->config)->max_calls;
+    bool is_taken = mp_account_take(&mp_account_requests_in_flight, 1, atomic_load(&table->config)->max_calls);
+    mp_stat_add(&mp_stat_refused_calls, !is_taken);
+    return is_taken;
 }
 
-bool mp_table_has_calls(mp_table *table)
+void mp_table_give_call(void)
 {
-    return atomic_load(&table->calls) > 0;
+    mp_account_give(&mp_account_requests_in_flight, 1);
 }
 
-void mp_table_count_call(mp_table *table, int n)
+bool mp_table_has_calls(void)
 {
-    atomic_fetch_add_explicit(&table->calls, n, memory_order_relaxed);
-    mp_stat_add(&mp_stat_requests_in_flight, n);
+    return mp_account_used(&mp_account_requests_in_flight) > 0;
 }
 
 unsigned mp_table_room_s(mp_table *table, mp_room room)

@@ -1,17 +1,32 @@
 /* batch_body.c: reads an array of messages in one body, or in one line of stdio, and serves each of them. */
 #include "transport.h"
 
+static void put_batch_error(mp_rpc *rpc, mp_batch *batch, int code, const char *message)
+{
+    mp_buf error = {0};
+    mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
+    mp_batch_add(batch, mp_buf_str(&error));
+    mp_buf_clear(&error);
+}
+
 static void add_batch_error(mp_rpc *rpc, mp_batch *batch, mp_session *session, const char *message)
 {
     mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, message);
-    if (batch == NULL) {
+    if (batch == NULL)
         mp_session_send_error(rpc, session, MP_CODE_INVALID_REQUEST, message);
-        return;
+    else
+        put_batch_error(rpc, batch, MP_CODE_INVALID_REQUEST, message);
+}
+
+/* Starts a call of the batch, if limits.calls_in_flight has a place for it: the batch as a whole was let in with one. */
+static void start_call(mp_rpc *rpc, mp_batch *batch, mp_session *session)
+{
+    if (!mp_table_take_call(rpc->table)) {
+        mp_log_refused_message(rpc, MP_CAUSE_CALLS, mp_too_many_calls);
+        put_batch_error(rpc, batch, MP_CODE_INTERNAL, mp_too_many_calls);
+    } else if (!mp_call_start_in(rpc, batch, session)) {
+        add_batch_error(rpc, batch, session, "the session ended");
     }
-    mp_buf error = {0};
-    mp_put_error(&error, rpc->envelope.id, MP_CODE_INVALID_REQUEST, mp_str_of(message), MP_STR_NONE);
-    mp_batch_add(batch, mp_buf_str(&error));
-    mp_buf_clear(&error);
 }
 
 /* Serves one message of the array. Over HTTP+SSE `batch` is NULL: answers are sent on the session's stream. */
@@ -31,8 +46,8 @@ static void serve_message(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_se
             mp_serve_session_request(rpc, stream, session);
         else if (rpc->stdio != NULL && mp_call_find(rpc, envelope->id) != NULL)
             add_batch_error(rpc, batch, session, "a request with this id is still being answered");
-        else if (!mp_call_start_in(rpc, batch, session))
-            add_batch_error(rpc, batch, session, "the session ended");
+        else
+            start_call(rpc, batch, session);
         break;
     default:
         add_batch_error(rpc, batch, session,

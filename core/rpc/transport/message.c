@@ -2,7 +2,6 @@
 #include "transport.h"
 
 MP_COUNTER(dropped_unmatched, "dropped", "reason", "unmatched", "responses that match no request")
-MP_COUNTER(refused_calls, "refused", "reason", "calls", "calls over limits.calls_in_flight")
 
 /* The error has the message's id if that could be read (M-25). */
 void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream)
@@ -49,7 +48,9 @@ static void refuse_revision(mp_rpc *rpc, const mp_transport *transport, mp_str v
     mp_buf_clear(&versions);
 }
 
-/* False if no request is served now: the error was sent. */
+const char mp_too_many_calls[] = "too many calls in flight: try again later";
+
+/* Takes a place for a call. False if no request is served now: the error was sent. */
 static bool may_start(mp_rpc *rpc, const mp_transport *transport, mp_session *session)
 {
     if (rpc->draining) {
@@ -57,10 +58,8 @@ static bool may_start(mp_rpc *rpc, const mp_transport *transport, mp_session *se
     } else if (!transport->is_pipe && mp_request_is_shed(rpc)) {
         mp_pressure_refuse(rpc, mp_pressure_waiting(rpc));
         mp_refuse_message(rpc, transport, session, MP_CAUSE_OVERLOAD, MP_CODE_INTERNAL, mp_overloaded);
-    } else if (!mp_table_has_room(rpc->table)) {
-        mp_stat_add(&mp_stat_refused_calls, 1);
-        mp_refuse_message(rpc, transport, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL,
-                          "too many calls in flight: try again later");
+    } else if (!mp_table_take_call(rpc->table)) {
+        mp_refuse_message(rpc, transport, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, mp_too_many_calls);
     } else {
         return true;
     }

@@ -29,7 +29,7 @@ static void refuse_request(mp_rpc *rpc, mp_stream *stream, mp_cause cause, int s
     mp_refuse(rpc, stream, cause, status, MP_CODE_INVALID_REQUEST, rpc->envelope.id, message, MP_STR_NONE);
 }
 
-/* Refuses the request and returns true if the gateway takes no more calls now. */
+/* Takes a place for a call. True if the gateway takes no more calls now: the request was refused. */
 static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
 {
     if (rpc->draining) {
@@ -47,11 +47,9 @@ static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
                       "too many answers wait for clients to read them: try again later");
         return true;
     }
-    if (mp_table_has_room(rpc->table))
+    if (mp_table_take_call(rpc->table))
         return false;
-    mp_stat_add(&mp_stat_refused_calls, 1);
-    mp_refuse_for(rpc, stream, MP_CAUSE_CALLS, 503, mp_table_room_s(rpc->table, MP_ROOM_CALLS),
-                  "too many calls in flight: try again later");
+    mp_refuse_for(rpc, stream, MP_CAUSE_CALLS, 503, mp_table_room_s(rpc->table, MP_ROOM_CALLS), mp_too_many_calls);
     return true;
 }
 
@@ -196,8 +194,10 @@ static void serve_array(mp_rpc *rpc, mp_stream *stream, const era_headers *heade
         mp_refuse_envelope(rpc, stream);
     else if (headers->version_count > 0 && headers->era != mp_session_era(session))
         refuse_request(rpc, stream, MP_CAUSE_REVISION, 400, "MCP-Protocol-Version is not what this session negotiated");
-    else if (!refuse_if_busy(rpc, stream))
+    else if (!refuse_if_busy(rpc, stream)) {
+        mp_table_give_call(); /* each of its calls takes a place */
         mp_serve_batch(rpc, stream, session);
+    }
     if (session != NULL)
         mp_session_unref(session);
 }

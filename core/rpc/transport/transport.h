@@ -29,6 +29,8 @@ void mp_serve_stateless_message(mp_rpc *rpc, const mp_transport *transport);
 /* Logs and counts why a request is not served, and sends the error. `session`: NULL, or the one whose client gets it. */
 void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *session, mp_cause cause, int code,
                        const char *message);
+/* The error of a request for which mp_table_take_call() had no place. */
+extern const char mp_too_many_calls[];
 /* Sends an error to a request for which no call was made. */
 void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message);
 
@@ -57,6 +59,6 @@ void mp_stdio_free(mp_stdio *MP_NULLABLE stdio); /* `stdio` may be NULL */
 void mp_consoles_free(mp_rpc *rpc);
 
 /* Gauges and counters that other files read or count, too. */
-extern const mp_stat mp_stat_dropped_unmatched, mp_stat_refused_calls;
+extern const mp_stat mp_stat_dropped_unmatched;
 
 #endif

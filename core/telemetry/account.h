@@ -1,0 +1,56 @@
+/* account.h: a number that all threads share and that has a limit, such as the bytes of all answers. What is to be added is compared and added
+ * in one step: two threads that read the sum first and add later would both find room for the same bytes.
+ *
+ *     MP_ACCOUNT(fs_bytes, "fs_bytes", "", "", "bytes of file reads and writes in progress")
+ *     ...
+ *     if (!mp_account_take(&mp_account_fs_bytes, bytes, most))
+ *         return "too many bytes";
+ *     ...
+ *     mp_account_give(&mp_account_fs_bytes, bytes);
+ *
+ * The account is its own gauge, mp_stat_fs_bytes: what is shown is what is compared. */
+#ifndef MP_TELEMETRY_ACCOUNT_H
+#define MP_TELEMETRY_ACCOUNT_H
+
+#include "stats.h"
+#include <stdbool.h>
+
+typedef struct {
+    _Atomic int64_t used;
+} mp_account;
+
+/* Declares mp_account_<id>, and the gauge mp_stat_<id> (stats.h), which is read and never added to. Each has a cache line of its own. */
+#define MP_ACCOUNT(id, family, label, value, text)                                                                     \
+    mp_account mp_account_##id __attribute__((aligned(64)));                                                           \
+    MP_STAT_ROW(id, &mp_account_##id.used, family, label, value, text, MP_STAT_GAUGE)
+
+/* Adds `n` unless the sum would then be above `most`. False: nothing was added. */
+static inline bool mp_account_take(mp_account *account, int64_t n, int64_t most)
+{
+    int64_t used = atomic_load_explicit(&account->used, memory_order_relaxed);
+    do
+        if (n > most - used)
+            return false;
+    while (!atomic_compare_exchange_weak_explicit(&account->used, &used, used + n, memory_order_relaxed,
+                                                  memory_order_relaxed));
+    return true;
+}
+
+/* Adds what is there already, whether it fits or not. Returns the new sum: the caller gives something up if that is too much. */
+static inline int64_t mp_account_add(mp_account *account, int64_t n)
+{
+    return atomic_fetch_add_explicit(&account->used, n, memory_order_relaxed) + n;
+}
+
+static inline void mp_account_give(mp_account *account, int64_t n)
+{
+    atomic_fetch_sub_explicit(&account->used, n, memory_order_relaxed);
+}
+
+/* The sum at this moment. No reason to add anything: mp_account_take() compares and adds. */
+static inline int64_t mp_account_used(const mp_account *account)
+{
+    return atomic_load_explicit(&account->used, memory_order_relaxed);
+}
+
+#endif
