@@ -22,10 +22,10 @@ MP_GAUGE(upstream_requests, "upstream_requests", "", "",
 typedef struct {
     mp_link link, hot; /* in host->requests, host->hot */
     mp_upstream_host *host;
-    mp_exchange *exchange; /* a counted reference; NULL: nothing waits for the answer */
-    mp_channel *channel;   /* a counted reference */
-    mp_transfer *transfer;
-    mp_str message; /* of the exchange, or of `own` */
+    mp_exchange *MP_NULLABLE exchange; /* a counted reference; NULL: nothing waits for the answer */
+    mp_channel *channel;               /* a counted reference */
+    mp_transfer *MP_NULLABLE transfer; /* NULL while it waits to take its stream up */
+    mp_str message;                    /* of the exchange, or of `own` */
     char *own;
     mp_buf body;
     mp_event_reader reader;
@@ -37,7 +37,25 @@ typedef struct {
     bool is_said; /* counted in `said` of the channel and of the host */
 } request;
 
+/* What a request has while it takes what arrives: an exchange that waits, and a transfer. */
+typedef struct {
+    request *of;
+    mp_exchange *exchange;
+    mp_transfer *transfer;
+} arrival;
+
 /* -- the end ------------------------------------------------------------------------------------------------------- */
+
+/* Its exchange, if there is one, has no request any more. */
+static void leave_exchange(request *it)
+{
+    mp_exchange *exchange = it->exchange;
+    if (exchange == NULL)
+        return;
+    exchange->request = NULL;
+    it->exchange = NULL;
+    mp_exchange_unref(exchange);
+}
 
 static void free_request(request *it)
 {
@@ -50,9 +68,7 @@ static void free_request(request *it)
     mp_event_reader_clear(&it->reader);
     free(it->own);
     free(it->last_id);
-    if (it->exchange != NULL)
-        it->exchange->request = NULL;
-    mp_exchange_unref(it->exchange);
+    leave_exchange(it);
     if (it->is_said) {
         it->host->said--;
         atomic_fetch_sub(&it->channel->said, 1);
@@ -70,10 +86,7 @@ static void on_deadline(mp_timer *timer)
 /* Nothing waits for the answer any more: reads the rest of it for a moment. */
 static void linger(request *it)
 {
-    if (it->exchange != NULL)
-        it->exchange->request = NULL;
-    mp_exchange_unref(it->exchange);
-    it->exchange = NULL;
+    leave_exchange(it);
     it->host->held -= it->body.len;
     it->body.len = 0;
     mp_timer_start(it->host->loop, &it->deadline, LINGER_MS, on_deadline);
@@ -112,9 +125,9 @@ bool mp_http_has_type(const mp_transfer *transfer, const char *type)
 }
 
 /* The seconds or the date of Retry-After, in ms; -1: none. */
-static int64_t retry_after(const request *it)
+static int64_t retry_after(const mp_transfer *transfer)
 {
-    mp_str value = header_of(it->transfer, "retry-after");
+    mp_str value = header_of(transfer, "retry-after");
     char text[40];
     char *end;
     if (value.len == 0 || value.len >= sizeof text)
@@ -132,37 +145,38 @@ static int64_t retry_after(const request *it)
 }
 
 /* The failure carries the status, the head and the beginning of the body. */
-static void fail_with_status(request *it, const char *reason, const char *why)
+static void fail_with_status(const arrival *at, const char *reason, const char *why)
 {
     mp_upstream_failure failure;
     char text[sizeof failure.why];
-    int status = mp_transfer_status(it->transfer);
+    const mp_buf *body = &at->of->body;
+    int status = mp_transfer_status(at->transfer);
     snprintf(text, sizeof text, "%s (HTTP status %d)", why, status);
     mp_upstream_failure_set(&failure, reason, true, text);
     failure.status = status;
-    failure.retry_after_ms = retry_after(it);
-    mp_str head = mp_transfer_head(it->transfer);
+    failure.retry_after_ms = retry_after(at->transfer);
+    mp_str head = mp_transfer_head(at->transfer);
     failure.head = mp_dup(head);
     failure.head_len = head.len;
-    failure.body_len = it->body.len < MP_FAILURE_BODY ? it->body.len : MP_FAILURE_BODY;
-    failure.body = mp_dup((mp_str){it->body.ptr, failure.body_len});
-    mp_exchange_fail(it->exchange, &failure);
+    failure.body_len = body->len < MP_FAILURE_BODY ? body->len : MP_FAILURE_BODY;
+    failure.body = mp_dup((mp_str){body->ptr, failure.body_len});
+    mp_exchange_fail(at->exchange, &failure);
 }
 
 /* The transfer has ended with a failure. */
-static void fail_transfer(request *it, const mp_err *MP_NULLABLE err)
+static void fail_transfer(const arrival *at, const mp_err *MP_NULLABLE err)
 {
-    mp_transfer_trouble trouble = mp_transfer_trouble_of(it->transfer);
+    mp_transfer_trouble trouble = mp_transfer_trouble_of(at->transfer);
     mp_upstream_failure failure;
     const char *reason = trouble == MP_TRANSFER_REFUSED  ? "address"
                          : trouble == MP_TRANSFER_UNSENT ? "refused"
                                                          : "closed";
-    if (trouble == MP_TRANSFER_OTHER && header_of(it->transfer, "content-encoding").len > 0)
+    if (trouble == MP_TRANSFER_OTHER && header_of(at->transfer, "content-encoding").len > 0)
         reason = "unreadable";
     mp_upstream_failure_set(&failure, reason, trouble != MP_TRANSFER_REFUSED && trouble != MP_TRANSFER_UNSENT,
                             err == NULL ? "the connection ended" : err->text);
-    failure.status = mp_transfer_status(it->transfer) >= 300 ? mp_transfer_status(it->transfer) : 0;
-    mp_exchange_fail(it->exchange, &failure);
+    failure.status = mp_transfer_status(at->transfer) >= 300 ? mp_transfer_status(at->transfer) : 0;
+    mp_exchange_fail(at->exchange, &failure);
 }
 
 /* -- sessions ------------------------------------------------------------------------------------------------------ */
@@ -172,11 +186,11 @@ static void fail_transfer(request *it, const mp_err *MP_NULLABLE err)
 static request *MP_NULLABLE tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message);
 
 /* Keeps the session id that the head has, if it can be sent as a header. A channel whose `initialize` is sent again has ended the session before. */
-static void take_session(request *it)
+static void take_session(const arrival *at)
 {
-    mp_exchange *exchange = it->exchange;
-    mp_channel *channel = it->channel;
-    mp_str id = header_of(it->transfer, "mcp-session-id");
+    mp_exchange *exchange = at->exchange;
+    mp_channel *channel = at->of->channel;
+    mp_str id = header_of(at->transfer, "mcp-session-id");
     for (size_t i = 0; i < id.len; i++)
         if (id.ptr[i] < 0x21 || id.ptr[i] > 0x7e)
             return;
@@ -193,105 +207,110 @@ static void take_session(request *it)
 
 /* A session is opened by the answer that holds the result of `initialize`, and by no other. While that answer is an event stream, requests of the
  * upstream may come before the result, and their answers need the id already. */
-static void settle_session(request *it)
+static void settle_session(const arrival *at)
 {
-    mp_exchange *exchange = it->exchange;
+    mp_exchange *exchange = at->exchange;
+    mp_channel *channel = at->of->channel;
     if (!exchange->is_opening || !exchange->has_answer)
         return;
     if (exchange->has_result) {
-        take_session(it);
+        take_session(at);
         return;
     }
-    if (exchange->given != NULL && exchange->host == it->channel->home) {
-        free(it->channel->given);
-        it->channel->given = NULL;
+    if (exchange->given != NULL && exchange->host == channel->home) {
+        free(channel->given);
+        channel->given = NULL;
     }
     free(exchange->given);
     exchange->given = NULL;
 }
 
-static bool is_success(const request *it)
+static bool is_success(const mp_transfer *transfer)
 {
-    int status = mp_transfer_status(it->transfer);
+    int status = mp_transfer_status(transfer);
     return status >= 200 && status < 300;
 }
 
 /* The whole body is there. */
-static void read_body(request *it)
+static void read_body(const arrival *at)
 {
-    mp_exchange *exchange = it->exchange;
-    int status = mp_transfer_status(it->transfer);
+    mp_exchange *exchange = at->exchange;
+    const mp_buf *body = &at->of->body;
+    int status = mp_transfer_status(at->transfer);
     if (!exchange->has_id) {
-        fail_with_status(it, "status", "the message was not accepted");
+        fail_with_status(at, "status", "the message was not accepted");
         return;
     }
-    bool is_json = mp_http_has_type(it->transfer, "application/json");
-    if (is_json && it->body.len > 0 && mp_exchange_message(exchange, status, mp_buf_str(&it->body)) > 0) {
-        settle_session(it);
+    bool is_json = mp_http_has_type(at->transfer, "application/json");
+    if (is_json && body->len > 0 && mp_exchange_message(exchange, status, mp_buf_str(body)) > 0) {
+        settle_session(at);
         return;
     }
-    if (!is_success(it))
-        fail_with_status(it, "status", "an HTTP error");
+    if (!is_success(at->transfer))
+        fail_with_status(at, "status", "an HTTP error");
     else
-        fail_with_status(it, "unreadable", it->body.len == 0 ? "an empty answer" : "no answer to this request");
+        fail_with_status(at, "unreadable", body->len == 0 ? "an empty answer" : "no answer to this request");
 }
 
 /* Appends what has arrived to the body. False if the exchange has failed by that. */
-static bool collect(request *it)
+static bool collect(const arrival *at)
 {
-    mp_upstream_host *host = it->host;
-    size_t most = is_success(it) ? it->exchange->answer : ERROR_BODY;
-    mp_str piece = mp_transfer_body(it->transfer);
+    mp_upstream_host *host = at->of->host;
+    mp_buf *body = &at->of->body;
+    size_t most = is_success(at->transfer) ? at->exchange->answer : ERROR_BODY;
+    mp_str piece = mp_transfer_body(at->transfer);
     while (piece.len > 0) {
-        bool fits = piece.len <= most - it->body.len, has_room = host->held + piece.len <= host->most_held;
-        mp_str part = {piece.ptr, fits ? piece.len : most - it->body.len};
-        mp_buf_put(&it->body, part);
+        bool fits = piece.len <= most - body->len, has_room = host->held + piece.len <= host->most_held;
+        mp_str part = {piece.ptr, fits ? piece.len : most - body->len};
+        mp_buf_put(body, part);
         host->held += part.len;
         if (!fits || !has_room) {
-            if (is_success(it))
-                mp_exchange_fail_with(it->exchange, "too_large",
+            if (is_success(at->transfer))
+                mp_exchange_fail_with(at->exchange, "too_large",
                                       fits ? "the answers in flight are larger than limits.http.held"
                                            : "the answer is larger than `answer`");
             else
-                fail_with_status(it, "status", "an HTTP error");
+                fail_with_status(at, "status", "an HTTP error");
             return false;
         }
-        mp_transfer_take(it->transfer);
-        piece = mp_transfer_body(it->transfer);
+        mp_transfer_take(at->transfer);
+        piece = mp_transfer_body(at->transfer);
     }
     return true;
 }
 
-static void pull_body(request *it)
+static void pull_body(const arrival *at)
 {
-    if (!collect(it) || !mp_transfer_is_over(it->transfer))
+    if (!collect(at) || !mp_transfer_is_over(at->transfer))
         return;
-    const mp_err *err = mp_transfer_failure(it->transfer);
+    const mp_err *err = mp_transfer_failure(at->transfer);
     if (err != NULL)
-        fail_transfer(it, err);
+        fail_transfer(at, err);
     else
-        read_body(it);
+        read_body(at);
 }
 
 /* Gives the events of a piece to the exchange, until its answer is among them. */
-static void read_events(request *it, mp_str piece)
+static void read_events(const arrival *at, mp_str piece)
 {
+    request *it = at->of;
     mp_event event;
     mp_event_result result = MP_EVENT_NONE;
     while (!it->has_left && (result = mp_event_read(&it->reader, &piece, &event)) == MP_EVENT_COMPLETE)
         if (event.data.len > 0 && mp_str_is(event.kind, "message"))
-            mp_exchange_message(it->exchange, mp_transfer_status(it->transfer), event.data);
-    settle_session(it);
+            mp_exchange_message(at->exchange, mp_transfer_status(at->transfer), event.data);
+    settle_session(at);
     if (it->has_left || result == MP_EVENT_NONE)
         return;
-    mp_exchange_fail_with(it->exchange, "too_large", "an event is larger than `answer`");
+    mp_exchange_fail_with(at->exchange, "too_large", "an event is larger than `answer`");
 }
 
 static void on_resume(mp_timer *timer);
 
-/* The stream has ended before the answer. True if it will be taken up behind its last event (S-28, S-30). */
-static bool resume_later(request *it)
+/* The stream has ended before the answer. True if it will be taken up behind its last event (S-28, S-30): then the transfer is freed. */
+static bool resume_later(const arrival *at)
 {
+    request *it = at->of;
     const char *revision = it->channel->revision;
     if (it->reader.id.len > 0) {
         free(it->last_id);
@@ -299,7 +318,7 @@ static bool resume_later(request *it)
     }
     if (it->last_id == NULL || it->host->is_over || revision == NULL || strcmp(revision, MP_FIRST_STATELESS) >= 0)
         return false;
-    if (it->resumptions >= it->exchange->part->limits.resumptions) {
+    if (it->resumptions >= at->exchange->part->limits.resumptions) {
         mp_stat_add(&mp_stat_refused_upstream_resumptions, 1);
         return false;
     }
@@ -311,8 +330,8 @@ static bool resume_later(request *it)
     it->is_stream = it->has_head = false;
     mp_event_reader_clear(&it->reader);
     it->reader = (mp_event_reader){0};
-    mp_transfer_free(it->transfer);
     it->transfer = NULL;
+    mp_transfer_free(at->transfer);
     mp_link_drop(&it->hot);
     mp_timer_start(it->host->loop, &it->deadline, it->retry_ms, on_resume);
     mp_stat_add(&mp_stat_upstream_resumed, 1);
@@ -320,81 +339,100 @@ static bool resume_later(request *it)
 }
 
 /* What the task does not take stays in the socket: resume() goes on. */
-static void pull_stream(request *it)
+static void pull_stream(const arrival *at)
 {
+    const request *it = at->of;
+    const mp_link *untaken = &at->exchange->events;
     mp_str piece = MP_STR_NONE;
-    while (!it->has_left && mp_link_is_alone(&it->exchange->events) &&
-           (piece = mp_transfer_body(it->transfer)).len > 0) {
-        read_events(it, piece);
-        mp_transfer_take(it->transfer);
+    while (!it->has_left && mp_link_is_alone(untaken) && (piece = mp_transfer_body(at->transfer)).len > 0) {
+        read_events(at, piece);
+        mp_transfer_take(at->transfer);
     }
-    if (it->has_left || !mp_link_is_alone(&it->exchange->events) || !mp_transfer_is_over(it->transfer))
+    if (it->has_left || !mp_link_is_alone(untaken) || !mp_transfer_is_over(at->transfer))
         return;
-    if (resume_later(it))
+    if (resume_later(at))
         return;
-    const mp_err *err = mp_transfer_failure(it->transfer);
+    const mp_err *err = mp_transfer_failure(at->transfer);
     if (err != NULL)
-        fail_transfer(it, err);
+        fail_transfer(at, err);
     else
-        mp_exchange_fail_with(it->exchange, "closed", "the event stream ended without the answer");
+        mp_exchange_fail_with(at->exchange, "closed", "the event stream ended without the answer");
 }
 
-static void begin_answer(request *it)
+static void begin_answer(const arrival *at)
 {
-    mp_exchange *exchange = it->exchange;
+    request *it = at->of;
+    mp_exchange *exchange = at->exchange;
     it->has_head = true;
-    it->is_stream = is_success(it) && exchange->has_id && mp_http_has_type(it->transfer, "text/event-stream") &&
-                    header_of(it->transfer, "content-encoding").len == 0;
+    it->is_stream = is_success(at->transfer) && exchange->has_id &&
+                    mp_http_has_type(at->transfer, "text/event-stream") &&
+                    header_of(at->transfer, "content-encoding").len == 0;
     it->reader.most = exchange->answer;
     if (it->is_stream && exchange->is_opening)
-        take_session(it);
-    if (is_success(it) && !exchange->has_id)
-        mp_exchange_accepted(exchange, mp_transfer_status(it->transfer));
+        take_session(at);
+    if (is_success(at->transfer) && !exchange->has_id)
+        mp_exchange_accepted(exchange, mp_transfer_status(at->transfer));
 }
 
-static void discard_rest(request *it)
+/* Nothing waits for the answer. May free the request. */
+static void discard_rest(request *it, mp_transfer *transfer)
 {
-    while (mp_transfer_body(it->transfer).len > 0)
-        mp_transfer_take(it->transfer);
+    while (mp_transfer_body(transfer).len > 0)
+        mp_transfer_take(transfer);
+    if (mp_transfer_is_over(transfer))
+        free_request(it);
+}
+
+/* The transfer has ended without an answer, or has no head yet. May free the request. */
+static void pull_nothing(const arrival *at)
+{
+    if (!mp_transfer_is_over(at->transfer))
+        return;
+    if (at->of->resumptions == 0)
+        fail_transfer(at, mp_transfer_failure(at->transfer));
+    else if (!resume_later(at))
+        mp_exchange_fail_with(at->exchange, "closed", "the event stream ended, and the upstream is gone");
+}
+
+/* May free the request. */
+static void pull_answer(const arrival *at)
+{
+    request *it = at->of;
+    it->is_in_pull = true;
+    if (!it->has_head)
+        begin_answer(at);
+    if (it->resumptions > 0 && !it->is_stream && !it->has_left)
+        mp_exchange_fail_with(at->exchange, "closed",
+                              "the event stream ended without the answer, and was not taken up");
+    else if (it->is_stream)
+        pull_stream(at);
+    else if (!it->has_left)
+        pull_body(at);
+    it->is_in_pull = false;
+    if (!it->has_left)
+        return;
+    if (at->exchange->has_answer)
+        linger(it);
+    else
+        free_request(it);
 }
 
 /* May free the request. */
 static void pull(request *it)
 {
-    if (it->transfer == NULL)
+    mp_exchange *exchange = it->exchange;
+    mp_transfer *transfer = it->transfer;
+    if (transfer == NULL)
         return; /* it waits to take its stream up */
-    if (it->exchange == NULL) {
-        discard_rest(it);
-        if (mp_transfer_is_over(it->transfer))
-            free_request(it);
+    if (exchange == NULL) {
+        discard_rest(it, transfer);
         return;
     }
-    if (!mp_transfer_is_over(it->transfer) && mp_transfer_status(it->transfer) == 0)
-        return;
-    if (mp_transfer_status(it->transfer) == 0) {
-        if (it->resumptions == 0)
-            fail_transfer(it, mp_transfer_failure(it->transfer));
-        else if (!resume_later(it))
-            mp_exchange_fail_with(it->exchange, "closed", "the event stream ended, and the upstream is gone");
-        return;
-    }
-    it->is_in_pull = true;
-    if (!it->has_head)
-        begin_answer(it);
-    if (it->resumptions > 0 && !it->is_stream && !it->has_left)
-        mp_exchange_fail_with(it->exchange, "closed",
-                              "the event stream ended without the answer, and was not taken up");
-    else if (it->is_stream)
-        pull_stream(it);
-    else if (!it->has_left)
-        pull_body(it);
-    it->is_in_pull = false;
-    if (!it->has_left)
-        return;
-    if (it->exchange->has_answer)
-        linger(it);
+    arrival at = {.of = it, .exchange = exchange, .transfer = transfer};
+    if (mp_transfer_status(transfer) == 0)
+        pull_nothing(&at);
     else
-        free_request(it);
+        pull_answer(&at);
 }
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
@@ -409,9 +447,9 @@ static mp_outgoing outgoing_of(request *it, const char *method, const char *cons
     return outgoing;
 }
 
-/* NULL: `err` says why. */
-static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *exchange, const char *method,
-                      mp_str message, mp_err *err)
+/* NULL: `err` says why. `exchange`: what waits for the answer; NULL: nothing. */
+static request *MP_NULLABLE begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *MP_NULLABLE exchange,
+                                  const char *method, mp_str message, mp_err *err)
 {
     const mp_upstream_part *part = channel->part;
     if (part->url == NULL) {
@@ -447,10 +485,15 @@ static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *
 static void on_resume(mp_timer *timer)
 {
     request *it = mp_container(timer, request, deadline);
+    mp_exchange *exchange = it->exchange;
+    if (exchange == NULL) {
+        free_request(it);
+        return;
+    }
     mp_err err = {"", ""};
     mp_http_headers all = {0};
     mp_buf last = {0};
-    mp_http_put_headers(&all, it->host, it->channel, it->exchange);
+    mp_http_put_headers(&all, it->host, it->channel, exchange);
     const char **list = mp_new((all.count + 2) * sizeof *list);
     for (size_t i = 0; i < all.count; i++)
         list[i] = all.list[i];
@@ -462,7 +505,7 @@ static void on_resume(mp_timer *timer)
     mp_buf_clear(&last);
     free(list);
     if (it->transfer == NULL)
-        mp_exchange_fail_with(it->exchange, "closed", err.text);
+        mp_exchange_fail_with(exchange, "closed", err.text);
 }
 
 static void send(mp_exchange *exchange)
@@ -511,7 +554,10 @@ static void leave(mp_exchange *exchange)
 static bool has_sent(const mp_exchange *exchange)
 {
     const request *it = exchange->request;
-    return it != NULL && (it->resumptions > 0 || mp_transfer_trouble_of(it->transfer) != MP_TRANSFER_UNSENT);
+    if (it == NULL)
+        return false;
+    const mp_transfer *transfer = it->transfer;
+    return it->resumptions > 0 || (transfer != NULL && mp_transfer_trouble_of(transfer) != MP_TRANSFER_UNSENT);
 }
 
 static void resume(mp_exchange *exchange)

@@ -15,9 +15,9 @@ typedef struct connection connection;
 typedef struct {
     mp_link link; /* in connection->posts, oldest first */
     connection *of;
-    mp_exchange *exchange; /* a counted reference; NULL: nothing waits for the result */
-    mp_transfer *transfer; /* NULL: not begun */
-    char *own;             /* a copy of the message, where there is no exchange */
+    mp_exchange *MP_NULLABLE exchange; /* a counted reference; NULL: nothing waits for the result */
+    mp_transfer *MP_NULLABLE transfer; /* NULL: not begun */
+    char *own;                         /* a copy of the message, where there is no exchange */
     mp_str message;
     mp_buf body;  /* of an error */
     mp_buf after; /* a message about the exchange, which is sent when this one was accepted */
@@ -45,9 +45,10 @@ static void free_post(post *it)
     mp_link_drop(&it->link);
     mp_timer_stop(it->of->host->loop, &it->deadline);
     mp_transfer_free(it->transfer);
-    if (it->exchange != NULL && it->exchange->request == it)
-        it->exchange->request = NULL;
-    mp_exchange_unref(it->exchange);
+    mp_exchange *exchange = it->exchange;
+    if (exchange != NULL && exchange->request == it)
+        exchange->request = NULL;
+    mp_exchange_unref(exchange);
     mp_buf_clear(&it->body);
     mp_buf_clear(&it->after);
     free(it->own);
@@ -83,43 +84,56 @@ static void on_post_ready(mp_transfer *transfer, void *ctx)
     ((post *)ctx)->has_news = true;
 }
 
-/* Begins a POST, or the GET of the event stream if `to` is NULL. NULL: `err` says why. */
-static mp_transfer *MP_NULLABLE begin(connection *it, post *to, mp_err *err)
+/* The GET of the event stream. NULL: `err` says why. */
+static mp_transfer *MP_NULLABLE begin_stream(connection *it, mp_err *err)
 {
     mp_http_headers all = {0};
-    mp_http_put_headers(&all, it->host, it->channel, to == NULL ? NULL : to->exchange);
+    mp_http_put_headers(&all, it->host, it->channel, NULL);
     mp_outgoing outgoing = mp_http_outgoing(it->channel->part, all.list);
-    if (to != NULL) {
-        outgoing.method = "POST";
-        outgoing.url = it->endpoint;
-        outgoing.body = to->message;
-    }
-    outgoing.ready = to == NULL ? on_stream_ready : on_post_ready;
-    outgoing.ctx = to == NULL ? (void *)it : to;
-    mp_transfer *transfer = mp_transfer_start(to == NULL ? it->host->stream_client : it->host->client, &outgoing, err);
+    outgoing.ready = on_stream_ready;
+    outgoing.ctx = it;
+    mp_transfer *transfer = mp_transfer_start(it->host->stream_client, &outgoing, err);
     mp_http_clear_headers(&all);
     return transfer;
 }
 
-static void begin_post(connection *it, post *one)
+/* The POST of a message to the address that the upstream has named. NULL: `err` says why. */
+static mp_transfer *MP_NULLABLE start_post(connection *it, const char *endpoint, post *one, mp_err *err)
 {
-    mp_err err = {"", ""};
-    one->transfer = begin(it, one, &err);
-    mp_exchange *exchange = one->exchange;
-    if (one->transfer != NULL) {
-        if (exchange != NULL)
-            atomic_store(&exchange->was_sent, true);
-        return;
-    }
-    if (exchange != NULL)
-        mp_exchange_ref(exchange);
-    free_post(one);
-    if (exchange != NULL)
-        mp_exchange_fail_with(exchange, "refused", err.text);
-    mp_exchange_unref(exchange);
+    mp_http_headers all = {0};
+    mp_http_put_headers(&all, it->host, it->channel, one->exchange);
+    mp_outgoing outgoing = mp_http_outgoing(it->channel->part, all.list);
+    outgoing.method = "POST";
+    outgoing.url = endpoint;
+    outgoing.body = one->message;
+    outgoing.ready = on_post_ready;
+    outgoing.ctx = one;
+    mp_transfer *transfer = mp_transfer_start(it->host->client, &outgoing, err);
+    mp_http_clear_headers(&all);
+    return transfer;
 }
 
-static post *add_post(connection *it, mp_exchange *exchange, mp_str message)
+/* Frees the post if it cannot be sent. */
+static void begin_post(connection *it, const char *endpoint, post *one)
+{
+    mp_err err = {"", ""};
+    mp_transfer *transfer = start_post(it, endpoint, one, &err);
+    one->transfer = transfer;
+    mp_exchange *exchange = one->exchange;
+    if (transfer == NULL) {
+        if (exchange != NULL)
+            mp_exchange_ref(exchange);
+        free_post(one);
+        if (exchange != NULL)
+            mp_exchange_fail_with(exchange, "refused", err.text);
+        mp_exchange_unref(exchange);
+    } else if (exchange != NULL) {
+        atomic_store(&exchange->was_sent, true);
+    }
+}
+
+/* `exchange`: what waits for the result; NULL: nothing. */
+static void add_post(connection *it, mp_exchange *MP_NULLABLE exchange, mp_str message)
 {
     post *one = mp_new(sizeof *one);
     one->of = it;
@@ -134,12 +148,12 @@ static post *add_post(connection *it, mp_exchange *exchange, mp_str message)
     }
     mp_link_init(&one->link);
     mp_link_put(&it->posts, &one->link);
-    if (it->endpoint != NULL)
-        begin_post(it, one);
-    return one;
+    const char *endpoint = it->endpoint;
+    if (endpoint != NULL)
+        begin_post(it, endpoint, one);
 }
 
-static void begin_posts(connection *it)
+static void begin_posts(connection *it, const char *endpoint)
 {
     mp_link again = {&again, &again};
     for (mp_link *link; (link = mp_link_take(&it->posts)) != NULL;)
@@ -148,7 +162,7 @@ static void begin_posts(connection *it)
         post *one = mp_container(link, post, link);
         mp_link_put(&it->posts, link);
         if (one->transfer == NULL)
-            begin_post(it, one);
+            begin_post(it, endpoint, one);
     }
 }
 
@@ -204,17 +218,19 @@ static void collect(mp_transfer *transfer, mp_buf *body)
 }
 
 /* May free the post. */
-static void pull_post(post *one)
+static void pull_post(post *one, mp_transfer *transfer)
 {
-    collect(one->transfer, &one->body);
-    if (!mp_transfer_is_over(one->transfer))
+    collect(transfer, &one->body);
+    if (!mp_transfer_is_over(transfer))
         return;
     connection *it = one->of;
-    mp_exchange *exchange = one->exchange == NULL ? NULL : mp_exchange_ref(one->exchange);
+    mp_exchange *exchange = one->exchange;
+    if (exchange != NULL)
+        mp_exchange_ref(exchange);
     mp_upstream_failure failure = {0};
-    bool is_good = is_success(one->transfer);
+    bool is_good = is_success(transfer);
     if (!is_good)
-        describe_failure(&failure, one->transfer, &one->body, "the message was not accepted");
+        describe_failure(&failure, transfer, &one->body, "the message was not accepted");
     if (one->after.len > 0)
         add_post(it, NULL, mp_buf_str(&one->after));
     free_post(one);
@@ -234,33 +250,38 @@ static void pull_post(post *one)
 
 /* -- the stream ---------------------------------------------------------------------------------------------------- */
 
-/* The address that the upstream gives must be of the origin that the configuration names. */
-static int set_endpoint(connection *it, mp_str data)
+/* The address that the upstream gives, which must be of the origin that the configuration names; NULL: it is not. The caller frees it. */
+static char *MP_NULLABLE endpoint_of(const connection *it, mp_str data)
 {
     const mp_upstream_part *part = it->channel->part;
     char *text = mp_dup(mp_str_trim(data));
     mp_url own = {0}, given = {0};
     mp_err err;
-    int result = -1;
+    char *endpoint = NULL;
     if (data.len > 0 && mp_url_parse(&own, part->url, NULL, &err) == 0 &&
         mp_url_parse(&given, text, part->url, &err) == 0 && strcmp(own.scheme, given.scheme) == 0 &&
-        strcmp(own.host, given.host) == 0 && own.port == given.port) {
-        it->endpoint = mp_dup(mp_str_of(given.text));
-        result = 0;
-    }
+        strcmp(own.host, given.host) == 0 && own.port == given.port)
+        endpoint = mp_dup(mp_str_of(given.text));
     mp_url_clear(&own);
     mp_url_clear(&given);
     free(text);
-    return result;
+    return endpoint;
+}
+
+static void take_endpoint(connection *it, mp_str data)
+{
+    char *endpoint = endpoint_of(it, data);
+    it->endpoint = endpoint;
+    if (endpoint != NULL)
+        begin_posts(it, endpoint);
+    else
+        end_by_itself(it, "unreadable", "the stream's endpoint is no address of the same origin");
 }
 
 static void take_event(connection *it, const mp_event *event)
 {
     if (mp_str_is(event->kind, "endpoint") && it->endpoint == NULL) {
-        if (set_endpoint(it, event->data) == 0)
-            begin_posts(it);
-        else
-            end_by_itself(it, "unreadable", "the stream's endpoint is no address of the same origin");
+        take_endpoint(it, event->data);
     } else if (mp_str_is(event->kind, "message") && !mp_channel_message(it->channel, event->data)) {
         mp_channel_count_dropped(it->channel);
     }
@@ -284,11 +305,13 @@ static void refuse_stream(connection *it)
     const char *what = "the address has no event stream";
     for (mp_link *link; (link = mp_link_take(&it->posts)) != NULL;) {
         post *one = mp_container(link, post, link);
-        mp_exchange *exchange = one->exchange == NULL ? NULL : mp_exchange_ref(one->exchange);
-        mp_upstream_failure failure;
+        mp_exchange *exchange = one->exchange;
+        if (exchange != NULL)
+            mp_exchange_ref(exchange);
         free_post(one);
         if (exchange == NULL)
             continue;
+        mp_upstream_failure failure;
         describe_failure(&failure, it->stream, &it->body, what);
         failure.may_have_run = false;
         mp_exchange_fail(exchange, &failure);
@@ -320,7 +343,7 @@ static void on_stream_ready(mp_transfer *transfer, void *ctx)
 }
 
 /* NULL: the exchange has failed. */
-static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
+static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange *exchange)
 {
     const mp_upstream_part *part = channel->part;
     mp_err err = {"the URL is not valid", ""};
@@ -330,17 +353,18 @@ static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
     it->reader.most = part->limits.answer;
     mp_link_init(&it->posts);
     mp_link_init(&it->link);
+    mp_transfer *stream = part->url == NULL ? NULL : begin_stream(it, &err);
+    if (stream == NULL) {
+        mp_channel_unref(it->channel);
+        free(it);
+        mp_exchange_fail_with(exchange, "refused", err.text);
+        return NULL;
+    }
+    it->stream = stream;
     mp_link_put(&it->host->streams, &it->link);
     mp_stat_add(&mp_stat_upstream_streams, 1);
-    if (part->url != NULL)
-        it->stream = begin(it, NULL, &err);
-    if (it->stream != NULL) {
-        channel->connection = it;
-        return it;
-    }
-    free_connection(it);
-    mp_exchange_fail_with(exchange, "refused", err.text);
-    return NULL;
+    channel->connection = it;
+    return it;
 }
 
 /* -- the transport ------------------------------------------------------------------------------------------------- */
@@ -432,10 +456,11 @@ static bool turn(mp_upstream_host *host)
         }
         for (mp_link *at = it->posts.next, *next; at != &it->posts; at = next) {
             post *one = mp_container(at, post, link);
+            mp_transfer *transfer = one->transfer;
             next = at->next;
-            if (one->has_news) {
+            if (one->has_news && transfer != NULL) {
                 one->has_news = false;
-                pull_post(one);
+                pull_post(one, transfer);
                 did = true;
                 next = it->posts.next; /* failures may have freed others */
             }

@@ -176,9 +176,9 @@ struct mp_channel {
     atomic_bool has_place;  /* a process is counted for it that has not been started */
     mp_upstream_host *home; /* the worker that claimed it; never changes */
     char *given;            /* the session id that the upstream gave while the channel was opened; home's thread */
-    void *connection;       /* of the transport, on the home's thread */
-    mp_link standings;      /* standing streams; home's thread */
-    bool has_gap;           /* an MP_OBSERVED_GAP waits to be taken; home's thread */
+    void *MP_NULLABLE connection; /* of the transport, on the home's thread; NULL: not made yet, or closed */
+    mp_link standings;            /* standing streams; home's thread */
+    bool has_gap;                 /* an MP_OBSERVED_GAP waits to be taken; home's thread */
     int64_t strays; /* requests of the upstream that belong to no exchange, since `strays_since_ms`; home's thread */
     uint64_t strays_since_ms;
     char *key_text; /* the text of its key */
@@ -272,7 +272,7 @@ struct mp_exchange {
 
     /* The thread that the transport works on: the home's, or the task's. */
     mp_link in_channel;
-    void *request; /* of the transport */
+    void *MP_NULLABLE request; /* of the transport; NULL: it has none for the exchange */
 };
 
 struct mp_upstream_host {

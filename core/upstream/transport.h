@@ -14,7 +14,7 @@
 struct mp_upstream_transport {
     const char *name; /* "http", "sse", "stdio" */
     bool has_home;
-    /* Sends exchange->message. With a home: the first exchange of a channel (channel->connection is NULL) makes the connection first; the
+    /* Sends exchange->message. With a home: the first exchange of a channel makes the connection (channel->connection) first; the
      * transport holds the exchange by mp_exchange_ref until the message is written. It sets exchange->was_sent once the upstream may have
      * received a byte, before it may fail. */
     void (*send)(mp_exchange *exchange);
@@ -27,7 +27,7 @@ struct mp_upstream_transport {
     void (*MP_NULLABLE resume)(mp_exchange *exchange);
     /* True if the upstream may have received the message. NULL: exchange->was_sent says it. Transports without a home only. */
     bool (*MP_NULLABLE has_sent)(const mp_exchange *exchange);
-    /* The channel has ended: closes its connection. `is_lost`: the upstream does not know it any more. channel->connection may be NULL. */
+    /* The channel has ended: closes its connection. `is_lost`: the upstream does not know it any more. */
     void (*close)(mp_channel *channel, bool is_lost);
     /* At the bottom of each turn of a host with a member of `hot`, `streams` or `processes`. True if it did something. May be NULL. */
     bool (*MP_NULLABLE turn)(mp_upstream_host *host);
