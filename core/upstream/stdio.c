@@ -26,8 +26,7 @@ typedef struct {
 typedef struct {
     mp_link link; /* in host->processes */
     mp_upstream_host *host;
-    mp_upstream *upstream;     /* a counted reference */
-    mp_channel *channel;       /* a counted reference; NULL once the channel is closed */
+    mp_channel *channel;       /* a counted reference, also when the channel is closed */
     mp_process *process;       /* valid until is_gone */
     mp_link waiting;           /* of place, oldest first */
     int64_t noise, most_noise; /* lines in a row that were no message, and their limit */
@@ -36,6 +35,7 @@ typedef struct {
         is_probed; /* a request that an older program may not know is the last that it got, and nothing has come since */
     bool is_over;  /* the process was left */
     bool is_gone;  /* no descendant of the program is left */
+    bool is_closed; /* the channel has no connection any more */
     uint64_t memory;
     int64_t pid; /* of the program; 0 until it was measured, and where the upstream's list is full */
 } connection;
@@ -44,24 +44,25 @@ typedef struct {
 
 static void note_memory(connection *it, uint64_t bytes)
 {
-    pthread_mutex_lock(&it->upstream->lock);
-    it->upstream->memory += bytes - it->memory;
-    pthread_mutex_unlock(&it->upstream->lock);
+    mp_upstream *upstream = it->channel->upstream;
+    pthread_mutex_lock(&upstream->lock);
+    upstream->memory += bytes - it->memory;
+    pthread_mutex_unlock(&upstream->lock);
     it->memory = bytes;
 }
 
 static void note_pid(connection *it, int64_t pid)
 {
-    mp_upstream_note_pid(it->upstream, it->pid, pid);
+    mp_upstream_note_pid(it->channel->upstream, it->pid, pid);
     it->pid = pid;
 }
 
 static void free_if_done(connection *it)
 {
-    if (it->channel != NULL || !it->is_gone)
+    if (!it->is_closed || !it->is_gone)
         return;
     mp_link_drop(&it->link);
-    mp_upstream_unref(it->upstream);
+    mp_channel_unref(it->channel);
     free(it);
 }
 
@@ -71,7 +72,7 @@ static void on_gone(void *ctx)
     it->is_gone = true;
     note_memory(it, 0);
     note_pid(it, 0);
-    mp_upstream_stopped(it->upstream);
+    mp_upstream_stopped(it->channel->upstream);
     free_if_done(it);
 }
 
@@ -142,11 +143,12 @@ static bool hand_over(connection *it)
 /* The connection has ended by itself: the next taker of the channel's key opens another one. */
 static void end_by_itself(connection *it, const char *reason, const char *why, bool now)
 {
+    mp_upstream *upstream = it->channel->upstream;
     it->is_over = true;
-    mp_upstream_ended_by_itself(it->upstream, why);
-    mp_log(MP_WARN, "upstream process ended", mp_log_str("upstream", mp_str_of(it->upstream->name)),
+    mp_upstream_ended_by_itself(upstream, why);
+    mp_log(MP_WARN, "upstream process ended", mp_log_str("upstream", mp_str_of(upstream->name)),
            mp_log_str("why", mp_str_of(why)));
-    mp_upstream_note(it->upstream, why);
+    mp_upstream_note(upstream, why);
     mp_process_leave(it->process, now);
     mp_channel_broken(it->channel, reason, why);
 }
@@ -190,7 +192,7 @@ static void on_line(void *ctx, mp_str line)
         return;
     }
     mp_stat_add(&mp_stat_dropped_noise, 1);
-    mp_log(MP_DEBUG, "noise of an upstream", mp_log_str("upstream", mp_str_of(it->upstream->name)),
+    mp_log(MP_DEBUG, "noise of an upstream", mp_log_str("upstream", mp_str_of(it->channel->upstream->name)),
            mp_log_str("text", line));
     if (++it->noise == it->most_noise)
         end_by_itself(it, "unreadable",
@@ -209,15 +211,16 @@ static void on_long(void *ctx)
 static void on_error_line(void *ctx, mp_str line)
 {
     const connection *it = ctx;
-    mp_log(it->is_probed ? MP_DEBUG : MP_INFO, "child says", mp_log_str("upstream", mp_str_of(it->upstream->name)),
-           mp_log_str("text", line));
+    mp_log(it->is_probed ? MP_DEBUG : MP_INFO, "child says",
+           mp_log_str("upstream", mp_str_of(it->channel->upstream->name)), mp_log_str("text", line));
 }
 
 static bool is_busy(connection *it)
 {
-    pthread_mutex_lock(&it->upstream->lock);
+    mp_upstream *upstream = it->channel->upstream;
+    pthread_mutex_lock(&upstream->lock);
     bool is = it->channel->running > 0;
-    pthread_mutex_unlock(&it->upstream->lock);
+    pthread_mutex_unlock(&upstream->lock);
     return is;
 }
 
@@ -249,7 +252,7 @@ static int start_process(connection *it, mp_err *err)
                                            .on_ended = on_ended,
                                            .on_gone = on_gone};
     const mp_upstream_part *part = it->channel->part;
-    char *hops = mp_upstreams_hops_variable(it->upstream->table);
+    char *hops = mp_upstreams_hops_variable(it->channel->upstream->table);
     if (hops == NULL)
         return mp_err_set(err, "8 gateways already run each other (a loop): this one does not start another program");
     size_t count = 0;
@@ -292,7 +295,6 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange 
     }
     connection *it = mp_new(sizeof *it);
     it->host = channel->home;
-    it->upstream = mp_upstream_ref(channel->upstream);
     it->channel = mp_channel_ref(channel);
     mp_link_init(&it->waiting);
     mp_link_init(&it->link);
@@ -301,9 +303,8 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange 
         channel->connection = it;
         return it;
     }
-    mp_channel_unref(channel);
-    it->channel = NULL;
-    mp_upstream_ended_by_itself(it->upstream, err.text);
+    mp_upstream_ended_by_itself(channel->upstream, err.text);
+    it->is_closed = true;
     on_gone(it);
     mp_exchange_fail_with(exchange, "refused", err.text);
     return NULL;
@@ -345,18 +346,17 @@ static void leave(mp_exchange *exchange)
         free_place(exchange->request);
 }
 
-static void close_connection(mp_channel *channel, connection *it)
+static void close_connection(connection *it)
 {
     if (!it->is_over) {
         it->is_over = true;
-        mp_channel_fail_all(channel, "closed", "the channel was closed");
+        mp_channel_fail_all(it->channel, "closed", "the channel was closed");
         mp_process_leave(it->process, false);
     }
     while (!mp_link_is_alone(&it->waiting)) /* of tasks on other workers, which learn it later */
         free_place(mp_container(it->waiting.next, place, link));
-    it->channel = NULL;
+    it->is_closed = true;
     free_if_done(it);
-    mp_channel_unref(channel);
 }
 
 static void close_channel(mp_channel *channel, bool is_lost)
@@ -367,7 +367,7 @@ static void close_channel(mp_channel *channel, bool is_lost)
     mp_channel_release_place(channel);
     channel->connection = NULL;
     if (it != NULL)
-        close_connection(channel, it);
+        close_connection(it);
     mp_channel_drop_exchanges(channel);
 }
 
@@ -396,19 +396,21 @@ static void free_host(mp_upstream_host *host)
 {
     while (!mp_link_is_alone(&host->processes)) {
         connection *it = mp_container(host->processes.next, connection, link);
-        if (it->channel != NULL) {
+        mp_channel *channel = mp_channel_ref(it->channel);
+        if (!it->is_closed) {
             it->is_over = true;
-            mp_channel_fail_all(it->channel, "stopped", "the gateway stops");
+            mp_channel_fail_all(channel, "stopped", "the gateway stops");
         }
         if (!it->is_gone) {
             mp_process_forget(it->process, true);
             it->is_gone = true;
-            mp_upstream_stopped(it->upstream);
+            mp_upstream_stopped(it->channel->upstream);
         }
-        if (it->channel != NULL)
-            close_channel(it->channel, true);
+        if (!it->is_closed)
+            close_channel(channel, true);
         else
             free_if_done(it);
+        mp_channel_unref(channel);
     }
 }
 
