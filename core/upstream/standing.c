@@ -20,7 +20,7 @@ typedef struct {
     int64_t id;          /* of the request; 0: the GET of the channel */
     char *message, *revision, *last_id;
     char **headers;
-    mp_transfer *transfer; /* NULL while it waits to be opened again */
+    mp_transfer *MP_NULLABLE transfer; /* NULL while it waits to be opened again */
     mp_event_reader reader;
     mp_timer again;
     unsigned failures;
@@ -153,13 +153,14 @@ static bool begin(standing *it)
     }
     outgoing.ready = on_ready;
     outgoing.ctx = it;
-    it->transfer = mp_transfer_start(it->host->stream_client, &outgoing, &err);
+    mp_transfer *transfer = mp_transfer_start(it->host->stream_client, &outgoing, &err);
+    it->transfer = transfer;
     mp_http_clear_headers(&all);
     mp_buf_clear(&revision);
     mp_buf_clear(&last);
     free(list);
     it->reader.most = part->limits.answer;
-    return it->transfer != NULL;
+    return transfer != NULL;
 }
 
 /* -- the end of a stream ------------------------------------------------------------------------------------------- */
@@ -248,41 +249,42 @@ static void take_message(standing *it, mp_str bytes)
         mp_channel_count_dropped(it->channel);
 }
 
-static bool read_events(standing *it)
+static bool read_events(standing *it, mp_transfer *transfer)
 {
     mp_event event;
     mp_str piece;
-    while ((piece = mp_transfer_body(it->transfer)).len > 0) {
+    while ((piece = mp_transfer_body(transfer)).len > 0) {
         mp_event_result result;
         while ((result = mp_event_read(&it->reader, &piece, &event)) == MP_EVENT_COMPLETE)
             if (event.data.len > 0 && mp_str_is(event.kind, "message"))
                 take_message(it, event.data);
         if (result != MP_EVENT_NONE)
             return false;
-        mp_transfer_take(it->transfer);
+        mp_transfer_take(transfer);
     }
     return true;
 }
 
 static void pull(standing *it)
 {
-    if (it->transfer == NULL)
+    mp_transfer *transfer = it->transfer;
+    if (transfer == NULL)
         return;
-    int status = mp_transfer_status(it->transfer);
-    bool is_over = mp_transfer_is_over(it->transfer);
+    int status = mp_transfer_status(transfer);
+    bool is_over = mp_transfer_is_over(transfer);
     if (status == 0 && !is_over)
         return;
     if (status == 0) {
         refuse_stream(it, -1);
         return;
     }
-    if (status != 200 || !mp_http_has_type(it->transfer, "text/event-stream")) {
+    if (status != 200 || !mp_http_has_type(transfer, "text/event-stream")) {
         refuse_stream(it, status);
         return;
     }
     if (!it->is_open)
         open_stream(it);
-    if (!read_events(it) || is_over)
+    if (!read_events(it, transfer) || is_over)
         end_stream(it);
 }
 
