@@ -174,15 +174,19 @@ static int l_channel(lua_State *L)
         lua_pop(L, 1);
     }
     take_op *op = mp_op_new(L, sizeof *op, on_take_cancel);
-    it->take =
-        mp_channel_take(lib->upstreams, &(mp_take_options){.name = name, .key = key, .done = on_taken, .ctx = it});
+    mp_upstream_failure unknown;
+    mp_take_options options = {.name = name, .key = key, .done = on_taken, .ctx = it};
+    mp_take *take = mp_channel_take(lib->upstreams, &options, &unknown);
+    if (take == NULL)
+        return mp_upstream_push_failure(L, &unknown);
+    it->take = take;
     /* From here on the end of the task gives back what it has: also a result of the take that it has not read. */
     mp_hold_put(L, &it->hold, on_channel_release);
-    if (mp_take_result_of(it->take) != MP_TAKE_WAITS)
+    if (mp_take_result_of(take) != MP_TAKE_WAITS)
         return push_taken(L, LUA_OK, 4);
     op->of = it;
     it->op = op;
-    mp_timer_start(mp_op_loop(&op->super), &op->timer, mp_take_open_ms(it->take), on_take_late);
+    mp_timer_start(mp_op_loop(&op->super), &op->timer, mp_take_open_ms(take), on_take_late);
     return mp_op_park_then(L, &op->super, push_taken, 4);
 }
 

@@ -437,7 +437,7 @@ static mp_str copy_str(mp_str text)
     return text.len == 0 ? MP_STR_NONE : (mp_str){mp_dup(text), text.len};
 }
 
-static char **copy_headers(const char *const *headers)
+static char **copy_headers(const char *const *MP_NULLABLE headers)
 {
     size_t count = 0;
     while (headers != NULL && headers[count] != NULL)
@@ -519,16 +519,18 @@ mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_exchange *exchange)
     return mp_container(link, mp_queued_event, link);
 }
 
-const mp_exchange_event *mp_exchange_next(mp_exchange *exchange)
+const mp_exchange_event *MP_NULLABLE mp_exchange_next(mp_exchange *exchange)
 {
-    if (exchange->relay != NULL)
-        return mp_relay_next(exchange);
+    mp_relay *relay = exchange->relay;
+    if (relay != NULL)
+        return mp_relay_next(relay, exchange);
     free(exchange->taken);
-    exchange->taken = mp_exchange_take_event(exchange);
-    if (exchange->taken == NULL)
+    mp_queued_event *event = mp_exchange_take_event(exchange);
+    exchange->taken = event;
+    if (event == NULL)
         return NULL;
-    atomic_fetch_sub(&exchange->queued, exchange->taken->size);
-    return &exchange->taken->event;
+    atomic_fetch_sub(&exchange->queued, event->size);
+    return &event->event;
 }
 
 void mp_exchange_pause(mp_exchange *exchange)
@@ -575,23 +577,26 @@ mp_str mp_exchange_session(const mp_exchange *exchange)
 
 bool mp_exchange_is_over(const mp_exchange *exchange)
 {
-    if (exchange->relay != NULL)
-        return mp_relay_is_over(exchange);
+    const mp_relay *relay = exchange->relay;
+    if (relay != NULL)
+        return mp_relay_is_over(relay);
     return exchange->is_ended && mp_link_is_alone(&exchange->events);
 }
 
 const mp_upstream_failure *MP_NULLABLE mp_exchange_failure(const mp_exchange *exchange)
 {
-    if (exchange->relay != NULL)
-        return mp_relay_failure(exchange);
+    const mp_relay *relay = exchange->relay;
+    if (relay != NULL)
+        return mp_relay_failure(relay);
     bool has_failed = exchange->failure.reason != NULL && mp_link_is_alone(&exchange->events);
     return has_failed ? &exchange->failure : NULL;
 }
 
 bool mp_exchange_reply(mp_exchange *exchange, mp_str message)
 {
-    if (exchange->relay != NULL)
-        return mp_relay_reply(exchange, message);
+    mp_relay *relay = exchange->relay;
+    if (relay != NULL)
+        return mp_relay_reply(relay, message);
     exchange->questions -= exchange->questions > 0;
     if (exchange->is_ended || !exchange->is_started)
         return false;
@@ -603,8 +608,9 @@ bool mp_exchange_reply(mp_exchange *exchange, mp_str message)
 
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message)
 {
-    if (exchange->relay != NULL) {
-        mp_relay_cancel(exchange, message);
+    mp_relay *relay = exchange->relay;
+    if (relay != NULL) {
+        mp_relay_cancel(relay, message);
         return;
     }
     if (exchange->is_ended)

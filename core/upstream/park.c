@@ -131,7 +131,8 @@ static void keep_all(mp_park *park)
 static void serve(mp_park *park)
 {
     const mp_exchange *exchange = park->exchange;
-    if (park->relay == NULL || !park->is_wanted || park->awaits_return)
+    mp_relay *relay = park->relay;
+    if (relay == NULL || !park->is_wanted || park->awaits_return)
         return;
     mp_link *link = mp_link_take(&park->kept);
     if (link != NULL) {
@@ -141,7 +142,7 @@ static void serve(mp_park *park)
             park->note_bytes -= event->size;
         else
             atomic_fetch_sub(&park->exchange->queued, event->size);
-        mp_relay_post_news(park->relay, event, NULL);
+        mp_relay_post_news(relay, event, NULL);
     } else if (exchange->failure.reason != NULL || exchange->is_ended) {
         mp_upstream_failure failure = exchange->failure;
         if (failure.reason == NULL)
@@ -149,7 +150,7 @@ static void serve(mp_park *park)
         failure.head = failure.head == NULL ? NULL : mp_dup((mp_str){failure.head, failure.head_len});
         failure.body = failure.body == NULL ? NULL : mp_dup((mp_str){failure.body, failure.body_len});
         park->is_wanted = false;
-        mp_relay_post_news(park->relay, NULL, &failure);
+        mp_relay_post_news(relay, NULL, &failure);
     }
 }
 
@@ -267,8 +268,9 @@ static void park_again(mp_park *park, mp_letter *it)
 {
     mp_relay_unref(park->relay);
     park->relay = NULL;
-    if (it->event != NULL)
-        keep_first(park, it->event);
+    mp_queued_event *event = it->event;
+    if (event != NULL)
+        keep_first(park, event);
     else
         park->awaits_return = it->is_asked && !park->is_wanted;
     it->event = NULL;
@@ -280,6 +282,17 @@ static void park_again(mp_park *park, mp_letter *it)
     if (!park->exchange->is_ended)
         mp_exchange_pause(park->exchange);
     on_ready(park);
+}
+
+/* An event has come to a relay that had parked the exchange by then. */
+static void take_back(mp_park *park, mp_letter *it)
+{
+    mp_queued_event *event = it->event;
+    it->event = NULL;
+    park->awaits_return = false;
+    if (event != NULL)
+        keep_first(park, event);
+    serve(park);
 }
 
 static void perform(mp_park *park, mp_letter *it)
@@ -303,10 +316,7 @@ static void perform(mp_park *park, mp_letter *it)
         park_again(park, it);
         break;
     case MP_LETTER_GIVE_BACK:
-        park->awaits_return = false;
-        keep_first(park, it->event);
-        it->event = NULL;
-        serve(park);
+        take_back(park, it);
         break;
     }
 }
@@ -372,10 +382,9 @@ bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, cha
     mp_park_entry *entry = mp_parks_reserve(table, options, failure);
     if (entry == NULL)
         return false;
-    mp_park *park = relay != NULL ? mp_park_ref(relay->park) : mp_park_ref(park_here(exchange, options));
-    if (relay != NULL)
-        mp_relay_park(exchange,
-                      options); /* before the handle works, so that the next relay's letters come behind this one */
+    mp_park *park = mp_park_ref(relay != NULL ? relay->park : park_here(exchange, options));
+    if (relay != NULL) /* before the handle works, so that the next relay's letters come behind this one */
+        mp_relay_park(relay, options);
     mp_parks_publish(table, entry, park, NULL, 0, handle);
     if (relay != NULL)
         mp_exchange_free(exchange);

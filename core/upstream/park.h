@@ -30,9 +30,9 @@ struct mp_park {
     size_t note_bytes; /* of the notifications in `kept` */
     mp_str *farewell;  /* messages that are sent if it is not taken up in time */
     size_t farewells;
-    mp_relay *relay;    /* a counted reference; NULL: parked */
-    bool is_wanted;     /* the relay waits for an event */
-    bool awaits_return; /* an event is on its way to a relay that has parked the exchange again */
+    mp_relay *MP_NULLABLE relay; /* a counted reference; NULL: parked */
+    bool is_wanted;              /* the relay waits for an event */
+    bool awaits_return;          /* an event is on its way to a relay that has parked the exchange again */
     bool is_over;
 };
 
@@ -47,7 +47,7 @@ struct mp_relay {
     bool is_asked;                  /* an event was asked for, and has not come */
     bool has_parked; /* the task has left by parking the exchange: an event on its way belongs to the park */
     bool has_answer;
-    mp_queued_event *event; /* has come, and was not taken */
+    mp_queued_event *MP_NULLABLE event; /* has come, and was not taken; NULL: none */
     mp_upstream_failure failure;
 };
 
@@ -64,10 +64,10 @@ typedef enum {
 typedef struct {
     mp_message super;
     mp_letter_word word;
-    mp_relay *relay;        /* a counted reference */
-    mp_queued_event *event; /* PARK: the event that the task has not read, or NULL; GIVE_BACK */
-    bool is_asked;          /* PARK: the relay has asked for an event that has not come */
-    mp_str *farewell;       /* PARK */
+    mp_relay *relay;                    /* a counted reference */
+    mp_queued_event *MP_NULLABLE event; /* PARK: the event that the task has not read, or NULL; GIVE_BACK */
+    bool is_asked;                      /* PARK: the relay has asked for an event that has not come */
+    mp_str *farewell;                   /* PARK */
     size_t farewells;
     mp_str bytes; /* REPLY, LEAVE; owned */
 } mp_letter;
@@ -93,18 +93,19 @@ mp_str *mp_park_copy_farewell(const mp_park_options *options);
 /* -- relay.c ------------------------------------------------------------------------------------------------------- */
 
 mp_relay *mp_relay_ref(mp_relay *relay);
-void mp_relay_unref(mp_relay *relay);
+void mp_relay_unref(mp_relay *MP_NULLABLE relay);
 /* From the home: an event, or the failure of the exchange. Takes over what `failure` owns. */
-void mp_relay_post_news(mp_relay *relay, mp_queued_event *event, const mp_upstream_failure *failure);
+void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event,
+                        const mp_upstream_failure *MP_NULLABLE failure);
 
 /* What the functions of exchange.c do for an exchange with a relay. On the thread of its task. */
-const mp_exchange_event *mp_relay_next(mp_exchange *front);
-bool mp_relay_is_over(const mp_exchange *front);
-const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_exchange *front);
-bool mp_relay_reply(mp_exchange *front, mp_str message);
-void mp_relay_cancel(mp_exchange *front, mp_str message);
+const mp_exchange_event *MP_NULLABLE mp_relay_next(mp_relay *relay, mp_exchange *front);
+bool mp_relay_is_over(const mp_relay *relay);
+const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_relay *relay);
+bool mp_relay_reply(mp_relay *relay, mp_str message);
+void mp_relay_cancel(mp_relay *relay, mp_str message);
 /* The task parks the exchange again: the home gets what was not read. */
-void mp_relay_park(mp_exchange *front, const mp_park_options *options);
+void mp_relay_park(mp_relay *relay, const mp_park_options *options);
 
 /* -- park_table.c -------------------------------------------------------------------------------------------------- */
 
@@ -115,8 +116,8 @@ void mp_parks_free(mp_parks *parks);
 mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_options *options,
                                             mp_upstream_failure *failure);
 /* From now on the handle finds the park, or takes over `bytes`. Writes the handle. */
-void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *park, char *bytes, size_t len,
-                      char handle[MP_PARK_HANDLE]);
+void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *MP_NULLABLE park, char *MP_NULLABLE bytes,
+                      size_t len, char handle[MP_PARK_HANDLE]);
 /* The park of the handle, with a counted reference, if the principal is its own; NULL: there is none. The handle is used up. */
 mp_park *MP_NULLABLE mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal);
 /* The exchange of a park has failed: its handle does not count for limits any more. */
@@ -126,6 +127,6 @@ void mp_parks_forget(mp_park *park);
 /* Ends what nothing has taken up in time. */
 void mp_parks_sweep(mp_upstreams *table, uint64_t now);
 /* Ends the parks of an upstream that a reload has removed; with NULL: all parks, and nothing is parked from now on. */
-void mp_parks_end(mp_upstreams *table, const mp_upstream *upstream);
+void mp_parks_end(mp_upstreams *table, const mp_upstream *MP_NULLABLE upstream);
 
 #endif

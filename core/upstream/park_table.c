@@ -23,8 +23,8 @@ struct mp_park_entry {
     owner *MP_NULLABLE owner; /* NULL: it does not count any more */
     mp_str principal;         /* owned */
     uint64_t expires_at;
-    mp_link link;  /* in `failed` of the table, or in a list of those that end */
-    mp_park *park; /* a counted reference; NULL: bytes */
+    mp_link link;              /* in `failed` of the table, or in a list of those that end */
+    mp_park *MP_NULLABLE park; /* a counted reference; NULL: bytes */
     char *bytes;
     size_t len;
 };
@@ -56,8 +56,9 @@ static void discount(mp_parks *parks, mp_park_entry *entry)
     entry->owner = NULL;
     parks->counted--;
     mp_stat_add(&mp_stat_upstream_parked, -1);
-    if (entry->park != NULL)
-        atomic_fetch_sub(&entry->park->exchange->channel->upstream->parked, 1);
+    const mp_park *park = entry->park;
+    if (park != NULL)
+        atomic_fetch_sub(&park->exchange->channel->upstream->parked, 1);
     if (--it->count > 0)
         return;
     mp_map_drop(&parks->owners, &it->node);
@@ -72,8 +73,9 @@ static void remove_entry(mp_parks *parks, mp_park_entry *entry)
     mp_link_drop(&entry->link);
     discount(parks, entry);
     mp_map_drop(&parks->by_handle, &entry->node);
-    if (entry->park != NULL)
-        entry->park->entry = NULL;
+    mp_park *park = entry->park;
+    if (park != NULL)
+        park->entry = NULL;
 }
 
 /* Without the lock. */
@@ -83,6 +85,15 @@ static void free_entry(mp_park_entry *entry)
     free((char *)(uintptr_t)entry->principal.ptr);
     free(entry->bytes);
     free(entry);
+}
+
+/* The handle of an entry that is in no table is gone, and so is what it kept. Without the lock. */
+static void expire_entry(mp_park_entry *entry)
+{
+    mp_park *park = entry->park;
+    if (park != NULL)
+        mp_park_post_end(park, MP_PARK_EXPIRED);
+    free_entry(entry);
 }
 
 mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_options *options,
@@ -126,16 +137,18 @@ mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_o
     return NULL;
 }
 
-void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *park, char *bytes, size_t len,
-                      char handle[MP_PARK_HANDLE])
+void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *MP_NULLABLE park, char *MP_NULLABLE bytes,
+                      size_t len, char handle[MP_PARK_HANDLE])
 {
     mp_parks *parks = table->parks;
-    entry->park = park == NULL ? NULL : mp_park_ref(park);
+    entry->park = park;
     entry->bytes = bytes;
     entry->len = len;
     memcpy(handle, entry->handle, MP_PARK_HANDLE);
-    if (park != NULL)
+    if (park != NULL) {
+        mp_park_ref(park);
         atomic_fetch_add(&park->exchange->channel->upstream->parked, 1);
+    }
     pthread_mutex_lock(&parks->lock);
     bool is_late = atomic_load(&table->has_ended_parks);
     if (is_late) {
@@ -146,11 +159,8 @@ void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *park, 
         mp_map_put(&parks->by_handle, &entry->node);
     }
     pthread_mutex_unlock(&parks->lock);
-    if (!is_late)
-        return;
-    if (park != NULL)
-        mp_park_post_end(park, MP_PARK_EXPIRED);
-    free_entry(entry);
+    if (is_late)
+        expire_entry(entry);
 }
 
 /* Takes the entry of a handle out of the table; NULL: there is none for this principal. */
@@ -227,10 +237,8 @@ void mp_parks_note_failed(mp_park *park)
         }
     }
     pthread_mutex_unlock(&parks->lock);
-    if (oldest == NULL)
-        return;
-    mp_park_post_end(oldest->park, MP_PARK_EXPIRED);
-    free_entry(oldest);
+    if (oldest != NULL)
+        expire_entry(oldest);
 }
 
 void mp_parks_forget(mp_park *park)
@@ -247,10 +255,10 @@ void mp_parks_forget(mp_park *park)
 
 typedef struct {
     mp_parks *parks;
-    uint64_t now;  /* entries that expire by then end; UINT64_MAX: all */
-    mp_link ended; /* of mp_park_entry */
-    const mp_upstream *upstream;
-    mp_park **parks_of; /* counted references to the parks of `upstream` */
+    uint64_t now;                            /* entries that expire by then end; UINT64_MAX: all */
+    mp_link ended;                           /* of mp_park_entry */
+    const mp_upstream *MP_NULLABLE upstream; /* NULL: of any */
+    mp_park **parks_of;                      /* counted references to the parks of `upstream` */
     size_t count;
 } search;
 
@@ -288,9 +296,7 @@ static void end_due(mp_upstreams *table, uint64_t now, bool is_expiry)
         mp_park_entry *entry = mp_container(link, mp_park_entry, link);
         if (is_expiry)
             mp_stat_add(&mp_stat_upstream_park_expired, 1);
-        if (entry->park != NULL)
-            mp_park_post_end(entry->park, MP_PARK_EXPIRED);
-        free_entry(entry);
+        expire_entry(entry);
     }
 }
 
@@ -299,7 +305,7 @@ void mp_parks_sweep(mp_upstreams *table, uint64_t now)
     end_due(table, now, true);
 }
 
-void mp_parks_end(mp_upstreams *table, const mp_upstream *upstream)
+void mp_parks_end(mp_upstreams *table, const mp_upstream *MP_NULLABLE upstream)
 {
     mp_parks *parks = table->parks;
     search it = {.parks = parks, .upstream = upstream};

@@ -42,7 +42,7 @@ static void post_home(mp_letter *it)
 typedef struct {
     mp_message super;
     mp_relay *relay; /* a counted reference */
-    mp_queued_event *event;
+    mp_queued_event *MP_NULLABLE event;
     mp_upstream_failure failure;
 } news;
 
@@ -69,7 +69,8 @@ static void deliver_news(mp_message *message, mp_loop *loop)
     free(it);
 }
 
-void mp_relay_post_news(mp_relay *relay, mp_queued_event *event, const mp_upstream_failure *failure)
+void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event,
+                        const mp_upstream_failure *MP_NULLABLE failure)
 {
     news *it = mp_new(sizeof *it);
     it->super.deliver = deliver_news;
@@ -88,52 +89,49 @@ static void ask(mp_relay *relay)
     post_home(letter_new(relay, MP_LETTER_ASK, MP_STR_NONE));
 }
 
-const mp_exchange_event *mp_relay_next(mp_exchange *front)
+const mp_exchange_event *MP_NULLABLE mp_relay_next(mp_relay *relay, mp_exchange *front)
 {
-    mp_relay *relay = front->relay;
+    mp_queued_event *event = relay->event;
     free(front->taken);
-    front->taken = relay->event;
+    front->taken = event;
     relay->event = NULL;
-    if (front->taken != NULL) {
-        relay->has_answer = front->taken->event.kind == MP_EVENT_ANSWER;
-        return &front->taken->event;
+    if (event != NULL) {
+        relay->has_answer = event->event.kind == MP_EVENT_ANSWER;
+        return &event->event;
     }
-    if (!relay->is_asked && !mp_relay_is_over(front))
+    if (!relay->is_asked && !mp_relay_is_over(relay))
         ask(relay);
     return NULL;
 }
 
-bool mp_relay_is_over(const mp_exchange *front)
+bool mp_relay_is_over(const mp_relay *relay)
 {
-    const mp_relay *relay = front->relay;
     return relay->event == NULL && (relay->has_answer || relay->failure.reason != NULL || relay->front == NULL);
 }
 
-const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_exchange *front)
+const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_relay *relay)
 {
-    return front->relay->failure.reason == NULL ? NULL : &front->relay->failure;
+    return relay->failure.reason == NULL ? NULL : &relay->failure;
 }
 
-bool mp_relay_reply(mp_exchange *front, mp_str message)
+bool mp_relay_reply(mp_relay *relay, mp_str message)
 {
-    bool is_over = mp_relay_is_over(front);
+    bool is_over = mp_relay_is_over(relay);
     if (!is_over)
-        post_home(letter_new(front->relay, MP_LETTER_REPLY, message));
+        post_home(letter_new(relay, MP_LETTER_REPLY, message));
     return !is_over;
 }
 
-void mp_relay_cancel(mp_exchange *front, mp_str message)
+void mp_relay_cancel(mp_relay *relay, mp_str message)
 {
-    mp_relay *relay = front->relay;
     if (relay->front == NULL)
         return;
     relay->front = NULL;
     post_home(letter_new(relay, MP_LETTER_LEAVE, message));
 }
 
-void mp_relay_park(mp_exchange *front, const mp_park_options *options)
+void mp_relay_park(mp_relay *relay, const mp_park_options *options)
 {
-    mp_relay *relay = front->relay;
     mp_letter *it = letter_new(relay, MP_LETTER_PARK, MP_STR_NONE);
     it->event = relay->event;
     it->is_asked = relay->is_asked;
@@ -160,6 +158,7 @@ mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str hand
     relay->is_asked = true;
     atomic_init(&front->refs, 1);
     front->relay = relay;
+    front->channel = mp_channel_ref(park->exchange->channel);
     front->host = host;
     front->ready = ready;
     front->ctx = ctx;

@@ -195,14 +195,14 @@ struct mp_take {
     mp_upstream_host *host;
     void (*MP_NULLABLE done)(void *ctx); /* NULL once the taker has freed it; taker's thread */
     void *ctx;
-    mp_upstream *upstream; /* a counted reference; NULL: refused at once */
+    mp_upstream *upstream; /* a counted reference */
     mp_message message;
     mp_str key; /* in `bytes` */
     uint64_t open_ms;
 
     mp_link link;                  /* upstream lock: in takes of a key, or in room of the upstream */
     const char *MP_NULLABLE lacks; /* upstream lock: why it waits in room; NULL: it waits for a key */
-    mp_cap *cap;                   /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
+    mp_cap *MP_NULLABLE cap;       /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
     mp_link in_cap;                /* table's cap_lock */
     mp_take_result result;         /* upstream lock until the message is delivered */
     mp_channel *channel;
@@ -243,9 +243,9 @@ struct mp_exchange {
     /* The task's thread. */
     void (*ready)(void *ctx);
     void *ctx;
-    mp_link in_host; /* in host->unfinished */
-    mp_link events;  /* of mp_queued_event */
-    mp_queued_event *taken;
+    mp_link in_host;                    /* in host->unfinished */
+    mp_link events;                     /* of mp_queued_event */
+    mp_queued_event *MP_NULLABLE taken; /* by the task; NULL: none is left */
     mp_timer silence, total;
     uint64_t began_us;
     bool is_started;  /* it was given to the transport */
@@ -267,8 +267,9 @@ struct mp_exchange {
     atomic_bool is_parked; /* written on the task's thread */
     uint64_t total_at; /* end of total_ms, in ms of the monotonic clock; parked: what was left of it. Task's thread */
 
-    /* Set if a parked exchange was resumed: that exchange is at its home, and of this struct only `relay`, `ready`, `ctx`, `taken` and `failure` are in use. */
-    mp_relay *relay;
+    /* NULL, unless a parked exchange was resumed: that exchange is at its home, and of this struct only `relay`, `ready`, `ctx`, `taken`, `failure` and
+     * `channel` are in use. */
+    mp_relay *MP_NULLABLE relay;
 
     /* The thread that the transport works on: the home's, or the task's. */
     mp_link in_channel;

@@ -107,10 +107,11 @@ bool mp_channels_evict(mp_upstream *upstream, mp_link *ended)
 /* The take does not wait for a limit of all upstreams any more. Under cap_lock. */
 static void leave_cap(mp_take *take)
 {
-    if (take->cap == NULL)
+    mp_cap *cap = take->cap;
+    if (cap == NULL)
         return;
     mp_link_drop(&take->in_cap);
-    take->cap->waiters--;
+    cap->waiters--;
     take->cap = NULL;
 }
 
@@ -250,8 +251,14 @@ void mp_takes_pump(mp_link *waiting, mp_link *ended)
     }
 }
 
-mp_take *mp_channel_take(mp_upstream_host *host, const mp_take_options *options)
+mp_take *MP_NULLABLE mp_channel_take(mp_upstream_host *host, const mp_take_options *options,
+                                     mp_upstream_failure *failure)
 {
+    mp_upstream *upstream = mp_upstreams_find(host->table, options->name);
+    if (upstream == NULL) {
+        mp_upstream_failure_set(failure, "unknown", false, "the configuration has no upstream of this name");
+        return NULL;
+    }
     mp_take *take = mp_new(sizeof *take + options->key.len);
     atomic_init(&take->refs, 1);
     take->host = host;
@@ -262,17 +269,12 @@ mp_take *mp_channel_take(mp_upstream_host *host, const mp_take_options *options)
     if (options->key.len > 0)
         memcpy(take->bytes, options->key.ptr, options->key.len);
     take->key = (mp_str){take->bytes, options->key.len};
-    take->upstream = mp_upstreams_find(host->table, options->name);
-    if (take->upstream == NULL) {
-        take->result = MP_TAKE_REFUSED;
-        mp_upstream_failure_set(&take->failure, "unknown", false, "the configuration has no upstream of this name");
-        return take;
-    }
+    take->upstream = upstream;
     mp_link ended = {&ended, &ended};
-    pthread_mutex_lock(&take->upstream->lock);
-    take->open_ms = take->upstream->part->it.open_ms;
+    pthread_mutex_lock(&upstream->lock);
+    take->open_ms = upstream->part->it.open_ms;
     decide(take, &ended);
-    pthread_mutex_unlock(&take->upstream->lock);
+    pthread_mutex_unlock(&upstream->lock);
     mp_channels_close(&ended, false);
     return take;
 }
@@ -298,8 +300,6 @@ mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name
 
 mp_take_result mp_take_result_of(const mp_take *take)
 {
-    if (take->upstream == NULL)
-        return take->result;
     pthread_mutex_lock(&take->upstream->lock);
     mp_take_result result = take->result;
     pthread_mutex_unlock(&take->upstream->lock);
@@ -343,20 +343,18 @@ void mp_take_free(mp_take *MP_NULLABLE take)
         return;
     take->done = NULL;
     mp_channel *unused = NULL;
-    if (take->upstream != NULL) {
-        pthread_mutex_lock(&take->upstream->lock);
-        if (take->result == MP_TAKE_WAITS) {
-            leave_room(take);
-            mp_link_drop(&take->link);
-            take->result = MP_TAKE_REFUSED;
-            mp_stat_add(&mp_stat_upstream_takes, -1);
-        } else if (take->result == MP_TAKE_CLAIMED && take->channel != NULL) {
-            unused = mp_channel_ref(take->channel);
-        } else if (take->result == MP_TAKE_PROBE && take->channel != NULL) {
-            mp_circuit_give_up_probe(&take->upstream->circuit, mp_monotonic_ms(), &take->upstream->part->it);
-        }
-        pthread_mutex_unlock(&take->upstream->lock);
+    pthread_mutex_lock(&take->upstream->lock);
+    if (take->result == MP_TAKE_WAITS) {
+        leave_room(take);
+        mp_link_drop(&take->link);
+        take->result = MP_TAKE_REFUSED;
+        mp_stat_add(&mp_stat_upstream_takes, -1);
+    } else if (take->result == MP_TAKE_CLAIMED && take->channel != NULL) {
+        unused = mp_channel_ref(take->channel);
+    } else if (take->result == MP_TAKE_PROBE && take->channel != NULL) {
+        mp_circuit_give_up_probe(&take->upstream->circuit, mp_monotonic_ms(), &take->upstream->part->it);
     }
+    pthread_mutex_unlock(&take->upstream->lock);
     if (unused != NULL) {
         mp_channel_give_back(unused);
         mp_channel_unref(unused);

@@ -224,8 +224,10 @@ typedef struct {
     void *ctx;
 } mp_take_options;
 
-/* Takes the channel of a key. The caller frees the take; a channel in it that was not fetched is given back. */
-mp_take *mp_channel_take(mp_upstream_host *host, const mp_take_options *options);
+/* Takes the channel of a key. The caller frees the take; a channel in it that was not fetched is given back. NULL: no upstream has this name,
+ * as `failure` says, which owns nothing then. */
+mp_take *MP_NULLABLE mp_channel_take(mp_upstream_host *host, const mp_take_options *options,
+                                     mp_upstream_failure *failure);
 mp_take_result mp_take_result_of(const mp_take *take);
 /* OPEN, PROBE, CLAIMED: the channel, with a counted reference for the caller; later calls return NULL. */
 mp_channel *mp_take_fetch(mp_take *take);
@@ -293,12 +295,12 @@ typedef struct {
     mp_str message;
     bool has_id;
     int64_t id;
-    const char *const *headers;    /* "Name: value"; ends with NULL; may be NULL */
-    mp_str revision;               /* instead of the card's; may be empty */
-    mp_str session;                /* over HTTP: instead of the card's; may be empty */
-    uint64_t timeout_ms, total_ms; /* 0: as configured */
-    size_t answer;                 /* cap in bytes; 0: as configured */
-    bool is_retry;                 /* the same request was sent before; only counted */
+    const char *const *MP_NULLABLE headers; /* "Name: value"; ends with NULL; may be NULL */
+    mp_str revision;                        /* instead of the card's; may be empty */
+    mp_str session;                         /* over HTTP: instead of the card's; may be empty */
+    uint64_t timeout_ms, total_ms;          /* 0: as configured */
+    size_t answer;                          /* cap in bytes; 0: as configured */
+    bool is_retry;                          /* the same request was sent before; only counted */
     bool is_trial; /* of a revision that the upstream may not know: a refusal is not counted as a failure */
     bool
         is_opening; /* `initialize`: over HTTP it has no session id, and the answer that holds its result may give one */
@@ -313,7 +315,7 @@ typedef struct {
 mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *channel,
                                           const mp_exchange_options *options, mp_upstream_failure *failure);
 /* The next event; NULL: none has arrived. Valid until the next call. */
-const mp_exchange_event *mp_exchange_next(mp_exchange *exchange);
+const mp_exchange_event *MP_NULLABLE mp_exchange_next(mp_exchange *exchange);
 /* What mp_exchange_next would give, without taking it. */
 const mp_exchange_event *MP_NULLABLE mp_exchange_peek(const mp_exchange *exchange);
 mp_channel *mp_exchange_channel(const mp_exchange *exchange);
