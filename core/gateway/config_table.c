@@ -233,9 +233,11 @@ const mp_config_key mp_config_keys[] = {
     {"limits.http.requests", COUNT(1, 10000), SLOT(client.requests), .preset = "256",
      .doc = "Limit of concurrent requests per worker. Further requests are refused."},
     {"limits.http.lookups", COUNT(1, 10000), SLOT(client.lookups), .preset = "256", .restarts = true,
-     .doc = "Limit of concurrent name lookups in all workers together. Each uses a thread until the name server "
-            "answers, even if its requests were cancelled; requests to one name share it. Requests to further names "
-            "are refused. Addresses are kept for a minute, or until nothing has used them for `limits.http.idle`."},
+     .doc =
+         "Limit of concurrent name lookups in all workers together. Each uses a thread until the name server "
+         "answers, even if its requests were cancelled; requests to one name share it. Requests to further names "
+         "are refused. Addresses are kept for a minute, or until nothing has used them for `limits.http.idle`; while "
+         "no name server answers, for an hour."},
     {"limits.http.per_host", COUNT(1, 10000), SLOT(client.per_host), .preset = "32",
      .doc = "Limit of connections to one host per worker. Further requests wait for a connection."},
     {"limits.http.body", SIZE(KIB, GIB), SLOT(lib.http_body), .preset = "16MiB",

@@ -1,5 +1,6 @@
 /* lookup.c: looks up host names, each on a thread of its own that ends with the lookup: getaddrinfo takes as long as
- * the name server lets it, and nothing can end it before. */
+ * the name server lets it, and nothing can end it before. While no name server answers, the addresses that a name had
+ * stay in use, as RFC 8767 has it; a name that does not exist any more has none. */
 #include "lookup.h"
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -9,8 +10,13 @@
 #include <stdlib.h>
 
 MP_GAUGE(lookups, "lookups", "", "", "name lookups in progress, including those of cancelled requests")
+MP_COUNTER(old_addresses, "old_addresses", "", "",
+           "outgoing requests to addresses of before, because no name server answered")
 
 #define KEPT_MS 60000
+#define OLD_MS 3600000 /* for which old addresses serve: an outage of the name servers, but not a move of the server */
+#define PATIENCE_MS 1800 /* for a lookup of a name that has old addresses: the client's timer of RFC 8767 */
+#define RETRY_MS 5000    /* from a failed lookup of a name to the next one, which takes a thread for some seconds */
 #define MAX_NAMES 1024   /* whose addresses are kept: less than a megabyte. Any more are looked up for each request */
 #define MAX_ADDRESSES 32 /* of a name: a connection is hardly ever tried at more */
 
@@ -18,18 +24,21 @@ struct mp_lookup {
     mp_message message;
     mp_link link; /* among the `waits` of its name; alone: the answer is on its way */
     mp_loop *loop;
+    struct name *name;  /* while it is among its `waits` */
+    mp_timer patience;  /* runs only if the name has old addresses */
     atomic_int holders; /* the request; the name or the message */
     char *MP_NULLABLE addresses;
     mp_lookup_done *MP_NULLABLE done; /* NULL: cancelled; the loop's thread alone uses it */
     void *ctx;
 };
 
-typedef struct {
+typedef struct name {
     mp_node node;
-    mp_link waits;               /* of mp_lookup */
-    bool is_running;             /* a thread looks it up, and uses this struct */
-    char *MP_NULLABLE addresses; /* NULL: none are known */
-    uint64_t found_at, used_at;  /* ms */
+    mp_link waits;                        /* of mp_lookup */
+    bool is_running;                      /* a thread looks it up, and uses this struct */
+    bool is_overdue;                      /* no name server has answered in time since `found_at` */
+    char *MP_NULLABLE addresses;          /* NULL: none are known */
+    uint64_t found_at, used_at, retry_at; /* ms */
 } name;
 
 static struct {
@@ -46,22 +55,32 @@ static void release(mp_lookup *lookup)
     free(lookup);
 }
 
+/* Answers the request, unless it was cancelled. */
+static void answer(mp_lookup *lookup)
+{
+    mp_lookup_done *MP_NULLABLE done = lookup->done;
+    if (done == NULL)
+        return;
+    done(lookup->ctx, lookup->addresses);
+    release(lookup);
+}
+
 /* A request of a loop that has ended still exists, and cancels its lookup. */
 static void deliver(mp_message *message, mp_loop *loop)
 {
     mp_lookup *lookup = mp_container(message, mp_lookup, message);
-    if (loop != NULL && lookup->done != NULL) {
-        lookup->done(lookup->ctx, lookup->addresses);
-        release(lookup);
+    if (loop != NULL) {
+        mp_timer_stop(loop, &lookup->patience);
+        answer(lookup);
     }
     release(lookup);
 }
 
 /* -- names: the caller has the lock -------------------------------------------------------------------------------- */
 
-static bool is_fresh(const name *it, uint64_t now)
+static bool is_younger(const name *it, uint64_t age_ms, uint64_t now)
 {
-    return it->addresses != NULL && now - it->found_at < KEPT_MS;
+    return it->addresses != NULL && now - it->found_at < age_ms;
 }
 
 static void drop_name(name *it)
@@ -71,32 +90,61 @@ static void drop_name(name *it)
     free(it);
 }
 
-static void drop_old(mp_node *node, void *now)
+typedef struct {
+    uint64_t age_ms, now;
+} ages;
+
+static void drop_older(mp_node *node, void *ctx)
 {
+    const ages *than = ctx;
     name *it = mp_container(node, name, node);
-    if (!it->is_running && !is_fresh(it, *(uint64_t *)now))
+    if (!it->is_running && !is_younger(it, than->age_ms, than->now))
         drop_name(it);
 }
 
-/* Takes `found`, which may be NULL, and sends it to all who wait. Their loops exist: each of them cancels its lookup
- * before its loop is freed. */
-static void end_lookup(name *it, char *MP_NULLABLE found)
+/* Sends the addresses, which may be NULL, to all who wait. Their loops exist: each of them cancels its lookup before
+ * its loop is freed. */
+static void answer_all(name *it)
 {
-    uint64_t now = mp_monotonic_ms();
-    free(it->addresses);
-    it->addresses = found;
-    it->found_at = it->used_at = now;
-    it->is_running = false;
-    table.running--;
-    mp_stat_add(&mp_stat_lookups, -1);
     for (mp_link *link; (link = mp_link_take(&it->waits)) != NULL;) {
         mp_lookup *lookup = mp_container(link, mp_lookup, link);
-        lookup->addresses = found == NULL ? NULL : mp_dup(mp_str_of(found));
+        lookup->addresses = it->addresses == NULL ? NULL : mp_dup(mp_str_of(it->addresses));
         mp_loop_post(lookup->loop, &lookup->message);
     }
-    if (table.names.count > MAX_NAMES)
+}
+
+/* Takes `found`, which is NULL if the lookup has failed. If no name server has answered, old addresses stay; true if
+ * there are some. Frees a name without addresses. */
+static bool end_lookup(name *it, char *MP_NULLABLE found, bool is_unanswered)
+{
+    uint64_t now = mp_monotonic_ms();
+    it->is_overdue = is_unanswered && is_younger(it, OLD_MS, now);
+    it->retry_at = now + RETRY_MS;
+    it->used_at = now;
+    if (!it->is_overdue) {
+        free(it->addresses);
+        it->addresses = found;
+        it->found_at = now;
+    }
+    table.running--;
+    mp_stat_add(&mp_stat_lookups, -1);
+    answer_all(it);
+    ages than = {table.names.count > MAX_NAMES ? KEPT_MS : OLD_MS, now};
+    mp_map_each(&table.names, drop_older, &than);
+    bool is_overdue = it->is_overdue;
+    it->is_running = false;
+    if (it->addresses == NULL || table.names.count > MAX_NAMES)
         drop_name(it);
-    mp_map_each(&table.names, drop_old, &now);
+    return is_overdue;
+}
+
+/* -- the log, without the lock ------------------------------------------------------------------------------------- */
+
+static void warn_overdue(const char *host)
+{
+    mp_log(MP_WARN, "name server silent", mp_log_str("host", mp_str_of(host)),
+           mp_log_str("hint", MP_STR("requests go to the addresses that the host had, for an hour at most; "
+                                     "check the name servers of /etc/resolv.conf")));
 }
 
 /* -- the thread ---------------------------------------------------------------------------------------------------- */
@@ -111,11 +159,13 @@ static void put_address(mp_buf *out, const struct sockaddr *address)
         mp_buf_printf(out, is_v6 ? "%s[%s]" : "%s%s", out->len == 0 ? "" : ",", text);
 }
 
-static char *MP_NULLABLE look_up(const char *host)
+/* `*code` is that of getaddrinfo. */
+static char *MP_NULLABLE look_up(const char *host, int *code)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
     mp_buf text = {0};
-    if (getaddrinfo(host, NULL, &hints, &found) != 0)
+    *code = getaddrinfo(host, NULL, &hints, &found);
+    if (*code != 0)
         return NULL;
     int left = MAX_ADDRESSES;
     for (const struct addrinfo *one = found; one != NULL && left > 0; one = one->ai_next, left--)
@@ -131,10 +181,18 @@ static void *MP_NULLABLE run(void *ctx)
 {
     mp_crash_thread("lookup", 0);
     name *it = ctx;
-    char *MP_NULLABLE found = look_up(it->node.key.ptr);
+    int code;
+    char *host = mp_dup(it->node.key), *MP_NULLABLE found = look_up(host, &code);
+    bool is_unanswered = code == EAI_AGAIN || code == EAI_SYSTEM || code == EAI_MEMORY, is_found = found != NULL;
     pthread_mutex_lock(&table.lock);
-    end_lookup(it, found);
+    bool was_overdue = it->is_overdue;
+    bool is_overdue = end_lookup(it, found, is_unanswered);
     pthread_mutex_unlock(&table.lock);
+    if (is_overdue && !was_overdue)
+        warn_overdue(host);
+    else if (is_found && was_overdue)
+        mp_log(MP_INFO, "name server answers", mp_log_str("host", mp_str_of(host)));
+    free(host);
     return NULL;
 }
 
@@ -157,19 +215,58 @@ static bool start_thread(name *it)
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
-bool mp_lookup_known(mp_str host, uint64_t idle_ms, mp_buf *addresses)
+/* Appends the addresses that no name server has confirmed in time, and looks for newer ones meanwhile. */
+static bool use_old(name *it, int64_t most, uint64_t now, mp_buf *addresses)
+{
+    if (!it->is_overdue || !is_younger(it, OLD_MS, now))
+        return false;
+    if (!it->is_running && now >= it->retry_at && table.running < most)
+        start_thread(it);
+    mp_buf_put(addresses, mp_str_of(it->addresses));
+    mp_stat_add(&mp_stat_old_addresses, 1);
+    return true;
+}
+
+bool mp_lookup_known(mp_str host, uint64_t idle_ms, int64_t most, mp_buf *addresses)
 {
     pthread_mutex_lock(&table.lock);
     uint64_t now = mp_monotonic_ms();
     mp_node *node = table.names.slots == NULL ? NULL : mp_map_find(&table.names, host);
     name *it = node == NULL ? NULL : mp_container(node, name, node);
-    bool is_known = it != NULL && is_fresh(it, now) && now - it->used_at < idle_ms;
+    bool is_known = it != NULL && is_younger(it, KEPT_MS, now) && now - it->used_at < idle_ms && !it->is_overdue;
     if (is_known) {
         it->used_at = now;
         mp_buf_put(addresses, mp_str_of(it->addresses));
+    } else if (it != NULL) {
+        is_known = use_old(it, most, now, addresses);
     }
     pthread_mutex_unlock(&table.lock);
     return is_known;
+}
+
+/* No answer in time: the request goes to the old addresses, and those after it do not wait. */
+static void on_patience(mp_timer *timer)
+{
+    mp_lookup *lookup = mp_container(timer, mp_lookup, patience);
+    char *MP_NULLABLE host = NULL;
+    pthread_mutex_lock(&table.lock);
+    bool is_waiting = !mp_link_is_alone(&lookup->link);
+    if (is_waiting) { /* so the name still has the addresses of the start */
+        name *it = lookup->name;
+        mp_link_drop(&lookup->link);
+        lookup->addresses = mp_dup(mp_str_of(it->addresses));
+        host = it->is_overdue ? NULL : mp_dup(it->node.key);
+        it->is_overdue = true;
+    }
+    pthread_mutex_unlock(&table.lock);
+    if (!is_waiting)
+        return;
+    if (host != NULL)
+        warn_overdue(host);
+    free(host);
+    mp_stat_add(&mp_stat_old_addresses, 1);
+    answer(lookup);
+    release(lookup); /* the name has it no more */
 }
 
 /* The name with a lookup in progress; NULL if there can be none. The caller has the lock. */
@@ -195,8 +292,11 @@ mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most,
     name *it = need_running(host, most);
     if (it != NULL) {
         lookup = mp_new(sizeof *lookup);
-        *lookup = (mp_lookup){.message.deliver = deliver, .loop = loop, .holders = 2, .done = done, .ctx = ctx};
+        *lookup =
+            (mp_lookup){.message.deliver = deliver, .loop = loop, .name = it, .holders = 2, .done = done, .ctx = ctx};
         mp_link_put(&it->waits, &lookup->link);
+        if (is_younger(it, OLD_MS, mp_monotonic_ms()))
+            mp_timer_start(loop, &lookup->patience, PATIENCE_MS, on_patience);
     }
     pthread_mutex_unlock(&table.lock);
     return lookup;
@@ -211,6 +311,7 @@ void mp_lookup_cancel(mp_lookup *MP_NULLABLE lookup)
     mp_link_drop(&lookup->link);
     pthread_mutex_unlock(&table.lock);
     lookup->done = NULL;
+    mp_timer_stop(lookup->loop, &lookup->patience);
     if (is_waiting)
         release(lookup);
     release(lookup);

@@ -333,10 +333,11 @@ static void on_addresses(void *ctx, const char *MP_NULLABLE addresses)
 static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
 {
     mp_client *client = transfer->client;
+    const mp_client_limits *limits = &client->limits;
     mp_str name = read_name(&transfer->place, url);
-    if (name.len == 0 || mp_lookup_known(name, client->limits.idle_ms, &transfer->place))
+    if (name.len == 0 || mp_lookup_known(name, limits->idle_ms, limits->lookups, &transfer->place))
         return send_request(transfer, err);
-    transfer->lookup = mp_lookup_start(client->loop, name, client->limits.lookups, on_addresses, transfer);
+    transfer->lookup = mp_lookup_start(client->loop, name, limits->lookups, on_addresses, transfer);
     if (transfer->lookup == NULL) {
         mp_stat_add(&mp_stat_refused_lookups, 1);
         mp_err_set(err, "too many name lookups in flight");

@@ -1,6 +1,6 @@
 /* resolver.c: getaddrinfo with the answers that a spec sets, preloaded into the gateway. MOONPOOL_HOSTS has
  * "a.test=127.0.0.1;b.test=192.0.2.1,127.0.0.1;both.test=::1+127.0.0.1;slow.test=!5": answers in turn, the last one for ever; an answer has one
- * address or several; "!5" waits five seconds and finds nothing. Other names are looked up as usual. */
+ * address or several; "!5" waits five seconds and finds nothing; "?5" waits, and no name server has answered. Other names are looked up as usual. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <netdb.h>
@@ -44,9 +44,9 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *name, const c
     for (int skip = strchr(told, ',') == NULL ? 0 : atomic_fetch_add(&asked, 1); skip > 0 && strchr(told, ','); skip--)
         told = strchr(told, ',') + 1;
     told[strcspn(told, ",")] = '\0';
-    if (told[0] == '!') {
+    if (told[0] == '!' || told[0] == '?') {
         sleep((unsigned)atoi(told + 1));
-        return EAI_NONAME;
+        return told[0] == '!' ? EAI_NONAME : EAI_AGAIN;
     }
     struct addrinfo numeric = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
     int code = 0;

@@ -114,6 +114,67 @@ describe("the addresses of a name", function()
   end)
 end)
 
+describe("while no name server answers", function()
+  local function ask(me, server, name) return errand.run(me, { url = ("http://%s.test:%d/"):format(name, server.port) }) end
+
+  local function warnings(g)
+    local _, count = g:log():gsub("name server silent", "")
+    return count
+  end
+
+  it("requests go to the addresses of before, which is told once, until it answers again", function()
+    local server <close> = server_here()
+    local g <close> = start("flaky.test=127.0.0.1,?0,127.0.0.1", "5ms")
+    local me <close> = g:client "2026-07-28"
+    wait.for_fact("the warning", 10, function()
+      assert.equal(200, ask(me, server, "flaky").status)
+      return warnings(g) == 1
+    end)
+    assert.equal(200, ask(me, server, "flaky").status)
+    wait.for_fact("an answer of the name server", 20, function()
+      assert.equal(200, ask(me, server, "flaky").status)
+      return g:log():find("name server answers +host=flaky.test")
+    end)
+    assert.equal(1, warnings(g))
+    assert.is_true(g:status().counters.old_addresses >= 2)
+  end)
+
+  it("requests hardly wait, and a connection that is kept serves them", function()
+    local server <close> = server_here()
+    local g <close> = start("silent.test=127.0.0.1,?20", "5ms", { workers = 2 })
+    local me = g:client "2026-07-28"
+    assert.equal(200, ask(me, server, "silent").status)
+    wait.for_fact("a lookup that hangs", 10, function()
+      assert.equal(200, ask(me, server, "silent").status)
+      return g:status().gauges.lookups == 1
+    end)
+    for _ = 1, 4 do assert.equal(200, ask(me, server, "silent").status) end
+    assert.equal(1, g:status().gauges.lookups)
+    assert.equal(1, warnings(g))
+    me:close()
+  end)
+
+  it("a name without addresses of before is not found", function()
+    local server <close> = server_here()
+    local g <close> = start("never.test=?0", "5ms")
+    local me <close> = g:client "2026-07-28"
+    assert.matches("host not found", ask(me, server, "never").why)
+    assert.equal(0, warnings(g))
+  end)
+
+  it("a name that exists no more has no addresses, as soon as a name server says so", function()
+    local server <close> = server_here()
+    local g <close> = start("gone.test=127.0.0.1,?0,!0", "5ms")
+    local me <close> = g:client "2026-07-28"
+    assert.equal(200, ask(me, server, "gone").status)
+    wait.for_fact("the end of the name", 20, function()
+      local got = ask(me, server, "gone")
+      return got.why and got.why:find "host not found"
+    end)
+    assert.is_true(g:status().counters.old_addresses >= 1)
+  end)
+end)
+
 describe("a lookup that hangs", function()
   it("is one for all requests to the name, and ends with its thread", function()
     local g <close> = start("slow.test=!2", "5ms", { workers = 2 })
