@@ -274,7 +274,7 @@ static bool open_connection(mp_database *database, mp_statement *statement)
 
 /* -- the thread -------------------------------------------------------------------------------------------------- */
 
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_statement *statement = mp_container(message, mp_statement, message);
     statement->done(statement, loop);

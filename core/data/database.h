@@ -54,7 +54,7 @@ typedef struct mp_statement {
     atomic_bool is_off; /* the statement was cancelled: it ends as soon as it can */
     /* Called on the loop when the statement has run; frees the statement. If the loop has ended, `loop` is NULL,
      * this may be any thread, and the owner is about to cancel the statement. */
-    void (*done)(struct mp_statement *statement, mp_loop *loop);
+    void (*done)(struct mp_statement *statement, mp_loop *MP_NULLABLE loop);
     mp_message message; /* this member and the next ones are used only by database.c */
     mp_link link;
     mp_loop *loop;

@@ -26,7 +26,7 @@ struct mp_pass {
     mp_message message;
     mp_link link; /* link in semaphore->waiters, or in the list of passes that just got a place */
     mp_semaphores *semaphores;
-    semaphore *semaphore; /* NULL once LEFT or LOST */
+    semaphore *MP_NULLABLE semaphore; /* NULL once LEFT or LOST: it may have been freed */
     mp_loop *loop;
     void (*granted)(void *ctx);
     void *ctx;
@@ -57,10 +57,10 @@ void mp_semaphores_free(mp_semaphores *semaphores)
 
 /* -- under the lock ---------------------------------------------------------------------------------------------- */
 
-static void stop_waiting(mp_pass *pass)
+static void stop_waiting(mp_pass *pass, semaphore *g)
 {
     mp_link_drop(&pass->link);
-    pass->semaphore->waiting--;
+    g->waiting--;
     mp_stat_add(&mp_stat_calls_waiting, -1);
 }
 
@@ -69,7 +69,7 @@ static void admit_waiting(mp_semaphores *semaphores, semaphore *g, mp_link *call
 {
     while (g->through < g->most && g->waiting > 0) {
         mp_pass *next = mp_container(g->waiters.next, mp_pass, link);
-        stop_waiting(next);
+        stop_waiting(next, g);
         next->state = CALLED;
         g->through++;
         mp_link_put(called, &next->link);
@@ -80,16 +80,21 @@ static void admit_waiting(mp_semaphores *semaphores, semaphore *g, mp_link *call
     free(g);
 }
 
-static void give_back(mp_pass *pass, state after, mp_link *called)
+/* The pass gives its place, or the place for which it waits, back to the semaphore `g`. */
+static void give_back(mp_pass *pass, semaphore *g, state after, mp_link *called)
 {
+    if (pass->state == WAITS)
+        stop_waiting(pass, g);
+    else
+        g->through--;
     pass->state = after;
-    pass->semaphore->through--;
-    admit_waiting(pass->semaphores, pass->semaphore, called);
+    pass->semaphore = NULL;
+    admit_waiting(pass->semaphores, g, called);
 }
 
 /* -- functions that do not take the lock ------------------------------------------------------------------------- */
 
-static void deliver(mp_message *message, mp_loop *loop);
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop);
 
 /* Called without the lock: if the loop has ended, the message is delivered at once, on this thread. */
 static void call(mp_link *called)
@@ -102,19 +107,19 @@ static void call(mp_link *called)
     }
 }
 
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_pass *pass = mp_container(message, mp_pass, message);
     mp_link called;
     mp_link_init(&called);
     pthread_mutex_lock(&pass->semaphores->lock);
-    bool is_left = pass->state == LEFT;
-    if (!is_left && loop == NULL)
-        give_back(pass, LOST, &called);
-    else if (!is_left)
+    semaphore *g = pass->semaphore;
+    if (g != NULL && loop == NULL)
+        give_back(pass, g, LOST, &called);
+    else if (g != NULL)
         pass->state = THROUGH;
     pthread_mutex_unlock(&pass->semaphores->lock);
-    if (is_left)
+    if (g == NULL)
         free(pass);
     else if (loop != NULL)
         pass->granted(pass->ctx);
@@ -130,7 +135,8 @@ mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, 
     mp_link_init(&called);
     pthread_mutex_lock(&semaphores->lock);
     bool is_new;
-    semaphore *g = pass->semaphore = mp_map_need(&semaphores->by_name, name, sizeof *g, &is_new);
+    semaphore *g = mp_map_need(&semaphores->by_name, name, sizeof *g, &is_new);
+    pass->semaphore = g;
     if (is_new)
         mp_link_init(&g->waiters);
     g->most = most;
@@ -162,12 +168,9 @@ void mp_pass_leave(mp_pass *pass)
     mp_semaphores *semaphores = pass->semaphores;
     pthread_mutex_lock(&semaphores->lock);
     state was = pass->state;
-    if (was == WAITS) {
-        stop_waiting(pass);
-        admit_waiting(semaphores, pass->semaphore, &called);
-    } else if (was != LOST) {
-        give_back(pass, LEFT, &called);
-    }
+    semaphore *g = pass->semaphore;
+    if (g != NULL)
+        give_back(pass, g, LEFT, &called);
     pthread_mutex_unlock(&semaphores->lock);
     if (was != CALLED) /* `deliver` of the message frees the pass */
         free(pass);

@@ -88,23 +88,17 @@ static int lock_file(const mp_store_database *d, mp_err *err)
     return 0;
 }
 
-static int find_paths(mp_store_database *d, mp_err *err)
+/* Finds the path without symbolic links. */
+static int find_paths(mp_store_database *d, char real[PATH_MAX], mp_err *err)
 {
-    mp_buf wal = {0};
-    free(d->real);
-    free(d->wal);
-    d->wal = NULL;
-    d->real = realpath(d->path, NULL);
-    if (d->real == NULL)
+    if (realpath(d->path, real) == NULL)
         return refuse(d, err, strerror(errno), "the file must stay at its path while the gateway runs");
-    mp_buf_printf(&wal, "%s-wal", d->real);
-    mp_buf_putc(&wal, '\0');
-    d->wal = wal.ptr;
+    snprintf(d->wal, sizeof d->wal, "%s-wal", real);
     return 0;
 }
 
 /* Opens the file, or creates it with mode 0600. SQLite gives the -wal file the same mode. A link to no file is followed. */
-static int make_file(mp_store_database *d, bool is_new, mp_err *err)
+static int make_file(mp_store_database *d, bool is_new, char real[PATH_MAX], mp_err *err)
 {
     struct stat found;
     bool is_link = lstat(d->path, &found) == 0 && S_ISLNK(found.st_mode);
@@ -114,7 +108,7 @@ static int make_file(mp_store_database *d, bool is_new, mp_err *err)
                       errno == ENOENT ? "create its folder first" : "this user needs permission to write the file");
     if (is_new && (fstat(d->fd, &found) != 0 || found.st_size > 0))
         return refuse(d, err, "another file is at this path", "move it away, or restart to serve it");
-    return find_paths(d, err);
+    return find_paths(d, real, err);
 }
 
 /* True if the file is empty or a store. The -wal file of another program's database stays where it is. */
@@ -214,12 +208,13 @@ static int read_mark(mp_store_database *d, mp_err *err)
 
 int mp_store_database_open(mp_store_database *d, bool is_new, mp_err *err)
 {
+    char real[PATH_MAX];
     d->mark = (mp_store_mark){0};
     d->is_begun = d->is_marked = false;
     d->inode = 0;
-    if (make_file(d, is_new, err) != 0 || lock_file(d, err) != 0 || set_wal_aside(d, err) != 0)
+    if (make_file(d, is_new, real, err) != 0 || lock_file(d, err) != 0 || set_wal_aside(d, err) != 0)
         return -1;
-    if (sqlite3_open_v2(d->real, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+    if (sqlite3_open_v2(real, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
         return mp_store_database_refuse(d, err);
     sqlite3_busy_timeout(d->db, BUSY_MS);
     if (claim(d, err) != 0 || prepare(d, err) != 0 || read_mark(d, err) != 0)
@@ -359,6 +354,4 @@ void mp_store_database_abandon(mp_store_database *d)
 void mp_store_database_free(mp_store_database *d)
 {
     free(d->path);
-    free(d->real);
-    free(d->wal);
 }

@@ -6,12 +6,13 @@
 #define MP_DATA_STORE_DATABASE_H
 
 #include "data/store_mark.h"
+#include <limits.h>
 #include <sqlite3.h>
 
 typedef struct {
     char *path;
-    char *real, *wal; /* the path without symbolic links, and that of the -wal file; NULL before the first open */
-    int fd;           /* the database, locked; -1: closed. SQLite's locks last only as long as it is open */
+    char wal[PATH_MAX + sizeof "-wal"]; /* the path of the -wal file; empty before the first open */
+    int fd;                  /* the database, locked; -1: closed. SQLite's locks last only as long as it is open */
     sqlite3 *MP_NULLABLE db; /* NULL: closed */
     sqlite3_stmt *put, *drop;
     uint64_t device, inode; /* identities of the open files */
@@ -37,7 +38,7 @@ void mp_store_database_close(mp_store_database *d);
 /* Closes a database that is not at its path any more. It is made complete, wherever it is now, unless its bytes were replaced; its -wal file is
  * removed from the path. What else is at the path does not change. */
 void mp_store_database_abandon(mp_store_database *d);
-/* Frees the paths of a closed database. */
+/* Frees the path of a closed database. */
 void mp_store_database_free(mp_store_database *d);
 
 int mp_store_database_run(const mp_store_database *d, const char *sql);
