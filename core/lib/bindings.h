@@ -60,7 +60,7 @@ void mp_call_bind(lua_State *L, int index, mp_lib_task *task);
 /* The body of a call's coroutine.  [-1, +0, throws, parks] */
 int mp_run_call(lua_State *L);
 /* What mp_run_call does for a call without a plan. The task is at index 1, alone.  [-0, +0, throws, parks] */
-int mp_run_call_in_lua(lua_State *L, mp_lib_task *task);
+int mp_run_call_in_lua(lua_State *L, mp_lib_task *task, const mp_call *call);
 /* Answers with dispatch's two results, at the indexes 2 and 3. A continuation; its context is the task.  [-0, +0, throws, parks] */
 int mp_call_done(lua_State *L, int status, lua_KContext context);
 /* The body of a notification's coroutine.  [-1, +0, throws, parks] */
@@ -84,6 +84,8 @@ int mp_run_member(lua_State *L);
 void mp_encode_out(lua_State *L, mp_vm *vm, int index);
 /* Raises an error, and cuts vm->out back to `start`, if the bytes after `start` are over limits.call.output.  [-0, +0, throws] */
 void mp_check_size(lua_State *L, mp_vm *vm, size_t start);
+/* The error of functions that need the loop or the network while the VM is attached to none. */
+#define MP_NOT_SERVING "the gateway is not serving yet: scripts are loading"
 /* The task of the call at index 1. Raises an error if the call has ended.  [-0, +0, throws] */
 mp_lib_task *mp_check_call(lua_State *L);
 

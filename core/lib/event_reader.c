@@ -9,8 +9,8 @@
 
 typedef struct {
     mp_event_reader super;
-    mp_vm *vm;      /* NULL: a Lua state without a VM */
-    size_t counted; /* bytes of the buffers that the VM has counted */
+    mp_vm *MP_NULLABLE vm; /* NULL: a Lua state without a VM */
+    size_t counted;        /* bytes of the buffers that the VM has counted */
 } reader;
 
 static size_t held_by(const mp_event_reader *r)
@@ -22,9 +22,10 @@ static size_t held_by(const mp_event_reader *r)
 static bool count_bytes(reader *r)
 {
     size_t held = held_by(&r->super);
-    if (r->vm != NULL && !mp_vm_count(r->vm, r->counted, held)) {
+    mp_vm *vm = r->vm;
+    if (vm != NULL && !mp_vm_count(vm, r->counted, held)) {
         mp_event_reader_clear(&r->super);
-        mp_vm_count(r->vm, r->counted, 0);
+        mp_vm_count(vm, r->counted, 0);
         r->counted = 0;
         r->super.failed = MP_EVENT_TOO_LARGE;
         return false;
@@ -108,7 +109,7 @@ static int l_new(lua_State *L)
     return 1;
 }
 
-static int push_module(lua_State *L, mp_vm *vm)
+static int push_module(lua_State *L, mp_vm *MP_NULLABLE vm)
 {
     static const luaL_Reg methods[] = {{"feed", l_feed}, {"last_id", l_last_id}, {"retry", l_retry}, {NULL, NULL}};
     luaL_newmetatable(L, READER);

@@ -18,7 +18,7 @@ MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over l
 
 typedef struct {
     mp_owning_op super;
-    mp_child *child; /* ended when the op is released; NULL once it is released */
+    mp_child *MP_NULLABLE child; /* ended when the op is released; NULL once it is released */
     mp_open_span span;
 } waiting;
 
@@ -77,7 +77,7 @@ static mp_open_span begin_span(lua_State *L, const char *path)
 {
     char name[MP_SPAN_NAME_BYTES];
     const char *slash = strrchr(path, '/');
-    mp_lib_task *task = mp_container(mp_vm_of(L)->running, mp_lib_task, super);
+    mp_lib_task *task = mp_lib_task_running(L);
     if (mp_task_trace(task) == NULL)
         return (mp_open_span){NULL, 0, MP_NO_SPAN};
     slash = slash == NULL ? path : slash + 1;
@@ -110,7 +110,13 @@ static int push_outcome(lua_State *L, int state, lua_KContext context)
 {
     waiting *op = (waiting *)context;
     int status, number;
-    mp_child_end how = mp_child_how(op->child, &status, &number);
+    const mp_child *child = op->child;
+    if (child == NULL) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "the program was ended");
+        return 2;
+    }
+    mp_child_end how = mp_child_how(child, &status, &number);
     end_span(op, how, status, number);
     if (how != MP_CHILD_EXITED) {
         release_child(op);

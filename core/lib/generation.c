@@ -17,7 +17,7 @@ typedef struct {
     mp_lib *lib;
     mp_source *source;
     const mp_lib_config *config;
-    mp_buf *report, *broken; /* see mp_lib_try; broken may be NULL */
+    mp_buf *report, *MP_NULLABLE broken; /* see mp_lib_try; broken may be NULL */
 } loading;
 
 /* Gives a registry reference to a function of the table `moonpool` on top of the stack.  [-0, +0, throws] */
@@ -47,7 +47,7 @@ static void report_errors(lua_State *L, int errors, mp_buf *report)
 }
 
 /* Appends the list of paths at `paths`, each with a NUL.  [-0, +0, throws] */
-static void put_broken(lua_State *L, int paths, mp_buf *broken)
+static void put_broken(lua_State *L, int paths, mp_buf *MP_NULLABLE broken)
 {
     if (broken == NULL || !lua_istable(L, paths))
         return;
@@ -118,7 +118,8 @@ mp_vm *MP_NULLABLE mp_lib_new(mp_source *source, const mp_lib_config *config, mp
     return mp_lib_try(source, config, report, NULL);
 }
 
-mp_vm *MP_NULLABLE mp_lib_try(mp_source *source, const mp_lib_config *config, mp_buf *report, mp_buf *broken)
+mp_vm *MP_NULLABLE mp_lib_try(mp_source *source, const mp_lib_config *config, mp_buf *report,
+                              mp_buf *MP_NULLABLE broken)
 {
     mp_lib *lib = mp_new(sizeof *lib);
     lib->store = config->store;
@@ -144,9 +145,8 @@ void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_
     lib->client = client;
     lib->upstreams = upstreams;
     mp_vm_attach(vm, loop);
-    mp_cron_start(lib);
-    if (upstreams != NULL)
-        mp_upstream_observe(upstreams, mp_lib_on_observed, vm);
+    mp_cron_start(lib, loop);
+    mp_upstream_observe(upstreams, mp_lib_on_observed, vm);
     mp_vm_bus_deliver(vm, MP_STR("attached"), MP_STR(""));
 }
 
@@ -189,11 +189,13 @@ void mp_lib_end(mp_vm *vm)
 
 void mp_lib_detach(mp_vm *vm)
 {
-    if (mp_lib_of_vm(vm)->upstreams != NULL)
-        mp_upstream_observe_no_more(mp_lib_of_vm(vm)->upstreams, vm);
-    mp_cron_stop(mp_lib_of_vm(vm));
+    mp_lib *lib = mp_lib_of_vm(vm);
+    mp_upstream_host *upstreams = lib->upstreams;
+    if (upstreams != NULL)
+        mp_upstream_observe_no_more(upstreams, vm);
+    mp_cron_stop(lib);
     mp_vm_detach(vm);
-    mp_principals_detach(mp_lib_of_vm(vm));
+    mp_principals_detach(lib);
 }
 
 void mp_lib_unwind(mp_vm *vm, uint64_t until)

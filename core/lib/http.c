@@ -262,8 +262,7 @@ static void begin_span(lua_State *L, handle *it, mp_outgoing *outgoing)
 {
     mp_err err;
     mp_url url;
-    it->span = mp_task_span_open(mp_container(mp_vm_of(L)->running, mp_lib_task, super), MP_SPAN_CLIENT,
-                                 mp_str_of(outgoing->method));
+    it->span = mp_task_span_open(mp_lib_task_running(L), MP_SPAN_CLIENT, mp_str_of(outgoing->method));
     mp_trace *trace = mp_open_span_trace(&it->span);
     if (trace == NULL || mp_url_parse(&url, outgoing->url, NULL, &err) != 0)
         return;
@@ -309,7 +308,10 @@ static int l_http(lua_State *L)
     begin_span(L, it, &outgoing);
     waiting *op = mp_op_new(L, sizeof *op, on_cancel);
     mp_err err = {0};
-    it->transfer = mp_transfer_start(mp_lib_of(L)->client, &outgoing, &err);
+    mp_client *client = mp_lib_of(L)->client;
+    if (client == NULL)
+        return luaL_error(L, MP_NOT_SERVING);
+    it->transfer = mp_transfer_start(client, &outgoing, &err);
     if (it->transfer == NULL) {
         end_span(it, true);
         return push_failure(L, err.text, err.hint, NULL);

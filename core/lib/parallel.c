@@ -11,15 +11,11 @@
 /* A group; also the op that the starting task waits for, which is done when the last member has ended. */
 struct mp_group {
     mp_op super;
+    mp_task *parent; /* the starting task */
     mp_link members;
     int functions;  /* registry reference of the table of functions */
     bool is_broken; /* a member failed, so the others are cancelled */
 };
-
-static void unref_functions(mp_group *group)
-{
-    luaL_unref(group->super.task->vm->L, LUA_REGISTRYINDEX, group->functions);
-}
 
 /* Cancels all members, the last started first. They stay members until their `<close>` handlers have ended. */
 static void cancel_members(mp_group *group, uint64_t closing_until)
@@ -38,7 +34,7 @@ static void cancel_members(mp_group *group, uint64_t closing_until)
 static void on_cancel(mp_op *op)
 {
     mp_group *group = mp_container(op, mp_group, super);
-    mp_task *parent = op->task;
+    mp_task *parent = group->parent;
     if (parent->closing_until == 0)
         parent->closing_until = mp_loop_now(mp_op_loop(op)) + parent->vm->cleanup_ms;
     cancel_members(group, parent->closing_until);
@@ -64,7 +60,7 @@ void mp_group_leave(mp_lib_task *task)
     }
     if (!mp_link_is_alone(&group->members))
         return;
-    unref_functions(group);
+    luaL_unref(task->super.vm->L, LUA_REGISTRYINDEX, group->functions);
     mp_op_done(&group->super);
 }
 
@@ -79,7 +75,10 @@ static int member_done(lua_State *L, int status, lua_KContext context)
 int mp_run_member(lua_State *L)
 {
     mp_lib_task *task = lua_touserdata(L, 1);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, task->group->functions);
+    const mp_group *group = task->group;
+    if (group == NULL)
+        return 0;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, group->functions);
     lua_rawgeti(L, -1, task->place);
     lua_callk(L, 0, 1, (lua_KContext)task, member_done);
     return member_done(L, LUA_OK, (lua_KContext)task);
@@ -101,10 +100,11 @@ static int l_parallel(lua_State *L)
     luaL_argcheck(L, count >= 1 && count <= MAX_MEMBERS, 1, "1 to 64 functions");
     mp_group *group = mp_op_new(L, sizeof *group, on_cancel);
     mp_task *parent = group->super.task;
-    if (parent->cancelled)
+    if (parent == NULL || parent->cancelled)
         return luaL_error(L, "parallel is not available to <close> handlers of a cancelled call");
     if (payer_of(parent)->members + count > MAX_MEMBERS_OF_CALL)
         return luaL_error(L, "this call runs more than %d functions at once", MAX_MEMBERS_OF_CALL);
+    group->parent = parent;
     mp_link_init(&group->members);
     group->super.outlasts = true;
     lua_pushvalue(L, 1);
@@ -126,7 +126,9 @@ static int l_cancel_at(lua_State *L)
 {
     lua_Integer wait = luaL_checkinteger(L, 1);
     luaL_argcheck(L, wait >= 0 && wait <= MAX_WAIT_NUMBER, 1, "the number of a wait is 0 to 1000000");
-    mp_vm_of(L)->running->cancel_at = (int)wait;
+    mp_task *task = mp_vm_of(L)->running;
+    if (task != NULL)
+        task->cancel_at = (int)wait;
     return 0;
 }
 

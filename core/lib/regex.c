@@ -46,8 +46,9 @@ enum { WEIGHT = 1, TEXT, GUARDED_WEIGHT, USER_VALUES = GUARDED_WEIGHT }; /* user
 
 /* Memory for matching. All regexes of a Lua state share one matcher, because its frames are large. */
 typedef struct {
-    pcre2_match_data *data, *captures; /* for `test`; for `exec`, NULL until it is first called */
-    uint32_t pairs;                    /* capacity of `captures` */
+    pcre2_match_data *data;                 /* for `test` */
+    pcre2_match_data *MP_NULLABLE captures; /* for `exec`; NULL until it is first called */
+    uint32_t pairs;                         /* capacity of `captures` */
     pcre2_match_context *context;
 } matcher;
 
@@ -354,15 +355,15 @@ static void push_index(lua_State *L, PCRE2_SIZE offset, lua_Integer more)
         lua_pushinteger(L, (lua_Integer)offset + more);
 }
 
-/* Enlarges `captures` to `pairs`. False if there is no memory. */
-static bool reserve_captures(matcher *m, uint32_t pairs)
+/* `captures`, enlarged to `pairs`. NULL if there is no memory. */
+static pcre2_match_data *MP_NULLABLE reserve_captures(matcher *m, uint32_t pairs)
 {
     if (m->captures != NULL && m->pairs >= pairs)
-        return true;
+        return m->captures;
     pcre2_match_data_free(m->captures);
     m->captures = pcre2_match_data_create(pairs, NULL);
     m->pairs = pairs;
-    return m->captures != NULL;
+    return m->captures;
 }
 
 /* regex:exec(text, n) -> { first, last, … } | false | nil, why  [throws] */
@@ -381,16 +382,17 @@ static int l_exec(lua_State *L)
     lua_createtable(
         L, (int)re->pairs * 2,
         0); /* created before the match: nothing below allocates, so no finalizer runs that uses the matcher */
-    if (!reserve_captures(m, re->pairs))
+    pcre2_match_data *captures = reserve_captures(m, re->pairs);
+    if (captures == NULL)
         return luaL_error(L, "not enough memory");
-    int rc = search(L, re, m, m->captures, text, (size_t)from - 1);
+    int rc = search(L, re, m, captures, text, (size_t)from - 1);
     if (rc == PCRE2_ERROR_NOMATCH) {
         lua_pushboolean(L, 0);
         return 1;
     }
     if (rc < 0)
         return push_failure(L, rc);
-    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(m->captures);
+    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(captures);
     for (uint32_t i = 0; i < re->pairs; i++) {
         push_index(L, offsets[2 * i], 1);
         lua_rawseti(L, -2, 2 * (lua_Integer)i + 1);

@@ -78,8 +78,11 @@ static int l_turn(lua_State *L)
     *it = (turn){.pass = NULL};
     mp_link_init(&it->hold.link);
     luaL_setmetatable(L, TURN);
+    mp_loop *loop = vm->loop;
+    if (loop == NULL)
+        return luaL_error(L, MP_NOT_SERVING);
     bool waits;
-    it->pass = mp_semaphore_enter(lua_touserdata(L, lua_upvalueindex(1)), name, most, vm->loop, on_granted, it, &waits);
+    it->pass = mp_semaphore_enter(lua_touserdata(L, lua_upvalueindex(1)), name, most, loop, on_granted, it, &waits);
     if (it->pass == NULL)
         return 0;
     mp_hold_put(L, &it->hold, on_release);

@@ -18,8 +18,8 @@ typedef struct {
 
 /* The trace of the call that the task works for; NULL if it is not recorded, or has ended. */
 mp_trace *MP_NULLABLE mp_task_trace(const mp_lib_task *MP_NULLABLE task);
-/* Begins a span below the current one of the task. */
-mp_open_span mp_task_span_open(mp_lib_task *task, mp_span_kind kind, mp_str name);
+/* Begins a span below the current one of the task; NULL: there is no task. */
+mp_open_span mp_task_span_open(mp_lib_task *MP_NULLABLE task, mp_span_kind kind, mp_str name);
 /* The trace of the span; NULL if there is no span, or the call has ended. */
 mp_trace *MP_NULLABLE mp_open_span_trace(const mp_open_span *span);
 /* Ends the span. May be called again. */

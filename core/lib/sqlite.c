@@ -20,8 +20,8 @@ typedef struct waiting waiting;
 
 /* A statement in flight, in the task that waits for it. */
 typedef struct {
-    mp_hold hold;            /* frees the statement when the task ends, without waiting for the collector */
-    mp_statement *statement; /* NULL once it is cancelled or freed */
+    mp_hold hold;                        /* frees the statement when the task ends, without waiting for the collector */
+    mp_statement *MP_NULLABLE statement; /* NULL once it is cancelled or freed */
     waiting *op;
     bool is_done;
     mp_open_span span; /* of the statement */
@@ -51,7 +51,7 @@ static void release_statement(mp_statement *statement)
         mp_statement_free(statement);
 }
 
-static void on_done(mp_statement *statement, mp_loop *loop)
+static void on_done(mp_statement *statement, mp_loop *MP_NULLABLE loop)
 {
     handle *it = loop == NULL
                      ? NULL
@@ -320,6 +320,8 @@ static int push_results(lua_State *L, int status, lua_KContext context)
     handle *it = lua_touserdata(L, (int)context);
     const mp_statement *statement = it->statement;
     int count = 2;
+    if (statement == NULL)
+        return mp_push_failure(L, "the statement was cancelled");
     if (statement->failed)
         mp_open_span_fail(&it->span, "_OTHER", MP_STR_NONE);
     mp_open_span_close(&it->span);
@@ -346,7 +348,7 @@ static mp_open_span begin_span(lua_State *L, const mp_database *database, mp_sql
     char room[MP_SQL_OPERATION], name[MP_SPAN_NAME_BYTES];
     static const mp_str others[] = {
         [MP_SQL_BEGIN] = {"BEGIN", 5}, [MP_SQL_COMMIT] = {"COMMIT", 6}, [MP_SQL_ROLLBACK] = {"ROLLBACK", 8}};
-    mp_lib_task *task = mp_container(mp_vm_of(L)->running, mp_lib_task, super);
+    mp_lib_task *task = mp_lib_task_running(L);
     if (mp_task_trace(task) == NULL || kind == MP_SQL_CLOSE)
         return (mp_open_span){NULL, 0, MP_NO_SPAN};
     bool has_text = kind == MP_SQL_QUERY || kind == MP_SQL_EXEC;
@@ -420,7 +422,8 @@ static int l_undo(lua_State *L)
     made->is_left = true;
     made->statement.kind = MP_SQL_ROLLBACK;
     made->statement.done = on_done;
-    if (mp_database_run(database, mp_vm_of(L)->loop, &made->statement) != 0)
+    mp_loop *loop = mp_vm_of(L)->loop;
+    if (loop == NULL || mp_database_run(database, loop, &made->statement) != 0)
         mp_statement_free(&made->statement);
     return 0;
 }

@@ -29,10 +29,10 @@ typedef struct {
 /* One per VM: the field `user` of the mp_vm. */
 typedef struct {
     mp_vm *vm;
-    mp_rpc *rpc;                 /* NULL until attached */
-    mp_client *client;           /* NULL until attached */
-    mp_upstream_host *upstreams; /* NULL until attached */
-    bool has_upstreams;          /* the configuration names some: call.current() gives the handle that the call has */
+    mp_rpc *MP_NULLABLE rpc;                 /* NULL until attached */
+    mp_client *MP_NULLABLE client;           /* NULL until attached */
+    mp_upstream_host *MP_NULLABLE upstreams; /* NULL until attached */
+    bool has_upstreams; /* the configuration names some: call.current() gives the handle that the call has */
     mp_store *store;
     int dispatch, record, note, authenticate, run_job, describe, summary,
         difference; /* functions of moonpool, as registry references */
@@ -75,10 +75,12 @@ typedef struct mp_group mp_group; /* defined in parallel.c */
 
 /* A task of the engine, and the libraries' data for it. */
 typedef struct {
-    mp_task super;   /* first field: a pointer to an mp_lib_task is also a pointer to its mp_task */
-    mp_call *call;   /* the call that the task answers. NULL once it is answered or cancelled, and for other work */
-    mp_authn *entry; /* the request that the task authenticates. NULL once that is decided, and for other work */
-    uint64_t mark;   /* of the call that was answered or cancelled; 0: not known, or there is a call or a request */
+    mp_task super; /* first field: a pointer to an mp_lib_task is also a pointer to its mp_task */
+    /* the call that the task answers. NULL once it is answered or cancelled, and for other work */
+    mp_call *MP_NULLABLE call;
+    /* the request that the task authenticates. NULL once that is decided, and for other work */
+    mp_authn *MP_NULLABLE entry;
+    uint64_t mark; /* of the call that was answered or cancelled; 0: not known, or there is a call or a request */
     const mp_era *MP_NULLABLE era; /* revision of a notification or of a cancelled call; NULL if unknown */
     /* a detached task: the text of the bus message "ended", sent when the task has ended; or NULL */
     char *MP_NULLABLE id;
@@ -89,12 +91,12 @@ typedef struct {
     bool is_recorded;  /* the call is recorded for `moonpool replay` */
     bool has_progress; /* `progress` was sent at least once */
     double progress;   /* the last progress value that was sent */
-    struct mp_cron *scheduled; /* the scheduled job that the task runs, or NULL */
+    struct mp_cron *MP_NULLABLE scheduled; /* the scheduled job that the task runs, or NULL */
 
-    mp_group *group;    /* the group that the task is a member of, or NULL */
-    mp_link member;     /* link in the group's members */
-    int place, members; /* the task's number in its group, from 1; how many member tasks work for this task */
-    bool has_succeeded; /* the member's function returned true */
+    mp_group *MP_NULLABLE group; /* the group that the task is a member of, or NULL */
+    mp_link member;              /* link in the group's members */
+    int place, members;          /* the task's number in its group, from 1; how many member tasks work for this task */
+    bool has_succeeded;          /* the member's function returned true */
 
     /* A notification: its method, then its params. A cancelled call: its method, then its principal's id, for `<close>` handlers that
      * read them. */
@@ -110,12 +112,19 @@ extern const mp_work mp_call_work, mp_note_work, mp_authn_work, mp_detached_work
 
 /* Creates a task that is ready to run. */
 mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work);
+/* The task whose Lua code runs; NULL outside of tasks. */
+static inline mp_lib_task *MP_NULLABLE mp_lib_task_running(lua_State *L)
+{
+    mp_task *task = mp_vm_of(L)->running;
+    return task == NULL ? NULL : mp_container(task, mp_lib_task, super);
+}
+
 /* Creates a ready task for `call`, and makes the task the call's user. */
 mp_lib_task *mp_lib_task_start(mp_vm *vm, const mp_work *work, mp_call *call);
-/* Separates the task from its call, which is answered or cancelled. */
-void mp_task_settle(mp_lib_task *task);
+/* Separates the task from its call, which is answered or cancelled. Returns the call; NULL if they were already separate. */
+mp_call *MP_NULLABLE mp_task_settle(mp_lib_task *task);
 /* Separates the task from the request that it authenticates. Returns the request; NULL if they were already separate. */
-mp_authn *mp_task_settle_entry(mp_lib_task *task);
+mp_authn *MP_NULLABLE mp_task_settle_entry(mp_lib_task *task);
 /* Answers the call with an error, if it has no answer yet. */
 void mp_task_fail(mp_lib_task *task, int code, mp_str message, mp_str data);
 /* The principal's id of the call that the task works for, even after the call was cancelled. Valid until the task ends. */

@@ -12,10 +12,10 @@ mp_trace *MP_NULLABLE mp_task_trace(const mp_lib_task *MP_NULLABLE task)
     return call == NULL ? NULL : mp_call_trace(call);
 }
 
-mp_open_span mp_task_span_open(mp_lib_task *task, mp_span_kind kind, mp_str name)
+mp_open_span mp_task_span_open(mp_lib_task *MP_NULLABLE task, mp_span_kind kind, mp_str name)
 {
     mp_trace *trace = mp_task_trace(task);
-    if (trace == NULL)
+    if (task == NULL || trace == NULL)
         return (mp_open_span){NULL, 0, MP_NO_SPAN};
     return (mp_open_span){task, task->super.serial, mp_span_begin(trace, task->span, kind, name)};
 }
@@ -51,12 +51,6 @@ typedef struct {
     mp_span before; /* the current one before it */
 } current_span;
 
-static mp_lib_task *running_task(lua_State *L)
-{
-    mp_task *task = mp_vm_of(L)->running;
-    return task == NULL ? NULL : mp_container(task, mp_lib_task, super);
-}
-
 static void finish_span(current_span *span)
 {
     mp_lib_task *task = span->open.task;
@@ -71,7 +65,7 @@ static void finish_span(current_span *span)
  * `detail` is appended to the name; `is_client`: the span is a request to another program.  [-0, +1, throws] */
 static int l_begin(lua_State *L)
 {
-    mp_lib_task *task = running_task(L);
+    mp_lib_task *task = mp_lib_task_running(L);
     if (task == NULL || mp_task_trace(task) == NULL)
         return 0;
     lua_settop(L, 3);
@@ -131,7 +125,7 @@ static int l_event(lua_State *L)
 static int l_id(lua_State *L)
 {
     char parent[MP_TRACEPARENT_BYTES + 1];
-    mp_trace *trace = mp_task_trace(running_task(L));
+    mp_trace *trace = mp_task_trace(mp_lib_task_running(L));
     lua_settop(L, 0);
     if (trace == NULL || !mp_trace_goes_on(trace)) {
         lua_pushnil(L);
@@ -158,9 +152,9 @@ static int l_context(lua_State *L)
 {
     char parent[MP_TRACEPARENT_BYTES + 1];
     const current_span *span = lua_isnoneornil(L, 1) ? NULL : luaL_checkudata(L, 1, SPAN);
-    const mp_lib_task *task = running_task(L);
+    const mp_lib_task *task = mp_lib_task_running(L);
     mp_trace *trace = span == NULL ? mp_task_trace(task) : mp_open_span_trace(&span->open);
-    if (trace == NULL || !mp_trace_goes_on(trace) || !mp_lib_of(L)->propagates_upstreams)
+    if (task == NULL || trace == NULL || !mp_trace_goes_on(trace) || !mp_lib_of(L)->propagates_upstreams)
         return 0;
     mp_trace_context context = mp_span_context(trace, span == NULL ? task->span : span->open.span);
     mp_str state = mp_trace_state(trace);

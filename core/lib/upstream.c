@@ -21,8 +21,8 @@ typedef struct {
 /* The first user value is the call, or the id of the session, that the channel belongs to, then the card's table. */
 struct channel_handle {
     mp_hold hold;
-    mp_take *take;           /* NULL once it has its result */
-    take_op *MP_NULLABLE op; /* the wait of the task, or NULL */
+    mp_take *MP_NULLABLE take; /* NULL once it has its result */
+    take_op *MP_NULLABLE op;   /* the wait of the task, or NULL */
     mp_channel *channel;
     bool is_claimed; /* the task opens the channel */
     bool is_once;    /* the channel ends with the task */
@@ -88,10 +88,11 @@ static void on_take_late(mp_timer *timer)
 {
     take_op *op = mp_container(timer, take_op, timer);
     channel_handle *it = op->of;
-    if (mp_take_result_of(it->take) != MP_TAKE_WAITS)
+    mp_take *take = it->take;
+    if (take == NULL || mp_take_result_of(take) != MP_TAKE_WAITS)
         return; /* its result is on the way */
     it->op = NULL;
-    mp_take_expire(it->take);
+    mp_take_expire(take);
     mp_op_done(&op->super);
 }
 
@@ -121,8 +122,9 @@ static void own_channel(lua_State *L, int handle, channel_handle *it)
     else if (type == LUA_TSTRING)
         id.ptr = lua_tolstring(L, -1, &id.len);
     if (id.len > 0) {
+        mp_rpc *rpc = mp_lib_of(L)->rpc;
         mp_channel_own(it->channel, id);
-        if (!mp_session_is_known(mp_lib_of(L)->rpc, id))
+        if (rpc == NULL || !mp_session_is_known(rpc, id))
             mp_channel_end(it->channel);
     } else if (type == LUA_TUSERDATA) {
         it->is_once = true;
@@ -137,10 +139,13 @@ static int push_taken(lua_State *L, int status, lua_KContext context)
     static const char *const words[] = {
         [MP_TAKE_OPEN] = "open", [MP_TAKE_PROBE] = "probe", [MP_TAKE_CLAIMED] = "claimed"};
     channel_handle *it = lua_touserdata(L, (int)context);
-    mp_take_result result = mp_take_result_of(it->take);
+    mp_take *take = it->take;
+    if (take == NULL)
+        return mp_upstream_push_reason(L, "cancelled", "the wait for the channel was cancelled");
+    mp_take_result result = mp_take_result_of(take);
     if (result == MP_TAKE_REFUSED)
-        return mp_upstream_push_failure(L, mp_take_failure(it->take));
-    it->channel = mp_take_fetch(it->take);
+        return mp_upstream_push_failure(L, mp_take_failure(take));
+    it->channel = mp_take_fetch(take);
     it->is_claimed = result == MP_TAKE_CLAIMED;
     end_take(it);
     if (it->is_claimed)
@@ -148,6 +153,14 @@ static int push_taken(lua_State *L, int status, lua_KContext context)
     lua_pushvalue(L, (int)context);
     lua_pushstring(L, words[result]);
     return 2;
+}
+
+mp_upstream_host *mp_upstreams_of(lua_State *L)
+{
+    mp_upstream_host *host = mp_lib_of(L)->upstreams;
+    if (host == NULL)
+        luaL_error(L, MP_NOT_SERVING);
+    return host;
 }
 
 /* upstream.channel(name, key[, options]): takes the channel of a sharing key: channel and "open", "probe" or "claimed"; or nil and a failure.
@@ -159,8 +172,7 @@ static int l_channel(lua_State *L)
     if (!lua_isnoneornil(L, 3))
         luaL_checktype(L, 3, LUA_TTABLE);
     lua_settop(L, 3);
-    if (lib->upstreams == NULL)
-        return luaL_error(L, "the gateway is not serving yet: scripts are loading");
+    mp_upstream_host *host = mp_upstreams_of(L);
     channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2);
     *it = (channel_handle){0};
     mp_link_init(&it->hold.link);
@@ -176,30 +188,32 @@ static int l_channel(lua_State *L)
     take_op *op = mp_op_new(L, sizeof *op, on_take_cancel);
     mp_upstream_failure unknown;
     mp_take_options options = {.name = name, .key = key, .done = on_taken, .ctx = it};
-    mp_take *take = mp_channel_take(lib->upstreams, &options, &unknown);
+    mp_take *take = mp_channel_take(host, &options, &unknown);
     if (take == NULL)
         return mp_upstream_push_failure(L, &unknown);
+    bool waits = mp_take_result_of(take) == MP_TAKE_WAITS;
+    uint64_t ms = mp_take_open_ms(take);
     it->take = take;
     /* From here on the end of the task gives back what it has: also a result of the take that it has not read. */
     mp_hold_put(L, &it->hold, on_channel_release);
-    if (mp_take_result_of(take) != MP_TAKE_WAITS)
+    if (!waits)
         return push_taken(L, LUA_OK, 4);
     op->of = it;
     it->op = op;
-    mp_timer_start(mp_op_loop(&op->super), &op->timer, mp_take_open_ms(take), on_take_late);
+    mp_timer_start(mp_op_loop(&op->super), &op->timer, ms, on_take_late);
     return mp_op_park_then(L, &op->super, push_taken, 4);
 }
 
 /* upstream.open_channel(name, key): the channel of a key if it is open; else nil. Nothing waits, and nothing is opened.  [-0, +1, throws] */
 static int l_open_channel(lua_State *L)
 {
-    mp_lib *lib = mp_lib_of(L);
+    mp_upstream_host *host = mp_lib_of(L)->upstreams;
     mp_str name = mp_check_str(L, 1), key = mp_check_str(L, 2);
     channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2); /* first, since it may throw */
     *it = (channel_handle){0};
     mp_link_init(&it->hold.link);
     luaL_setmetatable(L, CHANNEL);
-    it->channel = lib->upstreams == NULL ? NULL : mp_channel_find_open(lib->upstreams, name, key);
+    it->channel = host == NULL ? NULL : mp_channel_find_open(host, name, key);
     if (it->channel == NULL)
         lua_pushnil(L);
     else

@@ -23,9 +23,9 @@ typedef struct {
 /* The user value is the signal. */
 struct exchange_handle {
     mp_hold hold;
-    mp_exchange *exchange;    /* NULL once it was closed */
-    next_op *MP_NULLABLE op;  /* the wait of a task, or NULL */
-    void *MP_NULLABLE signal; /* set by whatever comes; NULL: none */
+    mp_exchange *MP_NULLABLE exchange; /* NULL once it was closed */
+    next_op *MP_NULLABLE op;           /* the wait of a task, or NULL */
+    void *MP_NULLABLE signal;          /* set by whatever comes; NULL: none */
     mp_open_span span;
 };
 
@@ -167,7 +167,7 @@ static bool send_for(lua_State *L, exchange_handle *handle, mp_channel *channel,
 {
     options->ready = on_exchange_ready;
     options->ctx = handle;
-    handle->exchange = mp_exchange_send(mp_lib_of(L)->upstreams, channel, options, failure);
+    handle->exchange = mp_exchange_send(mp_upstreams_of(L), channel, options, failure);
     if (handle->exchange == NULL)
         return false;
     mp_hold_put(L, &handle->hold, on_exchange_release);
@@ -300,7 +300,7 @@ static bool has_news(const mp_exchange *exchange)
 int mp_upstream_wait(lua_State *L, int index, lua_KFunction then)
 {
     exchange_handle *it = lua_touserdata(L, index);
-    if (has_news(it->exchange))
+    if (it->exchange == NULL || has_news(it->exchange))
         return then(L, LUA_OK, index);
     next_op *op = mp_op_new(L, sizeof *op, on_next_cancel);
     op->of = it;
@@ -321,11 +321,15 @@ void mp_upstream_release_exchange(lua_State *L, int index)
     release_exchange(it);
 }
 
-int64_t mp_upstream_push_channel_of(lua_State *L, int index)
+bool mp_upstream_push_channel_of(lua_State *L, int index, int64_t *id)
 {
     const exchange_handle *it = lua_touserdata(L, index);
-    mp_upstream_push_channel(L, mp_exchange_channel(it->exchange));
-    return mp_exchange_id(it->exchange);
+    const mp_exchange *exchange = it->exchange;
+    if (exchange == NULL)
+        return false;
+    mp_upstream_push_channel(L, mp_exchange_channel(exchange));
+    *id = mp_exchange_id(exchange);
+    return true;
 }
 
 /* exchange:reply([bytes]): answers a request of the upstream; without bytes: it was taken back. False if the exchange has ended.
@@ -393,10 +397,8 @@ static int l_park(lua_State *L)
 static int l_take_up(lua_State *L)
 {
     mp_str handle = mp_check_str(L, 1), principal = mp_check_str(L, 2);
-    mp_upstream_host *host = mp_lib_of(L)->upstreams;
+    mp_upstream_host *host = mp_upstreams_of(L);
     lua_settop(L, 3);
-    if (host == NULL)
-        return luaL_error(L, "the gateway is not serving yet: scripts are loading");
     exchange_handle *it = push_handle(L);
     if (!lua_isnil(L, 3)) {
         it->signal = mp_check_signal(L, 3);
@@ -419,9 +421,7 @@ static int l_keep(lua_State *L)
     mp_upstream_failure failure;
     lua_settop(L, 3);
     mp_park_options options = park_options(L, 2, 3);
-    mp_upstream_host *host = mp_lib_of(L)->upstreams;
-    if (host == NULL)
-        return luaL_error(L, "the gateway is not serving yet: scripts are loading");
+    mp_upstream_host *host = mp_upstreams_of(L);
     if (!mp_journal_keep(mp_upstream_host_table(host), bytes, &options, handle, &failure))
         return mp_upstream_push_failure(L, &failure);
     lua_pushstring(L, handle);

@@ -8,6 +8,8 @@
 
 #define MP_MAX_UPSTREAM_TIME_S 86400.0
 
+/* The worker's connections to upstreams. Raises an error while scripts load.  [-0, +0, throws] */
+mp_upstream_host *mp_upstreams_of(lua_State *L);
 /* Pushes nil and a table.  [-0, +2, throws] */
 int mp_upstream_push_failure(lua_State *L, const mp_upstream_failure *failure);
 int mp_upstream_push_reason(lua_State *L, const char *reason, const char *why);
@@ -24,8 +26,9 @@ int mp_upstream_wait(lua_State *L, int index, lua_KFunction then);
 const mp_exchange_event *MP_NULLABLE mp_upstream_peek(lua_State *L, int index);
 /* The task needs the exchange at `index` no more.  [-0, +0] */
 void mp_upstream_release_exchange(lua_State *L, int index);
-/* Pushes the channel of the exchange at `index`, and gives the exchange's id.  [-0, +1, throws] */
-int64_t mp_upstream_push_channel_of(lua_State *L, int index);
+/* Pushes the channel of the exchange at `index`, and writes the exchange's id. False, pushing nothing, if the exchange was closed.
+ *  [-0, +0|1, throws] */
+bool mp_upstream_push_channel_of(lua_State *L, int index, int64_t *id);
 /* Makes the metatable of a kind of userdata.  [-0, +0, throws] */
 void mp_upstream_add_handle(lua_State *L, const char *kind, lua_CFunction gc, lua_CFunction close,
                             const luaL_Reg *methods);

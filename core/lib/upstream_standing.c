@@ -9,8 +9,8 @@
 typedef struct {
     mp_op super;
     mp_timer timer;
-    mp_stand *stand; /* NULL once it is over: a task that ends before it goes on leaves nothing behind */
-    int status;      /* 0: none yet */
+    mp_stand *MP_NULLABLE stand; /* NULL once it is over: a task that ends before it goes on leaves nothing behind */
+    int status;                  /* 0: none yet */
 } stand_op;
 
 /* -- standing streams ---------------------------------------------------------------------------------------------- */
@@ -18,9 +18,12 @@ typedef struct {
 static void on_stand(void *ctx)
 {
     stand_op *op = ctx;
+    mp_stand *stand = op->stand;
+    if (stand == NULL)
+        return;
     mp_timer_stop(mp_op_loop(&op->super), &op->timer);
-    op->status = mp_stand_status(op->stand);
-    mp_stand_free(op->stand);
+    op->status = mp_stand_status(stand);
+    mp_stand_free(stand);
     op->stand = NULL;
     mp_op_done(&op->super);
 }
@@ -83,7 +86,7 @@ int mp_upstream_stand(lua_State *L)
     stand_op *op = mp_op_new(L, sizeof *op, on_stand_cancel);
     options.done = on_stand;
     options.ctx = op;
-    op->stand = mp_channel_stand(mp_lib_of(L)->upstreams, channel, &options);
+    op->stand = mp_channel_stand(mp_upstreams_of(L), channel, &options);
     mp_timer_start(mp_op_loop(&op->super), &op->timer, HEAD_MS, on_late);
     return mp_op_park_then(L, &op->super, push_stand, (lua_KContext)op);
 }
@@ -126,7 +129,8 @@ static int l_observed(lua_State *L)
                                         [MP_OBSERVED_ENDED] = "ended",
                                         [MP_OBSERVED_LOST] = "lost"};
     mp_lib *lib = mp_lib_of(L);
-    const mp_observation *it = lib->upstreams == NULL ? NULL : mp_upstream_observed(lib->upstreams);
+    mp_upstream_host *host = lib->upstreams;
+    const mp_observation *it = host == NULL ? NULL : mp_upstream_observed(host);
     if (it == NULL)
         return 0;
     lua_createtable(L, 0, 8);

@@ -117,8 +117,9 @@ void mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
 {
     pthread_mutex_lock(&bus->lock);
     for (mp_link *link = bus->vms.next; link != &bus->vms; link = link->next) {
-        message *it = message_new(mp_container(link, mp_vm, bus_link), topic, text);
-        mp_loop_post(it->vm->loop, &it->super);
+        mp_vm *vm = mp_container(link, mp_vm, bus_link);
+        if (vm->loop != NULL)
+            mp_loop_post(vm->loop, &message_new(vm, topic, text)->super);
     }
     pthread_mutex_unlock(&bus->lock);
 }

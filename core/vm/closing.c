@@ -137,6 +137,8 @@ static void raise_late(lua_State *L)
 void mp_closing_after_wait(lua_State *L)
 {
     mp_task *task = mp_vm_of(L)->running;
+    if (task == NULL)
+        return;
     if (task->raise)
         mp_raise_cancelled(L, task);
     if (!task->is_cut)
@@ -156,8 +158,8 @@ static void log_exceeded(mp_task *task, const char *why)
     if (task->vm->is_ending && ++task->vm->ending_count > MAX_LOGGED)
         return;
     lua_Debug at = {.currentline = -1};
-    lua_State *L = task->state == MP_TASK_PARKED && task->inner_count > 0 ? task->inner[0] : task->co;
-    bool has_place = mp_vm_find_place(L, &at);
+    lua_State *L = task->state == MP_TASK_PARKED ? mp_task_innermost(task) : task->co;
+    bool has_place = L != NULL && mp_vm_find_place(L, &at);
     mp_log(MP_WARN, "cleanup over its limit", mp_log_str("method", mp_task_label(task)),
            mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(has_place ? at.short_src : "")),
            mp_log_int("line", has_place ? at.currentline : 0));
@@ -189,21 +191,21 @@ static void on_time_over(mp_timer *timer)
 
 void mp_closing_left(mp_task *task)
 {
-    mp_vm *vm = task->vm;
-    if (task->has_closing_timer || task->is_late)
+    mp_loop *loop = task->vm->loop;
+    if (loop == NULL || task->has_closing_timer || task->is_late)
         return;
     task->has_closing_timer = true;
-    uint64_t now = mp_loop_now(vm->loop);
+    uint64_t now = mp_loop_now(loop);
     if (task->closing_until == 0)
-        task->closing_until = now + vm->cleanup_ms;
-    mp_timer_start(vm->loop, &task->closing_timer, task->closing_until > now ? task->closing_until - now : 0,
-                   on_time_over);
+        task->closing_until = now + task->vm->cleanup_ms;
+    mp_timer_start(loop, &task->closing_timer, task->closing_until > now ? task->closing_until - now : 0, on_time_over);
 }
 
 void mp_closing_done(mp_task *task)
 {
-    if (task->has_closing_timer)
-        mp_timer_stop(task->vm->loop, &task->closing_timer);
+    mp_loop *loop = task->vm->loop;
+    if (task->has_closing_timer && loop != NULL)
+        mp_timer_stop(loop, &task->closing_timer);
     task->has_closing_timer = false;
     if (task->closing == MP_OPEN)
         return;
@@ -300,7 +302,9 @@ void mp_task_unwind(mp_task *task)
     }
     if (task->op != NULL)
         mp_op_cancel(task->op);
-    mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);
+    lua_State *innermost = mp_task_innermost(task);
+    if (innermost != NULL)
+        mp_preempt_arm(innermost, 1);
     mp_task_resume(task);
 }
 

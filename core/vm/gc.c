@@ -200,7 +200,9 @@ void mp_task_collect(mp_task *task)
     }
     mp_task_dies(task);
     task->is_over_memory = true; /* the next instruction of the task ends it; so the log line names the place */
-    mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);
+    lua_State *innermost = mp_task_innermost(task);
+    if (innermost != NULL)
+        mp_preempt_arm(innermost, 1);
 }
 
 size_t mp_task_shared_memory(const mp_task *task)

@@ -25,10 +25,10 @@ typedef struct {
     lua_State *L; /* the coroutine that decodes */
     mp_json_cursor cursor;
     mp_str text;
-    int base;               /* height of the stack before decoding; the slots SAVED to OBJECT_MT follow */
-    int look;               /* number of values until the next check whether other tasks wait; negative: never yields */
-    const char *repeated;   /* one position of a key that its object has twice */
-    mp_json_source *source; /* of faithful tables; NULL: the tables are ordinary ones */
+    int base;             /* height of the stack before decoding; the slots SAVED to OBJECT_MT follow */
+    int look;             /* number of values until the next check whether other tasks wait; negative: never yields */
+    const char *repeated; /* one position of a key that its object has twice */
+    mp_json_source *MP_NULLABLE source; /* of faithful tables; NULL: the tables are ordinary ones */
     mp_lua_faith faith;
     mp_lua_decoded done; /* function that is called at the end, and its context: see mp_lua_decode_in_turns */
     void *done_ctx;
@@ -219,8 +219,9 @@ static void begin(decoder *d)
         lua_pushnil(L);
         return;
     }
-    d->source = mp_json_source_push(L, d->text);
-    d->cursor = (mp_json_cursor){d->source->text.ptr, d->source->text.ptr + d->source->text.len};
+    mp_json_source *source = mp_json_source_push(L, d->text);
+    d->cursor = (mp_json_cursor){source->text.ptr, source->text.ptr + source->text.len};
+    d->source = source;
     lua_insert(L, -2); /* from objects, arrays to ARRAY_MT, OBJECT_MT */
 }
 

@@ -40,7 +40,7 @@ static void put_members(encoder *e, frame *f)
         const member *m = &e->members[f->first + f->at];
         if (f->at++ > 0 || f->keep.kept > 0)
             mp_buf_putc(e->out, ',');
-        else if (f->keep.source == NULL)
+        else if (!f->is_faithful)
             mp_buf_putc(e->out, '{');
         mp_json_put_string(e->out, m->name);
         mp_buf_putc(e->out, ':');
@@ -48,7 +48,7 @@ static void put_members(encoder *e, frame *f)
             return;
     }
     e->count = f->first;
-    if (f->keep.source != NULL)
+    if (f->is_faithful)
         mp_encode_end_faithful(e, f);
     else
         close_table(e, '}');
@@ -122,7 +122,7 @@ static void fetch_elements(encoder *e, frame *f)
 /* What a metatable says about its table. */
 typedef struct {
     bool is_array, is_object;
-    mp_json_source *source;
+    mp_json_source *MP_NULLABLE source;
 } kind;
 
 /* Reads the metatable on top, which a source replaces if there is one. False if it is of no JSON value.  [-1, +1] */
@@ -228,7 +228,7 @@ static bool open_table(encoder *e, int index)
     f->index = 0;
     f->first = e->count;
     f->at = 0;
-    f->keep.source = NULL;
+    f->is_faithful = false;
     f->keep.kept = 0;
     f->keep.names = 0;
     return true;

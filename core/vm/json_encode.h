@@ -47,9 +47,9 @@ typedef enum {
     COUNT_ELEMENTS
 } phase;
 
-/* How far a faithful table is written. Offsets are in the text of its source. */
+/* How far a faithful table is written; of an ordinary one `kept` and `names` alone are used, and 0. Offsets are in the text of its source. */
 typedef struct {
-    mp_json_source *source; /* NULL: the table is an ordinary one */
+    mp_json_source *source;
     bool is_inner;      /* the table is at its place in an outer faithful table, which goes on where this one ends */
     bool has_gap;       /* what lies between `end` and `at` is left out, and all before `end` is written */
     bool has_inner;     /* the value on top of the stack is an inner table, which has ended */
@@ -71,6 +71,7 @@ typedef struct {
     int top;   /* height of the stack before the table */
     int order; /* slot of the list of __order; 0: the table has none, or the list has been read */
     phase phase;
+    bool is_faithful;
     bool has_value;             /* ELEMENTS, FETCH: the value on top of the stack has been written */
     lua_Integer index;          /* arrays: index of the last element; RANK: index in the list */
     lua_Integer count, largest; /* COUNT, FETCH: number of keys, and the largest key */

@@ -113,6 +113,7 @@ static frame *open_frame(encoder *e, int index, int top, mp_json_source *source,
     f->top = top;
     f->order = 0;
     f->phase = source->text.ptr[place->from] == '{' ? KEPT_MEMBERS : KEPT_ELEMENTS;
+    f->is_faithful = true;
     f->has_value = false;
     f->index = f->count = f->largest = 0;
     f->first = e->count;

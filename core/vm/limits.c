@@ -53,10 +53,10 @@ static void end_guarded(lua_State *L)
     lua_error(L);
 }
 
-/* Preempts the running task, which is about to yield, and cancels it if it is over a limit.*/
-static void preempt_running(mp_vm *vm, lua_State *L, lua_Debug *where)
+/* Preempts the task that runs, which is about to yield, and cancels it if it is over a limit.*/
+static void preempt(mp_task *task, lua_State *L, lua_Debug *where)
 {
-    mp_task *task = vm->running;
+    mp_vm *vm = task->vm;
     vm->stuck_at = 0;
     const char *why = task->cancelled ? NULL : mp_task_over_limit(task, stretch_of(vm, task), 0);
     if (why != NULL)
@@ -75,12 +75,14 @@ void mp_task_turn(lua_State *L)
 {
     lua_sethook(L, NULL, 0, 0);
     mp_task *task = mp_vm_of(L)->running;
+    if (task == NULL)
+        return;
     if (task->raise)
         mp_raise_cancelled(L, task);
     if (task->closing != MP_OPEN)
         mp_closing_look(L, task);
     else
-        preempt_running(mp_vm_of(L), L, NULL);
+        preempt(task, L, NULL);
 }
 
 void mp_task_hook(lua_State *L, lua_Debug *where)
@@ -99,14 +101,16 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         mp_preempt_arm(L, LOOK_INSTRUCTIONS);
         return;
     }
-    if (task == NULL)
+    if (task == NULL) {
         raise_again(L, "the code runs outside of any call, and for too long");
+        return;
+    }
     if (task->raise || task->closing != MP_OPEN) {
         mp_closing_hook(L, task);
         return;
     }
     if (vm->may_wait && lua_isyieldable(L)) {
-        preempt_running(vm, L, where);
+        preempt(task, L, where);
         lua_yield(L, 0);
         return;
     }
@@ -123,24 +127,24 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
 }
 
 /* Runs a task without limits, to measure what the limits cost. */
-static int run_unlimited(mp_task *task, int count)
+static int run_unlimited(mp_task *task, lua_State *co, int count)
 {
     mp_vm *vm = task->vm;
     vm->ceiling = vm->memory;
     vm->running = task;
     vm->may_wait = vm->loop != NULL;
-    int status = lua_resume(task->co, vm->L, count, &count);
+    int status = lua_resume(co, vm->L, count, &count);
     vm->may_wait = false;
     vm->running = NULL;
     return status;
 }
 
-int mp_task_run(mp_task *task, int count)
+int mp_task_run(mp_task *task, lua_State *co, int count)
 {
     mp_vm *vm = task->vm;
     mp_task *payer = task->payer;
     if (!MP_PREEMPT)
-        return run_unlimited(task, count);
+        return run_unlimited(task, co, count);
     size_t allowed = vm->call_memory + payer->more_bytes;
     if (payer->grown >= allowed / 2 || vm->bytes >= vm->shared - vm->shared / 4)
         mp_task_settle_memory(
@@ -164,10 +168,10 @@ int mp_task_run(mp_task *task, int count)
     vm->may_wait = vm->loop != NULL && !vm->is_ending;
     vm->closing_since = vm->clock_us;
     bool has_time = !is_heavy && task->closing == MP_OPEN; /* clock_us is that of the end of the task before */
-    lua_State *outer = mp_preempt_enter_at(task->co, has_time ? vm->clock_us : mp_clock_us(CLOCK_MONOTONIC));
+    lua_State *outer = mp_preempt_enter_at(co, has_time ? vm->clock_us : mp_clock_us(CLOCK_MONOTONIC));
     if (is_heavy || task->is_gentle)
         mp_preempt_slice(task->is_gentle);
-    int status = lua_resume(task->co, vm->L, count, &count);
+    int status = lua_resume(co, vm->L, count, &count);
     mp_preempt_leave(outer);
     vm->may_wait = false;
     vm->running = NULL;

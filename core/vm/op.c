@@ -22,19 +22,27 @@ void mp_push_place(lua_State *L)
     luaL_where(L, 1);
 }
 
+static _Noreturn void refuse_wait(lua_State *L)
+{
+    mp_push_place(L);
+    lua_pushliteral(L, "may not wait here");
+    lua_concat(L, 2);
+    lua_error(L);
+    __builtin_unreachable();
+}
+
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op))
 {
     mp_vm *vm = mp_vm_of(L);
-    if (!vm->may_wait || !lua_isyieldable(L)) {
-        mp_push_place(L);
-        lua_pushliteral(L, "may not wait here");
-        lua_concat(L, 2);
-        lua_error(L);
-    }
-    mp_closing_before_wait(L, vm->running);
+    mp_task *task = vm->running;
+    mp_loop *loop = vm->loop;
+    if (task == NULL || loop == NULL || !vm->may_wait || !lua_isyieldable(L))
+        refuse_wait(L);
+    mp_closing_before_wait(L, task);
     mp_op *op = lua_newuserdatauv(L, size, 0);
     memset(op, 0, size);
-    op->task = vm->running;
+    op->task = task;
+    op->loop = loop;
     op->cancel = cancel;
     return op;
 }
@@ -63,6 +71,8 @@ static int go_on(lua_State *L, int status, lua_KContext context)
 int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext context)
 {
     mp_task *task = op->task;
+    if (task == NULL)
+        return then(L, LUA_OK, context);
     task->op = op;
     if (task->cancel_at > 0 && --task->cancel_at == 0)
         task->cancelled = true; /* the error is raised after the coroutine has yielded */
@@ -72,10 +82,13 @@ int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext co
     return lua_yieldk(L, 0, (lua_KContext)op, go_on);
 }
 
-static mp_task *end_wait(mp_op *op)
+/* The task that has waited; NULL if the wait was over before, or had not begun. */
+static mp_task *MP_NULLABLE end_wait(mp_op *op)
 {
     mp_task *task = op->task;
     op->task = NULL;
+    if (task == NULL || task->op != op)
+        return NULL;
     task->op = NULL;
     mp_stat_add(&mp_stat_ops, -1);
     return task;
@@ -84,22 +97,17 @@ static mp_task *end_wait(mp_op *op)
 void mp_op_done(mp_op *op)
 {
     mp_task *task = end_wait(op);
-    if (task->state == MP_TASK_UNWINDING)
+    if (task == NULL || task->state == MP_TASK_UNWINDING)
         return;
     task->state = MP_TASK_READY;
     mp_link_put(&task->vm->ready, &task->link);
-}
-
-mp_loop *mp_op_loop(const mp_op *op)
-{
-    return op->task->vm->loop;
 }
 
 void mp_op_cancel(mp_op *op)
 {
     if (op->task == NULL)
         return;
-    op->cancel(op); /* called before op->task is cleared, because `cancel` finds the loop by op->task */
+    op->cancel(op);
     end_wait(op);
 }
 
@@ -107,7 +115,9 @@ void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold))
 {
     hold->release = release;
     mp_link_init(&hold->link);
-    mp_link_put(&mp_vm_of(L)->running->holds, &hold->link);
+    mp_task *task = mp_vm_of(L)->running;
+    if (task != NULL)
+        mp_link_put(&task->holds, &hold->link);
 }
 
 void mp_hold_drop(mp_hold *hold)

@@ -14,9 +14,10 @@
 
 typedef struct mp_op mp_op;
 struct mp_op {
-    struct mp_task *task;      /* the task that waits; NULL once the wait is over */
-    void (*cancel)(mp_op *op); /* disarms the op; called at most once, and never after mp_op_done */
-    lua_KFunction then;        /* runs in the coroutine once the wait is over */
+    struct mp_task *MP_NULLABLE task; /* the task that waits; NULL once the wait is over */
+    mp_loop *loop;                    /* of the task */
+    void (*cancel)(mp_op *op);        /* disarms the op; called at most once, and never after mp_op_done */
+    lua_KFunction then;               /* runs in the coroutine once the wait is over */
     lua_KContext context;
     bool outlasts; /* `cancel` does not end the wait: the task stays parked until mp_op_done */
 };
@@ -32,10 +33,14 @@ int mp_op_park(lua_State *L, mp_op *op);
 /* Ends a library function that returns values: `then` runs in the coroutine after mp_op_done, and returns them. The op stays on the
  * stack until `then` runs.  [-0, +?, parks] */
 int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext context);
-/* Ends the wait: the task is resumed at the bottom of the turn. Runs no Lua, so any callback of the loop may call it. */
+/* Ends the wait: the task is resumed at the bottom of the turn. Runs no Lua, so any callback of the loop may call it. No effect when the wait is
+ * over. Before mp_op_park: that does not wait then. */
 void mp_op_done(mp_op *op);
-/* The loop of the task that waits. Must not be called after the wait is over. */
-mp_loop *mp_op_loop(const mp_op *op);
+/* The loop of the task that waits. */
+static inline mp_loop *mp_op_loop(const mp_op *op)
+{
+    return op->loop;
+}
 /* Cancels the wait. The op does not resume the task any more. No effect when the wait is over. */
 void mp_op_cancel(mp_op *op);
 
@@ -45,7 +50,8 @@ typedef struct mp_hold {
     void (*release)(struct mp_hold *hold);
 } mp_hold;
 
-/* `release` runs when the work of the running task ends, however it ends; at most once, and runs no Lua. */
+/* `release` runs when the work of the running task ends, however it ends; at most once, and runs no Lua. Outside of tasks: never, and the
+ * finalizer alone releases it. */
 void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold));
 /* Removes the hold: `release` is not called any more. May be called again. */
 void mp_hold_drop(mp_hold *hold);

@@ -28,7 +28,7 @@ typedef struct mp_vm_spare {
 struct mp_vm {
     lua_State *L;
     void (*hook)(lua_State *L, lua_Debug *where); /* mp_task_hook: the count hook while Lua is to be interrupted */
-    mp_loop *loop;                                /* NULL until the VM is attached: no task may wait before that */
+    mp_loop *MP_NULLABLE loop;                    /* NULL until the VM is attached: no task may wait before that */
     void *user;                                   /* pointer of the owner of the state: mp_vm_setup.user */
     size_t task_size;                             /* size of a task in bytes: mp_vm_setup.task_size */
     mp_source *source;
@@ -72,7 +72,7 @@ struct mp_vm {
     mp_link idle;      /* tasks without work; tasks that keep a coroutine come first */
     mp_task *all;
     struct mp_task_block *task_blocks; /* what `all` are in */
-    mp_task *running;                  /* the task whose Lua code runs, or NULL */
+    mp_task *MP_NULLABLE running;      /* the task whose Lua code runs, or NULL */
     bool may_wait;                     /* the running coroutine can yield all the way down to the scheduler */
     size_t tasks;                      /* tasks with work */
     uint64_t interrupted;              /* tasks that were preempted at least once, so far */
@@ -132,6 +132,12 @@ static inline uintptr_t *mp_thread_word(lua_State *L)
 static inline mp_vm *mp_vm_of(lua_State *L)
 {
     return (mp_vm *)(*mp_thread_word(L) & ~(uintptr_t)7);
+}
+
+/* The loop's time (ms); 0 before the VM is attached. */
+static inline uint64_t mp_vm_now(const mp_vm *vm)
+{
+    return vm->loop == NULL ? 0 : mp_loop_now(vm->loop);
 }
 
 /* Opens a Lua state with the engine's own libraries, calls setup->open, collects garbage. On an error, appends it to

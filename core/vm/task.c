@@ -122,41 +122,41 @@ static void fail_work(mp_task *task)
         task->work->failed(task);
 }
 
-/* False if no coroutine can be made, which is reported to the work. */
-static bool has_coroutine(mp_task *task)
+/* The task's coroutine; NULL if none can be made, which is reported to the work. */
+static lua_State *MP_NULLABLE need_coroutine(mp_task *task)
 {
     lua_State *L = task->vm->L;
     if (task->co != NULL)
-        return true;
+        return task->co;
     lua_pushcfunction(L, new_coroutine);
     lua_pushlightuserdata(L, task);
     int status = lua_pcall(L, 1, 0, 0);
     if (status == LUA_OK)
-        return true;
+        return task->co;
     mp_vm_log_error(task->vm, L, "task not started", mp_task_label(task));
     if (status == LUA_ERRMEM && task->work->over_limit != NULL)
         task->work->over_limit(task, MP_TASK_CROWDED, &mp_stat_refused_lua_memory);
     else
         fail_work(task);
-    return false;
+    return NULL;
 }
 
 /* -- the scheduler --------------------------------------------------------------------------------------------- */
 
 /* mp_run_body itself raised an error, or a hook of a trusted script yielded. */
-static void end_faulty(mp_task *task)
+static void end_faulty(mp_task *task, lua_State *co)
 {
     mp_vm *vm = task->vm;
     mp_stat_add(&mp_stat_tool_faults, 1);
-    mp_vm_log_error(vm, task->co, "task failed", mp_task_label(task));
+    mp_vm_log_error(vm, co, "task failed", mp_task_label(task));
     vm->running = task;
     vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + FAULT_US;
-    lua_State *before = mp_preempt_enter(task->co);
-    lua_resetthread(task->co); /* pushes the error that was just logged */
+    lua_State *before = mp_preempt_enter(co);
+    lua_resetthread(co); /* pushes the error that was just logged */
     mp_preempt_leave(before);
     vm->guard_until = 0;
     vm->running = NULL;
-    lua_settop(task->co, 0);
+    lua_settop(co, 0);
     fail_work(task);
     mp_task_end(task);
 }
@@ -186,14 +186,15 @@ void mp_task_resume(mp_task *task)
     mp_vm *vm = task->vm;
     mp_vm_reset_out(vm);
     task->state = MP_TASK_RUNNING;
-    if (!has_coroutine(task)) {
+    lua_State *co = need_coroutine(task);
+    if (co == NULL) {
         mp_task_end(task);
         return;
     }
     int count = 0;
     if (!task->started) {
-        lua_pushcfunction(task->co, mp_run_body);
-        lua_pushlightuserdata(task->co, task);
+        lua_pushcfunction(co, mp_run_body);
+        lua_pushlightuserdata(co, task);
         count = 1;
         task->started = true;
         vm->waiting--;
@@ -201,18 +202,18 @@ void mp_task_resume(mp_task *task)
     }
     task->inner_count = 0;
     mp_phase_set((mp_phase)task->phase);
-    int status = mp_task_run(task, count);
+    int status = mp_task_run(task, co, count);
     if (status == LUA_YIELD && task->cancelled && task->closing == MP_OPEN && !task->raise) {
         mp_task_unwind(task);
     } else if (status == LUA_YIELD && (task->preempted || task->op != NULL) && !task->raise) {
         set_aside(task);
     } else if (status == LUA_OK) {
-        lua_settop(task->co, 0);
+        lua_settop(co, 0);
         mp_task_end(task);
     } else {
         if (status == LUA_YIELD)
-            lua_pushnil(task->co); /* a hook of a trusted script yielded: the trace says where */
-        end_faulty(task);
+            lua_pushnil(co); /* a hook of a trusted script yielded: the trace says where */
+        end_faulty(task, co);
     }
 }
 

@@ -37,9 +37,9 @@ typedef struct {
 struct mp_task {
     mp_link link; /* link in the list of the task's state */
     mp_vm *vm;
-    mp_task *next; /* link in vm->all */
-    lua_State *co; /* the task's coroutine; NULL until the task first runs */
-    int ref;       /* registry reference of `co` */
+    mp_task *next;             /* link in vm->all */
+    lua_State *MP_NULLABLE co; /* the task's coroutine; NULL until the task first runs */
+    int ref;                   /* registry reference of `co` */
     mp_task_state state;
     uint64_t serial; /* incremented when the task's work ends */
 
@@ -105,9 +105,9 @@ static inline bool mp_task_is_interrupted(lua_State *L)
 bool mp_task_should_turn(lua_State *L);
 /* Does what the count hook does before it yields. The caller must yield at once when this returns.  [-0, +0, throws] */
 void mp_task_turn(lua_State *L);
-/* Resumes the coroutine with `count` values on its stack, and charges the time and memory to the payer. Returns
+/* Resumes `co`, the task's coroutine, with `count` values on its stack, and charges the time and memory to the payer. Returns
  * lua_resume's status. */
-int mp_task_run(mp_task *task, int count);
+int mp_task_run(mp_task *task, lua_State *co, int count);
 /* The bytes that the state may hold while the task runs, apart from the task's own limit. */
 size_t mp_task_shared_memory(const mp_task *task);
 /* -- exceeded.c -- */
@@ -155,6 +155,12 @@ void mp_tasks_free(mp_vm *vm);
 void mp_tasks_drop_coroutines(mp_vm *vm);
 /* gc.c: the task gives its coroutine to the garbage collector. */
 void mp_task_drop_coroutine(mp_task *task);
+
+/* The coroutine that runs on when the task does; NULL if the task has not begun. */
+static inline lua_State *MP_NULLABLE mp_task_innermost(const mp_task *task)
+{
+    return task->inner_count > 0 ? task->inner[0] : task->co;
+}
 
 /* Name for log lines: the label of the task's work, or of the work that started the task's group. */
 static inline mp_str mp_task_label(const mp_task *task)

@@ -167,7 +167,7 @@ bool mp_authn_is_known(mp_vm *vm, mp_authn *entry)
     int cached_ref = LUA_NOREF;
     mp_principal *principal = NULL;
     if (mp_find_bearer(mp_authn_stream(entry), &token) == MP_A_TOKEN)
-        cached_ref = mp_token_principal(vm, token, mp_loop_now(vm->loop));
+        cached_ref = mp_token_principal(vm, token, mp_vm_now(vm));
     if (cached_ref == LUA_NOREF)
         return false;
     lua_State *L = vm->L;
@@ -195,7 +195,7 @@ static int entry_done(lua_State *L, int status, lua_KContext context)
         mp_str token;
         lua_Integer cached_ms = luaL_optinteger(L, 3, 0);
         if (cached_ms > 0 && mp_find_bearer(mp_authn_stream(task->entry), &token) == MP_A_TOKEN)
-            mp_token_set_principal(L, token, 2, mp_loop_now(task->super.vm->loop) + (uint64_t)cached_ms);
+            mp_token_set_principal(L, token, 2, mp_vm_now(task->super.vm) + (uint64_t)cached_ms);
         mp_principal *principal = mp_principal_ref_at(L, 2);
         mp_authn *entry = mp_task_settle_entry(task);
         if (entry != NULL)
@@ -207,14 +207,15 @@ static int entry_done(lua_State *L, int status, lua_KContext context)
     message.ptr = luaL_checklstring(L, 4, &message.len);
     reason.ptr = luaL_optlstring(L, 6, "", &reason.len);
     lua_Integer code = luaL_checkinteger(L, 3), retry = luaL_optinteger(L, 5, 0);
-    if (task->entry == NULL)
+    mp_authn *entry = mp_task_settle_entry(task);
+    if (entry == NULL)
         return 0;
     mp_refusal refusal = {.status = (int)code,
-                          .has_token = mp_find_bearer(mp_authn_stream(task->entry), &token) != MP_NO_TOKEN,
+                          .has_token = mp_find_bearer(mp_authn_stream(entry), &token) != MP_NO_TOKEN,
                           .retry = (int)retry,
                           .message = message,
                           .reason = reason};
-    mp_authn_refuse(mp_task_settle_entry(task), &refusal);
+    mp_authn_refuse(entry, &refusal);
     return 0;
 }
 

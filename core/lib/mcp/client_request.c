@@ -72,8 +72,7 @@ typedef struct {
 /* Begins the span of a request to the client.  [-0, +0, throws] */
 static mp_open_span begin_span(lua_State *L, mp_str method)
 {
-    mp_open_span span =
-        mp_task_span_open(mp_container(mp_vm_of(L)->running, mp_lib_task, super), MP_SPAN_CLIENT, method);
+    mp_open_span span = mp_task_span_open(mp_lib_task_running(L), MP_SPAN_CLIENT, method);
     mp_span_text(mp_open_span_trace(&span), span.span, "mcp.method.name", method);
     return span;
 }
@@ -109,9 +108,10 @@ static void ask_done(void *ctx, bool is_error, mp_str answer)
 static void ask_cancel(mp_op *op)
 {
     ask_op *it = mp_container(op, ask_op, super);
-    const mp_lib_task *task = mp_container(op->task->payer, mp_lib_task, super);
-    if (it->ask != NULL && task->call != NULL)
-        mp_call_withdraw_one(task->call, mp_client_request_serial(it->ask));
+    const mp_task *task = op->task;
+    mp_call *call = task == NULL ? NULL : mp_container(task->payer, mp_lib_task, super)->call;
+    if (it->ask != NULL && call != NULL)
+        mp_call_withdraw_one(call, mp_client_request_serial(it->ask));
     it->ask = NULL;
     end_span(&it->span, true);
 }

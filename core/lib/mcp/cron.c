@@ -34,12 +34,12 @@ static bool claim_run(mp_cron *job)
     return due;
 }
 
-static void begin_job(mp_cron *job)
+static void begin_job(mp_cron *job, mp_rpc *rpc)
 {
     mp_buf name = {0}, principal = {0};
     mp_buf_printf(&principal, "job:%s", job->name);
     mp_principal *itself = mp_principal_new(mp_buf_str(&principal), mp_buf_str(&principal), 0);
-    mp_call *call = mp_call_spawn_alone(job->lib->rpc, itself, job->limit_ms);
+    mp_call *call = mp_call_spawn_alone(rpc, itself, job->limit_ms);
     mp_principal_unref(itself);
     if (call != NULL) {
         mp_lib_task_start(job->lib->vm, &mp_cron_work, call)->scheduled = job;
@@ -54,38 +54,41 @@ static void begin_job(mp_cron *job)
 
 static void on_tick(mp_timer *timer);
 
-static void start_timer(mp_cron *job)
+static void start_timer(mp_cron *job, mp_loop *loop)
 {
     uint64_t tick = job->every_ms / 10;
     tick = tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
-    mp_timer_start(job->lib->vm->loop, &job->timer, tick, on_tick);
+    mp_timer_start(loop, &job->timer, tick, on_tick);
 }
 
 static void on_tick(mp_timer *timer)
 {
     mp_cron *job = mp_container(timer, mp_cron, timer);
-    if (mp_rpc_is_draining(job->lib->rpc))
+    mp_loop *loop = job->lib->vm->loop;
+    mp_rpc *rpc = job->lib->rpc;
+    if (loop == NULL || rpc == NULL || mp_rpc_is_draining(rpc))
         return;
-    start_timer(job);
+    start_timer(job, loop);
     if (claim_run(job))
-        begin_job(job);
+        begin_job(job, rpc);
 }
 
-void mp_cron_start(mp_lib *lib)
+void mp_cron_start(mp_lib *lib, mp_loop *loop)
 {
     lib->runs_schedule = true;
     mp_job_log_list(lib->schedule);
     for (mp_cron *job = lib->schedule; job != NULL; job = job->next)
-        start_timer(job);
+        start_timer(job, loop);
 }
 
 void mp_cron_stop(mp_lib *lib)
 {
-    if (!lib->runs_schedule)
+    mp_loop *loop = lib->vm->loop;
+    if (loop == NULL || !lib->runs_schedule)
         return;
     lib->runs_schedule = false;
     for (mp_cron *job = lib->schedule; job != NULL; job = job->next)
-        mp_timer_stop(lib->vm->loop, &job->timer);
+        mp_timer_stop(loop, &job->timer);
 }
 
 void mp_cron_free(mp_lib *lib)

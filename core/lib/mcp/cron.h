@@ -14,8 +14,8 @@ typedef struct mp_cron {
     uint64_t every_ms, limit_ms; /* interval between two starts; time limit of one run */
 } mp_cron;
 
-/* Starts the timers of the VM's jobs. The VM is attached to a loop. */
-void mp_cron_start(mp_lib *lib);
+/* Starts the timers of the VM's jobs on `loop`, to which the VM is attached. */
+void mp_cron_start(mp_lib *lib, mp_loop *loop);
 /* Stops the timers: no job starts any more. A job that runs is not cancelled. */
 void mp_cron_stop(mp_lib *lib);
 /* Frees the VM's jobs. */

@@ -21,12 +21,9 @@ static int job_done(lua_State *L, int status, lua_KContext context)
 {
     (void)L;
     (void)status;
-    mp_lib_task *task = (mp_lib_task *)context;
-    mp_call *call = task->call;
-    if (call == NULL)
-        return 0;
-    mp_task_settle(task);
-    mp_call_answer(call, MP_STR("null"));
+    mp_call *call = mp_task_settle((mp_lib_task *)context);
+    if (call != NULL)
+        mp_call_answer(call, MP_STR("null"));
     return 0;
 }
 
@@ -47,13 +44,14 @@ int mp_run_job(lua_State *L)
 int mp_run_scheduled(lua_State *L)
 {
     mp_lib_task *task = lua_touserdata(L, 1);
-    if (task->call == NULL)
+    const mp_cron *job = task->scheduled;
+    if (task->call == NULL || job == NULL)
         return 0;
     lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->run_job);
     lua_pushnil(L);
     mp_call_push(L, task, 3); /* a scheduled job has no params: nil */
     lua_remove(L, 3);
-    lua_pushstring(L, task->scheduled->name);
+    lua_pushstring(L, job->name);
     lua_callk(L, 2, 0, (lua_KContext)task, job_done);
     return job_done(L, LUA_OK, (lua_KContext)task);
 }
@@ -65,8 +63,7 @@ static int l_note(lua_State *L)
     static const char *const outcomes[] = {"ok", "failed", "cancelled", NULL};
     enum { FAILED = 1 };
     const char *name = luaL_checkstring(L, 1);
-    mp_task *running = mp_vm_of(L)->running;
-    mp_lib_task *task = running == NULL ? NULL : mp_container(running, mp_lib_task, super);
+    const mp_lib_task *task = mp_lib_task_running(L);
     if (lua_isnoneornil(L, 2)) {
         mp_job_log_began(name);
         if (task != NULL && task->call != NULL)
@@ -172,8 +169,7 @@ static int l_begin(lua_State *L)
     if (call == NULL) {
         luaL_unref(L, LUA_REGISTRYINDEX, ref);
         lua_pushnil(L);
-        lua_pushstring(L, lib->rpc == NULL ? "the gateway is not serving yet: scripts are loading"
-                                           : "too many background tasks (tasks.max)");
+        lua_pushstring(L, lib->rpc == NULL ? MP_NOT_SERVING : "too many background tasks (tasks.max)");
         return 2;
     }
     mp_lib_task *task = mp_lib_task_start(lib->vm, &mp_detached_work, call);

@@ -19,10 +19,9 @@ static mp_forwards *forwards_of(const mp_lib_task *task)
 }
 
 /* Answers with the upstream's result. False, and nothing has happened, for a result that Lua has to read. */
-static bool answer(mp_lib_task *task, const mp_exchange_event *event)
+static bool answer(mp_lib_task *task, mp_call *call, const mp_exchange_event *event)
 {
     const mp_forwards *forwards = forwards_of(task);
-    mp_call *call = task->call;
     bool has_failed;
     mp_buf *out = mp_call_begin_answer(call);
     if (out == NULL)
@@ -46,15 +45,17 @@ static bool answer(mp_lib_task *task, const mp_exchange_event *event)
 }
 
 /* Lua goes on with the exchange, none of whose events was taken.  [-n, +0, throws, parks] */
-static int hand_over(lua_State *L, mp_lib_task *task)
+static int hand_over(lua_State *L, mp_lib_task *task, const mp_call *call)
 {
-    const mp_era *era = mp_call_era(task->call);
+    const mp_era *era = mp_call_era(call);
+    int64_t id;
     mp_stat_add(&mp_stat_calls_taken_over, 1);
     lua_settop(L, SLOTS);
     luaL_checkstack(L, LUA_MINSTACK, NULL);
     lua_rawgeti(L, LUA_REGISTRYINDEX, forwards_of(task)->take_over);
     lua_insert(L, TASK + 1); /* the stack is: task, take_over, tool, exchange */
-    int64_t id = mp_upstream_push_channel_of(L, EXCHANGE + 1);
+    if (!mp_upstream_push_channel_of(L, EXCHANGE + 1, &id))
+        return luaL_error(L, "the request to the upstream was closed");
     mp_call_push(L, task, 0);
     lua_pushinteger(L, (lua_Integer)id);
     lua_pushstring(L, era == NULL ? NULL : era->date);
@@ -68,11 +69,12 @@ static int has_come(lua_State *L, int status, lua_KContext context)
     (void)status;
     (void)context;
     mp_lib_task *task = lua_touserdata(L, TASK);
-    if (task->call == NULL)
+    mp_call *call = task->call;
+    if (call == NULL)
         return 0; /* cancelled */
     const mp_exchange_event *event = mp_upstream_peek(L, EXCHANGE);
-    if (event == NULL || event->kind != MP_EVENT_ANSWER || event->is_error || !answer(task, event))
-        return hand_over(L, task);
+    if (event == NULL || event->kind != MP_EVENT_ANSWER || event->is_error || !answer(task, call, event))
+        return hand_over(L, task, call);
     mp_upstream_release_exchange(L, EXCHANGE);
     return 0;
 }
@@ -134,10 +136,9 @@ static void set_context(const mp_open_span *span, own_context *own, mp_forward_t
 }
 
 /* Sends the call on an open channel, and pushes the exchange. False, pushing nothing, if nothing was sent.  [-0, +0|1, throws] */
-static bool send(lua_State *L, mp_lib_task *task, const mp_route *route, mp_channel *channel)
+static bool send(lua_State *L, mp_lib_task *task, const mp_call *call, const mp_route *route, mp_channel *channel)
 {
     mp_forwards *forwards = forwards_of(task);
-    const mp_call *call = task->call;
     const mp_era *era = mp_era_find(mp_channel_revision(channel));
     if (era == NULL)
         return false;
@@ -203,26 +204,27 @@ static const mp_route *MP_NULLABLE route_of(mp_lib *lib, const mp_call *call)
     return hops > 0 ? NULL : route;
 }
 
-bool mp_forward_run(lua_State *L, mp_lib_task *task, int *count)
+bool mp_forward_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
 {
     mp_lib *lib = mp_lib_of_vm(task->super.vm);
-    const mp_route *route = route_of(lib, task->call);
-    mp_str key = route == NULL ? MP_STR_NONE : mp_forward_key(lib->forwards, task->call, route);
-    mp_channel *channel = key.len == 0 ? NULL : mp_channel_find_open(lib->upstreams, route->upstream, key);
+    mp_upstream_host *host = lib->upstreams;
+    const mp_route *route = host == NULL ? NULL : route_of(lib, call);
+    mp_str key = route == NULL ? MP_STR_NONE : mp_forward_key(lib->forwards, call, route);
+    mp_channel *channel = key.len == 0 ? NULL : mp_channel_find_open(host, route->upstream, key);
     if (channel == NULL)
         return false;
     lua_rawgeti(L, LUA_REGISTRYINDEX, route->tool);
     mp_thing_metrics *metrics = route->metrics;
-    bool is_sent = send(L, task, route, channel);
+    bool is_sent = send(L, task, call, route, channel);
     mp_channel_unref(channel);
     if (!is_sent) {
         lua_settop(L, TASK);
         return false;
     }
     task->has_plan = true;
-    mp_plan_follow_as(lib, task->call);
-    mp_call_measure(task->call, metrics);
-    mp_call_unhurried(task->call);
+    mp_plan_follow_as(lib, call);
+    mp_call_measure(call, metrics);
+    mp_call_unhurried(call);
     *count = mp_upstream_wait(L, EXCHANGE, has_come);
     return true;
 }

@@ -85,6 +85,6 @@ bool mp_forward_put_result(mp_buf *out, const mp_forwards *forwards, const mp_fo
 
 /* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a route. False if it has none, and nothing has
  * happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws, parks] */
-bool mp_forward_run(lua_State *L, mp_lib_task *task, int *count);
+bool mp_forward_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
 
 #endif

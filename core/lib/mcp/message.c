@@ -41,13 +41,13 @@ static int call_decoded(lua_State *L, void *ctx, const char *repeated)
 }
 
 /* Refuses a call whose decoded params would not fit in limits.call.memory, before they are decoded. */
-static void refuse_large_params(mp_lib_task *task)
+static void refuse_large_params(mp_lib_task *task, const mp_call *call)
 {
     char text[MP_REFUSAL];
     int len =
         snprintf(text, sizeof text,
                  "the message would take %zu bytes of memory, more than limits.call.memory (%zu): send less at once",
-                 mp_call_weight(task->call), task->super.vm->call_memory);
+                 mp_call_weight(call), task->super.vm->call_memory);
     mp_stat_add(&mp_stat_tool_memory, 1);
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(&task->super)),
            mp_log_str("why", (mp_str){text, (size_t)len}));
@@ -55,9 +55,9 @@ static void refuse_large_params(mp_lib_task *task)
 }
 
 /* Decode, dispatch(call, params, revision, method), encode. */
-int mp_run_call_in_lua(lua_State *L, mp_lib_task *task)
+int mp_run_call_in_lua(lua_State *L, mp_lib_task *task, const mp_call *call)
 {
-    mp_str params = mp_call_params(task->call);
+    mp_str params = mp_call_params(call);
     mp_phase_set(MP_PHASE_DECODE);
     if (params.len > 0)
         return mp_lua_decode_in_turns(L, params, MP_LUA_EXACT, call_decoded, task);
@@ -76,30 +76,30 @@ static bool is_wanted(const mp_call *call)
 int mp_run_call(lua_State *L)
 {
     mp_lib_task *task = lua_touserdata(L, 1);
-    if (task->call == NULL)
+    mp_call *call = task->call;
+    if (call == NULL)
         return 0; /* cancelled while its coroutine was created */
-    if (mp_call_is_late(task->call, task->super.vm->clock_us) && task->super.vm->waiting >= CROWD) {
-        mp_call *call = task->call;
+    if (mp_call_is_late(call, task->super.vm->clock_us) && task->super.vm->waiting >= CROWD) {
         mp_task_settle(task);
         mp_call_refuse_late(call);
         return 0;
     }
-    if (mp_call_weight(task->call) > task->super.vm->call_memory) {
-        refuse_large_params(task);
+    if (mp_call_weight(call) > task->super.vm->call_memory) {
+        refuse_large_params(task, call);
         return 0;
     }
-    if (mp_record_is_on() && is_wanted(task->call)) {
+    if (mp_record_is_on() && is_wanted(call)) {
         task->is_recorded = true;
-        return mp_run_call_in_lua(L, task); /* a call plan would not pass the recorder */
+        return mp_run_call_in_lua(L, task, call); /* a call plan would not pass the recorder */
     }
     int count;
     mp_phase_set(MP_PHASE_VALIDATE);
-    bool is_served = mp_plan_run(L, task, &count);
+    bool is_served = mp_plan_run(L, task, call, &count);
     if (!is_served) {
         mp_phase_set(MP_PHASE_HANDLER);
-        is_served = mp_forward_run(L, task, &count);
+        is_served = mp_forward_run(L, task, call, &count);
     }
-    return is_served ? count : mp_run_call_in_lua(L, task);
+    return is_served ? count : mp_run_call_in_lua(L, task, call);
 }
 
 static int note_done(lua_State *L, int status, lua_KContext context)

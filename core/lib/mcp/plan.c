@@ -87,7 +87,6 @@ static int finish_in_lua(lua_State *L, mp_lib_task *task, bool is_good)
 /* Ends the answer that mp_call_begin_answer began, whose result begins at `start` of `out`. */
 static void end_answer(mp_lib_task *task, const mp_buf *out, size_t start)
 {
-    mp_call *call = task->call;
     size_t size = out->len - start;
     if (mp_audit_is_begun(&task->audit)) /* the outcome is the tool's, also where its result is too large */
         mp_audit_end(&task->audit, &(mp_audit_outcome){.outcome = "ok"});
@@ -96,13 +95,14 @@ static void end_answer(mp_lib_task *task, const mp_buf *out, size_t start)
         mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
         return;
     }
-    mp_task_settle(task);
-    mp_call_end_answer(call);
+    mp_call *call = mp_task_settle(task);
+    if (call != NULL)
+        mp_call_end_answer(call);
 }
 
-static const mp_plan_frame *frame_of_task(const mp_lib_task *task)
+static const mp_plan_frame *frame_for(const mp_lib_task *task, const mp_call *call)
 {
-    return &mp_lib_of_vm(task->super.vm)->plans->frames[mp_call_era(task->call) - mp_eras];
+    return &mp_lib_of_vm(task->super.vm)->plans->frames[mp_call_era(call) - mp_eras];
 }
 
 /* In builds for specs: compares a result with that of the general path, if MOONPOOL_PLANS=both.  [-0, +0, throws memory] */
@@ -117,17 +117,17 @@ static void prove(lua_State *L, const mp_lib_task *task, const mp_plan *plan, co
 }
 
 /* Answers with a text, a number or a boolean at RESULTS. False, and nothing has happened, for another value.  [-0, +0] */
-static bool answer_scalar(lua_State *L, mp_lib_task *task, const mp_plan *plan)
+static bool answer_scalar(lua_State *L, mp_lib_task *task, mp_call *call, const mp_plan *plan)
 {
     mp_phase_set(MP_PHASE_ENCODE);
-    const mp_plan_frame *frame = frame_of_task(task);
+    const mp_plan_frame *frame = frame_for(task, call);
     if (mp_lib_of_vm(task->super.vm)->plans->are_proven) {
         mp_buf result = {0};
         if (mp_plan_put_scalar(L, RESULTS, frame, &result))
-            prove(L, task, plan, mp_call_era(task->call), mp_buf_str(&result));
+            prove(L, task, plan, mp_call_era(call), mp_buf_str(&result));
         mp_buf_clear(&result);
     }
-    mp_buf *out = mp_call_begin_answer(task->call);
+    mp_buf *out = mp_call_begin_answer(call);
     if (out == NULL)
         return false;
     size_t start = out->len;
@@ -144,11 +144,14 @@ static int send_structured(lua_State *L, void *ctx, mp_str text, size_t size)
 {
     (void)L;
     mp_lib_task *task = ctx;
-    mp_buf *out = task->call == NULL || size > MP_PLAN_BYTES ? NULL : mp_call_begin_answer(task->call);
+    mp_call *call = task->call;
+    if (call == NULL || size > MP_PLAN_BYTES)
+        return 0;
+    mp_buf *out = mp_call_begin_answer(call);
     if (out == NULL)
         return 0;
     size_t start = out->len;
-    mp_plan_put_structured(text, frame_of_task(task), out);
+    mp_plan_put_structured(text, frame_for(task, call), out);
     mp_plans *plans = mp_lib_of_vm(task->super.vm)->plans;
     if (plans->are_proven) {
         plans->proof.len = 0;
@@ -181,10 +184,10 @@ static int structured_ended(lua_State *L, int status, lua_KContext began)
 }
 
 /* [-n, +0, throws, parks] */
-static int answer_structured(lua_State *L, mp_lib_task *task)
+static int answer_structured(lua_State *L, mp_lib_task *task, const mp_call *call)
 {
     mp_phase_set(MP_PHASE_ENCODE);
-    lua_pushinteger(L, mp_call_era(task->call) - mp_eras); /* the message handler is not needed any more */
+    lua_pushinteger(L, mp_call_era(call) - mp_eras); /* the message handler is not needed any more */
     lua_replace(L, TRACER);
     luaL_checkstack(L, LUA_MINSTACK, NULL);
     lua_pushcfunction(L, encode_structured);
@@ -201,9 +204,10 @@ static int output_checked(lua_State *L, int status, lua_KContext context)
     mp_lib_task *task = (mp_lib_task *)context;
     bool is_good = lua_toboolean(L, -1);
     lua_pop(L, 1);
-    if (!is_good || task->call == NULL)
+    const mp_call *call = task->call;
+    if (!is_good || call == NULL)
         return finish_in_lua(L, task, true);
-    return answer_structured(L, task);
+    return answer_structured(L, task, call);
 }
 
 static void end_handler_span(mp_lib_task *task)
@@ -221,14 +225,15 @@ static int handler_ended(lua_State *L, int status, lua_KContext began)
     const mp_plan *plan = lua_touserdata(L, PLAN);
     if (task->span != MP_ROOT_SPAN)
         end_handler_span(task);
-    if (!is_good || task->call == NULL || lua_gettop(L) < RESULTS || plan->ends_in_lua)
+    mp_call *call = task->call;
+    if (!is_good || call == NULL || lua_gettop(L) < RESULTS || plan->ends_in_lua)
         return finish_in_lua(L, task, is_good);
     if (!lua_istable(L, RESULTS))
-        return !plan->has_output && answer_scalar(L, task, plan) ? 0 : finish_in_lua(L, task, true);
+        return !plan->has_output && answer_scalar(L, task, call, plan) ? 0 : finish_in_lua(L, task, true);
     if (!mp_plan_is_structured(L, plan, PLAN, RESULTS))
         return finish_in_lua(L, task, true);
     if (!plan->has_output || plan->knows_output)
-        return answer_structured(L, task);
+        return answer_structured(L, task, call);
     luaL_checkstack(L, LUA_MINSTACK, NULL);
     lua_getiuservalue(L, PLAN, MP_PLAN_OUTPUT);
     lua_pushvalue(L, RESULTS);
@@ -241,15 +246,18 @@ static int handler_ended(lua_State *L, int status, lua_KContext began)
 /* Runs the handler, whose function and `count` arguments are on top.  [-n, +0, throws, parks] */
 static int run_handler(lua_State *L, mp_lib_task *task, const mp_plan *plan, int count)
 {
+    mp_call *call = task->call;
+    if (call == NULL)
+        return 0; /* cancelled while its arguments were made */
     mp_phase_set(MP_PHASE_HANDLER);
     task->has_plan = true;
     mp_stat_add(&mp_stat_calls_planned, 1);
-    mp_call_measure(task->call, plan->metrics);
-    mp_trace *trace = mp_call_trace(task->call);
+    mp_call_measure(call, plan->metrics);
+    mp_trace *trace = mp_call_trace(call);
     if (trace != NULL && !plan->has_policies)
         task->span = mp_span_begin(trace, MP_ROOT_SPAN, MP_SPAN_INTERNAL, MP_STR("handler"));
     if (plan->timeout_ms != 0)
-        mp_call_within(task->call, plan->timeout_ms);
+        mp_call_within(call, plan->timeout_ms);
     lua_KContext began = mp_catch_begin(L);
     return handler_ended(L, lua_pcallk(L, count, LUA_MULTRET, TRACER, began, handler_ended), began);
 }
@@ -287,12 +295,13 @@ static int arguments_checked(lua_State *L, int status, lua_KContext context)
     (void)status;
     mp_lib_task *task = (mp_lib_task *)context;
     bool is_good = lua_toboolean(L, -1);
-    if (task->call == NULL)
+    const mp_call *call = task->call;
+    if (call == NULL)
         return 0; /* cancelled while the check ran */
     if (!is_good) {
         mp_audit_discard(&task->audit);
         lua_settop(L, TASK);
-        return mp_run_call_in_lua(L, task);
+        return mp_run_call_in_lua(L, task, call);
     }
     lua_pop(L, 1);
     const mp_plan *plan = lua_touserdata(L, PLAN);
@@ -308,11 +317,10 @@ static int run_checked(lua_State *L, mp_lib_task *task)
     return arguments_checked(L, LUA_OK, (lua_KContext)task);
 }
 
-bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count)
+bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
 {
     mp_lib *lib = mp_lib_of_vm(task->super.vm);
     const mp_plans *plans = lib->plans;
-    const mp_call *call = task->call;
     mp_plan_given given; /* 3 KiB, of which little is written */
     size_t value_count;
     const mp_flat *values = mp_call_flat(call, &value_count);
@@ -324,7 +332,7 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count)
         return false;
     mp_plan_follow_as(lib, call);
     if (lib->audit != MP_AUDIT_MODE_OFF)
-        mp_audit_begin(&task->audit, lib, task->call, plan->name);
+        mp_audit_begin(&task->audit, lib, call, plan->name);
     push_head(L, plans, plan);
     if (plan->is_checked) {
         if (!mp_plan_push_all(L, values, value_count)) {

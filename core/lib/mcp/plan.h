@@ -119,7 +119,7 @@ bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call);
 void mp_plan_follow_as(mp_lib *lib, const mp_call *call);
 /* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a plan. False if it has none, and
  * nothing has happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws, parks] */
-bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count);
+bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
 
 /* -- plan_make.c: making plans --------------------------------------------------------------------------------------- */
 

@@ -10,10 +10,10 @@
 typedef struct {
     mp_link link; /* link in lib->principal_refs */
     mp_lib *lib;
-    mp_principal *principal; /* NULL once the VM is detached */
-    int64_t expires;         /* seconds since 1970; 0: never */
-    bool is_held;            /* lib->principals holds the principal reference */
-    mp_str issuer;           /* the bytes of a user value; empty: the auth script named none */
+    mp_principal *MP_NULLABLE principal; /* NULL once the VM is detached */
+    int64_t expires;                     /* seconds since 1970; 0: never */
+    bool is_held;                        /* lib->principals holds the principal reference */
+    mp_str issuer;                       /* the bytes of a user value; empty: the auth script named none */
     mp_rights rights;
 } principal_ref;
 
@@ -40,14 +40,17 @@ mp_principal *mp_principal_ref_at(lua_State *L, int index)
 {
     principal_ref *s = luaL_checkudata(L, index, PRINCIPAL);
     index = lua_absindex(L, index);
+    mp_principal *principal = s->principal;
+    if (principal == NULL)
+        luaL_error(L, "the gateway has ended");
     if (!s->is_held) {
         lua_rawgeti(L, LUA_REGISTRYINDEX, s->lib->principals);
         lua_pushvalue(L, index);
-        lua_rawsetp(L, -2, s->principal);
+        lua_rawsetp(L, -2, principal);
         lua_pop(L, 1);
         s->is_held = true;
     }
-    return mp_principal_ref(s->principal);
+    return mp_principal_ref(principal);
 }
 
 mp_principal *MP_NULLABLE mp_principal_ref_valid(lua_State *L, int index)
@@ -77,9 +80,10 @@ static int l_principal_ref(lua_State *L)
     lua_setiuservalue(L, -2, ISSUER);
     s->expires = expires >= 1 && expires < 1e15 ? (int64_t)expires : 0;
     mp_link_put(&s->lib->principal_refs, &s->link);
-    s->principal = mp_principal_new(id, key, s->expires);
-    mp_principal_keep(s->principal, on_principal_unused, s);
-    mp_principal_unref(s->principal);
+    mp_principal *principal = mp_principal_new(id, key, s->expires);
+    mp_principal_keep(principal, on_principal_unused, s);
+    mp_principal_unref(principal);
+    s->principal = principal;
     return 1;
 }
 

@@ -31,14 +31,18 @@ mp_lib_task *mp_lib_task_start(mp_vm *vm, const mp_work *work, mp_call *call)
     return task;
 }
 
-void mp_task_settle(mp_lib_task *task)
+mp_call *MP_NULLABLE mp_task_settle(mp_lib_task *task)
 {
-    mp_call_set_user(task->call, NULL);
-    task->mark = mp_call_known_mark(task->call);
+    mp_call *call = task->call;
+    if (call == NULL)
+        return NULL;
+    mp_call_set_user(call, NULL);
+    task->mark = mp_call_known_mark(call);
     task->call = NULL;
+    return call;
 }
 
-mp_authn *mp_task_settle_entry(mp_lib_task *task)
+mp_authn *MP_NULLABLE mp_task_settle_entry(mp_lib_task *task)
 {
     mp_authn *entry = task->entry;
     task->entry = NULL;
@@ -49,11 +53,9 @@ mp_authn *mp_task_settle_entry(mp_lib_task *task)
 
 void mp_task_fail(mp_lib_task *task, int code, mp_str message, mp_str data)
 {
-    mp_call *call = task->call;
-    if (call == NULL)
-        return;
-    mp_task_settle(task);
-    mp_call_fail(call, code, message, data);
+    mp_call *call = mp_task_settle(task);
+    if (call != NULL)
+        mp_call_fail(call, code, message, data);
 }
 
 void mp_lib_running_marks(mp_marks *marks)
