@@ -60,6 +60,7 @@ static int l_detach(lua_State *L)
 
 typedef struct {
     mp_op super;
+    mp_call_handle call;                /* on whose stream the request was sent; another task may wait for it */
     mp_client_request *MP_NULLABLE ask; /* the request in flight; NULL once it is push_client_answer */
     char *answer;                       /* JSON of the client's result or error; freed by __gc */
     size_t len;
@@ -103,13 +104,17 @@ static void ask_done(void *ctx, bool is_error, mp_str answer)
     mp_op_done(&op->super);
 }
 
-/* The task is cancelled. A member of parallel() may be cancelled while its call goes on; if the call has ended, the rpc frees its requests to
- * the client itself. */
+/* The call of the handle; NULL: it has ended. */
+static mp_call *MP_NULLABLE call_of(const mp_call_handle *it)
+{
+    return it->serial == it->task->super.serial ? it->task->call : NULL;
+}
+
+/* The task that waits is cancelled. The call may go on; if it has ended, the rpc frees its requests to the client itself. */
 static void ask_cancel(mp_op *op)
 {
     ask_op *it = mp_container(op, ask_op, super);
-    const mp_task *task = op->task;
-    mp_call *call = task == NULL ? NULL : mp_container(task->payer, mp_lib_task, super)->call;
+    mp_call *call = call_of(&it->call);
     if (it->ask != NULL && call != NULL)
         mp_call_withdraw_one(call, mp_client_request_serial(it->ask));
     it->ask = NULL;
@@ -141,6 +146,7 @@ static int l_ask(lua_State *L)
     lua_settop(L, 3);
     ask_op *op = mp_op_new(L, sizeof *op, ask_cancel);
     luaL_setmetatable(L, ASK);
+    op->call = (mp_call_handle){task, task->super.serial};
     mp_buf *out = &task->super.vm->out;
     size_t start = out->len;
     mp_encode_out(L, task->super.vm, 3);
@@ -174,19 +180,13 @@ typedef struct {
     mp_open_span span;
 } question;
 
-/* The call of the question; NULL: it has ended. */
-static mp_call *MP_NULLABLE call_of(const question *it)
-{
-    return it->call.serial == it->call.task->super.serial ? it->call.task->call : NULL;
-}
-
 static void withdraw(question *it)
 {
     if (!it->is_open)
         return;
     it->is_open = false;
     end_span(&it->span, true);
-    mp_call *call = call_of(it);
+    mp_call *call = call_of(&it->call);
     if (call != NULL)
         mp_call_withdraw_one(call, it->serial);
 }
