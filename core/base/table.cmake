@@ -3,7 +3,7 @@
 
 # The command that compresses `from` into `to`, for add_custom_command.
 function(moonpool_gzip from to result)
-    set(${result} COMMAND sh -c "gzip -9n < ${from} > ${to}.new && mv ${to}.new ${to}" PARENT_SCOPE)
+    set(${result} COMMAND sh -c [[gzip -9n <"$0" >"$1.new" && mv "$1.new" "$1"]] ${from} ${to} PARENT_SCOPE)
 endfunction()
 
 # Adds a row to the table TABLE, which a directory's properties hold: the pointers of `names` (texts), a pointer to the bytes of `file` and their
