@@ -53,7 +53,7 @@ static void make_folders(const char *path)
     free(copy);
 }
 
-/* True if this user alone can change it. */
+/* True if nobody but this user can change the file or folder. */
 static bool is_own(const struct stat *info)
 {
     return info->st_uid == geteuid() && (info->st_mode & 022) == 0;
@@ -136,7 +136,7 @@ static int open_file(int folder, const char *file, struct stat *info)
     return -1;
 }
 
-/* True if the file has this head, and so this hash. Its time becomes now. */
+/* True if the file begins with `head`, and so has its hash. Sets its time to now: it is not removed as unused. */
 static bool is_kept(int folder, const char *file, const char *head)
 {
     char found[HEAD];
@@ -150,7 +150,7 @@ static bool is_kept(int folder, const char *file, const char *head)
     return is_same;
 }
 
-/* The name of the temporary file is free, since the caller holds the lock of the folder: what has it was left by a process that was killed. */
+/* The caller holds the lock of the folder, so a temporary file that exists was left by a process that was killed. */
 static int replace(int folder, const char *file, mp_str text)
 {
     char beside[NAME_DIGITS + 8];

@@ -305,7 +305,7 @@ mp_vm *mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err)
     return it.vm;
 }
 
-/* -- what is told -------------------------------------------------------------------------------------------------- */
+/* -- log and status ------------------------------------------------------------------------------------------------ */
 
 /* Appends the scripts that are left out: "tools/a.lua, tools/b.lua". */
 static void put_left_out(mp_buf *out, const mp_start *start, void (*put)(mp_buf *, mp_str), const char *between)

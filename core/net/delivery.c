@@ -1,10 +1,10 @@
-/* delivery.c: whether a client got an answer, as far as that can be known. libh2o tells nobody whether its last write went well. The owner of a
- * stream is told that the answer is lost
+/* delivery.c: whether a client got an answer, as far as that can be known. libh2o reports no failure of its last write. The answer counts as
+ * lost
  *   - if the request ended before all of the answer was written: the client has left, or has reset its stream of HTTP/2
  *   - over HTTP/1, if the client sends FIN instead of its next request, and with that FIN has not acknowledged all bytes: it closed its socket
  *     before the answer came
- * A client that took the answer and then left has got it. A reset says nothing: proxies end connections by it that they need no more, and it comes
- * before an acknowledgement that the kernel has delayed. */
+ * A client that read the answer and then left has got it. A reset proves nothing: proxies end connections that they no longer need by a reset, and
+ * it arrives before an acknowledgement that the kernel has delayed. */
 #include "http.h"
 #include "http2.h"
 #include <linux/sockios.h>

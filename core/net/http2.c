@@ -124,7 +124,7 @@ static void on_time(mp_timer *timer)
 const mp_http2_refusal mp_http2_crowded = {MP_CAUSE_BODIES, 503,
                                            MP_STR("too many request bodies at once: try again in a few seconds\n")};
 
-/* NULL: the request was not answered early. */
+/* The record of a request that was answered before its last frame; NULL: it was not, or is too old. */
 static mp_http2_early *MP_NULLABLE find_early(const mp_http2 *h2, uint32_t id)
 {
     size_t count = h2->early_count < MP_HTTP2_EARLY ? h2->early_count : MP_HTTP2_EARLY;

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* of one connection: what is here is read at once, before any limit is checked */
+/* bytes of a connection in the kernel: all are read at once, before a limit is checked */
 #define RECEIVE_BUFFER (256 * 1024)
 
 typedef union {

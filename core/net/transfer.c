@@ -18,7 +18,7 @@ struct mp_transfer {
     mp_client *client;
     CURL *easy;
     struct curl_slist *headers, *addresses;
-    mp_lookup *MP_NULLABLE lookup; /* NULL: libcurl has the request, or nobody will */
+    mp_lookup *MP_NULLABLE lookup; /* NULL: no lookup is in progress */
     mp_timer patience;             /* for the lookup, if connecting has a limit */
     mp_buf place;                  /* "+HOST:PORT:", to which the addresses are appended; empty: none are looked up */
     mp_outgoing how;               /* its `url`, `headers` and paths are not valid after the start */
@@ -246,7 +246,7 @@ static void set_manners(const mp_client *client, const mp_outgoing *how, const m
 
 /* -- host ---------------------------------------------------------------------------------------------------------- */
 
-/* libcurl has no addresses for the name, though it was given some. */
+/* Refuses a lookup by libcurl itself, which was given addresses of the name and has dropped them. */
 static int refuse_lookup(void *resolver, void *reserved, void *ctx)
 {
     (void)resolver;
@@ -280,7 +280,7 @@ static mp_str read_name(mp_buf *place, const char *url)
         return (mp_str){0};
     if (from[host.len] == ':')
         port = (mp_str){from + host.len + 1, strspn(from + host.len + 1, "0123456789")};
-    mp_buf_putc(place, '+'); /* not for ever */
+    mp_buf_putc(place, '+'); /* the addresses expire, as those of a lookup do */
     mp_buf_put(place, host);
     mp_buf_putc(place, ':');
     mp_buf_put(place, port);
@@ -459,7 +459,7 @@ void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)
     if (!transfer->is_over)
         mp_client_remove(transfer->client, transfer->easy);
     if (transfer->addresses != NULL)
-        curl->easy_setopt(transfer->easy, CURLOPT_RESOLVE, NULL); /* it may be unread, and survives easy_reset */
+        curl->easy_setopt(transfer->easy, CURLOPT_RESOLVE, NULL); /* the handle may still refer to the list */
     mp_client_give(transfer->client, transfer->easy);
     curl->slist_free_all(transfer->headers);
     curl->slist_free_all(transfer->addresses);
