@@ -27,29 +27,33 @@ mp_client *mp_client_new(mp_loop *loop, const mp_client_limits *limits)
     return client;
 }
 
-static void end_sweep(mp_client *client)
+static void end_sweep(mp_client *client, const mp_curl_api *curl, CURLM *multi)
 {
-    if (client->sweeper == NULL)
+    CURL *sweeper = client->sweeper;
+    if (sweeper == NULL)
         return;
-    client->curl->multi_remove_handle(client->multi, client->sweeper);
-    client->curl->easy_cleanup(client->sweeper);
     client->sweeper = NULL;
+    curl->multi_remove_handle(multi, sweeper);
+    curl->easy_cleanup(sweeper);
 }
 
 static void close_all(mp_client *client)
 {
+    const mp_curl_api *curl = client->curl;
+    CURLM *multi = client->multi;
     mp_timer_stop(client->loop, &client->idle);
     mp_timer_stop(client->loop, &client->sweep);
-    end_sweep(client);
-    while (client->kept_count > 0)
-        client->curl->easy_cleanup(client->kept[--client->kept_count]);
-    if (client->multi != NULL)
-        client->curl->multi_cleanup(client->multi);
+    if (curl != NULL && multi != NULL)
+        end_sweep(client, curl, multi);
+    while (curl != NULL && client->kept_count > 0)
+        curl->easy_cleanup(client->kept[--client->kept_count]);
+    if (curl != NULL && multi != NULL)
+        curl->multi_cleanup(multi);
     client->multi = NULL;
     mp_timer_stop(client->loop, &client->timer);
 }
 
-void mp_client_free(mp_client *client)
+void mp_client_free(mp_client *MP_NULLABLE client)
 {
     if (client == NULL)
         return;
@@ -68,16 +72,20 @@ static void drive(mp_client *client, curl_socket_t socket, int events)
 {
     int running, left;
     CURLMsg *message;
+    const mp_curl_api *curl = client->curl;
+    CURLM *multi = client->multi;
+    if (curl == NULL || multi == NULL)
+        return;
     client->is_due = false;
-    client->curl->multi_socket_action(client->multi, socket, events, &running);
-    while ((message = client->curl->multi_info_read(client->multi, &left)) != NULL) {
+    curl->multi_socket_action(multi, socket, events, &running);
+    while ((message = curl->multi_info_read(multi, &left)) != NULL) {
         CURLcode result = message->data.result;
         mp_transfer *transfer;
         if (message->easy_handle == client->sweeper) {
-            end_sweep(client);
+            end_sweep(client, curl, multi);
             continue;
         }
-        client->curl->easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
+        curl->easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
         mp_transfer_end(transfer, result);
     }
 }
@@ -96,15 +104,19 @@ static void on_ready(mp_fdwatch *watch, uint32_t events)
     drive(client, watch->fd, flags);
 }
 
-static int on_socket(CURL *easy, curl_socket_t socket, int what, void *ctx, void *own)
+static int on_socket(CURL *easy, curl_socket_t socket, int what, void *ctx, void *MP_NULLABLE own)
 {
     (void)easy;
     mp_client *client = ctx;
+    const mp_curl_api *curl = client->curl;
+    CURLM *multi = client->multi;
     socket_watch *watch = own;
+    if (curl == NULL || multi == NULL)
+        return -1;
     if (what == CURL_POLL_REMOVE) {
         if (watch != NULL) {
             mp_fdwatch_stop(client->loop, &watch->super);
-            client->curl->multi_assign(client->multi, socket, NULL);
+            curl->multi_assign(multi, socket, NULL);
             free(watch);
         }
         return 0;
@@ -112,7 +124,7 @@ static int on_socket(CURL *easy, curl_socket_t socket, int what, void *ctx, void
     if (watch == NULL) {
         watch = mp_new(sizeof *watch);
         watch->client = client;
-        client->curl->multi_assign(client->multi, socket, watch);
+        curl->multi_assign(multi, socket, watch);
     }
     uint32_t events =
         ((what & CURL_POLL_IN) != 0 ? (uint32_t)EPOLLIN : 0) | ((what & CURL_POLL_OUT) != 0 ? (uint32_t)EPOLLOUT : 0);
@@ -144,18 +156,18 @@ void mp_client_begin(mp_client *client)
 
 /* -- handles ------------------------------------------------------------------------------------------------------- */
 
-CURL *mp_client_take(mp_client *client)
+CURL *MP_NULLABLE mp_client_take(mp_client *client, const mp_curl_api *curl)
 {
-    return client->kept_count > 0 ? client->kept[--client->kept_count] : client->curl->easy_init();
+    return client->kept_count > 0 ? client->kept[--client->kept_count] : curl->easy_init();
 }
 
-void mp_client_give(mp_client *client, CURL *easy)
+void mp_client_give(mp_client *client, const mp_curl_api *curl, CURL *easy)
 {
     if (client->kept_count == MP_KEPT_HANDLES || client->multi == NULL) {
-        client->curl->easy_cleanup(easy);
+        curl->easy_cleanup(easy);
         return;
     }
-    client->curl->easy_reset(easy);
+    curl->easy_reset(easy);
     client->kept[client->kept_count++] = easy;
 }
 
@@ -173,7 +185,10 @@ static curl_socket_t open_no_socket(void *ctx, curlsocktype purpose, struct curl
 static void begin_sweep(mp_client *client)
 {
     const mp_curl_api *curl = client->curl;
-    CURL *easy = client->sweeper == NULL ? curl->easy_init() : NULL;
+    CURLM *multi = client->multi;
+    if (curl == NULL || multi == NULL || client->sweeper != NULL)
+        return; /* without a multi, no request got further than its lookup */
+    CURL *easy = curl->easy_init();
     if (easy == NULL)
         return;
     curl->easy_setopt(easy, CURLOPT_URL, "http://127.0.0.1/");
@@ -183,7 +198,7 @@ static void begin_sweep(mp_client *client)
     curl->easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
     curl->easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_no_socket);
     curl->easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
-    if (curl->multi_add_handle(client->multi, easy) == CURLM_OK)
+    if (curl->multi_add_handle(multi, easy) == CURLM_OK)
         client->sweeper = easy;
     else
         curl->easy_cleanup(easy);
@@ -213,32 +228,36 @@ static void on_sweep(mp_timer *timer)
 /* -- transfers ----------------------------------------------------------------------------------------------------- */
 
 /* No more connections are kept than requests may be in flight. */
-static void set_limits(mp_client *client)
+static void set_limits(const mp_client_limits *limits, const mp_curl_api *curl, CURLM *multi)
 {
-    client->curl->multi_setopt(client->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)client->limits.per_host);
-    client->curl->multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, (long)client->limits.requests);
+    curl->multi_setopt(multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)limits->per_host);
+    curl->multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)limits->requests);
 }
 
-static int open_multi(mp_client *client, mp_err *err)
+static CURLM *MP_NULLABLE open_multi(mp_client *client, const mp_curl_api *curl, mp_err *err)
 {
-    const mp_curl_api *curl = client->curl;
-    client->multi = curl->multi_init();
-    if (client->multi == NULL)
-        return mp_err_set(err, "libcurl cannot create a handle");
-    curl->multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
-    curl->multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
-    curl->multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
-    curl->multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
-    curl->multi_setopt(client->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-    set_limits(client);
-    return 0;
+    CURLM *multi = curl->multi_init();
+    if (multi == NULL) {
+        mp_err_set(err, "libcurl cannot create a handle");
+        return NULL;
+    }
+    curl->multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl->multi_setopt(multi, CURLMOPT_SOCKETDATA, client);
+    curl->multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_timeout);
+    curl->multi_setopt(multi, CURLMOPT_TIMERDATA, client);
+    curl->multi_setopt(multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+    set_limits(&client->limits, curl, multi);
+    client->multi = multi;
+    return multi;
 }
 
 void mp_client_configure(mp_client *client, const mp_client_limits *limits)
 {
+    const mp_curl_api *curl = client->curl;
+    CURLM *multi = client->multi;
     client->limits = *limits;
-    if (client->multi != NULL)
-        set_limits(client);
+    if (curl != NULL && multi != NULL)
+        set_limits(limits, curl, multi);
 }
 
 void mp_client_enter(mp_client *client)
@@ -248,19 +267,21 @@ void mp_client_enter(mp_client *client)
     mp_stat_add(&mp_stat_http_requests, 1);
 }
 
-int mp_client_add(mp_client *client, CURL *easy, mp_err *err)
+int mp_client_add(mp_client *client, const mp_curl_api *curl, CURL *easy, mp_err *err)
 {
-    if (client->multi == NULL && open_multi(client, err) != 0)
+    CURLM *multi = client->multi;
+    if (multi == NULL && (multi = open_multi(client, curl, err)) == NULL)
         return -1;
-    if (client->curl->multi_add_handle(client->multi, easy) != CURLM_OK)
+    if (curl->multi_add_handle(multi, easy) != CURLM_OK)
         return mp_err_set(err, "libcurl refused the request");
     return 0;
 }
 
-void mp_client_remove(mp_client *client, CURL *easy)
+void mp_client_remove(mp_client *client, const mp_curl_api *curl, CURL *easy)
 {
-    if (client->multi != NULL)
-        client->curl->multi_remove_handle(client->multi, easy);
+    CURLM *multi = client->multi;
+    if (multi != NULL)
+        curl->multi_remove_handle(multi, easy);
     mp_stat_add(&mp_stat_http_requests, -1);
     client->has_ended = true;
     if (--client->active == 0)

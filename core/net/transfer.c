@@ -16,6 +16,7 @@ MP_COUNTER(refused_address, "refused", "reason", "address", "outgoing connection
 
 struct mp_transfer {
     mp_client *client;
+    const mp_curl_api *curl;
     CURL *easy;
     struct curl_slist *headers, *addresses;
     mp_lookup *MP_NULLABLE lookup; /* NULL: no lookup is in progress */
@@ -28,7 +29,7 @@ struct mp_transfer {
     bool has_head, is_paused, is_over, was_refused;
     /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
     bool was_sent, was_repeated;
-    mp_err *failure; /* NULL: none so far */
+    mp_err *MP_NULLABLE failure; /* NULL: none so far */
     char detail[CURL_ERROR_SIZE];
 };
 
@@ -37,9 +38,10 @@ static void fail_transfer(mp_transfer *transfer, const char *text, const char *h
 {
     if (transfer->failure != NULL)
         return;
-    transfer->failure = mp_new(sizeof *transfer->failure);
-    mp_err_set(transfer->failure, "%s", text);
-    mp_err_hint(transfer->failure, "%s", hint);
+    mp_err *failure = mp_new(sizeof *failure);
+    mp_err_set(failure, "%s", text);
+    mp_err_hint(failure, "%s", hint);
+    transfer->failure = failure;
 }
 
 static void call_ready(mp_transfer *transfer)
@@ -63,7 +65,7 @@ static bool is_encoded(mp_str head)
 static size_t end_head(mp_transfer *transfer, size_t len)
 {
     long status = 0;
-    transfer->client->curl->easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
+    transfer->curl->easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status < 200)
         return len; /* a 1xx response: the final one follows */
     transfer->has_head = true;
@@ -291,7 +293,7 @@ static mp_str read_name(mp_buf *place, const char *url)
 /* Gives the request to libcurl, with the addresses in `place`. */
 static int send_request(mp_transfer *transfer, mp_err *err)
 {
-    const mp_curl_api *curl = transfer->client->curl;
+    const mp_curl_api *curl = transfer->curl;
     CURL *easy = transfer->easy;
     if (transfer->place.len > 0) {
         mp_buf_putc(&transfer->place, '\0');
@@ -299,7 +301,7 @@ static int send_request(mp_transfer *transfer, mp_err *err)
         SET(CURLOPT_RESOLVE, transfer->addresses);
         SET(CURLOPT_RESOLVER_START_FUNCTION, refuse_lookup);
     }
-    return mp_client_add(transfer->client, easy, err);
+    return mp_client_add(transfer->client, curl, easy, err);
 }
 
 static void on_impatience(mp_timer *timer)
@@ -323,7 +325,7 @@ static void on_addresses(void *ctx, const char *MP_NULLABLE addresses)
         return;
     }
     if (transfer->how.connect_ms > 0)
-        client->curl->easy_setopt(transfer->easy, CURLOPT_CONNECTTIMEOUT_MS, until > now ? (long)(until - now) : 1L);
+        transfer->curl->easy_setopt(transfer->easy, CURLOPT_CONNECTTIMEOUT_MS, until > now ? (long)(until - now) : 1L);
     mp_buf_put(&transfer->place, mp_str_of(addresses));
     if (send_request(transfer, &err) != 0)
         mp_transfer_end(transfer, CURLE_FAILED_INIT);
@@ -352,8 +354,10 @@ static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
 
 mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err)
 {
-    if (client->curl == NULL && (client->curl = mp_curl(err)) == NULL)
+    const mp_curl_api *curl = client->curl;
+    if (curl == NULL && (curl = mp_curl(err)) == NULL)
         return NULL;
+    client->curl = curl;
     if (client->active >= client->limits.requests) {
         mp_stat_add(&mp_stat_refused_http, 1);
         mp_err_set(err, "too many outgoing requests in flight");
@@ -363,15 +367,17 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     mp_transfer *transfer = mp_new(sizeof *transfer);
     transfer->client = client;
     transfer->how = *outgoing;
-    transfer->easy = mp_client_take(client);
-    if (transfer->easy == NULL) {
+    transfer->curl = curl;
+    CURL *easy = mp_client_take(client, curl);
+    if (easy == NULL) {
         free(transfer);
         mp_err_set(err, "libcurl cannot create a handle");
         return NULL;
     }
-    set_request(transfer, client->curl, transfer->easy);
-    set_callbacks(transfer, client->curl, transfer->easy);
-    set_manners(client, outgoing, client->curl, transfer->easy);
+    transfer->easy = easy;
+    set_request(transfer, curl, easy);
+    set_callbacks(transfer, curl, easy);
+    set_manners(client, outgoing, curl, easy);
     transfer->how.url = transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
     transfer->how.headers = NULL;
     mp_client_enter(client);
@@ -387,7 +393,7 @@ static void explain_connect(mp_transfer *transfer)
 {
     long error = 0;
     char text[128];
-    transfer->client->curl->easy_getinfo(transfer->easy, CURLINFO_OS_ERRNO, &error);
+    transfer->curl->easy_getinfo(transfer->easy, CURLINFO_OS_ERRNO, &error);
     if (error == ECONNREFUSED || error == 0)
         snprintf(text, sizeof text, "connection refused");
     else
@@ -435,7 +441,7 @@ static void explain_result(mp_transfer *transfer, CURLcode result)
 
 void mp_transfer_end(mp_transfer *transfer, CURLcode result)
 {
-    mp_client_remove(transfer->client, transfer->easy);
+    mp_client_remove(transfer->client, transfer->curl, transfer->easy);
     transfer->is_over = true;
     if (result != CURLE_OK && transfer->was_refused)
         fail_transfer(transfer, "the host resolves to an address that no grant allows",
@@ -453,14 +459,14 @@ void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)
 {
     if (transfer == NULL)
         return;
-    const mp_curl_api *curl = transfer->client->curl;
+    const mp_curl_api *curl = transfer->curl;
     mp_lookup_cancel(transfer->lookup);
     mp_timer_stop(transfer->client->loop, &transfer->patience);
     if (!transfer->is_over)
-        mp_client_remove(transfer->client, transfer->easy);
+        mp_client_remove(transfer->client, curl, transfer->easy);
     if (transfer->addresses != NULL)
         curl->easy_setopt(transfer->easy, CURLOPT_RESOLVE, NULL); /* the handle may still refer to the list */
-    mp_client_give(transfer->client, transfer->easy);
+    mp_client_give(transfer->client, curl, transfer->easy);
     curl->slist_free_all(transfer->headers);
     curl->slist_free_all(transfer->addresses);
     mp_buf_clear(&transfer->place);
@@ -494,7 +500,7 @@ void mp_transfer_take(mp_transfer *transfer)
     if (!transfer->is_paused || transfer->is_over)
         return;
     transfer->is_paused = false;
-    transfer->client->curl->easy_pause(transfer->easy, CURLPAUSE_CONT);
+    transfer->curl->easy_pause(transfer->easy, CURLPAUSE_CONT);
 }
 
 bool mp_transfer_is_over(const mp_transfer *transfer)

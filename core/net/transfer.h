@@ -13,13 +13,13 @@
 struct mp_client {
     mp_loop *loop;
     mp_client_limits limits;
-    const mp_curl_api *curl; /* NULL until the first transfer */
-    CURLM *multi;            /* NULL before the first transfer and after an idle period */
-    mp_timer timer;          /* libcurl's timer */
-    bool is_due;             /* the timer is to run at once */
+    const mp_curl_api *MP_NULLABLE curl; /* NULL until the first transfer */
+    CURLM *MP_NULLABLE multi;            /* NULL before the first transfer and after an idle period */
+    mp_timer timer;                      /* libcurl's timer */
+    bool is_due;                         /* the timer is to run at once */
     mp_timer idle;
     mp_timer sweep;              /* closes unused connections while other transfers run */
-    CURL *sweeper;               /* see begin_sweep; NULL: no sweep is under way */
+    CURL *MP_NULLABLE sweeper;   /* see begin_sweep; NULL: no sweep is under way */
     bool has_ended;              /* a transfer has ended since the last sweep */
     int64_t active;              /* transfers that are not finished */
     CURL *kept[MP_KEPT_HANDLES]; /* handles of transfers that were freed: the next ones cost less than new handles */
@@ -28,15 +28,15 @@ struct mp_client {
 };
 
 /* A handle with libcurl's defaults; NULL if there is no memory for it. */
-CURL *mp_client_take(mp_client *client);
+CURL *MP_NULLABLE mp_client_take(mp_client *client, const mp_curl_api *curl);
 /* The counterpart of mp_client_take. The handle has been removed from the multi handle. */
-void mp_client_give(mp_client *client, CURL *easy);
+void mp_client_give(mp_client *client, const mp_curl_api *curl, CURL *easy);
 /* Counts a transfer that begins. */
 void mp_client_enter(mp_client *client);
 /* Adds `easy` to libcurl's multi handle; -1 if libcurl refuses it. */
-int mp_client_add(mp_client *client, CURL *easy, mp_err *err);
+int mp_client_add(mp_client *client, const mp_curl_api *curl, CURL *easy, mp_err *err);
 /* The counterpart of mp_client_enter; `easy` may have been added. */
-void mp_client_remove(mp_client *client, CURL *easy);
+void mp_client_remove(mp_client *client, const mp_curl_api *curl, CURL *easy);
 
 /* Called when libcurl has finished the transfer. */
 void mp_transfer_end(mp_transfer *transfer, CURLcode result);
