@@ -153,7 +153,7 @@ typedef struct {
     mp_buf lists;
 } notice;
 
-static void deliver_notice(mp_message *message, mp_loop *loop)
+static void deliver_notice(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     notice *given = mp_container(message, notice, super);
     if (loop != NULL)

@@ -152,7 +152,7 @@ typedef struct {
     mp_buf text;
 } answer;
 
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     answer *given = mp_container(message, answer, super);
     mp_reload_status *outcome = given->outcome;

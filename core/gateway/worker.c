@@ -335,7 +335,7 @@ static void settle(delivery *news)
     free(news);
 }
 
-static void take(mp_message *message, mp_loop *loop)
+static void take(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_worker *worker = mp_container(message, mp_worker, take);
     delivery *news = atomic_exchange(&worker->next, NULL);
@@ -421,7 +421,7 @@ typedef struct {
     void (*act)(mp_worker *worker);
 } order;
 
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     order *given = mp_container(message, order, super);
     if (loop != NULL)

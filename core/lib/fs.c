@@ -84,7 +84,7 @@ static void on_work(mp_job *super)
     hold_bytes(it, it->bytes.cap);
 }
 
-static void on_done(mp_job *super, mp_loop *loop)
+static void on_done(mp_job *super, mp_loop *MP_NULLABLE loop)
 {
     job *it = mp_container(super, job, super);
     waiting *op = it->op;

@@ -66,7 +66,7 @@ static void answer(mp_lookup *lookup)
 }
 
 /* A request of a loop that has ended still exists, and cancels its lookup. */
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_lookup *lookup = mp_container(message, mp_lookup, message);
     if (loop != NULL) {

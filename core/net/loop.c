@@ -243,8 +243,9 @@ void mp_loop_run(mp_loop *loop)
     while (!atomic_load_explicit(&loop->stopping, memory_order_acquire))
         mp_loop_turn(loop, !run_bottom(loop));
     run_bottom(loop);
-    for (mp_link *link = loop->servers.next; link != &loop->servers; link = link->next)
-        loop->close_server(link);
+    void (*MP_NULLABLE close_server)(mp_link *) = loop->close_server;
+    for (mp_link *link = loop->servers.next; link != &loop->servers && close_server != NULL; link = link->next)
+        close_server(link);
     mp_mailbox_shut(loop);
     if (loop->end_programs != NULL)
         loop->end_programs(loop);

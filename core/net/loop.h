@@ -14,7 +14,7 @@ typedef struct mp_fdslot mp_fdslot;
 
 typedef struct {
     int fd;
-    h2o_socket_t *socket;
+    h2o_socket_t *MP_NULLABLE socket;
     mp_fdslot *slots; /* number of watches */
     uint32_t slot_count, free;
 } mp_mux;
@@ -33,16 +33,16 @@ struct mp_loop {
     /* processor time in microseconds at mp_loop_measure, for each kind of work; 0: the turn is not measured */
     uint64_t measured_at[MP_MEASURES];
     uint64_t chance;
-    bool (*turn)(void *ctx), (*has_work)(void *ctx);
-    void *turn_ctx;
+    bool (*MP_NULLABLE turn)(void *ctx), (*MP_NULLABLE has_work)(void *ctx);
+    void *MP_NULLABLE turn_ctx;
     mp_link dirty; /* event streams with queued bytes and no write in progress */
     mp_link servers;
     mp_link programs; /* running programs (mp_program) */
     /* What the files above call a loop for; NULL until the first server, the first program. */
-    void (*flush)(mp_loop *loop);        /* writes what streams have queued in this turn */
-    void (*close_server)(mp_link *link); /* of `servers` */
-    void (*end_programs)(mp_loop *loop); /* the loop has ended, or is freed */
-    int64_t child_count;                 /* programs of scripts */
+    void (*MP_NULLABLE flush)(mp_loop *loop);        /* writes what streams have queued in this turn */
+    void (*MP_NULLABLE close_server)(mp_link *link); /* of `servers` */
+    void (*MP_NULLABLE end_programs)(mp_loop *loop); /* the loop has ended, or is freed */
+    int64_t child_count;                             /* programs of scripts */
     atomic_bool stopping;
     mp_series turn_times;       /* 0: the turns are not measured one by one */
     atomic_uint_fast64_t turns; /* turns begun so far: the watchdog compares it */

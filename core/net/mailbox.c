@@ -48,7 +48,7 @@ void mp_loop_post(mp_loop *loop, mp_message *message)
 }
 
 /* Delivers the messages, oldest first; `to` is NULL if the loop has ended. */
-static void deliver_all(mp_message *newest, mp_loop *to)
+static void deliver_all(mp_message *newest, mp_loop *MP_NULLABLE to)
 {
     mp_message *oldest = NULL;
     while (newest != NULL && newest != &closed) {

@@ -2,14 +2,16 @@
 #ifndef MP_NET_MESSAGE_H
 #define MP_NET_MESSAGE_H
 
+#include "base/base.h"
+
 struct mp_loop;
 
 /* A message to a loop. Its owner frees it in `deliver`, which runs at the bottom of a turn. Messages between two
  * threads keep their order. A message to a loop that has ended is delivered with `loop == NULL`, on the posting
  * thread or on the thread that returns from mp_loop_run. */
 typedef struct mp_message {
-    struct mp_message *next;
-    void (*deliver)(struct mp_message *message, struct mp_loop *loop);
+    struct mp_message *MP_NULLABLE next;
+    void (*deliver)(struct mp_message *message, struct mp_loop *MP_NULLABLE loop);
 } mp_message;
 
 #endif

@@ -18,7 +18,7 @@ static struct {
     pthread_t ids[MAX_THREADS];
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .given = PTHREAD_COND_INITIALIZER};
 
-static void deliver_job(mp_message *message, mp_loop *loop)
+static void deliver_job(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_job *job = mp_container(message, mp_job, message);
     mp_stat_add(&mp_stat_pool_jobs, -1);

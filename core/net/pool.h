@@ -11,9 +11,9 @@
 
 typedef struct mp_job {
     void (*work)(struct mp_job *job); /* runs on a thread of the pool and may touch only the job */
-    /* Runs exactly once, on the loop at the bottom of a turn; it may free the job. `loop` is NULL if the loop has
-     * ended: then it may run on any thread, and the task that waits for the job still exists, to be cancelled. */
-    void (*done)(struct mp_job *job, struct mp_loop *loop);
+    /* Runs exactly once, on the loop at the bottom of a turn; it may free the job. Without a loop, it
+     * has ended: then it may run on any thread, and the task that waits for the job still exists, to be cancelled. */
+    void (*done)(struct mp_job *job, struct mp_loop *MP_NULLABLE loop);
     mp_message message; /* the members from here on are private to pool.c */
     mp_link link;
     struct mp_loop *loop;

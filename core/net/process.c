@@ -368,7 +368,7 @@ static void on_read(mp_job *job)
     mp_measure_descendants(one->keeper, &one->usage);
 }
 
-static void on_was_read(mp_job *job, mp_loop *loop)
+static void on_was_read(mp_job *job, mp_loop *MP_NULLABLE loop)
 {
     reading *one = mp_container(job, reading, job);
     mp_process *process = loop == NULL ? NULL : one->process;

@@ -44,7 +44,7 @@ void mp_close_end(int *fd)
 }
 
 static void on_work(mp_job *job);
-static void on_started(mp_job *job, mp_loop *loop);
+static void on_started(mp_job *job, mp_loop *MP_NULLABLE loop);
 
 void mp_program_init(mp_program *program, mp_loop *loop, const mp_program_hooks *hooks)
 {
@@ -183,7 +183,7 @@ static void on_ending(mp_fdwatch *watch, uint32_t events)
     program->hooks->exited(program);
 }
 
-static void on_started(mp_job *job, mp_loop *loop)
+static void on_started(mp_job *job, mp_loop *MP_NULLABLE loop)
 {
     mp_program *program = mp_container(job, mp_program, job);
     if (loop == NULL) { /* the loop has ended, this may be any thread: end_all_programs frees the program */

@@ -61,7 +61,7 @@ static void begin_handover(mp_server *server, const handover *given)
     mp_server_begin_accepted(mp_container(link, mp_listener, link), given->fd);
 }
 
-static void deliver_handovers(mp_message *message, mp_loop *loop)
+static void deliver_handovers(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     handover_notice *notice = mp_container(message, handover_notice, super);
     handover *given;

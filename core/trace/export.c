@@ -98,7 +98,7 @@ static void on_interval(mp_timer *timer)
     mp_container(timer, exporter, interval)->is_due = true;
 }
 
-static void deliver_trace(mp_message *message, mp_loop *loop)
+static void deliver_trace(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_trace *trace = mp_container(message, mp_trace, message);
     if (loop == NULL) { /* the exporter has ended */
@@ -158,7 +158,7 @@ static target *target_new(const mp_trace_config *config)
     return to;
 }
 
-static void target_free(target *to)
+static void target_free(target *MP_NULLABLE to)
 {
     if (to == NULL)
         return;
@@ -433,7 +433,7 @@ typedef struct {
     target *MP_NULLABLE to; /* NULL: flush */
 } order;
 
-static void deliver_order(mp_message *message, mp_loop *loop)
+static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     order *given = mp_container(message, order, super);
     exporter *e = only;

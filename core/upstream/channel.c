@@ -98,7 +98,7 @@ const char *mp_channel_transport(const mp_channel *channel)
     return channel->transport->name;
 }
 
-static void deliver_closing(mp_message *message, mp_loop *loop)
+static void deliver_closing(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_channel *channel = mp_container(message, mp_channel, closing);
     if (loop != NULL) {

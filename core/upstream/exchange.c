@@ -98,7 +98,7 @@ static void perform(mp_exchange *exchange, deed what, mp_str bytes)
 
 static void post_failure(mp_exchange *exchange, mp_upstream_failure *failure);
 
-static void deliver_order(mp_message *message, mp_loop *loop)
+static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     order *it = mp_container(message, order, super);
     if (loop != NULL && !it->exchange->channel->home->is_over) {
@@ -194,7 +194,7 @@ typedef struct {
 
 static void accept_here(mp_exchange *exchange, int status);
 
-static void deliver_outcome(mp_message *message, mp_loop *loop)
+static void deliver_outcome(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     outcome *it = mp_container(message, outcome, super);
     if (loop == NULL)
@@ -321,7 +321,7 @@ static void enqueue(mp_exchange *exchange, mp_queued_event *event)
     mp_exchange_unref(exchange);
 }
 
-static void deliver_event(mp_message *message, mp_loop *loop)
+static void deliver_event(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_queued_event *event = mp_container(message, mp_queued_event, message);
     mp_exchange *exchange = event->exchange;
@@ -424,7 +424,7 @@ static void start(mp_exchange *exchange)
     mp_exchange_unref(exchange);
 }
 
-static void deliver_granted(mp_message *message, mp_loop *loop)
+static void deliver_granted(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_exchange *exchange = mp_container(message, mp_exchange, granted);
     if (loop != NULL && !exchange->is_ended)

@@ -196,7 +196,7 @@ typedef struct {
     mp_park_cause cause;
 } ending;
 
-static void deliver_ending(mp_message *message, mp_loop *loop)
+static void deliver_ending(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     ending *it = mp_container(message, ending, super);
     mp_park *park = it->park;
@@ -321,7 +321,7 @@ static void perform(mp_park *park, mp_letter *it)
     }
 }
 
-void mp_park_deliver_letter(mp_message *message, mp_loop *loop)
+void mp_park_deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_letter *it = mp_container(message, mp_letter, super);
     if (loop != NULL) {

@@ -87,7 +87,7 @@ void mp_park_post_end(mp_park *park, mp_park_cause cause);
 void mp_parks_leave_home(mp_upstream_host *host);
 
 /* A letter has arrived at the home. */
-void mp_park_deliver_letter(mp_message *message, mp_loop *loop);
+void mp_park_deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop);
 mp_str *mp_park_copy_farewell(const mp_park_options *options);
 
 /* -- relay.c ------------------------------------------------------------------------------------------------------- */

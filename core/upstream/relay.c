@@ -46,7 +46,7 @@ typedef struct {
     mp_upstream_failure failure;
 } news;
 
-static void deliver_news(mp_message *message, mp_loop *loop)
+static void deliver_news(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     news *it = mp_container(message, news, super);
     mp_relay *relay = it->relay;

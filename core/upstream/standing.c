@@ -63,7 +63,7 @@ static void unref_stand(mp_stand *stand)
     free(stand);
 }
 
-static void deliver_result(mp_message *message, mp_loop *loop)
+static void deliver_result(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_stand *stand = mp_container(message, mp_stand, super);
     if (loop != NULL && stand->done != NULL)
@@ -347,7 +347,7 @@ static standing *standing_new(mp_stand *stand)
     return it;
 }
 
-static void deliver_wish(mp_message *message, mp_loop *loop)
+static void deliver_wish(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_stand *stand = mp_container(message, mp_stand, super);
     mp_channel *channel = stand->channel;
@@ -423,7 +423,7 @@ typedef struct {
     int64_t id;
 } leaving;
 
-static void deliver_leaving(mp_message *message, mp_loop *loop)
+static void deliver_leaving(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     leaving *it = mp_container(message, leaving, super);
     standing *found = loop == NULL ? NULL : find(it->channel, it->id);

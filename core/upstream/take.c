@@ -22,7 +22,7 @@ static void take_unref(mp_take *take)
     free(take);
 }
 
-static void deliver_take(mp_message *message, mp_loop *loop)
+static void deliver_take(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_take *take = mp_container(message, mp_take, message);
     if (loop != NULL && take->done != NULL)

@@ -84,7 +84,7 @@ static void queue_message(mp_vm *vm, message *it)
 }
 
 /* Called on the thread of the receiver; or with `loop` NULL once the loop has ended. */
-static void on_delivered(mp_message *super, mp_loop *loop)
+static void on_delivered(mp_message *super, mp_loop *MP_NULLABLE loop)
 {
     message *it = mp_container(super, message, super);
     if (loop == NULL || !is_on_bus(it))

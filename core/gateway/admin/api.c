@@ -98,7 +98,7 @@ static void conclude(inquiry *asked)
     close_inquiry(asked, left);
 }
 
-static void on_all_answered(mp_message *message, mp_loop *loop)
+static void on_all_answered(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     inquiry *asked = mp_container(message, inquiry, all_answered);
     if (loop != NULL) {

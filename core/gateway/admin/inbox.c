@@ -90,7 +90,7 @@ static void on_console_freed(void *ctx)
 /* -- on the admin thread ------------------------------------------------------------------------------------------- */
 
 /* `is_closed` is written by this thread alone, which needs no lock to read it. */
-static void on_arrived(mp_message *message, mp_loop *loop)
+static void on_arrived(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_inbox *inbox = mp_container(message, mp_inbox, arrived);
     const mp_inbox_settings *reader = &inbox->settings;

@@ -57,7 +57,7 @@ typedef struct {
     mp_profile *MP_NULLABLE profile; /* counted reference; NULL: the end */
 } order;
 
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     order *given = mp_container(message, order, super);
     if (loop != NULL && given->profile == NULL)

@@ -152,7 +152,7 @@ static void on_batch(mp_timer *timer)
     }
 }
 
-static void on_news(mp_message *message, mp_loop *loop)
+static void on_news(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     reader *of = mp_container(message, reader, news);
     atomic_store(&of->is_posted, false);

@@ -133,7 +133,7 @@ static void on_drained(void *ctx)
     (void)ctx; /* the admin thread ends after the workers */
 }
 
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     order *given = mp_container(message, order, super);
     mp_admin *admin = given->admin;

@@ -427,7 +427,7 @@ typedef struct {
     uint64_t serial;
 } cancelling;
 
-static void deliver_cancel(mp_message *message, mp_loop *loop)
+static void deliver_cancel(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     cancelling *notice = mp_container(message, cancelling, super);
     for (mp_link *link = notice->rpc->calls.next; loop != NULL && link != &notice->rpc->calls; link = link->next) {

@@ -177,7 +177,7 @@ static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
     return NULL;
 }
 
-static void deliver_reply(mp_message *message, mp_loop *loop)
+static void deliver_reply(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     reply *notice = mp_container(message, reply, super);
     mp_client_request *ask = loop == NULL ? NULL : find_ask(notice->rpc, notice->serial);

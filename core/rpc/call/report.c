@@ -167,7 +167,7 @@ typedef struct {
     mp_call_inquiry *inquiry;
 } question;
 
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     question *asked = mp_container(message, question, super);
     mp_call_inquiry *inquiry = asked->inquiry;

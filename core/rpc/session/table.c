@@ -422,7 +422,7 @@ typedef struct {
     mp_session *session;
 } closing;
 
-static void deliver_closing(mp_message *message, mp_loop *loop)
+static void deliver_closing(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     closing *notice = mp_container(message, closing, super);
     if (loop != NULL)

@@ -386,7 +386,7 @@ typedef struct {
     mp_publication *publication;
 } notice;
 
-static void deliver_news(mp_message *message, mp_loop *loop)
+static void deliver_news(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     notice *n = mp_container(message, notice, super);
     if (loop != NULL)

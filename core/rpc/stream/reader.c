@@ -104,7 +104,7 @@ static bool is_replaced(const mp_reader *reader, uint64_t number)
     return reader->is_replaced;
 }
 
-static void deliver_replacement(mp_message *message, mp_loop *loop)
+static void deliver_replacement(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     replacement *notice = mp_container(message, replacement, super);
     mp_reader *reader;
@@ -303,7 +303,7 @@ static bool is_live(const mp_reader *reader, uint64_t number)
     return reader->number == number && !reader->is_replaced;
 }
 
-static void deliver_letter(mp_message *message, mp_loop *loop)
+static void deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     letter *mail = mp_container(message, letter, super);
     if (loop != NULL) {

@@ -197,7 +197,7 @@ typedef struct {
     char json[];
 } letter;
 
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     letter *mail = mp_container(message, letter, super);
     mp_console *console = mail->console;
