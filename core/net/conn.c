@@ -93,8 +93,7 @@ mp_stream *mp_server_stream(mp_server *server)
 
 void mp_server_free_spare(mp_server *server)
 {
-    while (server->spare != NULL) {
-        mp_stream *stream = server->spare;
+    for (mp_stream *stream; (stream = server->spare) != NULL;) {
         server->spare = stream->gone_ctx;
         free(stream);
     }

@@ -18,58 +18,62 @@ struct mp_delivery {
 
 void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, bool is_lost), void *ctx)
 {
-    if (stream->req == NULL || stream->delivery != NULL) {
-        settled(ctx, stream->req == NULL);
+    if (stream->live == NULL || stream->delivery != NULL) {
+        settled(ctx, stream->live == NULL);
         return;
     }
-    stream->delivery = mp_new(sizeof *stream->delivery);
-    *stream->delivery = (mp_delivery){settled, ctx};
+    mp_delivery *it = mp_new(sizeof *it);
+    *it = (mp_delivery){settled, ctx};
+    stream->delivery = it;
 }
 
-static void settle(mp_delivery **at, bool is_lost)
+static void settle(mp_delivery *it, bool is_lost)
 {
-    mp_delivery *it = *at;
-    *at = NULL;
     it->settled(it->ctx, is_lost);
     free(it);
 }
 
 /* HTTP/2: not all of the answer was given to the socket, or the connection ends while the socket still writes. */
-static bool is_unsent(const mp_stream *stream)
+static bool is_unsent(const mp_live *live)
 {
-    const h2o_http2_stream_t *own = mp_container(stream->req, h2o_http2_stream_t, req);
-    const h2o_http2_conn_t *h2o = stream->conn->http2->h2o;
-    bool is_closing = h2o == NULL || h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING;
-    return own->_data.size > 0 || (is_closing && h2o_socket_is_writing(stream->conn->socket));
+    const h2o_http2_stream_t *own = mp_container(live->req, h2o_http2_stream_t, req);
+    bool is_closing = mp_http2_conn_of(live->req)->state == H2O_HTTP2_CONN_STATE_IS_CLOSING;
+    return own->_data.size > 0 || (is_closing && h2o_socket_is_writing(live->conn->socket));
 }
 
-void mp_delivery_end_request(mp_stream *stream)
+void mp_delivery_end_request(const mp_live *live)
 {
-    mp_conn *conn = stream->conn;
-    if (stream->delivery == NULL)
+    mp_conn *conn = live->conn;
+    mp_stream *stream = live->stream;
+    mp_delivery *it = stream->delivery;
+    if (it == NULL)
         return;
+    stream->delivery = NULL;
     bool is_over = stream->state == MP_STREAM_ENDED && stream->is_finished && !stream->is_lost && !stream->was_reset;
-    bool is_lost = !is_over || (conn->http2 != NULL && is_unsent(stream));
-    if (is_lost || conn->http2 != NULL) {
-        settle(&stream->delivery, is_lost);
-    } else { /* the kernel has the answer */
-        conn->delivery = stream->delivery;
-        stream->delivery = NULL;
-    }
+    bool is_lost = !is_over || (conn->http2 != NULL && is_unsent(live));
+    if (is_lost || conn->http2 != NULL)
+        settle(it, is_lost);
+    else
+        conn->delivery = it; /* the kernel has the answer */
 }
 
 void mp_delivery_next_request(mp_conn *conn)
 {
-    if (conn->delivery != NULL)
-        settle(&conn->delivery, false);
+    mp_delivery *it = conn->delivery;
+    if (it == NULL)
+        return;
+    conn->delivery = NULL;
+    settle(it, false);
 }
 
 void mp_delivery_end_input(mp_conn *conn, bool is_fin)
 {
+    mp_delivery *it = conn->delivery;
     int unacknowledged = 0;
-    if (conn->delivery == NULL)
+    if (it == NULL)
         return;
+    conn->delivery = NULL;
     if (is_fin && !conn->listener->is_unix)
         ioctl(h2o_socket_get_fd(conn->socket), SIOCOUTQ, &unacknowledged);
-    settle(&conn->delivery, unacknowledged > 0);
+    settle(it, unacknowledged > 0);
 }

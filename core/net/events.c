@@ -68,9 +68,8 @@ static mp_stream *MP_NULLABLE find_slowest(const mp_server *server, const mp_str
 }
 
 /* Ends streams until `more` bytes fit below `crowded`; those of few bytes only while the others are above it. */
-static void make_room(const mp_stream *newest, int64_t more)
+static void make_room(const mp_server *server, const mp_stream *newest, int64_t more)
 {
-    const mp_server *server = newest->server;
     int64_t most = crowded(server), used;
     for (int i = 0; i < MAX_VICTIMS && (used = mp_account_used(&mp_account_queue_bytes)) + more > most; i++) {
         mp_stream *slowest = find_slowest(server, newest, SPARED_BYTES);
@@ -84,23 +83,28 @@ static void make_room(const mp_stream *newest, int64_t more)
 
 bool mp_stream_is_crowded(const mp_stream *stream)
 {
-    return stream->server != NULL && mp_account_used(&mp_account_queue_bytes) > (int64_t)stream->server->limits.answers;
+    const mp_server *server = stream->server;
+    return server != NULL && mp_account_used(&mp_account_queue_bytes) > (int64_t)server->limits.answers;
 }
 
 unsigned mp_stream_room_s(const mp_stream *stream)
 {
-    int64_t over = mp_account_used(&mp_account_queue_bytes) - (int64_t)stream->server->limits.answers;
+    const mp_server *server = stream->server;
+    int64_t most = server == NULL ? INT64_MAX : (int64_t)server->limits.answers;
+    int64_t over = mp_account_used(&mp_account_queue_bytes) - most;
     return mp_pace_refuse(&unqueued, mp_monotonic_us(), over > 0 ? (uint64_t)over : 0, 0);
 }
 
-bool mp_stream_count(mp_stream *stream, size_t bytes)
+bool mp_stream_count(const mp_live *live, size_t bytes)
 {
+    mp_stream *stream = live->stream;
+    const mp_server *server = live->conn->server;
     int64_t more = (int64_t)bytes;
-    bool is_small_page = bytes <= SPARED_BYTES && stream->conn->listener->endpoint.reserve > 0;
-    make_room(stream, more);
+    bool is_small_page = bytes <= SPARED_BYTES && live->conn->listener->endpoint.reserve > 0;
+    make_room(server, stream, more);
     if (is_small_page)
         mp_account_add(&mp_account_queue_bytes, more);
-    else if (!mp_account_take(&mp_account_queue_bytes, more, full(stream->server) + more))
+    else if (!mp_account_take(&mp_account_queue_bytes, more, full(server) + more))
         return false;
     stream->counted += bytes;
     return true;
@@ -131,17 +135,18 @@ void mp_stream_forget_queue(mp_stream *stream)
 /* Writes are collected until the end of the turn. */
 void mp_stream_write_soon(mp_stream *stream)
 {
-    if (stream->req != NULL && !stream->is_writing && !stream->is_lost && mp_link_is_alone(&stream->dirty))
-        mp_link_put(&stream->server->loop->dirty, &stream->dirty);
+    if (stream->live != NULL && !stream->is_writing && !stream->is_lost && mp_link_is_alone(&stream->dirty))
+        mp_link_put(&stream->loop->dirty, &stream->dirty);
 }
 
 static void on_time(mp_timer *timer);
 
 /* Moves the timer only to an earlier time; if it fires too early it is started again. */
-static void start_timer(mp_stream *stream)
+static void start_timer(const mp_live *live)
 {
-    mp_loop *loop = stream->server->loop;
-    const mp_http_limits *limits = &stream->server->limits;
+    mp_stream *stream = live->stream;
+    mp_loop *loop = stream->loop;
+    const mp_http_limits *limits = &live->conn->server->limits;
     uint64_t now = mp_loop_now(loop), at = stream->wrote_at;
     if (stream->is_writing)
         at = at + limits->stall_ms < now + SLOW_MS ? at + limits->stall_ms : now + SLOW_MS;
@@ -156,15 +161,16 @@ static void start_timer(mp_stream *stream)
 static void on_time(mp_timer *timer)
 {
     mp_stream *stream = mp_container(timer, mp_stream, timer);
-    if (stream->state == MP_STREAM_GONE || stream->is_lost)
+    const mp_live *live = stream->live;
+    if (live == NULL || stream->state == MP_STREAM_GONE || stream->is_lost)
         return;
-    const mp_http_limits *limits = &stream->server->limits;
-    uint64_t quiet = mp_loop_now(stream->server->loop) - stream->wrote_at;
+    const mp_http_limits *limits = &live->conn->server->limits;
+    uint64_t quiet = mp_loop_now(stream->loop) - stream->wrote_at;
     if (stream->is_writing && quiet >= limits->stall_ms) {
         mp_stream_lose(stream, true);
         return;
     }
-    size_t spared = mp_account_used(&mp_account_queue_bytes) > crowded(stream->server) ? 0 : SPARED_BYTES;
+    size_t spared = mp_account_used(&mp_account_queue_bytes) > crowded(live->conn->server) ? 0 : SPARED_BYTES;
     if (stream->is_writing && quiet >= SLOW_MS && stream->counted > spared && mp_stream_is_crowded(stream)) {
         mp_stream_end_for_room(stream);
         return;
@@ -175,40 +181,43 @@ static void on_time(mp_timer *timer)
         mp_stream_write_soon(stream);
         return; /* the write will start the timer */
     }
-    start_timer(stream);
+    start_timer(live);
 }
 
-void mp_stream_expect_progress(mp_stream *stream)
+void mp_stream_expect_progress(const mp_live *live)
 {
-    stream->wrote_at = mp_loop_now(stream->server->loop);
-    start_timer(stream);
+    live->stream->wrote_at = mp_loop_now(live->stream->loop);
+    start_timer(live);
 }
 
-static void flush(mp_stream *stream)
+static void flush(const mp_live *live)
 {
+    mp_stream *stream = live->stream;
     h2o_iovec_t pieces[PIECES];
     size_t count = mp_queue_peek(&stream->queue, pieces, PIECES, PIECE_BYTES, &stream->flying);
     bool is_last = stream->state == MP_STREAM_ENDED && stream->flying == stream->queue.bytes;
     if (count == 0 && !is_last) {
-        start_timer(stream);
+        start_timer(live);
         return;
     }
     stream->is_writing = true;
-    stream->wrote_at = mp_loop_now(stream->server->loop);
-    start_timer(stream);
+    mp_stream_expect_progress(live);
     if (is_last) {
-        mp_stream_stop_watching(stream);
+        mp_stream_stop_watching(live);
         stream->is_finished = true;
     }
     /* The last send may dispose of the request, and so of the stream, immediately. */
-    h2o_send(stream->req, pieces, count, is_last ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
+    h2o_send(live->req, pieces, count, is_last ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
 
-static void reset(mp_stream *stream)
+/* HTTP/2 */
+static void reset(const mp_live *live)
 {
-    mp_stream_ref(stream);
-    mp_http2_reset(stream);
-    if (stream->req != NULL)
+    mp_stream *stream = mp_stream_ref(live->stream);
+    mp_http2 *h2 = live->conn->http2;
+    if (h2 != NULL)
+        mp_http2_reset(h2, live);
+    if (stream->live != NULL)
         mp_stream_forget_queue(stream); /* libh2o has copied what it writes */
     mp_stream_unref(stream);
 }
@@ -218,16 +227,19 @@ void mp_stream_flush_dirty(mp_loop *loop)
     mp_link *link;
     while ((link = mp_link_take(&loop->dirty)) != NULL) {
         mp_stream *stream = mp_container(link, mp_stream, dirty);
+        const mp_live *live = stream->live;
+        if (live == NULL)
+            continue;
         if (stream->is_lost)
-            reset(stream);
+            reset(live);
         else
-            flush(stream);
+            flush(live);
     }
 }
 
 static void call_drained(mp_stream *stream)
 {
-    void (*drained)(void *, mp_stream *) = stream->drained;
+    void (*MP_NULLABLE drained)(void *, mp_stream *) = stream->drained;
     stream->drained = NULL;
     if (drained != NULL)
         drained(stream->drained_ctx, stream);
@@ -236,7 +248,6 @@ static void call_drained(mp_stream *stream)
 /* libh2o has written the pieces of the last send. */
 void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 {
-    (void)req;
     mp_stream *stream = mp_container(generator, mp_stream, generator);
     drop_queued(stream, stream->flying);
     stream->flying = 0;
@@ -244,22 +255,24 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
         /* before is_writing is cleared: what the callback sends is then written together with the rest */
         call_drained(stream);
     stream->is_writing = false;
-    stream->wrote_at = mp_loop_now(stream->server->loop);
+    stream->wrote_at = mp_loop_now(stream->loop);
+    const mp_live *live = stream->live;
     if (stream->is_lost) {
         return; /* mp_stream_flush_dirty resets it */
     } else if (stream->state == MP_STREAM_GONE) {
         stream->is_finished = true;
-        h2o_send(stream->req, NULL, 0, H2O_SEND_STATE_ERROR);
-    } else {
-        flush(stream);
+        h2o_send(req, NULL, 0, H2O_SEND_STATE_ERROR);
+    } else if (live != NULL) {
+        flush(live);
     }
 }
 
 /* Frees the input of the connection, on which no other request may follow. */
-static void free_connection_input(mp_stream *stream)
+static void free_connection_input(const mp_live *live)
 {
     static const h2o_iovec_t get = {H2O_STRLIT("GET")}, root = {H2O_STRLIT("/")}, none = {H2O_STRLIT("")};
-    h2o_req_t *req = stream->req;
+    h2o_req_t *req = live->req;
+    h2o_socket_t *socket = live->conn->socket;
     req->http1_is_persistent = 0;
     req->headers.size = 0;
     req->input.method = req->method = get;
@@ -267,50 +280,53 @@ static void free_connection_input(mp_stream *stream)
     req->input.query_at = req->query_at = SIZE_MAX;
     req->input.authority = req->authority = none;
     req->upgrade = req->entity = h2o_iovec_init(NULL, 0);
-    h2o_buffer_consume(&stream->conn->socket->input, stream->conn->socket->input->size);
-    mp_intake_forget(stream->conn);
+    h2o_buffer_consume(&socket->input, socket->input->size);
+    mp_intake_forget(live->conn);
 }
 
 /* Frees the request's 8 KB of input, or its body, for a stream that may stay open for hours. */
-static void free_input(mp_stream *stream)
+static void free_input(const mp_live *live)
 {
-    if (stream->conn->http2 != NULL)
-        mp_http2_free_body(stream);
+    mp_http2 *h2 = live->conn->http2;
+    if (h2 != NULL)
+        mp_http2_free_body(h2, live);
     else
-        free_connection_input(stream);
-    stream->head = &mp_no_request_head;
+        free_connection_input(live);
+    live->stream->head = &mp_no_request_head;
 }
 
 void mp_stream_forget_request(mp_stream *stream)
 {
-    if (stream->state == MP_STREAM_EVENTS && stream->head->view.method.len > 0)
-        free_input(stream);
+    const mp_live *live = stream->live;
+    if (live != NULL && stream->state == MP_STREAM_EVENTS && stream->head->view.method.len > 0)
+        free_input(live);
 }
 
-int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t count)
+int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE headers, size_t count)
 {
-    if (stream->state != MP_STREAM_ASKED)
+    const mp_live *live = stream->live;
+    if (live == NULL || stream->state != MP_STREAM_ASKED)
         return -1;
     if (mp_str_is(stream->head->view.method, "HEAD")) {
         mp_stream_answer(stream, 200, "text/event-stream", MP_STR(""), headers, count);
         return -1;
     }
-    mp_conn *conn = stream->conn;
-    if (conn->http2 != NULL && !mp_http2_admit_events(conn)) {
+    mp_http2 *h2 = live->conn->http2;
+    if (h2 != NULL && !mp_http2_admit_events(h2)) {
         mp_stream_answer(stream, 503, "text/plain; charset=utf-8",
                          MP_STR("too many event streams on this connection: open another one\n"),
                          &(mp_header){"retry-after", MP_STR("0")}, 1);
         return -1;
     }
-    h2o_req_t *req = stream->req;
+    h2o_req_t *req = live->req;
     bool is_get = mp_str_is(stream->head->view.method, "GET") && req->entity.base == NULL;
     if (req->version < 0x101)
         req->http1_is_persistent = 0; /* no chunked encoding: the end of the connection ends the stream */
     h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CACHE_CONTROL, NULL, H2O_STRLIT("no-cache, no-transform"));
     h2o_add_header_by_str(&req->pool, &req->res.headers, H2O_STRLIT("x-accel-buffering"), 0, NULL, H2O_STRLIT("no"));
-    mp_stream_start(stream, 200, SIZE_MAX, "text/event-stream", headers, count);
+    mp_stream_start(live, 200, SIZE_MAX, "text/event-stream", headers, count);
     if (is_get)
-        free_input(stream);
+        free_input(live);
     stream->state = MP_STREAM_EVENTS;
     stream->is_events = true;
     mp_stat_add(&mp_stat_streams_open, 1);
@@ -322,17 +338,18 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t co
 
 int mp_stream_send(mp_stream *stream, mp_str bytes)
 {
-    if (stream->state != MP_STREAM_EVENTS)
+    const mp_live *live = stream->live;
+    if (live == NULL || stream->state != MP_STREAM_EVENTS)
         return -1;
     if (bytes.len == 0)
         return 0;
-    if (bytes.len > stream->server->limits.stream_queue ||
-        stream->queue.bytes > stream->server->limits.stream_queue - bytes.len) {
+    size_t most = live->conn->server->limits.stream_queue;
+    if (bytes.len > most || stream->queue.bytes > most - bytes.len) {
         mp_stat_add(&mp_stat_dropped_slow, 1);
         mp_stream_lose(stream, true);
         return -1;
     }
-    if (!mp_stream_count(stream, bytes.len)) {
+    if (!mp_stream_count(live, bytes.len)) {
         mp_stream_end_for_room(stream);
         return -1;
     }
@@ -343,9 +360,10 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
 
 size_t mp_stream_room(const mp_stream *stream)
 {
-    if (stream->state != MP_STREAM_EVENTS)
+    const mp_live *live = stream->live;
+    if (live == NULL || stream->state != MP_STREAM_EVENTS)
         return 0;
-    size_t most = stream->server->limits.stream_queue;
+    size_t most = live->conn->server->limits.stream_queue;
     return stream->queue.bytes < most ? most - stream->queue.bytes : 0;
 }
 
@@ -354,7 +372,8 @@ size_t mp_stream_queued(const mp_stream *stream)
     return stream->queue.bytes;
 }
 
-void mp_stream_on_drained(mp_stream *stream, void (*drained)(void *ctx, mp_stream *stream), void *ctx)
+void mp_stream_on_drained(mp_stream *stream, void (*MP_NULLABLE drained)(void *ctx, mp_stream *stream),
+                          void *MP_NULLABLE ctx)
 {
     stream->drained = drained;
     stream->drained_ctx = ctx;

@@ -72,9 +72,10 @@ int mp_mux_open(mp_loop *loop)
     mux->fd = epoll_create1(EPOLL_CLOEXEC);
     if (mux->fd < 0)
         return -1;
-    mux->socket = h2o_evloop_socket_create(loop->h2o, mux->fd, H2O_SOCKET_FLAG_DONT_READ);
-    mux->socket->data = mux;
-    h2o_socket_read_start(mux->socket, on_mux);
+    h2o_socket_t *socket = h2o_evloop_socket_create(loop->h2o, mux->fd, H2O_SOCKET_FLAG_DONT_READ);
+    socket->data = mux;
+    h2o_socket_read_start(socket, on_mux);
+    mux->socket = socket;
     return 0;
 }
 

@@ -49,17 +49,16 @@ void mp_request_read_headers(mp_request_head *head, const h2o_req_t *req)
 
 mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *count)
 {
-    int found = stream->head->view.method.len == 0 ? 0 : stream->head->known_counts[which];
+    const mp_request_head *head = stream->head;
+    int found = head->known_counts[which];
     if (count != NULL)
         *count = found;
-    return found == 0 ? MP_STR_NONE : str_of(stream->req->headers.entries[stream->head->known_first[which]].value);
+    return found == 0 ? MP_STR_NONE : str_of(head->headers->entries[head->known_first[which]].value);
 }
 
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at)
 {
-    if (stream->head->view.method.len == 0)
-        return MP_STR_NONE;
-    const h2o_headers_t *headers = &stream->req->headers;
+    const h2o_headers_t *headers = stream->head->headers;
     size_t len = strlen(name);
     while (*at < headers->size) {
         const h2o_header_t *header = &headers->entries[(*at)++];

@@ -1,8 +1,8 @@
 /* http.h: the structs of servers, connections and streams, for the files of this module.
  *
  * A stream is ours and reference-counted. The request belongs to libh2o, which decides when it ends. They are
- * connected by a token in the request's memory pool: its dispose callback runs exactly once, however a request ends,
- * and clears `stream->req`. So `req == NULL` is the only test needed before touching a request. */
+ * connected by an mp_live in the request's memory pool: its dispose callback runs exactly once, however a request ends,
+ * and clears `stream->live`. What needs the request, or its connection, takes the mp_live. */
 #ifndef MP_NET_HTTP_H
 #define MP_NET_HTTP_H
 
@@ -15,7 +15,7 @@
 typedef struct {
     mp_link link;
     mp_server *server;
-    h2o_socket_t *socket; /* NULL once draining */
+    h2o_socket_t *MP_NULLABLE socket; /* NULL once draining */
     mp_endpoint endpoint;
     bool is_paused;
     int fd; /* `fd`, `is_unix` and `is_suspended` are protected by the server's listen_lock; fd is -1 once draining */
@@ -31,18 +31,18 @@ typedef struct {
     mp_server *server;
     mp_listener *listener;
     h2o_socket_t *socket;
-    mp_link streams;       /* the requests being served: at most one with HTTP/1 */
-    char peer[46];         /* an address, "unix" or "unknown": filled by the first call of mp_conn_peer */
-    bool reads_requests;   /* the TLS handshake is complete, or there is none */
-    bool is_refused;       /* an error was sent before the whole request arrived: further input is discarded */
-    mp_tls_conn *tls;      /* NULL: the connection does not use TLS */
-    mp_http2 *http2;       /* NULL: the connection uses HTTP/1, or is not decided yet */
-    mp_timer first;        /* limits the time until the preface of HTTP/2, or another byte, arrives */
-    h2o_socket_cb read;    /* libh2o's callback for bytes of requests; intake.c calls it */
-    bool *is_closed;       /* during a read of HTTP/1: set to true when the connection is closed */
-    size_t body_bytes;     /* bytes of the current requests, counted in limits.bodies */
-    mp_delivery *delivery; /* owned: of the last answer, which the kernel has; NULL: nobody waits for it */
-    size_t discarded;      /* bytes discarded since the request was refused */
+    mp_link streams;              /* the requests being served: at most one with HTTP/1 */
+    char peer[46];                /* an address, "unix" or "unknown": filled by the first call of mp_conn_peer */
+    bool reads_requests;          /* the TLS handshake is complete, or there is none */
+    bool is_refused;              /* an error was sent before the whole request arrived: further input is discarded */
+    mp_tls_conn *MP_NULLABLE tls; /* NULL: the connection does not use TLS */
+    mp_http2 *MP_NULLABLE http2;  /* NULL: the connection uses HTTP/1, or is not decided yet */
+    mp_timer first;               /* limits the time until the preface of HTTP/2, or another byte, arrives */
+    h2o_socket_cb read;           /* libh2o's callback for bytes of requests; intake.c calls it */
+    bool *MP_NULLABLE is_closed;  /* during a read of HTTP/1: set to true when the connection is closed; else NULL */
+    size_t body_bytes;            /* bytes of the current requests, counted in limits.bodies */
+    mp_delivery *MP_NULLABLE delivery; /* owned: of the last answer, which the kernel has; NULL: nobody waits for it */
+    size_t discarded;                  /* bytes discarded since the request was refused */
 } mp_conn;
 
 struct mp_server {
@@ -64,14 +64,14 @@ struct mp_server {
     size_t sibling_count;
     /* number of stream structs; the server struct outlives mp_server_free until the last one is freed */
     size_t streams;
-    mp_stream *spare; /* free list of streams, linked by `gone_ctx` */
+    mp_stream *MP_NULLABLE spare; /* free list of streams, linked by `gone_ctx` */
     size_t spare_count;
     mp_timer timer; /* timer that retries accept(), and ends a drain */
     bool is_draining, is_freed;
     void (*end_conn)(mp_conn *conn); /* the socket was closed: frees the connection */
     /* mp_http2_accept and mp_http2_read, for the files that http2.c calls */
     void (*accept_http2)(mp_conn *conn);
-    void (*read_http2)(mp_conn *conn, const char *error);
+    void (*read_http2)(mp_http2 *h2, const char *MP_NULLABLE error);
     uint64_t complain_at;
     void (*drained)(void *ctx);
     void *drained_ctx;
@@ -87,18 +87,26 @@ typedef enum {
 /* What is known of a request before it is answered. */
 typedef struct {
     mp_request view;
+    const h2o_headers_t *headers;
     size_t bytes;                           /* bytes of the request's target, Host and headers */
     uint8_t known_counts[MP_KNOWN_HEADERS]; /* libh2o takes at most 100 headers */
     uint8_t known_first[MP_KNOWN_HEADERS];  /* the index of the first of each, where the count is not 0 */
 } mp_request_head;
 
+/* A request that is being served: in its memory pool. */
+typedef struct {
+    mp_stream *stream;
+    mp_conn *conn;
+    h2o_req_t *req;
+} mp_live;
+
 struct mp_stream {
     h2o_generator_t generator;
-    mp_server *server;
-    mp_conn *conn;
-    mp_link link;   /* in the connection's list */
-    h2o_req_t *req; /* NULL once libh2o has disposed of the request */
-    uint64_t mark;  /* 0: it was not asked for yet */
+    mp_loop *loop;
+    mp_server *MP_NULLABLE server; /* NULL: a stream of no request, see mp_stream_new_gone */
+    mp_live *MP_NULLABLE live;     /* NULL once libh2o has disposed of the request */
+    mp_link link;                  /* in the connection's list */
+    uint64_t mark;                 /* 0: it was not asked for yet */
     uint32_t refs;
     mp_stream_state state : 8;
     bool is_events : 1, was_slow : 1;
@@ -109,11 +117,11 @@ struct mp_stream {
     bool is_lost : 1;     /* HTTP/2: the stream will be reset at the end of the turn */
     /* in the request's pool; without a method once the request has ended or was forgotten */
     const mp_request_head *head;
-    void (*gone)(void *ctx, mp_stream *stream);
-    void *gone_ctx;
-    void (*drained)(void *ctx, mp_stream *stream);
-    void *drained_ctx;
-    mp_delivery *delivery; /* owned; NULL: nobody waits for it */
+    void (*MP_NULLABLE gone)(void *ctx, mp_stream *stream);
+    void *MP_NULLABLE gone_ctx;
+    void (*MP_NULLABLE drained)(void *ctx, mp_stream *stream);
+    void *MP_NULLABLE drained_ctx;
+    mp_delivery *MP_NULLABLE delivery; /* owned; NULL: nobody waits for it */
     mp_fdwatch peer;
     mp_timer timer; /* heartbeat while idle, stall limit while writing */
     mp_link dirty;
@@ -125,10 +133,10 @@ struct mp_stream {
 
 /* implemented in stream.c */
 extern const mp_request_head mp_no_request_head;
-mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req);
-void mp_stream_start(mp_stream *stream, int status, size_t content_length, const char *type, const mp_header *headers,
-                     size_t count);
-void mp_stream_stop_watching(mp_stream *stream);
+mp_live *mp_stream_begin(mp_conn *conn, h2o_req_t *req);
+void mp_stream_start(const mp_live *live, int status, size_t content_length, const char *MP_NULLABLE type,
+                     const mp_header *MP_NULLABLE headers, size_t count);
+void mp_stream_stop_watching(const mp_live *live);
 /* The request ends for a reason other than our answer: calls the owner's `gone` and shuts the connection down. */
 void mp_stream_lose(mp_stream *stream, bool is_slow);
 
@@ -140,13 +148,13 @@ void mp_request_read_headers(mp_request_head *head, const h2o_req_t *req);
 void mp_stream_write_soon(mp_stream *stream);
 void mp_stream_flush_dirty(mp_loop *loop);
 /* Ends the stream if its reader reads nothing for limits.stall. */
-void mp_stream_expect_progress(mp_stream *stream);
+void mp_stream_expect_progress(const mp_live *live);
 /* The request has ended: frees the queued bytes, which libh2o no longer uses. */
 void mp_stream_forget_queue(mp_stream *stream);
 void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req);
 /* Counts bytes that are about to wait for the stream's reader, and ends streams of others if these take too much. False if there is no room even
  * so: the caller ends the stream. */
-bool mp_stream_count(mp_stream *stream, size_t bytes);
+bool mp_stream_count(const mp_live *live, size_t bytes);
 /* Ends a stream because there is no room for what waits for its reader. */
 void mp_stream_end_for_room(mp_stream *stream);
 
@@ -182,7 +190,7 @@ void mp_intake_forget(mp_conn *conn);
 
 /* implemented in delivery.c */
 /* libh2o is about to dispose of the stream's request. */
-void mp_delivery_end_request(mp_stream *stream);
+void mp_delivery_end_request(const mp_live *live);
 /* The client has sent another request, or this side has closed the connection. */
 void mp_delivery_next_request(mp_conn *conn);
 /* Over HTTP/1: nothing more comes from the client. `is_fin`: it has said so; else the connection broke. */
@@ -203,22 +211,22 @@ void mp_http2_accept(mp_conn *conn);
 /* Serves a connection without TLS: by HTTP/2 if its first bytes are the preface of HTTP/2, else by HTTP/1. */
 void mp_http2_await_preface(mp_conn *conn);
 /* Bytes arrived, or the connection ended. May close and free the connection. */
-void mp_http2_read(mp_conn *conn, const char *error);
+void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error);
 /* The connection is closed. */
-void mp_http2_end(mp_conn *conn);
+void mp_http2_free(mp_http2 *MP_NULLABLE h2);
 /* Call it repeatedly: sends GOAWAY, and closes the connection when its last stream has ended. */
-void mp_http2_drain(mp_conn *conn);
+void mp_http2_drain(mp_http2 *h2);
 /* The answer that on_request shall give to the current request; NULL: the request is complete. */
-const mp_http2_refusal *mp_http2_refusal_of(const mp_conn *conn);
+const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(const mp_http2 *h2);
 /* False if the connection has too many event streams. Otherwise one more is counted. */
-bool mp_http2_admit_events(mp_conn *conn);
-/* The stream's request is gone, and the stream is in the connection's list no more. */
-void mp_http2_forget(mp_conn *conn, const mp_stream *stream);
-/* Frees the body of the stream's request, which is used no more. */
-void mp_http2_free_body(mp_stream *stream);
+bool mp_http2_admit_events(mp_http2 *h2);
+/* The request is about to be gone, and its stream is in the connection's list no more. */
+void mp_http2_forget(mp_http2 *h2, const mp_live *live);
+/* Frees the body of the request, which is used no more. */
+void mp_http2_free_body(mp_http2 *h2, const mp_live *live);
 /* Sends RST_STREAM for a stream that is lost, and ends its request. Call it outside of libh2o's callbacks, with a
  * reference to the stream. */
-void mp_http2_reset(mp_stream *stream);
+void mp_http2_reset(mp_http2 *h2, const mp_live *live);
 
 /* As mp_stream_reached. */
 bool mp_conn_reached(const mp_conn *conn, mp_str address);
@@ -228,12 +236,12 @@ mp_str mp_conn_peer(mp_conn *conn);
 void mp_conn_own(mp_conn *conn);
 
 /* implemented in tls_conn.c */
-/* Performs the TLS handshake with a connection whose listener has a TLS slot, then begins to read requests. */
-void mp_tls_accept(mp_conn *conn);
-void mp_tls_end(mp_conn *conn);
+/* Performs the TLS handshake with a connection, then begins to read requests. */
+void mp_tls_accept(mp_conn *conn, mp_tls_slot *slot);
+void mp_tls_conn_free(mp_tls_conn *MP_NULLABLE tls);
 /* Bytes may have arrived that libh2o does not read yet. If they are a TLS close_notify, the request is ended soon. */
-void mp_tls_watch_for_close_notify(mp_conn *conn, void (*left)(mp_stream *stream));
-void mp_tls_stop_listening(mp_conn *conn);
+void mp_tls_watch_for_close_notify(mp_tls_conn *tls, void (*left)(mp_stream *stream));
+void mp_tls_stop_listening(mp_tls_conn *tls);
 
 /* suspend.c */
 /* Hands an accepted connection, which is counted in the account of connections, over to the listener number `index` of another server. False, and nothing
@@ -249,9 +257,7 @@ void mp_server_drop_handovers(mp_server *server);
 bool mp_listener_resume(mp_listener *listener);
 
 /* True if the client of this TLS connection has sent close_notify, and libh2o has read it. */
-bool mp_tls_is_ended(const mp_conn *conn);
-/* True if the client of this TLS connection selected HTTP/2. */
-bool mp_tls_has_http2(const mp_conn *conn);
+bool mp_tls_is_ended(const mp_tls_conn *tls);
 
 /* implemented in server.c */
 /* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */

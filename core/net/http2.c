@@ -21,7 +21,7 @@ enum {
     CANCEL = 8,
 };
 
-mp_http2 *mp_http2_of(const h2o_http2_conn_t *h2o)
+mp_http2 *MP_NULLABLE mp_http2_of(const h2o_http2_conn_t *h2o)
 {
     return ((mp_conn *)h2o->sock->on_close.data)->http2;
 }
@@ -31,9 +31,9 @@ static uint64_t now_of(const mp_http2 *h2)
     return mp_loop_now(h2->conn->server->loop);
 }
 
-static size_t stream_count(const mp_http2 *h2)
+static size_t stream_count(const h2o_http2_conn_t *h2o)
 {
-    return kh_size(h2->h2o->streams);
+    return kh_size(h2o->streams);
 }
 
 /* -- time limits --------------------------------------------------------------------------------------------------- */
@@ -49,9 +49,8 @@ static void expect_end(mp_http2 *h2)
 }
 
 /* Sends GOAWAY. libh2o closes the connection when the frame is written. No stream may be open. */
-static void say_goodbye(mp_http2 *h2)
+static void say_goodbye(h2o_http2_conn_t *h2o)
 {
-    h2o_http2_conn_t *h2o = h2->h2o;
     if (h2o->state != H2O_HTTP2_CONN_STATE_OPEN)
         return;
     h2o_http2_encode_goaway_frame(&h2o->_write.buf, h2o->pull_stream_ids.max_open, NO_ERROR, h2o_iovec_init(NULL, 0));
@@ -72,13 +71,13 @@ static uint64_t began_at(const h2o_http2_stream_t *stream)
 }
 
 /* Answers requests whose bodies take too long. Returns the beginning of the oldest that is still received. */
-static uint64_t end_late_requests(mp_http2 *h2)
+static uint64_t end_late_requests(mp_http2 *h2, h2o_http2_conn_t *h2o)
 {
     static const mp_http2_refusal late = {MP_CAUSE_HTTP2, 408,
                                           MP_STR("the request took longer than limits.request_time\n")};
     uint64_t now = now_of(h2), oldest = UINT64_MAX;
     h2o_http2_stream_t *stream;
-    MP_HTTP2_EACH(h2->h2o, stream)
+    MP_HTTP2_EACH(h2o, stream)
     {
         if (stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
             continue;
@@ -101,7 +100,8 @@ static void on_time(mp_timer *timer)
     mp_http2 *h2 = mp_container(timer, mp_http2, timer);
     mp_server *server = h2->conn->server;
     uint64_t now = now_of(h2), most = server->limits.request_ms;
-    if (h2->h2o == NULL || h2->h2o->state != H2O_HTTP2_CONN_STATE_OPEN) {
+    h2o_http2_conn_t *h2o = h2->h2o;
+    if (h2o == NULL || h2o->state != H2O_HTTP2_CONN_STATE_OPEN) {
         cut(h2); /* the last bytes were not taken in time */
         return;
     }
@@ -110,9 +110,9 @@ static void on_time(mp_timer *timer)
         cut(h2);
         return;
     }
-    uint64_t oldest = earlier(earlier(end_late_requests(h2), h2->partial_since), h2->quiet_since);
+    uint64_t oldest = earlier(earlier(end_late_requests(h2, h2o), h2->partial_since), h2->quiet_since);
     if (h2->quiet_since != 0 && now - h2->quiet_since >= most) {
-        say_goodbye(h2);
+        say_goodbye(h2o);
         oldest = now;
     }
     if (oldest != UINT64_MAX)
@@ -127,10 +127,11 @@ const mp_http2_refusal mp_http2_crowded = {MP_CAUSE_BODIES, 503,
 /* The record of a request that was answered before its last frame; NULL: it was not, or is too old. */
 static mp_http2_early *MP_NULLABLE find_early(const mp_http2 *h2, uint32_t id)
 {
+    mp_http2_early *early = h2->early;
     size_t count = h2->early_count < MP_HTTP2_EARLY ? h2->early_count : MP_HTTP2_EARLY;
-    for (size_t i = 0; i < count; i++)
-        if (h2->early[i].id == id)
-            return &h2->early[i];
+    for (size_t i = 0; early != NULL && i < count; i++)
+        if (early[i].id == id)
+            return &early[i];
     return NULL;
 }
 
@@ -139,7 +140,7 @@ bool mp_http2_was_answered_early(const mp_http2 *h2, uint32_t id)
     return find_early(h2, id) != NULL;
 }
 
-void mp_http2_count_swallowed(mp_http2 *h2, uint32_t id, size_t bytes)
+void mp_http2_count_swallowed(mp_http2 *h2, h2o_http2_conn_t *h2o, uint32_t id, size_t bytes)
 {
     mp_http2_early *early = find_early(h2, id);
     if (early == NULL)
@@ -147,24 +148,26 @@ void mp_http2_count_swallowed(mp_http2 *h2, uint32_t id, size_t bytes)
     size_t before = early->swallowed;
     early->swallowed += bytes;
     /* Some clients take a reset for a failure if it comes together with the answer. */
-    if (before < STOP_BYTES && before + bytes >= STOP_BYTES && h2o_http2_conn_get_stream(h2->h2o, id) == NULL) {
-        h2o_http2__encode_rst_stream_frame(&h2->h2o->_write.buf, id, NO_ERROR);
-        h2o_http2_conn_request_write(h2->h2o);
+    if (before < STOP_BYTES && before + bytes >= STOP_BYTES && h2o_http2_conn_get_stream(h2o, id) == NULL) {
+        h2o_http2__encode_rst_stream_frame(&h2o->_write.buf, id, NO_ERROR);
+        h2o_http2_conn_request_write(h2o);
     }
 }
 
 static void remember_early(mp_http2 *h2, uint32_t id)
 {
-    if (h2->early == NULL)
-        h2->early = mp_new(MP_HTTP2_EARLY * sizeof *h2->early);
-    h2->early[h2->early_count++ % MP_HTTP2_EARLY] = (mp_http2_early){.id = id};
+    mp_http2_early *early = h2->early;
+    if (early == NULL)
+        h2->early = early = mp_new(MP_HTTP2_EARLY * sizeof *early);
+    early[h2->early_count++ % MP_HTTP2_EARLY] = (mp_http2_early){.id = id};
 }
 
-static void reset_stream(mp_http2 *h2, h2o_http2_stream_t *stream, int error)
+static void reset_stream(h2o_http2_stream_t *stream, int error)
 {
-    h2o_http2__encode_rst_stream_frame(&h2->h2o->_write.buf, stream->stream_id, error);
-    h2o_http2_conn_request_write(h2->h2o);
-    h2o_http2_stream_reset(h2->h2o, stream);
+    h2o_http2_conn_t *h2o = mp_http2_conn_of(&stream->req);
+    h2o_http2__encode_rst_stream_frame(&h2o->_write.buf, stream->stream_id, error);
+    h2o_http2_conn_request_write(h2o);
+    h2o_http2_stream_reset(h2o, stream);
 }
 
 void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream)
@@ -173,27 +176,28 @@ void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream)
     mp_refused(MP_CAUSE_BODIES, MP_STR("the bodies of all requests are over limits.bodies"),
                mp_log_str("address", mp_conn_peer(h2->conn)));
     remember_early(h2, stream->stream_id);
-    reset_stream(h2, stream, REFUSED_STREAM);
+    reset_stream(stream, REFUSED_STREAM);
 }
 
 void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal)
 {
+    h2o_http2_conn_t *h2o = mp_http2_conn_of(&stream->req);
     remember_early(h2, stream->stream_id);
     h2o_buffer_consume(&stream->_req_body, stream->_req_body->size);
     h2->refusal = refusal;
-    h2o_http2_stream_set_state(h2->h2o, stream, H2O_HTTP2_STREAM_STATE_REQ_PENDING);
-    h2o_http2_stream_set_state(h2->h2o, stream, H2O_HTTP2_STREAM_STATE_SEND_HEADERS);
+    h2o_http2_stream_set_state(h2o, stream, H2O_HTTP2_STREAM_STATE_REQ_PENDING);
+    h2o_http2_stream_set_state(h2o, stream, H2O_HTTP2_STREAM_STATE_SEND_HEADERS);
     h2o_process_request(&stream->req);
     h2->refusal = NULL;
 }
 
-const mp_http2_refusal *mp_http2_refusal_of(const mp_conn *conn)
+const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(const mp_http2 *h2)
 {
-    if (conn->http2->refusal == NULL && mp_intake_is_full(conn)) {
+    if (h2->refusal == NULL && mp_intake_is_full(h2->conn)) {
         mp_stat_add(&mp_stat_refused_bodies, 1);
         return &mp_http2_crowded;
     }
-    return conn->http2->refusal;
+    return h2->refusal;
 }
 
 /* -- bytes --------------------------------------------------------------------------------------------------------- */
@@ -219,34 +223,35 @@ static size_t bytes_of(const h2o_http2_stream_t *stream)
 
 /* The memory of all requests of the connection. An event stream counts with its body alone, if it still has one: it may
  * stay open for hours. */
-static size_t count_bytes(const mp_http2 *h2)
+static size_t count_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
     h2o_http2_stream_t *stream;
-    size_t bytes = mp_intake_held(h2->h2o->_headers_unparsed);
+    size_t bytes = mp_intake_held(h2o->_headers_unparsed);
     if (h2->conn->socket->input->size > 0)
         bytes += mp_intake_held(h2->conn->socket->input);
-    MP_HTTP2_EACH(h2->h2o, stream)
+    MP_HTTP2_EACH(h2o, stream)
     bytes += bytes_of(stream);
     for (const mp_link *link = h2->conn->streams.next; link != &h2->conn->streams; link = link->next) {
         const mp_stream *own = mp_container(link, mp_stream, link);
-        if (own->state == MP_STREAM_EVENTS) {
-            stream = mp_container(own->req, h2o_http2_stream_t, req);
+        const mp_live *live = own->live;
+        if (live != NULL && own->state == MP_STREAM_EVENTS) {
+            stream = mp_container(live->req, h2o_http2_stream_t, req);
             bytes -= bytes_of(stream) - mp_intake_held(stream->_req_body);
         }
     }
     return bytes;
 }
 
-static void set_bytes(mp_http2 *h2)
+static void set_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
-    mp_intake_set(h2->conn, count_bytes(h2), false);
+    mp_intake_set(h2->conn, count_bytes(h2, h2o), false);
 }
 
 /* The newest request that is still arriving, of those that hold a body or of all; NULL if there is none. */
-static h2o_http2_stream_t *MP_NULLABLE newest_arriving(const mp_http2 *h2, bool has_body)
+static h2o_http2_stream_t *MP_NULLABLE newest_arriving(const h2o_http2_conn_t *h2o, bool has_body)
 {
     h2o_http2_stream_t *stream, *newest = NULL;
-    MP_HTTP2_EACH(h2->h2o, stream)
+    MP_HTTP2_EACH(h2o, stream)
     if (stream->state == H2O_HTTP2_STREAM_STATE_RECV_BODY && (!has_body || stream->_req_body->size > 0) &&
         (newest == NULL || stream->stream_id > newest->stream_id))
         newest = stream;
@@ -254,10 +259,10 @@ static h2o_http2_stream_t *MP_NULLABLE newest_arriving(const mp_http2 *h2, bool 
 }
 
 /* An answer that is complete and waits for its stream's window; NULL if there is none. */
-static h2o_http2_stream_t *MP_NULLABLE find_unread(const mp_http2 *h2)
+static h2o_http2_stream_t *MP_NULLABLE find_unread(const h2o_http2_conn_t *h2o)
 {
     h2o_http2_stream_t *stream;
-    MP_HTTP2_EACH(h2->h2o, stream)
+    MP_HTTP2_EACH(h2o, stream)
     if (stream->state == H2O_HTTP2_STREAM_STATE_SEND_BODY_IS_FINAL && stream->output_window._avail <= 0 &&
         !h2o_linklist_is_linked(&stream->_refs.link))
         return stream;
@@ -265,26 +270,26 @@ static h2o_http2_stream_t *MP_NULLABLE find_unread(const mp_http2 *h2)
 }
 
 /* The number of answers that wait for the socket. */
-static size_t count_unread(const mp_http2 *h2)
+static size_t count_unread(const h2o_http2_conn_t *h2o)
 {
     h2o_http2_stream_t *stream;
     size_t count = 0;
-    MP_HTTP2_EACH(h2->h2o, stream)
+    MP_HTTP2_EACH(h2o, stream)
     count += stream->state == H2O_HTTP2_STREAM_STATE_END_STREAM;
     return count;
 }
 
 /* Gives up one of the connection's requests: the newest with a body, else the newest that is arriving, else one whose
  * answer is not read. False if there is none. */
-static bool shed_request(mp_http2 *h2)
+static bool shed_request(mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
-    h2o_http2_stream_t *stream = newest_arriving(h2, true);
+    h2o_http2_stream_t *stream = newest_arriving(h2o, true);
     if (stream == NULL)
-        stream = newest_arriving(h2, false);
+        stream = newest_arriving(h2o, false);
     if (stream != NULL) {
         mp_http2_answer_early(h2, stream, &mp_http2_crowded);
-    } else if ((stream = find_unread(h2)) != NULL) {
-        reset_stream(h2, stream, CANCEL);
+    } else if ((stream = find_unread(h2o)) != NULL) {
+        reset_stream(stream, CANCEL);
     } else {
         return false;
     }
@@ -295,25 +300,25 @@ static bool shed_request(mp_http2 *h2)
 /* Counts the memory of the connection's requests in limits.bodies. Sheds requests while the sum of all connections is
  * above it, or this connection is above its share. It is the sum that is compared, however little this connection has
  * received: a comparison of what it has received with what it had would let the sum creep up. */
-static void count_requests(mp_http2 *h2)
+static void count_requests(mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
     size_t most = BODIES_PER_CONN * h2->conn->server->limits.body + SMALL_BYTES;
     bool is_over;
     h2->taken = 0;
-    h2->counted_streams = stream_count(h2);
+    h2->counted_streams = stream_count(h2o);
     do {
-        size_t bytes = count_bytes(h2);
+        size_t bytes = count_bytes(h2, h2o);
         is_over = mp_intake_set(h2->conn, bytes, bytes <= SMALL_BYTES) || bytes > most;
-    } while (is_over && shed_request(h2));
-    if (is_over && count_unread(h2) > MAX_UNREAD) {
+    } while (is_over && shed_request(h2, h2o));
+    if (is_over && count_unread(h2o) > MAX_UNREAD) {
         mp_http2_count_refusal(h2, &mp_stat_http2_refused_streams, "too many answers are not read");
         cut(h2);
     }
 }
 
-static bool has_grown(const mp_http2 *h2)
+static bool has_grown(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
-    size_t streams = stream_count(h2);
+    size_t streams = stream_count(h2o);
     return h2->taken >= COUNT_BYTES || streams >= h2->counted_streams + NEW_STREAMS ||
            (h2->conn->body_bytes > 0 && streams != h2->counted_streams) ||
            (h2->conn->body_bytes == 0 && h2->conn->socket->input->size > MP_INTAKE_FREE);
@@ -321,24 +326,25 @@ static bool has_grown(const mp_http2 *h2)
 
 /* -- streams ------------------------------------------------------------------------------------------------------- */
 
-bool mp_http2_admit_events(mp_conn *conn)
+bool mp_http2_admit_events(mp_http2 *h2)
 {
-    if (conn->http2->events >= MAX_EVENTS)
+    if (h2->events >= MAX_EVENTS)
         return false;
-    conn->http2->events++;
+    h2->events++;
     return true;
 }
 
-void mp_http2_forget(mp_conn *conn, const mp_stream *stream)
+void mp_http2_forget(mp_http2 *h2, const mp_live *live)
 {
-    mp_http2 *h2 = conn->http2;
+    const mp_stream *stream = live->stream;
+    const h2o_http2_conn_t *h2o = mp_http2_conn_of(live->req);
     if (stream->is_events)
         h2->events--;
     if (stream->state == MP_STREAM_ENDED && !stream->is_lost)
         mp_http2_earn(h2);
-    if (conn->body_bytes > 0)
-        set_bytes(h2);
-    if (stream_count(h2) == 0) {
+    if (h2->conn->body_bytes > 0)
+        set_bytes(h2, h2o);
+    if (stream_count(h2o) == 0) {
         h2->quiet_since = now_of(h2);
         expect_end(h2);
     }
@@ -348,19 +354,20 @@ void mp_http2_note_reset(mp_http2 *h2, uint32_t id)
 {
     for (mp_link *link = h2->conn->streams.next; link != &h2->conn->streams; link = link->next) {
         mp_stream *stream = mp_container(link, mp_stream, link);
-        if (mp_container(stream->req, h2o_http2_stream_t, req)->stream_id == id)
+        const mp_live *live = stream->live;
+        if (live != NULL && mp_container(live->req, h2o_http2_stream_t, req)->stream_id == id)
             stream->was_reset = true;
     }
 }
 
-void mp_http2_free_body(mp_stream *stream)
+void mp_http2_free_body(mp_http2 *h2, const mp_live *live)
 {
-    h2o_http2_stream_t *own = mp_container(stream->req, h2o_http2_stream_t, req);
-    stream->req->entity = h2o_iovec_init(NULL, 0);
+    h2o_http2_stream_t *own = mp_container(live->req, h2o_http2_stream_t, req);
+    live->req->entity = h2o_iovec_init(NULL, 0);
     if (own->_req_body != NULL && own->_req_body->size > 0)
         h2o_buffer_consume(&own->_req_body, own->_req_body->size);
-    if (stream->conn->body_bytes > 0)
-        set_bytes(stream->conn->http2);
+    if (live->conn->body_bytes > 0)
+        set_bytes(h2, mp_http2_conn_of(live->req));
 }
 
 static void on_stalled(mp_timer *timer)
@@ -380,12 +387,12 @@ static void expect_write(mp_http2 *h2)
     mp_timer_start(server->loop, &h2->stalled, server->limits.stall_ms, on_stalled);
 }
 
-void mp_http2_reset(mp_stream *stream)
+void mp_http2_reset(mp_http2 *h2, const mp_live *live)
 {
-    mp_http2 *h2 = stream->conn->http2;
-    h2o_http2_stream_t *own = mp_container(stream->req, h2o_http2_stream_t, req);
+    const mp_stream *stream = live->stream;
+    h2o_http2_stream_t *own = mp_container(live->req, h2o_http2_stream_t, req);
     if (own->state != H2O_HTTP2_STREAM_STATE_END_STREAM)
-        reset_stream(h2, own, stream->was_slow ? CANCEL : INTERNAL_ERROR);
+        reset_stream(own, stream->was_slow ? CANCEL : INTERNAL_ERROR);
     if (stream->was_slow)
         expect_write(h2);
 }
@@ -398,6 +405,8 @@ void h2o_http2_scheduler_dispose(h2o_http2_scheduler_node_t *root)
     mp_http2 *h2 = mp_http2_of(mp_container(root, h2o_http2_conn_t, scheduler));
     free(root->_queue);
     root->_queue = NULL;
+    if (h2 == NULL)
+        return;
     mp_fdwatch_stop(h2->conn->server->loop, &h2->peer);
     h2->h2o = NULL;
     if (h2->is_freed != NULL)
@@ -406,9 +415,9 @@ void h2o_http2_scheduler_dispose(h2o_http2_scheduler_node_t *root)
 }
 
 /* After a read: starts or ends the time limits, and counts. */
-static void settle(mp_http2 *h2)
+static void settle(mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
-    if (h2->h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
+    if (h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
         expect_end(h2);
         return;
     }
@@ -417,36 +426,38 @@ static void settle(mp_http2 *h2)
         h2->partial_since = 0;
     else if (h2->partial_since == 0)
         h2->partial_since = now_of(h2);
-    if (stream_count(h2) > 0)
+    if (stream_count(h2o) > 0)
         h2->quiet_since = 0;
     else if (h2->quiet_since == 0)
         h2->quiet_since = now_of(h2);
-    if (has_grown(h2))
-        count_requests(h2);
+    if (has_grown(h2, h2o))
+        count_requests(h2, h2o);
     expect_end(h2);
 }
 
-void mp_http2_read(mp_conn *conn, const char *error)
+void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error)
 {
-    mp_http2 *h2 = conn->http2;
+    mp_conn *conn = h2->conn;
+    const mp_tls_conn *tls = conn->tls;
     h2o_socket_t *socket = conn->socket;
-    bool is_freed = h2->h2o == NULL, was_freed = is_freed;
-    if (!was_freed && error != NULL) {
+    const h2o_http2_conn_t *h2o = h2->h2o;
+    bool is_freed = h2o == NULL;
+    if (h2o != NULL && error != NULL) {
         cut(h2); /* else a write that the client does not take would keep its streams alive */
-    } else if (!was_freed && h2->h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
+    } else if (h2o != NULL && h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
         h2o_buffer_consume(&socket->input, socket->input->size); /* libh2o would collect it */
         return;
     }
     h2->is_freed = &is_freed;
     conn->read(socket, error);
-    if (is_freed)
+    if (h2o == NULL || is_freed)
         return;
     h2->is_freed = NULL;
     if (error != NULL)
         return;
     mp_intake_shrink(&socket->input); /* of many frames that arrived by one read, half a one may be left */
-    settle(h2);
-    if (conn->tls != NULL && mp_tls_is_ended(conn))
+    settle(h2, h2o);
+    if (tls != NULL && mp_tls_is_ended(tls))
         cut(h2);
 }
 
@@ -461,40 +472,40 @@ void mp_http2_accept(mp_conn *conn)
 {
     mp_server *server = conn->server;
     h2o_socket_t *socket = conn->socket;
-    mp_http2 *h2 = conn->http2 = mp_new(sizeof *h2);
+    mp_http2 *h2 = mp_new(sizeof *h2);
+    conn->http2 = h2;
     h2->conn = conn;
     mp_stat_add(&mp_stat_http2_connections, 1);
     conn->reads_requests = true;
     h2o_buffer_t *received = socket->input;
     h2o_buffer_init(&socket->input, &h2o_socket_buffer_prototype);
     h2o_http2_accept(&server->accept, socket, *h2o_get_timestamp(server->accept.ctx, NULL, NULL));
-    h2->h2o = socket->data;
-    mp_http2_install_guard(h2);
+    h2o_http2_conn_t *h2o = socket->data;
+    h2->h2o = h2o;
+    mp_http2_install_guard(h2, h2o);
     socket->input = received;
     h2->partial_since = h2->quiet_since = now_of(h2);
     /* libh2o stops reading while more than 512 KiB wait to be written, and would miss the end of the connection. */
     mp_fdwatch_start(server->loop, &h2->peer, h2o_socket_get_fd(socket), EPOLLRDHUP | EPOLLET, on_left);
     expect_end(h2);
     if (socket->input->size > 0)
-        mp_http2_read(conn, NULL);
+        mp_http2_read(h2, NULL);
 }
 
-void mp_http2_end(mp_conn *conn)
+void mp_http2_free(mp_http2 *MP_NULLABLE h2)
 {
-    mp_http2 *h2 = conn->http2;
     if (h2 == NULL)
         return;
-    mp_timer_stop(conn->server->loop, &h2->timer);
-    mp_timer_stop(conn->server->loop, &h2->stalled);
+    mp_loop *loop = h2->conn->server->loop;
+    mp_timer_stop(loop, &h2->timer);
+    mp_timer_stop(loop, &h2->stalled);
     mp_stat_add(&mp_stat_http2_connections, -1);
     free(h2->early);
     free(h2);
-    conn->http2 = NULL;
 }
 
-void mp_http2_drain(mp_conn *conn)
+void mp_http2_drain(mp_http2 *h2)
 {
-    mp_http2 *h2 = conn->http2;
     h2o_http2_conn_t *h2o = h2->h2o;
     if (h2o == NULL || h2o->state != H2O_HTTP2_CONN_STATE_OPEN)
         return;
@@ -504,8 +515,8 @@ void mp_http2_drain(mp_conn *conn)
         h2->leaving_since = now_of(h2);
         h2o_http2_encode_goaway_frame(&h2o->_write.buf, INT32_MAX, NO_ERROR, h2o_iovec_init(NULL, 0));
         h2o_http2_conn_request_write(h2o);
-    } else if (stream_count(h2) == 0) {
-        say_goodbye(h2);
+    } else if (stream_count(h2o) == 0) {
+        say_goodbye(h2o);
     } else if (!h2->takes_no_streams && now_of(h2) - h2->leaving_since >= GOAWAY_MS && !h2->is_block_open) {
         h2->takes_no_streams = true;
         h2o_http2_encode_goaway_frame(&h2o->_write.buf, h2o->pull_stream_ids.max_open, NO_ERROR,

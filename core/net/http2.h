@@ -24,31 +24,31 @@ typedef struct {
 
 struct mp_http2 {
     mp_conn *conn;
-    h2o_http2_conn_t *h2o; /* NULL: libh2o has freed its connection, and the socket may still be closing */
+    h2o_http2_conn_t *MP_NULLABLE h2o; /* NULL: libh2o has freed its connection, and the socket may still be closing */
     ssize_t (*next)(h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why);
-    bool *is_freed;   /* during a read: set to true when libh2o frees its connection */
-    mp_timer timer;   /* checks the time limits */
-    mp_timer stalled; /* ends the connection unless the socket takes bytes */
-    size_t written;   /* bytes given to the socket when that timer was started */
+    bool *MP_NULLABLE is_freed; /* during a read: set to true when libh2o frees its connection; else NULL */
+    mp_timer timer;             /* checks the time limits */
+    mp_timer stalled;           /* ends the connection unless the socket takes bytes */
+    size_t written;             /* bytes given to the socket when that timer was started */
     mp_fdwatch peer;
     /* Frames that cost more to serve than to send are paid for from this account, see http2_guard.c. */
     int64_t credit;
     uint64_t credited_at;
     uint32_t block_id; /* the stream of the block of headers that is being received */
     size_t block_bytes;
-    size_t taken;                           /* bytes of requests received since they were last counted */
-    size_t counted_streams;                 /* streams at that time */
-    size_t events;                          /* open event streams */
-    uint64_t partial_since;                 /* an incomplete preface, frame or block of headers; 0: none */
-    uint64_t quiet_since;                   /* no stream is open; 0: there are streams */
-    uint64_t leaving_since;                 /* the first GOAWAY was sent; 0: none was */
-    bool has_preface, has_settings;         /* the client's preface and its first SETTINGS were received */
-    bool is_block_open, is_block_swallowed; /* CONTINUATION frames must follow */
-    bool is_last_frame;                     /* the block of headers ends its request: no body follows */
-    bool takes_no_streams;                  /* the last GOAWAY was sent: newer requests are ignored */
-    bool is_refused;                        /* the connection was ended by the guard */
-    const mp_http2_refusal *refusal;        /* on_request shall answer the current request with it */
-    mp_http2_early *early;                  /* further frames of their bodies are swallowed; NULL: there was none */
+    size_t taken;                                /* bytes of requests received since they were last counted */
+    size_t counted_streams;                      /* streams at that time */
+    size_t events;                               /* open event streams */
+    uint64_t partial_since;                      /* an incomplete preface, frame or block of headers; 0: none */
+    uint64_t quiet_since;                        /* no stream is open; 0: there are streams */
+    uint64_t leaving_since;                      /* the first GOAWAY was sent; 0: none was */
+    bool has_preface, has_settings;              /* the client's preface and its first SETTINGS were received */
+    bool is_block_open, is_block_swallowed;      /* CONTINUATION frames must follow */
+    bool is_last_frame;                          /* the block of headers ends its request: no body follows */
+    bool takes_no_streams;                       /* the last GOAWAY was sent: newer requests are ignored */
+    bool is_refused;                             /* the connection was ended by the guard */
+    const mp_http2_refusal *MP_NULLABLE refusal; /* on_request shall answer the current request with it */
+    mp_http2_early *MP_NULLABLE early; /* further frames of their bodies are swallowed; NULL: there was none */
     size_t early_count;
 };
 
@@ -57,14 +57,15 @@ extern const mp_stat mp_stat_refused_bodies; /* declared in intake.c */
 /* implemented in http2_guard.c */
 extern const mp_stat mp_stat_http2_refused_headers, mp_stat_http2_refused_streams, mp_stat_http2_refused_time;
 /* Puts the guard in front of libh2o's reader. Call it before libh2o has read a byte of the connection. */
-void mp_http2_install_guard(mp_http2 *h2);
+void mp_http2_install_guard(mp_http2 *h2, h2o_http2_conn_t *h2o);
 /* Gives back credit for an answer that was sent to its end. */
 void mp_http2_earn(mp_http2 *h2);
 /* Counts and logs frames that end the connection. */
 void mp_http2_count_refusal(mp_http2 *h2, const mp_stat *stat, const char *why);
 
 /* implemented in http2.c */
-mp_http2 *mp_http2_of(const h2o_http2_conn_t *h2o);
+/* NULL: the connection is none that mp_http2_accept has begun. */
+mp_http2 *MP_NULLABLE mp_http2_of(const h2o_http2_conn_t *h2o);
 /* The answer to requests for which limits.bodies has no room. */
 extern const mp_http2_refusal mp_http2_crowded;
 /* Answers a request whose body is still arriving. Further frames of the body are swallowed. */
@@ -76,7 +77,7 @@ void mp_http2_weigh_head(const mp_http2 *h2, h2o_req_t *req);
 bool mp_http2_was_answered_early(const mp_http2 *h2, uint32_t id);
 /* Counts bytes of a body whose request was answered early. A client that goes on sending, although the answer is
  * complete, is told to stop before the window of the stream is used up. */
-void mp_http2_count_swallowed(mp_http2 *h2, uint32_t id, size_t bytes);
+void mp_http2_count_swallowed(mp_http2 *h2, h2o_http2_conn_t *h2o, uint32_t id, size_t bytes);
 
 /* The client has sent RST_STREAM for this stream. */
 void mp_http2_note_reset(mp_http2 *h2, uint32_t id);

@@ -11,4 +11,10 @@ _Static_assert(sizeof(h2o_http2_conn_t) == 472 && sizeof(h2o_http2_stream_t) == 
                    offsetof(h2o_http2_stream_t, req) == 272,
                "libh2o 2.2.5 is laid out otherwise");
 
+/* The connection of a request that came by HTTP/2. */
+static inline h2o_http2_conn_t *mp_http2_conn_of(const h2o_req_t *req)
+{
+    return (h2o_http2_conn_t *)(void *)req->conn;
+}
+
 #endif

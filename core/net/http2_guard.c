@@ -50,6 +50,7 @@ enum {
 };
 
 typedef struct {
+    h2o_http2_conn_t *h2o; /* the connection that it came by */
     const uint8_t *head;
     size_t len; /* of the payload */
     uint8_t type, flags;
@@ -124,7 +125,7 @@ static size_t padding_of(const frame *f)
 /* Takes a frame of a body from the connection's window, as libh2o does for the frames that it sees. */
 static int swallow_body(mp_http2 *h2, const frame *f)
 {
-    h2o_http2_conn_t *h2o = h2->h2o;
+    h2o_http2_conn_t *h2o = f->h2o;
     ssize_t most = (ssize_t)H2O_HTTP2_SETTINGS_HOST.initial_window_size;
     h2o->_input_window._avail -= (ssize_t)f->len;
     if (h2o->_input_window._avail * 2 < most) {
@@ -132,7 +133,7 @@ static int swallow_body(mp_http2 *h2, const frame *f)
         h2o_http2_conn_request_write(h2o);
         h2o->_input_window._avail = most;
     }
-    mp_http2_count_swallowed(h2, f->id, f->len);
+    mp_http2_count_swallowed(h2, h2o, f->id, f->len);
     return SWALLOW;
 }
 
@@ -149,7 +150,7 @@ static int check_data(mp_http2 *h2, const frame *f, const char **why)
         return error;
     if (f->id != 0 && mp_http2_was_answered_early(h2, f->id))
         return swallow_body(h2, f);
-    h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(h2->h2o, f->id);
+    h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(f->h2o, f->id);
     if (stream != NULL && stream->state == H2O_HTTP2_STREAM_STATE_RECV_BODY &&
         stream->_req_body->size + bytes > h2->conn->server->limits.body) {
         mp_http2_answer_early(h2, stream, &too_large);
@@ -190,7 +191,7 @@ static int check_block(mp_http2 *h2, const frame *f, const char **why)
 
 static int check_headers(mp_http2 *h2, const frame *f, const char **why)
 {
-    if (kh_size(h2->h2o->streams) >= MAX_STREAMS)
+    if (kh_size(f->h2o->streams) >= MAX_STREAMS)
         return calm(h2, &mp_stat_http2_refused_streams, "too many streams whose answers are not read", why);
     remove_dependency(f);
     h2->block_id = f->id;
@@ -217,7 +218,7 @@ static void raise_window(h2o_http2_stream_t *stream)
 
 static int check_window(mp_http2 *h2, const frame *f, const char **why)
 {
-    h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(h2->h2o, f->id);
+    h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(f->h2o, f->id);
     if (f->len != 4)
         return PASS; /* libh2o refuses it */
     if (stream != NULL && stream->state == H2O_HTTP2_STREAM_STATE_END_STREAM)
@@ -249,7 +250,7 @@ static int check_settings(mp_http2 *h2, const frame *f, const char **why)
     if (!is_ack && has_small_table(f))
         return refuse(h2, &mp_stat_http2_refused_settings, H2O_HTTP2_ERROR_COMPRESSION,
                       "a header table below 4096 bytes is not supported", why);
-    MP_HTTP2_EACH(h2->h2o, stream)
+    MP_HTTP2_EACH(f->h2o, stream)
     raise_window(stream);
     return PASS;
 }
@@ -276,7 +277,7 @@ static int check_goaway(mp_http2 *h2, const frame *f, const char **why)
 /* After the last GOAWAY: frames of requests that were ignored. libh2o would end the connection. */
 static bool is_of_ignored_stream(const mp_http2 *h2, const frame *f)
 {
-    return h2->takes_no_streams && f->id > h2->h2o->pull_stream_ids.max_open &&
+    return h2->takes_no_streams && f->id > f->h2o->pull_stream_ids.max_open &&
            (f->type == H2O_HTTP2_FRAME_TYPE_DATA || f->type == H2O_HTTP2_FRAME_TYPE_RST_STREAM ||
             f->type == H2O_HTTP2_FRAME_TYPE_WINDOW_UPDATE);
 }
@@ -336,7 +337,7 @@ static uint64_t stream_errors(const h2o_http2_conn_t *h2o)
 static void check_announced(mp_http2 *h2, const frame *f)
 {
     static const mp_http2_refusal too_large = {MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n")};
-    h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(h2->h2o, f->id);
+    h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(f->h2o, f->id);
     if (stream == NULL || stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
         return;
     if (mp_intake_is_full(h2->conn)) {
@@ -354,9 +355,8 @@ static void check_announced(mp_http2 *h2, const frame *f)
 static ssize_t read_next(h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why);
 
 /* Lets libh2o read. It may change its reader: the guard stays in front of the new one. */
-static ssize_t pass(mp_http2 *h2, const uint8_t *bytes, size_t len, const char **why)
+static ssize_t pass(mp_http2 *h2, h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why)
 {
-    h2o_http2_conn_t *h2o = h2->h2o;
     h2o->_read_expect = h2->next;
     ssize_t result = h2->next(h2o, bytes, len, why);
     h2->next = h2o->_read_expect;
@@ -372,11 +372,11 @@ static ssize_t read_frame(mp_http2 *h2, const frame *f, const char **why)
     int verdict = check(h2, f, why);
     if (verdict != PASS)
         return verdict == SWALLOW ? (ssize_t)whole : verdict;
-    uint64_t before = stream_errors(h2->h2o);
-    ssize_t result = pass(h2, f->head, whole, why);
+    uint64_t before = stream_errors(f->h2o);
+    ssize_t result = pass(h2, f->h2o, f->head, whole, why);
     if (result < 0)
         return result;
-    uint64_t errors = stream_errors(h2->h2o) - before;
+    uint64_t errors = stream_errors(f->h2o) - before;
     if (errors > 0) {
         int error = charge(h2, (int64_t)errors * WORK_COST, &mp_stat_http2_refused_streams,
                            "a flood of requests that end with an error of their stream", why);
@@ -389,7 +389,7 @@ static ssize_t read_frame(mp_http2 *h2, const frame *f, const char **why)
     return (ssize_t)whole;
 }
 
-static ssize_t read_preface(mp_http2 *h2, const uint8_t *bytes, size_t len, const char **why)
+static ssize_t read_preface(mp_http2 *h2, h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why)
 {
     size_t known = len < MP_HTTP2_PREFACE_BYTES ? len : MP_HTTP2_PREFACE_BYTES;
     if (memcmp(bytes, MP_HTTP2_PREFACE, known) != 0) {
@@ -399,18 +399,20 @@ static ssize_t read_preface(mp_http2 *h2, const uint8_t *bytes, size_t len, cons
     if (known < MP_HTTP2_PREFACE_BYTES)
         return H2O_HTTP2_ERROR_INCOMPLETE;
     h2->has_preface = true;
-    return pass(h2, bytes, len, why);
+    return pass(h2, h2o, bytes, len, why);
 }
 
 /* Stands in the place of libh2o's reader: reads one frame, and returns its bytes or an error. */
 static ssize_t read_next(h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why)
 {
     mp_http2 *h2 = mp_http2_of(h2o);
+    if (h2 == NULL)
+        return H2O_HTTP2_ERROR_INTERNAL;
     if (!h2->has_preface)
-        return read_preface(h2, bytes, len, why);
+        return read_preface(h2, h2o, bytes, len, why);
     if (len < FRAME_HEAD)
         return H2O_HTTP2_ERROR_INCOMPLETE;
-    frame f = {bytes, h2o_http2_decode24u(bytes), bytes[3], bytes[4], read_id(bytes + 5)};
+    frame f = {h2o, bytes, h2o_http2_decode24u(bytes), bytes[3], bytes[4], read_id(bytes + 5)};
     if (f.len > MAX_FRAME) {
         *why = "the frame is larger than 16384 bytes";
         mp_http2_count_refusal(h2, &mp_stat_http2_refused_protocol, *why);
@@ -423,10 +425,10 @@ static ssize_t read_next(h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len
     return read_frame(h2, &f, why);
 }
 
-void mp_http2_install_guard(mp_http2 *h2)
+void mp_http2_install_guard(mp_http2 *h2, h2o_http2_conn_t *h2o)
 {
     h2->credit = CREDIT_CAP;
     h2->credited_at = mp_loop_now(h2->conn->server->loop);
-    h2->next = h2->h2o->_read_expect;
-    h2->h2o->_read_expect = read_next;
+    h2->next = h2o->_read_expect;
+    h2o->_read_expect = read_next;
 }

@@ -101,7 +101,9 @@ static bool is_wellformed(const mp_http2 *h2, const h2o_req_t *req, size_t conte
 int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table, const uint8_t *bytes, size_t len,
                             int *exists, size_t *content_length, h2o_cache_digests_t **digests, const char **why)
 {
-    mp_http2 *h2 = mp_http2_of((const h2o_http2_conn_t *)(const void *)req->conn);
+    mp_http2 *h2 = mp_http2_of(mp_http2_conn_of(req));
+    if (h2 == NULL)
+        return H2O_HTTP2_ERROR_INTERNAL;
     if (has_many_fields(bytes, len)) {
         *why = "too many headers";
         mp_http2_count_refusal(h2, &mp_stat_http2_refused_headers, *why);

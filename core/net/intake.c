@@ -167,11 +167,12 @@ static void read_input(mp_conn *conn, const char *error)
 static void on_read(h2o_socket_t *socket, const char *error)
 {
     mp_conn *conn = socket->on_close.data;
-    if (conn->http2 == NULL && error != NULL)
+    mp_http2 *h2 = conn->http2;
+    if (h2 == NULL && error != NULL)
         mp_delivery_end_input(conn, error == h2o_socket_error_closed);
     size_t size = socket->input->size;
-    if (conn->http2 != NULL)
-        conn->server->read_http2(conn, error);
+    if (h2 != NULL)
+        conn->server->read_http2(h2, error);
     else if (error == NULL && conn->is_refused)
         discard_input(conn);
     else if (error == NULL && (size > MP_INTAKE_FREE || conn->body_bytes > 0) && count_input(conn))

@@ -138,11 +138,11 @@ typedef struct {
 typedef struct {
     void (*on_request)(void *ctx, mp_stream *stream);
     void *ctx;
-    int64_t reserve;  /* additional connections that this listener accepts above `connections` */
-    mp_tls_slot *tls; /* NULL: no TLS; must outlive the server */
-    bool http2;       /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
-    int64_t most;     /* limit of the server's own connections, beside `connections`; 0: none */
-} mp_endpoint;        /* how a listener serves its connections */
+    int64_t reserve;              /* additional connections that this listener accepts above `connections` */
+    mp_tls_slot *MP_NULLABLE tls; /* NULL: no TLS; must outlive the server */
+    bool http2;                   /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
+    int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */
+} mp_endpoint;                    /* how a listener serves its connections */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
 /* `by` 1: the process is overloaded, so no server accepts connections above nine tenths of the limit; -1: that is over. Any thread. The
@@ -231,14 +231,15 @@ typedef struct {
 /* Streams are reference-counted; the server holds one reference while the request lives. Take another to keep a
  * stream after on_request returns. */
 mp_stream *mp_stream_ref(mp_stream *stream);
-/* A stream of no request, with a reference for the caller: all functions but mp_stream_loop find it gone, so a pointer to a stream need not be
- * NULL where there is none. */
-mp_stream *mp_stream_new_gone(void);
+/* A stream of no request, with a reference for the caller: all functions find it gone, so a pointer to a stream need not be NULL where there
+ * is none. */
+mp_stream *mp_stream_new_gone(mp_loop *loop);
 void mp_stream_unref(mp_stream *stream);
 
 /* `gone` runs once when the request ends for a reason other than a call of ours; never after mp_stream_answer or
  * mp_stream_end. It may run inside any function below. `gone` NULL removes the callback. */
-void mp_stream_on_gone(mp_stream *stream, void (*gone)(void *ctx, mp_stream *stream), void *ctx);
+void mp_stream_on_gone(mp_stream *stream, void (*MP_NULLABLE gone)(void *ctx, mp_stream *stream),
+                       void *MP_NULLABLE ctx);
 /* `settled` runs once, when the request has ended or later: `is_lost` if the client left before it had the whole answer, see delivery.c. For
  * one owner of a stream. */
 void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, bool is_lost), void *ctx);
@@ -262,11 +263,11 @@ unsigned mp_stream_room_s(const mp_stream *stream);
 void mp_stream_add_header(mp_stream *stream, mp_header header);
 /* Sends one body, which is copied, and ends the stream. `type` NULL: no content-type. No effect if the stream is
  * gone. */
-void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str body, const mp_header *headers,
-                      size_t count);
+void mp_stream_answer(mp_stream *stream, int status, const char *MP_NULLABLE type, mp_str body,
+                      const mp_header *MP_NULLABLE headers, size_t count);
 /* Starts an event stream; its head and a comment are written at the end of the turn. Returns -1 if the stream is
  * gone, and for HEAD, which this call answers. */
-int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t count);
+int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE headers, size_t count);
 bool mp_stream_is_events(const mp_stream *stream);
 /* Queues `bytes` (complete events, copied). Returns -1 if the stream is gone, or if the bytes do not fit the queue:
  * then the stream is ended as slow and `gone` runs. */
@@ -275,7 +276,8 @@ int mp_stream_send(mp_stream *stream, mp_str bytes);
 size_t mp_stream_room(const mp_stream *stream);
 size_t mp_stream_queued(const mp_stream *stream);
 /* `drained` runs once, when everything queued has been written. It may send and end. */
-void mp_stream_on_drained(mp_stream *stream, void (*drained)(void *ctx, mp_stream *stream), void *ctx);
+void mp_stream_on_drained(mp_stream *stream, void (*MP_NULLABLE drained)(void *ctx, mp_stream *stream),
+                          void *MP_NULLABLE ctx);
 /* Writes what is queued, then ends the answer. A stream that was not answered at all gets status 500. */
 void mp_stream_end(mp_stream *stream);
 /* True if the stream is gone because its reader stalled. */

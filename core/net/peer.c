@@ -23,31 +23,35 @@ static void lose(mp_stream *stream)
 static void on_left(mp_fdwatch *watch, uint32_t events)
 {
     mp_stream *stream = mp_container(watch, mp_stream, peer);
+    const mp_live *live = stream->live;
+    mp_tls_conn *tls = live == NULL ? NULL : live->conn->tls;
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         lose(stream);
-    else
-        mp_tls_watch_for_close_notify(stream->conn, lose);
+    else if (tls != NULL)
+        mp_tls_watch_for_close_notify(tls, lose);
 }
 
 /* Edge-triggered and without EPOLLIN, so that pipelined requests cause no events. With TLS, arriving bytes are
  * checked for a close_notify. */
 void mp_stream_detect_close(mp_stream *stream)
 {
-    if (stream->state >= MP_STREAM_ENDED || stream->peer.slot != 0)
+    const mp_live *live = stream->live;
+    if (live == NULL || stream->state >= MP_STREAM_ENDED || stream->peer.slot != 0)
         return;
-    mp_conn *conn = stream->conn;
-    if (conn->http2 != NULL)
+    if (live->conn->http2 != NULL)
         return; /* the connection is watched */
-    mp_fdwatch_start(stream->server->loop, &stream->peer, h2o_socket_get_fd(conn->socket),
-                     EPOLLRDHUP | EPOLLET | (conn->tls == NULL ? 0 : EPOLLIN), on_left);
-    if (conn->tls != NULL)
-        mp_tls_watch_for_close_notify(conn, lose);
+    mp_tls_conn *tls = live->conn->tls;
+    mp_fdwatch_start(stream->loop, &stream->peer, h2o_socket_get_fd(live->conn->socket),
+                     EPOLLRDHUP | EPOLLET | (tls == NULL ? 0 : EPOLLIN), on_left);
+    if (tls != NULL)
+        mp_tls_watch_for_close_notify(tls, lose);
 }
 
 /* Call it before libh2o closes the descriptor and before the last send: an event after that would send again. */
-void mp_stream_stop_watching(mp_stream *stream)
+void mp_stream_stop_watching(const mp_live *live)
 {
-    mp_fdwatch_stop(stream->server->loop, &stream->peer);
-    if (stream->conn != NULL && stream->conn->tls != NULL)
-        mp_tls_stop_listening(stream->conn);
+    mp_tls_conn *tls = live->conn->tls;
+    mp_fdwatch_stop(live->stream->loop, &live->stream->peer);
+    if (tls != NULL)
+        mp_tls_stop_listening(tls);
 }

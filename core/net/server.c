@@ -30,16 +30,17 @@ static atomic_int overloads;            /* what mp_servers_press has added up */
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
-static void refuse_request(mp_stream *stream, mp_cause cause, int status, mp_str why)
+static void refuse_request(const mp_live *live, mp_cause cause, int status, mp_str why)
 {
+    mp_stream *stream = live->stream;
     mp_str line = mp_str_trim(why);
     mp_refused(cause, line, mp_log_int("status", status), mp_log_str("method", stream->head->view.method),
                mp_log_str("path", stream->head->view.path), mp_log_str("address", mp_stream_peer(stream)));
-    stream->req->http1_is_persistent = 0;
+    live->req->http1_is_persistent = 0;
     char seconds[16];
     mp_header retry = {"retry-after", {seconds, 0}};
     if (cause == MP_CAUSE_BODIES)
-        retry.value.len = (size_t)snprintf(seconds, sizeof seconds, "%u", mp_intake_room_s(stream->conn));
+        retry.value.len = (size_t)snprintf(seconds, sizeof seconds, "%u", mp_intake_room_s(live->conn));
     mp_stream_answer(stream, status, "text/plain; charset=utf-8", why, &retry, cause == MP_CAUSE_BODIES ? 1 : 0);
 }
 
@@ -54,20 +55,21 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
     mp_server *server = ((handler *)self)->server;
     mp_conn *conn = req->conn->callbacks->get_socket(req->conn)->on_close.data;
-    mp_stream *stream = mp_stream_begin(conn, req);
+    const mp_live *live = mp_stream_begin(conn, req);
+    const mp_http2 *h2 = conn->http2;
     mp_stat_add(&mp_stat_requests, 1);
-    const mp_http2_refusal *refusal = conn->http2 == NULL ? NULL : mp_http2_refusal_of(conn);
-    const char *fault = conn->http2 == NULL ? find_fault(conn, req) : NULL;
+    const mp_http2_refusal *refusal = h2 == NULL ? NULL : mp_http2_refusal_of(h2);
+    const char *fault = h2 == NULL ? find_fault(conn, req) : NULL;
     if (refusal != NULL)
-        refuse_request(stream, refusal->cause, refusal->status, refusal->why);
+        refuse_request(live, refusal->cause, refusal->status, refusal->why);
     else if (fault != NULL)
-        refuse_request(stream, MP_CAUSE_HTTP, 400, mp_str_of(fault));
-    else if (stream->head->bytes > server->limits.headers)
-        refuse_request(stream, MP_CAUSE_SIZE, 431, MP_STR("the request headers are too large\n"));
+        refuse_request(live, MP_CAUSE_HTTP, 400, mp_str_of(fault));
+    else if (live->stream->head->bytes > server->limits.headers)
+        refuse_request(live, MP_CAUSE_SIZE, 431, MP_STR("the request headers are too large\n"));
     else if (req->entity.len > server->limits.body)
-        refuse_request(stream, MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n"));
+        refuse_request(live, MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n"));
     else
-        conn->listener->endpoint.on_request(conn->listener->endpoint.ctx, stream);
+        conn->listener->endpoint.on_request(conn->listener->endpoint.ctx, live->stream);
     return 0;
 }
 
@@ -80,9 +82,9 @@ static void end_conn(mp_conn *conn)
         *conn->is_closed = true;
     mp_delivery_next_request(conn);
     mp_timer_stop(conn->server->loop, &conn->first);
-    mp_http2_end(conn);
+    mp_http2_free(conn->http2);
     mp_link_drop(&conn->link);
-    mp_tls_end(conn);
+    mp_tls_conn_free(conn->tls);
     conn->server->conn_count--;
     atomic_fetch_sub_explicit(&conn->server->load, 1, memory_order_relaxed);
     mp_account_give(&mp_account_connections, 1);
@@ -100,9 +102,10 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     server->conn_count++;
     atomic_fetch_add_explicit(&server->load, 1, memory_order_relaxed);
     mp_conn_own(conn);
-    conn->reads_requests = listener->endpoint.tls == NULL;
-    if (listener->endpoint.tls != NULL)
-        mp_tls_accept(conn);
+    mp_tls_slot *tls = listener->endpoint.tls;
+    conn->reads_requests = tls == NULL;
+    if (tls != NULL)
+        mp_tls_accept(conn, tls);
     else if (listener->endpoint.http2)
         mp_http2_await_preface(conn);
     else
@@ -148,10 +151,10 @@ static bool has_room(const mp_listener *listener)
 }
 
 /* Connections wait in the kernel's queue until there is room again. */
-static void pause_accepting(mp_listener *listener, uint64_t ms)
+static void pause_accepting(mp_listener *listener, h2o_socket_t *socket, uint64_t ms)
 {
     mp_server *server = listener->server;
-    h2o_socket_read_stop(listener->socket);
+    h2o_socket_read_stop(socket);
     listener->is_paused = true;
     if (server->timer.slot == 0)
         mp_timer_start(server->loop, &server->timer, ms, on_time);
@@ -161,11 +164,12 @@ static void resume_accepting(mp_server *server)
 {
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
         mp_listener *listener = mp_container(link, mp_listener, link);
-        if (!listener->is_paused)
+        h2o_socket_t *socket = listener->socket;
+        if (socket == NULL || !listener->is_paused)
             continue;
         if (has_room(listener)) {
             listener->is_paused = false;
-            h2o_socket_read_start(listener->socket, on_accept);
+            h2o_socket_read_start(socket, on_accept);
         } else if (server->timer.slot == 0) {
             mp_timer_start(server->loop, &server->timer, RETRY_MS, on_time);
         }
@@ -209,9 +213,9 @@ static size_t index_of(const mp_listener *listener)
 
 /* Accepts a connection before libh2o has it, for another server, or for this one if the other takes none any more. False, with errno, if there is
  * none. */
-static bool accept_for(mp_listener *listener, mp_server *taker)
+static bool accept_for(mp_listener *listener, h2o_socket_t *socket, mp_server *taker)
 {
-    int fd = accept4(h2o_socket_get_fd(listener->socket), NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = accept4(h2o_socket_get_fd(socket), NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return false;
     if (mp_server_hand_over(taker, index_of(listener), fd))
@@ -222,28 +226,28 @@ static bool accept_for(mp_listener *listener, mp_server *taker)
 }
 
 /* Accepts one connection. False if there is none to accept for now. */
-static bool accept_one(mp_listener *listener)
+static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
 {
     mp_server *server = listener->server;
     if (is_full(listener) && !server->is_draining) {
         mp_stat_add(&mp_stat_refused_own, 1);
-        pause_accepting(listener, RETRY_MS);
+        pause_accepting(listener, socket, RETRY_MS);
         return false;
     }
     int64_t most = server->is_draining ? INT64_MAX : most_connections(listener); /* draining: see close_listeners */
     if (!mp_account_take(&mp_account_connections, 1, most)) {
         mp_stat_add(&mp_stat_refused_connections, 1);
-        pause_accepting(listener, RETRY_MS);
+        pause_accepting(listener, socket, RETRY_MS);
         return false;
     }
     mp_server *taker = server->is_draining ? server : find_taker(server);
     if (taker != server) {
-        if (accept_for(listener, taker))
+        if (accept_for(listener, socket, taker))
             return true;
     } else {
-        h2o_socket_t *socket = h2o_evloop_socket_accept(listener->socket);
-        if (socket != NULL) {
-            mp_server_begin(listener, socket);
+        h2o_socket_t *accepted = h2o_evloop_socket_accept(socket);
+        if (accepted != NULL) {
+            mp_server_begin(listener, accepted);
             return true;
         }
     }
@@ -252,7 +256,7 @@ static bool accept_one(mp_listener *listener)
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
         complain(server, error);
         if (!server->is_draining)
-            pause_accepting(listener, STARVED_RETRY_MS);
+            pause_accepting(listener, socket, STARVED_RETRY_MS);
     }
     if (error == EINVAL) /* the watchdog suspended this listener, and this thread is running again */
         return mp_listener_resume(listener);
@@ -263,7 +267,7 @@ static void on_accept(h2o_socket_t *socket, const char *error)
 {
     mp_listener *listener = socket->data;
     for (int i = 0; error == NULL && i < ACCEPT_BATCH; i++)
-        if (!accept_one(listener))
+        if (!accept_one(listener, socket))
             break;
 }
 
@@ -329,9 +333,10 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_
     struct sockaddr_storage address = {0};
     socklen_t len = sizeof address;
     listener->is_unix = getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
-    listener->socket = h2o_evloop_socket_create(server->loop->h2o, fd, H2O_SOCKET_FLAG_DONT_READ);
-    listener->socket->data = listener;
-    h2o_socket_read_start(listener->socket, on_accept);
+    h2o_socket_t *socket = h2o_evloop_socket_create(server->loop->h2o, fd, H2O_SOCKET_FLAG_DONT_READ);
+    socket->data = listener;
+    h2o_socket_read_start(socket, on_accept);
+    listener->socket = socket;
     return 0;
 }
 
@@ -340,13 +345,14 @@ static void close_listeners(mp_server *server)
 {
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
         mp_listener *listener = mp_container(link, mp_listener, link);
-        if (listener->socket == NULL)
+        h2o_socket_t *socket = listener->socket;
+        if (socket == NULL)
             continue;
-        while (accept_one(listener))
+        while (accept_one(listener, socket))
             ;
         pthread_mutex_lock(&server->listen_lock);
         listener->fd = -1;
-        h2o_socket_close(listener->socket);
+        h2o_socket_close(socket);
         listener->socket = NULL;
         pthread_mutex_unlock(&server->listen_lock);
     }
@@ -364,8 +370,9 @@ static void end_idle(mp_server *server)
 {
     for (mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
         mp_conn *conn = mp_container(link, mp_conn, link);
-        if (conn->http2 != NULL)
-            mp_http2_drain(conn);
+        mp_http2 *h2 = conn->http2;
+        if (h2 != NULL)
+            mp_http2_drain(h2);
         else if (is_idle(conn))
             shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR); /* libh2o reads the end of the file and closes */
     }

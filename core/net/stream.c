@@ -14,11 +14,8 @@ MP_COUNTER(streams_slow, "streams_ended", "reason", "slow", "streams ended becau
  * them with their requests. */
 #define UNCOUNTED 4096
 
-typedef struct {
-    mp_stream *stream;
-} token;
-
-const mp_request_head mp_no_request_head;
+static const h2o_headers_t no_headers;
+const mp_request_head mp_no_request_head = {.headers = &no_headers};
 
 static void leave_state(mp_stream *stream, mp_stream_state to)
 {
@@ -38,20 +35,21 @@ static void call_gone(mp_stream *stream)
 /* libh2o frees the request's pool. The socket is still open, but nothing may be sent any more. */
 static void on_dispose(void *memory)
 {
-    mp_stream *stream = ((token *)memory)->stream;
-    mp_stream_stop_watching(stream);
-    mp_timer_stop(stream->server->loop, &stream->timer);
+    const mp_live *live = memory;
+    mp_stream *stream = live->stream;
+    mp_http2 *h2 = live->conn->http2;
+    mp_stream_stop_watching(live);
+    mp_timer_stop(stream->loop, &stream->timer);
     mp_link_drop(&stream->dirty);
     mp_stream_forget_queue(stream);
     if (stream->state < MP_STREAM_ENDED)
         call_gone(stream);
-    mp_delivery_end_request(stream);
+    mp_delivery_end_request(live);
     stream->head = &mp_no_request_head;
     mp_link_drop(&stream->link);
-    if (stream->conn->http2 != NULL)
-        mp_http2_forget(stream->conn, stream);
-    stream->conn = NULL;
-    stream->req = NULL;
+    if (h2 != NULL)
+        mp_http2_forget(h2, live);
+    stream->live = NULL;
     mp_stream_unref(stream);
 }
 
@@ -94,25 +92,26 @@ static void read_request(mp_request *view, h2o_req_t *req)
         take_absolute(view, req);
 }
 
-mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
+mp_live *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
 {
+    mp_live *live = h2o_mem_alloc_shared(&req->pool, sizeof *live, on_dispose);
     mp_stream *stream = mp_server_stream(conn->server);
     mp_delivery_next_request(conn);
+    *live = (mp_live){stream, conn, req};
+    stream->loop = conn->server->loop;
     stream->server = conn->server;
-    stream->refs = 1; /* the reference of the request's token */
-    stream->conn = conn;
-    stream->req = req;
+    stream->live = live;
+    stream->refs = 1; /* the reference of `live` */
     stream->generator.proceed = mp_stream_on_proceed;
     mp_link_init(&stream->dirty);
     mp_link_init(&stream->link);
     mp_request_head *head = h2o_mem_alloc_pool(&req->pool, sizeof *head);
-    *head = (mp_request_head){0};
+    *head = (mp_request_head){.headers = &req->headers};
     read_request(&head->view, req);
     mp_request_read_headers(head, req);
     stream->head = head;
-    ((token *)h2o_mem_alloc_shared(&req->pool, sizeof(token), on_dispose))->stream = stream;
     mp_link_put(&conn->streams, &stream->link);
-    return stream;
+    return live;
 }
 
 mp_stream *mp_stream_ref(mp_stream *stream)
@@ -123,17 +122,19 @@ mp_stream *mp_stream_ref(mp_stream *stream)
 
 void mp_stream_unref(mp_stream *stream)
 {
+    mp_server *server = stream->server;
     if (--stream->refs > 0)
         return;
-    if (stream->server == NULL)
+    if (server == NULL)
         free(stream);
     else
-        mp_server_recycle(stream->server, stream);
+        mp_server_recycle(server, stream);
 }
 
-mp_stream *mp_stream_new_gone(void)
+mp_stream *mp_stream_new_gone(mp_loop *loop)
 {
     mp_stream *stream = mp_new(sizeof *stream);
+    stream->loop = loop;
     stream->refs = 1;
     stream->state = MP_STREAM_GONE;
     stream->head = &mp_no_request_head;
@@ -149,12 +150,14 @@ const mp_request *mp_stream_request(const mp_stream *stream)
 
 mp_str mp_stream_peer(const mp_stream *stream)
 {
-    return stream->req == NULL ? MP_STR_NONE : mp_conn_peer(stream->conn);
+    const mp_live *live = stream->live;
+    return live == NULL ? MP_STR_NONE : mp_conn_peer(live->conn);
 }
 
 bool mp_stream_reached(const mp_stream *stream, mp_str address)
 {
-    return stream->req != NULL && mp_conn_reached(stream->conn, address);
+    const mp_live *live = stream->live;
+    return live != NULL && mp_conn_reached(live->conn, address);
 }
 
 uint64_t mp_stream_mark(mp_stream *stream)
@@ -171,14 +174,17 @@ uint64_t mp_stream_known_mark(const mp_stream *stream)
 
 bool mp_stream_is_unix(const mp_stream *stream)
 {
-    return stream->req != NULL && stream->conn->listener->is_unix;
+    const mp_live *live = stream->live;
+    return live != NULL && live->conn->listener->is_unix;
 }
 
 bool mp_stream_unix_user(const mp_stream *stream, uint32_t *uid)
 {
+    const mp_live *live = stream->live;
     struct ucred peer;
-    if (!mp_stream_is_unix(stream) || getsockopt(h2o_socket_get_fd(stream->conn->socket), SOL_SOCKET, SO_PEERCRED,
-                                                 &peer, &(socklen_t){sizeof peer}) != 0)
+    if (live == NULL || !live->conn->listener->is_unix ||
+        getsockopt(h2o_socket_get_fd(live->conn->socket), SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){sizeof peer}) !=
+            0)
         return false;
     *uid = peer.uid;
     return true;
@@ -186,10 +192,10 @@ bool mp_stream_unix_user(const mp_stream *stream, uint32_t *uid)
 
 mp_loop *mp_stream_loop(const mp_stream *stream)
 {
-    return stream->server->loop;
+    return stream->loop;
 }
 
-void mp_stream_on_gone(mp_stream *stream, void (*gone)(void *ctx, mp_stream *stream), void *MP_NULLABLE ctx)
+void mp_stream_on_gone(mp_stream *stream, void (*MP_NULLABLE gone)(void *ctx, mp_stream *stream), void *MP_NULLABLE ctx)
 {
     stream->gone = gone;
     stream->gone_ctx = ctx;
@@ -212,7 +218,8 @@ bool mp_stream_was_slow(const mp_stream *stream)
 
 int mp_stream_fd(const mp_stream *stream)
 {
-    return stream->state < MP_STREAM_ENDED ? h2o_socket_get_fd(stream->conn->socket) : -1;
+    const mp_live *live = stream->live;
+    return live != NULL && stream->state < MP_STREAM_ENDED ? h2o_socket_get_fd(live->conn->socket) : -1;
 }
 
 static const char *reason_of(int status)
@@ -259,29 +266,32 @@ static char *copy_value(char *to, mp_str value)
 
 void mp_stream_add_header(mp_stream *stream, mp_header header)
 {
-    if (stream->req == NULL || stream->is_started)
+    const mp_live *live = stream->live;
+    if (live == NULL || stream->is_started)
         return;
-    h2o_mem_pool_t *pool = &stream->req->pool;
+    h2o_mem_pool_t *pool = &live->req->pool;
     char *value = h2o_mem_alloc_pool(pool, header.value.len + 1);
     copy_value(value, header.value);
-    h2o_add_header_by_str(pool, &stream->req->res.headers, header.name, strlen(header.name), 0, NULL, value,
+    h2o_add_header_by_str(pool, &live->req->res.headers, header.name, strlen(header.name), 0, NULL, value,
                           header.value.len);
 }
 
-void mp_stream_start(mp_stream *stream, int status, size_t content_length, const char *type, const mp_header *headers,
-                     size_t count)
+void mp_stream_start(const mp_live *live, int status, size_t content_length, const char *MP_NULLABLE type,
+                     const mp_header *MP_NULLABLE headers, size_t count)
 {
-    h2o_req_t *req = stream->req;
+    h2o_req_t *req = live->req;
     h2o_mem_pool_t *pool = &req->pool;
     req->res.status = status;
     req->res.reason = reason_of(status);
     req->res.content_length = content_length;
-    if (stream->server->is_draining)
+    if (live->conn->server->is_draining)
         req->http1_is_persistent = 0;
     h2o_vector_reserve(pool, &req->res.headers, count + 4);
     if (type != NULL)
         h2o_add_header(pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL, type, strlen(type));
     size_t size = 0;
+    if (headers == NULL)
+        count = 0;
     for (size_t i = 0; i < count; i++)
         size += headers[i].value.len;
     char *values = count == 0 ? NULL : h2o_mem_alloc_pool(pool, size);
@@ -291,25 +301,25 @@ void mp_stream_start(mp_stream *stream, int status, size_t content_length, const
         h2o_add_header_by_str(pool, &req->res.headers, headers[i].name, strlen(headers[i].name), 0, NULL, value,
                               headers[i].value.len);
     }
-    stream->is_started = true;
-    h2o_start_response(req, &stream->generator);
+    live->stream->is_started = true;
+    h2o_start_response(req, &live->stream->generator);
 }
 
-void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str body, const mp_header *headers,
-                      size_t count)
+void mp_stream_answer(mp_stream *stream, int status, const char *MP_NULLABLE type, mp_str body,
+                      const mp_header *MP_NULLABLE headers, size_t count)
 {
-    if (stream->state != MP_STREAM_ASKED)
+    const mp_live *live = stream->live;
+    if (live == NULL || stream->state != MP_STREAM_ASKED)
         return;
     bool has_body = body.len > 0 && status != 204 && !mp_str_is(stream->head->view.method, "HEAD");
     bool is_counted = has_body && body.len > UNCOUNTED;
-    if (is_counted && !mp_stream_count(stream, body.len)) {
+    if (is_counted && !mp_stream_count(live, body.len)) {
         stream->gone = NULL; /* its owner has answered it */
         mp_stream_end_for_room(stream);
         return;
     }
     /* A 204 has no Content-Length, not even 0. */
-    mp_stream_start(stream, status, status == 204 ? SIZE_MAX : body.len, type, headers, count);
-    h2o_req_t *req = stream->req;
+    mp_stream_start(live, status, status == 204 ? SIZE_MAX : body.len, type, headers, count);
     if (has_body && body.len > AT_ONCE) {
         mp_queue_put(&stream->queue, body);
         leave_state(stream, MP_STREAM_ENDED);
@@ -318,16 +328,16 @@ void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str bo
     }
     h2o_iovec_t copy = {NULL, 0};
     if (has_body) {
-        copy = h2o_iovec_init(h2o_mem_alloc_pool(&req->pool, body.len), body.len);
+        copy = h2o_iovec_init(h2o_mem_alloc_pool(&live->req->pool, body.len), body.len);
         memcpy(copy.base, body.ptr, body.len);
     }
-    mp_stream_stop_watching(stream);
+    mp_stream_stop_watching(live);
     leave_state(stream, MP_STREAM_ENDED);
     stream->is_writing = stream->is_finished = true;
     /* A Unix socket has no TCP_USER_TIMEOUT, and with HTTP/2 each stream has a window of its own. */
-    if (is_counted || stream->conn->listener->is_unix || stream->conn->http2 != NULL)
-        mp_stream_expect_progress(stream);
-    h2o_send(req, &copy, has_body ? 1 : 0, H2O_SEND_STATE_FINAL);
+    if (is_counted || live->conn->listener->is_unix || live->conn->http2 != NULL)
+        mp_stream_expect_progress(live);
+    h2o_send(live->req, &copy, has_body ? 1 : 0, H2O_SEND_STATE_FINAL);
 }
 
 void mp_stream_end(mp_stream *stream)
@@ -342,25 +352,24 @@ void mp_stream_end(mp_stream *stream)
 
 /* Shuts the connection down without closing the descriptor: libh2o's writes then fail, and libh2o closes it in its
  * own turn. With HTTP/2 the stream alone is reset, at the end of the turn. */
-static void shut_down_socket(mp_stream *stream)
+static void shut_down_socket(const mp_live *live)
 {
-    mp_stream_stop_watching(stream);
+    mp_stream *stream = live->stream;
+    mp_stream_stop_watching(live);
     mp_link_drop(&stream->dirty);
-    if (stream->req == NULL)
-        return;
-    if (stream->conn->http2 != NULL) {
+    if (live->conn->http2 != NULL) {
         stream->is_lost = true;
-        mp_link_put(&stream->server->loop->dirty, &stream->dirty);
+        mp_link_put(&stream->loop->dirty, &stream->dirty);
         return;
     }
-    shutdown(h2o_socket_get_fd(stream->conn->socket), SHUT_RDWR);
-    stream->req->http1_is_persistent = 0;
+    shutdown(h2o_socket_get_fd(live->conn->socket), SHUT_RDWR);
+    live->req->http1_is_persistent = 0;
     if (stream->is_writing || stream->is_finished)
         return; /* the write in progress fails by itself */
     if (!stream->is_started)
-        mp_stream_start(stream, 499, 0, NULL, NULL, 0);
+        mp_stream_start(live, 499, 0, NULL, NULL, 0);
     stream->is_finished = true;
-    h2o_send(stream->req, NULL, 0, H2O_SEND_STATE_ERROR); /* may dispose of the request immediately */
+    h2o_send(live->req, NULL, 0, H2O_SEND_STATE_ERROR); /* may dispose of the request immediately */
 }
 
 void mp_stream_lose(mp_stream *stream, bool is_slow)
@@ -373,6 +382,8 @@ void mp_stream_lose(mp_stream *stream, bool is_slow)
     stream->was_slow |= is_slow;
     if (stream->state < MP_STREAM_ENDED)
         call_gone(stream);
-    shut_down_socket(stream);
+    const mp_live *live = stream->live;
+    if (live != NULL)
+        shut_down_socket(live);
     mp_stream_unref(stream);
 }

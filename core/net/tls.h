@@ -13,9 +13,9 @@ typedef struct mp_tls mp_tls;
 typedef struct mp_tls_slot mp_tls_slot;
 
 typedef struct {
-    const char *certificate, *key; /* PEM files; the server's certificate first, then its issuers */
-    const char *client_ca;         /* NULL: client certificates are not requested */
-    bool client_optional;          /* clients without a certificate are accepted, too */
+    const char *certificate, *key;     /* PEM files; the server's certificate first, then its issuers */
+    const char *MP_NULLABLE client_ca; /* NULL: client certificates are not requested */
+    bool client_optional;              /* clients without a certificate are accepted, too */
 } mp_tls_files;
 
 typedef enum { MP_TLS_CERTIFICATE, MP_TLS_KEY, MP_TLS_CLIENT_CA } mp_tls_file;
@@ -57,6 +57,6 @@ typedef struct {
 
 /* What the server's own certificate says; the caller frees it. */
 mp_tls_peer *mp_tls_own(const mp_tls *tls);
-void mp_tls_peer_free(mp_tls_peer *peer);
+void mp_tls_peer_free(mp_tls_peer *MP_NULLABLE peer);
 
 #endif

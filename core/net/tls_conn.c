@@ -17,14 +17,15 @@ MP_COUNTER(refused_tls, "refused", "reason", "tls", "TLS handshakes that failed 
 struct mp_tls_conn {
     mp_conn *conn;
     mp_tls *tls;
-    SSL *ssl;       /* owned by libh2o; NULL before the ClientHello */
-    mp_timer timer; /* limit of the handshake; afterwards the delay before a close_notify is acted on */
+    SSL *MP_NULLABLE ssl; /* owned by libh2o; NULL before the ClientHello */
+    mp_timer timer;       /* limit of the handshake; afterwards the delay before a close_notify is acted on */
     unsigned char alert[ALERT_CAP];
     /* bytes of the handshake's last output: libh2o would drop an alert in it, and the client would not learn the
      * reason */
     size_t alert_len;
-    mp_tls_peer *peer;
-    void (*left)(mp_stream *stream); /* the client has closed the connection while its request is answered */
+    mp_tls_peer *MP_NULLABLE peer; /* NULL: it was not asked for yet */
+    void (*MP_NULLABLE left)(
+        mp_stream *stream); /* the client has closed the connection while its request is answered */
 };
 
 /* -- handshake ----------------------------------------------------------------------------------------------------- */
@@ -51,6 +52,8 @@ static int on_hello(SSL *ssl, int *alert, void *ctx)
     BIO *bio = SSL_get_rbio(ssl);
     const h2o_socket_t *socket = BIO_get_data(bio);
     mp_tls_conn *tls = ((mp_conn *)socket->on_close.data)->tls;
+    if (tls == NULL)
+        return SSL_CLIENT_HELLO_ERROR;
     tls->ssl = ssl;
     BIO_set_callback_arg(bio, (char *)(void *)tls);
     BIO_set_callback_ex(bio, notice_write);
@@ -80,25 +83,27 @@ int mp_tls_choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char
     return SSL_TLSEXT_ERR_OK;
 }
 
-bool mp_tls_is_ended(const mp_conn *conn)
+bool mp_tls_is_ended(const mp_tls_conn *tls)
 {
-    return (SSL_get_shutdown(conn->tls->ssl) & SSL_RECEIVED_SHUTDOWN) != 0;
+    const SSL *ssl = tls->ssl;
+    return ssl != NULL && (SSL_get_shutdown(ssl) & SSL_RECEIVED_SHUTDOWN) != 0;
 }
 
-bool mp_tls_has_http2(const mp_conn *conn)
+static bool has_http2(const SSL *ssl)
 {
     const unsigned char *name;
     unsigned len;
-    SSL_get0_alpn_selected(conn->tls->ssl, &name, &len);
+    SSL_get0_alpn_selected(ssl, &name, &len);
     return len == 2 && memcmp(name, "h2", 2) == 0;
 }
 
 /* Failures of TLS itself are logged; missing or refused client certificates also go to the audit log. */
 static void audit_certificate(const mp_tls_conn *tls, unsigned long code)
 {
-    if (!mp_audit_is_on() || tls->ssl == NULL || ERR_GET_LIB(code) != ERR_LIB_SSL)
+    const SSL *ssl = tls->ssl;
+    if (!mp_audit_is_on() || ssl == NULL || ERR_GET_LIB(code) != ERR_LIB_SSL)
         return;
-    long verdict = SSL_get_verify_result(tls->ssl);
+    long verdict = SSL_get_verify_result(ssl);
     bool is_missing = ERR_GET_REASON(code) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;
     if (!is_missing && verdict == X509_V_OK)
         return;
@@ -136,16 +141,20 @@ static void fail_handshake(mp_tls_conn *tls, const char *error)
     h2o_socket_close(tls->conn->socket);
 }
 
-static void on_handshake(h2o_socket_t *socket, const char *error)
+static void on_handshake(h2o_socket_t *socket, const char *MP_NULLABLE error)
 {
     mp_conn *conn = socket->on_close.data;
-    mp_timer_stop(conn->server->loop, &conn->tls->timer);
-    if (error != NULL) {
-        fail_handshake(conn->tls, error);
+    mp_tls_conn *tls = conn->tls;
+    if (tls == NULL)
+        return;
+    const SSL *ssl = tls->ssl;
+    mp_timer_stop(conn->server->loop, &tls->timer);
+    if (error != NULL || ssl == NULL) {
+        fail_handshake(tls, error != NULL ? error : "there was no ClientHello");
         return;
     }
-    BIO_set_callback_ex(SSL_get_rbio(conn->tls->ssl), NULL);
-    if (mp_tls_has_http2(conn)) {
+    BIO_set_callback_ex(SSL_get_rbio(ssl), NULL);
+    if (has_http2(ssl)) {
         conn->server->accept_http2(conn);
         return;
     }
@@ -164,12 +173,13 @@ static void on_late(mp_timer *timer)
     h2o_socket_close(tls->conn->socket);
 }
 
-void mp_tls_accept(mp_conn *conn)
+void mp_tls_accept(mp_conn *conn, mp_tls_slot *slot)
 {
     mp_server *server = conn->server;
-    mp_tls_conn *tls = conn->tls = mp_new(sizeof *tls);
+    mp_tls_conn *tls = mp_new(sizeof *tls);
+    conn->tls = tls;
     tls->conn = conn;
-    tls->tls = mp_tls_slot_get(conn->listener->endpoint.tls);
+    tls->tls = mp_tls_slot_get(slot);
     mp_timer_start(server->loop, &tls->timer, server->limits.handshake_ms, on_late);
     h2o_socket_ssl_handshake(conn->socket, tls->tls->context, NULL, on_handshake);
 }
@@ -268,7 +278,7 @@ static char **sans_of(X509 *certificate)
 }
 
 /* NULL: there is none. */
-static mp_tls_peer *read_peer(X509 *certificate)
+static mp_tls_peer *read_peer(X509 *MP_NULLABLE certificate)
 {
     mp_tls_peer *peer = mp_new(sizeof *peer);
     if (certificate != NULL)
@@ -283,7 +293,7 @@ static mp_tls_peer *read_peer(X509 *certificate)
     return peer;
 }
 
-void mp_tls_peer_free(mp_tls_peer *peer)
+void mp_tls_peer_free(mp_tls_peer *MP_NULLABLE peer)
 {
     if (peer == NULL)
         return;
@@ -304,31 +314,31 @@ mp_tls_peer *mp_tls_own(const mp_tls *tls)
 
 const mp_tls_peer *MP_NULLABLE mp_stream_tls(const mp_stream *stream)
 {
-    if (stream->conn == NULL || stream->conn->tls == NULL)
+    const mp_live *live = stream->live;
+    mp_tls_conn *tls = live == NULL ? NULL : live->conn->tls;
+    const SSL *ssl = tls == NULL ? NULL : tls->ssl;
+    if (ssl == NULL)
         return NULL;
-    mp_tls_conn *tls = stream->conn->tls;
     if (tls->peer == NULL)
-        tls->peer = read_peer(SSL_get0_peer_certificate(tls->ssl));
+        tls->peer = read_peer(SSL_get0_peer_certificate(ssl));
     return tls->peer;
 }
 
-void mp_tls_end(mp_conn *conn)
+void mp_tls_conn_free(mp_tls_conn *MP_NULLABLE tls)
 {
-    mp_tls_conn *tls = conn->tls;
     if (tls == NULL)
         return;
-    mp_timer_stop(conn->server->loop, &tls->timer);
+    mp_timer_stop(tls->conn->server->loop, &tls->timer);
     mp_tls_unref(tls->tls);
     mp_tls_peer_free(tls->peer);
     free(tls);
-    conn->tls = NULL;
 }
 
 /* -- close_notify -------------------------------------------------------------------------------------------------- */
 
 /* True if the last record in the kernel's queue is an alert: a client that continues has no reason to send an alert.
  * TLS 1.3 encrypts the record's type but not its size: an alert has the same size as two bytes of data. */
-static bool has_alert_last(mp_tls_conn *tls)
+static bool has_alert_last(const mp_tls_conn *tls, const SSL *ssl)
 {
     unsigned char bytes[4096];
     ssize_t got = recv(h2o_socket_get_fd(tls->conn->socket), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
@@ -336,32 +346,34 @@ static bool has_alert_last(mp_tls_conn *tls)
     for (size_t at = 0; at + 5 <= size;) {
         size_t len = (size_t)bytes[at + 3] << 8 | bytes[at + 4];
         if (at + 5 + len == size)
-            return bytes[at] == 21 || (bytes[at] == 23 && len == 2 + 1 + 16 && SSL_version(tls->ssl) >= TLS1_3_VERSION);
+            return bytes[at] == 21 || (bytes[at] == 23 && len == 2 + 1 + 16 && SSL_version(ssl) >= TLS1_3_VERSION);
         at += 5 + len;
     }
     return false;
 }
 
-static bool has_close_notify(mp_tls_conn *tls)
+static bool has_close_notify(const mp_tls_conn *tls)
 {
-    return (SSL_get_shutdown(tls->ssl) & SSL_RECEIVED_SHUTDOWN) != 0 || has_alert_last(tls);
+    const SSL *ssl = tls->ssl;
+    return ssl != NULL && ((SSL_get_shutdown(ssl) & SSL_RECEIVED_SHUTDOWN) != 0 || has_alert_last(tls, ssl));
 }
 
 static void on_close_notify(mp_timer *timer)
 {
     mp_tls_conn *tls = mp_container(timer, mp_tls_conn, timer);
-    if (!mp_link_is_alone(&tls->conn->streams) && has_close_notify(tls))
-        tls->left(mp_container(tls->conn->streams.next, mp_stream, link));
+    void (*MP_NULLABLE left)(mp_stream *stream) = tls->left;
+    if (left != NULL && !mp_link_is_alone(&tls->conn->streams) && has_close_notify(tls))
+        left(mp_container(tls->conn->streams.next, mp_stream, link));
 }
 
-void mp_tls_watch_for_close_notify(mp_conn *conn, void (*left)(mp_stream *stream))
+void mp_tls_watch_for_close_notify(mp_tls_conn *tls, void (*left)(mp_stream *stream))
 {
-    conn->tls->left = left;
-    if (has_close_notify(conn->tls))
-        mp_timer_start(conn->server->loop, &conn->tls->timer, CLOSE_NOTIFY_MS, on_close_notify);
+    tls->left = left;
+    if (has_close_notify(tls))
+        mp_timer_start(tls->conn->server->loop, &tls->timer, CLOSE_NOTIFY_MS, on_close_notify);
 }
 
-void mp_tls_stop_listening(mp_conn *conn)
+void mp_tls_stop_listening(mp_tls_conn *tls)
 {
-    mp_timer_stop(conn->server->loop, &conn->tls->timer);
+    mp_timer_stop(tls->conn->server->loop, &tls->timer);
 }

@@ -293,9 +293,9 @@ static void judge_for_clients(const char *path, X509 *own, mp_tls_findings *find
 
 /* -- loading ------------------------------------------------------------------------------------------------------- */
 
-static int add_client_authorities(SSL_CTX *context, const mp_tls_files *files, mp_tls_findings *findings)
+static int add_client_authorities(SSL_CTX *context, const char *path, bool is_optional, mp_tls_findings *findings)
 {
-    STACK_OF(X509) *authorities = read_certificates(files->client_ca, MP_TLS_CLIENT_CA, BUNDLE_CAP, findings);
+    STACK_OF(X509) *authorities = read_certificates(path, MP_TLS_CLIENT_CA, BUNDLE_CAP, findings);
     if (authorities == NULL)
         return -1;
     X509_STORE *store = SSL_CTX_get_cert_store(context);
@@ -304,7 +304,7 @@ static int add_client_authorities(SSL_CTX *context, const mp_tls_files *files, m
         SSL_CTX_add_client_CA(context, sk_X509_value(authorities, i));
     }
     free_certificates(authorities);
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | (files->client_optional ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT), NULL);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | (is_optional ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT), NULL);
     return 0;
 }
 
@@ -319,6 +319,7 @@ static mp_tls *MP_NULLABLE make(const mp_tls_files *files, STACK_OF(X509) *MP_NU
                                 mp_tls_findings *findings)
 {
     SSL_CTX *context = mp_tls_context_new();
+    const char *client_ca = files->client_ca;
     X509 *own = sk_X509_value(chain, 0);
     STACK_OF(X509) *others = sk_X509_new_null();
     for (int i = 1; i < sk_X509_num(chain); i++)
@@ -327,8 +328,8 @@ static mp_tls *MP_NULLABLE make(const mp_tls_files *files, STACK_OF(X509) *MP_NU
     if (SSL_CTX_use_cert_and_key(context, own, key, others, 1) != 1)
         mp_err_set(add_finding(findings, MP_TLS_CERTIFICATE, false), "%s cannot be used: %s", files->certificate,
                    openssl_says());
-    else if (files->client_ca != NULL)
-        add_client_authorities(context, files, findings);
+    else if (client_ca != NULL)
+        add_client_authorities(context, client_ca, files->client_optional, findings);
     sk_X509_free(others);
     if (has_errors(findings)) {
         SSL_CTX_free(context);

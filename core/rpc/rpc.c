@@ -109,7 +109,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     rpc->auth = hooks->auth(ctx);
     rpc->principal = mp_nobody;
     rpc->publisher = mp_publisher_new();
-    rpc->no_stream = mp_stream_new_gone();
+    rpc->no_stream = mp_stream_new_gone(loop);
     rpc->index = mp_table_join(table, rpc);
     mp_link_init(&rpc->calls);
     mp_link_init(&rpc->detached);
