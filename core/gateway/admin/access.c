@@ -29,7 +29,7 @@ typedef struct {
 struct mp_admin_access {
     token *tokens;
     size_t count;
-    mp_pair *certificates; /* patterns and roles; NULL: each certificate has the role operate */
+    mp_pair *MP_NULLABLE certificates; /* patterns and roles; NULL: each certificate has the role operate */
     mp_secret_hash
         by_certificate; /* stands for the token of callers with a certificate: of `certificates` as it is now */
     bool is_near, is_unix;
@@ -153,7 +153,7 @@ char *MP_NULLABLE mp_admin_find_token(const mp_config *config, const char *addre
 
 /* -- configuration ------------------------------------------------------------------------------------------------- */
 
-static size_t count_pairs(const mp_pair *pairs)
+static size_t count_pairs(const mp_pair *MP_NULLABLE pairs)
 {
     size_t count = 0;
     while (pairs != NULL && pairs[count].name != NULL)
@@ -180,7 +180,7 @@ static void add_token(mp_admin_access *access, const char *name, mp_admin_role r
     added->hash = hash;
 }
 
-static mp_pair *MP_NULLABLE copy_pairs(const mp_pair *pairs)
+static mp_pair *MP_NULLABLE copy_pairs(const mp_pair *MP_NULLABLE pairs)
 {
     size_t count = count_pairs(pairs);
     mp_pair *copy = count == 0 ? NULL : mp_new((count + 1) * sizeof *copy);
@@ -190,7 +190,7 @@ static mp_pair *MP_NULLABLE copy_pairs(const mp_pair *pairs)
 }
 
 /* What changes when the roles of certificates do: no caller can have a token with this hash, since certificates have no token. */
-static mp_secret_hash hash_of_roles(const mp_pair *pairs)
+static mp_secret_hash hash_of_roles(const mp_pair *MP_NULLABLE pairs)
 {
     mp_buf text = {0};
     for (; pairs != NULL && pairs->name != NULL; pairs++)

@@ -18,7 +18,7 @@ typedef struct {
     mp_link link;
     mp_timer limit;
     mp_admin *admin;
-    mp_stream *stream; /* counted reference of the admin thread; NULL once it has its answer */
+    mp_stream *MP_NULLABLE stream; /* counted reference of the admin thread; NULL once it has its answer */
     mp_loop *home;
     mp_message all_answered;
     mp_call_inquiry super;
@@ -52,12 +52,15 @@ static void answer_json(mp_stream *stream, int status, const char *json)
 /* The reader has its answer, or has left. `unanswered`: workers that have not answered in time. */
 static void close_inquiry(inquiry *asked, unsigned unanswered)
 {
+    mp_stream *stream = asked->stream;
+    if (stream == NULL)
+        return;
+    asked->stream = NULL;
     mp_timer_stop(asked->home, &asked->limit);
     mp_link_drop(&asked->link);
     mp_admin_places_give(mp_admin_places_of(asked->admin), unanswered);
-    mp_stream_on_gone(asked->stream, NULL, NULL);
-    mp_stream_unref(asked->stream);
-    asked->stream = NULL;
+    mp_stream_on_gone(stream, NULL, NULL);
+    mp_stream_unref(stream);
     give_back(asked);
 }
 
@@ -70,7 +73,8 @@ static void on_gone(void *ctx, mp_stream *stream)
 /* Answers with what has come so far. */
 static void conclude(inquiry *asked)
 {
-    if (asked->stream == NULL)
+    mp_stream *stream = asked->stream;
+    if (stream == NULL)
         return;
     unsigned left = atomic_load(&asked->left);
     mp_buf out = {0};
@@ -85,15 +89,15 @@ static void conclude(inquiry *asked)
     mp_buf_printf(&out, ",\"workers_without_answer\":%u}\n", left);
     pthread_mutex_unlock(&asked->lock);
     if (asked->super.serial == 0 && asked->super.mark == 0)
-        mp_stream_answer(asked->stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+        mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
     else if (ended)
-        answer_json(asked->stream, 200, is_of_streams ? "{\"ended\":true}\n" : "{\"cancelled\":true}\n");
+        answer_json(stream, 200, is_of_streams ? "{\"ended\":true}\n" : "{\"cancelled\":true}\n");
     else if (left > 0)
-        answer_json(asked->stream, 503, "{\"error\":\"the worker does not answer: see stuck in /status\"}\n");
+        answer_json(stream, 503, "{\"error\":\"the worker does not answer: see stuck in /status\"}\n");
     else if (is_of_streams)
-        answer_json(asked->stream, 404, "{\"error\":\"no such stream is open: GET /api/streams lists them\"}\n");
+        answer_json(stream, 404, "{\"error\":\"no such stream is open: GET /api/streams lists them\"}\n");
     else
-        answer_json(asked->stream, 404, "{\"error\":\"no such call runs: GET /api/calls lists them\"}\n");
+        answer_json(stream, 404, "{\"error\":\"no such call runs: GET /api/calls lists them\"}\n");
     mp_buf_clear(&out);
     close_inquiry(asked, left);
 }

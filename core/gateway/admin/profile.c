@@ -35,7 +35,7 @@ struct mp_admin_profile {
     mp_admin_access *access;
     state state;
     mp_loop *home;
-    mp_stream *stream; /* counted reference; NULL: the reader has left */
+    mp_stream *MP_NULLABLE stream; /* counted reference; NULL: the reader has left */
     mp_admin_caller caller;
     mp_timer limit, clock; /* the end of the time; the next progress, look or turn */
     part *parts;           /* the workers that are sampled */
@@ -121,18 +121,18 @@ static void drop_stream(mp_admin_profile *p)
     mp_stream_unref(stream);
 }
 
-static void send_end(mp_admin_profile *p)
+static void send_end(mp_admin_profile *p, mp_stream *stream)
 {
     mp_buf out = {0};
     mp_profile_totals totals = totals_of(p);
-    mp_stream *stream = mp_stream_ref(p->stream);
+    mp_stream_ref(stream);
+    drop_stream(p); /* a failed send settles nothing more */
     mp_buf_printf(&out, "data: {\"event\":\"profile ended\",\"why\":\"%s\",\"ms\":%llu,\"samples\":%llu,\"lost\":%llu,",
                   p->cause, (unsigned long long)(p->ended_ms - p->began_ms), (unsigned long long)totals.taken,
                   (unsigned long long)totals.lost);
     mp_buf_printf(&out, "\"workers_without_answer\":%d}\n\n", p->without_answer);
     mp_stream_send(stream, mp_buf_str(&out));
     mp_buf_clear(&out);
-    drop_stream(p);
     mp_stream_end(stream);
     mp_stream_unref(stream);
     settle(p);
@@ -178,9 +178,12 @@ static bool next_stack(mp_admin_profile *p, mp_profile_stack *stack)
 static void send_some(mp_timer *timer)
 {
     mp_admin_profile *p = mp_container(timer, mp_admin_profile, clock);
+    mp_stream *stream = p->stream;
+    if (stream == NULL)
+        return;
     mp_buf out = {0};
     mp_profile_stack stack;
-    size_t room = mp_stream_room(p->stream);
+    size_t room = mp_stream_room(stream);
     bool has_more = true;
     for (int i = 0; i < STACKS_IN_A_TURN && has_more && out.len + EVENT_ROOM < room; i++) {
         has_more = next_stack(p, &stack);
@@ -188,14 +191,14 @@ static void send_some(mp_timer *timer)
             put_stack(&out, p->parts[p->at_part].number, &stack);
     }
     bool is_full = has_more && out.len == 0;
-    bool is_sent = out.len == 0 || mp_stream_send(p->stream, mp_buf_str(&out)) == 0; /* else the reader has left */
+    bool is_sent = out.len == 0 || mp_stream_send(stream, mp_buf_str(&out)) == 0; /* else the reader has left */
     mp_buf_clear(&out);
-    if (!is_sent || p->stream == NULL)
+    if (!is_sent)
         return;
     if (!has_more)
-        send_end(p);
+        send_end(p, stream);
     else if (is_full)
-        mp_stream_on_drained(p->stream, on_drained, p);
+        mp_stream_on_drained(stream, on_drained, p);
     else
         mp_timer_start(p->home, &p->clock, 0, send_some);
 }
@@ -260,12 +263,15 @@ static void on_limit(mp_timer *timer)
 static void tell_progress(mp_timer *timer)
 {
     mp_admin_profile *p = mp_container(timer, mp_admin_profile, clock);
+    mp_stream *stream = p->stream;
+    if (stream == NULL)
+        return;
     mp_buf out = {0};
     mp_timer_start(p->home, &p->clock, PROGRESS_MS, tell_progress);
-    if (mp_stream_room(p->stream) > EVENT_ROOM) {
+    if (mp_stream_room(stream) > EVENT_ROOM) {
         mp_buf_printf(&out, "data: {\"event\":\"progress\",\"ms\":%llu,\"samples\":%llu}\n\n",
                       (unsigned long long)(mp_loop_now(p->home) - p->began_ms), (unsigned long long)totals_of(p).taken);
-        mp_stream_send(p->stream, mp_buf_str(&out));
+        mp_stream_send(stream, mp_buf_str(&out));
     }
     mp_buf_clear(&out);
 }
@@ -420,8 +426,9 @@ void mp_admin_profile_serve_end(mp_admin_profile *p, mp_stream *stream, const mp
 
 void mp_admin_profile_configure(mp_admin_profile *p)
 {
-    if (p->state != IDLE && p->stream != NULL && !mp_admin_access_has(p->access, &p->caller)) {
-        mp_stream *stream = mp_stream_ref(p->stream);
+    mp_stream *stream = p->stream;
+    if (p->state != IDLE && stream != NULL && !mp_admin_access_has(p->access, &p->caller)) {
+        mp_stream_ref(stream);
         on_gone(p, stream);
         mp_stream_end(stream);
         mp_stream_unref(stream);

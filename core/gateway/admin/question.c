@@ -22,8 +22,8 @@ typedef struct {
 typedef struct {
     mp_link link; /* in questions.list, while `stream` is not NULL */
     questions *all;
-    mp_stream *stream; /* counted reference; NULL once it is over */
-    mp_inbox *inbox;   /* whose last reference frees the question; not used once it is over */
+    mp_stream *MP_NULLABLE stream; /* counted reference; NULL once it is over */
+    mp_inbox *inbox;               /* whose last reference frees the question; not used once it is over */
     mp_loop *home;
     mp_timer limit;
     uint64_t time_ms; /* admin.question_time when it was asked */
@@ -79,9 +79,10 @@ static void ask_worker(question *of, unsigned worker, const char *id, const mp_b
     mp_console_settings settings = {.caller = mp_str_of(of->caller.name), .is_hidden = true};
     if (of->consoles[worker] != NULL)
         mp_console_close(of->consoles[worker], false);
-    of->consoles[worker] = mp_inbox_open(of->inbox, mp_admin_shared(of->all->admin)->table, worker, &settings);
+    mp_console *console = mp_inbox_open(of->inbox, mp_admin_shared(of->all->admin)->table, worker, &settings);
+    of->consoles[worker] = console;
     mp_admin_put_question(&out, id, mp_buf_str(params));
-    mp_console_send(of->consoles[worker], mp_buf_str(&out));
+    mp_console_send(console, mp_buf_str(&out));
     mp_buf_clear(&out);
 }
 
@@ -111,39 +112,50 @@ static void on_gone(void *ctx, mp_stream *stream)
     close_question(ctx, 0);
 }
 
-static void answer(question *of, mp_str result, unsigned unanswered)
+static void answer(question *of, mp_stream *stream, mp_str result, unsigned unanswered)
 {
     mp_buf out = {0};
     mp_buf_put(&out, result);
     mp_buf_putc(&out, '\n');
-    mp_stream_answer(of->stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+    mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
     mp_buf_clear(&out);
     close_question(of, unanswered);
 }
 
 /* Answers with what the first worker said, and how many workers do not follow. */
-static void conclude(question *of)
+static void conclude(question *of, mp_stream *stream)
 {
     of->result.len--; /* the '}' */
     mp_buf_printf(&of->result, ",\"workers_without_answer\":%u}", of->left + of->wrong);
-    answer(of, mp_buf_str(&of->result), of->left);
+    answer(of, stream, mp_buf_str(&of->result), of->left);
+}
+
+/* Another worker is asked, once: the first one is not to do it any more. */
+static void ask_second(question *of)
+{
+    mp_console *console = of->consoles[of->worker];
+    of->consoles[of->worker] = NULL;
+    if (console != NULL)
+        mp_console_close(console, false);
+    of->is_second = true;
+    of->worker = (of->worker + 1) % of->workers;
+    mp_stat_add(&mp_stat_admin_unanswered, 1);
+    ask_worker(of, of->worker, ASKED, &of->params);
 }
 
 static void on_limit(mp_timer *timer)
 {
     question *of = mp_container(timer, question, limit);
+    mp_stream *stream = of->stream;
+    if (stream == NULL)
+        return;
     if (of->result.len > 0) {
-        conclude(of);
+        conclude(of, stream);
     } else if (!of->is_second && of->workers > 1) {
-        mp_console_close(of->consoles[of->worker], false);
-        of->consoles[of->worker] = NULL;
-        of->is_second = true;
-        of->worker = (of->worker + 1) % of->workers;
-        mp_stat_add(&mp_stat_admin_unanswered, 1);
-        ask_worker(of, of->worker, ASKED, &of->params);
+        ask_second(of);
         mp_timer_start(of->home, &of->limit, of->time_ms, on_limit);
     } else {
-        mp_admin_refuse(of->stream, 503, MP_STR("a worker does not answer: see stuck in /status, or try again"));
+        mp_admin_refuse(stream, 503, MP_STR("a worker does not answer: see stuck in /status, or try again"));
         close_question(of, 1);
     }
 }
@@ -174,14 +186,14 @@ static int see_member(void *ctx, unsigned level, mp_str key, mp_json_type type, 
     return 0;
 }
 
-static void refuse_question(question *of, const outcome *found)
+static void refuse_question(question *of, mp_stream *stream, const outcome *found)
 {
     mp_buf why = {0};
     int64_t code = 0;
     if (found->message.len > 0)
         mp_json_unescape(&why, found->message);
     mp_json_int(found->code, &code);
-    mp_admin_refuse(of->stream, code == MP_CODE_INVALID_PARAMS ? 404 : 503, mp_buf_str(&why));
+    mp_admin_refuse(stream, code == MP_CODE_INVALID_PARAMS ? 404 : 503, mp_buf_str(&why));
     mp_buf_clear(&why);
     close_question(of, 0);
 }
@@ -199,7 +211,10 @@ static void ask_all(question *of, mp_str result)
 static void take_answer(void *ctx, uint64_t mark, mp_str json)
 {
     question *of = ctx;
+    mp_stream *stream = of->stream;
     (void)mark;
+    if (stream == NULL)
+        return;
     outcome found = {0};
     mp_json_scan(json, &(mp_json_visitor){.enter = enter_error, .member = see_member, .ctx = &found}, NULL, NULL);
     if (of->result.len > 0) {
@@ -208,20 +223,23 @@ static void take_answer(void *ctx, uint64_t mark, mp_str json)
         of->left -= follows;
         of->wrong += follows && found.result.len == 0;
         if (of->left == 0)
-            conclude(of);
+            conclude(of, stream);
     } else if (found.result.len == 0) {
-        refuse_question(of, &found);
+        refuse_question(of, stream, &found);
     } else if (of->then.len > 0) {
         ask_all(of, found.result);
     } else {
-        answer(of, found.result, 0);
+        answer(of, stream, found.result, 0);
     }
 }
 
 static void on_overflow(void *ctx)
 {
     question *of = ctx;
-    mp_admin_refuse(of->stream, 503, MP_STR("the answer of a worker is larger than limits.call.output"));
+    mp_stream *stream = of->stream;
+    if (stream == NULL)
+        return;
+    mp_admin_refuse(stream, 503, MP_STR("the answer of a worker is larger than limits.call.output"));
     close_question(of, 0);
 }
 

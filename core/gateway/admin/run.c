@@ -21,9 +21,9 @@ MP_COUNTER(dropped_runs, "dropped", "reason", "admin_runs",
 typedef struct {
     mp_link link; /* in mp_admin_runs, while `stream` is not NULL */
     struct mp_admin_runs *runs;
-    mp_stream *stream; /* counted reference; NULL once it is over */
-    mp_inbox *inbox;   /* whose last reference frees the run; not used once it is over */
-    mp_console *console;
+    mp_stream *MP_NULLABLE stream;   /* counted reference; NULL once it is over */
+    mp_inbox *inbox;                 /* whose last reference frees the run; not used once it is over */
+    mp_console *MP_NULLABLE console; /* NULL before the first message, and once it is over */
     mp_loop *home;
     mp_timer limit;
     unsigned worker;
@@ -64,8 +64,9 @@ static void free_run(void *ctx)
 
 static void open_console(run *of, bool is_hidden)
 {
-    if (of->console != NULL)
-        mp_console_close(of->console, false);
+    mp_console *before = of->console;
+    if (before != NULL)
+        mp_console_close(before, false);
     mp_console_settings settings = {.caller = mp_str_of(of->caller.name), .is_hidden = is_hidden};
     if (!is_hidden) {
         settings.id = mp_buf_str(&of->asked.principal_id);
@@ -92,9 +93,10 @@ static void close_run(run *of, bool is_operator)
     mp_stream_on_gone(stream, NULL, NULL);
     mp_stream_unref(stream);
     mp_link_drop(&of->link);
-    if (of->console != NULL)
-        mp_console_close(of->console, is_operator);
+    mp_console *console = of->console;
     of->console = NULL;
+    if (console != NULL)
+        mp_console_close(console, is_operator);
     mp_inbox_close(of->inbox);
 }
 
@@ -107,9 +109,10 @@ static void on_gone(void *ctx, mp_stream *stream)
 /* Ends the stream with an event that says why. */
 static void end_run(run *of, const char *why, bool is_operator)
 {
-    mp_stream *stream = of->stream == NULL ? NULL : mp_stream_ref(of->stream);
+    mp_stream *stream = of->stream;
     if (stream == NULL)
         return;
+    mp_stream_ref(stream);
     mp_buf out = {0};
     uint64_t dropped = mp_inbox_dropped(of->inbox) + of->overtaken;
     mp_buf_printf(&out, "data: {\"event\":\"call closed\",\"why\":\"%s\",\"dropped\":%llu}\n\n", why,
@@ -148,9 +151,11 @@ static void put_meta(mp_buf *out, const mp_era *era, bool has_progress)
     mp_buf_putc(out, '}');
 }
 
-static void send_text(run *of, const char *json)
+static void say(run *of, mp_str json)
 {
-    mp_console_send(of->console, mp_str_of(json));
+    mp_console *console = of->console;
+    if (console != NULL)
+        mp_console_send(console, json);
 }
 
 /* Sends the request with these params, an object. */
@@ -167,7 +172,7 @@ static void send_request(run *of, mp_str params)
     mp_buf_put(&out, rest);
     mp_buf_putc(&out, '}');
     of->began_us = mp_monotonic_us();
-    mp_console_send(of->console, mp_buf_str(&out));
+    say(of, mp_buf_str(&out));
     mp_buf_clear(&out);
 }
 
@@ -185,7 +190,7 @@ static void begin_call(run *of)
         "\"capabilities\":{\"elicitation\":{\"form\":{},\"url\":{}},\"sampling\":{},\"roots\":{}},"
         "\"clientInfo\":{\"name\":\"moonpool dashboard\",\"version\":\"" MOONPOOL_VERSION "\"}}}",
         of->asked.era->date);
-    mp_console_send(of->console, mp_buf_str(&out));
+    say(of, mp_buf_str(&out));
     mp_buf_clear(&out);
 }
 
@@ -206,7 +211,7 @@ static void ask_about_principal(run *of)
     mp_buf_put(&params, mp_buf_str(&of->asked.principal));
     mp_admin_put_question(&out, "principal", mp_buf_str(&params));
     open_console(of, true);
-    mp_console_send(of->console, mp_buf_str(&out));
+    say(of, mp_buf_str(&out));
     mp_buf_clear(&params);
     mp_buf_clear(&out);
 }
@@ -216,6 +221,9 @@ static void ask_about_principal(run *of)
 /* Passes a message on as an event. A notification for which the stream has no room is dropped. */
 static void put_event(run *of, uint64_t mark, bool is_note, mp_str json)
 {
+    mp_stream *stream = of->stream;
+    if (stream == NULL)
+        return;
     mp_buf out = {0};
     mp_buf_put(&out, MP_STR("data: {\"event\":\"message\""));
     if (mark != 0)
@@ -224,8 +232,8 @@ static void put_event(run *of, uint64_t mark, bool is_note, mp_str json)
     mp_buf_put(&out, MP_STR(",\"message\":"));
     mp_buf_put(&out, json);
     mp_buf_put(&out, MP_STR("}\n\n"));
-    if (mp_stream_room(of->stream) >= out.len + NOTE_ROOM) {
-        mp_stream_send(of->stream, mp_buf_str(&out)); /* a failed send closes the run */
+    if (mp_stream_room(stream) >= out.len + NOTE_ROOM) {
+        mp_stream_send(stream, mp_buf_str(&out)); /* a failed send closes the run */
     } else if (!is_note) {
         end_run(of, TOO_LARGE, false);
     } else {
@@ -246,10 +254,9 @@ static void go_on(run *of, mp_str id, bool is_error, mp_str json)
     } else if (mp_json_string_is(id, MP_STR("principal"))) {
         begin_call(of);
     } else if (mp_json_string_is(id, MP_STR("open"))) {
-        send_text(of, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
-        send_text(
-            of,
-            "{\"jsonrpc\":\"2.0\",\"id\":\"level\",\"method\":\"logging/setLevel\",\"params\":{\"level\":\"debug\"}}");
+        say(of, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}"));
+        say(of, MP_STR("{\"jsonrpc\":\"2.0\",\"id\":\"level\",\"method\":\"logging/"
+                       "setLevel\",\"params\":{\"level\":\"debug\"}}"));
     }
 }
 
@@ -412,7 +419,7 @@ static void send_response(run *of, mp_str id, const char *name, mp_str value)
     mp_buf_printf(&out, ",\"%s\":", name);
     mp_buf_put(&out, value);
     mp_buf_putc(&out, '}');
-    mp_console_send(of->console, mp_buf_str(&out));
+    say(of, mp_buf_str(&out));
     mp_buf_clear(&out);
 }
 

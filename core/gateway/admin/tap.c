@@ -18,7 +18,7 @@ MP_COUNTER(tap_batches, "tap_batches", "", "", "batches of events that went from
 typedef struct {
     mp_link link; /* in mp_admin_taps, while `stream` is not NULL */
     mp_admin_taps *taps;
-    mp_stream *stream; /* counted reference; NULL once the reader has left */
+    mp_stream *MP_NULLABLE stream; /* counted reference; NULL once the reader has left */
     mp_tap *tap;
     mp_message news;
     bool is_awake;         /* the timer of all readers takes what has come */
@@ -34,7 +34,6 @@ typedef struct {
 struct mp_admin_taps {
     mp_admin *admin;
     mp_link readers;
-    mp_loop *loop;  /* on which the readers live; NULL before the first one */
     mp_timer batch; /* runs while a reader is awake */
     unsigned batch_number;
 };
@@ -78,7 +77,10 @@ static void on_gone(void *ctx, mp_stream *stream)
 static void end_reader(reader *of, const char *why)
 {
     mp_buf out = {0};
-    mp_stream *stream = mp_stream_ref(of->stream);
+    mp_stream *stream = of->stream;
+    if (stream == NULL)
+        return;
+    mp_stream_ref(stream);
     size_t room = mp_stream_room(stream);
     atomic_fetch_add(&of->refs, 1); /* a failed send closes the reader */
     if (room > NOTE_ROOM) {
@@ -106,7 +108,10 @@ static void pump(reader *of)
 {
     mp_buf out = {0};
     mp_admin_taps *taps = of->taps;
-    size_t room = mp_stream_room(of->stream);
+    mp_stream *stream = of->stream;
+    if (stream == NULL)
+        return;
+    size_t room = mp_stream_room(stream);
     bool is_empty = room >= mp_admin_settings(taps->admin)->http.stream_queue;
     bool has_more = mp_tap_take(of->tap, room > NOTE_ROOM ? room - NOTE_ROOM : 0, &out);
     of->is_awake = !has_more;
@@ -116,8 +121,8 @@ static void pump(reader *of)
         mp_timer_start(of->home, &taps->batch, BATCH_MS, on_batch);
     if (out.len == 0 && has_more && is_empty)
         end_reader(of, "limits.stream_queue is too small for an event");
-    else if (mp_stream_send(of->stream, mp_buf_str(&out)) == 0 && has_more) /* a failed send has closed the reader */
-        mp_stream_on_drained(of->stream, on_drained, of);
+    else if (mp_stream_send(stream, mp_buf_str(&out)) == 0 && has_more) /* a failed send has closed the reader */
+        mp_stream_on_drained(stream, on_drained, of);
     mp_buf_clear(&out);
 }
 
@@ -141,7 +146,7 @@ static reader *MP_NULLABLE find_awake(const mp_admin_taps *taps)
 static void on_batch(mp_timer *timer)
 {
     mp_admin_taps *taps = mp_container(timer, mp_admin_taps, batch);
-    mp_loop_measure(taps->loop, MP_MEASURE_ADMIN);
+    mp_loop_measure(mp_admin_loop(taps->admin), MP_MEASURE_ADMIN);
     taps->batch_number++;
     for (reader *of; (of = find_awake(taps)) != NULL;) {
         of->batch_number = taps->batch_number;
@@ -156,7 +161,7 @@ static void on_news(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     reader *of = mp_container(message, reader, news);
     atomic_store(&of->is_posted, false);
-    if (loop != NULL && of->stream != NULL)
+    if (loop != NULL)
         pump(of);
     unref_reader(of);
 }
@@ -318,7 +323,7 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
     const mp_tap_limits *limits = &mp_admin_settings(taps->admin)->config->admin_taps;
     reader *made = mp_new(sizeof *made);
     made->taps = taps;
-    made->home = taps->loop = mp_stream_loop(stream);
+    made->home = mp_stream_loop(stream);
     made->caller = *caller;
     made->arguments = filter->arguments;
     made->news = (mp_message){.deliver = on_news};
@@ -412,7 +417,7 @@ void mp_admin_taps_free(mp_admin_taps *taps)
         return;
     while (taps->readers.next != &taps->readers)
         close_reader(mp_container(taps->readers.next, reader, link));
-    if (taps->loop != NULL)
-        mp_timer_stop(taps->loop, &taps->batch);
+    if (taps->batch.slot != 0)
+        mp_timer_stop(mp_admin_loop(taps->admin), &taps->batch);
     free(taps);
 }
