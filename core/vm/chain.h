@@ -7,9 +7,7 @@
 #define MP_MAX_CHAIN 200 /* indexings in one expression such as a.b[c.d].e */
 
 /* The line of the first expression with more than MP_MAX_CHAIN indexings in a row, as in a.b.b.b; 0 if there is
- * none. To name the variable that an error is about, Lua up to 5.4.6 recurses through all of them and reads the
- * function's code for each: it overflows the C stack, or takes minutes (lua.org: "Recursion in 'getobjname' can
- * stack overflow"). */
+ * none. To name the variable that an error is about takes long where there are very many (docs/dev/lua.md). */
 int mp_chain_find(mp_str text);
 
 #endif

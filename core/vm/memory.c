@@ -8,8 +8,7 @@
 #define OVERDRAFT                                                                                                      \
     4 /* a task may exceed its memory limit by this part of limits.call.memory, until its garbage is collected */
 
-/* Lua allocates and frees small blocks of a few sizes, in larger bursts than malloc's caches hold. So freed blocks
- * are kept here for reuse. */
+/* Freed blocks up to this size times MP_VM_CLASSES are kept for reuse. */
 #define CLASS_STEP 16
 #define MAX_SPARE_BYTES                                                                                                \
     ((size_t)4 << 20) /* one GC cycle may free as many bytes as are live, which is 1 MiB without any script */
@@ -175,7 +174,7 @@ void *MP_NULLABLE mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t s
     }
     void *block = resize(vm, old, old_size, size);
     if (block == NULL)
-        return size <= old_size ? old : NULL; /* Lua requires that shrinking succeeds */
+        return size <= old_size ? old : NULL; /* or the compiler would raise an error: Lua needs a block that shrinks */
     vm->bytes += size - old_size;
     return block;
 }

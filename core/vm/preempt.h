@@ -14,7 +14,7 @@
 #define MP_PREEMPT 1 /* 0 turns preemption off, to measure what it costs */
 #endif
 
-/* Lua begins to run in `L` on this thread. Returns the coroutine that ran before, for mp_preempt_leave. Calls may be
+/* A stretch of Lua begins in `L` on this thread. Returns the coroutine that ran before, for mp_preempt_leave. Calls may be
  * nested. */
 lua_State *mp_preempt_enter(lua_State *L);
 /* The same, for who has just read the clock: `at` is us of CLOCK_MONOTONIC. */

@@ -1,7 +1,7 @@
 /* profile.c: what a thread gathers for the profiler. A sample is a phase, a call's method and tool, and the lines of at most 64 frames. Equal
  * samples are counted in one place of a block of fixed size, so a sample allocates nothing, and one that finds no place is counted as lost.
  *
- * The signal handler takes samples of C by itself. Lua cannot be looked at in a signal handler: it only marks the sample as due, and sets a
+ * The signal handler takes samples of C by itself. It must not look at Lua's state: it only marks the sample as due, and sets a
  * count hook, which takes the sample at the next instruction. Time in a long C function counts for the line that called it.
  *
  * One file, because the handler, the hook and the allocator share the thread's variables. */

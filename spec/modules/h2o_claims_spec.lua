@@ -71,6 +71,10 @@ describe("libh2o", function()
     assert.equal("anon_inode:[eventpoll]", modules.h2o.after_loop())
   end)
 
+  it("leaves the epoll descriptor of a destroyed loop open", function()
+    assert.equal("anon_inode:[eventpoll]", modules.h2o.after_destroy())
+  end)
+
   it("writes so that a client that has left is a signal, SIGPIPE", function()
     local code, out = run_alone("", "leave")
     assert.equal(-13, code, out)

@@ -120,10 +120,25 @@ static int l_after_loop(lua_State *L)
     return 1;
 }
 
+/* The kind of the loop's epoll descriptor once the loop was destroyed. */
+static int l_after_destroy(lua_State *L)
+{
+    char path[64], kind[64];
+    h2o_evloop_t *loop = h2o_evloop_create();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", *(int *)(loop + 1));
+    h2o_evloop_destroy(loop);
+    ssize_t len = readlink(path, kind, sizeof kind);
+    lua_pushlstring(L, kind, len < 0 ? 0 : (size_t)len);
+    return 1;
+}
+
 int module_h2o(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"ask", l_ask}, {"leave", l_leave}, {"after_loop", l_after_loop}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"ask", l_ask},
+                                         {"leave", l_leave},
+                                         {"after_loop", l_after_loop},
+                                         {"after_destroy", l_after_destroy},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }

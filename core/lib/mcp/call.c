@@ -48,8 +48,7 @@ void mp_call_push(lua_State *L, mp_lib_task *task, int params)
     else
         lua_pushvalue(L, params);
     lua_setiuservalue(L, -2, MP_CALL_PARAMS);
-    /* task->call may be NULL: a finalizer may have sent a message and found that the client disconnected. The anonymous principal has no
-     * table. */
+    /* a cancelled call has none, and the anonymous principal has no table */
     if (task->call != NULL && mp_call_principal(task->call) != mp_nobody) {
         mp_principal_push(L, mp_call_principal(task->call));
         lua_setiuservalue(L, -2, MP_CALL_PRINCIPAL);

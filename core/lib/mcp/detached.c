@@ -123,7 +123,6 @@ static int l_spawn(lua_State *L)
     lua_pushvalue(L, 6);
     int ref = luaL_ref(L, LUA_REGISTRYINDEX); /* nothing below raises an error, so `ref` is not lost */
 
-    /* task->call may be NULL: a finalizer may have sent a message and found that the client disconnected */
     mp_call *call = task->call == NULL
                         ? NULL
                         : mp_call_spawn(task->call, seconds * 1000 > MAX_LIMIT_MS ? (uint64_t)MAX_LIMIT_MS

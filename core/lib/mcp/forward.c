@@ -44,7 +44,7 @@ static bool answer(mp_lib_task *task, mp_call *call, const mp_exchange_event *ev
     return true;
 }
 
-/* Lua goes on with the exchange, none of whose events was taken.  [-n, +0, throws, parks] */
+/* The library in Lua goes on with the exchange, none of whose events was taken.  [-n, +0, throws, parks] */
 static int hand_over(lua_State *L, mp_lib_task *task, const mp_call *call)
 {
     const mp_era *era = mp_call_era(call);

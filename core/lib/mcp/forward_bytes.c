@@ -3,8 +3,9 @@
 #include <stdio.h>
 
 #define PREFIX "io.modelcontextprotocol/"
-#define OWN "dev.moonpool/" /* of members that only this gateway may write: Lua takes those of others out */
-#define MAX_EDITS 24        /* of one message or result, at most MP_JSON_EDITS */
+#define OWN                                                                                                            \
+    "dev.moonpool/"  /* of members that only this gateway may write: the library in Lua takes those of others out */
+#define MAX_EDITS 24 /* of one message or result, at most MP_JSON_EDITS */
 
 /* -- members --------------------------------------------------------------------------------------------------------- */
 
@@ -150,7 +151,8 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     if (!has_own && !has_token && !is_modern && !has_trace) {
         add(&to, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
     } else {
-        bool waits = target->route->may_be_task && mp_call_era(call)->has_sessions; /* Lua waits for the task */
+        bool waits =
+            target->route->may_be_task && mp_call_era(call)->has_sessions; /* the library in Lua waits for the task */
         mp_str able = waits ? MP_STR("{\"extensions\":{\"" PREFIX "tasks\":{}}}") : MP_STR("{}");
         mp_str values[] = {{revision, (size_t)letters}, forwards->client, able};
         mp_json_deed deed = is_modern ? MP_JSON_SET : MP_JSON_DROP;
@@ -243,7 +245,7 @@ static bool see_member(reader *r, mp_str key, mp_json_token value)
     return true;
 }
 
-/* A member of `_meta`: those of the protocol belong to this hop. Lua changes the URI of a page (MCP Apps). */
+/* A member of `_meta`: those of the protocol belong to this hop. The library in Lua changes the URI of a page (MCP Apps). */
 static bool see_meta(reader *r, mp_str key)
 {
     if (mp_str_is(key, "ui") || mp_str_starts(key, MP_STR("ui/")) || mp_str_starts(key, MP_STR(OWN)))
@@ -259,7 +261,8 @@ static bool see_meta(reader *r, mp_str key)
     return true;
 }
 
-/* A member of an element of `content`. Lua changes the URIs of resources and of links to them, and remembers links. */
+/* A member of an element of `content`. The library in Lua changes the URIs of resources and of links to them, and
+ * remembers links. */
 static bool see_block(reader *r, mp_str key, mp_json_token value)
 {
     if (mp_str_is(key, "type")) {

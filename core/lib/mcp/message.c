@@ -65,7 +65,7 @@ int mp_run_call_in_lua(lua_State *L, mp_lib_task *task, const mp_call *call)
     return call_decoded(L, task, NULL);
 }
 
-/* True if the recorder is to see the call. Only Lua knows the names of some tools. */
+/* True if the recorder is to see the call. The library in Lua alone knows the names of some tools. */
 static bool is_wanted(const mp_call *call)
 {
     mp_str tool = mp_call_tool(call);

@@ -51,11 +51,11 @@ typedef struct mp_plan {
     mp_thing_metrics *metrics;
     uint64_t scopes;    /* bit set of the scopes that the tool requires; mp_rights.scopes has the principal's */
     bool is_positional; /* f(a, b); else f(args) */
-    bool is_checked;    /* Lua checks the arguments; else C does by `input` */
+    bool is_checked;    /* by the library in Lua; else C checks the arguments by `input` */
     bool has_output;    /* the tool has an output schema */
-    bool knows_output;  /* C checks the result by `output`; else Lua does */
+    bool knows_output;  /* C checks the result by `output`; else the library in Lua does */
     bool has_policies;  /* their spans are made in Lua, with that of the handler */
-    bool ends_in_lua;   /* Lua ends each call: the audit line shows what the tool's policies did */
+    bool ends_in_lua;   /* the library in Lua ends each call: the audit line shows what the tool's policies did */
     int call_place;     /* of `call` among the handler's parameters, from 1; 0: it takes none */
     mp_plan_object input, output; /* `input` of a positional handler: in the order of its parameters */
     mp_plan_field *fields;        /* behind the structure, as are `choices` */

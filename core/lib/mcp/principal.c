@@ -6,7 +6,7 @@
 
 #define PRINCIPAL "moonpool.principal"
 
-/* The content of a principal reference. lua_State's lib->principals holds the userdata while C code refers to the principal. */
+/* The content of a principal reference. While C code refers to the principal, lib->principals holds the userdata. */
 typedef struct {
     mp_link link; /* link in lib->principal_refs */
     mp_lib *lib;
@@ -22,7 +22,7 @@ enum { TABLE = 1, ISSUER, USER_VALUES = ISSUER };
 
 /* -- references ---------------------------------------------------------------------------------------------------- */
 
-/* No C code refers to the principal any more: the collector may free the principal reference.  [-0, +0] */
+/* No C code refers to the principal any more: nothing holds the principal reference for it.  [-0, +0] */
 static void on_principal_unused(void *keeper)
 {
     principal_ref *s = keeper;

@@ -87,9 +87,7 @@ static int l_audiences(lua_State *L)
     mp_topic_audiences(lib->rpc, topic, &vm->out);
     lua_Integer i = 1;
     for (size_t at = start, end = vm->out.len; at < end; i++) {
-        mp_str rest = mp_str_from(
-            mp_buf_str(&vm->out),
-            at); /* read again in each round: a finalizer may send a message, which moves the bytes of `out` */
+        mp_str rest = mp_str_from(mp_buf_str(&vm->out), at);
         mp_str audience = mp_str_cut(&rest, '\n');
         at += audience.len + 1;
         lua_pushlstring(L, audience.ptr, audience.len);
