@@ -173,7 +173,8 @@ const mp_config_key mp_config_keys[] = {
     {"limits.bodies", SIZE(KIB, 64 * GIB), SLOT(http.bodies), .preset = "256MiB",
      .doc = "Limit of the memory of all requests being received or answered, in all workers together. While it is "
             "exceeded, requests that arrive are refused with 503. Those that hold little (16 KiB with HTTP/1.1) may "
-            "use an eighth more. One that arrives at once, and is that small, is not counted with HTTP/1.1."},
+            "use an eighth more. One that arrives at once, is that small, and is answered at once, is not counted with "
+            "HTTP/1.1."},
     {"limits.values", COUNT(100, 100 * MILLION), SLOT(rpc.max_values), .preset = "100000",
      .doc = "Limit of the JSON values (strings, numbers, arrays, objects and so on, at any depth) in one body or one "
             "line of stdio. More are refused with 413 before anything runs."},

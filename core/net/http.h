@@ -170,7 +170,8 @@ const char *MP_NULLABLE mp_framing_fault(mp_str input, int minor);
 bool mp_chunked_was_decoded(void);
 
 /* implemented in intake.c */
-#define MP_INTAKE_FREE 16384 /* a request that is not larger, and arrives by one read, is not counted */
+/* A request that has not more bytes, arrives by one read and is answered in that turn is not counted. */
+#define MP_INTAKE_FREE 16384
 /* The bytes of memory that a buffer occupies. NULL: none. */
 size_t mp_intake_held(const h2o_buffer_t *buffer);
 /* Moves what is left in a large buffer to a small one. Nothing may point into the buffer. */
@@ -258,6 +259,8 @@ bool mp_listener_resume(mp_listener *listener);
 
 /* True if the client of this TLS connection has sent close_notify, and libh2o has read it. */
 bool mp_tls_is_ended(const mp_tls_conn *tls);
+/* The bytes of memory that OpenSSL holds for a record of which a part has arrived; 0 without TLS. */
+size_t mp_tls_partial(const mp_conn *conn);
 
 /* implemented in server.c */
 /* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */

@@ -226,7 +226,7 @@ static size_t bytes_of(const h2o_http2_stream_t *stream)
 static size_t count_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
     h2o_http2_stream_t *stream;
-    size_t bytes = mp_intake_held(h2o->_headers_unparsed);
+    size_t bytes = mp_intake_held(h2o->_headers_unparsed) + mp_tls_partial(h2->conn);
     if (h2->conn->socket->input->size > 0)
         bytes += mp_intake_held(h2->conn->socket->input);
     MP_HTTP2_EACH(h2o, stream)

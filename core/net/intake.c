@@ -3,8 +3,8 @@
  * connection that receives more is answered with 503, so the sum falls again whatever made it grow. What the connection
  * sends afterwards is read and discarded, so that the client can read the answer.
  *
- * What is counted is the memory that buffers occupy, not the bytes in them. A request that arrives by one read, and is
- * small, is not counted: most are, and they are answered at once.
+ * What is counted is the memory that buffers occupy, not the bytes in them. A request that arrives by one read, is
+ * small, and is answered in the same turn, is not counted: most are.
  *
  * Every read of a request passes through this file: it defines `h2o_socket_read_start` in place of libh2o's weak one
  * (cmake/patches/h2o). */
@@ -86,7 +86,8 @@ bool mp_intake_is_full(const mp_conn *conn)
 static bool count_input(mp_conn *conn)
 {
     const h2o_buffer_t *input = conn->socket->input;
-    return mp_intake_set(conn, mp_intake_held(input), input->size <= MP_INTAKE_FREE);
+    size_t bytes = mp_intake_held(input) + mp_tls_partial(conn);
+    return mp_intake_set(conn, bytes, input->size <= MP_INTAKE_FREE);
 }
 
 /* Frees the input that was read. libh2o does not use it any more: the connection only waits to be closed. */
@@ -148,7 +149,15 @@ static void discard_input(mp_conn *conn)
         conn->read(conn->socket, h2o_socket_error_closed);
 }
 
-/* HTTP/1: lets libh2o read. A request that is then incomplete is counted, however small it is. */
+/* True while the connection's request waits for its answer. */
+static bool is_pending(const mp_conn *conn)
+{
+    return !mp_link_is_alone(&conn->streams) &&
+           mp_container(conn->streams.next, mp_stream, link)->state < MP_STREAM_ENDED;
+}
+
+/* HTTP/1: lets libh2o read. A request that is then incomplete, or waits for its answer, is counted, however small it is. One that waits goes on
+ * whether there is room or not: what comes after it is refused. */
 static void read_input(mp_conn *conn, const char *error)
 {
     h2o_socket_t *socket = conn->socket;
@@ -158,9 +167,21 @@ static void read_input(mp_conn *conn, const char *error)
     if (is_closed)
         return;
     conn->is_closed = NULL;
-    bool is_incomplete = socket->input->size > 0 && h2o_socket_is_reading(socket) && !h2o_socket_is_writing(socket);
-    if (is_incomplete && conn->body_bytes == 0 && count_input(conn))
+    bool has_bytes = socket->input->size > 0 || mp_tls_partial(conn) > 0;
+    bool is_incomplete = has_bytes && h2o_socket_is_reading(socket) && !h2o_socket_is_writing(socket);
+    if (conn->body_bytes > 0 || !(is_incomplete || (has_bytes && is_pending(conn))))
+        return;
+    if (count_input(conn) && is_incomplete)
         refuse_body(conn);
+}
+
+/* HTTP/1: true if there is no room for what has arrived. Small requests that arrive at once are refused only where there is none even for small
+ * ones; those of an operator are not. */
+static bool is_too_much(mp_conn *conn, size_t size)
+{
+    if (size > MP_INTAKE_FREE || conn->body_bytes > 0)
+        return count_input(conn);
+    return size > 0 && conn->listener->endpoint.reserve == 0 && mp_intake_is_full(conn);
 }
 
 /* Bytes of a request arrived, or the connection ended. */
@@ -175,7 +196,7 @@ static void on_read(h2o_socket_t *socket, const char *error)
         conn->server->read_http2(h2, error);
     else if (error == NULL && conn->is_refused)
         discard_input(conn);
-    else if (error == NULL && (size > MP_INTAKE_FREE || conn->body_bytes > 0) && count_input(conn))
+    else if (error == NULL && is_too_much(conn, size))
         refuse_body(conn);
     else {
         mp_intake_expect(&socket->input, 0);

@@ -13,6 +13,8 @@ MP_COUNTER(refused_tls, "refused", "reason", "tls", "TLS handshakes that failed 
 
 #define CLOSE_NOTIFY_MS 40
 #define ALERT_CAP 64 /* maximum size of a record that holds an alert, in bytes */
+/* OpenSSL's buffer for a record, which it frees with the record (SSL_MODE_RELEASE_BUFFERS). */
+#define RECORD_BYTES (17 << 10)
 
 struct mp_tls_conn {
     mp_conn *conn;
@@ -87,6 +89,13 @@ bool mp_tls_is_ended(const mp_tls_conn *tls)
 {
     const SSL *ssl = tls->ssl;
     return ssl != NULL && (SSL_get_shutdown(ssl) & SSL_RECEIVED_SHUTDOWN) != 0;
+}
+
+size_t mp_tls_partial(const mp_conn *conn)
+{
+    const mp_tls_conn *tls = conn->tls;
+    const SSL *ssl = tls == NULL ? NULL : tls->ssl;
+    return ssl != NULL && SSL_has_pending(ssl) ? RECORD_BYTES : 0;
 }
 
 static bool has_http2(const SSL *ssl)

@@ -10,6 +10,7 @@ local MIB = 1024 * 1024
 local scripts = {
   ["tools/echo.lua"] = 'return tool { "Echoes.", input = { text = t.string }, function(args) return #args.text end }',
   ["tools/hold.lua"] = 'return tool { "Holds.", input = { text = t.string }, function() log.info "holds" sleep(60) end }',
+  ["tools/nap.lua"] = 'return tool { "Waits.", input = { text = t.string }, function(args) sleep(0.05) return #args.text end }',
 }
 
 -- A connection that has sent `size` of the `length` bytes of a body, without credentials.
@@ -166,5 +167,43 @@ describe("limits.bodies", function()
     assert.is_true(gauge(g) <= MIB + MIB // 8, gauge(g))
     for _, connection in ipairs(connections) do connection:close() end
     assert.has_nothing_left(g)
+  end)
+
+  it("counts requests that arrived at once and wait for their answers, however small they are", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = { bodies = "1MiB" } } }
+    local headers = mirrored "hold"
+    headers.Accept, headers["Content-Type"] = wire.both, "application/json"
+    local connections, most = {}, 0
+    for i = 1, 200 do
+      connections[i] = client.connect(g)
+      connections[i]:send { method = "POST", path = "/mcp", headers = headers, body = call("hold", 14000) }
+      if i % 20 == 0 then most = math.max(most, gauge(g)) end
+    end
+    wait.for_fact("many to be refused", 10, function()
+      most = math.max(most, gauge(g))
+      return g:status().counters.refused.bodies >= 100
+    end)
+    assert.is_true(most >= MIB and most <= MIB + MIB // 8 + 65536, most)
+    for _, connection in ipairs(connections) do connection:close() end
+    g:wait_status(function(status) return status.gauges.body_bytes == 0 end)
+    -- an answer ends the count, on a connection that stays
+    local echo <close> = g:client "2026-07-28"
+    assert.equal("3", echo:result("tools/call", { name = "nap", arguments = { text = "abc" } }).content[1].text)
+    assert.equal(0, gauge(g))
+    echo:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("counts the part of a record that has not arrived completely", function()
+    local g <close> = gateway.start { tls = true, scripts = scripts, config = { limits = { bodies = "1MiB" } } }
+    local connections = {}
+    for i = 1, 20 do
+      connections[i] = client.connect(g)
+      connections[i].tls:write(("GET /nowhere HTTP/1.1\r\nHost: localhost\r\nX-Slow: %s"):format(("s"):rep(10000)))
+      connections[i].tcp:write(connections[i].tls:take():sub(1, -100), function() end)
+    end
+    g:wait_status(function(status) return status.gauges.body_bytes >= 20 * 10000 end)
+    for _, connection in ipairs(connections) do connection:close() end
+    g:wait_status(function(status) return status.gauges.body_bytes == 0 end)
   end)
 end)
