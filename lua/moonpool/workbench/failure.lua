@@ -23,7 +23,7 @@ end
 
 -- Failures of TLS in the words of libcurl.
 local function of_tls(why, ca)
-  local about = why:match "^SSL certificate problem: (.*)$" or why:match "^SSL: (.*)$"
+  local about = why:match "^SSL certificate problem: (.*)$" or why:match "^SSL certificate OpenSSL verify result: (.*)$" or why:match "^SSL: (.*)$"
   if about then return "the server's certificate is not trusted: " .. about, "use --ca FILE to name certificates to trust" end
   if why == "the CA certificates cannot be read" then return "cannot read certificates from " .. (ca or "the system") end
   if why:find "SSL" or why:find "TLS" then return why:find "^TLS: " and why or "TLS: " .. why, nil end

@@ -58,7 +58,8 @@ describe("a TLS server", function()
     for _, host in ipairs { "127.0.0.1", "localhost" } do
       local got = errand.run(me, { url = ("https://%s:%d/"):format(host, s.port) })
       assert.is_nil(got.status)
-      assert.truthy(got.why:find(("GET https://%s:%d/: SSL certificate problem: self"):format(host, s.port), 1, true), got.why)
+      -- libcurl of Debian sid says "SSL certificate OpenSSL verify result: …"
+      assert.truthy(got.why:find(("^GET https://%s:%d/: SSL certificate [%%a ]+: self"):format(host:gsub("%.", "%%."), s.port)), got.why)
     end
     me:close()
     assert.has_nothing_left(g)

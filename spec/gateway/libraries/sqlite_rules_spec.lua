@@ -94,13 +94,15 @@ describe("SQL of scripts", function()
   it("calls nothing that the schema of a file brings along", function()
     local path = g.dir .. "/data/crafted.db"
     for _, statement in ipairs {
-      "create table t (a default (load_extension('libc.so.6')), b check (typeof(load_extension(b)) is not null))",
+      "create table t (a default (load_extension('libc.so.6')), b check (typeof(likely(b)) is not null))",
+      -- written into the schema, since SQLite 3.53 makes no table with such a check
+      "pragma writable_schema = on; update sqlite_schema set sql = replace(sql, 'likely', 'load_extension') where name = 't'",
       "create table u (a)", "create view v as select fts3_tokenizer('simple') as a", "create view w as select load_extension('libc.so.6') as a",
       "create trigger g after insert on u begin select fts3_tokenizer('simple', x'00'); end",
       "create virtual table f using fts4(x, tokenize=simple)", "create virtual table d using dbstat(main)",
     } do
       -- The system's program makes the file: the library that is linked in has no load_extension.
-      local ended, _, err = gateway.run_program("/usr/bin/sqlite3", { path, statement })
+      local ended, _, err = gateway.run_program("/usr/bin/sqlite3", { path, ".dbconfig defensive off", statement })
       assert.equal(0, ended, err)
     end
     for _, statement in ipairs {
