@@ -227,7 +227,7 @@ local function check_grants()
           or "paths are relative to " .. host.script.root .. "/, as in tools/orders.lua",
       })
     end
-    for _, name in ipairs(grant.run and exec.missing(grant.run) or {}) do
+    for _, name in ipairs(grant.run and grant.run[1] and exec.missing(grant.run) or {}) do
       host.log.write("warn", "granted program does not exist", {
         at = place_of(grant.run_line), program = name,
         hint = name:find("/", 1, true) and "paths are relative to the configuration's folder" or "install it, or correct the name: it is looked up in PATH",
