@@ -1,5 +1,6 @@
 -- bench.lua: what a call, an idle stream and a start cost, beside bare libh2o and nginx with a hand-written Lua endpoint in one run.
--- `./dev bench` calls it and writes docs/benchmarks.md and docs/benchmarks.svg; `./dev bench calls` prints calls alone.
+-- `./dev bench` calls it and writes docs/benchmarks.md and docs/benchmarks.svg; `./dev bench calls` prints calls alone, `./dev bench start` the start
+-- and the idle memory.
 -- Ratios count; absolute figures are this machine's, today's. BENCH_QUICK=1: a short run, to try the program.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -163,6 +164,19 @@ local function measure_start()
   return middle(times)
 end
 
+-- MB of a gateway of two tools that has answered a call and rests: resident, and of these its own, in no file.
+local function measure_idle()
+  local all, own = {}, {}
+  for round = 1, 3 do
+    local g <close> = gateway.start { workers = WORKERS, scripts = { ["tools/add.lua"] = under.add, ["tools/echo.lua"] = under.echo } }
+    assert(g:client "2026-07-28":call("tools/call", { name = "add", arguments = { a = 1, b = 2 } }))
+    uv.sleep(1000)
+    all[round], own[round] = g:rss() / 1e6, g:rss "RssAnon" / 1e6
+  end
+  print(("idle memory              %.1f MB resident, %.1f MB of them its own (median of 3)"):format(middle(all), middle(own)))
+  return { all = middle(all), own = middle(own) }
+end
+
 local shapes = {
   positional = "`tools/call` of a function with annotated parameters", table = "of `tool { … }`", call = "whose handler takes `call`",
   text = "that returns a text", session = "of a session, 2025-11-25", structured = "with structured output", nested = "with an object in its arguments",
@@ -186,12 +200,18 @@ local function measure_instructions()
 end
 
 gateway.binary = "build/release/moonpool"
+if arg[1] == "start" then
+  measure_start()
+  measure_idle()
+  os.exit(true, false)
+end
 if arg[1] == "calls" then
   measure_calls()
   os.exit(true, false)
 end
 local figures = { workers = WORKERS, rounds = ROUNDS, seconds = SECONDS, stream_count = STREAMS, starts = STARTS, machine = machine.describe(gateway.binary) }
 figures.start_ms = measure_start()
+figures.idle = measure_idle()
 figures.comparisons = measure_calls()
 figures.reload = measure_reload()
 print(("%d quiet streams of each kind"):format(STREAMS))

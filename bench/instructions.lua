@@ -71,7 +71,7 @@ local shapes = {
   { name = "list", message = { method = "tools/list", params = "" }, expect = "add_table" },
   { name = "read", message = read_of "text://fixed", expect = "fixed" },
   { name = "made", message = read_of "text://made", expect = "made" },
-  { name = "start", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', is_whole = true, allowed = 1.5 },
+  { name = "start", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', is_whole = true, allowed = 1.1 },
 }
 
 local function read(path)

@@ -354,9 +354,9 @@ function running:cpu()
   return (user + system) / 100
 end
 
--- Resident memory of the process, in bytes.
-function running:rss()
-  return tonumber(read("/proc/" .. self.pid .. "/status"):match "VmRSS:%s+(%d+) kB") * 1024
+-- Resident memory of the process, in bytes; or a part of it: "RssAnon", "RssFile".
+function running:rss(part)
+  return tonumber(read("/proc/" .. self.pid .. "/status"):match((part or "VmRSS") .. ":%s+(%d+) kB")) * 1024
 end
 
 -- The number of its sockets in CLOSE-WAIT: the peer has closed the connection and the gateway has not.
