@@ -68,7 +68,8 @@ describe("a flood of initialize (B-23)", function()
     assert.equal(5000 - 29, refused) -- 80 in all: 50 of ann, one of carl, 29 of bob
     table.sort(took)
     assert.is_true(took[125] < 0.05, ("half of the calls took longer than %g s"):format(took[125]))
-    assert.is_true(g:rss() - before < 8 << 20, ("%d KB more"):format((g:rss() - before) // 1024))
+    local most = os.getenv "TSAN_OPTIONS" and math.huge or 8 << 20 -- ThreadSanitizer has memory of its own for all that was ever touched
+    assert.is_true(g:rss() - before < most, ("%d KB more"):format((g:rss() - before) // 1024))
     local status = g:status()
     assert.equal(80, status.gauges.sessions.http)
     assert.equal(5000 - 29 + 10, status.counters.refused.sessions)
