@@ -47,7 +47,9 @@ local function take(me, secret, wants_progress)
     assert.equal(202, response.status)
     me.stream:wait_event(1, 30)
     carrier = me.stream
-  elseif not wants_progress then
+  elseif not response.sse then -- the answer to a call that takes long is an event stream, too
+    assert.is_false(wants_progress)
+    assert.equal(200, response.status, response.body)
     assert_own(secret, response:json())
     return
   end
@@ -61,7 +63,7 @@ end
 describe("200 clients of three eras whose every request has the id 1", function()
   it("each get their own answers, all of them, and nothing else", function()
     math.randomseed(26)
-    local g <close> = gateway.start { scripts = scripts, workers = 4 }
+    local g <close> = gateway.start { scripts = scripts, workers = 4, config = { overload = { wait = "off" } } }
     local clients = {}
     for i = 1, CLIENTS do
       local me = g:client(revisions[i % 3 + 1])
