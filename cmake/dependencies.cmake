@@ -32,6 +32,10 @@ macro(moonpool_library library)
         target_compile_options(${library} PRIVATE -fPIE)
     endif()
     set_target_properties(${library} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
+    # It frees under our feet, and we under its. Lua's memory is in pages of ours, of which AddressSanitizer knows nothing.
+    if(MOONPOOL_SANITIZE MATCHES address AND NOT "${library}" STREQUAL "lua")
+        target_compile_options(${library} PRIVATE -fsanitize=address -fno-omit-frame-pointer)
+    endif()
 endmacro()
 
 # -- libh2o: its server; the linker drops what of it is not used ------------------------
@@ -49,9 +53,6 @@ target_include_directories(h2o PRIVATE ${h2o_SOURCE}/deps/picohttpparser ${h2o_S
                            ${h2o_SOURCE}/deps/yoml ${h2o_SOURCE}/deps/libgkc ${h2o_SOURCE}/deps/libyrmcds)
 target_compile_definitions(h2o PUBLIC H2O_USE_LIBUV=0 PRIVATE _GNU_SOURCE)
 target_link_libraries(h2o PUBLIC OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB Threads::Threads)
-if(MOONPOOL_SANITIZE MATCHES address) # it frees under our feet, and we under its
-    target_compile_options(h2o PRIVATE -fsanitize=address -fno-omit-frame-pointer)
-endif()
 
 # -- Lua: libraries of C that scripts load find its functions in the executable (lua-cjson) ---------------------------------------
 
