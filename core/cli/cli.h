@@ -21,10 +21,10 @@ typedef struct {
     const char *name;              /* "listen" */
     char letter;                   /* 'l', or 0 */
     const char *MP_NULLABLE value; /* "ADDRESS"; NULL: the option takes no value */
-    const char *doc;               /* lines as printed by --help; NULL: a hidden option */
+    const char *MP_NULLABLE doc;   /* lines as printed by --help; NULL: a hidden option */
     /* words for completion; "<file>", "<dir>", "<tool>" and the like complete files or names of served things; NULL:
      * none */
-    const char *choices;
+    const char *MP_NULLABLE choices;
 } mp_cli_option;
 
 typedef struct mp_cli_command mp_cli_command;

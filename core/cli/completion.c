@@ -14,20 +14,20 @@ static void put_names(mp_buf *out)
 }
 
 /* Appends the first line of a doc, without characters that are special inside shell quotes. */
-static void put_words(mp_buf *out, const char *doc)
+static void put_words(mp_buf *out, const char *MP_NULLABLE doc)
 {
-    for (const char *p = doc; *p != '\0' && *p != '\n'; p++)
+    for (const char *p = doc; p != NULL && *p != '\0' && *p != '\n'; p++)
         if (strchr("'`[]:\"\\", *p) == NULL)
             mp_buf_putc(out, *p);
 }
 
-static bool are_words(const char *choices)
+static bool are_words(const char *MP_NULLABLE choices)
 {
     return choices != NULL && choices[0] != '<';
 }
 
 /* A shell command that lists the names of served things, for at most two seconds; NULL for other choices. */
-static const char *lister(const char *choices)
+static const char *MP_NULLABLE lister(const char *MP_NULLABLE choices)
 {
     static const char *const served[][2] = {{"<tool>", "timeout 2 moonpool list --names tools 2>/dev/null"},
                                             {"<resource>", "timeout 2 moonpool list --names resources 2>/dev/null"},
@@ -41,7 +41,7 @@ static const char *lister(const char *choices)
 
 /* -- bash ---------------------------------------------------------------------------------------------------------- */
 
-static void put_bash_choices(mp_buf *out, const char *choices)
+static void put_bash_choices(mp_buf *out, const char *MP_NULLABLE choices)
 {
     if (choices == NULL)
         mp_buf_put(out, MP_STR("COMPREPLY=()"));
@@ -95,7 +95,7 @@ static void put_bash(mp_buf *out)
 
 /* -- zsh ----------------------------------------------------------------------------------------------------------- */
 
-static void put_zsh_choices(mp_buf *out, const char *choices)
+static void put_zsh_choices(mp_buf *out, const char *MP_NULLABLE choices)
 {
     if (choices == NULL)
         mp_buf_put(out, MP_STR(" "));
@@ -158,7 +158,7 @@ static void put_zsh(mp_buf *out)
 
 /* -- fish ---------------------------------------------------------------------------------------------------------- */
 
-static void put_fish_choices(mp_buf *out, const char *choices)
+static void put_fish_choices(mp_buf *out, const char *MP_NULLABLE choices)
 {
     if (choices == NULL)
         return;

@@ -375,7 +375,8 @@ bool mp_last_good_has(const mp_last_good *kept, const char *prefix)
     return false;
 }
 
-mp_source *MP_NULLABLE mp_last_good_source(const mp_last_good *kept, const char *dir, const char *rocks, mp_err *err)
+mp_source *MP_NULLABLE mp_last_good_source(const mp_last_good *kept, const char *dir, const char *MP_NULLABLE rocks,
+                                           mp_err *err)
 {
     mp_source *source = mp_source_new(dir, rocks);
     mp_str rest = kept->scripts;
@@ -397,7 +398,7 @@ mp_source *MP_NULLABLE mp_last_good_source(const mp_last_good *kept, const char 
     return NULL;
 }
 
-void mp_last_good_free(mp_last_good *kept)
+void mp_last_good_free(mp_last_good *MP_NULLABLE kept)
 {
     if (kept == NULL)
         return;

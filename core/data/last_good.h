@@ -32,7 +32,8 @@ time_t mp_last_good_time(const mp_last_good *kept);
 /* True if it has a script in the folder `prefix`, as "auth/", that is no spec. */
 bool mp_last_good_has(const mp_last_good *kept, const char *prefix);
 /* Its scripts, as if they had been read from `dir` and `rocks` (which may be NULL). NULL on an error. */
-mp_source *MP_NULLABLE mp_last_good_source(const mp_last_good *kept, const char *dir, const char *rocks, mp_err *err);
-void mp_last_good_free(mp_last_good *kept);
+mp_source *MP_NULLABLE mp_last_good_source(const mp_last_good *kept, const char *dir, const char *MP_NULLABLE rocks,
+                                           mp_err *err);
+void mp_last_good_free(mp_last_good *MP_NULLABLE kept);
 
 #endif

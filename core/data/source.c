@@ -248,7 +248,7 @@ static char *join(mp_str dir, const char *below)
     return joined;
 }
 
-mp_source *mp_source_new(const char *dir, const char *rocks)
+mp_source *mp_source_new(const char *dir, const char *MP_NULLABLE rocks)
 {
     mp_source *source = mp_new(sizeof *source);
     atomic_init(&source->refs, 1);
@@ -266,7 +266,7 @@ mp_source *mp_source_new(const char *dir, const char *rocks)
     return source;
 }
 
-mp_source *MP_NULLABLE mp_source_read(const char *dir, const char *rocks, mp_err *err)
+mp_source *MP_NULLABLE mp_source_read(const char *dir, const char *MP_NULLABLE rocks, mp_err *err)
 {
     mp_source *source = mp_source_new(dir, rocks);
     if (read_tree(&source->scripts, err) != 0 || (rocks != NULL && read_tree(&source->rocks, err) != 0)) {

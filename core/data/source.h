@@ -16,9 +16,9 @@ typedef struct {
 /* Reads the *.lua files of `dir` and the folders below it. Skips names that begin with '.', end in '~', or do not end in ".lua".
  * A missing `dir` is an error; an empty one is not. At most 10,000 files, 1 MiB each, 64 MiB in all. NULL on an error.
  * `rocks` is a LuaRocks tree, or NULL: the files below its share/lua/5.4 are read in the same way, with limits of their own. */
-mp_source *MP_NULLABLE mp_source_read(const char *dir, const char *rocks, mp_err *err);
+mp_source *MP_NULLABLE mp_source_read(const char *dir, const char *MP_NULLABLE rocks, mp_err *err);
 /* A source without files, to which mp_source_add adds them, in any order; mp_source_sort ends that. */
-mp_source *mp_source_new(const char *dir, const char *rocks);
+mp_source *mp_source_new(const char *dir, const char *MP_NULLABLE rocks);
 /* Adds a file of the scripts or of the rocks, within the limits of mp_source_read. Both texts are copied. */
 int mp_source_add(mp_source *source, bool is_rock, mp_str path, mp_str text, mp_err *err);
 void mp_source_sort(mp_source *source);

@@ -346,8 +346,8 @@ static mp_config *parse(mp_str text, const char *name, bool keeps_variables, mp_
         if (mp_config_key_list(&mp_config_keys[i]) == NULL)
             mp_config_set_preset(r.config, &mp_config_keys[i], r.folder);
 
-    if (mp_yaml_parse(&r.yaml, text, name, report) == 0 && r.yaml.root != NULL) {
-        const mp_yaml_node *root = r.yaml.root;
+    const mp_yaml_node *root = mp_yaml_parse(&r.yaml, text, name, report) == 0 ? r.yaml.root : NULL;
+    if (root != NULL) {
         bool is_empty = root->kind == MP_YAML_SCALAR && root->is_plain && mp_yaml_type_of(root->text) == MP_YAML_NULL;
         mp_err err;
         const char *blamed;

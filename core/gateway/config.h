@@ -24,9 +24,9 @@ typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
 /* What `traces` says. */
 typedef struct {
-    char *MP_NULLABLE otlp;        /* NULL: no call is recorded */
-    mp_pair *headers, *attributes; /* NULL: none */
-    char *ratio;                   /* as in the file: "0.05" */
+    char *MP_NULLABLE otlp;                                /* NULL: no call is recorded */
+    mp_pair *MP_NULLABLE headers, *MP_NULLABLE attributes; /* NULL: none */
+    char *ratio;                                           /* as in the file: "0.05" */
     enum { MP_TAKES_ERRORS_FALSE, MP_TAKES_ERRORS_TRUE } takes_errors;
     uint64_t slower_ms; /* 0: off */
     enum { MP_PARENTS_ACCEPTED, MP_PARENTS_REFUSED } refuses_parents;
@@ -63,7 +63,7 @@ typedef struct {
     mp_config_tls *MP_NULLABLE listen_tls; /* parallel to `listen`; NULL: all addresses have the presets */
     int64_t workers;                       /* `auto` is resolved to the number of processors this process may use */
     char *scripts_path;                    /* relative paths start at the folder of the config file */
-    char *scripts_rocks;                   /* a LuaRocks tree; NULL: none */
+    char *MP_NULLABLE scripts_rocks;       /* a LuaRocks tree; NULL: none */
     mp_fdwatches scripts_watch;
     uint64_t scripts_drain;
     int64_t scripts_generations;
@@ -98,21 +98,21 @@ typedef struct {
     char *admin_mode;                                        /* of a Unix socket's file, as "0660" */
     char *MP_NULLABLE admin_group;                           /* of a Unix socket's file; NULL: that of the process */
     mp_pair *MP_NULLABLE admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
-    mp_pair *admin_certificates;                             /* patterns of subjects, and roles; NULL: none */
+    mp_pair *MP_NULLABLE admin_certificates;                 /* patterns of subjects, and roles; NULL: none */
     mp_config_tls admin_tls;
     size_t profile_bytes;       /* room of a profile for what each worker gathers */
     mp_tap_arguments admin_tap; /* the most that a tap shows of arguments */
     mp_tap_limits admin_taps;
-    int64_t admin_readers;         /* of /api/live, and answers from /api/history */
-    size_t admin_codes;            /* links to the dashboard that are not used yet */
-    size_t admin_sign_ins;         /* browsers that have opened it */
-    int64_t admin_connections;     /* of the admin listener alone */
-    int64_t admin_runs;            /* calls that operators run at once */
-    uint64_t admin_run_ms;         /* how long one may take, questions included */
-    int64_t admin_questions;       /* requests that wait for workers at once */
-    uint64_t admin_question_ms;    /* how long one waits for a worker */
-    char **seal_keys;              /* empty: a random key is made at the start of the process */
-    mp_upstream_entry **upstreams; /* in the order of the file; ends with NULL. NULL: none */
+    int64_t admin_readers;                     /* of /api/live, and answers from /api/history */
+    size_t admin_codes;                        /* links to the dashboard that are not used yet */
+    size_t admin_sign_ins;                     /* browsers that have opened it */
+    int64_t admin_connections;                 /* of the admin listener alone */
+    int64_t admin_runs;                        /* calls that operators run at once */
+    uint64_t admin_run_ms;                     /* how long one may take, questions included */
+    int64_t admin_questions;                   /* requests that wait for workers at once */
+    uint64_t admin_question_ms;                /* how long one waits for a worker */
+    char **seal_keys;                          /* empty: a random key is made at the start of the process */
+    mp_upstream_entry **MP_NULLABLE upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
     char *upstream_lock;    /* path of the approved definitions */
     char *MP_NULLABLE lock; /* those definitions, as config_lock.c gives them to Lua; NULL: there is no such file */
@@ -212,7 +212,7 @@ typedef struct {
     const char *MP_NULLABLE preset; /* the default as written in YAML; lists: "a, b"; NULL: none */
     int64_t least, most;            /* range of the number, or of the length of a text in bytes */
     const char *const *choices;     /* CHOICE: in the order of the enum; ends with NULL */
-    const char *word;               /* a word that stands for 0 or NULL: "auto", "off" */
+    const char *MP_NULLABLE word;   /* a word that stands for 0 or NULL: "auto", "off" */
     const char *bare;               /* SECTION, LIST: path of the key that a plain scalar, or a plain item, sets */
     /* LIST with keys: offset in mp_config of the array of items, and the size of one */
     size_t item_slot, item_size;

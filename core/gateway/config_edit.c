@@ -79,7 +79,7 @@ static char char_at(mp_str text, mp_yaml_mark at)
     return at.column >= 1 && at.column <= line.len ? line.ptr[at.column - 1] : '\0';
 }
 
-static const mp_yaml_node *child_of(const mp_yaml_node *map, const char *key)
+static const mp_yaml_node *MP_NULLABLE child_of(const mp_yaml_node *map, const char *key)
 {
     for (const mp_yaml_node *node = map->first; node != NULL; node = node->next)
         if (mp_str_is(node->key, key))
@@ -89,8 +89,7 @@ static const mp_yaml_node *child_of(const mp_yaml_node *map, const char *key)
 
 static bool is_null(const mp_yaml_node *node)
 {
-    return node == NULL ||
-           (node->kind == MP_YAML_SCALAR && node->is_plain && mp_yaml_type_of(node->text) == MP_YAML_NULL);
+    return node->kind == MP_YAML_SCALAR && node->is_plain && mp_yaml_type_of(node->text) == MP_YAML_NULL;
 }
 
 /* The "{}" of an empty map, if nothing but spaces is between its braces. */
@@ -104,11 +103,11 @@ static mp_str empty_braces(mp_str text, const mp_yaml_node *map)
     return len < rest.len && rest.ptr[len] == '}' ? (mp_str){rest.ptr, len + 1} : MP_STR_NONE;
 }
 
-static int find_place(mp_str text, const char *name, const mp_yaml_node *root, place *found, mp_buf *report)
+static int find_place(mp_str text, const char *name, const mp_yaml_node *MP_NULLABLE root, place *found, mp_buf *report)
 {
     static const char in_braces[] = "write it with one key per line, or add the entry by hand: --dry-run prints it";
     *found = (place){.offset = text.len, .indent = INDENT, .needs_key = true};
-    if (is_null(root))
+    if (root == NULL || is_null(root))
         return 0;
     if (char_at(text, root->at) == '{')
         return refuse(report, name, "the file is written in braces, which cannot be added to", in_braces);

@@ -140,7 +140,7 @@ static void put_json(mp_buf *out, const char *text)
 
 static const char expansion[] = "\\$\\{"; /* allows any ${…}: an editor cannot know its value */
 
-static void put_pattern(mp_buf *out, const char *pattern, const char *word)
+static void put_pattern(mp_buf *out, const char *pattern, const char *MP_NULLABLE word)
 {
     mp_buf whole = {0};
     mp_buf_printf(&whole, "%s%s%s%s|%s", word == NULL ? "" : "^", word == NULL ? "" : word, word == NULL ? "" : "$|",

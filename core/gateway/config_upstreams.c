@@ -387,11 +387,11 @@ static void read_entry(reader *r, const mp_config_key *map, const mp_yaml_node *
 
 /* -- all upstreams ------------------------------------------------------------------------------------------------- */
 
-/* True if `name` is free and can be the name of an upstream. Reports the error. */
-static bool check_upstream(reader *r, const mp_yaml_node *node)
+/* True if the key of the node is no name in `list` and can be the name of an upstream. Reports the error. */
+static bool check_upstream(reader *r, mp_upstream_entry *const *list, const mp_yaml_node *node)
 {
     mp_err err, why = {"", ""};
-    for (mp_upstream_entry **one = r->config->upstreams; *one != NULL; one++)
+    for (mp_upstream_entry *const *one = list; *one != NULL; one++)
         if (mp_str_is(node->key, (*one)->core.name)) {
             report_duplicate(r, node);
             return false;
@@ -416,14 +416,15 @@ void mp_config_read_upstreams(reader *r, const mp_config_key *key, const mp_yaml
         return;
     }
     size_t count = 0;
-    mp_upstream_entry **list = r->config->upstreams = mp_new((UPSTREAMS_CAP + 1) * sizeof *list);
+    mp_upstream_entry **list = mp_new((UPSTREAMS_CAP + 1) * sizeof *list);
+    r->config->upstreams = list;
     for (const mp_yaml_node *entry = node->first; entry != NULL; entry = entry->next) {
         if (count == UPSTREAMS_CAP) {
             mp_err_set(&err, "more than %d upstreams", UPSTREAMS_CAP);
             mp_yaml_error(&r->yaml, entry->key_at, &err);
             break;
         }
-        if (!check_upstream(r, entry))
+        if (!check_upstream(r, list, entry))
             continue;
         mp_upstream_entry *upstream = list[count++] = mp_upstream_entry_new(entry->key);
         read_entry(r, key, entry, upstream);

@@ -29,7 +29,7 @@ typedef struct {
     mp_worker **workers;
     int worker_count;
     mp_listeners listeners;
-    mp_admin *admin; /* NULL: there is no admin listener */
+    mp_admin *MP_NULLABLE admin; /* NULL: there is no admin listener */
     bool on_stdio;
     int in, out; /* the client's descriptors on stdio; -1 once handed over */
     mp_start start;
@@ -156,7 +156,8 @@ static int start_workers(gateway *h, mp_vm *first, mp_err *err)
         mp_listeners_hand_out(&h->listeners, h->workers, &h->shared, &h->admin, err) != 0)
         return -1;
     mp_workers_balance(h->workers, h->worker_count);
-    return h->admin == NULL ? 0 : mp_admin_start(h->admin, err);
+    mp_admin *admin = h->admin;
+    return admin == NULL ? 0 : mp_admin_start(admin, err);
 }
 
 /* Whoever reads `ready_fd` is told last, so that the log has all that belongs to the start by then. */
@@ -166,7 +167,9 @@ static void say_ready(const gateway *h, int ready_fd)
     mp_listeners_log(&h->listeners, h->shared.own_level);
     if (!h->on_stdio) {
         mp_notify_ready();
-        mp_listeners_show_dashboard(&h->listeners, config, h->admin);
+        mp_admin *admin = h->admin;
+        if (admin != NULL)
+            mp_listeners_show_dashboard(&h->listeners, config, admin);
     }
     mp_log(h->shared.own_level, "serving", mp_log_int("workers", h->worker_count),
            mp_log_str("scripts", mp_str_of(config->scripts_path)));
@@ -237,8 +240,9 @@ static void take_down(gateway *h, int code)
 {
     mp_watchdog_release(h->shared.watchdog);
     mp_listeners_unlink(&h->listeners, true);
-    if (h->admin != NULL)
-        mp_admin_drain(h->admin);
+    mp_admin *admin = h->admin;
+    if (admin != NULL)
+        mp_admin_drain(admin);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_join(h->workers[i]);
     mp_pool_stop();
@@ -247,7 +251,7 @@ static void take_down(gateway *h, int code)
     mp_watchdog_spare(h->shared.watchdog, code);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_free_vms(h->workers[i]);
-    mp_admin_free(h->admin); /* its thread uses the table */
+    mp_admin_free(admin); /* its thread uses the table */
     mp_traces_stop();
     mp_table_free(h->shared.table);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
@@ -323,7 +327,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             mp_start_log(&h->start);
             mp_watchdog_watch(h->shared.watchdog, h->workers, h->worker_count, h->admin, &h->listeners);
             mp_certificates_watch(h->shared.certificates);
-            mp_reload_start(h->shared.reload, h->workers, h->worker_count, h->admin);
+            mp_reload_start(h->shared.reload, &h->start, h->workers, h->worker_count, h->admin);
             mp_start_clear(&h->start);
             say_ready(h, options->ready_fd);
             serve(h);

@@ -18,9 +18,9 @@ typedef struct {
     int ready_fd; /* descriptor that gets one line once all listeners are open; -1: none */
     bool prints;  /* prints each reload on stdout */
     /* path of the configuration, which is read again when it changes; NULL: never read again */
-    const char *file;
+    const char *MP_NULLABLE file;
     /* reads the configuration again; returns NULL and a report on an error */
-    mp_config *(*read)(void *ctx, mp_buf *report);
+    mp_config *MP_NULLABLE (*read)(void *ctx, mp_buf *report);
     /* lets the options of the command line override a configuration that was kept; -1 and a report on an error */
     int (*adjust)(void *ctx, mp_config *config, mp_buf *report);
     void *ctx;

@@ -10,7 +10,7 @@ typedef struct change {
     mp_swap super;
     mp_handover *handover;
     struct change *next; /* the previous generation, which some worker may still use */
-    mp_vm **vms;         /* one for each worker; NULL once handed over */
+    mp_vm **vms;         /* one for each worker; swap_all() hands them over and frees the list */
     size_t asked;
     mp_buf plan, lists;
     uint64_t until; /* monotonic ms: the reload does not wait any longer */
@@ -20,7 +20,7 @@ typedef struct change {
 struct mp_handover {
     mp_worker **workers;
     int count;
-    mp_admin *admin;
+    mp_admin *MP_NULLABLE admin;
     mp_watchdog *watchdog;
     mp_reload_status *status;
     void (*ended)(void *ctx, const mp_handed_over *done, mp_str late);
@@ -30,7 +30,7 @@ struct mp_handover {
     bool *is_late;   /* for each worker: it did not switch in time, which was logged */
 };
 
-mp_handover *mp_handover_new(mp_worker **workers, int count, mp_admin *admin, mp_watchdog *watchdog,
+mp_handover *mp_handover_new(mp_worker **workers, int count, mp_admin *MP_NULLABLE admin, mp_watchdog *watchdog,
                              mp_reload_status *status,
                              void (*ended)(void *ctx, const mp_handed_over *done, mp_str late),
                              void (*taken)(void *ctx), void *ctx)
@@ -102,8 +102,9 @@ void mp_handover_begin(mp_handover *handover, mp_vm **vms, mp_runtime_config *se
                  .until = mp_monotonic_ms() + MAX_SWITCH_MS};
     atomic_init(&made->super.left, handover->count);
     handover->changes = made;
-    if (handover->admin != NULL)
-        mp_admin_configure(handover->admin, settings, swap_all, made);
+    mp_admin *admin = handover->admin;
+    if (admin != NULL)
+        mp_admin_configure(admin, settings, swap_all, made);
     else
         swap_all(made);
 }

@@ -19,7 +19,7 @@ typedef struct {
 
 /* `ended` runs on the main thread, once for each handover; see mp_handover_run. `taken` runs on any thread: call
  * mp_handover_run soon. All arguments are borrowed; `admin` may be NULL. */
-mp_handover *mp_handover_new(mp_worker **workers, int count, mp_admin *admin, mp_watchdog *watchdog,
+mp_handover *mp_handover_new(mp_worker **workers, int count, mp_admin *MP_NULLABLE admin, mp_watchdog *watchdog,
                              mp_reload_status *status,
                              void (*ended)(void *ctx, const mp_handed_over *done, mp_str late),
                              void (*taken)(void *ctx), void *ctx);

@@ -35,9 +35,9 @@ typedef struct {
 } written;
 
 struct mp_inotify {
-    char *dir, *rocks, *file, *lock; /* all but dir may be NULL */
-    int fd;                          /* kept open as long as it works */
-    int *wds, *before;               /* the current watches and those before the last renewal; sorted once complete */
+    char *dir, *MP_NULLABLE rocks, *MP_NULLABLE file, *MP_NULLABLE lock; /* all but dir may be NULL */
+    int fd;                                                              /* kept open as long as it works */
+    int *wds, *before; /* the current watches and those before the last renewal; sorted once complete */
     int count, old_count;
     const char *at; /* `dir` or `file`, whichever could not be watched */
     int failed;     /* errno for the first folder that could not be watched */
@@ -50,7 +50,8 @@ struct mp_inotify {
     uint64_t read_for;          /* first change covered by the current read; 0: another cause */
 };
 
-mp_inotify *mp_inotify_new(const char *dir, const char *rocks, const char *file, const char *lock)
+mp_inotify *mp_inotify_new(const char *dir, const char *MP_NULLABLE rocks, const char *MP_NULLABLE file,
+                           const char *MP_NULLABLE lock)
 {
     mp_inotify *watcher = mp_new(sizeof *watcher);
     watcher->dir = mp_dup(mp_str_of(dir));
@@ -201,24 +202,28 @@ static void drop_olds(mp_inotify *watcher)
             inotify_rm_watch(watcher->fd, watcher->before[i]); /* fails for folders that are gone and for duplicates */
 }
 
+static void watch_file(mp_inotify *watcher, char *MP_NULLABLE file)
+{
+    if (file == NULL || watcher->failed != 0)
+        return;
+    watcher->at = file;
+    add(watcher, file, IN_FOLDER | IN_MASK_ADD);
+    watch_way(watcher, file);
+}
+
 static void watch_all(mp_inotify *watcher)
 {
     watcher->at = watcher->dir;
     watch_below(watcher, watcher->dir, 0);
     watch_way(watcher, watcher->dir);
-    if (watcher->rocks != NULL && watcher->failed == 0) {
-        watcher->at = watcher->rocks;
-        watch_below(watcher, watcher->rocks, 0);
-        watch_way(watcher, watcher->rocks);
+    char *rocks = watcher->rocks;
+    if (rocks != NULL && watcher->failed == 0) {
+        watcher->at = rocks;
+        watch_below(watcher, rocks, 0);
+        watch_way(watcher, rocks);
     }
-    char *const files[] = {watcher->file, watcher->lock};
-    for (size_t i = 0; i < sizeof files / sizeof *files && watcher->failed == 0; i++) {
-        if (files[i] == NULL)
-            continue;
-        watcher->at = files[i];
-        add(watcher, files[i], IN_FOLDER | IN_MASK_ADD);
-        watch_way(watcher, files[i]);
-    }
+    watch_file(watcher, watcher->file);
+    watch_file(watcher, watcher->lock);
 }
 
 int mp_inotify_renew(mp_inotify *watcher, mp_err *err)

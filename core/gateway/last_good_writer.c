@@ -15,7 +15,7 @@
 /* A generation that is to be kept. */
 typedef struct {
     int64_t generation;
-    mp_source *source; /* NULL: nothing is to be kept, and what was kept is to be removed */
+    mp_source *MP_NULLABLE source; /* NULL: nothing is to be kept, and what was kept is to be removed */
     char *config, *lock;
 } order;
 
@@ -25,9 +25,9 @@ struct mp_last_good_writer {
     pthread_cond_t news;
     pthread_t thread;
     bool has_thread, is_ending;
-    order *next;  /* NULL: none */
-    int64_t kept; /* the generation that the file has; 0: none of this process */
-    mp_err err;   /* why the newest one is not kept; empty: it is */
+    order *MP_NULLABLE newest; /* is to be carried out; NULL: none */
+    int64_t kept;              /* the generation that the file has; 0: none of this process */
+    mp_err err;                /* why the newest one is not kept; empty: it is */
 };
 
 /* -- the state folder ---------------------------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ mp_last_good *MP_NULLABLE mp_last_good_find(const char *file, mp_err *err)
 
 /* -- the thread ---------------------------------------------------------------------------------------------------- */
 
-static void free_order(order *one)
+static void free_order(order *MP_NULLABLE one)
 {
     if (one == NULL)
         return;
@@ -108,8 +108,9 @@ static void free_order(order *one)
 
 static int carry_out(const mp_last_good_writer *writer, const order *one, mp_err *err)
 {
-    int folder = mp_last_good_open_folder(writer->folder, one->source != NULL, err);
-    if (one->source == NULL) {
+    const mp_source *source = one->source;
+    int folder = mp_last_good_open_folder(writer->folder, source != NULL, err);
+    if (source == NULL) {
         if (folder >= 0) {
             mp_last_good_forget(folder, writer->name);
             close(folder);
@@ -118,7 +119,7 @@ static int carry_out(const mp_last_good_writer *writer, const order *one, mp_err
     }
     if (folder < 0)
         return -1;
-    const mp_generation_parts parts = {writer->name, mp_str_of(one->config), one->lock, one->source};
+    const mp_generation_parts parts = {writer->name, mp_str_of(one->config), one->lock, source};
     int failed = mp_last_good_write(folder, &parts, err);
     close(folder);
     return failed;
@@ -149,26 +150,26 @@ static void await_order(mp_last_good_writer *writer, bool may_retry)
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += RETRY_SECONDS;
-    while (writer->next == NULL && !writer->is_ending)
+    while (writer->newest == NULL && !writer->is_ending)
         if (!may_retry)
             pthread_cond_wait(&writer->news, &writer->lock);
         else if (pthread_cond_timedwait(&writer->news, &writer->lock, &until) == ETIMEDOUT)
             return;
 }
 
-static void *run(void *arg)
+static void *MP_NULLABLE run(void *arg)
 {
     mp_last_good_writer *writer = arg;
     order *failed = NULL; /* is tried again */
     pthread_mutex_lock(&writer->lock);
     for (;;) {
         await_order(writer, failed != NULL);
-        order *one = writer->next != NULL ? writer->next : failed;
-        if (writer->next == NULL && writer->is_ending)
+        order *one = writer->newest != NULL ? writer->newest : failed;
+        if (one == NULL || (writer->newest == NULL && writer->is_ending))
             break;
         if (one != failed)
             free_order(failed);
-        failed = writer->next = NULL;
+        failed = writer->newest = NULL;
         mp_err before = writer->err, err = {0};
         pthread_mutex_unlock(&writer->lock);
         int result = carry_out(writer, one, &err);
@@ -200,7 +201,7 @@ static void close_off(const char *folder)
     mp_file_close_off(realpath(folder, real) == NULL ? NULL : real);
 }
 
-mp_last_good_writer *MP_NULLABLE mp_last_good_writer_new(const char *file)
+mp_last_good_writer *MP_NULLABLE mp_last_good_writer_new(const char *MP_NULLABLE file)
 {
     char *folder = find_folder(), *name = file == NULL ? NULL : name_of(file);
     if (folder == NULL || name == NULL) {
@@ -217,7 +218,7 @@ mp_last_good_writer *MP_NULLABLE mp_last_good_writer_new(const char *file)
     return writer;
 }
 
-void mp_last_good_writer_free(mp_last_good_writer *writer)
+void mp_last_good_writer_free(mp_last_good_writer *MP_NULLABLE writer)
 {
     if (writer == NULL)
         return;
@@ -232,7 +233,7 @@ void mp_last_good_writer_free(mp_last_good_writer *writer)
         if (pthread_timedjoin_np(writer->thread, NULL, &until) != 0)
             return; /* its thread still uses it; the process ends */
     }
-    free_order(writer->next);
+    free_order(writer->newest);
     pthread_mutex_destroy(&writer->lock);
     pthread_cond_destroy(&writer->news);
     mp_file_close_off(NULL);
@@ -241,7 +242,7 @@ void mp_last_good_writer_free(mp_last_good_writer *writer)
     free(writer);
 }
 
-void mp_last_good_writer_keep(mp_last_good_writer *writer, int64_t generation, mp_source *source,
+void mp_last_good_writer_keep(mp_last_good_writer *MP_NULLABLE writer, int64_t generation, mp_source *source,
                               const mp_config *config)
 {
     if (writer == NULL)
@@ -254,8 +255,8 @@ void mp_last_good_writer_keep(mp_last_good_writer *writer, int64_t generation, m
         one->lock = config->lock == NULL ? NULL : mp_dup(mp_str_of(config->lock));
     }
     pthread_mutex_lock(&writer->lock);
-    free_order(writer->next);
-    writer->next = one;
+    free_order(writer->newest);
+    writer->newest = one;
     if (!writer->has_thread)
         writer->has_thread = pthread_create(&writer->thread, NULL, run, writer) == 0;
     if (!writer->has_thread)
@@ -264,7 +265,7 @@ void mp_last_good_writer_keep(mp_last_good_writer *writer, int64_t generation, m
     pthread_mutex_unlock(&writer->lock);
 }
 
-void mp_last_good_writer_describe(mp_last_good_writer *writer, mp_buf *out)
+void mp_last_good_writer_describe(mp_last_good_writer *MP_NULLABLE writer, mp_buf *out)
 {
     if (writer == NULL) {
         mp_buf_put(out, MP_STR("{\"kept\":0,\"why\":\"there is no state folder\"}"));

@@ -50,7 +50,7 @@ static bool is_admin(const mp_listeners *listeners, int i)
     return listeners->has_admin && i == listeners->count - 1;
 }
 
-int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_shared *shared, mp_admin **admin,
+int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_shared *shared, mp_admin *MP_NULLABLE *admin,
                           mp_err *err)
 {
     for (int i = 0; i < listeners->count; i++) {

@@ -23,7 +23,7 @@ typedef struct {
 int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp_certificates *certificates,
                       int workers, mp_err *err);
 /* Call it before the workers' loops run. Sets `*admin` if there is an admin listener, without starting it. */
-int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_shared *shared, mp_admin **admin,
+int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_shared *shared, mp_admin *MP_NULLABLE *admin,
                           mp_err *err);
 /* Removes the files of Unix sockets; that of the admin listener, which serves to the end, only `with_admin`. Call it
  * before the servers stop listening. One thread at a time. */

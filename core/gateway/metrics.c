@@ -19,9 +19,9 @@ MP_COUNTER(scrapes, "scrapes", "", "", "answers to GET /metrics")
 typedef struct {
     bool is_open;
     mp_buf text;
-    uint64_t made_at;       /* monotonic ms; 0: never, or the text is being written */
-    mp_series_text *series; /* not NULL: the text is being written */
-    mp_metrics_facts facts; /* of the request that began it */
+    uint64_t made_at;                   /* monotonic ms; 0: never, or the text is being written */
+    mp_series_text *MP_NULLABLE series; /* NULL, unless the text is being written or sent */
+    mp_metrics_facts facts;             /* of the request that began it */
     mp_loop *loop;
     mp_timer next;
     mp_link waiting; /* list of waiter */
@@ -231,7 +231,8 @@ static void on_next(mp_timer *timer)
 {
     kept *one = mp_container(timer, kept, next);
     mp_loop_measure(one->loop, MP_MEASURE_ADMIN);
-    if (one->made_at == 0 && !mp_series_text_put(one->series, &one->text, SLICE_STEPS)) {
+    mp_series_text *series = one->series;
+    if (one->made_at == 0 && (series == NULL || !mp_series_text_put(series, &one->text, SLICE_STEPS))) {
         put_rest(one);
         one->made_at = mp_monotonic_ms();
     }
@@ -248,8 +249,8 @@ static void on_next(mp_timer *timer)
         mp_timer_start(one->loop, &one->next, PAUSE_MS, on_next);
         return;
     }
-    mp_series_text_free(one->series);
     one->series = NULL;
+    mp_series_text_free(series);
 }
 
 static void wait_for_text(kept *one, const mp_metrics_facts *facts, mp_stream *stream)

@@ -25,12 +25,11 @@ typedef struct ended_vm {
 
 struct mp_reload {
     mp_shared *shared;
-    const mp_start *start; /* NULL once the reload has begun its work */
     const mp_gateway_options *options;
-    mp_last_good_writer *writer; /* NULL: the serving generation is not kept */
+    mp_last_good_writer *MP_NULLABLE writer; /* NULL: the serving generation is not kept */
     mp_worker **workers;
     int count;
-    mp_admin *admin;                 /* NULL: there is no admin listener */
+    mp_admin *MP_NULLABLE admin;     /* NULL: there is no admin listener */
     mp_inotify *MP_NULLABLE watcher; /* NULL: files are not watched */
     bool is_unwatched;               /* watching failed, which was logged */
     int wake_fd;
@@ -76,12 +75,12 @@ mp_reload *mp_reload_new(const mp_start *start, mp_vm *first)
     mp_reload *reload = mp_new(sizeof *reload);
     mp_shared *shared = start->shared;
     reload->shared = shared;
-    reload->start = start;
     reload->options = start->options;
     reload->first = mp_runtime_config_ref(shared->settings);
     reload->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     reload->serving = mp_source_ref(shared->source);
-    reload->tried = mp_source_ref(start->tried == NULL ? shared->source : start->tried);
+    mp_source *tried = start->tried;
+    reload->tried = mp_source_ref(tried == NULL ? shared->source : tried);
     reload->generation = 1;
     reload->gate = mp_gate_new();
     if (!reload->options->is_apart)
@@ -89,7 +88,7 @@ mp_reload *mp_reload_new(const mp_start *start, mp_vm *first)
     mp_buf_put(&reload->tried_config, mp_buf_str(&start->tried_config));
     if (start->is_config)
         mp_buf_put(&reload->config_report, mp_buf_str(&start->report));
-    else if (start->tried == NULL)
+    else if (tried == NULL)
         mp_buf_put(&reload->unread, mp_buf_str(&start->report));
     mp_reload_status_init(&reload->outcome);
     reload->outcome.writer = reload->writer;
@@ -131,10 +130,11 @@ void mp_reload_free(mp_reload *reload)
     free(reload);
 }
 
-/* The loop for answers to waiting requests; NULL without an admin listener. */
+/* The loop for answers to waiting requests, which only an admin listener has. */
 static mp_loop *admin_loop(const mp_reload *reload)
 {
-    return reload->admin == NULL ? mp_worker_loop(reload->workers[0]) : mp_admin_loop(reload->admin);
+    mp_admin *admin = reload->admin;
+    return admin == NULL ? mp_worker_loop(reload->workers[0]) : mp_admin_loop(admin);
 }
 
 void mp_reload_ask(mp_reload *reload, mp_stream *stream)
@@ -430,8 +430,9 @@ static bool read_config(const mp_reload *reload, attempt *next)
 {
     if (reload->options->file == NULL)
         return true;
-    next->config = reload->options->read(reload->options->ctx, &next->report);
-    return next->config != NULL;
+    mp_config *config = reload->options->read(reload->options->ctx, &next->report);
+    next->config = config;
+    return config != NULL;
 }
 
 /* True if the configuration is the same as when it was read last. */
@@ -509,10 +510,8 @@ done:
 /* -- main thread --------------------------------------------------------------------------------------------------- */
 
 /* The files on the disk serve and are kept, or have errors, which stay in /status until they are corrected. */
-static void report_start(mp_reload *reload)
+static void report_start(mp_reload *reload, const mp_start *start)
 {
-    const mp_start *start = reload->start;
-    reload->start = NULL;
     if (start->report.len == 0 || start->serves_kept)
         keep(reload);
     if (start->report.len == 0)
@@ -522,7 +521,8 @@ static void report_start(mp_reload *reload)
     mp_start_describe(start, &reload->outcome.start);
 }
 
-void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin *admin)
+void mp_reload_start(mp_reload *reload, const mp_start *start, mp_worker **workers, int count,
+                     mp_admin *MP_NULLABLE admin)
 {
     const mp_config *config = reload->shared->settings->config;
     reload->workers = workers;
@@ -530,7 +530,7 @@ void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin
     reload->admin = admin;
     reload->handover = mp_handover_new(workers, count, admin, reload->shared->watchdog, &reload->outcome,
                                        on_handed_over, on_taken, reload);
-    report_start(reload);
+    report_start(reload, start);
     if (config->scripts_watch != MP_WATCH_TRUE)
         return;
     reload->watcher = new_watcher(reload, config);

@@ -9,7 +9,8 @@
 /* `first` is a VM of the serving scripts that no worker uses yet. `start` is borrowed until mp_reload_start has returned. */
 mp_reload *mp_reload_new(const mp_start *start, mp_vm *first);
 /* Call it when the workers serve. `admin` may be NULL. */
-void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin *admin);
+void mp_reload_start(mp_reload *reload, const mp_start *start, mp_worker **workers, int count,
+                     mp_admin *MP_NULLABLE admin);
 void mp_reload_free(mp_reload *reload);
 
 /* -- the main thread -- */

@@ -21,7 +21,7 @@ typedef struct {
     mp_buf text, restart;
     mp_buf
         start; /* members of the JSON object that say what the start serves instead of files with errors; empty: nothing */
-    mp_last_good_writer *writer; /* NULL: no generation is kept */
+    mp_last_good_writer *MP_NULLABLE writer; /* NULL: no generation is kept */
     mp_buf behind; /* the member of the JSON object that lists workers with earlier scripts; empty: none */
     mp_stream *waiting[MP_MAX_RELOAD_REQUESTS]; /* only the admin thread removes elements */
     size_t waiting_count, promised;             /* number of elements at the front whose answer is on its way */

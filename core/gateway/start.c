@@ -41,10 +41,11 @@ static void print_errors(const mp_start *start)
 /* -- the last good generation -------------------------------------------------------------------------------------- */
 
 /* Parses the text of a configuration, and adds the approved definitions `lock` and the options of the command line. NULL: a report on errors. */
-static mp_config *MP_NULLABLE parse(const mp_start *start, mp_str text, const char *MP_NULLABLE lock, mp_buf *report)
+static mp_config *MP_NULLABLE parse(const mp_start *start, const char *file, mp_str text, const char *MP_NULLABLE lock,
+                                    mp_buf *report)
 {
     const mp_gateway_options *options = start->options;
-    mp_config *config = mp_config_parse(text, options->file, report);
+    mp_config *config = mp_config_parse(text, file, report);
     if (config != NULL && lock != NULL)
         config->lock = mp_dup(mp_str_of(lock));
     if (config == NULL || options->adjust == NULL || options->adjust(options->ctx, config, report) == 0)
@@ -66,18 +67,19 @@ static mp_config *MP_NULLABLE find_kept(mp_start *start)
 {
     mp_buf report = {0};
     mp_err err;
-    if (start->options->is_apart || start->options->file == NULL)
+    const char *file = start->options->file;
+    if (start->options->is_apart || file == NULL)
         return NULL;
-    if (start->kept == NULL)
-        start->kept = mp_last_good_find(start->options->file, &err);
-    if (start->kept == NULL) {
+    mp_last_good *last = start->kept != NULL ? start->kept : mp_last_good_find(file, &err);
+    start->kept = last;
+    if (last == NULL) {
         if (err.text[0] == '\0')
             mp_err_set(&start->no_kept, "no generation has been kept in the state folder");
         else
             set_unusable(start, mp_str_of(err.text));
         return NULL;
     }
-    mp_config *config = parse(start, mp_last_good_config(start->kept), mp_last_good_lock(start->kept), &report);
+    mp_config *config = parse(start, file, mp_last_good_config(last), mp_last_good_lock(last), &report);
     if (config == NULL)
         set_unusable(start, mp_buf_str(&report));
     mp_buf_clear(&report);
@@ -133,7 +135,8 @@ static bool has_lost_auth(attempt *it)
         config->auth_mode == MP_AUTH_NONE || mp_lib_has_auth(it->vm))
         return false;
     mp_config *kept = find_kept(start);
-    bool had_auth = kept != NULL && kept->auth_mode != MP_AUTH_NONE && mp_last_good_has(start->kept, "auth/");
+    const mp_last_good *last = start->kept;
+    bool had_auth = kept != NULL && last != NULL && kept->auth_mode != MP_AUTH_NONE && mp_last_good_has(last, "auth/");
     mp_config_free(kept);
     return had_auth && mp_open_relay_check_loss(config, it->vm, &it->report) != 0;
 }
@@ -170,11 +173,13 @@ static result load(attempt *it, mp_config *config)
 
 /* -- instead of the files on the disk ------------------------------------------------------------------------------ */
 
+/* `config`: that of the last good generation, which was found with it. */
 static result load_kept(attempt *it, mp_config *config)
 {
     mp_start *start = it->start;
-    mp_err err;
-    it->source = mp_last_good_source(start->kept, config->scripts_path, config->scripts_rocks, &err);
+    mp_err err = {"there is no last good generation", ""};
+    const mp_last_good *last = start->kept;
+    it->source = last == NULL ? NULL : mp_last_good_source(last, config->scripts_path, config->scripts_rocks, &err);
     if (it->source == NULL) {
         set_unusable(start, mp_str_of(err.text));
         mp_config_free(config);
@@ -224,12 +229,15 @@ static result leave_out(attempt *it, mp_str config, const char *lock)
 {
     mp_start *start = it->start;
     result found = BROKEN;
-    for (int round = 0; found == BROKEN && it->broken.len > 0 && round < MAX_ROUNDS; round++) {
+    const mp_source *tried = start->tried;
+    const char *file = start->options->file;
+    for (int round = 0; tried != NULL && file != NULL && found == BROKEN && it->broken.len > 0 && round < MAX_ROUNDS;
+         round++) {
         mp_buf_put(&start->left_out, mp_buf_str(&it->broken));
         mp_source_unref(it->source);
-        it->source = mp_source_without(start->tried, mp_buf_str(&start->left_out));
+        it->source = mp_source_without(tried, mp_buf_str(&start->left_out));
         mp_buf report = {0};
-        mp_config *again = parse(start, config, lock, &report);
+        mp_config *again = parse(start, file, config, lock, &report);
         mp_buf_clear(&report);
         if (again == NULL)
             break; /* a file that it reads has changed meanwhile */
@@ -325,8 +333,9 @@ void mp_start_log(const mp_start *start)
     if (start->report.len == 0)
         return;
     mp_reload_status_log_errors(start->event, mp_buf_str(&start->report));
-    if (start->serves_kept) {
-        const time_t at = mp_last_good_time(start->kept);
+    const mp_last_good *last = start->kept;
+    if (start->serves_kept && last != NULL) {
+        const time_t at = mp_last_good_time(last);
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &parts));
         mp_log(MP_ERROR, "the last good generation serves", mp_log_str("kept", mp_str_of(when)),
                mp_log_str("why", MP_STR("the files on the disk have errors")),

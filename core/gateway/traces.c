@@ -7,7 +7,7 @@
 #define MIN_FLUSH_MS 100
 #define NAP_MS 5
 
-static size_t count_pairs(const mp_pair *pairs)
+static size_t count_pairs(const mp_pair *MP_NULLABLE pairs)
 {
     size_t count = 0;
     while (pairs != NULL && pairs[count].name != NULL)
@@ -16,14 +16,13 @@ static size_t count_pairs(const mp_pair *pairs)
 }
 
 /* Lines "name: value"; the caller frees each and the list. */
-static char **lines_of(const mp_pair *pairs)
+static char **lines_of(const mp_pair *MP_NULLABLE pairs)
 {
-    size_t count = count_pairs(pairs);
-    char **lines = mp_new((count + 1) * sizeof *lines);
-    for (size_t i = 0; i < count; i++) {
+    char **lines = mp_new((count_pairs(pairs) + 1) * sizeof *lines), **next = lines;
+    for (const mp_pair *pair = pairs; pair != NULL && pair->name != NULL; pair++) {
         mp_buf line = {0};
-        mp_buf_printf(&line, "%s: %s", pairs[i].name, pairs[i].value);
-        lines[i] = mp_dup(mp_buf_str(&line));
+        mp_buf_printf(&line, "%s: %s", pair->name, pair->value);
+        *next++ = mp_dup(mp_buf_str(&line));
         mp_buf_clear(&line);
     }
     return lines;
@@ -32,12 +31,11 @@ static char **lines_of(const mp_pair *pairs)
 int mp_traces_use(const mp_config *config, mp_err *err)
 {
     const mp_config_traces *from = &config->traces;
-    size_t count = count_pairs(from->attributes);
     char **headers = lines_of(from->headers);
-    const char **attributes = mp_new((2 * count + 1) * sizeof *attributes);
-    for (size_t i = 0; i < count; i++) {
-        attributes[2 * i] = from->attributes[i].name;
-        attributes[2 * i + 1] = from->attributes[i].value;
+    const char **attributes = mp_new((2 * count_pairs(from->attributes) + 1) * sizeof *attributes), **next = attributes;
+    for (const mp_pair *pair = from->attributes; pair != NULL && pair->name != NULL; pair++) {
+        *next++ = pair->name;
+        *next++ = pair->value;
     }
     mp_trace_config to = {.otlp = from->otlp,
                           .headers = (const char *const *)headers,

@@ -46,17 +46,21 @@ static mp_yaml_node *MP_NULLABLE place_value(builder *b, yaml_mark_t at)
 {
     mp_yaml_node *node;
     if (b->depth == 0) {
-        node = b->yaml->root = new_node(b->yaml);
+        node = new_node(b->yaml);
     } else {
         level *in = &b->open[b->depth - 1];
-        if (in->node->kind == MP_YAML_MAP && in->pending == NULL)
+        mp_yaml_node *pending = in->pending; /* of a map: the key that was read last */
+        bool is_map = in->node->kind == MP_YAML_MAP;
+        if (is_map && pending == NULL)
             return NULL;
-        node = in->node->kind == MP_YAML_MAP ? in->pending : new_node(b->yaml);
+        node = is_map && pending != NULL ? pending : new_node(b->yaml);
         in->pending = NULL;
         *in->tail = node;
         in->tail = &node->next;
     }
     node->at = mark_of(at);
+    if (b->depth == 0)
+        b->yaml->root = node;
     return node;
 }
 

@@ -28,7 +28,7 @@ typedef struct {
     const char *name;
     mp_buf *report;
     size_t errors;
-    mp_yaml_node *root; /* NULL: the document is empty */
+    mp_yaml_node *MP_NULLABLE root; /* NULL: the document is empty */
     mp_yaml_node *newest;
 } mp_yaml;
 

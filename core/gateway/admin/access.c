@@ -183,7 +183,9 @@ static void add_token(mp_admin_access *access, const char *name, mp_admin_role r
 static mp_pair *MP_NULLABLE copy_pairs(const mp_pair *MP_NULLABLE pairs)
 {
     size_t count = count_pairs(pairs);
-    mp_pair *copy = count == 0 ? NULL : mp_new((count + 1) * sizeof *copy);
+    if (pairs == NULL || count == 0)
+        return NULL;
+    mp_pair *copy = mp_new((count + 1) * sizeof *copy);
     for (size_t i = 0; i < count; i++)
         copy[i] = (mp_pair){mp_dup(mp_str_of(pairs[i].name)), mp_dup(mp_str_of(pairs[i].value))};
     return copy;
