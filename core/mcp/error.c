@@ -8,7 +8,7 @@ const mp_error_code mp_error_codes[] = {
 };
 const size_t mp_error_code_count = sizeof mp_error_codes / sizeof *mp_error_codes;
 
-int mp_error_status(const mp_era *era, int code)
+int mp_error_status(const mp_era *MP_NULLABLE era, int code)
 {
     if (era == NULL || era->has_sessions)
         return 200;

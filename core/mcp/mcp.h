@@ -57,7 +57,7 @@ typedef struct {
 extern const mp_error_code mp_error_codes[];
 extern const size_t mp_error_code_count;
 /* The HTTP status that carries an error with this code. `era` may be NULL if no revision is negotiated yet. */
-int mp_error_status(const mp_era *era, int code);
+int mp_error_status(const mp_era *MP_NULLABLE era, int code);
 /* Appends {"jsonrpc":"2.0","id":…,"error":{…}}. An empty `id` is left out, never null (G-4). `data` is JSON or empty. */
 void mp_put_error(mp_buf *out, mp_str id, int code, mp_str message, mp_str data);
 

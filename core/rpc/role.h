@@ -62,12 +62,12 @@ struct mp_rpc {
     int64_t count, detached_count;                   /* number of calls in `calls` and `detached` */
     mp_link calls, detached, ended, readers, authns; /* lists of mp_call (three), mp_reader, mp_authn */
     mp_publisher *publisher;
-    mp_stream *no_stream; /* owned; it is gone: the stream of calls without one, so that none has NULL */
-    mp_stdio *stdio;      /* owned; NULL unless stdio is served */
-    mp_link consoles;     /* list of mp_console, each with a reference of the rpc */
-    unsigned questions;   /* consoles of pages of the gateway's own, which wait for an answer */
-    mp_console *console;  /* whose message is being served; NULL: of a client of a transport */
-    bool is_hidden;       /* its calls are hidden: see mp_call.is_hidden */
+    mp_stream *no_stream;            /* owned; it is gone: the stream of calls without one */
+    mp_stdio *MP_NULLABLE stdio;     /* owned; NULL unless stdio is served */
+    mp_link consoles;                /* list of mp_console, each with a reference of the rpc */
+    unsigned questions;              /* consoles of pages of the gateway's own, which wait for an answer */
+    mp_console *MP_NULLABLE console; /* whose message is being served; NULL: of a client of a transport */
+    bool is_hidden;                  /* its calls are hidden: see mp_call.is_hidden */
     mp_timer sweep;
     char listed_host[64]; /* a Host that `config` lists; for mp_request_is_served alone */
     size_t listed_host_len;

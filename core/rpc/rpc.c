@@ -14,7 +14,7 @@ MP_COUNTER(refused_loop, "refused", "reason", "loop",
 #define MAX_HOPS 8 /* gateways in a row */
 
 /* True if gateways that are behind each other in a circle, or too many in a row, have sent the request on. */
-static bool is_in_loop(const mp_rpc *rpc, const mp_stream *stream)
+static bool is_in_loop(const char *instance, const mp_stream *stream)
 {
     int count;
     mp_str rest = mp_stream_known_header(stream, MP_HEADER_HOPS, &count), hop;
@@ -22,7 +22,7 @@ static bool is_in_loop(const mp_rpc *rpc, const mp_stream *stream)
         return false;
     int hops = 0;
     while ((hop = mp_str_cut(&rest, ',')).ptr != NULL)
-        if (++hops >= MAX_HOPS || mp_str_is(mp_str_trim(hop), rpc->config->instance))
+        if (++hops >= MAX_HOPS || mp_str_is(mp_str_trim(hop), instance))
             return true;
     return count > 1;
 }
@@ -44,7 +44,8 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
     }
     if (mp_serve_preflight(rpc, stream))
         return;
-    if (rpc->config->instance != NULL && is_in_loop(rpc, stream)) {
+    const char *instance = rpc->config->instance;
+    if (instance != NULL && is_in_loop(instance, stream)) {
         mp_stat_add(&mp_stat_refused_loop, 1);
         mp_refuse(rpc, stream, MP_CAUSE_LOOP, 508, MP_CODE_INTERNAL, MP_STR_NONE,
                   "this request has come through this gateway before, or through 8 gateways: they are upstreams of "
@@ -223,8 +224,9 @@ static void end_session_here(mp_rpc *rpc, mp_session *session)
 
 static void free_own_feed(mp_session *session)
 {
-    if (session->feed != NULL)
-        mp_feed_unref(session->feed);
+    mp_feed *feed = session->feed;
+    if (feed != NULL)
+        mp_feed_unref(feed);
 }
 
 mp_table *mp_table_new(const mp_rpc_config *config)

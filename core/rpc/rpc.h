@@ -47,10 +47,11 @@ typedef struct {
     uint64_t entry_ms;    /* time limit of one authentication */
     int64_t max_entries;  /* limit of the requests whose authentication is pending */
     uint64_t overload_ms; /* time that a request may wait before it begins; 0: any */
-    const char *instance; /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
-    bool is_child;        /* another gateway runs this one as a program */
-    bool streams_expire;  /* an event stream ends when the credentials that opened it expire */
-    bool keeps_tokens;    /* calls keep the Authorization of their request: an upstream gets a token of each caller */
+    const char *MP_NULLABLE
+    instance;            /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
+    bool is_child;       /* another gateway runs this one as a program */
+    bool streams_expire; /* an event stream ends when the credentials that opened it expire */
+    bool keeps_tokens;   /* calls keep the Authorization of their request: an upstream gets a token of each caller */
 } mp_rpc_config;
 
 /* What clients may know about authentication. All texts may be empty. */
@@ -63,9 +64,9 @@ typedef struct {
 /* How the rpc hands work to Lua, and cancels it. A hook only enqueues work: it runs no Lua before it returns. */
 typedef struct {
     void (*on_call)(void *ctx, mp_call *call);
-    /* `session` is NULL in stateless revisions. `params` is a span, or empty; both are valid only during this C
-     * call. */
-    void (*on_note)(void *ctx, const mp_era *era, mp_session *session, mp_str method, mp_str params);
+    /* `era`: known once the session is initialized. `method` and `params`, a span or empty, are valid only during this
+     * C call. */
+    void (*on_note)(void *ctx, const mp_era *MP_NULLABLE era, mp_session *session, mp_str method, mp_str params);
     /* The call is cancelled: its handler must unwind, without an answer. Not called for an answered call. */
     void (*on_cancel)(void *ctx, mp_call *call, const char *why);
     /* Returns how clients authenticate. Called when the rpc gets `ctx`; the result is valid for as long as the rpc
@@ -233,7 +234,7 @@ mp_tap_totals mp_tap_close(mp_tap *tap);
 
 typedef struct {
     /* patterns of names in which '*' stands for any text; ends with NULL. NULL or empty: none */
-    char **tools;
+    char **MP_NULLABLE tools;
     size_t calls, bytes; /* limits of what is kept */
     size_t call_bytes;   /* limit of one call */
 } mp_record_limits;
@@ -388,10 +389,10 @@ mp_str mp_call_params(const mp_call *call); /* span of a JSON object, or empty *
  * is not NULL, the params have no members but name, arguments and _meta, no object in them repeats a key, and _meta has no member of the
  * protocol but the version, the client's name and capabilities and the progress token. */
 const mp_flat *MP_NULLABLE mp_call_flat(const mp_call *call, size_t *count);
-mp_str mp_call_tool(const mp_call *call);       /* params.name, where mp_call_flat is not NULL; else empty */
-size_t mp_call_weight(const mp_call *call);     /* estimate of the bytes that the call's message takes in Lua */
-const mp_era *mp_call_era(const mp_call *call); /* NULL in an HTTP+SSE session before `initialize` */
-mp_session *
+mp_str mp_call_tool(const mp_call *call);   /* params.name, where mp_call_flat is not NULL; else empty */
+size_t mp_call_weight(const mp_call *call); /* estimate of the bytes that the call's message takes in Lua */
+const mp_era *MP_NULLABLE mp_call_era(const mp_call *call); /* NULL in an HTTP+SSE session before `initialize` */
+mp_session *MP_NULLABLE
 mp_call_session(const mp_call *call);   /* NULL in stateless revisions, and at `initialize` over Streamable HTTP */
 mp_str mp_call_id(const mp_call *call); /* id of the request, as JSON */
 /* The mark of the call (mark.h): the one of its HTTP request if that has one, else made when it is first asked for. mp_call_known_mark() makes none:

@@ -2,7 +2,7 @@
 
 -- Members whose comment says NULL and that are not marked: set once before anybody reads them, or by an invariant that holds where they are
 -- used. The number may only sink: mark the new member, or say in its comment from when on it is set.
-local MOST_UNMARKED = 23
+local MOST_UNMARKED = 5
 
 local function lines_of(path)
   local list = {}

@@ -107,7 +107,7 @@ static int l_tostring(lua_State *L)
 /* -- sending --------------------------------------------------------------------------------------------------- */
 
 /* True if progress notifications of this revision have the field `message`. */
-static bool has_progress_message(const mp_era *era)
+static bool has_progress_message(const mp_era *MP_NULLABLE era)
 {
     return era != NULL && era->says_message;
 }

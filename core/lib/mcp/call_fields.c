@@ -105,8 +105,9 @@ static const mp_era *MP_NULLABLE era_of(const mp_lib_task *task)
 
 static bool is_initialized(const mp_lib_task *task)
 {
-    if (task->call != NULL && mp_call_session(task->call) != NULL)
-        return mp_session_era(mp_call_session(task->call)) != NULL;
+    const mp_session *session = task->call == NULL ? NULL : mp_call_session(task->call);
+    if (session != NULL)
+        return mp_session_era(session) != NULL;
     const mp_era *era = era_of(task);
     return era != NULL && !era->has_sessions;
 }

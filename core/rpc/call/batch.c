@@ -83,7 +83,7 @@ mp_batch *mp_batch_new(mp_rpc *rpc, mp_stream *stream, mp_session *session)
     return batch;
 }
 
-mp_stream *MP_NULLABLE mp_batch_enter(mp_batch *batch)
+mp_stream *mp_batch_enter(mp_batch *batch)
 {
     batch->pending++;
     return batch->stream;
@@ -93,15 +93,18 @@ mp_stream *MP_NULLABLE mp_batch_enter(mp_batch *batch)
 
 static int send_message(mp_call *call, mp_str json)
 {
-    if (call->session->is_sse)
-        return call->session->transport->send(call, json);
+    const mp_session *session = call->session;
+    if (session != NULL && session->is_sse)
+        return session->transport->send(call, json);
     return mp_call_send_event(call, json);
 }
 
 static void add_answer(mp_call *call, int status, mp_str json)
 {
     (void)status;
-    mp_batch_add(call->batch, json);
+    mp_batch *batch = call->batch;
+    if (batch != NULL)
+        mp_batch_add(batch, json);
 }
 
 const mp_transport mp_batch_transport = {.name = "batch", .send = send_message, .answer = add_answer};

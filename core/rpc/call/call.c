@@ -58,11 +58,12 @@ bool mp_call_join(mp_call *call, mp_session *session)
  * id again. */
 static void free_id(mp_call *call)
 {
-    if (call->session == NULL || call->id_is_free)
+    mp_session *session = call->session;
+    if (session == NULL || call->id_is_free)
         return;
-    pthread_mutex_lock(&call->session->lock);
+    pthread_mutex_lock(&session->lock);
     mp_link_drop(&call->in_session);
-    pthread_mutex_unlock(&call->session->lock);
+    pthread_mutex_unlock(&session->lock);
     call->id_is_free = true;
 }
 
@@ -211,8 +212,8 @@ static void begin_call(mp_call *call)
     rpc->hooks->on_call(rpc->ctx, call);
 }
 
-mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
-                                   const mp_era *MP_NULLABLE era)
+mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream,
+                                   mp_session *MP_NULLABLE session, const mp_era *MP_NULLABLE era)
 {
     mp_call *call = call_new(rpc, transport, era);
     if (session != NULL && !mp_call_join(call, session)) {
@@ -248,10 +249,12 @@ static void finish_call(mp_call *call)
     mp_rpc *rpc = call->rpc;
     if (call->ended)
         return;
+    mp_trace *trace = call->trace;
+    mp_batch *batch = call->batch;
     call->ended = true;
     mp_call_observe(call);
-    if (call->trace != NULL)
-        mp_call_end_trace(call);
+    if (trace != NULL)
+        mp_call_end_trace(call, trace);
     mp_log_call(call);
     if (mp_tap_is_on() && !call->is_hidden)
         mp_call_tap(call);
@@ -261,8 +264,8 @@ static void finish_call(mp_call *call)
     mp_call_end_feed(call);
     leave_session(call);
     mp_call_leave_stream(call);
-    if (call->batch != NULL)
-        mp_batch_leave(call->batch);
+    if (batch != NULL)
+        mp_batch_leave(batch);
     mp_principal_unref(call->principal);
     call->principal = mp_nobody;
     mp_call_forget_token(call);

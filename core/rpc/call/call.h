@@ -12,35 +12,35 @@ struct mp_call {
     const mp_transport *transport;
     mp_stream *
         stream; /* counted reference, never NULL; or, where mp_call_is_of_stream() is false, rpc->no_stream, borrowed. own_stream.c changes it. */
-    mp_session *session; /* counted reference; NULL in stateless revisions */
-    mp_batch *batch;     /* NULL if the call is not part of a batch */
-    mp_feed *feed;       /* counted reference; NULL until the events of the call's stream have ids */
-    const mp_era *era;
+    mp_session *MP_NULLABLE session; /* counted reference; NULL in stateless revisions */
+    mp_batch *MP_NULLABLE batch;     /* NULL if the call is not part of a batch */
+    mp_feed *MP_NULLABLE feed;       /* counted reference; NULL until the events of the call's stream have ids */
+    const mp_era *MP_NULLABLE era;   /* NULL: the revision is not known yet, see mp_call_era */
     mp_timer limit, prime;
     uint64_t limit_ms;
     size_t weight; /* number of JSON values in the message: see mp_envelope */
     void *user;    /* pointer that belongs to the hooks */
     bool ended, is_being_cancelled, opens_session, id_is_free, is_detached;
-    bool has_place;        /* it counts in limits.calls_in_flight: until it has ended, or listens */
-    bool is_unix;          /* the request came by a Unix socket */
-    bool is_hidden;        /* neither counted nor shown to taps: a question of a page of the gateway's own */
-    mp_console *console;   /* borrowed, valid until the call has ended; NULL: a call of a client */
+    bool has_place;                  /* it counts in limits.calls_in_flight: until it has ended, or listens */
+    bool is_unix;                    /* the request came by a Unix socket */
+    bool is_hidden;                  /* neither counted nor shown to taps: a question of a page of the gateway's own */
+    mp_console *MP_NULLABLE console; /* borrowed, valid until the call has ended; NULL: a call of a client */
     int status;            /* HTTP status chosen by mp_call_forbid or mp_call_put_off; 0: the default status */
     int sent_status, code; /* for the request log: the HTTP status of the answer, and the code of its error; 0: none */
     const char *MP_NULLABLE outcome; /* outcome in one word; NULL: ok */
     uint64_t began;                  /* start of the turn that read the request, by mp_monotonic_us */
     /* of the tool, prompt or resource that the call is for; NULL: not known */
     mp_thing_metrics *MP_NULLABLE thing_metrics;
-    mp_trace *trace; /* owned; NULL: the call is not recorded, or has ended */
+    mp_trace *MP_NULLABLE trace; /* owned; NULL: the call is not recorded, or has ended */
     size_t bytes_in, bytes_out;
     mp_link client_requests;
-    mp_subscriber *subscriber; /* NULL if the call does not listen to topics */
-    uint64_t mark;             /* 0: it was not asked for yet */
-    uint64_t serial;           /* number of the call, unique in its rpc */
-    mp_link in_session;        /* guarded by the session's lock, like `serial`, `rpc` and `id` */
-    mp_principal *principal;   /* counted reference, never NULL; mp_nobody once the call has ended */
-    char *
-        authorization; /* owned; Authorization of its request, which has ended; NULL: not kept (config->keeps_tokens) */
+    mp_subscriber *MP_NULLABLE subscriber; /* NULL if the call does not listen to topics */
+    uint64_t mark;                         /* 0: it was not asked for yet */
+    uint64_t serial;                       /* number of the call, unique in its rpc */
+    mp_link in_session;                    /* guarded by the session's lock, like `serial`, `rpc` and `id` */
+    mp_principal *principal;               /* counted reference, never NULL; mp_nobody once the call has ended */
+    char *MP_NULLABLE
+    authorization; /* owned; Authorization of its request, which has ended; NULL: not kept (config->keeps_tokens) */
     mp_str id, method, params, progress_token;
     const mp_flat *MP_NULLABLE flat; /* in `bytes`; NULL: the arguments are not known */
     size_t flat_count;
@@ -56,8 +56,8 @@ struct mp_call {
 
 /* Starts a call from rpc->envelope, in the place that the caller got from mp_table_take_call(). `stream` is rpc->no_stream over HTTP+SSE and
  * stdio. Returns NULL, and gives the place back, if the session was closed meanwhile, or if its transport has one stream and the id is in use. */
-mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
-                                   const mp_era *MP_NULLABLE era);
+mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream,
+                                   mp_session *MP_NULLABLE session, const mp_era *MP_NULLABLE era);
 /* Starts a call of a batch from rpc->envelope, likewise. False if the session was closed meanwhile. */
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
 /* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
@@ -104,11 +104,11 @@ int mp_call_send_event(mp_call *call, mp_str json);
 
 /* -- resume.c: calls that a client can resume ---------------------------------------------------------------------- */
 
-/* True if the events of the call's stream have ids. Opens the event stream if they can have ids. */
-bool mp_call_has_feed(mp_call *call);
+/* The feed of the call's stream; NULL: its events have no ids. Opens the event stream if they can have ids. */
+mp_feed *MP_NULLABLE mp_call_need_feed(mp_call *call);
 /* Sends an event on the call's feed; the event with `is_last` ends the call's stream. -1 if no client reads the
  * event and it is not kept. */
-int mp_call_put(mp_call *call, mp_str json, bool is_last);
+int mp_call_put(mp_call *call, mp_feed *feed, mp_str json, bool is_last);
 /* Called when the call has ended: ends its feed, if it has one. */
 void mp_call_end_feed(mp_call *call);
 /* Called when the call takes time: if its revision primes streams, its event stream opens after a short delay. */
@@ -162,8 +162,8 @@ const char *mp_call_error_type(const mp_call *call, char room[16]);
 
 /* Records the call if it is to be recorded. Called where mp_traces_are_on() or an operator runs the call, while rpc->envelope has its message. */
 void mp_call_begin_trace(mp_call *call);
-/* The call has ended: hands its trace over. Called where `trace` is set. */
-void mp_call_end_trace(mp_call *call);
+/* The call has ended: hands its trace over. */
+void mp_call_end_trace(mp_call *call, mp_trace *trace);
 
 /* -- request_log.c: a line of the log for each request ------------------------------------------------------------- */
 
@@ -172,15 +172,15 @@ bool mp_requests_are_logged(void);
 /* One word for the reason that a call ended before its answer. */
 const char *mp_end_cause(const mp_stat *counter);
 /* Appends the name of the tool, resource or prompt in `params`, and the client as "name version". `session` may be NULL. */
-void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client);
+void mp_call_names(mp_str params, const mp_session *MP_NULLABLE session, mp_buf *name, mp_buf *client);
 /* Logs a call that has ended. */
 void mp_log_call(mp_call *call);
 /* Shows taps that the call begins, or that it has ended. */
 void mp_call_tap(const mp_call *call);
 /* Logs the notification or response in rpc->envelope. `stream` is rpc->no_stream over stdio; `session` may be NULL. */
-void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session);
+void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *MP_NULLABLE session);
 /* Logs a GET or DELETE that was served. */
-void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *session, int status);
+void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *MP_NULLABLE session, int status);
 
 /* Gauges and counters that other files read or count, too. */
 extern const mp_stat mp_stat_tool_cancelled, mp_stat_tool_gone, mp_stat_tool_shutdown, mp_stat_tool_time;

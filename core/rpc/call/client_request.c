@@ -9,6 +9,7 @@ struct mp_client_request {
     mp_link link;       /* link in call->client_requests */
     mp_link in_session; /* guarded by the session's lock, like `id`, `rpc` and `serial` */
     mp_call *call;
+    mp_session *session; /* of the call, which has a reference */
     mp_rpc *rpc;
     uint64_t serial;
     char id[32]; /* a JSON string: "\"ask-17-2\"" */
@@ -40,7 +41,7 @@ static void put_request(mp_buf *out, const mp_client_request *ask, mp_str method
 
 static void free_request(mp_client_request *ask)
 {
-    mp_session *session = ask->call->session;
+    mp_session *session = ask->session;
     pthread_mutex_lock(&session->lock);
     mp_link_drop(&ask->in_session);
     pthread_mutex_unlock(&session->lock);
@@ -56,8 +57,12 @@ mp_client_request *MP_NULLABLE mp_call_ask(mp_call *call, mp_str method, mp_str 
         (!mp_stream_is_open(call->stream) && call->feed == NULL && !session->is_sse))
         return NULL;
     mp_client_request *ask = mp_new(sizeof *ask);
-    *ask = (mp_client_request){
-        .call = call, .rpc = call->rpc, .serial = ++call->rpc->last_serial, .done = done, .ctx = ctx};
+    *ask = (mp_client_request){.call = call,
+                               .session = session,
+                               .rpc = call->rpc,
+                               .serial = ++call->rpc->last_serial,
+                               .done = done,
+                               .ctx = ctx};
     snprintf(ask->id, sizeof ask->id, "\"ask-%u-%llu\"", call->rpc->index, (unsigned long long)ask->serial);
     mp_link_init(&ask->in_session);
     mp_link_init(&ask->link);

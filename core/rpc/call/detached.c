@@ -40,7 +40,8 @@ static mp_call *MP_NULLABLE spawn_call(mp_rpc *rpc, const mp_call *like, uint64_
     call->is_detached = true;
     call->serial = ++rpc->last_serial;
     call->limit_ms = ms;
-    call->session = like->session == NULL ? NULL : mp_session_ref(like->session);
+    mp_session *session = like->session;
+    call->session = session == NULL ? NULL : mp_session_ref(session);
     mp_link_init(&call->in_session);
     mp_link_init(&call->client_requests);
     call->principal = mp_principal_ref(like->principal);
@@ -57,12 +58,17 @@ mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms)
     mp_call *call = spawn_call(like->rpc, like, ms);
     if (call != NULL)
         mp_call_keep_token(call, like->stream);
-    if (call != NULL && call->authorization == NULL && like->authorization != NULL)
-        call->authorization = mp_dup(mp_str_of(like->authorization));
-    if (call != NULL && like->trace != NULL) {
-        call->trace = mp_trace_begin_linked(like->trace, MP_ROOT_SPAN);
-        mp_span_name(call->trace, MP_ROOT_SPAN, MP_STR("task"));
-        mp_span_text(call->trace, MP_ROOT_SPAN, "mcp.method.name", call->method);
+    const char *authorization = like->authorization;
+    mp_trace *of = like->trace;
+    if (call != NULL && call->authorization == NULL && authorization != NULL)
+        call->authorization = mp_dup(mp_str_of(authorization));
+    if (call != NULL && of != NULL) {
+        mp_trace *trace = mp_trace_begin_linked(of, MP_ROOT_SPAN);
+        if (trace != NULL) {
+            mp_span_name(trace, MP_ROOT_SPAN, MP_STR("task"));
+            mp_span_text(trace, MP_ROOT_SPAN, "mcp.method.name", call->method);
+        }
+        call->trace = trace;
     }
     return call;
 }

@@ -39,7 +39,7 @@ size_t mp_call_weight(const mp_call *call)
     return call->weight;
 }
 /* A call that arrived after `initialize` and before the answer to `initialize` gets the negotiated revision. */
-const mp_era *mp_call_era(const mp_call *call)
+const mp_era *MP_NULLABLE mp_call_era(const mp_call *call)
 {
     return call->era == NULL && call->session != NULL ? mp_session_era(call->session) : call->era;
 }
@@ -47,7 +47,7 @@ bool mp_call_is_shown(const mp_call *call)
 {
     return call->console != NULL && !call->is_hidden && call->id.len > 0 && call->id.ptr[0] != '"';
 }
-mp_session *mp_call_session(const mp_call *call)
+mp_session *MP_NULLABLE mp_call_session(const mp_call *call)
 {
     return call->session;
 }
@@ -73,10 +73,11 @@ mp_str mp_call_header(const mp_call *call, const char *name, int *count)
     *count = call->rpc->stdio != NULL || call->console != NULL ? -1 : 0;
     if (mp_call_is_of_stream(call))
         return mp_stream_header(call->stream, name, count);
-    if (call->authorization == NULL || strcmp(name, AUTHORIZATION) != 0)
+    const char *authorization = call->authorization;
+    if (authorization == NULL || strcmp(name, AUTHORIZATION) != 0)
         return MP_STR_NONE;
     *count = 1;
-    return mp_str_of(call->authorization);
+    return mp_str_of(authorization);
 }
 
 void mp_call_keep_token(mp_call *call, const mp_stream *stream)
@@ -91,11 +92,12 @@ void mp_call_keep_token(mp_call *call, const mp_stream *stream)
 
 void mp_call_forget_token(mp_call *call)
 {
-    if (call->authorization == NULL)
+    char *authorization = call->authorization;
+    if (authorization == NULL)
         return;
-    explicit_bzero(call->authorization, strlen(call->authorization));
-    free(call->authorization);
     call->authorization = NULL;
+    explicit_bzero(authorization, strlen(authorization));
+    free(authorization);
 }
 
 bool mp_call_is_of_gateway(const mp_call *call)
@@ -110,7 +112,8 @@ bool mp_call_is_of_gateway(const mp_call *call)
 mp_str mp_call_address(const mp_call *call)
 {
     mp_str peer = mp_stream_peer(call->stream);
-    if (peer.len > 0 || call->session == NULL)
+    const mp_session *session = call->session;
+    if (peer.len > 0 || session == NULL)
         return peer;
-    return mp_str_of(call->session->peer); /* true over HTTP+SSE, and if the call's own connection is closed */
+    return mp_str_of(session->peer); /* true over HTTP+SSE, and if the call's own connection is closed */
 }

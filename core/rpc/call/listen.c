@@ -62,9 +62,10 @@ static void notify_end(mp_call *call)
     mp_buf_clear(&json);
 }
 
-static void end_subscriber(mp_call *call)
+static void end_subscriber(const mp_subscriber *subscriber)
 {
-    char *closing = mp_dup(mp_str_of(call->subscriber->closing));
+    mp_call *call = subscriber->call;
+    char *closing = mp_dup(mp_str_of(subscriber->closing));
     mp_call_unlisten(call);
     if (call->transport->notifies_end)
         notify_end(call);
@@ -74,13 +75,14 @@ static void end_subscriber(mp_call *call)
 
 static void on_expired(mp_timer *timer)
 {
-    mp_call *call = mp_container(timer, mp_subscriber, expiry)->call;
+    const mp_subscriber *subscriber = mp_container(timer, mp_subscriber, expiry);
+    const mp_call *call = subscriber->call;
     if (!mp_expiry_is_over(call->principal->expires)) {
         mp_expiry_start(call->rpc, timer, call->principal->expires, on_expired);
         return;
     }
     mp_stat_add(&mp_stat_streams_expired, 1);
-    end_subscriber(call);
+    end_subscriber(subscriber);
 }
 
 /* True if the call listens to the topic already, because the client named the topic twice: the call's listener is
@@ -137,9 +139,9 @@ void mp_subscribers_end(mp_rpc *rpc)
 {
     for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
         next = link->next;
-        mp_call *call = mp_container(link, mp_call, link);
-        if (call->subscriber != NULL)
-            end_subscriber(call);
+        const mp_subscriber *subscriber = mp_container(link, mp_call, link)->subscriber;
+        if (subscriber != NULL)
+            end_subscriber(subscriber);
     }
 }
 

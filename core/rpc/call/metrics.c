@@ -64,7 +64,7 @@ struct mp_thing_metrics {
     const mp_family *family; /* of `calls` */
     mp_series duration;      /* 0 unless it is a tool */
     /* MP_FAILURES of them, a ring; NULL until a call fails; guarded, like the next field, by `lock` */
-    mp_tool_failure *failures;
+    mp_tool_failure *MP_NULLABLE failures;
     uint64_t failed;
     _Atomic mp_series calls[OUTCOMES];
 };
@@ -223,9 +223,10 @@ static __attribute__((noinline)) void keep_exemplars(const mp_call *call, mp_ser
 static void keep_failure(const mp_call *call, mp_thing_metrics *tool, uint64_t us)
 {
     pthread_mutex_lock(&lock);
-    if (tool->failures == NULL)
-        tool->failures = mp_new(MP_FAILURES * sizeof *tool->failures);
-    tool->failures[tool->failed++ % MP_FAILURES] =
+    mp_tool_failure *failures = tool->failures;
+    if (failures == NULL)
+        tool->failures = failures = mp_new(MP_FAILURES * sizeof *failures);
+    failures[tool->failed++ % MP_FAILURES] =
         (mp_tool_failure){call->mark, (int64_t)time(NULL), us, call->outcome, call->code};
     pthread_mutex_unlock(&lock);
 }
@@ -236,8 +237,10 @@ void mp_tool_numbers_of(mp_measured kind, mp_str name, mp_tool_numbers *numbers)
     pthread_mutex_lock(&lock);
     mp_node *node = things[kind].slots == NULL ? NULL : mp_map_find(&things[kind], name);
     mp_thing_metrics *tool = node == NULL ? NULL : mp_container(node, mp_thing_metrics, node);
-    for (uint64_t n = tool == NULL ? 0 : tool->failed; n > 0 && numbers->failure_count < MP_FAILURES; n--)
-        numbers->failures[numbers->failure_count++] = tool->failures[(n - 1) % MP_FAILURES];
+    const mp_tool_failure *failures = tool == NULL ? NULL : tool->failures;
+    if (tool != NULL && failures != NULL)
+        for (uint64_t n = tool->failed; n > 0 && numbers->failure_count < MP_FAILURES; n--)
+            numbers->failures[numbers->failure_count++] = failures[(n - 1) % MP_FAILURES];
     pthread_mutex_unlock(&lock);
     for (int i = 0; tool != NULL && i < OUTCOMES; i++) {
         int64_t count = mp_series_count(atomic_load_explicit(&tool->calls[i], memory_order_relaxed));

@@ -78,7 +78,7 @@ static bool put_stream(stream_page *page, const char *kind, uint64_t serial, uin
     return true;
 }
 
-static void put_session_mark(mp_buf *out, mp_session *session)
+static void put_session_mark(mp_buf *out, mp_session *MP_NULLABLE session)
 {
     if (session != NULL)
         put_member(out, "session", mp_str_of(mp_session_mark_of(mp_session_id(session)).text));

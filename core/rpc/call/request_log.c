@@ -100,7 +100,7 @@ static void put_client(mp_buf *out, const names *found)
     }
 }
 
-void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client)
+void mp_call_names(mp_str params, const mp_session *MP_NULLABLE session, mp_buf *name, mp_buf *client)
 {
     names found = find_names(params, session);
     put_string(name, found.name);
@@ -269,7 +269,7 @@ void mp_call_tap(const mp_call *call)
         show_taps(call, &event);
 }
 
-void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session)
+void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *MP_NULLABLE session)
 {
     const mp_envelope *envelope = &rpc->envelope;
     if (!mp_requests_are_logged())
@@ -287,7 +287,7 @@ void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *sess
                                    .in = envelope->size});
 }
 
-void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *session, int status)
+void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *MP_NULLABLE session, int status)
 {
     if (!mp_requests_are_logged())
         return;

@@ -3,9 +3,10 @@
 
 #define PRIME_MS 250 /* delay before a call gets its event stream, and its client an id to resume with */
 
-static bool can_resume(const mp_call *call)
+/* The session whose events can be resumed; NULL: those of the call have no ids. */
+static mp_session *MP_NULLABLE resumable(const mp_call *call)
 {
-    return call->session != NULL && call->session->event_log != NULL && call->batch == NULL && !call->opens_session;
+    return call->batch == NULL && !call->opens_session ? call->session : NULL;
 }
 
 /* Closes the call's own connection; the call goes on. */
@@ -32,52 +33,68 @@ static void leave_call_stream(mp_rpc *rpc, mp_session *session, uint64_t serial)
         leave_stream(found);
 }
 
-bool mp_call_has_feed(mp_call *call)
+static bool has_priming(const mp_call *call)
 {
-    if (call->feed != NULL)
-        return true;
-    if (!can_resume(call) || mp_stream_open_events(call->stream, NULL, 0) != 0)
-        return false;
-    call->feed = mp_feed_new_of_call(call->session, call->rpc, call->serial, leave_call_stream);
-    if (call->era->has_priming) {
+    return call->era != NULL && call->era->has_priming;
+}
+
+mp_feed *MP_NULLABLE mp_call_need_feed(mp_call *call)
+{
+    mp_feed *feed = call->feed;
+    if (feed != NULL)
+        return feed;
+    mp_session *session = resumable(call);
+    mp_event_log *log = session == NULL ? NULL : session->event_log;
+    if (session == NULL || log == NULL || mp_stream_open_events(call->stream, NULL, 0) != 0)
+        return NULL;
+    feed = mp_feed_new_of_call(session, log, call->rpc, call->serial, leave_call_stream);
+    uint64_t number = feed->number;
+    call->feed = feed;
+    if (has_priming(call)) {
         mp_buf event = {0};
-        mp_put_priming(&event, call->feed->number, 0);
+        mp_put_priming(&event, number, 0);
         mp_stream_send(call->stream, mp_buf_str(&event));
         mp_buf_clear(&event);
     }
-    return true;
+    return call->feed; /* if the client is gone, the send may have ended the call */
 }
 
-int mp_call_put(mp_call *call, mp_str json, bool is_last)
+/* Sends `parcel` with the call's own connection. If the client is gone, that takes the stream from the call and frees its reference. */
+static bool send_parcel(mp_call *call, mp_feed *feed, mp_parcel parcel)
 {
-    mp_parcel parcel = {.feed = call->feed, .json = json, .hangs_up = is_last, .is_last = is_last};
-    /* if the client is gone, the send takes the stream from the call and frees its reference */
+    parcel.feed = feed;
     parcel.own = mp_stream_ref(call->stream);
-    bool is_delivered = mp_reader_send(call->rpc, call->session, &parcel);
+    bool is_delivered = mp_reader_send(call->rpc, feed->session, &parcel);
     mp_stream_unref(parcel.own);
-    return is_delivered ? 0 : -1;
+    return is_delivered;
+}
+
+int mp_call_put(mp_call *call, mp_feed *feed, mp_str json, bool is_last)
+{
+    mp_parcel parcel = {.json = json, .hangs_up = is_last, .is_last = is_last};
+    return send_parcel(call, feed, parcel) ? 0 : -1;
 }
 
 void mp_call_end_feed(mp_call *call)
 {
     mp_timer_stop(call->rpc->loop, &call->prime);
-    if (call->feed == NULL)
+    mp_feed *feed = call->feed;
+    if (feed == NULL)
         return;
-    if (!call->feed->is_over)
-        mp_reader_send(call->rpc, call->session,
-                       &(mp_parcel){.feed = call->feed, .own = call->stream, .hangs_up = true, .is_last = true});
-    mp_feed_unref(call->feed);
+    if (!feed->is_over)
+        send_parcel(call, feed, (mp_parcel){.hangs_up = true, .is_last = true});
     call->feed = NULL;
+    mp_feed_unref(feed);
 }
 
 bool mp_call_detach(mp_call *call, uint64_t ms)
 {
-    if (call->ended || call->era == NULL || !call->era->has_priming || !mp_call_has_feed(call))
+    mp_feed *feed = call->ended || !has_priming(call) ? NULL : mp_call_need_feed(call);
+    if (feed == NULL)
         return false;
     mp_buf retry = {0};
     mp_put_retry(&retry, ms);
-    mp_parcel parcel = {.feed = call->feed, .own = call->stream, .bytes = mp_buf_str(&retry), .hangs_up = true};
-    mp_reader_send(call->rpc, call->session, &parcel);
+    send_parcel(call, feed, (mp_parcel){.bytes = mp_buf_str(&retry), .hangs_up = true});
     mp_buf_clear(&retry);
     leave_stream(call);
     return true;
@@ -85,11 +102,13 @@ bool mp_call_detach(mp_call *call, uint64_t ms)
 
 static void on_prime(mp_timer *timer)
 {
-    mp_call_has_feed(mp_container(timer, mp_call, prime));
+    mp_call_need_feed(mp_container(timer, mp_call, prime));
 }
 
 void mp_call_prime_soon(mp_call *call)
 {
-    if (call->feed == NULL && call->prime.slot == 0 && call->era != NULL && call->era->has_priming && can_resume(call))
+    const mp_session *session = resumable(call);
+    if (call->feed == NULL && call->prime.slot == 0 && has_priming(call) && session != NULL &&
+        session->event_log != NULL)
         mp_timer_start(call->rpc->loop, &call->prime, PRIME_MS, on_prime);
 }

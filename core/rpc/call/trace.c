@@ -79,14 +79,14 @@ void mp_call_begin_trace(mp_call *call)
     origin.header_parent = mp_stream_header(call->stream, "traceparent", NULL);
     if (origin.header_parent.len > 0)
         origin.header_state = mp_stream_header(call->stream, "tracestate", NULL);
-    call->trace = mp_trace_begin(&origin);
-    if (call->trace == NULL)
+    mp_trace *trace = mp_trace_begin(&origin);
+    call->trace = trace;
+    if (trace == NULL)
         return;
-    mp_trace_mark(call->trace, mp_call_mark(call));
-    describe_call(call, call->trace);
+    mp_trace_mark(trace, mp_call_mark(call));
+    describe_call(call, trace);
     if (authn_began_us != 0)
-        mp_span_end(call->trace,
-                    mp_span_begin_at(call->trace, MP_ROOT_SPAN, MP_SPAN_INTERNAL, MP_STR("auth"), authn_began_us));
+        mp_span_end(trace, mp_span_begin_at(trace, MP_ROOT_SPAN, MP_SPAN_INTERNAL, MP_STR("auth"), authn_began_us));
 }
 
 void mp_call_trace_job(mp_call *call, mp_str name)
@@ -94,19 +94,19 @@ void mp_call_trace_job(mp_call *call, mp_str name)
     char text[MP_SPAN_NAME_BYTES + 1];
     if (!mp_traces_are_on() || call->trace != NULL)
         return;
-    call->trace = mp_trace_begin_alone();
-    if (call->trace == NULL)
+    mp_trace *trace = mp_trace_begin_alone();
+    call->trace = trace;
+    if (trace == NULL)
         return;
-    mp_trace_mark(call->trace, mp_call_mark(call));
+    mp_trace_mark(trace, mp_call_mark(call));
     int len = snprintf(text, sizeof text, "job %.*s", MP_STR_ARG(name));
-    mp_span_name(call->trace, MP_ROOT_SPAN, (mp_str){text, len < (int)sizeof text ? (size_t)len : sizeof text - 1});
-    mp_span_text(call->trace, MP_ROOT_SPAN, "moonpool.job", name);
+    mp_span_name(trace, MP_ROOT_SPAN, (mp_str){text, len < (int)sizeof text ? (size_t)len : sizeof text - 1});
+    mp_span_text(trace, MP_ROOT_SPAN, "moonpool.job", name);
 }
 
-void mp_call_end_trace(mp_call *call)
+void mp_call_end_trace(mp_call *call, mp_trace *trace)
 {
     char room[16];
-    mp_trace *trace = call->trace;
     const char *error = mp_call_error_type(call, room);
     call->trace = NULL;
     if (opens_session(call))

@@ -70,12 +70,14 @@ void mp_record_configure(const mp_record_limits *wanted)
     limits = *wanted;
     limits.tools = NULL;
     size_t patterns = 0;
-    while (wanted->tools != NULL && wanted->tools[patterns] != NULL)
+    char **from = wanted->tools;
+    while (from != NULL && from[patterns] != NULL)
         patterns++;
-    if (patterns > 0) {
-        limits.tools = mp_new((patterns + 1) * sizeof *limits.tools);
+    if (from != NULL && patterns > 0) {
+        char **tools = mp_new((patterns + 1) * sizeof *tools);
         for (size_t i = 0; i < patterns; i++)
-            limits.tools[i] = mp_dup(mp_str_of(wanted->tools[i]));
+            tools[i] = mp_dup(mp_str_of(from[i]));
+        limits.tools = tools;
     }
     shrink(limits.calls, limits.bytes);
     mp_record_file_limit(limits.bytes);

@@ -32,8 +32,8 @@ struct mp_transport {
     /* Sends a message of the session, from the thread of `from`. Dropped and counted if no client reads the
      * session's stream. */
     void (*notify)(mp_rpc *from, mp_session *session, mp_str json);
-    /* Sends the answer of a request for which no call was made. */
-    void (*respond)(mp_rpc *rpc, mp_session *session, mp_str json);
+    /* Sends the answer of a request for which no call was made. Only pipes take one without a session. */
+    void (*respond)(mp_rpc *rpc, mp_session *MP_NULLABLE session, mp_str json);
 };
 
 /* -- principal.c --------------------------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ struct mp_session {
     mp_owner *owner;
     uint64_t opened_at;
     void (*on_free)(mp_session *session); /* the hooks of the table: a session may outlive its table */
-    mp_event_log *event_log;              /* NULL: events have no ids */
+    mp_event_log *MP_NULLABLE event_log;  /* NULL: events have no ids */
     atomic_int refs, log_level, calls;
     _Atomic uint64_t used_at; /* time of the latest request, in ms of the loop's clock */
     _Atomic(mp_card *) card;  /* NULL until `initialize` has succeeded */
@@ -96,8 +96,8 @@ struct mp_session {
     pthread_mutex_t lock;          /* guards `closed`, and the fields up to the empty line */
     uint64_t rpcs;                 /* one bit for each rpc that has, or had, a reader or a call of this session */
     mp_reader *MP_NULLABLE reader; /* reader of the session's own stream; NULL: no client reads it */
-    mp_feed *
-        feed; /* feed of the session's own stream, once a client has read it and if events have ids; counted reference */
+    mp_feed *MP_NULLABLE
+    feed; /* feed of the session's own stream, once a client has read it and if events have ids; counted reference */
     mp_link readers; /* list of all mp_reader, linked by in_session */
     mp_session_log log;
     mp_link calls_of;        /* list of calls, linked by mp_call.in_session */
@@ -141,7 +141,7 @@ void mp_sessions_configure(mp_table *table, const mp_rpc_config *config);
 /* Closes all sessions. */
 void mp_sessions_free(mp_table *table);
 mp_topics *mp_table_topics(mp_table *table);
-mp_event_log *mp_table_event_log(mp_table *table);
+mp_event_log *MP_NULLABLE mp_table_event_log(mp_table *table);
 /* Adds the rpc to the table for good. Returns the index of the rpc. */
 unsigned mp_table_join(mp_table *table, mp_rpc *rpc);
 mp_rpc *mp_table_rpc(mp_table *table, unsigned index);

@@ -34,13 +34,13 @@ mp_event_log *MP_NULLABLE mp_event_log_new(const mp_rpc_config *config)
     return log;
 }
 
-void mp_event_log_configure(mp_event_log *log, const mp_rpc_config *config)
+void mp_event_log_configure(mp_event_log *MP_NULLABLE log, const mp_rpc_config *config)
 {
     if (log != NULL)
         atomic_store(&log->config, config);
 }
 
-void mp_event_log_free(mp_event_log *log)
+void mp_event_log_free(mp_event_log *MP_NULLABLE log)
 {
     if (log == NULL)
         return;
@@ -56,40 +56,41 @@ static void free_if_done(mp_feed *feed)
     mp_slab_free(feed, sizeof *feed);
 }
 
-mp_feed *mp_feed_new(mp_session *session)
+mp_feed *mp_feed_new(mp_session *session, mp_event_log *log)
 {
     mp_feed *feed = mp_slab_new(sizeof *feed);
     feed->session = session;
+    feed->log = log;
     feed->refs = 1;
-    pthread_mutex_lock(&session->event_log->lock);
+    pthread_mutex_lock(&log->lock);
     mp_link_put(&session->log.feeds, &feed->link);
-    pthread_mutex_unlock(&session->event_log->lock);
+    pthread_mutex_unlock(&log->lock);
     return feed;
 }
 
-mp_feed *mp_feed_new_of_call(mp_session *session, mp_rpc *rpc, uint64_t serial,
+mp_feed *mp_feed_new_of_call(mp_session *session, mp_event_log *log, mp_rpc *rpc, uint64_t serial,
                              void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial))
 {
-    mp_feed *feed = mp_feed_new(session);
-    pthread_mutex_lock(&session->event_log->lock);
+    mp_feed *feed = mp_feed_new(session, log);
+    pthread_mutex_lock(&log->lock);
     feed->number = ++session->log.last_number;
     feed->rpc = rpc;
     feed->serial = serial;
     feed->on_resumed = on_resumed;
-    pthread_mutex_unlock(&session->event_log->lock);
+    pthread_mutex_unlock(&log->lock);
     return feed;
 }
 
 void mp_feed_ref(mp_feed *feed)
 {
-    pthread_mutex_lock(&feed->session->event_log->lock);
+    pthread_mutex_lock(&feed->log->lock);
     feed->refs++;
-    pthread_mutex_unlock(&feed->session->event_log->lock);
+    pthread_mutex_unlock(&feed->log->lock);
 }
 
 void mp_feed_unref(mp_feed *feed)
 {
-    mp_event_log *log = feed->session->event_log;
+    mp_event_log *log = feed->log;
     pthread_mutex_lock(&log->lock);
     feed->refs--;
     free_if_done(feed);
@@ -125,7 +126,7 @@ static event *first_of(mp_session *session)
 bool mp_feed_put(mp_feed *feed, mp_str json)
 {
     mp_session *session = feed->session;
-    mp_event_log *log = session->event_log;
+    mp_event_log *log = feed->log;
     mp_session_log *own = &session->log;
     const mp_rpc_config *config = atomic_load(&log->config);
     uint64_t seq = ++feed->last;
@@ -177,11 +178,11 @@ static bool read_number(mp_str text, uint64_t *number)
 mp_feed *MP_NULLABLE mp_feed_find(mp_session *session, mp_str id, uint64_t *seq)
 {
     uint64_t number;
-    if (session->event_log == NULL || session->closed || !read_number(mp_str_cut(&id, '-'), &number) ||
-        !read_number(id, seq))
+    mp_event_log *log = session->event_log;
+    if (log == NULL || session->closed || !read_number(mp_str_cut(&id, '-'), &number) || !read_number(id, seq))
         return NULL;
     mp_feed *found = NULL;
-    pthread_mutex_lock(&session->event_log->lock);
+    pthread_mutex_lock(&log->lock);
     for (mp_link *link = session->log.feeds.next; link != &session->log.feeds; link = link->next) {
         mp_feed *feed = mp_container(link, mp_feed, link);
         if (feed->number == number && *seq >= feed->lost && *seq <= feed->last) {
@@ -190,7 +191,7 @@ mp_feed *MP_NULLABLE mp_feed_find(mp_session *session, mp_str id, uint64_t *seq)
             break;
         }
     }
-    pthread_mutex_unlock(&session->event_log->lock);
+    pthread_mutex_unlock(&log->lock);
     return found;
 }
 
@@ -198,7 +199,7 @@ mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out
 {
     mp_session *session = feed->session;
     mp_feed_rest rest = MP_FEED_ALL;
-    pthread_mutex_lock(&session->event_log->lock);
+    pthread_mutex_lock(&feed->log->lock);
     if (*seq < feed->lost)
         rest = MP_FEED_GAP;
     for (mp_link *link = session->log.events.next; rest == MP_FEED_ALL && link != &session->log.events;
@@ -215,16 +216,17 @@ mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out
             *seq = it->seq;
         }
     }
-    pthread_mutex_unlock(&session->event_log->lock);
+    pthread_mutex_unlock(&feed->log->lock);
     return rest;
 }
 
 void mp_event_log_forget(mp_session *session)
 {
-    if (session->event_log == NULL)
+    mp_event_log *log = session->event_log;
+    if (log == NULL)
         return;
-    pthread_mutex_lock(&session->event_log->lock);
+    pthread_mutex_lock(&log->lock);
     while (session->log.count > 0)
-        drop_event(session->event_log, first_of(session));
-    pthread_mutex_unlock(&session->event_log->lock);
+        drop_event(log, first_of(session));
+    pthread_mutex_unlock(&log->lock);
 }

@@ -12,7 +12,7 @@ MP_COUNTER(streams_expired, "streams_ended", "reason", "expired", "streams ended
 #define EXPIRED_LOOK_MS 20 /* time between two checks whether the calls of an expired reader are answered */
 
 /* The field of the session, or of a call's feed, that points to the reader of that stream. */
-static mp_reader **slot_of(mp_session *session, mp_feed *MP_NULLABLE feed)
+static mp_reader *MP_NULLABLE *slot_of(mp_session *session, mp_feed *MP_NULLABLE feed)
 {
     return feed == NULL || feed->number == 0 ? &session->reader : &feed->reader;
 }
@@ -22,7 +22,8 @@ static void free_reader(mp_reader *reader)
 {
     mp_session *session = reader->session;
     pthread_mutex_lock(&session->lock);
-    mp_reader **slot = slot_of(session, reader->feed);
+    mp_feed *feed = reader->feed;
+    mp_reader *MP_NULLABLE *slot = slot_of(session, feed);
     bool current = *slot == reader;
     if (current)
         *slot = NULL;
@@ -36,8 +37,8 @@ static void free_reader(mp_reader *reader)
     mp_timer_stop(reader->rpc->loop, &reader->expiry);
     mp_stream_unref(reader->stream);
     mp_link_drop(&reader->link);
-    if (reader->feed != NULL)
-        mp_feed_unref(reader->feed);
+    if (feed != NULL)
+        mp_feed_unref(feed);
     free(reader);
     if (current && session->is_sse) /* over HTTP+SSE the end of the stream ends the session (E-6) */
         mp_session_close(session, slow ? &mp_stat_closed_slow : &mp_stat_closed_gone);
@@ -68,7 +69,8 @@ static bool is_connected(const mp_reader *reader)
 bool mp_session_has_reader(mp_session *session)
 {
     pthread_mutex_lock(&session->lock);
-    bool has = session->reader != NULL && is_connected(session->reader);
+    const mp_reader *reader = session->reader;
+    bool has = reader != NULL && is_connected(reader);
     pthread_mutex_unlock(&session->lock);
     return has;
 }
@@ -80,7 +82,7 @@ typedef struct {
     mp_rpc *rpc;
     mp_session *session;
     uint64_t serial; /* set, like the next field, for the feed of a call whose own connection is replaced; else NULL */
-    void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
+    void (*MP_NULLABLE on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
 } replacement;
 
 /* A reader of `session` on this rpc for which `matches` is true, or NULL. Only this thread can end the reader. */
@@ -118,7 +120,7 @@ static void deliver_replacement(mp_message *message, mp_loop *MP_NULLABLE loop)
 
 /* Another connection reads the stream from now on: notifies `rpc`, whose connection read it before. `feed` is the
  * call's feed, or NULL. */
-static void post_replacement(mp_session *session, mp_rpc *rpc, const mp_feed *feed)
+static void post_replacement(mp_session *session, mp_rpc *rpc, const mp_feed *MP_NULLABLE feed)
 {
     replacement *notice = mp_new(sizeof *notice);
     *notice = (replacement){.super = {.deliver = deliver_replacement}, .rpc = rpc, .session = mp_session_ref(session)};
@@ -143,16 +145,16 @@ static mp_reader *reader_new(mp_rpc *rpc, mp_session *session, mp_stream *stream
 }
 
 /* Makes `reader` the reader of the feed, in place of the previous one. The caller has the session's lock. */
-static void take_over(mp_reader *reader, mp_feed *feed)
+static void take_over(mp_reader *reader, mp_feed *MP_NULLABLE feed)
 {
     mp_session *session = reader->session;
-    mp_reader **slot = slot_of(session, feed);
+    mp_reader *MP_NULLABLE *slot = slot_of(session, feed), *before = *slot;
     reader->feed = feed;
     reader->number = feed == NULL ? 0 : feed->number;
-    if (*slot != NULL) {
-        (*slot)->is_replaced = true;
-        post_replacement(session, (*slot)->rpc, NULL);
-    } else if (reader->number > 0 && !feed->is_over) {
+    if (before != NULL) {
+        before->is_replaced = true;
+        post_replacement(session, before->rpc, NULL);
+    } else if (feed != NULL && feed->number > 0 && !feed->is_over) {
         post_replacement(session, feed->rpc, feed);
     }
     *slot = reader;
@@ -201,15 +203,18 @@ int mp_reader_start(mp_rpc *rpc, mp_session *session, mp_stream *stream)
     mp_reader *reader = reader_new(rpc, session, stream);
     reader->was_idle = !session->is_sse;
     pthread_mutex_lock(&session->lock);
-    bool refused = session->closed || (session->reader != NULL && is_connected(session->reader));
+    mp_event_log *log = session->event_log;
+    const mp_reader *before = session->reader;
+    mp_feed *feed = session->feed;
+    bool refused = session->closed || (before != NULL && is_connected(before));
     if (!refused) {
-        if (session->feed == NULL && session->event_log != NULL)
-            session->feed = mp_feed_new(session);
-        if (session->feed != NULL) {
-            mp_feed_ref(session->feed);
-            reader->sent = session->feed->last;
+        if (feed == NULL && log != NULL)
+            session->feed = feed = mp_feed_new(session, log);
+        if (feed != NULL) {
+            mp_feed_ref(feed);
+            reader->sent = feed->last;
         }
-        take_over(reader, session->feed);
+        take_over(reader, feed);
     }
     pthread_mutex_unlock(&session->lock);
     if (refused) {
@@ -218,7 +223,7 @@ int mp_reader_start(mp_rpc *rpc, mp_session *session, mp_stream *stream)
     }
     activate_reader(reader);
     const mp_era *era = mp_session_era(session);
-    if (reader->feed != NULL && era != NULL && era->has_priming) {
+    if (feed != NULL && era != NULL && era->has_priming) {
         mp_buf event = {0};
         mp_put_priming(&event, 0, reader->sent);
         mp_stream_send(stream, mp_buf_str(&event));
@@ -231,15 +236,15 @@ static void on_drained(void *ctx, mp_stream *stream);
 
 /* Sends as many events of the log as fit the connection. The reader is live once the last event is sent.
  * `has_all_room`: the connection's queue is empty, so an event that does not fit never will. */
-static void catch_up(mp_reader *reader, bool has_all_room)
+static void catch_up(mp_reader *reader, mp_feed *feed, bool has_all_room)
 {
     mp_session *session = reader->session;
     mp_stream *stream = reader->stream;
     mp_buf events = {0};
     pthread_mutex_lock(&session->lock);
-    mp_feed_rest rest = mp_feed_read(reader->feed, &reader->sent, mp_stream_room(stream), &events);
+    mp_feed_rest rest = mp_feed_read(feed, &reader->sent, mp_stream_room(stream), &events);
     bool never_fits = rest == MP_FEED_MORE && events.len == 0 && has_all_room;
-    bool ends = rest == MP_FEED_GAP || never_fits || (rest == MP_FEED_ALL && reader->feed->is_over);
+    bool ends = rest == MP_FEED_GAP || never_fits || (rest == MP_FEED_ALL && feed->is_over);
     reader->is_behind = rest != MP_FEED_ALL;
     pthread_mutex_unlock(&session->lock);
     if (rest == MP_FEED_MORE)
@@ -253,7 +258,10 @@ static void catch_up(mp_reader *reader, bool has_all_room)
 static void on_drained(void *ctx, mp_stream *stream)
 {
     (void)stream;
-    catch_up(ctx, true);
+    mp_reader *reader = ctx;
+    mp_feed *feed = reader->feed;
+    if (feed != NULL)
+        catch_up(reader, feed, true);
 }
 
 bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_str last_event_id)
@@ -271,7 +279,7 @@ bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_st
     }
     activate_reader(reader);
     if (mp_stream_open_events(stream, NULL, 0) == 0)
-        catch_up(reader, false);
+        catch_up(reader, feed, false);
     else
         free_reader(reader);
     return true;
@@ -345,7 +353,8 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     bool is_kept = false, has_event = parcel->json.len > 0;
     pthread_mutex_lock(&session->lock);
     mp_feed *feed = parcel->feed == NULL ? session->feed : parcel->feed;
-    mp_reader *current = *slot_of(session, feed), *here = NULL;
+    mp_reader *MP_NULLABLE current = *slot_of(session, feed);
+    mp_reader *here = NULL;
     if (has_event && feed != NULL) {
         is_kept = mp_feed_put(feed, parcel->json);
         seq = feed->last;
@@ -355,7 +364,7 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
         mp_put_event(&bytes, parcel->json);
     else
         mp_buf_put(&bytes, parcel->bytes);
-    if (parcel->is_last)
+    if (parcel->is_last && feed != NULL)
         feed->is_over = true;
     if (current != NULL && !current->is_behind) { /* a reader that is behind finds the event in the log */
         if (current->rpc == from && current->posted <= current->sent)
@@ -380,9 +389,12 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     return is_delivered;
 }
 
-void mp_reader_notify(mp_rpc *from, mp_session *session, mp_str json)
+void mp_reader_notify(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json)
 {
-    mp_reader_send(from, session, &(mp_parcel){.own = from->no_stream, .json = json});
+    if (session == NULL)
+        mp_stat_add(&mp_stat_dropped_gone, 1);
+    else
+        mp_reader_send(from, session, &(mp_parcel){.own = from->no_stream, .json = json});
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------ */

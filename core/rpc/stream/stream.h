@@ -10,13 +10,13 @@
 #include "rpc/session/session.h"
 
 struct mp_reader {
-    mp_session *session; /* counted reference */
-    mp_stream *stream;   /* counted reference */
-    mp_feed *feed;       /* counted reference; NULL where events have no ids */
-    uint64_t number;     /* serial of the feed's call; 0: the session's own stream, or no feed */
-    int fd;              /* the reader's socket: open as long as the session points to this reader */
-    bool is_behind;      /* the reader still reads from the event log; only its own thread changes this */
-    bool is_replaced;    /* the client has reconnected on another connection; guarded by the session's lock */
+    mp_session *session;       /* counted reference */
+    mp_stream *stream;         /* counted reference */
+    mp_feed *MP_NULLABLE feed; /* counted reference; NULL where events have no ids */
+    uint64_t number;           /* serial of the feed's call; 0: the session's own stream, or no feed */
+    int fd;                    /* the reader's socket: open as long as the session points to this reader */
+    bool is_behind;            /* the reader still reads from the event log; only its own thread changes this */
+    bool is_replaced;          /* the client has reconnected on another connection; guarded by the session's lock */
     /* while draining: no call of its session ran one sweep ago, so the messages of those calls have arrived */
     bool was_idle;
     mp_rpc *rpc;
@@ -34,16 +34,17 @@ struct mp_reader {
 struct mp_feed {
     mp_link link; /* link in session->log.feeds; guarded, like `refs`, `events` and `lost`, by the event log's lock */
     mp_session *session; /* each owner of a reference to the feed also has a reference to the session */
+    mp_event_log *log;
     int refs, events;
     uint64_t lost;   /* the latest event that was dropped; earlier events are not kept either */
     uint64_t number; /* serial of a call; 0: the session's own stream */
     mp_rpc *rpc;     /* rpc of the call; for on_resumed, like the next two fields */
     uint64_t serial;
     /* Called on the thread of `rpc`: a client now reads the call's feed on another connection. */
-    void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
-    uint64_t last;     /* the latest event; guarded, like the next two fields, by the session's lock */
-    mp_reader *reader; /* reader of a call's feed that a client has resumed */
-    bool is_over;      /* no event follows */
+    void (*MP_NULLABLE on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
+    uint64_t last;                 /* the latest event; guarded, like the next two fields, by the session's lock */
+    mp_reader *MP_NULLABLE reader; /* reader of a call's feed that a client has resumed; NULL: no such */
+    bool is_over;                  /* no event follows */
 };
 
 /* -- reader.c ------------------------------------------------------------------------------------------------------ */
@@ -63,18 +64,19 @@ bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_st
 
 /* A message for the reader of one of a session's streams. */
 typedef struct {
-    mp_feed *feed;  /* NULL: the session's own stream */
-    mp_stream *own; /* the call's own connection, which reads the feed until a client resumes it;
+    mp_feed *MP_NULLABLE feed; /* NULL: the session's own stream */
+    mp_stream *own;            /* the call's own connection, which reads the feed until a client resumes it;
                      * rpc->no_stream: none */
-    mp_str json;    /* an event, which gets an id, and is kept if the feed keeps events; or empty */
-    mp_str bytes;   /* bytes to send without an id if there is no event; or empty */
-    bool hangs_up;  /* the connection ends after this message */
-    bool is_last;   /* the feed ends after this message */
+    mp_str json;               /* an event, which gets an id, and is kept if the feed keeps events; or empty */
+    mp_str bytes;              /* bytes to send without an id if there is no event; or empty */
+    bool hangs_up;             /* the connection ends after this message */
+    bool is_last;              /* the feed ends after this message */
 } mp_parcel;
 /* Called on the thread of any rpc. False if no client reads the message and it is not kept. */
 bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel);
-/* Sends `json` as an event on the session's own stream: mp_transport.notify of both HTTP transports. */
-void mp_reader_notify(mp_rpc *from, mp_session *session, mp_str json);
+/* Sends `json` as an event on the session's own stream: mp_transport.notify and .respond of both HTTP transports. Without a session
+ * nobody reads it. */
+void mp_reader_notify(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json);
 /* True if a client reads the session's own stream: checks the state of its socket. */
 bool mp_session_has_reader(mp_session *session);
 
@@ -82,12 +84,12 @@ bool mp_session_has_reader(mp_session *session);
 
 /* Returns NULL if the configuration keeps no events. */
 mp_event_log *MP_NULLABLE mp_event_log_new(const mp_rpc_config *config);
-void mp_event_log_configure(mp_event_log *log, const mp_rpc_config *config);
-void mp_event_log_free(mp_event_log *log);
+void mp_event_log_configure(mp_event_log *MP_NULLABLE log, const mp_rpc_config *config);
+void mp_event_log_free(mp_event_log *MP_NULLABLE log);
 /* The feed of the session's own stream, with a counted reference for the caller. */
-mp_feed *mp_feed_new(mp_session *session);
+mp_feed *mp_feed_new(mp_session *session, mp_event_log *log);
 /* The feed of the call with this rpc and serial, with a counted reference for the caller. */
-mp_feed *mp_feed_new_of_call(mp_session *session, mp_rpc *rpc, uint64_t serial,
+mp_feed *mp_feed_new_of_call(mp_session *session, mp_event_log *log, mp_rpc *rpc, uint64_t serial,
                              void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial));
 void mp_feed_ref(mp_feed *feed);
 void mp_feed_unref(mp_feed *feed);

@@ -9,7 +9,7 @@ static void put_batch_error(mp_rpc *rpc, mp_batch *batch, int code, const char *
     mp_buf_clear(&error);
 }
 
-static void add_batch_error(mp_rpc *rpc, mp_batch *batch, mp_session *session, const char *message)
+static void add_batch_error(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_session *session, const char *message)
 {
     mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, message);
     if (batch == NULL)
@@ -30,7 +30,8 @@ static void start_call(mp_rpc *rpc, mp_batch *batch, mp_session *session)
 }
 
 /* Serves one message of the array. Over HTTP+SSE `batch` is NULL: answers are sent on the session's stream. */
-static void serve_message(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_session *session, mp_str message)
+static void serve_message(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_stream *stream, mp_session *session,
+                          mp_str message)
 {
     mp_envelope *envelope = &rpc->envelope;
     mp_envelope_read(envelope, message, rpc->config->max_values);
@@ -93,7 +94,8 @@ static const char *MP_NULLABLE fault_of(const mp_session *session, mp_str body, 
     return count == 0 || count > MP_BATCH_MAX ? "a batch must have 1 to 64 messages" : NULL;
 }
 
-static void serve_messages(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_session *session, mp_str body)
+static void serve_messages(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_stream *stream, mp_session *session,
+                           mp_str body)
 {
     mp_json_cursor cursor = {body.ptr, body.ptr + body.len};
     mp_json_next(&cursor);

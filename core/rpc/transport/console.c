@@ -9,9 +9,9 @@ struct mp_console {
     mp_rpc *rpc;
     atomic_int refs; /* one of the opener until it closes the console, one of the rpc, one of each message on its way */
     atomic_bool is_closed;
-    mp_console_settings settings; /* its texts are in `bytes` */
-    mp_principal *principal;      /* counted reference; NULL before the first message */
-    mp_session *session;          /* counted reference; NULL until a message of a stateful revision is served */
+    mp_console_settings settings;        /* its texts are in `bytes` */
+    mp_principal *MP_NULLABLE principal; /* counted reference; NULL before the first message */
+    mp_session *MP_NULLABLE session;     /* counted reference; NULL until a message of a stateful revision is served */
     char bytes[];
 };
 
@@ -25,7 +25,8 @@ static void unref_console(mp_console *console)
 
 mp_str mp_call_operator(const mp_call *call)
 {
-    return call->console == NULL || call->is_hidden ? MP_STR_NONE : call->console->settings.caller;
+    const mp_console *console = call->console;
+    return console == NULL || call->is_hidden ? MP_STR_NONE : console->settings.caller;
 }
 
 bool mp_rpc_is_asked(const mp_rpc *rpc)
@@ -40,7 +41,8 @@ bool mp_call_is_hidden(const mp_call *call)
 
 mp_str mp_call_described_principal(const mp_call *call)
 {
-    return call->console == NULL ? MP_STR_NONE : call->console->settings.principal;
+    const mp_console *console = call->console;
+    return console == NULL ? MP_STR_NONE : console->settings.principal;
 }
 
 /* -- what the client gets ------------------------------------------------------------------------------------------ */
@@ -87,7 +89,7 @@ static void notify_session(mp_rpc *from, mp_session *session, mp_str json)
     (void)from, (void)session, (void)json;
 }
 
-static void respond_in_session(mp_rpc *rpc, mp_session *session, mp_str json)
+static void respond_in_session(mp_rpc *rpc, mp_session *MP_NULLABLE session, mp_str json)
 {
     (void)session;
     send_json(rpc->console, 0, json);
@@ -104,15 +106,15 @@ static const mp_transport transport = {.name = "console",
 
 /* -- a message of the client --------------------------------------------------------------------------------------- */
 
-/* True if the console has a session; else the message was refused. */
-static bool need_session(mp_rpc *rpc, mp_console *console)
+/* The console's session; NULL: the message was refused. */
+static mp_session *MP_NULLABLE need_session(mp_rpc *rpc, mp_console *console)
 {
     if (console->session == NULL)
-        console->session = mp_session_new(rpc, &transport, console->principal, MP_STR(""));
+        console->session = mp_session_new(rpc, &transport, rpc->principal, MP_STR(""));
     if (console->session == NULL && rpc->envelope.kind == MP_KIND_REQUEST)
         mp_refuse_message(rpc, &transport, NULL, MP_CAUSE_SESSIONS, MP_CODE_INTERNAL,
                           "too many sessions: try again later");
-    return console->session != NULL;
+    return console->session;
 }
 
 static void serve_message(mp_rpc *rpc, mp_console *console, mp_str json)
@@ -124,12 +126,13 @@ static void serve_message(mp_rpc *rpc, mp_console *console, mp_str json)
         mp_serve_stateless_message(rpc, &transport);
     } else if (is_request || envelope->kind == MP_KIND_RESPONSE ||
                (envelope->kind == MP_KIND_NOTE && !envelope->has_version)) {
-        if (!need_session(rpc, console))
+        mp_session *session = need_session(rpc, console);
+        if (session == NULL)
             return;
         if (is_request)
-            mp_serve_session_request(rpc, rpc->no_stream, console->session);
+            mp_serve_session_request(rpc, rpc->no_stream, session);
         else
-            mp_serve_note(rpc, rpc->no_stream, console->session);
+            mp_serve_note(rpc, rpc->no_stream, session);
     } else {
         rpc->scratch.len = 0;
         mp_put_envelope_error(&rpc->scratch, envelope, "message");
@@ -137,22 +140,22 @@ static void serve_message(mp_rpc *rpc, mp_console *console, mp_str json)
     }
 }
 
-/* The rpc gets its reference with the first message. */
-static void begin_console(mp_rpc *rpc, mp_console *console)
+/* The rpc gets its reference with the first message. Returns the console's principal. */
+static mp_principal *begin_console(mp_rpc *rpc, mp_console *console)
 {
+    mp_principal *principal = mp_lone;
     const mp_console_settings *settings = &console->settings;
     atomic_fetch_add(&console->refs, 1);
     mp_link_put(&rpc->consoles, &console->link);
     rpc->questions += settings->is_hidden;
-    if (settings->principal.len == 0) {
-        console->principal = mp_lone;
-        return;
+    if (settings->principal.len > 0) {
+        mp_buf binding = {0}; /* sessions of clients have other bindings */
+        mp_buf_put(&binding, MP_STR("console:"));
+        mp_buf_put(&binding, settings->principal);
+        principal = mp_principal_new(settings->id, mp_buf_str(&binding), 0);
+        mp_buf_clear(&binding);
     }
-    mp_buf binding = {0}; /* sessions of clients have other bindings */
-    mp_buf_put(&binding, MP_STR("console:"));
-    mp_buf_put(&binding, settings->principal);
-    console->principal = mp_principal_new(settings->id, mp_buf_str(&binding), 0);
-    mp_buf_clear(&binding);
+    return principal;
 }
 
 static void cancel_calls(mp_rpc *rpc, const mp_console *console, bool is_operator)
@@ -171,11 +174,13 @@ static void end_console(mp_console *console)
 {
     mp_link_drop(&console->link);
     console->rpc->questions -= console->settings.is_hidden;
-    if (console->session != NULL)
-        mp_session_unref(console->session);
+    mp_session *session = console->session;
+    mp_principal *principal = console->principal;
+    if (session != NULL)
+        mp_session_unref(session);
     console->session = NULL;
-    if (console->principal != NULL)
-        mp_principal_unref(console->principal);
+    if (principal != NULL)
+        mp_principal_unref(principal);
     console->principal = NULL;
     unref_console(console);
 }
@@ -206,15 +211,17 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
         mp_loop_measure(loop, MP_MEASURE_ASKED);
     if (loop != NULL && mail->closes && console->principal != NULL) {
         cancel_calls(rpc, console, mail->is_operator);
-        if (console->session != NULL)
-            mp_session_close(console->session, &mp_stat_closed_gone);
+        mp_session *session = console->session;
+        if (session != NULL)
+            mp_session_close(session, &mp_stat_closed_gone);
         end_console(console);
     } else if (loop != NULL && !mail->closes && !atomic_load(&console->is_closed)) {
-        if (console->principal == NULL)
-            begin_console(rpc, console);
+        mp_principal *principal = console->principal;
+        if (principal == NULL)
+            console->principal = principal = begin_console(rpc, console);
         rpc->console = console;
         rpc->is_hidden = console->settings.is_hidden;
-        rpc->principal = console->principal;
+        rpc->principal = principal;
         serve_message(rpc, console, (mp_str){mail->json, mail->len});
         rpc->console = NULL;
         rpc->is_hidden = false;

@@ -5,7 +5,8 @@
 
 static int send_on_call(mp_call *call, mp_str json)
 {
-    return mp_call_has_feed(call) ? mp_call_put(call, json, false) : mp_call_send_event(call, json);
+    mp_feed *feed = mp_call_need_feed(call);
+    return feed != NULL ? mp_call_put(call, feed, json, false) : mp_call_send_event(call, json);
 }
 
 /* An answer that is the first message of its call is sent as JSON. A client of a session that names event streams
@@ -15,7 +16,7 @@ static void prefer_events(mp_call *call)
     mp_stream *stream = call->stream;
     if (call->session == NULL || call->opens_session || mp_stream_is_events(stream) || !mp_prefers_events(stream))
         return;
-    if (!mp_call_has_feed(call))
+    if (mp_call_need_feed(call) == NULL)
         mp_stream_open_events(stream, NULL, 0);
 }
 
@@ -24,8 +25,9 @@ static void answer_call(mp_call *call, int status, mp_str json)
     mp_stream *stream = call->stream;
     if (call->status == 0)
         prefer_events(call);
-    if (call->feed != NULL) {
-        mp_call_put(call, json, true);
+    mp_feed *feed = call->feed;
+    if (feed != NULL) {
+        mp_call_put(call, feed, json, true);
     } else if (!mp_stream_is_open(stream)) {
         mp_stat_add(&mp_stat_dropped_gone, 1);
     } else if (mp_stream_is_events(stream)) {
@@ -35,10 +37,9 @@ static void answer_call(mp_call *call, int status, mp_str json)
             mp_stream_end(stream);
         mp_buf_clear(&event);
     } else {
-        mp_header header = {"mcp-session-id", MP_STR_NONE};
-        if (call->opens_session)
-            header.value = call->session->node.key;
-        mp_stream_answer(stream, status, "application/json", json, &header, call->opens_session ? 1 : 0);
+        const mp_session *opened = call->opens_session ? call->session : NULL;
+        mp_header header = {"mcp-session-id", opened == NULL ? MP_STR_NONE : opened->node.key};
+        mp_stream_answer(stream, status, "application/json", json, &header, opened == NULL ? 0 : 1);
     }
 }
 

@@ -29,8 +29,8 @@ void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session)
     }
 }
 
-static void send_error(mp_rpc *rpc, const mp_transport *transport, mp_session *session, int code, const char *message,
-                       mp_str data)
+static void send_error(mp_rpc *rpc, const mp_transport *transport, mp_session *MP_NULLABLE session, int code,
+                       const char *message, mp_str data)
 {
     mp_buf error = {0};
     mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), data);
@@ -51,7 +51,7 @@ static void refuse_revision(mp_rpc *rpc, const mp_transport *transport, mp_str v
 const char mp_too_many_calls[] = "too many calls in flight: try again later";
 
 /* Takes a place for a call. False if no request is served now: the error was sent. */
-static bool may_start(mp_rpc *rpc, const mp_transport *transport, mp_session *session)
+static bool may_start(mp_rpc *rpc, const mp_transport *transport, mp_session *MP_NULLABLE session)
 {
     if (rpc->draining) {
         mp_refuse_message(rpc, transport, session, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping");
@@ -71,8 +71,8 @@ void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const cha
     send_error(rpc, session->transport, session, code, message, MP_STR_NONE);
 }
 
-void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *session, mp_cause cause, int code,
-                       const char *message)
+void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *MP_NULLABLE session, mp_cause cause,
+                       int code, const char *message)
 {
     mp_log_refused_message(rpc, cause, message);
     send_error(rpc, transport, session, code, message, MP_STR_NONE);

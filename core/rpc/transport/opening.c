@@ -11,28 +11,31 @@ static void on_delivery(void *ctx, bool is_lost)
     mp_session_unref(session);
 }
 
-static bool open_session(mp_call *call)
+/* NULL: the call has ended. */
+static mp_session *MP_NULLABLE open_session(mp_call *call)
 {
     if (!mp_stream_has_client(call->stream)) {
         mp_call_cancel(call, "the client left", &mp_stat_tool_gone, MP_CANCEL_QUIET);
-        return false;
+        return NULL;
     }
-    call->session = mp_session_new(call->rpc, call->transport, call->principal, mp_call_address(call));
-    if (call->session == NULL) {
+    mp_session *session = mp_session_new(call->rpc, call->transport, call->principal, mp_call_address(call));
+    if (session == NULL) {
         mp_call_refuse_session(call);
-        return false;
+        return NULL;
     }
+    call->session = session;
     call->opens_session = true;
-    mp_call_join(call, call->session);
-    mp_stream_on_delivery(call->stream, on_delivery, mp_session_ref(call->session));
-    return true;
+    mp_call_join(call, session);
+    mp_stream_on_delivery(call->stream, on_delivery, mp_session_ref(session));
+    return session;
 }
 
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities)
 {
-    if (call->ended || (call->session == NULL && !open_session(call)))
+    mp_session *session = call->session;
+    if (call->ended || (session == NULL && (session = open_session(call)) == NULL))
         return -1;
-    if (!mp_session_set_card(call->session, era, client, capabilities)) {
+    if (!mp_session_set_card(session, era, client, capabilities)) {
         mp_call_fail(call, MP_CODE_INVALID_REQUEST, MP_STR("this session is already initialized"), MP_STR_NONE);
         return -1;
     }

@@ -8,15 +8,17 @@
 /* Sends a message that the client must get: an answer. It is dropped, and counted, only if the pipe is closed. */
 static void send_line(mp_rpc *rpc, mp_str json)
 {
-    if (mp_pipe_send(rpc->stdio->pipe, json) != 0)
+    const mp_stdio *stdio = rpc->stdio;
+    if (stdio == NULL || mp_pipe_send(stdio->pipe, json) != 0)
         mp_stat_add(&mp_stat_dropped_gone, 1);
 }
 
 /* Sends a message that may be dropped. If the client does not read fast enough, drops it, counts it and returns -1. */
 static int send_if_room(mp_rpc *rpc, mp_str json)
 {
-    bool has_room = mp_pipe_has_room(rpc->stdio->pipe, json.len);
-    if (has_room && mp_pipe_send(rpc->stdio->pipe, json) == 0)
+    const mp_stdio *stdio = rpc->stdio;
+    bool has_room = stdio == NULL || mp_pipe_has_room(stdio->pipe, json.len);
+    if (stdio != NULL && has_room && mp_pipe_send(stdio->pipe, json) == 0)
         return 0;
     mp_stat_add(has_room ? &mp_stat_dropped_gone : &mp_stat_dropped_slow, 1);
     return -1;
@@ -39,7 +41,7 @@ static void notify_session(mp_rpc *from, mp_session *session, mp_str json)
     send_if_room(from, json);
 }
 
-static void respond_in_session(mp_rpc *rpc, mp_session *session, mp_str json)
+static void respond_in_session(mp_rpc *rpc, mp_session *MP_NULLABLE session, mp_str json)
 {
     (void)session;
     send_line(rpc, json);
@@ -54,7 +56,7 @@ static const mp_transport transport = {.name = "stdio",
                                        .notify = notify_session,
                                        .respond = respond_in_session};
 
-static void serve_request(mp_rpc *rpc)
+static void serve_request(mp_rpc *rpc, mp_session *session)
 {
     if (mp_call_find(rpc, rpc->envelope.id) != NULL)
         mp_refuse_message(rpc, &transport, NULL, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST,
@@ -62,42 +64,43 @@ static void serve_request(mp_rpc *rpc)
     else if (rpc->envelope.has_version)
         mp_serve_stateless_message(rpc, &transport);
     else
-        mp_serve_session_request(rpc, rpc->no_stream, rpc->stdio->session);
+        mp_serve_session_request(rpc, rpc->no_stream, session);
 }
 
 /* Stateless revisions cancel by notification as well, with or without the version in `_meta` (I-7). */
-static void serve_note(mp_rpc *rpc)
+static void serve_note(mp_rpc *rpc, mp_session *session)
 {
     const mp_envelope *envelope = &rpc->envelope;
     if (mp_str_is(envelope->method, "notifications/cancelled")) {
-        mp_log_message(rpc, rpc->no_stream, rpc->stdio->session);
+        mp_log_message(rpc, rpc->no_stream, session);
         mp_call *call = envelope->cancels.len > 0 ? mp_call_find(rpc, envelope->cancels) : NULL;
         if (call != NULL && !mp_str_is(call->method, "initialize"))
             mp_call_cancel(call, "cancelled by the client", &mp_stat_tool_cancelled, MP_CANCEL_QUIET);
     } else if (!envelope->has_version) {
-        mp_serve_note(rpc, rpc->no_stream, rpc->stdio->session);
+        mp_serve_note(rpc, rpc->no_stream, session);
     }
 }
 
 static void on_line(void *ctx, mp_str line)
 {
-    mp_rpc *rpc = ctx;
+    const mp_stdio *stdio = ctx;
+    mp_rpc *rpc = stdio->rpc;
     mp_envelope *envelope = &rpc->envelope;
     if (mp_str_trim(line).len == 0)
         return;
     mp_envelope_read(envelope, line, rpc->config->max_values);
     switch (envelope->kind) {
     case MP_KIND_REQUEST:
-        serve_request(rpc);
+        serve_request(rpc, stdio->session);
         break;
     case MP_KIND_NOTE:
-        serve_note(rpc);
+        serve_note(rpc, stdio->session);
         break;
     case MP_KIND_RESPONSE:
-        mp_serve_note(rpc, rpc->no_stream, rpc->stdio->session);
+        mp_serve_note(rpc, rpc->no_stream, stdio->session);
         break;
     case MP_KIND_ARRAY:
-        mp_serve_batch_line(rpc, rpc->stdio->session, line);
+        mp_serve_batch_line(rpc, stdio->session, line);
         break;
     default:
         if (envelope->answer.len > 0) { /* an error that answers an error could be answered by an error, for ever */
@@ -113,7 +116,7 @@ static void on_line(void *ctx, mp_str line)
 
 static void on_long_line(void *ctx)
 {
-    mp_rpc *rpc = ctx;
+    mp_rpc *rpc = ((const mp_stdio *)ctx)->rpc;
     rpc->envelope.id = rpc->envelope.method = MP_STR_NONE; /* these pointers lead into an earlier line */
     mp_refuse_message(rpc, &transport, NULL, MP_CAUSE_SIZE, MP_CODE_INVALID_REQUEST,
                       "the line is too long: see limits.body");
@@ -121,20 +124,23 @@ static void on_long_line(void *ctx)
 
 static void on_end(void *ctx, int error)
 {
-    mp_rpc *rpc = ctx;
-    rpc->is_input_over = true;
-    mp_client_requests_fail(rpc);
-    rpc->stdio->ended(rpc->stdio->ctx, error);
+    const mp_stdio *stdio = ctx;
+    stdio->rpc->is_input_over = true;
+    mp_client_requests_fail(stdio->rpc);
+    stdio->ended(stdio->ctx, error);
 }
 
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx)
 {
     static const mp_pipe_hooks hooks = {.on_line = on_line, .on_long = on_long_line, .on_end = on_end};
     rpc->principal = mp_lone;
-    rpc->stdio = mp_new(sizeof *rpc->stdio);
-    *rpc->stdio = (mp_stdio){
-        .pipe = pipe, .session = mp_session_new(rpc, &transport, mp_lone, MP_STR("")), .ended = ended, .ctx = ctx};
-    mp_pipe_start(pipe, &hooks, rpc);
+    mp_session *session = mp_session_new(rpc, &transport, mp_lone, MP_STR(""));
+    if (session == NULL)
+        abort(); /* the first session of the process: limits.sessions is 1 or more */
+    mp_stdio *stdio = mp_new(sizeof *stdio);
+    *stdio = (mp_stdio){.rpc = rpc, .pipe = pipe, .session = session, .ended = ended, .ctx = ctx};
+    rpc->stdio = stdio;
+    mp_pipe_start(pipe, &hooks, stdio);
 }
 
 void mp_stdio_free(mp_stdio *MP_NULLABLE stdio)

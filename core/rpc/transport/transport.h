@@ -27,8 +27,8 @@ void mp_serve_session_request(mp_rpc *rpc, const mp_stream *post, mp_session *se
 /* Serves a request of a stateless revision that came without headers: starts a call, or sends an error. */
 void mp_serve_stateless_message(mp_rpc *rpc, const mp_transport *transport);
 /* Logs and counts why a request is not served, and sends the error. `session`: NULL, or the one whose client gets it. */
-void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *session, mp_cause cause, int code,
-                       const char *message);
+void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *MP_NULLABLE session, mp_cause cause,
+                       int code, const char *message);
 /* The error of a request for which mp_table_take_call() had no place. */
 extern const char mp_too_many_calls[];
 /* Sends an error to a request for which no call was made. */
@@ -44,6 +44,7 @@ void mp_serve_batch_line(mp_rpc *rpc, mp_session *session, mp_str line);
 /* -- stdio.c ------------------------------------------------------------------------------------------------------- */
 
 struct mp_stdio {
+    mp_rpc *rpc;
     mp_pipe *pipe; /* borrowed */
     mp_session
         *session; /* counted reference to the session of the stateful revisions, which lives as long as the process */
