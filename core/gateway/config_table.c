@@ -149,7 +149,9 @@ const mp_config_key mp_config_keys[] = {
     {"sessions.idle", TIME(100, 30 * DAY), SLOT(rpc.idle_ms), .preset = "30m",
      .doc = "A session ends if its client sends nothing and has no open stream for this time."},
     {"sessions.initialize_within", TIME(100, HOUR), SLOT(rpc.initialize_within_ms), .preset = "30s",
-     .doc = "An HTTP+SSE stream ends if its client does not initialize within this time."},
+     .doc =
+         "An HTTP+SSE stream ends if its client does not initialize within this time, and a session of Streamable HTTP "
+         "whose client may have left before it had the answer, if no request names the session within this time."},
     {"sessions.max", COUNT(1, 10 * MILLION), SLOT(rpc.max_sessions), .preset = "10000",
      .doc = "Limit of open sessions. Further sessions are refused with 429."},
     {"sessions.per_principal", COUNT(1, 10 * MILLION), SLOT(rpc.max_sessions_per_principal), .preset = "1000",

@@ -1,36 +1,63 @@
-/* delivery.c: whether a client got an answer, as far as that can be known. libh2o reports no failure of its last write. The answer counts as
- * lost
- *   - if the request ended before all of the answer was written: the client has left, or has reset its stream of HTTP/2
- *   - over HTTP/1, if the client sends FIN instead of its next request, and with that FIN has not acknowledged all bytes: it closed its socket
- *     before the answer came
- * A client that read the answer and then left has got it. A reset proves nothing: proxies end connections that they no longer need by a reset, and
- * it arrives before an acknowledgement that the kernel has delayed. */
+/* delivery.c: whether a client got an answer, as far as that can be known. libh2o reports no failure of its last write. The owners of an
+ * answer are told what the kernel knows when the request has ended, when the client sends more, or when a side ends the connection:
+ *   - MP_DELIVERY_LOST: the request ended before all of the answer was written; or the client reset the stream of HTTP/2 although all of it was;
+ *     or over HTTP/1 it sent FIN, and with that has not acknowledged all bytes: it closed its socket before the answer came
+ *   - MP_DELIVERED: the client has acknowledged all bytes, and ends the connection by FIN: one that closes its socket with unread bytes sends a
+ *     reset instead. Or this side ends a connection that the client has left open
+ *   - MP_DELIVERY_UNKNOWN: all else. A reset comes before an acknowledgement that the kernel has delayed, from clients that have read nothing, and
+ *     from proxies that need the connection no more. After the last answer of a connection nothing comes at all. A next request may have been sent
+ *     before the answer. */
 #include "http.h"
 #include "http2.h"
 #include <linux/sockios.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 
 struct mp_delivery {
-    void (*settled)(void *ctx, bool is_lost);
+    mp_delivery *MP_NULLABLE next; /* another owner of the same answer */
+    void (*settled)(void *ctx, mp_delivery_end end);
     void *ctx;
+    uint32_t stream_id; /* HTTP/2 */
 };
 
-void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, bool is_lost), void *ctx)
+void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, mp_delivery_end end), void *ctx)
 {
-    if (stream->live == NULL || stream->delivery != NULL) {
-        settled(ctx, stream->live == NULL);
+    if (stream->live == NULL) {
+        settled(ctx, MP_DELIVERY_LOST);
         return;
     }
     mp_delivery *it = mp_new(sizeof *it);
-    *it = (mp_delivery){settled, ctx};
+    *it = (mp_delivery){.next = stream->delivery, .settled = settled, .ctx = ctx};
     stream->delivery = it;
 }
 
-static void settle(mp_delivery *it, bool is_lost)
+/* Tells all owners, if there are any. */
+static void settle(mp_delivery *MP_NULLABLE *at, mp_delivery_end end)
 {
-    it->settled(it->ctx, is_lost);
-    free(it);
+    mp_delivery *MP_NULLABLE next = *at;
+    *at = NULL;
+    for (mp_delivery *it; (it = next) != NULL;) {
+        next = it->next;
+        it->settled(it->ctx, end);
+        free(it);
+    }
+}
+
+/* True if the client's kernel has acknowledged all bytes. Over a Unix socket it has them when they are written. */
+static bool has_all_bytes(const mp_conn *conn)
+{
+    int unacknowledged = 0;
+    if (!conn->listener->is_unix)
+        ioctl(h2o_socket_get_fd(conn->socket), SIOCOUTQ, &unacknowledged);
+    return unacknowledged == 0;
+}
+
+/* True if nothing can be sent to the client any more: it has reset the connection, or closed a Unix socket. */
+static bool is_broken(const mp_conn *conn)
+{
+    struct pollfd poller = {.fd = h2o_socket_get_fd(conn->socket)};
+    return poll(&poller, 1, 0) > 0; /* POLLHUP or POLLERR */
 }
 
 /* HTTP/2: not all of the answer was given to the socket, or the connection ends while the socket still writes. */
@@ -41,39 +68,63 @@ static bool is_unsent(const mp_live *live)
     return own->_data.size > 0 || (is_closing && h2o_socket_is_writing(live->conn->socket));
 }
 
-void mp_delivery_end_request(const mp_live *live)
+/* The kernel has the answer: the connection waits for what comes next. Of HTTP/2's answers it waits for the last one that has an owner. */
+static void hand_to_conn(const mp_live *live, mp_delivery *it)
 {
     mp_conn *conn = live->conn;
+    bool is_http2 = conn->http2 != NULL;
+    settle(&conn->delivery, MP_DELIVERY_UNKNOWN);
+    live->stream->delivery = NULL;
+    it->stream_id = is_http2 ? mp_container(live->req, h2o_http2_stream_t, req)->stream_id : 0;
+    conn->delivery = it;
+    if (is_http2 ? is_broken(conn) : !live->req->http1_is_persistent) /* the connection ends now */
+        settle(&conn->delivery, MP_DELIVERY_UNKNOWN);
+}
+
+void mp_delivery_end_request(const mp_live *live)
+{
     mp_stream *stream = live->stream;
     mp_delivery *it = stream->delivery;
     if (it == NULL)
         return;
-    stream->delivery = NULL;
     bool is_over = stream->state == MP_STREAM_ENDED && stream->is_finished && !stream->is_lost && !stream->was_reset;
-    bool is_lost = !is_over || (conn->http2 != NULL && is_unsent(live));
-    if (is_lost || conn->http2 != NULL)
-        settle(it, is_lost);
+    if (!is_over || (live->conn->http2 != NULL && is_unsent(live)))
+        settle(&stream->delivery, MP_DELIVERY_LOST);
     else
-        conn->delivery = it; /* the kernel has the answer */
+        hand_to_conn(live, it);
 }
 
 void mp_delivery_next_request(mp_conn *conn)
 {
-    mp_delivery *it = conn->delivery;
-    if (it == NULL)
-        return;
-    conn->delivery = NULL;
-    settle(it, false);
+    if (conn->http2 == NULL)
+        settle(&conn->delivery, MP_DELIVERY_UNKNOWN);
+}
+
+void mp_delivery_reset_stream(mp_conn *conn, uint32_t id)
+{
+    const mp_delivery *it = conn->delivery;
+    if (it != NULL && it->stream_id == id)
+        settle(&conn->delivery, MP_DELIVERY_LOST);
+}
+
+/* Over HTTP/1 no other answer came after the one in question, so that the bytes that are missing are its. */
+static mp_delivery_end judge_end(const mp_conn *conn, bool is_fin)
+{
+    mp_delivery_end missing = conn->http2 == NULL ? MP_DELIVERY_LOST : MP_DELIVERY_UNKNOWN;
+    if (!is_fin) /* a Unix socket that is closed with unread bytes */
+        return conn->listener->is_unix ? missing : MP_DELIVERY_UNKNOWN;
+    if (!has_all_bytes(conn))
+        return missing;
+    return is_broken(conn) ? MP_DELIVERY_UNKNOWN : MP_DELIVERED;
 }
 
 void mp_delivery_end_input(mp_conn *conn, bool is_fin)
 {
-    mp_delivery *it = conn->delivery;
-    int unacknowledged = 0;
-    if (it == NULL)
-        return;
-    conn->delivery = NULL;
-    if (is_fin && !conn->listener->is_unix)
-        ioctl(h2o_socket_get_fd(conn->socket), SIOCOUTQ, &unacknowledged);
-    settle(it, unacknowledged > 0);
+    if (conn->delivery != NULL)
+        settle(&conn->delivery, judge_end(conn, is_fin));
+}
+
+void mp_delivery_end_conn(mp_conn *conn)
+{
+    settle(&conn->delivery, MP_DELIVERED);
 }

@@ -41,8 +41,9 @@ typedef struct {
     h2o_socket_cb read;           /* libh2o's callback for bytes of requests; intake.c calls it */
     bool *MP_NULLABLE is_closed;  /* during a read of HTTP/1: set to true when the connection is closed; else NULL */
     size_t body_bytes;            /* bytes of the current requests, counted in limits.bodies */
-    mp_delivery *MP_NULLABLE delivery; /* owned: of the last answer, which the kernel has; NULL: nobody waits for it */
-    size_t discarded;                  /* bytes discarded since the request was refused */
+    mp_delivery
+        *MP_NULLABLE delivery; /* owned: the owners of an answer that the kernel has; NULL: nobody waits for it */
+    size_t discarded;          /* bytes discarded since the request was refused */
 } mp_conn;
 
 struct mp_server {
@@ -192,10 +193,14 @@ void mp_intake_forget(mp_conn *conn);
 /* implemented in delivery.c */
 /* libh2o is about to dispose of the stream's request. */
 void mp_delivery_end_request(const mp_live *live);
-/* The client has sent another request, or this side has closed the connection. */
+/* The client has sent another request: over HTTP/1 nothing more will be known. */
 void mp_delivery_next_request(mp_conn *conn);
-/* Over HTTP/1: nothing more comes from the client. `is_fin`: it has said so; else the connection broke. */
+/* HTTP/2: the client has reset a stream. */
+void mp_delivery_reset_stream(mp_conn *conn, uint32_t id);
+/* Nothing more comes from the client. `is_fin`: it has said so; else the connection broke. */
 void mp_delivery_end_input(mp_conn *conn, bool is_fin);
+/* This side has closed the connection, if nothing else has ended it before. */
+void mp_delivery_end_conn(mp_conn *conn);
 
 /* implemented in http2.c */
 /* The answer to a request that has not arrived completely. */

@@ -358,6 +358,7 @@ void mp_http2_note_reset(mp_http2 *h2, uint32_t id)
         if (live != NULL && mp_container(live->req, h2o_http2_stream_t, req)->stream_id == id)
             stream->was_reset = true;
     }
+    mp_delivery_reset_stream(h2->conn, id);
 }
 
 void mp_http2_free_body(mp_http2 *h2, const mp_live *live)
@@ -463,8 +464,9 @@ void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error)
 
 static void on_left(mp_fdwatch *watch, uint32_t events)
 {
-    (void)events;
-    cut(mp_container(watch, mp_http2, peer));
+    mp_http2 *h2 = mp_container(watch, mp_http2, peer);
+    mp_delivery_end_input(h2->conn, (events & (EPOLLHUP | EPOLLERR)) == 0);
+    cut(h2);
 }
 
 /* libh2o reads at once if the socket's buffer has bytes: it gets an empty buffer until the guard is in place. */

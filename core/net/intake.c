@@ -189,7 +189,7 @@ static void on_read(h2o_socket_t *socket, const char *error)
 {
     mp_conn *conn = socket->on_close.data;
     mp_http2 *h2 = conn->http2;
-    if (h2 == NULL && error != NULL)
+    if (error != NULL)
         mp_delivery_end_input(conn, error == h2o_socket_error_closed);
     size_t size = socket->input->size;
     if (h2 != NULL)

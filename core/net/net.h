@@ -240,9 +240,10 @@ void mp_stream_unref(mp_stream *stream);
  * mp_stream_end. It may run inside any function below. `gone` NULL removes the callback. */
 void mp_stream_on_gone(mp_stream *stream, void (*MP_NULLABLE gone)(void *ctx, mp_stream *stream),
                        void *MP_NULLABLE ctx);
-/* `settled` runs once, when the request has ended or later: `is_lost` if the client left before it had the whole answer, see delivery.c. For
- * one owner of a stream. */
-void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, bool is_lost), void *ctx);
+/* What is known of an answer when its connection ends, or earlier; see delivery.c. */
+typedef enum { MP_DELIVERED, MP_DELIVERY_LOST, MP_DELIVERY_UNKNOWN } mp_delivery_end;
+/* `settled` runs once, when the request has ended or later. */
+void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, mp_delivery_end end), void *ctx);
 /* From now on a client that disconnects is noticed immediately. Use it for answers that take time; event streams do
  * it themselves. */
 void mp_stream_detect_close(mp_stream *stream);

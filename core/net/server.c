@@ -80,7 +80,7 @@ static void end_conn(mp_conn *conn)
     mp_intake_forget(conn);
     if (conn->is_closed != NULL)
         *conn->is_closed = true;
-    mp_delivery_next_request(conn);
+    mp_delivery_end_conn(conn);
     mp_timer_stop(conn->server->loop, &conn->first);
     mp_http2_free(conn->http2);
     mp_link_drop(&conn->link);

@@ -1,9 +1,12 @@
 -- Clients that send `initialize` and leave before its answer, thousands of them: `./dev soak departures` and a few hundred in the suite.
---   departures.run(g, { form = "http2", times = 300, at_once = 4 })
--- The gateway keeps no session and no call of theirs, at the limit of the sessions and below it.
+--   departures.run(g, { form = "http2 close", times = 300, at_once = 4 })
+-- The gateway keeps no call of theirs, and no session: none is made for one that has left, one that certainly has no answer loses its session at
+-- once, and one of which nobody can know it after sessions.initialize_within. This holds at the limit of the sessions and below it.
 local uv = require "luv"
 local http2 = require "spec.helpers.http2"
+local lfs = require "lfs"
 local wait = require "spec.helpers.wait"
+local wire = require "spec.helpers.wire"
 
 local departures = {}
 
@@ -33,42 +36,72 @@ end
 
 local MIRRORED <const> = "mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: none\r\n"
 
-local function http2_request(body)
+-- The frames of a request; `is_reset`: and RST_STREAM.
+local function http2_request(body, is_reset)
   local parts = { http2.preface, http2.settings(), http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.block(http2.fields { headers = http2.usual })) }
   for at = 1, #body, 16384 do
     parts[#parts + 1] = http2.frame(http2.DATA, at + 16384 > #body and http2.END_STREAM or 0, 1, body:sub(at, at + 16383))
   end
-  parts[#parts + 1] = http2.rst(1)
+  if is_reset then parts[#parts + 1] = http2.rst(1) end
   return table.concat(parts)
 end
 
 local SSE <const> = "GET /sse HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\n\r\n"
 
+local function close(stream) stream:close() end
+local function reset(tcp) tcp:close_reset() end
+
 -- What is sent, and how the client leaves once it is sent.
 departures.forms = {
-  ["http1 FIN"] = { text = http1_request(initialize(390000)), leave = function(tcp) tcp:close() end },
-  ["http1 RST"] = { text = http1_request(initialize(390000)), leave = function(tcp) tcp:close_reset() end },
-  ["http1 small, FIN"] = { text = http1_request(initialize(0)), leave = function(tcp) tcp:close() end },
-  ["http1 small, RST"] = { text = http1_request(initialize(0)), leave = function(tcp) tcp:close_reset() end },
-  ["http1 call, FIN"] = { text = http1_request(call(390000), MIRRORED), leave = function(tcp) tcp:close() end },
-  ["HTTP+SSE, FIN"] = { text = SSE, leave = function(tcp) tcp:close() end },
-  ["HTTP+SSE, RST"] = { text = SSE, leave = function(tcp) tcp:close_reset() end },
-  ["http2 RST_STREAM"] = { text = http2_request(initialize(0)), leave = function(tcp) tcp:close() end },
-  ["http2 large, RST_STREAM"] = { text = http2_request(initialize(390000)), leave = function(tcp) tcp:close() end },
+  ["http1 FIN"] = { text = http1_request(initialize(390000)), leave = close },
+  ["http1 RST"] = { text = http1_request(initialize(390000)), leave = reset },
+  ["http1 small, FIN"] = { text = http1_request(initialize(0)), leave = close },
+  ["http1 small, RST"] = { text = http1_request(initialize(0)), leave = reset },
+  ["http1 last, FIN"] = { text = http1_request(initialize(0), "connection: close\r\n"), leave = close },
+  ["http1 last, RST"] = { text = http1_request(initialize(0), "connection: close\r\n"), leave = reset },
+  ["http1 pipelined, FIN"] = { text = http1_request(initialize(0)) .. http1_request(initialize(0)), leave = close },
+  ["http1 call, FIN"] = { text = http1_request(call(390000), MIRRORED), leave = close },
+  ["unix"] = { text = http1_request(initialize(390000)), leave = close, is_unix = true },
+  ["unix small"] = { text = http1_request(initialize(0)), leave = close, is_unix = true },
+  ["unix small, last"] = { text = http1_request(initialize(0), "connection: close\r\n"), leave = close, is_unix = true },
+  ["HTTP+SSE, FIN"] = { text = SSE, leave = close },
+  ["HTTP+SSE, RST"] = { text = SSE, leave = reset },
+  ["http2 FIN"] = { text = http2_request(initialize(0)), leave = close },
+  ["http2 RST"] = { text = http2_request(initialize(0)), leave = reset },
+  ["http2 RST_STREAM"] = { text = http2_request(initialize(0), true), leave = close },
+  ["http2 large, FIN"] = { text = http2_request(initialize(390000)), leave = close },
+  ["http2 large, RST_STREAM"] = { text = http2_request(initialize(390000), true), leave = close },
 }
 
+-- Their names, in order.
+departures.names = {}
+for name in pairs(departures.forms) do departures.names[#departures.names + 1] = name end
+table.sort(departures.names)
+
+function departures.start(sessions)
+  local gateway = require "spec.helpers.gateway"
+  local path = os.tmpname()
+  os.remove(path)
+  local g = gateway.start { workers = 1, config = {
+    listen = { { address = "127.0.0.1:0", http2 = "on" }, "unix:" .. path }, auth = "none", sessions = sessions,
+  } }
+  g.unix_path = path
+  return g
+end
+
 local function one(g, form, done)
-  local tcp = uv.new_tcp()
-  tcp:connect("127.0.0.1", g.port, function(err)
+  local stream = form.is_unix and uv.new_pipe(false) or uv.new_tcp()
+  local function begun(err)
     if err then
-      tcp:close()
+      stream:close()
       return done(err)
     end
-    tcp:write(form.text, function()
-      if not tcp:is_closing() then form.leave(tcp) end
+    stream:write(form.text, function()
+      if not stream:is_closing() then form.leave(stream) end
       done()
     end)
-  end)
+  end
+  if form.is_unix then stream:connect(g.unix_path, begun) else stream:connect("127.0.0.1", g.port, begun) end
 end
 
 -- `count` clients come and leave. Gives what went wrong, if anything did.
@@ -88,12 +121,44 @@ local function run_some(g, form, count, at_once)
   return failure or not g:is_alive() and "the gateway has ended"
 end
 
--- Waits until the gateway has no call, stream or connection of those clients any more, and gives the number of Streamable HTTP sessions.
-function departures.sessions_left(g)
+local function sessions_of(status) return status.gauges.sessions.http + status.gauges.sessions.sse end
+
+-- Stops all threads of the gateway: it goes on after the signal "sigcont".
+function departures.freeze(g)
+  g:signal "sigstop"
+  wait.for_fact("a stopped gateway", 5, function()
+    for name in lfs.dir("/proc/" .. g.pid .. "/task") do
+      local file <close> = io.open("/proc/" .. g.pid .. "/task/" .. name .. "/stat")
+      if tonumber(name) and file and not file:read "a":find "%) T " then return false end
+    end
+    return true
+  end)
+end
+
+-- A client that stays: opens a session, and names it. Gives its id.
+function departures.stay(g)
+  local id = wire.initialize(g, "2025-11-25")
+  assert(wire.post(g, { jsonrpc = "2.0", method = "notifications/initialized" }, { ["Mcp-Session-Id"] = id }).status == 202)
+  return id
+end
+
+-- Waits until the gateway has no call, stream or connection of those clients any more. Gives its status.
+function departures.noticed(g)
   return g:wait_status(function(status)
     local gauges = status.gauges
     return gauges.requests_in_flight == 0 and gauges.streams_open == 0 and gauges.connections <= 1 and gauges.body_bytes == 0
-  end, PATIENCE).gauges.sessions.http
+  end, PATIENCE)
+end
+
+-- Waits until the gateway has noticed that they have left, and has this number of sessions; the number it has.
+function departures.sessions_left(g, expected)
+  departures.noticed(g)
+  local left
+  pcall(g.wait_status, g, function(status)
+    left = sessions_of(status)
+    return left <= expected
+  end, PATIENCE)
+  return left
 end
 
 -- `times` clients of a form (a name in departures.forms) come and leave, at most `at_once` at the same time. Fails if the gateway ends. After each
@@ -105,30 +170,34 @@ function departures.run(g, options)
     local failure = run_some(g, form, count, options.at_once or 4)
     left = left - count
     if failure then error(("%d clients of %q were to come: %s\n%s"):format(left, options.form, failure, g:log():sub(-2000)), 0) end
-    if left > 0 then departures.sessions_left(g) end
+    if left > 0 then departures.noticed(g) end
   end
 end
 
--- Those of which no session may be left: the client is gone before the gateway can have answered.
-departures.exact = { "http1 FIN", "http1 RST", "http1 call, FIN", "http2 RST_STREAM", "http2 large, RST_STREAM" }
+-- What became of the sessions that were made: their clients certainly had no answer, may have had none, or came too late for a session at all.
+local function ends_of(status)
+  local closed = status.counters.sessions_closed
+  return ("%d sessions made, %d ended at once, %d after sessions.initialize_within"):format(status.counters.sessions_opened, closed.gone or 0,
+    closed.uninitialized or 0)
+end
 
--- `times` clients of each form, at a limit of the sessions and below it. True if the gateway survived and kept no session.
+-- `times` clients of each form, or of those whose names match `form`, at a limit of the sessions and below it. True if the gateway survived and kept no session.
 function departures.all(options)
-  local gateway = require "spec.helpers.gateway"
-  local wire = require "spec.helpers.wire"
   local is_well = true
-  for _, form in ipairs(departures.exact) do
-    for _, limit in ipairs { 2, 1000000 } do
-      local before = limit == 2 and 2 or 0
+  for _, form in ipairs(departures.names) do
+    for _, limit in ipairs(form:find(options.form or "") and { 2, 1000000 } or {}) do
+      local before, ends = limit == 2 and 2 or 0, nil
       local ok, why = pcall(function()
-        local g <close> = gateway.start { workers = 1, config = http2.config { auth = "none", sessions = { per_principal = limit, max = 1000000 } } }
-        for _ = 1, before do wire.initialize(g, "2025-11-25") end
+        local g <close> = departures.start { per_principal = limit, max = limit }
+        for _ = 1, before do departures.stay(g) end
         departures.run(g, { form = form, times = options.times })
-        local left = departures.sessions_left(g) - before
+        local left = departures.sessions_left(g, before) - before
+        ends = ends_of(g:status())
         assert(left == 0, left .. " sessions are left")
       end)
       is_well = is_well and ok
-      options.say(("  %-24s %-12s %s"):format(form, before == 2 and "at the limit" or "below it", ok and options.times .. " clients" or tostring(why)))
+      options.say(("  %-24s %-12s %s"):format(form, before == 2 and "at the limit" or "below it",
+        ok and ("%d clients, %s"):format(options.times, ends) or tostring(why)))
     end
   end
   return is_well

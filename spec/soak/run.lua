@@ -1,7 +1,7 @@
 -- The program of `./dev soak [NAME] [MINUTES]`: prints a report, and ends with 1 if anything was wrong.
 --   kills       SOAK_SEED=N SOAK_RATE=N SOAK_KILL_EVERY=SECONDS
 --   gone        SOAK_SEED=N SOAK_VISITORS=N SOAK_STDIO=N (at once)
---   departures  SOAK_TIMES=N (clients of each form)
+--   departures  SOAK_TIMES=N (clients of each form) SOAK_FORM=PATTERN (of the names of forms; all without it)
 --   forwards    SOAK_AT_ONCE=N (calls in flight)
 local children = require "spec.helpers.children"
 
@@ -30,7 +30,7 @@ function soaks.gone()
 end
 
 function soaks.departures()
-  return require "spec.soak.departures".all { times = variable "TIMES" or 10000, say = print }
+  return require "spec.soak.departures".all { times = variable "TIMES" or 10000, form = os.getenv "SOAK_FORM", say = print }
 end
 
 function soaks.forwards()

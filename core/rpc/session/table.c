@@ -14,8 +14,9 @@ MP_ACCOUNT(jobs, "jobs", "", "", "running background tasks")
 MP_ACCOUNT(auth_pending, "auth_pending", "", "", "requests whose authentication is pending")
 MP_COUNTER(sessions_opened, "sessions_opened", "", "", "sessions opened")
 MP_COUNTER(closed_idle, "sessions_closed", "reason", "idle", "not used for sessions.idle")
-MP_COUNTER(closed_uninitialized, "sessions_closed", "reason", "uninitialized",
-           "no initialize in sessions.initialize_within")
+MP_COUNTER(
+    closed_uninitialized, "sessions_closed", "reason", "uninitialized",
+    "no initialize, or nothing from a client that may have left without its answer, in sessions.initialize_within")
 MP_COUNTER(closed_shutdown, "sessions_closed", "reason", "shutdown", "the gateway stopped")
 MP_COUNTER(refused_calls, "refused", "reason", "calls", "calls over limits.calls_in_flight")
 MP_COUNTER(refused_sessions, "refused", "reason", "sessions", "sessions over sessions.max or sessions.per_principal")
@@ -396,7 +397,19 @@ mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str i
         return NULL;
     }
     atomic_store_explicit(&session->used_at, mp_loop_now(rpc->loop), memory_order_relaxed);
+    atomic_store_explicit(&session->is_named, true, memory_order_relaxed);
     return session;
+}
+
+void mp_session_doubt(mp_session *session)
+{
+    atomic_store_explicit(&session->used_at, mp_monotonic_ms(), memory_order_relaxed);
+    atomic_store(&session->is_doubted, true);
+}
+
+bool mp_session_is_named(const mp_session *session)
+{
+    return atomic_load(&((mp_session *)(uintptr_t)session)->is_named);
 }
 
 bool mp_session_is_known(mp_rpc *rpc, mp_str id)
@@ -497,10 +510,14 @@ static void collect_if_expired(mp_node *node, void *arg)
     if (found->count == sizeof found->expired / sizeof *found->expired)
         return;
     const mp_stat *reason = NULL;
+    uint64_t used_at = atomic_load_explicit(&session->used_at, memory_order_relaxed);
     if (session->is_sse) {
         if (atomic_load(&session->card) == NULL && now >= session->opened_at + config->initialize_within_ms)
             reason = &mp_stat_closed_uninitialized;
-    } else if (now >= atomic_load_explicit(&session->used_at, memory_order_relaxed) + config->idle_ms) {
+    } else if (atomic_load(&session->is_doubted) && !mp_session_is_named(session) &&
+               now >= used_at + config->initialize_within_ms) {
+        reason = &mp_stat_closed_uninitialized;
+    } else if (now >= used_at + config->idle_ms) {
         pthread_mutex_lock(&session->lock);
         if (session->reader == NULL && atomic_load(&session->calls) == 0)
             reason = &mp_stat_closed_idle;

@@ -1,13 +1,16 @@
 /* opening.c: the session that `initialize` opens over Streamable HTTP. None is made for a client that has
- * left, and one whose client leaves before it has the answer ends at once. */
+ * left, and one whose client leaves before it has the answer ends at once. Where nobody can know whether it has, the client has
+ * sessions.initialize_within to come back. */
 #include "transport.h"
 
-/* The client has the answer to `initialize`, or has left without it: then nobody knows the session's id. */
-static void on_delivery(void *ctx, bool is_lost)
+/* Without the answer to `initialize` nobody knows the session's id. */
+static void on_delivery(void *ctx, mp_delivery_end end)
 {
     mp_session *session = ctx;
-    if (is_lost)
+    if (end == MP_DELIVERY_LOST && !mp_session_is_named(session))
         mp_session_close(session, &mp_stat_closed_gone);
+    else if (end == MP_DELIVERY_UNKNOWN)
+        mp_session_doubt(session);
     mp_session_unref(session);
 }
 

@@ -1,57 +1,39 @@
 -- A client that has left before its `initialize` is answered: no session is made for it, at the limit of the sessions and below it.
 local departures = require "spec.soak.departures"
-local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"
-local lfs = require "lfs"
-local uv = require "luv"
-local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
 local TIMES <const> = 100
 
-local function start(sessions)
-  return gateway.start { workers = 1, config = http2.config { auth = "none", sessions = sessions } }
-end
+local start = departures.start
 
--- Stops all threads of the gateway.
-local function stop(g)
-  uv.kill(g.pid, "sigstop")
-  wait.for_fact("a stopped gateway", 5, function()
-    for name in lfs.dir("/proc/" .. g.pid .. "/task") do
-      local file <close> = io.open("/proc/" .. g.pid .. "/task/" .. name .. "/stat")
-      if tonumber(name) and file and not file:read "a":find "%) T " then return false end
-    end
-    return true
-  end)
-end
-
-for _, form in ipairs(departures.exact) do
+for _, form in ipairs(departures.names) do
   describe("clients that send an initialize and leave: " .. form, function()
     it("are refused without harm at a limit of the sessions", function()
-      local g <close> = start { per_principal = 2 }
-      local ids = { (wire.initialize(g, "2025-11-25")), (wire.initialize(g, "2025-11-25")) }
+      local g <close> = start { max = 2 }
+      local ids = { departures.stay(g), departures.stay(g) }
       departures.run(g, { form = form, times = TIMES })
-      assert.equal(2, departures.sessions_left(g))
+      assert.equal(2, departures.sessions_left(g, 2))
       for _, id in ipairs(ids) do assert.equal(204, wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = id }).status) end
       assert.has_nothing_left(g)
     end)
 
     it("leave no session", function()
-      local g <close> = start { per_principal = 10000, max = 10000 }
+      local g <close> = start { per_principal = 10000, max = 10000, initialize_within = "1s" }
       departures.run(g, { form = form, times = TIMES })
-      assert.equal(0, departures.sessions_left(g))
+      assert.equal(0, departures.sessions_left(g, 0))
       assert.has_nothing_left(g)
     end)
   end)
 end
 
-for _, form in ipairs { "http1 small, FIN", "http1 small, RST", "http2 RST_STREAM", "HTTP+SSE, FIN", "HTTP+SSE, RST" } do
+for _, form in ipairs { "http1 small, FIN", "http1 small, RST", "http1 last, RST", "unix small", "http2 RST_STREAM", "HTTP+SSE, FIN", "HTTP+SSE, RST" } do
   it("no session is made for clients that have left before the gateway reads a byte of them: " .. form, function()
     local g <close> = start { per_principal = 10000, max = 10000 }
-    stop(g)
+    departures.freeze(g)
     departures.run(g, { form = form, times = 100, at_once = 100 })
-    uv.kill(g.pid, "sigcont")
-    assert.equal(0, departures.sessions_left(g))
+    g:signal "sigcont"
+    assert.equal(0, departures.sessions_left(g, 0))
     assert.equal(0, g:status().counters.sessions_opened)
     assert.has_nothing_left(g)
   end)
@@ -78,22 +60,57 @@ describe("an answer to initialize that its client never takes", function()
 end)
 
 describe("a session whose client has its answer", function()
-  for _, how in ipairs { "close", "reset" } do
-    it("outlives the connection: " .. how, function()
-      local g <close> = start { per_principal = 10000 }
-      for _, headers in ipairs { {}, { Connection = "close" } } do
-        headers.Accept = wire.both
+  local function initialize(c, headers)
+    headers.Accept = wire.both
+    return c:request({ method = "POST", path = "/mcp", body = wire.initialize_message "2025-11-25", headers = headers }).headers["mcp-session-id"]
+  end
+  local function calls_of(g, id) return wire.post(g, wire.message(1, "ping"), { ["Mcp-Session-Id"] = id }).status end
+
+  it("outlives the connection, and sessions.initialize_within, if its client closes it", function()
+    local g <close> = start { per_principal = 10000, initialize_within = "100ms" }
+    local c <close> = g:connect()
+    local id = initialize(c, {})
+    local peer <close> = http2.connect(g)
+    assert.equal(200, peer:call(departures.initialize(0)).status)
+    c:close()
+    peer:close()
+    g:wait_status(function(status) return status.gauges.connections == 1 end)
+    local late <close> = g:connect() -- one more that comes later, and is swept away before
+    initialize(late, {})
+    late:reset()
+    g:wait_status(function(status) return status.counters.sessions_closed.uninitialized == 1 end)
+    assert.equal(2, g:status().gauges.sessions.http)
+    assert.equal(200, calls_of(g, id))
+  end)
+
+  for how, headers in pairs { reset = {}, close = { Connection = "close" } } do
+    it("ends after sessions.initialize_within, if it is not known and its client never comes back: " .. how, function()
+      local g <close> = start { per_principal = 10000, initialize_within = "1s" }
+      local ids = {}
+      for i = 1, 2 do
         local c <close> = g:connect()
-        local id = c:request({ method = "POST", path = "/mcp", body = wire.initialize_message "2025-11-25", headers = headers }).headers["mcp-session-id"]
+        ids[i] = initialize(c, headers)
         c[how](c)
-        g:wait_status(function(status) return status.gauges.connections == 1 end)
-        assert.equal(204, wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = id }).status)
       end
-      local peer <close> = http2.connect(g)
-      assert.equal(200, peer:call(departures.initialize(0)).status)
-      peer.connection[how](peer.connection)
-      g:wait_status(function(status) return status.gauges.http2_connections == 0 end)
-      assert.equal(1, g:status().gauges.sessions.http)
+      assert.equal(200, calls_of(g, ids[2]))
+      g:wait_status(function(status) return status.counters.sessions_closed.uninitialized == 1 end)
+      assert.equal(404, calls_of(g, ids[1]))
+      assert.equal(200, calls_of(g, ids[2]))
+      assert.equal(204, wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = ids[2] }).status)
+      assert.has_nothing_left(g)
     end)
   end
+
+  it("ends at once if its client resets the stream of HTTP/2 that has brought the answer, and has not named it", function()
+    local g <close> = start { per_principal = 10000 }
+    local peer <close> = http2.connect(g)
+    for _ = 1, 2 do
+      local id = peer:post(departures.initialize(0))
+      assert.equal(200, peer:answer(id).status)
+      peer:send(http2.rst(id))
+    end
+    g:wait_status(function(status) return status.counters.sessions_closed.gone == 2 end)
+    peer:close()
+    assert.has_nothing_left(g)
+  end)
 end)
