@@ -720,9 +720,10 @@ function host.auth.token_id(text) end
 ---@param call moonpool.Call
 ---@param f fun(call: moonpool.Call)
 ---@param seconds number
----@param id? string  The text of the bus message "ended", which every VM gets when the job has ended in whatever way
+---@param id? string  The text of the bus message "ended", which every VM gets when the job has ended in whatever way, and of "lost", if the client of a
+--- call without a session left before the answer
 ---@return userdata? job
----@return string? why  "too many"
+---@return string? why  "too many", "the client has left"
 function host.job.spawn(call, f, seconds, id) end
 
 --- Runs f in a task with a call that belongs to the gateway and to no client.

@@ -98,8 +98,38 @@ static int l_schedule(lua_State *L)
     return 0;
 }
 
+/* What the client of a call without a session must know of the task that the call started. */
+typedef struct {
+    mp_bus *bus;
+    size_t len;
+    char id[];
+} created;
+
+/* The answer with the task's id has arrived or not. Every VM gets the bus message "lost" if it certainly has not. */
+static void on_delivery(void *ctx, mp_delivery_end end)
+{
+    created *it = ctx;
+    if (end == MP_DELIVERY_LOST)
+        mp_bus_broadcast(it->bus, MP_STR("lost"), (mp_str){it->id, it->len});
+    free(it);
+}
+
+/* A client with a session finds its tasks by `tasks/list`, or gets the answer when it resumes. Others have the answer alone. */
+static void expect_delivery(mp_call *call, mp_bus *bus, mp_str id)
+{
+    if (mp_call_session(call) != NULL)
+        return;
+    created *it = mp_new(sizeof *it + id.len);
+    it->bus = bus;
+    it->len = id.len;
+    memcpy(it->id, id.ptr, id.len);
+    if (!mp_call_on_delivery(call, on_delivery, it))
+        free(it);
+}
+
 /* job.spawn(call, f, seconds[, id]): starts a background task that runs f(call) for at most `seconds`; its call inherits the fields of `call`. When
- * the task has ended, in whatever way, every VM gets the bus message "ended" with `id`. The task's handle; or nil, "too many".
+ * the task has ended, in whatever way, every VM gets the bus message "ended" with `id`. Without a session no task is started for a client that has
+ * left, and if the answer to `call` is lost, every VM gets the bus message "lost". The task's handle; or nil, why.
  *  [-0, +1|2, throws] */
 static int l_spawn(lua_State *L)
 {
@@ -123,20 +153,22 @@ static int l_spawn(lua_State *L)
     lua_pushvalue(L, 6);
     int ref = luaL_ref(L, LUA_REGISTRYINDEX); /* nothing below raises an error, so `ref` is not lost */
 
-    mp_call *call = task->call == NULL
-                        ? NULL
-                        : mp_call_spawn(task->call, seconds * 1000 > MAX_LIMIT_MS ? (uint64_t)MAX_LIMIT_MS
-                                                                                  : (uint64_t)ceil(seconds * 1000));
+    mp_call *starter = task->call;
+    bool has_client = starter != NULL && (mp_call_session(starter) != NULL || mp_call_has_client(starter));
+    uint64_t ms = seconds * 1000 > MAX_LIMIT_MS ? (uint64_t)MAX_LIMIT_MS : (uint64_t)ceil(seconds * 1000);
+    mp_call *call = starter != NULL && has_client ? mp_call_spawn(starter, ms) : NULL;
     if (call == NULL) {
         luaL_unref(L, LUA_REGISTRYINDEX, ref);
         lua_pushnil(L);
-        lua_pushliteral(L, "too many");
+        lua_pushstring(L, has_client ? "too many" : "the client has left");
         return 2;
     }
     job->task = mp_lib_task_start(mp_vm_of(L), &mp_detached_work, call);
     job->task->job = ref;
     job->task->id = id == NULL ? NULL : mp_dup(mp_str_of(id));
     job->serial = job->task->super.serial;
+    if (id != NULL && starter != NULL)
+        expect_delivery(starter, mp_vm_of(L)->bus, mp_str_of(id));
     mp_call_bind(L, 5, job->task);
     return 1;
 }

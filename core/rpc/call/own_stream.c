@@ -47,6 +47,19 @@ void mp_call_watch_client(mp_call *call)
     mp_stream_detect_close(call->stream);
 }
 
+bool mp_call_has_client(const mp_call *call)
+{
+    return !mp_call_is_of_stream(call) || mp_stream_has_client(call->stream);
+}
+
+bool mp_call_on_delivery(mp_call *call, void (*settled)(void *ctx, mp_delivery_end end), void *ctx)
+{
+    if (!mp_call_is_of_stream(call) || call->batch != NULL)
+        return false;
+    mp_stream_on_delivery(call->stream, settled, ctx);
+    return true;
+}
+
 int mp_call_send_event(mp_call *call, mp_str json)
 {
     if (!mp_stream_is_open(call->stream)) {

@@ -249,8 +249,7 @@ end
 -- -- orders -------------------------------------------------------------------------------------------------------------
 
 -- An order for the VM that runs the task: { id =, cancel = true, by_operator = true or nil } or { id =, answers = { key = { answer = } or { refused = } } }.
-local function obey(text)
-  local order = json.decode(text)
+local function obey(order)
   local work = running[order.id]
   if not work then return end
   if order.cancel then
@@ -272,7 +271,16 @@ local function obey(text)
   save(work)
 end
 
-bus.on("order", obey)
+bus.on("order", function(text) obey(json.decode(text)) end)
+
+-- A bus message: the client of a stateless revision has left without the id of the task that its call created. Nobody can name that task, see its result,
+-- or cancel it.
+bus.on("lost", function(id)
+  local work = running[id]
+  if not work then return end
+  obey { id = id, cancel = true }
+  task_record.delete(work.record)
+end)
 
 local was_ended = json.encode(errors.new("internal", "the task was ended by the server"))
 
