@@ -181,7 +181,8 @@ local function ends_of(status)
     closed.uninitialized or 0)
 end
 
--- `times` clients of each form, or of those whose names match `form`, at a limit of the sessions and below it. True if the gateway survived and kept no session.
+-- `times` clients of each form, or of those whose names match `form`, at a limit of the sessions and below it. True if the gateway survived and kept no
+-- session.
 function departures.all(options)
   local is_well = true
   for _, form in ipairs(departures.names) do

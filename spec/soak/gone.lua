@@ -15,7 +15,7 @@ local gone = {}
 local VISITORS <const>, STDIO <const> = 24, 1 -- at once
 local PATIENCE <const> = 60
 local SESSIONS <const> = 8 -- of a principal: some clients are refused
-local MISSED <const> = 0.15 -- of the clients without an answer: it was sent before they left, and they had not read it yet
+local WITHIN <const> = 5 -- seconds until a session ends of which nobody knows whether its client has the answer
 local SHOWN <const> = 20
 
 local REVISIONS <const> = { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" }
@@ -454,14 +454,15 @@ local function drop_upstreams(self)
   if response.status ~= 200 then violate(self, "a reload failed: " .. response.body) end
 end
 
--- Only few sessions may be left of clients that left before they had the answer to `initialize`; those end when they are idle.
+-- No session may be left of clients that left before they had the answer to `initialize`: it ends before it is idle.
 local function look_at_sessions(self)
-  local function is_calm(status) return status.gauges.requests_in_flight == 0 and status.gauges.connections <= 1 end
-  if not pcall(self.g.wait_status, self.g, is_calm, 10) then return end
-  local status = self.g:status()
-  local left = status.gauges.sessions.http + (status.counters.sessions_closed.idle or 0) - self.kept
-  self.left = left
-  if left > 3 + MISSED * self.abandoned then violate(self, ("%d sessions are left of %d clients without an answer"):format(left, self.abandoned)) end
+  pcall(self.g.wait_status, self.g, function(status)
+    self.left = math.max(0, status.gauges.sessions.http + (status.counters.sessions_closed.idle or 0) - self.kept)
+    return self.left == 0
+  end, 3 * WITHIN)
+  if self.g:is_alive() and self.left > 0 then
+    violate(self, ("%d sessions are left of %d clients without an answer"):format(self.left, self.abandoned))
+  end
 end
 
 local function rest(self)
@@ -513,7 +514,8 @@ function gone.run(options)
   local entries = upstream.entries({ one = u.stub }, upstream.plain { one = u.stub })
   for _, entry in pairs(entries) do entry.timeout = "500ms" end
   self.g = gateway.start { workers = 2, scripts = scripts, config = {
-    listen = { { address = "127.0.0.1:0", http2 = "on" } }, upstreams = entries, sessions = { max = 100000, per_principal = SESSIONS, idle = "10s" },
+    listen = { { address = "127.0.0.1:0", http2 = "on" } }, upstreams = entries, sessions = { max = 100000, per_principal = SESSIONS, idle = 4 * WITHIN .. "s",
+      initialize_within = WITHIN .. "s" },
     limits = { call = { time = "1s" } }, heartbeat = "60s",
   } }
   local _ <close> = setmetatable({}, { __close = function()
