@@ -428,6 +428,43 @@ static int l_keep(lua_State *L)
     return 1;
 }
 
+/* What the client must get the handle of. */
+typedef struct {
+    mp_upstreams *table;
+    char handle[MP_PARK_HANDLE];
+} expected;
+
+static void on_delivery(void *ctx, mp_delivery_end end)
+{
+    expected *it = ctx;
+    if (end == MP_DELIVERY_LOST)
+        mp_park_abandon(it->table, mp_str_of(it->handle));
+    free(it);
+}
+
+/* upstream.expect(call, handle): the answer to the call has the handle. If its client certainly leaves without that, nobody can take up what is
+ * parked or kept: it ends.  [-0, +0, throws] */
+static int l_expect(lua_State *L)
+{
+    mp_call *call = mp_check_call(L)->call;
+    mp_str handle = mp_check_str(L, 2);
+    mp_upstream_host *host = mp_lib_of(L)->upstreams;
+    luaL_argcheck(L, handle.len < MP_PARK_HANDLE, 2, "no handle");
+    if (host == NULL)
+        return 0;
+    mp_upstreams *table = mp_upstream_host_table(host);
+    if (call == NULL || !mp_call_has_client(call)) {
+        mp_park_abandon(table, handle);
+        return 0;
+    }
+    expected *it = mp_new(sizeof *it);
+    it->table = table;
+    memcpy(it->handle, handle.ptr, handle.len);
+    if (!mp_call_on_delivery(call, on_delivery, it))
+        free(it);
+    return 0;
+}
+
 static int l_journal_gc(lua_State *L)
 {
     char **held = lua_touserdata(L, 1);
@@ -482,8 +519,11 @@ void mp_upstream_add_handle(lua_State *L, const char *kind, lua_CFunction gc, lu
 
 void mp_upstream_add_exchange(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"upstream.take_up", l_take_up}, {"upstream.keep", l_keep}, {"upstream.fetch", l_fetch}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"upstream.take_up", l_take_up},
+                                         {"upstream.keep", l_keep},
+                                         {"upstream.fetch", l_fetch},
+                                         {"upstream.expect", l_expect},
+                                         {NULL, NULL}};
     static const luaL_Reg exchange[] = {{"next", l_next},     {"take", l_take}, {"reply", l_reply},
                                         {"cancel", l_cancel}, {"park", l_park}, {NULL, NULL}};
     mp_set_members(L, functions, 0);

@@ -219,6 +219,22 @@ bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *o
     return true;
 }
 
+void mp_park_abandon(mp_upstreams *table, mp_str handle)
+{
+    mp_parks *parks = table->parks;
+    pthread_mutex_lock(&parks->lock);
+    mp_node *node = mp_map_find(&parks->by_handle, handle);
+    mp_park_entry *entry = node == NULL ? NULL : mp_container(node, mp_park_entry, node);
+    if (entry != NULL)
+        remove_entry(parks, entry);
+    pthread_mutex_unlock(&parks->lock);
+    if (entry == NULL)
+        return;
+    if (entry->park != NULL)
+        mp_park_post_end(entry->park, MP_PARK_EXPIRED);
+    free_entry(entry);
+}
+
 void mp_parks_note_failed(mp_park *park)
 {
     mp_parks *parks = park->table->parks;

@@ -412,6 +412,8 @@ bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *o
                      mp_upstream_failure *failure);
 /* The bytes of a handle, which the caller frees; NULL: there are none for this principal. A handle works once. */
 char *MP_NULLABLE mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len);
+/* The client has left without the handle: ends the exchange, or frees the bytes, whoever owns them. Any thread. */
+void mp_park_abandon(mp_upstreams *table, mp_str handle);
 mp_upstreams *mp_upstream_host_table(const mp_upstream_host *host);
 
 /* -- catalogues ---------------------------------------------------------------------------------------------------- */

@@ -1135,6 +1135,11 @@ function host.upstream.take_up(handle, principal, signal) end
 ---@return moonpool.host.UpstreamFailure?
 function host.upstream.keep(bytes, seconds, principal) end
 
+--- The answer to the call has the handle of what is parked or kept. If its client certainly leaves without that answer, nobody can take it up: it ends.
+---@param call moonpool.Call
+---@param handle string
+function host.upstream.expect(call, handle) end
+
 --- What was kept; nil: the handle was used, has expired, or belongs to another principal.
 ---@param handle string
 ---@param principal string

@@ -141,6 +141,7 @@ local function park_entry(call, entry, open)
     for _, question in ipairs(kept) do open[question.key] = nil end
     return false
   end
+  host.upstream.expect(call, handle)
   entry.pending = nil
   if asker then asker.gathered, asker.gather_until = {}, nil end
   client_request.keep(call, PLACE .. entry.place, {
@@ -195,6 +196,7 @@ function client_request.saving(call)
   if not list[1] then return nil end
   local handle = host.upstream.keep(json.encode(list), host.limits.upstreams.park, owner(call))
   if handle then
+    host.upstream.expect(call, handle)
     client_request.keep(call, JOURNAL, handle)
     return nil
   end
