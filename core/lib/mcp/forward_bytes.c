@@ -151,8 +151,9 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     if (!has_own && !has_token && !is_modern && !has_trace) {
         add(&to, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
     } else {
+        const mp_era *era = mp_call_era(call);
         bool waits =
-            target->route->may_be_task && mp_call_era(call)->has_sessions; /* the library in Lua waits for the task */
+            target->route->may_be_task && era != NULL && era->has_sessions; /* the library in Lua waits for the task */
         mp_str able = waits ? MP_STR("{\"extensions\":{\"" PREFIX "tasks\":{}}}") : MP_STR("{}");
         mp_str values[] = {{revision, (size_t)letters}, forwards->client, able};
         mp_json_deed deed = is_modern ? MP_JSON_SET : MP_JSON_DROP;
