@@ -194,7 +194,7 @@ describe("the upstreams of a configuration", function()
     assert.equal(200, g:admin("/reload", "POST").status)
     wait.for_fact("the farewells", 5, function() return deleted(up) == 1 and deleted(more) == 1 end)
     me = low.workers(g, 1)
-    assert.matches("%-$", trusted.run(me, code))
+    assert.matches("%-$", (trusted.run(me, code))) -- its second value would be where to look from
     assert.equal(3, opened(up))
     me:close()
     quiet(g)
