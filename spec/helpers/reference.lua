@@ -87,7 +87,7 @@ values; the Debian package installs them.
 
 | signal | effect on `moonpool run` |
 |---|---|
-| SIGTERM, SIGINT | stop listening, let running calls end within `limits.drain`, then exit; a second one exits at once. SIGTERM begins with that after `limits.linger` |
+| SIGTERM, SIGINT | stop listening, let running calls end within `limits.drain`, then exit; a second one exits at once. `limits.linger` delays SIGTERM |
 | SIGHUP | read configuration, scripts and certificates again, and open `log.file` and `log.audit` again |
 | SIGUSR1 | open `log.file` and `log.audit` again |
 | SIGUSR2 | nothing but a line of the log |
