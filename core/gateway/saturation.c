@@ -27,14 +27,6 @@ int64_t mp_count_fds(void)
     return count - 1; /* without the folder itself */
 }
 
-static int64_t sum_of(const mp_stat *const *list, size_t count, const char *family)
-{
-    int64_t sum = 0;
-    for (size_t i = 0; i < count; i++)
-        sum += strcmp(list[i]->family, family) == 0 ? mp_stat_read(list[i]) : 0;
-    return sum;
-}
-
 static double share(int64_t used, int64_t most)
 {
     return most <= 0 || used <= 0 ? 0 : (double)used / (double)most;
@@ -45,22 +37,19 @@ void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *
     const mp_config *config = settings->config;
     struct rlimit fds = {0};
     getrlimit(RLIMIT_NOFILE, &fds);
-    size_t count;
-    const mp_stat **list = mp_stat_list(&count);
-    uses[MP_USE_CALLS] = share(sum_of(list, count, "requests_in_flight"), settings->rpc.max_calls);
-    uses[MP_USE_CONNECTIONS] = share(sum_of(list, count, "connections"), settings->http.connections);
+    uses[MP_USE_CALLS] = share(mp_stat_sum("requests_in_flight"), settings->rpc.max_calls);
+    uses[MP_USE_CONNECTIONS] = share(mp_stat_sum("connections"), settings->http.connections);
     uses[MP_USE_FDS] = share(mp_count_fds(), (int64_t)fds.rlim_cur);
-    uses[MP_USE_LISTENERS] = share(sum_of(list, count, "listeners"), settings->rpc.max_listeners);
+    uses[MP_USE_LISTENERS] = share(mp_stat_sum("listeners"), settings->rpc.max_listeners);
     uses[MP_USE_LOOP] = readiness->loop;
     uses[MP_USE_LUA_MEMORY] =
-        share(sum_of(list, count, "lua_bytes"), (int64_t)settings->lib.vm.memory * (int64_t)config->workers);
-    uses[MP_USE_POOL] = share(sum_of(list, count, "pool_jobs"), config->pool_threads + config->pool_queue);
-    uses[MP_USE_REPLAY] = share(sum_of(list, count, "replay_bytes"), (int64_t)settings->rpc.replay_total);
-    uses[MP_USE_SESSIONS] = share(sum_of(list, count, "sessions"), settings->rpc.max_sessions);
-    uses[MP_USE_STORE] = share(sum_of(list, count, "store_entries"), config->store_entries);
-    uses[MP_USE_STREAM_BYTES] = share(sum_of(list, count, "queue_bytes"), (int64_t)settings->http.answers);
-    uses[MP_USE_TASKS] = share(sum_of(list, count, "jobs"), settings->rpc.max_jobs);
-    free(list);
+        share(mp_stat_sum("lua_bytes"), (int64_t)settings->lib.vm.memory * (int64_t)config->workers);
+    uses[MP_USE_POOL] = share(mp_stat_sum("pool_jobs"), config->pool_threads + config->pool_queue);
+    uses[MP_USE_REPLAY] = share(mp_stat_sum("replay_bytes"), (int64_t)settings->rpc.replay_total);
+    uses[MP_USE_SESSIONS] = share(mp_stat_sum("sessions"), settings->rpc.max_sessions);
+    uses[MP_USE_STORE] = share(mp_stat_sum("store_entries"), config->store_entries);
+    uses[MP_USE_STREAM_BYTES] = share(mp_stat_sum("queue_bytes"), (int64_t)settings->http.answers);
+    uses[MP_USE_TASKS] = share(mp_stat_sum("jobs"), settings->rpc.max_jobs);
 }
 
 /* -- readiness ----------------------------------------------------------------------------------------------------- */

@@ -48,6 +48,21 @@ int64_t mp_stat_read(const mp_stat *stat)
     return sum;
 }
 
+static size_t count_rows(void)
+{
+    return ((uintptr_t)end_of_rows - (uintptr_t)first_row) / sizeof *first_row;
+}
+
+int64_t mp_stat_sum(const char *family)
+{
+    int64_t sum = 0;
+    size_t count = count_rows();
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(first_row[i]->family, family) == 0)
+            sum += mp_stat_read(first_row[i]);
+    return sum;
+}
+
 static int compare_stats(const void *a, const void *b)
 {
     const mp_stat *one = *(const mp_stat *const *)a, *other = *(const mp_stat *const *)b;
@@ -57,7 +72,7 @@ static int compare_stats(const void *a, const void *b)
 
 const mp_stat **mp_stat_list(size_t *count)
 {
-    *count = ((uintptr_t)end_of_rows - (uintptr_t)first_row) / sizeof *first_row;
+    *count = count_rows();
     const mp_stat **list = mp_new(*count * sizeof *list);
     memcpy(list, first_row, *count * sizeof *list);
     qsort(list, *count, sizeof *list, compare_stats);
