@@ -111,12 +111,13 @@ const mp_family *MP_NULLABLE mp_declare(const mp_declaration *declaration, mp_er
 
 void mp_declared_enter(const mp_family *family, mp_series series, double value, bool is_set)
 {
+    const mp_real_bounds *MP_NULLABLE bounds = family->own;
     if (family->buckets == MP_FAMILY_GAUGE)
         mp_series_gauge(series, value, is_set);
     else if (family->buckets == MP_FAMILY_COUNTER)
         mp_series_add_real(series, value);
-    else
-        mp_series_observe_real(family->own, series, value);
+    else if (bounds != NULL)
+        mp_series_observe_real(bounds, series, value);
 }
 
 size_t mp_declared_list(const mp_family **to)

@@ -61,9 +61,10 @@ int64_t mp_rotation_limit(const mp_rotation *rotation, int fd, int64_t *length)
 bool mp_rotation_is_moved(const mp_rotation *rotation, int fd)
 {
     struct stat own, named;
-    if (rotation->path == NULL || fstat(fd, &own) != 0 || !S_ISREG(own.st_mode))
+    const char *MP_NULLABLE path = rotation->path;
+    if (path == NULL || fstat(fd, &own) != 0 || !S_ISREG(own.st_mode))
         return false;
-    return stat(rotation->path, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino;
+    return stat(path, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino;
 }
 
 /* -- names --------------------------------------------------------------------------------------------------------- */
@@ -151,7 +152,9 @@ static bool exchange(const char *new, const char *path, const char *one)
 
 static int turn(mp_rotation *rotation, int fd)
 {
-    const char *path = rotation->path;
+    const char *MP_NULLABLE path = rotation->path;
+    if (path == NULL)
+        return errno = ENOENT, -1;
     file_name new = part_name(path, "new"), one = plain_name(path, 1);
     int made = make_new(new.text, fd);
     if (made < 0)
@@ -170,10 +173,10 @@ static int turn(mp_rotation *rotation, int fd)
 /* The number of a file that is to be compressed, 0: none. */
 static int number_to_pack(const mp_rotation *rotation)
 {
-    for (int number = 2;
-         rotation->path != NULL && atomic_load(&rotation->compresses) && number <= atomic_load(&rotation->keep);
+    const char *MP_NULLABLE path = rotation->path;
+    for (int number = 2; path != NULL && atomic_load(&rotation->compresses) && number <= atomic_load(&rotation->keep);
          number++)
-        if (access(plain_name(rotation->path, number).text, F_OK) == 0)
+        if (access(plain_name(path, number).text, F_OK) == 0)
             return number;
     return 0;
 }
@@ -197,10 +200,11 @@ static bool pack(int from, int to)
 static bool replace(const mp_rotation *rotation, int from, const char *copy)
 {
     struct stat own, named;
-    if (rotation->path == NULL || fstat(from, &own) != 0)
+    const char *MP_NULLABLE path = rotation->path;
+    if (path == NULL || fstat(from, &own) != 0)
         return false;
     for (int number = 2; number <= atomic_load(&rotation->keep); number++) {
-        file_name plain = plain_name(rotation->path, number), packed = packed_name(rotation->path, number);
+        file_name plain = plain_name(path, number), packed = packed_name(path, number);
         if (stat(plain.text, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino)
             continue;
         return rename(copy, packed.text) == 0 && unlink(plain.text) == 0;
@@ -211,7 +215,10 @@ static bool replace(const mp_rotation *rotation, int from, const char *copy)
 /* Compresses one file. Called and returns with the lock held, which it gives back meanwhile. False if it was not compressed. */
 static bool pack_number(mp_rotation *rotation, int number)
 {
-    file_name name = plain_name(rotation->path, number), copy = part_name(rotation->path, "gz.part");
+    const char *MP_NULLABLE path = rotation->path;
+    if (path == NULL)
+        return false;
+    file_name name = plain_name(path, number), copy = part_name(path, "gz.part");
     unlink(copy.text);
     int from = open(name.text, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     int to = from < 0 ? -1 : open(copy.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -18,7 +18,7 @@ typedef struct {
 } mp_rotation_limits;
 
 typedef struct mp_rotation {
-    char *path; /* owned; NULL: no file. Set before threads start */
+    char *MP_NULLABLE path; /* owned; NULL: no file. Set before threads start */
     _Atomic int64_t size;
     atomic_int keep;
     atomic_bool compresses;

@@ -136,31 +136,33 @@ static size_t text_bytes(const mp_family *family, const mp_str *values)
     return line * lines_of(family) + bounds_bytes;
 }
 
-/* What `bytes` more of a family take out of the pot. */
-static size_t bytes_of_pot(const mp_family *family, size_t bytes)
+/* What `bytes` more of a family that `had` some take out of the pot. */
+static size_t bytes_of_pot(const mp_family *family, size_t had, size_t bytes)
 {
-    size_t sure = (size_t)family->most * lines_of(family) * SURE_LINE_BYTES, had = *family->bytes;
+    size_t sure = (size_t)family->most * lines_of(family) * SURE_LINE_BYTES;
     return (had + bytes > sure ? had + bytes - sure : 0) - (had > sure ? had - sure : 0);
 }
 
 /* True if the text of /metrics has room for a series. The caller has the lock, as for the next one. */
 static bool has_text_room(const mp_family *family, size_t bytes, bool is_other)
 {
-    if (family->bytes == NULL)
+    const size_t *MP_NULLABLE had = family->bytes;
+    if (had == NULL)
         return script_bytes + bytes <= SCRIPT_BYTES + (is_other ? OTHER_BYTES : 0);
-    size_t over =
-        bytes_of_pot(family, bytes); /* 0: all of it is in the family's own part, also where the pot is full */
+    /* 0: all of it is in the family's own part, also where the pot is full */
+    size_t over = bytes_of_pot(family, *had, bytes);
     return is_other || over == 0 || pot_bytes + over <= POT_BYTES;
 }
 
 static void take_text_room(const mp_family *family, size_t bytes)
 {
-    if (family->bytes == NULL) {
+    size_t *MP_NULLABLE had = family->bytes;
+    if (had == NULL) {
         script_bytes += bytes;
         return;
     }
-    pot_bytes += bytes_of_pot(family, bytes);
-    *family->bytes += bytes;
+    pot_bytes += bytes_of_pot(family, *had, bytes);
+    *had += bytes;
 }
 
 /* True if all values are "_other" already. */

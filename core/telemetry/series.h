@@ -44,8 +44,8 @@ typedef struct {
     int buckets;        /* one of mp_buckets; MP_FAMILY_COUNTER, and with `own` further ones */
     _Atomic int *count; /* number of its series */
     /* of its series in the text, about; NULL for families of scripts; guarded by the lock of all series */
-    size_t *bytes;
-    const mp_real_bounds *own; /* not NULL: its numbers are of type double, its buckets these */
+    size_t *MP_NULLABLE bytes;
+    const mp_real_bounds *MP_NULLABLE own; /* not NULL: its numbers are of type double, its buckets these */
 } mp_family;
 
 extern const mp_stat mp_stat_left_out_most; /* sets of labels that a limit of series leaves out */

@@ -141,7 +141,7 @@ struct mp_series_text {
     bool is_open;
     int exemplars; /* that the text may still have */
     /* of the family, or of one before it in the list of all; NULL: the family's text is whole */
-    mp_member *next;
+    mp_member *MP_NULLABLE next;
     size_t at, count; /* families */
     const mp_family *families[];
 };
@@ -182,12 +182,13 @@ bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps)
         if (text->next == NULL && !begin_family(text, out))
             return false;
         const mp_family *family = text->families[text->at];
-        for (; text->next != NULL && left > 0;
-             text->next = atomic_load_explicit(&text->next->next, memory_order_acquire)) {
-            bool is_its_own = text->next->family == family;
+        const mp_member *MP_NULLABLE one = text->next;
+        for (; one != NULL && left > 0; one = text->next) {
+            bool is_its_own = one->family == family;
             unsigned cost = !is_its_own ? 1 : mp_family_is_histogram(family) ? HISTOGRAM_STEPS : SAMPLE_STEPS;
             if (is_its_own)
-                put_member(out, text->next, &text->exemplars);
+                put_member(out, one, &text->exemplars);
+            text->next = atomic_load_explicit(&one->next, memory_order_acquire);
             left -= cost < left ? cost : left;
         }
         left -= left > 0;

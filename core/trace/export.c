@@ -56,8 +56,8 @@ typedef struct {
     int64_t batch;  /* how many spans `body` contains; 0: there is no batch */
     uint64_t batch_since_ms;
     unsigned attempts;
-    mp_transfer *transfer; /* NULL: no request is in flight */
-    char *ca;              /* of `transfer` */
+    mp_transfer *MP_NULLABLE transfer; /* NULL: no request is in flight */
+    char *ca;                          /* of `transfer` */
     uint64_t complained_at;
 } exporter;
 
@@ -273,10 +273,10 @@ static void retry_later(exporter *e, uint64_t after_ms, mp_str why)
     mp_timer_start(e->loop, &e->retry, wait, on_retry);
 }
 
-static void free_transfer(exporter *e)
+static void free_transfer(exporter *e, mp_transfer *transfer)
 {
     mp_timer_stop(e->loop, &e->limit);
-    mp_transfer_free(e->transfer);
+    mp_transfer_free(transfer);
     e->transfer = NULL;
     free(e->ca);
     e->ca = NULL;
@@ -285,9 +285,10 @@ static void free_transfer(exporter *e)
 static void on_limit(mp_timer *timer)
 {
     exporter *e = mp_container(timer, exporter, limit);
-    if (mp_transfer_is_over(e->transfer))
+    mp_transfer *MP_NULLABLE transfer = e->transfer;
+    if (transfer == NULL || mp_transfer_is_over(transfer))
         return; /* the turn that follows reads the answer */
-    free_transfer(e);
+    free_transfer(e, transfer);
     retry_later(e, 0, MP_STR("the collector did not answer in time"));
 }
 
@@ -350,15 +351,15 @@ static uint64_t retry_after(const mp_transfer *transfer)
 }
 
 /* The request is over: the batch was taken, is refused, or is sent again. */
-static void read_answer(exporter *e)
+static void read_answer(exporter *e, mp_transfer *transfer)
 {
-    const mp_err *failure = mp_transfer_failure(e->transfer);
-    int status = failure == NULL ? mp_transfer_status(e->transfer) : 0;
+    const mp_err *failure = mp_transfer_failure(transfer);
+    int status = failure == NULL ? mp_transfer_status(transfer) : 0;
     char why[MP_TRACEPARENT_BYTES];
     if (status >= 200 && status <= 299) {
-        int64_t rejected = mp_otlp_rejected(mp_transfer_body(e->transfer));
+        int64_t rejected = mp_otlp_rejected(mp_transfer_body(transfer));
         rejected = rejected > e->batch ? e->batch : rejected;
-        free_transfer(e);
+        free_transfer(e, transfer);
         if (rejected > 0)
             complain(e, "traces rejected in part", MP_STR("the collector rejected spans of a batch"));
         mp_stat_add(&mp_stat_spans_failed, rejected);
@@ -366,12 +367,12 @@ static void read_answer(exporter *e)
         return;
     }
     bool may_succeed = status == 0 || status == 429 || status == 502 || status == 503 || status == 504;
-    uint64_t after_ms = status == 0 ? 0 : retry_after(e->transfer);
+    uint64_t after_ms = status == 0 ? 0 : retry_after(transfer);
     if (failure != NULL)
         snprintf(why, sizeof why, "%.50s", failure->text);
     else
         snprintf(why, sizeof why, "the collector answered with status %d", status);
-    free_transfer(e);
+    free_transfer(e, transfer);
     if (may_succeed)
         retry_later(e, after_ms, mp_str_of(why));
     else
@@ -393,8 +394,9 @@ static bool should_batch(const exporter *e)
 static bool has_work(void *ctx)
 {
     const exporter *e = ctx;
-    if (e->transfer != NULL)
-        return mp_transfer_is_over(e->transfer);
+    const mp_transfer *MP_NULLABLE transfer = e->transfer;
+    if (transfer != NULL)
+        return mp_transfer_is_over(transfer);
     return has_batch(e) || should_batch(e) ||
            (e->is_ending && e->batch == 0 && e->waiting == 0 && !atomic_load(&is_flushed));
 }
@@ -402,8 +404,9 @@ static bool has_work(void *ctx)
 static bool turn(void *ctx)
 {
     exporter *e = ctx;
-    if (e->transfer != NULL && mp_transfer_is_over(e->transfer))
-        read_answer(e);
+    mp_transfer *MP_NULLABLE transfer = e->transfer;
+    if (transfer != NULL && mp_transfer_is_over(transfer))
+        read_answer(e, transfer);
     if (e->transfer != NULL)
         return false;
     if (should_batch(e))
@@ -461,8 +464,9 @@ static void exporter_free(exporter *e)
 {
     if (e == NULL)
         return;
-    if (e->transfer != NULL)
-        free_transfer(e);
+    mp_transfer *MP_NULLABLE transfer = e->transfer;
+    if (transfer != NULL)
+        free_transfer(e, transfer);
     mp_client_free(e->client);
     mp_loop_free(e->loop);
     for (mp_link *link; (link = mp_link_take(&e->queue)) != NULL;) {
