@@ -177,8 +177,10 @@ int mp_workbench_run(const char *command, const mp_workbench_argument *arguments
         fprintf(stderr, "moonpool: %s\n", lua_tostring(L, -1));
     lua_close(L);
     int error = fflush(stdout) == 0 ? 0 : errno;
-    if (error == 0 && !ferror(stdout)) /* an earlier line may have been lost, too: its errno is not known any more */
+    if (error == 0 && !ferror(stdout))
         return code;
+    if (error == 0) /* earlier lines were lost, and their errno: another one is refused for the same reason */
+        error = write(STDOUT_FILENO, "\n", 1) < 0 ? errno : 0;
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
     /* A pipe without a reader: `head` has all that it wanted, which is nothing to report. */
     bool has_no_reader = poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
