@@ -259,8 +259,9 @@ row("host.plan.set_rights", 1, "a reference to one text")
 row("host.call.mark", 1, "16 and 32 bytes of text")
 row("host.call.audit", 1, "a line of at most 16 names of 256 bytes and texts of 256 bytes, queued for a thread that writes")
 row("host.call.params", 10, "the params of a call that was planned, at most 64 KiB of JSON; or a copy of their text, at most limits.body")
-family("host.", "upstream.channel upstream.catalogue_hash upstream.open_channel upstream.claim upstream.status upstream.describe upstream.take_up upstream.expect", 20,
-  "some steps, and a row for each upstream of the configuration")
+family("host.", "upstream.channel upstream.catalogue_hash upstream.open_channel upstream.claim upstream.status upstream.describe upstream.take_up "
+  .. "upstream.expect",
+  20, "some steps, and a row for each upstream of the configuration")
 row([[host.upstream.catalogue
   host.upstream.publish]], 100, "a copy and a hash of limits.upstreams.list_bytes")
 row("host.upstream.publications", 1, "a counter")
