@@ -29,12 +29,19 @@ void mp_pace_learn(mp_pace *pace, uint64_t places, uint64_t us)
     pthread_mutex_unlock(&pace->lock);
 }
 
+/* What became free since the window began. Threads count one after another, so that a sum may be less than an earlier one. */
+static uint64_t freed_since(const mp_pace *pace)
+{
+    uint64_t freed = atomic_load_explicit(&pace->freed, memory_order_relaxed);
+    return freed > pace->freed_then ? freed - pace->freed_then : 0;
+}
+
 /* Counts in a window from now on, if clients are refused again after a time without refusals; ends the window if enough places have become
  * free in it to know the rate. */
 static void measure(mp_pace *pace, uint64_t now_us)
 {
     uint64_t freed = atomic_load_explicit(&pace->freed, memory_order_relaxed);
-    uint64_t places = freed - pace->freed_then, us = now_us - pace->since_us;
+    uint64_t places = freed_since(pace), us = now_us - pace->since_us;
     bool is_new = pace->refused_us == 0 || now_us - pace->refused_us > LONG_WINDOW_US;
     bool is_over = (us >= WINDOW_US && places >= ENOUGH_PLACES) || (us >= LONG_WINDOW_US && places > 0);
     if (!is_new && is_over)
@@ -60,8 +67,7 @@ static double rate_now(const mp_pace *pace, uint64_t now_us)
 {
     if (pace->is_taught || now_us <= pace->since_us + WINDOW_US)
         return pace->per_us;
-    uint64_t freed = atomic_load_explicit(&pace->freed, memory_order_relaxed) - pace->freed_then;
-    double most = (double)(freed + 1) / (double)(now_us - pace->since_us);
+    double most = (double)(freed_since(pace) + 1) / (double)(now_us - pace->since_us);
     return pace->per_us <= 0 || most < pace->per_us ? most : pace->per_us;
 }
 

@@ -58,7 +58,7 @@ static void release(void *block)
 static void *MP_NULLABLE resize(void *block, int size)
 {
     int before = size_of(block), more = size > before ? size - before : 0;
-    if (!take(more))
+    if (more > 0 && !take(more))
         return NULL;
     void *moved = realloc(block, (size_t)size);
     count((moved == NULL ? before : size_of(moved)) - before - more);

@@ -14,7 +14,8 @@ MP_COUNTER(old_addresses, "old_addresses", "", "",
            "outgoing requests to addresses of before, because no name server answered")
 
 #define KEPT_MS 60000
-#define OLD_MS 3600000 /* for which old addresses serve: an outage of the name servers, but not a move of the server */
+/* how long old addresses are used: longer than most outages of name servers, shorter than a server stays reachable at its former address */
+#define OLD_MS 3600000
 #define PATIENCE_MS 1800 /* for a lookup of a name that has old addresses: the client's timer of RFC 8767 */
 #define RETRY_MS 5000    /* from a failed lookup of a name to the next one, which takes a thread for some seconds */
 #define MAX_NAMES 1024   /* whose addresses are kept: less than a megabyte. Any more are looked up for each request */
@@ -109,6 +110,8 @@ static void answer_all(name *it)
     for (mp_link *link; (link = mp_link_take(&it->waits)) != NULL;) {
         mp_lookup *lookup = mp_container(link, mp_lookup, link);
         lookup->addresses = it->addresses == NULL ? NULL : mp_dup(mp_str_of(it->addresses));
+        if (it->is_overdue)
+            mp_stat_add(&mp_stat_old_addresses, 1);
         mp_loop_post(lookup->loop, &lookup->message);
     }
 }
