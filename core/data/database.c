@@ -448,15 +448,10 @@ void mp_databases_end(mp_databases *all)
 
 bool mp_statement_hold(mp_statement *statement, size_t bytes, const mp_database_limits *limits)
 {
-    int64_t more = (int64_t)bytes - (int64_t)statement->held;
-    if (more > 0 && !mp_account_take(&mp_account_sqlite_bytes, more, (int64_t)limits->held)) {
-        mp_stat_add(&mp_stat_refused_sqlite_bytes, 1);
-        return false;
-    }
-    if (more < 0)
-        mp_account_give(&mp_account_sqlite_bytes, -more);
-    statement->held = bytes;
-    return true;
+    if (mp_account_hold(&mp_account_sqlite_bytes, &statement->held, bytes, (int64_t)limits->held))
+        return true;
+    mp_stat_add(&mp_stat_refused_sqlite_bytes, 1);
+    return false;
 }
 
 void mp_statement_free(mp_statement *statement)

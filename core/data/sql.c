@@ -203,7 +203,7 @@ static void put_column(mp_buf *to, sqlite3_stmt *prepared, int column)
     }
 }
 
-/* The bytes that put_column() needs for the columns of a row. */
+/* The bytes that put_column() needs for the columns of a row, at most. */
 static size_t bytes_of_row(sqlite3_stmt *prepared, int columns)
 {
     size_t bytes = 0;

@@ -88,7 +88,7 @@ static int lock_file(const mp_store_database *d, mp_err *err)
     return 0;
 }
 
-/* Finds the path without symbolic links. */
+/* Sets `real` to the path without symbolic links, and d->wal to that of its -wal file. */
 static int find_paths(mp_store_database *d, char real[PATH_MAX], mp_err *err)
 {
     if (realpath(d->path, real) == NULL)

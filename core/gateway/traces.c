@@ -7,18 +7,10 @@
 #define MIN_FLUSH_MS 100
 #define NAP_MS 5
 
-static size_t count_pairs(const mp_pair *MP_NULLABLE pairs)
-{
-    size_t count = 0;
-    while (pairs != NULL && pairs[count].name != NULL)
-        count++;
-    return count;
-}
-
 /* Lines "name: value"; the caller frees each and the list. */
 static char **lines_of(const mp_pair *MP_NULLABLE pairs)
 {
-    char **lines = mp_new((count_pairs(pairs) + 1) * sizeof *lines), **next = lines;
+    char **lines = mp_new((mp_pairs_count(pairs) + 1) * sizeof *lines), **next = lines;
     for (const mp_pair *pair = pairs; pair != NULL && pair->name != NULL; pair++) {
         mp_buf line = {0};
         mp_buf_printf(&line, "%s: %s", pair->name, pair->value);
@@ -32,7 +24,8 @@ int mp_traces_use(const mp_config *config, mp_err *err)
 {
     const mp_config_traces *from = &config->traces;
     char **headers = lines_of(from->headers);
-    const char **attributes = mp_new((2 * count_pairs(from->attributes) + 1) * sizeof *attributes), **next = attributes;
+    const char **attributes = mp_new((2 * mp_pairs_count(from->attributes) + 1) * sizeof *attributes),
+               **next = attributes;
     for (const mp_pair *pair = from->attributes; pair != NULL && pair->name != NULL; pair++) {
         *next++ = pair->name;
         *next++ = pair->value;

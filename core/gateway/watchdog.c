@@ -46,9 +46,9 @@ struct mp_watchdog {
     mp_worker **workers;
     int count;
     bool is_released;
-    mp_admin *admin;
-    mp_listeners *listeners;
-    watched *each; /* one element for each worker */
+    mp_admin *MP_NULLABLE admin;         /* NULL: there is no admin listener */
+    mp_listeners *MP_NULLABLE listeners; /* NULL: nothing is served yet, or not any more */
+    watched *each;                       /* one element for each worker */
     watched main;
     /* when only the main thread was left, because no worker was seen running any more; 0: not yet */
     uint64_t all_ended_at;
@@ -260,10 +260,12 @@ static void look_at_end(mp_watchdog *watchdog)
 static void drain_all(mp_watchdog *watchdog, bool at_once)
 {
     watchdog->drains_at = 0;
-    if (!at_once && watchdog->listeners != NULL)
-        mp_listeners_unlink(watchdog->listeners, false);
-    if (!at_once && watchdog->admin != NULL)
-        mp_admin_stop_profile(watchdog->admin);
+    mp_listeners *MP_NULLABLE listeners = watchdog->listeners;
+    mp_admin *MP_NULLABLE admin = watchdog->admin;
+    if (!at_once && listeners != NULL)
+        mp_listeners_unlink(listeners, false);
+    if (!at_once && admin != NULL)
+        mp_admin_stop_profile(admin);
     for (int i = 0; i < watchdog->count; i++)
         (at_once ? mp_worker_stop : mp_worker_drain)(watchdog->workers[i]);
 }
@@ -287,8 +289,8 @@ static void end_within(mp_watchdog *watchdog, uint64_t ms)
 /* limits.linger is for those who watch /readyz, so not for a gateway on stdio. */
 static uint64_t linger_of(const mp_watchdog *watchdog)
 {
-    bool listens = watchdog->listeners != NULL && watchdog->listeners->count > 0;
-    return listens ? atomic_load(&watchdog->linger_ms) : 0;
+    const mp_listeners *MP_NULLABLE listeners = watchdog->listeners;
+    return listeners != NULL && listeners->count > 0 ? atomic_load(&watchdog->linger_ms) : 0;
 }
 
 static void on_signal(mp_watchdog *watchdog, int number)

@@ -37,12 +37,7 @@ struct waiting {
 static bool hold_bytes(void *ctx, size_t bytes)
 {
     job *it = ctx;
-    if (bytes > it->held && !mp_account_take(&mp_account_fs_bytes, (int64_t)(bytes - it->held), it->most_held))
-        return false;
-    if (bytes < it->held)
-        mp_account_give(&mp_account_fs_bytes, (int64_t)(it->held - bytes));
-    it->held = bytes;
-    return true;
+    return mp_account_hold(&mp_account_fs_bytes, &it->held, bytes, it->most_held);
 }
 
 static void job_free(job *it)

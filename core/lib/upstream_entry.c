@@ -15,6 +15,14 @@ static void free_list(char **list)
     free(list);
 }
 
+size_t mp_pairs_count(const mp_pair *MP_NULLABLE pairs)
+{
+    size_t count = 0;
+    while (pairs != NULL && pairs[count].name != NULL)
+        count++;
+    return count;
+}
+
 void mp_pairs_free(mp_pair *MP_NULLABLE pairs)
 {
     for (mp_pair *pair = pairs; pair != NULL && pair->name != NULL; pair++) {

@@ -55,6 +55,7 @@ typedef struct {
 
 mp_upstream_entry *mp_upstream_entry_new(mp_str name);
 void mp_upstream_entry_free(mp_upstream_entry *entry);
+size_t mp_pairs_count(const mp_pair *MP_NULLABLE pairs);
 void mp_pairs_free(mp_pair *MP_NULLABLE pairs);
 
 #endif

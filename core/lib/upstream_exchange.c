@@ -448,11 +448,8 @@ static int l_expect(lua_State *L)
 {
     mp_call *call = mp_check_call(L)->call;
     mp_str handle = mp_check_str(L, 2);
-    mp_upstream_host *host = mp_lib_of(L)->upstreams;
+    mp_upstreams *table = mp_upstream_host_table(mp_upstreams_of(L));
     luaL_argcheck(L, handle.len < MP_PARK_HANDLE, 2, "no handle");
-    if (host == NULL)
-        return 0;
-    mp_upstreams *table = mp_upstream_host_table(host);
     if (call == NULL || !mp_call_has_client(call)) {
         mp_park_abandon(table, handle);
         return 0;
@@ -460,8 +457,7 @@ static int l_expect(lua_State *L)
     expected *it = mp_new(sizeof *it);
     it->table = table;
     memcpy(it->handle, handle.ptr, handle.len);
-    if (!mp_call_on_delivery(call, on_delivery, it))
-        free(it);
+    mp_call_on_delivery(call, on_delivery, it);
     return 0;
 }
 

@@ -43,12 +43,14 @@ static void close_all(mp_client *client)
     CURLM *multi = client->multi;
     mp_timer_stop(client->loop, &client->idle);
     mp_timer_stop(client->loop, &client->sweep);
-    if (curl != NULL && multi != NULL)
-        end_sweep(client, curl, multi);
-    while (curl != NULL && client->kept_count > 0)
-        curl->easy_cleanup(client->kept[--client->kept_count]);
-    if (curl != NULL && multi != NULL)
-        curl->multi_cleanup(multi);
+    if (curl != NULL) {
+        if (multi != NULL)
+            end_sweep(client, curl, multi);
+        while (client->kept_count > 0)
+            curl->easy_cleanup(client->kept[--client->kept_count]);
+        if (multi != NULL)
+            curl->multi_cleanup(multi);
+    }
     client->multi = NULL;
     mp_timer_stop(client->loop, &client->timer);
 }

@@ -3,7 +3,7 @@
  *   - MP_DELIVERY_LOST: the request ended before all of the answer was written; or the client reset the stream of HTTP/2 although all of it was;
  *     or over HTTP/1 it sent FIN, and with that has not acknowledged all bytes: it closed its socket before the answer came
  *   - MP_DELIVERED: the client has acknowledged all bytes, and ends the connection by FIN: one that closes its socket with unread bytes sends a
- *     reset instead. Or this side ends a connection that the client has left open
+ *     reset instead. Or this side closes, at its time limit, a connection that the client has left open
  *   - MP_DELIVERY_UNKNOWN: all else. A reset comes before an acknowledgement that the kernel has delayed, from clients that have read nothing, and
  *     from proxies that need the connection no more. After the last answer of a connection nothing comes at all. A next request may have been sent
  *     before the answer. */
@@ -18,7 +18,7 @@ struct mp_delivery {
     mp_delivery *MP_NULLABLE next; /* another owner of the same answer */
     void (*settled)(void *ctx, mp_delivery_end end);
     void *ctx;
-    uint32_t stream_id; /* HTTP/2 */
+    uint32_t stream_id; /* HTTP/2: the stream of the answer; of the first in the list alone */
 };
 
 void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, mp_delivery_end end), void *ctx)
@@ -63,7 +63,7 @@ static bool is_broken(const mp_conn *conn)
 /* HTTP/2: not all of the answer was given to the socket, or the connection ends while the socket still writes. */
 static bool is_unsent(const mp_live *live)
 {
-    const h2o_http2_stream_t *own = mp_container(live->req, h2o_http2_stream_t, req);
+    const h2o_http2_stream_t *own = mp_http2_stream_of(live->req);
     bool is_closing = mp_http2_conn_of(live->req)->state == H2O_HTTP2_CONN_STATE_IS_CLOSING;
     return own->_data.size > 0 || (is_closing && h2o_socket_is_writing(live->conn->socket));
 }
@@ -75,7 +75,7 @@ static void hand_to_conn(const mp_live *live, mp_delivery *it)
     bool is_http2 = conn->http2 != NULL;
     settle(&conn->delivery, MP_DELIVERY_UNKNOWN);
     live->stream->delivery = NULL;
-    it->stream_id = is_http2 ? mp_container(live->req, h2o_http2_stream_t, req)->stream_id : 0;
+    it->stream_id = is_http2 ? mp_http2_stream_of(live->req)->stream_id : 0;
     conn->delivery = it;
     if (is_http2 ? is_broken(conn) : !live->req->http1_is_persistent) /* the connection ends now */
         settle(&conn->delivery, MP_DELIVERY_UNKNOWN);

@@ -11,16 +11,17 @@ MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off bec
 #define PIECE_BYTES (128 * 1024) /* a reader must read this much within `stall_ms` */
 
 #define SLOW_MS 1000             /* a reader that read nothing for this time may be ended to free memory for others */
-#define SPARED_BYTES (64 * 1024) /* streams with fewer bytes are ended only above `crowded` */
+#define SPARED_BYTES (64 * 1024) /* streams in which fewer bytes wait are ended only above nearly_full() */
 #define MAX_VICTIMS 16           /* streams ended for one answer, at most */
 
-/* The account has the bytes that wait for their readers, of all streams of the process:
+/* The account has the bytes that wait for their readers, of all streams and pipes of the process. Those of a pipe are counted whether they fit or
+ * not, and are not given up.
  *   above limits.answers   no new call begins, and readers of many bytes that have read nothing for SLOW_MS are ended
- *   above `crowded`        each answer ends the readers of its worker that have read nothing for the longest time, and SLOW_MS ends those of
+ *   above nearly_full()    each answer ends the readers of its worker that have read nothing for the longest time, and SLOW_MS ends those of
  *                          few bytes, too
- *   above `full`           nothing more is added: an answer or an event ends its own stream
- * The sum is compared before the bytes are added, since an answer may be as large as its own limits say: at most `full` and one answer. */
-static int64_t crowded(const mp_server *server)
+ *   above full()           nothing more is added: an answer or an event ends its own stream
+ * The sum is compared before the bytes are added, since an answer may be as large as its own limits say: at most full() and one answer. */
+static int64_t nearly_full(const mp_server *server)
 {
     return (int64_t)(server->limits.answers + server->limits.answers / 4);
 }
@@ -67,10 +68,10 @@ static mp_stream *MP_NULLABLE find_slowest(const mp_server *server, const mp_str
     return slowest;
 }
 
-/* Ends streams until `more` bytes fit below `crowded`; those of few bytes only while the others are above it. */
+/* Ends streams until `more` bytes fit below nearly_full(); those of few bytes only while the others are above it. */
 static void make_room(const mp_server *server, const mp_stream *newest, int64_t more)
 {
-    int64_t most = crowded(server), used;
+    int64_t most = nearly_full(server), used;
     for (int i = 0; i < MAX_VICTIMS && (used = mp_account_used(&mp_account_queue_bytes)) + more > most; i++) {
         mp_stream *slowest = find_slowest(server, newest, SPARED_BYTES);
         if (slowest == NULL && used > most)
@@ -100,7 +101,7 @@ bool mp_stream_count(const mp_live *live, size_t bytes)
     mp_stream *stream = live->stream;
     const mp_server *server = live->conn->server;
     int64_t more = (int64_t)bytes;
-    bool is_small_page = bytes <= SPARED_BYTES && live->conn->listener->endpoint.reserve > 0;
+    bool is_small_page = bytes <= SPARED_BYTES && mp_listener_is_admin(live->conn->listener);
     make_room(server, stream, more);
     if (is_small_page)
         mp_account_add(&mp_account_queue_bytes, more);
@@ -170,7 +171,7 @@ static void on_time(mp_timer *timer)
         mp_stream_lose(stream, true);
         return;
     }
-    size_t spared = mp_account_used(&mp_account_queue_bytes) > crowded(live->conn->server) ? 0 : SPARED_BYTES;
+    size_t spared = mp_account_used(&mp_account_queue_bytes) > nearly_full(live->conn->server) ? 0 : SPARED_BYTES;
     if (stream->is_writing && quiet >= SLOW_MS && stream->counted > spared && mp_stream_is_crowded(stream)) {
         mp_stream_end_for_room(stream);
         return;

@@ -22,6 +22,12 @@ typedef struct {
     bool is_unix, is_suspended;
 } mp_listener;
 
+/* The admin listener serves its operator also where there is no room for clients. */
+static inline bool mp_listener_is_admin(const mp_listener *listener)
+{
+    return listener->endpoint.reserve > 0;
+}
+
 typedef struct mp_tls_conn mp_tls_conn;
 typedef struct mp_http2 mp_http2;
 typedef struct mp_delivery mp_delivery;
@@ -88,7 +94,7 @@ typedef enum {
 /* What is known of a request before it is answered. */
 typedef struct {
     mp_request view;
-    const h2o_headers_t *headers;
+    const h2o_headers_t *headers;           /* of the request; in mp_no_request_head an empty list */
     size_t bytes;                           /* bytes of the request's target, Host and headers */
     uint8_t known_counts[MP_KNOWN_HEADERS]; /* libh2o takes at most 100 headers */
     uint8_t known_first[MP_KNOWN_HEADERS];  /* the index of the first of each, where the count is not 0 */

@@ -213,7 +213,7 @@ void mp_http2_weigh_head(const mp_http2 *h2, h2o_req_t *req)
         bytes += req->headers.entries[i].name->len + req->headers.entries[i].value.len;
     if (bytes < 2 * h2->block_bytes)
         bytes = 2 * h2->block_bytes; /* libh2o allocates twice the size of what is compressed */
-    head_bytes(mp_container(req, h2o_http2_stream_t, req)) = (uint32_t)(bytes + FIELD_BYTES * req->headers.size);
+    head_bytes(mp_http2_stream_of(req)) = (uint32_t)(bytes + FIELD_BYTES * req->headers.size);
 }
 
 static size_t bytes_of(const h2o_http2_stream_t *stream)
@@ -235,7 +235,7 @@ static size_t count_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
         const mp_stream *own = mp_container(link, mp_stream, link);
         const mp_live *live = own->live;
         if (live != NULL && own->state == MP_STREAM_EVENTS) {
-            stream = mp_container(live->req, h2o_http2_stream_t, req);
+            stream = mp_http2_stream_of(live->req);
             bytes -= bytes_of(stream) - mp_intake_held(stream->_req_body);
         }
     }
@@ -355,7 +355,7 @@ void mp_http2_note_reset(mp_http2 *h2, uint32_t id)
     for (mp_link *link = h2->conn->streams.next; link != &h2->conn->streams; link = link->next) {
         mp_stream *stream = mp_container(link, mp_stream, link);
         const mp_live *live = stream->live;
-        if (live != NULL && mp_container(live->req, h2o_http2_stream_t, req)->stream_id == id)
+        if (live != NULL && mp_http2_stream_of(live->req)->stream_id == id)
             stream->was_reset = true;
     }
     mp_delivery_reset_stream(h2->conn, id);
@@ -363,7 +363,7 @@ void mp_http2_note_reset(mp_http2 *h2, uint32_t id)
 
 void mp_http2_free_body(mp_http2 *h2, const mp_live *live)
 {
-    h2o_http2_stream_t *own = mp_container(live->req, h2o_http2_stream_t, req);
+    h2o_http2_stream_t *own = mp_http2_stream_of(live->req);
     live->req->entity = h2o_iovec_init(NULL, 0);
     if (own->_req_body != NULL && own->_req_body->size > 0)
         h2o_buffer_consume(&own->_req_body, own->_req_body->size);
@@ -391,7 +391,7 @@ static void expect_write(mp_http2 *h2)
 void mp_http2_reset(mp_http2 *h2, const mp_live *live)
 {
     const mp_stream *stream = live->stream;
-    h2o_http2_stream_t *own = mp_container(live->req, h2o_http2_stream_t, req);
+    h2o_http2_stream_t *own = mp_http2_stream_of(live->req);
     if (own->state != H2O_HTTP2_STREAM_STATE_END_STREAM)
         reset_stream(own, stream->was_slow ? CANCEL : INTERNAL_ERROR);
     if (stream->was_slow)

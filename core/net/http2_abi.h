@@ -3,6 +3,7 @@
 #define MP_NET_HTTP2_ABI_H
 
 #include "h2o_abi.h"
+#include "base/base.h"
 #include <h2o/http2.h>
 #include <h2o/http2_internal.h>
 
@@ -15,6 +16,12 @@ _Static_assert(sizeof(h2o_http2_conn_t) == 472 && sizeof(h2o_http2_stream_t) == 
 static inline h2o_http2_conn_t *mp_http2_conn_of(const h2o_req_t *req)
 {
     return (h2o_http2_conn_t *)(void *)req->conn;
+}
+
+/* The stream of a request that came by HTTP/2. */
+static inline h2o_http2_stream_t *mp_http2_stream_of(h2o_req_t *req)
+{
+    return mp_container(req, h2o_http2_stream_t, req);
 }
 
 #endif

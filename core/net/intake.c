@@ -156,8 +156,8 @@ static bool is_pending(const mp_conn *conn)
            mp_container(conn->streams.next, mp_stream, link)->state < MP_STREAM_ENDED;
 }
 
-/* HTTP/1: lets libh2o read. A request that is then incomplete, or waits for its answer, is counted, however small it is. One that waits goes on
- * whether there is room or not: what comes after it is refused. */
+/* HTTP/1: lets libh2o read. A request that is then incomplete, or waits for its answer, is counted, however small it is. If there is no room, one
+ * that is incomplete is refused; one that waits for its answer gets it, and the next request is refused. */
 static void read_input(mp_conn *conn, const char *error)
 {
     h2o_socket_t *socket = conn->socket;
@@ -167,21 +167,20 @@ static void read_input(mp_conn *conn, const char *error)
     if (is_closed)
         return;
     conn->is_closed = NULL;
-    bool has_bytes = socket->input->size > 0 || mp_tls_partial(conn) > 0;
-    bool is_incomplete = has_bytes && h2o_socket_is_reading(socket) && !h2o_socket_is_writing(socket);
-    if (conn->body_bytes > 0 || !(is_incomplete || (has_bytes && is_pending(conn))))
+    if (conn->body_bytes > 0 || (socket->input->size == 0 && mp_tls_partial(conn) == 0))
         return;
-    if (count_input(conn) && is_incomplete)
+    bool is_incomplete = h2o_socket_is_reading(socket) && !h2o_socket_is_writing(socket);
+    if ((is_incomplete || is_pending(conn)) && count_input(conn) && is_incomplete)
         refuse_body(conn);
 }
 
 /* HTTP/1: true if there is no room for what has arrived. Small requests that arrive at once are refused only where there is none even for small
- * ones; those of an operator are not. */
+ * ones; those to the admin listener are not. */
 static bool is_too_much(mp_conn *conn, size_t size)
 {
     if (size > MP_INTAKE_FREE || conn->body_bytes > 0)
         return count_input(conn);
-    return size > 0 && conn->listener->endpoint.reserve == 0 && mp_intake_is_full(conn);
+    return size > 0 && !mp_listener_is_admin(conn->listener) && mp_intake_is_full(conn);
 }
 
 /* Bytes of a request arrived, or the connection ended. */

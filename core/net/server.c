@@ -134,7 +134,7 @@ void mp_servers_press(int by)
 static int64_t most_connections(const mp_listener *listener)
 {
     int64_t most = atomic_load_explicit(&max_connections, memory_order_relaxed), reserve = listener->endpoint.reserve;
-    if (reserve == 0 && atomic_load_explicit(&overloads, memory_order_relaxed) > 0)
+    if (!mp_listener_is_admin(listener) && atomic_load_explicit(&overloads, memory_order_relaxed) > 0)
         most -= most / 10;
     return most + reserve;
 }

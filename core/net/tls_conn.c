@@ -364,7 +364,7 @@ static bool has_alert_last(const mp_tls_conn *tls, const SSL *ssl)
 static bool has_close_notify(const mp_tls_conn *tls)
 {
     const SSL *ssl = tls->ssl;
-    return ssl != NULL && ((SSL_get_shutdown(ssl) & SSL_RECEIVED_SHUTDOWN) != 0 || has_alert_last(tls, ssl));
+    return mp_tls_is_ended(tls) || (ssl != NULL && has_alert_last(tls, ssl));
 }
 
 static void on_close_notify(mp_timer *timer)

@@ -433,8 +433,8 @@ void mp_call_unhurried(mp_call *call);
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities);
 /* False if the call has an HTTP request, whose client has left as far as the kernel knows now. */
 bool mp_call_has_client(const mp_call *call);
-/* As mp_stream_on_delivery, of the answer to the call. False, and `settled` never runs, if the call has no HTTP request of its own. */
-bool mp_call_on_delivery(mp_call *call, void (*settled)(void *ctx, mp_delivery_end end), void *ctx);
+/* As mp_stream_on_delivery, of the answer to the call; at once, with MP_DELIVERY_UNKNOWN, if the call has no HTTP request of its own. */
+void mp_call_on_delivery(mp_call *call, void (*settled)(void *ctx, mp_delivery_end end), void *ctx);
 /* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 if no client reads it and it is not
  * kept for a client that resumes. */
 int mp_call_send(mp_call *call, mp_str json);

@@ -19,7 +19,7 @@ typedef struct {
     _Atomic int64_t used;
 } mp_account;
 
-/* Declares mp_account_<id>, and the gauge mp_stat_<id> (stats.h), which is read and never added to. Each has a cache line of its own. */
+/* Declares mp_account_<id>, and the gauge mp_stat_<id> (stats.h), which is read and never added to. No two accounts share a cache line. */
 #define MP_ACCOUNT(id, family, label, value, text)                                                                     \
     mp_account mp_account_##id __attribute__((aligned(64)));                                                           \
     MP_STAT_ROW(id, &mp_account_##id.used, family, label, value, text, MP_STAT_GAUGE)
@@ -36,15 +36,26 @@ static inline bool mp_account_take(mp_account *account, int64_t n, int64_t most)
     return true;
 }
 
-/* Adds what is there already, whether it fits or not. Returns the new sum: the caller gives something up if that is too much. */
-static inline int64_t mp_account_add(mp_account *account, int64_t n)
+/* Adds what is there already, whether it fits or not. */
+static inline void mp_account_add(mp_account *account, int64_t n)
 {
-    return atomic_fetch_add_explicit(&account->used, n, memory_order_relaxed) + n;
+    atomic_fetch_add_explicit(&account->used, n, memory_order_relaxed);
 }
 
 static inline void mp_account_give(mp_account *account, int64_t n)
 {
     atomic_fetch_sub_explicit(&account->used, n, memory_order_relaxed);
+}
+
+/* The owner of `*held` bytes has `bytes` from now on. False, and nothing has changed, if `most` has no room for more. */
+static inline bool mp_account_hold(mp_account *account, size_t *held, size_t bytes, int64_t most)
+{
+    if (bytes > *held && !mp_account_take(account, (int64_t)(bytes - *held), most))
+        return false;
+    if (bytes < *held)
+        mp_account_give(account, (int64_t)(*held - bytes));
+    *held = bytes;
+    return true;
 }
 
 /* The sum at this moment. No reason to add anything: mp_account_take() compares and adds. */

@@ -171,11 +171,9 @@ static int turn(mp_rotation *rotation, int fd)
 /* -- compression --------------------------------------------------------------------------------------------------- */
 
 /* The number of a file that is to be compressed, 0: none. */
-static int number_to_pack(const mp_rotation *rotation)
+static int number_to_pack(const mp_rotation *rotation, const char *path)
 {
-    const char *MP_NULLABLE path = rotation->path;
-    for (int number = 2; path != NULL && atomic_load(&rotation->compresses) && number <= atomic_load(&rotation->keep);
-         number++)
+    for (int number = 2; atomic_load(&rotation->compresses) && number <= atomic_load(&rotation->keep); number++)
         if (access(plain_name(path, number).text, F_OK) == 0)
             return number;
     return 0;
@@ -197,11 +195,10 @@ static bool pack(int from, int to)
 }
 
 /* Puts the compressed copy in the place of the file `from`, whatever its number is now. */
-static bool replace(const mp_rotation *rotation, int from, const char *copy)
+static bool replace(const mp_rotation *rotation, const char *path, int from, const char *copy)
 {
     struct stat own, named;
-    const char *MP_NULLABLE path = rotation->path;
-    if (path == NULL || fstat(from, &own) != 0)
+    if (fstat(from, &own) != 0)
         return false;
     for (int number = 2; number <= atomic_load(&rotation->keep); number++) {
         file_name plain = plain_name(path, number), packed = packed_name(path, number);
@@ -213,11 +210,8 @@ static bool replace(const mp_rotation *rotation, int from, const char *copy)
 }
 
 /* Compresses one file. Called and returns with the lock held, which it gives back meanwhile. False if it was not compressed. */
-static bool pack_number(mp_rotation *rotation, int number)
+static bool pack_number(mp_rotation *rotation, const char *path, int number)
 {
-    const char *MP_NULLABLE path = rotation->path;
-    if (path == NULL)
-        return false;
     file_name name = plain_name(path, number), copy = part_name(path, "gz.part");
     unlink(copy.text);
     int from = open(name.text, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -228,7 +222,7 @@ static bool pack_number(mp_rotation *rotation, int number)
         pthread_mutex_unlock(&rotation->lock);
         is_packed = pack(from, to);
         pthread_mutex_lock(&rotation->lock);
-        is_packed = is_packed && replace(rotation, from, copy.text);
+        is_packed = is_packed && replace(rotation, path, from, copy.text);
     }
     if (!is_packed)
         unlink(copy.text);
@@ -242,11 +236,12 @@ static bool pack_number(mp_rotation *rotation, int number)
 static void *MP_NULLABLE pack_all(void *ctx)
 {
     mp_rotation *rotation = ctx;
+    const char *MP_NULLABLE path = rotation->path;
     int number;
     mp_crash_thread("packing", 0);
     pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){0});
     pthread_mutex_lock(&rotation->lock);
-    while ((number = number_to_pack(rotation)) != 0 && pack_number(rotation, number))
+    while (path != NULL && (number = number_to_pack(rotation, path)) != 0 && pack_number(rotation, path, number))
         continue;
     rotation->is_compressing = false;
     pthread_mutex_unlock(&rotation->lock);
@@ -257,7 +252,8 @@ static void *MP_NULLABLE pack_all(void *ctx)
 static void compress_soon(mp_rotation *rotation)
 {
     pthread_t thread;
-    if (rotation->is_compressing || number_to_pack(rotation) == 0)
+    const char *MP_NULLABLE path = rotation->path;
+    if (path == NULL || rotation->is_compressing || number_to_pack(rotation, path) == 0)
         return;
     rotation->is_compressing = pthread_create(&thread, NULL, pack_all, rotation) == 0;
     if (rotation->is_compressing)

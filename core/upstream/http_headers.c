@@ -49,8 +49,9 @@ static size_t count_of(char *const *list)
     return count;
 }
 
-/* True if requests of the exchange carry the id of the channel's session: not while that is opened, nor in a revision without sessions. */
-static bool has_session(const mp_exchange *exchange)
+/* True if the request carries the id of the channel's session: not `initialize`, which opens the session, nor in a revision without sessions.
+ * NULL: a request of no exchange, which carries it. */
+static bool has_session(const mp_exchange *MP_NULLABLE exchange)
 {
     return exchange == NULL || (!exchange->is_opening && (exchange->revision.len == 0 ||
                                                           strcmp(exchange->revision.ptr, MP_FIRST_STATELESS) < 0));

@@ -228,11 +228,8 @@ void mp_park_abandon(mp_upstreams *table, mp_str handle)
     if (entry != NULL)
         remove_entry(parks, entry);
     pthread_mutex_unlock(&parks->lock);
-    if (entry == NULL)
-        return;
-    if (entry->park != NULL)
-        mp_park_post_end(entry->park, MP_PARK_EXPIRED);
-    free_entry(entry);
+    if (entry != NULL)
+        expire_entry(entry);
 }
 
 void mp_parks_note_failed(mp_park *park)

@@ -47,7 +47,7 @@ typedef enum {
     COUNT_ELEMENTS
 } phase;
 
-/* How far a faithful table is written; of an ordinary one `kept` and `names` alone are used, and 0. Offsets are in the text of its source. */
+/* How far a faithful table is written. Offsets are in the text of its source. Of an ordinary table only `kept` and `names` are used, which are 0. */
 typedef struct {
     mp_json_source *source;
     bool is_inner;      /* the table is at its place in an outer faithful table, which goes on where this one ends */

@@ -8,7 +8,7 @@
 #define OVERDRAFT                                                                                                      \
     4 /* a task may exceed its memory limit by this part of limits.call.memory, until its garbage is collected */
 
-/* Freed blocks up to this size times MP_VM_CLASSES are kept for reuse. */
+/* Freed blocks are kept for reuse by their size, in steps of so many bytes; those of more than MP_VM_CLASSES steps are not. */
 #define CLASS_STEP 16
 #define MAX_SPARE_BYTES                                                                                                \
     ((size_t)4 << 20) /* one GC cycle may free as many bytes as are live, which is 1 MiB without any script */

@@ -153,14 +153,6 @@ char *MP_NULLABLE mp_admin_find_token(const mp_config *config, const char *addre
 
 /* -- configuration ------------------------------------------------------------------------------------------------- */
 
-static size_t count_pairs(const mp_pair *MP_NULLABLE pairs)
-{
-    size_t count = 0;
-    while (pairs != NULL && pairs[count].name != NULL)
-        count++;
-    return count;
-}
-
 static void forget(mp_admin_access *access)
 {
     for (size_t i = 0; i < access->count; i++)
@@ -182,7 +174,7 @@ static void add_token(mp_admin_access *access, const char *name, mp_admin_role r
 
 static mp_pair *MP_NULLABLE copy_pairs(const mp_pair *MP_NULLABLE pairs)
 {
-    size_t count = count_pairs(pairs);
+    size_t count = mp_pairs_count(pairs);
     if (pairs == NULL || count == 0)
         return NULL;
     mp_pair *copy = mp_new((count + 1) * sizeof *copy);
@@ -218,7 +210,7 @@ void mp_admin_access_configure(mp_admin_access *access, const mp_config *config)
     forget(access);
     size_t total = 1;
     for (int i = 0; i < MP_ADMIN_TOKEN_ROLES; i++)
-        total += count_pairs(config->admin_tokens[i]);
+        total += mp_pairs_count(config->admin_tokens[i]);
     access->tokens = mp_new(total * sizeof *access->tokens);
     for (int i = 0; i < MP_ADMIN_TOKEN_ROLES; i++)
         for (const mp_pair *pair = config->admin_tokens[i]; pair != NULL && pair->name != NULL; pair++) {

@@ -123,8 +123,7 @@ static void expect_delivery(mp_call *call, mp_bus *bus, mp_str id)
     it->bus = bus;
     it->len = id.len;
     memcpy(it->id, id.ptr, id.len);
-    if (!mp_call_on_delivery(call, on_delivery, it))
-        free(it);
+    mp_call_on_delivery(call, on_delivery, it);
 }
 
 /* job.spawn(call, f, seconds[, id]): starts a background task that runs f(call) for at most `seconds`; its call inherits the fields of `call`. When

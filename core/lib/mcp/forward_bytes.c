@@ -4,7 +4,7 @@
 
 #define PREFIX "io.modelcontextprotocol/"
 #define OWN                                                                                                            \
-    "dev.moonpool/"  /* of members that only this gateway may write: the library in Lua takes those of others out */
+    "dev.moonpool/"  /* of members that only this gateway may write: those of others are taken out in lua/moonpool */
 #define MAX_EDITS 24 /* of one message or result, at most MP_JSON_EDITS */
 
 /* -- members --------------------------------------------------------------------------------------------------------- */
@@ -152,8 +152,8 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
         add(&to, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
     } else {
         const mp_era *era = mp_call_era(call);
-        bool waits =
-            target->route->may_be_task && era != NULL && era->has_sessions; /* the library in Lua waits for the task */
+        /* the library in Lua waits for the task */
+        bool waits = target->route->may_be_task && era != NULL && era->has_sessions;
         mp_str able = waits ? MP_STR("{\"extensions\":{\"" PREFIX "tasks\":{}}}") : MP_STR("{}");
         mp_str values[] = {{revision, (size_t)letters}, forwards->client, able};
         mp_json_deed deed = is_modern ? MP_JSON_SET : MP_JSON_DROP;

@@ -1,5 +1,6 @@
-/* served.c: publishes a snapshot of the registry (lua/moonpool/registry/registry.lua). A task can be preempted at any instruction of Lua, and in no function of C. So
- * the lists in Lua, the kept answers and the call plans change together here, and a snapshot never replaces a later one. */
+/* served.c: publishes a snapshot of the registry (lua/moonpool/registry/registry.lua).
+ * A task can be preempted at any instruction of Lua, and in no function of C. So the lists in Lua, the kept answers and the call plans change
+ * together here, and a snapshot never replaces a later one. */
 #include "lib/bindings.h"
 #include "lib/mcp/frozen_answer.h"
 #include "lib/mcp/forward.h"

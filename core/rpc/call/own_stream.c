@@ -52,12 +52,12 @@ bool mp_call_has_client(const mp_call *call)
     return !mp_call_is_of_stream(call) || mp_stream_has_client(call->stream);
 }
 
-bool mp_call_on_delivery(mp_call *call, void (*settled)(void *ctx, mp_delivery_end end), void *ctx)
+void mp_call_on_delivery(mp_call *call, void (*settled)(void *ctx, mp_delivery_end end), void *ctx)
 {
     if (!mp_call_is_of_stream(call) || call->batch != NULL)
-        return false;
-    mp_stream_on_delivery(call->stream, settled, ctx);
-    return true;
+        settled(ctx, MP_DELIVERY_UNKNOWN);
+    else
+        mp_stream_on_delivery(call->stream, settled, ctx);
 }
 
 int mp_call_send_event(mp_call *call, mp_str json)

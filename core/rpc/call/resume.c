@@ -6,7 +6,9 @@
 /* The session whose events can be resumed; NULL: those of the call have no ids. */
 static mp_session *MP_NULLABLE resumable(const mp_call *call)
 {
-    return call->batch == NULL && !call->opens_session ? call->session : NULL;
+    mp_session *session = call->session;
+    bool has_ids = session != NULL && session->event_log != NULL && call->batch == NULL && !call->opens_session;
+    return has_ids ? session : NULL;
 }
 
 /* Closes the call's own connection; the call goes on. */
@@ -107,8 +109,6 @@ static void on_prime(mp_timer *timer)
 
 void mp_call_prime_soon(mp_call *call)
 {
-    const mp_session *session = resumable(call);
-    if (call->feed == NULL && call->prime.slot == 0 && has_priming(call) && session != NULL &&
-        session->event_log != NULL)
+    if (call->feed == NULL && call->prime.slot == 0 && has_priming(call) && resumable(call) != NULL)
         mp_timer_start(call->rpc->loop, &call->prime, PRIME_MS, on_prime);
 }

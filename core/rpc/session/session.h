@@ -90,7 +90,7 @@ struct mp_session {
     void (*on_free)(mp_session *session); /* the hooks of the table: a session may outlive its table */
     mp_event_log *MP_NULLABLE event_log;  /* NULL: events have no ids */
     atomic_int refs, log_level, calls;
-    _Atomic uint64_t used_at; /* time of the latest request, in ms of the loop's clock */
+    _Atomic uint64_t used_at; /* when it was last in use, or doubted by mp_session_doubt(), in ms of the loop's clock */
     _Atomic bool is_named;    /* a request has named the session: its client has the id */
     _Atomic bool is_doubted;  /* its client may have left without the id */
     _Atomic(mp_card *) card;  /* NULL until `initialize` has succeeded */
@@ -120,7 +120,7 @@ void mp_session_unref(mp_session *session);
  * the request. */
 mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id);
 /* True if a request has named the session: its client has the id. */
-bool mp_session_is_named(const mp_session *session);
+bool mp_session_is_named(mp_session *session);
 /* The client may have left before it had the session's id: unless a request names the session within sessions.initialize_within, it ends. */
 void mp_session_doubt(mp_session *session);
 /* Removes the session from the table and ends its streams and calls on every worker. False if it was closed before. */

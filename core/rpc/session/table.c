@@ -407,9 +407,9 @@ void mp_session_doubt(mp_session *session)
     atomic_store(&session->is_doubted, true);
 }
 
-bool mp_session_is_named(const mp_session *session)
+bool mp_session_is_named(mp_session *session)
 {
-    return atomic_load(&((mp_session *)(uintptr_t)session)->is_named);
+    return atomic_load(&session->is_named);
 }
 
 bool mp_session_is_known(mp_rpc *rpc, mp_str id)

@@ -1,32 +1,33 @@
 /* batch_body.c: reads an array of messages in one body, or in one line of stdio, and serves each of them. */
 #include "transport.h"
 
-static void put_batch_error(mp_rpc *rpc, mp_batch *batch, int code, const char *message)
+/* Over HTTP+SSE `batch` is NULL: errors are sent on the session's stream. */
+static void add_batch_error(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_session *session, mp_cause cause, int code,
+                            const char *message)
 {
+    if (batch == NULL) {
+        mp_refuse_message(rpc, session->transport, session, cause, code, message);
+        return;
+    }
     mp_buf error = {0};
+    mp_log_refused_message(rpc, cause, message);
     mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
     mp_batch_add(batch, mp_buf_str(&error));
     mp_buf_clear(&error);
 }
 
-static void add_batch_error(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_session *session, const char *message)
+static void refuse_member(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_session *session, const char *message)
 {
-    mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, message);
-    if (batch == NULL)
-        mp_session_send_error(rpc, session, MP_CODE_INVALID_REQUEST, message);
-    else
-        put_batch_error(rpc, batch, MP_CODE_INVALID_REQUEST, message);
+    add_batch_error(rpc, batch, session, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST, message);
 }
 
-/* Starts a call of the batch, if limits.calls_in_flight has a place for it: the batch as a whole was let in with one. */
+/* Starts a call of the batch if limits.calls_in_flight has a place for it: each call of a batch takes its own. */
 static void start_call(mp_rpc *rpc, mp_batch *batch, mp_session *session)
 {
-    if (!mp_table_take_call(rpc->table)) {
-        mp_log_refused_message(rpc, MP_CAUSE_CALLS, mp_too_many_calls);
-        put_batch_error(rpc, batch, MP_CODE_INTERNAL, mp_too_many_calls);
-    } else if (!mp_call_start_in(rpc, batch, session)) {
-        add_batch_error(rpc, batch, session, "the session ended");
-    }
+    if (!mp_table_take_call(rpc->table))
+        add_batch_error(rpc, batch, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, mp_too_many_calls);
+    else if (!mp_call_start_in(rpc, batch, session))
+        refuse_member(rpc, batch, session, "the session ended");
 }
 
 /* Serves one message of the array. Over HTTP+SSE `batch` is NULL: answers are sent on the session's stream. */
@@ -42,17 +43,17 @@ static void serve_message(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_stream *s
         break;
     case MP_KIND_REQUEST:
         if (mp_str_is(envelope->method, "initialize"))
-            add_batch_error(rpc, batch, session, "\"initialize\" must not be in a batch");
+            refuse_member(rpc, batch, session, "\"initialize\" must not be in a batch");
         else if (batch == NULL)
             mp_serve_session_request(rpc, stream, session);
         else if (rpc->stdio != NULL && mp_call_find(rpc, envelope->id) != NULL)
-            add_batch_error(rpc, batch, session, "a request with this id is still being answered");
+            refuse_member(rpc, batch, session, "a request with this id is still being answered");
         else
             start_call(rpc, batch, session);
         break;
     default:
-        add_batch_error(rpc, batch, session,
-                        envelope->kind == MP_KIND_ARRAY ? "a message must be an object" : envelope->problem);
+        refuse_member(rpc, batch, session,
+                      envelope->kind == MP_KIND_ARRAY ? "a message must be an object" : envelope->problem);
     }
 }
 
@@ -124,8 +125,7 @@ void mp_serve_batch_line(mp_rpc *rpc, mp_session *session, mp_str line)
     const char *fault = fault_of(session, line, "a line must be one message, not an array");
     if (fault != NULL) {
         rpc->envelope.id = MP_STR_NONE;
-        mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, fault);
-        mp_session_send_error(rpc, session, MP_CODE_INVALID_REQUEST, fault);
+        mp_refuse_message(rpc, session->transport, session, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST, fault);
         return;
     }
     mp_batch *batch = mp_batch_new(rpc, rpc->no_stream, session);

@@ -66,11 +66,6 @@ static bool may_start(mp_rpc *rpc, const mp_transport *transport, mp_session *MP
     return false;
 }
 
-void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message)
-{
-    send_error(rpc, session->transport, session, code, message, MP_STR_NONE);
-}
-
 void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *MP_NULLABLE session, mp_cause cause,
                        int code, const char *message)
 {

@@ -31,8 +31,6 @@ void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *M
                        int code, const char *message);
 /* The error of a request for which mp_table_take_call() had no place. */
 extern const char mp_too_many_calls[];
-/* Sends an error to a request for which no call was made. */
-void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message);
 
 /* -- batch_body.c: an array of messages ---------------------------------------------------------------------------- */
 

@@ -227,6 +227,7 @@ local function check_grants()
           or "paths are relative to " .. host.script.root .. "/, as in tools/orders.lua",
       })
     end
+    -- exec is loaded when it is first used: not at all if no program is granted
     for _, name in ipairs(grant.run and grant.run[1] and exec.missing(grant.run) or {}) do
       host.log.write("warn", "granted program does not exist", {
         at = place_of(grant.run_line), program = name,

@@ -1,7 +1,8 @@
 -- MCP tasks: tool calls that run on after the answer to their request. The worker that got the call runs the task; other workers send it
 -- orders over the bus, to cancel it or to deliver answers.
 --   work      a task that this VM runs: its record, its job (a detached call), and the answers that arrived
--- Topics of the bus: "task" (the record with this id has changed) and "order" (for the VM that runs the task: cancel, answers).
+-- Topics of the bus: "task" (the record with this id has changed), "order" (for the VM that runs the task: cancel, answers), "ended" (its job is over)
+-- and "lost" (the client never got its id).
 
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"
