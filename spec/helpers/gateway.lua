@@ -354,7 +354,7 @@ function running:cpu()
   return (user + system) / 100
 end
 
--- Resident memory of the process, in bytes; or a part of it: "RssAnon", "RssFile".
+-- Resident memory of the process, in bytes; or a part of it: "RssAnon", "RssFile"; or the most that it has been: "VmHWM".
 function running:rss(part)
   return tonumber(read("/proc/" .. self.pid .. "/status"):match((part or "VmRSS") .. ":%s+(%d+) kB")) * 1024
 end

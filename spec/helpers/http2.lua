@@ -207,10 +207,11 @@ function peer:answer(id, seconds)
   end, seconds)
 end
 
+-- `headers`: by name, which HTTP/2 has in lower case; false: none.
 function peer:post(body, headers)
   local all = {}
   for name, value in pairs(http2.usual) do all[name] = value end
-  for name, value in pairs(headers or {}) do all[name] = value end
+  for name, value in pairs(headers or {}) do all[name:lower()] = value or nil end
   return self:ask { body = body, headers = all }
 end
 

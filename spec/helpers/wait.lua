@@ -7,7 +7,7 @@ local wait = {}
 local LONGEST_TURN = 0.1
 
 -- Sanitizers make a gateway several times slower: a deadline is that many times later.
-local SLOWER = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 4 or 1
+wait.slower = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 4 or 1
 
 local closing = { __close = function(self)
   self.handle:close()
@@ -24,7 +24,7 @@ function wait.for_fact(what, seconds, fact)
   -- Facts without an event (a file, /proc) are checked every two milliseconds.
   local ticker <close> = setmetatable({ handle = uv.new_timer() }, closing)
   ticker.handle:start(2, 2, function() end)
-  while spent < seconds * SLOWER do
+  while spent < seconds * wait.slower do
     uv.run("once")
     local now = uv.hrtime()
     spent, last = spent + math.min((now - last) / 1e9, LONGEST_TURN), now
@@ -33,7 +33,7 @@ function wait.for_fact(what, seconds, fact)
       return table.unpack(found, 1, found.n)
     end
   end
-  error(("waited %g s for %s"):format(seconds * SLOWER, type(what) == "function" and what() or what), 2)
+  error(("waited %g s for %s"):format(seconds * wait.slower, type(what) == "function" and what() or what), 2)
 end
 
 -- Lets `seconds` pass while the loop runs: only to prove that an event does *not* happen in this time.

@@ -1,16 +1,8 @@
 -- The scripts that obtain the libraries linked in: by hash, from the mirror of the machine's apt or from a folder, and with words where that fails.
 local uv = require "luv"
+local shell = require "spec.helpers.shell"
 
-local function run(command)
-  local pipe <close> = assert(io.popen(command .. " 2>&1"))
-  local out = pipe:read "a"
-  return out, select(3, pipe:close())
-end
-
-local function write(path, text)
-  local file <close> = assert(io.open(path, "wb"))
-  file:write(text)
-end
+local run, write = shell.run, shell.write
 
 local ARCHIVE, HASH, VERSION
 for line in io.lines "cmake/dependencies.txt" do

@@ -2,13 +2,9 @@
 -- build, no sanitizer would see what they try.
 
 it("no spec chooses a build of modules.so by itself", function()
-  -- Behind the rest of package.cpath is no harm.
+  -- `package.cpath = package.cpath .. …` is allowed: what is appended is only looked at where the first places have no modules.so.
   local found <close> = assert(io.popen "grep -rlE '^ *package[.]cpath = [^p]' spec --include='*.lua' --exclude-dir=node_modules")
-  local choosing = {}
-  for path in found:lines() do
-    choosing[#choosing + 1] = path
-  end
-  assert.same({}, choosing)
+  assert.equal("", found:read "a")
 end)
 
 it("modules.so is of the build of the binary", function()

@@ -1,16 +1,8 @@
 -- What somebody meets who has just cloned this: `./dev` without root, and a folder whose name has spaces. spec/clean-room tries the rest.
 local uv = require "luv"
+local shell = require "spec.helpers.shell"
 
-local function run(command)
-  local pipe <close> = assert(io.popen(command .. " 2>&1"))
-  local out = pipe:read "a"
-  return out, select(3, pipe:close())
-end
-
-local function write(path, text)
-  local file <close> = assert(io.open(path, "wb"))
-  file:write(text)
-end
+local run, write = shell.run, shell.write
 
 describe("a stranger's ./dev", function()
   local folder
@@ -21,7 +13,7 @@ describe("a stranger's ./dev", function()
   end)
   after_each(function() run(("rm -rf '%s'"):format(folder)) end)
 
-  -- A user who is not root and has these programs alone; `installed`: a pattern of awk for the packages of the list that apt has.
+  -- Runs a job of ./dev as a user who is not root and has no programs but dirname, sed, tr and these: name -> text of a shell script.
   local function dev(job, programs)
     for name, text in pairs(programs) do write(folder .. "/bin/" .. name, "#!/bin/sh\n" .. text .. "\n") end
     for _, name in ipairs { "dirname", "sed", "tr" } do run(("ln -sf $(command -v %s) '%s/bin'"):format(name, folder)) end

@@ -174,6 +174,41 @@ function departures.run(g, options)
   end
 end
 
+-- -- one client --------------------------------------------------------------------------------------------------------
+
+local function headers_of(message, token)
+  local all = message.params and message.params._meta and wire.mirrored(message) or {}
+  all.Authorization = token and "Bearer " .. token
+  return all
+end
+
+-- f(g, message[, token]): a client sends the message. Returns a function by which it leaves, as `how` says, and which returns it.
+function departures.over_http1(how)
+  return function(g, message, token)
+    local c, headers = g:connect(), headers_of(message, token)
+    headers.Accept, headers["Content-Type"] = wire.both, "application/json"
+    c:send { method = "POST", path = "/mcp", headers = headers, body = message }
+    return function()
+      c[how](c)
+      return c
+    end
+  end
+end
+
+-- The same over HTTP/2, where `how` may be "RST_STREAM", too.
+function departures.over_http2(how, settings)
+  return function(g, message, token)
+    local peer = http2.connect(g, { settings = settings })
+    local id = peer:post(message, headers_of(message, token))
+    return function()
+      if how == "RST_STREAM" then peer:send(http2.rst(id)) else peer.connection[how](peer.connection) end
+      return peer
+    end
+  end
+end
+
+-- -- all forms ---------------------------------------------------------------------------------------------------------
+
 -- What became of the sessions that were made: their clients certainly had no answer, may have had none, or came too late for a session at all.
 local function ends_of(status)
   local closed = status.counters.sessions_closed
@@ -186,7 +221,9 @@ end
 function departures.all(options)
   local is_well = true
   for _, form in ipairs(departures.names) do
-    for _, limit in ipairs(form:find(options.form or "") and { 2, 1000000 } or {}) do
+    local limits = { 2, 1000000 }
+    if not form:find(options.form or "") then limits = {} end
+    for _, limit in ipairs(limits) do
       local before, ends = limit == 2 and 2 or 0, nil
       local ok, why = pcall(function()
         local g <close> = departures.start { per_principal = limit, max = limit }

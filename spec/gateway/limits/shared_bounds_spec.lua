@@ -3,7 +3,6 @@ local beat = require "spec.helpers.beat"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local granted = require "spec.helpers.granted"
-local memory = require "spec.helpers.memory"
 local stdio = require "spec.helpers.stdio"
 local uv = require "luv"
 local wire = require "spec.helpers.wire"
@@ -38,21 +37,15 @@ describe("limits.calls_in_flight", function()
   end)
 end)
 
--- The largest amount of memory that the process has had, in bytes.
-local function peak(g)
-  local file <close> = assert(io.open("/proc/" .. g.pid .. "/status"))
-  return tonumber(file:read "a":match "VmHWM:%s*(%d+)") * 1024
-end
-
 describe("limits.fs.held", function()
   it("is compared with what a read would take before it takes it, also where several threads read", function()
     local code = [[local text, why = fs.read "data/large" return { length = text and #text, why = why }]]
     local g <close> = granted.start { code = code, workers = 2, allow = { read = { "data" } }, files = { ["data/large"] = "" },
-      limits = { fs = { held = "50MiB", file = "64MiB" }, pool = { threads = 8 }, call = { memory = "128MiB" } }, env = memory.environment() }
+      limits = { fs = { held = "50MiB", file = "64MiB" }, pool = { threads = 8 }, call = { memory = "128MiB" } } }
     local file = assert(uv.fs_open(g.dir .. "/data/large", "r+", 420))
     assert(uv.fs_ftruncate(file, 40 * MIB))
     uv.fs_close(file)
-    local before, clients, open = peak(g), {}, {}
+    local before, clients, open = g:rss "VmHWM", {}, {}
     for i = 1, 8 do clients[i] = g:client "2026-07-28" end
     for i = 1, 8 do open[i] = granted.begin(clients[i]) end
     local read, refused = 0, 0
@@ -65,7 +58,7 @@ describe("limits.fs.held", function()
     assert.is_true(read > 0 and refused > 0, ("%d read, %d refused"):format(read, refused))
     -- the bytes of one read, and the texts that Lua has of those that went well, one after the other
     if not beat.is_sanitized() then
-      local more = peak(g) - before
+      local more = g:rss "VmHWM" - before
       assert.is_true(more < 60 * MIB + read * 41 * MIB, ("%d read, %.0f MiB more"):format(read, more / MIB))
     end
     assert.equal(0, g:status().gauges.fs_bytes)

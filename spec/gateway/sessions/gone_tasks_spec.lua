@@ -34,10 +34,7 @@ describe("a task of 2026-07-28 whose client leaves before it has the task's id",
       departures.freeze(g)
       local all = {}
       for i = 1, 20 do
-        local c = g:connect()
-        c:send({ method = "POST", path = "/mcp", headers = wire.mirrored(body, { Accept = wire.both, ["Content-Type"] = "application/json" }), body = body })
-        c[how](c)
-        all[i] = c
+        all[i] = departures.over_http1(how)(g, body)()
       end
       g:signal "sigcont"
       if how == "fin" then g:wait_status(function(status) return status.counters.calls == before + 20 end) end
@@ -48,19 +45,13 @@ describe("a task of 2026-07-28 whose client leaves before it has the task's id",
     end)
   end
 
-  local leave = {
-    RST_STREAM = function(peer, id) peer:send(http2.rst(id)) end,
-    FIN = function(peer) peer.connection:fin() end,
-    RST = function(peer) peer.connection:reset() end,
-  }
-  for name, go in pairs(leave) do
-    it("is cancelled: HTTP/2 with an empty window, " .. name, function()
+  for _, how in ipairs { "RST_STREAM", "fin", "reset" } do
+    it("is cancelled: HTTP/2 with an empty window, " .. how, function()
       local g <close> = start()
-      local peer <close> = http2.connect(g, { settings = { [http2.INITIAL_WINDOW_SIZE] = 0 } })
-      local id = peer:post(body, { ["mcp-protocol-version"] = "2026-07-28", ["mcp-method"] = "tools/call", ["mcp-name"] = "slow" })
+      local leave = departures.over_http2(how, { [http2.INITIAL_WINDOW_SIZE] = 0 })(g, body)
       g:wait_log "begun"
       g:wait_status(function(status) return status.gauges.jobs == 1 and status.gauges.requests_in_flight == 0 end)
-      go(peer, id)
+      local peer = leave()
       g:wait_log "gate closed"
       g:wait_status(function(status) return status.gauges.jobs == 0 end)
       peer:close()

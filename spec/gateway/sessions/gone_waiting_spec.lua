@@ -16,38 +16,7 @@ local function modern(method, params)
   return wire.message(1, method, params)
 end
 
-local function headers_of(message, token)
-  local all = { authorization = token and "Bearer " .. token }
-  if message.params._meta then
-    all["mcp-protocol-version"], all["mcp-method"], all["mcp-name"] = "2026-07-28", message.method, message.params.name
-  end
-  return all
-end
-
--- Sends a message; a function that leaves.
-local function over_http1(how)
-  return function(g, message, token)
-    local c, headers = g:connect(), headers_of(message, token)
-    headers.accept, headers["content-type"] = wire.both, "application/json"
-    c:send { method = "POST", path = "/mcp", headers = headers, body = message }
-    return function()
-      c[how](c)
-      return c
-    end
-  end
-end
-
-local function over_http2(how, settings)
-  return function(g, message, token)
-    local peer = http2.connect(g, { settings = settings })
-    local id = peer:post(message, headers_of(message, token))
-    return function()
-      if how == "RST_STREAM" then peer:send(http2.rst(id)) else peer.connection[how](peer.connection) end
-      return peer
-    end
-  end
-end
-
+local over_http1, over_http2 = departures.over_http1, departures.over_http2
 local ways = {
   ["HTTP/1.1, FIN"] = over_http1 "fin", ["HTTP/1.1, closed"] = over_http1 "close", ["HTTP/1.1, RST"] = over_http1 "reset",
   ["HTTP/2, RST_STREAM"] = over_http2 "RST_STREAM", ["HTTP/2, FIN"] = over_http2 "fin", ["HTTP/2, closed"] = over_http2 "close",

@@ -5,7 +5,7 @@ local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
 local STALLED, QUEUE = 20, 64 * 1024
-local PATIENCE <const> = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 120 or 30 -- seconds
+local PATIENCE <const> = 30 * wait.slower -- seconds
 
 local config = { heartbeat = "60s", limits = { stream_queue = "64KiB", stall = "1s" } }
 

@@ -11,9 +11,7 @@ local scripts = {
 
 local function call(peer, name, arguments)
   local message = wire.message(7, "tools/call", { name = name, arguments = arguments, _meta = wire.meta() })
-  local headers = {}
-  for header, value in pairs(wire.mirrored(message)) do headers[header:lower()] = value or nil end
-  return peer:post(message, headers)
+  return peer:post(message, wire.mirrored(message))
 end
 
 local function event_stream(g, peer)

@@ -14,15 +14,9 @@ local function config(more)
   return http2.config { auth = "none", limits = more }
 end
 
-local function lower(headers)
-  local list = {}
-  for name, value in pairs(headers) do list[name:lower()] = value or nil end
-  return list
-end
-
 local function waits(peer, seconds)
   local message = wire.message(7, "tools/call", { name = "wait", arguments = { seconds = seconds }, _meta = wire.meta() })
-  return peer:post(message, lower(wire.mirrored(message)))
+  return peer:post(message, wire.mirrored(message))
 end
 
 local function open_session(peer)
@@ -104,7 +98,7 @@ describe("a listener with http2: on", function()
     assert.equal("h2", peer.connection.tls:facts().alpn)
     local message = wire.message(7, "tools/call", { name = "me", arguments = {}, _meta = wire.meta() })
     for _ = 1, 3 do
-      assert.matches('"text":"CN=robot"', peer:call(message, lower(wire.mirrored(message))).data)
+      assert.matches('"text":"CN=robot"', peer:call(message, wire.mirrored(message)).data)
     end
     tls.alpn = "http/1.1"
     local old <close> = client.connect(g, { tls = tls })
@@ -156,7 +150,7 @@ describe("a listener with http2: on", function()
       -- The body is large, so that it is counted, and freed when the call listens. Requests follow in the same write.
       local meta = wire.meta(nil, { ["example/pad"] = ("x"):rep(30000) })
       local message = wire.message(i, "subscriptions/listen", { notifications = { toolsListChanged = true }, _meta = meta })
-      listens[i] = peer:post(message, lower(wire.mirrored(message)))
+      listens[i] = peer:post(message, wire.mirrored(message))
       local ids = { waits(peer, 0), waits(peer, 0.01), waits(peer, 0) }
       for _, id in ipairs(ids) do assert.matches("waited", peer:answer(id).data) end
     end

@@ -15,10 +15,7 @@ local function call(n)
 end
 
 local function post(peer, n)
-  local message, mirrored = call(n)
-  local headers = {}
-  for name, value in pairs(mirrored) do headers[name:lower()] = value or nil end
-  return peer:post(message, headers)
+  return peer:post(call(n))
 end
 
 local function small(peer)
