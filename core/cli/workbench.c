@@ -74,6 +74,12 @@ static int with_child(const mp_cli_args *args)
     return mp_gateway_workbench(args->command->name, given.list, given.count);
 }
 
+/* True for systemd:NAME, which is no address that a command can connect to. */
+static bool is_socket_unit(const char *address)
+{
+    return strncmp(address, "systemd:", strlen("systemd:")) == 0;
+}
+
 /* Adds where the gateway's admin listener is, for a command that works without it, too: its child complains about the configuration. The caller frees
  * `*token` and `*config`. */
 static void take_reachable(const mp_cli_args *args, arguments *to, mp_config **config, char **token)
@@ -84,7 +90,7 @@ static void take_reachable(const mp_cli_args *args, arguments *to, mp_config **c
     mp_buf_clear(&report);
     const char *named = mp_cli_value(args, "admin");
     const char *address = named != NULL || *config == NULL ? named : (*config)->admin_listen;
-    if (address == NULL)
+    if (address == NULL || is_socket_unit(address))
         return;
     put(to, "address", address);
     *token =
@@ -216,6 +222,15 @@ static int take_admin(const mp_cli_args *args, const char *MP_NULLABLE file, arg
         if (*config == NULL)
             return MP_BAD_CONFIG;
         address = (*config)->admin_listen;
+        if (address != NULL && is_socket_unit(address)) {
+            fprintf(stderr,
+                    "moonpool: admin.listen is '%s', whose address the socket unit has\n"
+                    "  hint: name it, as in --admin 127.0.0.1:7301\n",
+                    address);
+            mp_config_free(*config);
+            *config = NULL;
+            return MP_BAD_USAGE;
+        }
     }
     put(to, "address", address);
     *token = address == NULL ? NULL : mp_admin_find_token(*config, address);
@@ -252,7 +267,7 @@ static void put_words(arguments *given, const mp_cli_args *args, mp_buf *words)
     put(given, "words", words->ptr);
 }
 
-/* `reload`, `status`, `log`, `drain`, `switch`, `dashboard`, `upstreams`, `tap`, `profile` and `record`. */
+/* `reload`, `status`, `log`, `switch`, `dashboard`, `upstreams`, `tap`, `profile` and `record`. */
 int mp_cli_admin(const mp_cli_args *args)
 {
     const char *file = mp_cli_value(args, "config"), *command = args->command->name;
@@ -285,7 +300,6 @@ int mp_cli_admin(const mp_cli_args *args)
     put(&given, "command", command);
     put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
     put(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
-    put(&given, "healthy", mp_cli_value(args, "healthy") == NULL ? NULL : "yes");
     put(&given, "open", mp_cli_value(args, "open") == NULL ? NULL : "yes");
     bool is_record = strcmp(command, "record") == 0 || mp_cli_value(args, "record") != NULL;
     bool has_filters = is_record || strcmp(command, "tap") == 0 || strcmp(command, "profile") == 0;

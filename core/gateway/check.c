@@ -13,7 +13,7 @@
 static bool is_exposed(const mp_config *config, const mp_vm *vm)
 {
     mp_buf report = {0};
-    bool exposed = mp_open_relay_check(config, vm, &report) != 0;
+    bool exposed = mp_open_relay_check(config, NULL, vm, &report) != 0;
     if (exposed)
         mp_print_report(&report);
     mp_buf_clear(&report);
@@ -52,6 +52,22 @@ static bool has_certificates(const mp_config *config, bool *has_warnings)
     return certificates != NULL;
 }
 
+/* What the sockets of systemd:NAME are is not known here: no doubt of the configuration, so it fails no --strict. */
+static void note_sockets(const mp_config *config)
+{
+    mp_buf note = {0};
+    bool has_sockets = config->admin_listen != NULL && mp_passed_name(config->admin_listen).ptr != NULL;
+    for (size_t i = 0; config->listen[i] != NULL; i++)
+        has_sockets = has_sockets || mp_passed_name(config->listen[i]).ptr != NULL;
+    if (has_sockets)
+        mp_buf_printf(&note,
+                      "%s: the addresses of systemd:NAME are those of the socket unit: whether they exist, and need "
+                      "authentication, is checked when the service starts\n",
+                      config->name == NULL ? "the configuration" : config->name);
+    mp_print_report(&note);
+    mp_buf_clear(&note);
+}
+
 int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
 {
     bool has_warnings = false;
@@ -60,6 +76,7 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
         has_warnings = true;
         mp_print_report(&config->warnings);
     }
+    note_sockets(config);
     mp_buf settings_doubts = {0};
     mp_config_put_missing_folders(config, &settings_doubts);
     mp_config_put_refused_hosts(config, &settings_doubts);

@@ -58,9 +58,23 @@ static int check_listen_host(mp_str host, mp_err *err)
     return has_letter ? 0 : check_ip(host, AF_INET, err);
 }
 
+/* FileDescriptorName= of a socket unit. */
+static int check_socket_name(mp_str name, mp_err *err)
+{
+    for (size_t i = 0; i < name.len; i++)
+        if (name.ptr[i] < ' ' || name.ptr[i] > '~' || name.ptr[i] == ':')
+            return mp_err_set(err, "the name of a socket has printable ASCII characters, and no ':'");
+    if (name.len > 0)
+        return 0;
+    mp_err_set(err, "the name of the socket is missing");
+    return mp_err_hint(err, "write FileDescriptorName= of the socket unit, as in systemd:moonpool");
+}
+
 int mp_config_check_address(mp_str text, mp_err *err)
 {
     mp_err_set(err, "%s", "");
+    if (mp_str_starts(text, MP_STR("systemd:")))
+        return check_socket_name(mp_str_from(text, strlen("systemd:")), err);
     if (mp_str_starts(text, MP_STR("unix:"))) {
         mp_str path = mp_str_from(text, 5);
         if (path.len == 0 || path.ptr[0] != '/')
@@ -85,7 +99,7 @@ int mp_config_check_address(mp_str text, mp_err *err)
     }
     if (rest.ptr == NULL) {
         mp_err_set(err, "the port is missing");
-        return mp_err_hint(err, "write host:port, [IPv6]:port or unix:/path");
+        return mp_err_hint(err, "write host:port, [IPv6]:port, unix:/path or systemd:NAME");
     }
     if (memchr(rest.ptr, ':', rest.len) != NULL) {
         mp_err_set(err, "more than one ':'");
@@ -257,26 +271,31 @@ static bool has_pairs(const mp_pair *MP_NULLABLE pairs)
     return pairs != NULL && pairs->name != NULL;
 }
 
-/* An admin listener that other machines can reach needs credentials. */
-static int check_admin(const mp_config *config, const char **path, mp_err *err)
+int mp_config_check_admin_at(const mp_config *config, const char *far, mp_err *err)
 {
     bool has_tokens = false;
     for (int i = 0; i < MP_ADMIN_TOKEN_ROLES; i++)
         has_tokens = has_tokens || has_pairs(config->admin_tokens[i]);
+    if (has_tokens || config->admin_tls.client_ca != NULL)
+        return 0;
+    mp_err_set(err, "other machines can reach '%s', and there are no credentials for it", far);
+    return mp_err_hint(err,
+                       "as in 'admin: {listen: \"%s\", tokens: {operate: {me: \"${file:/run/secrets/admin}\"}}}', "
+                       "or listen on 127.0.0.1 or unix:/path",
+                       config->admin_listen);
+}
+
+static int check_admin(const mp_config *config, const char **path, mp_err *err)
+{
     *path = "admin.certificates";
     if (has_pairs(config->admin_certificates) && config->admin_tls.client_ca == NULL) {
         mp_err_set(err, "'certificates' needs 'tls.client_ca'");
         return mp_err_hint(err, "without it clients are not asked for certificates");
     }
     *path = "admin.listen";
-    if (config->admin_listen == NULL || has_tokens || config->admin_tls.client_ca != NULL ||
-        mp_is_near(config->admin_listen))
+    if (config->admin_listen == NULL || mp_is_near(config->admin_listen))
         return 0;
-    mp_err_set(err, "other machines can reach '%s', and there are no credentials for it", config->admin_listen);
-    return mp_err_hint(err,
-                       "as in 'admin: {listen: \"%s\", tokens: {operate: {me: \"${file:/run/secrets/admin}\"}}}', "
-                       "or listen on 127.0.0.1 or unix:/path",
-                       config->admin_listen);
+    return mp_config_check_admin_at(config, config->admin_listen, err);
 }
 
 int mp_config_check_whole(const mp_config *config, const char **path, mp_err *err)

@@ -36,9 +36,10 @@ _Static_assert(offsetof(mp_upstream_config, circuit_open_max_ms) ==
 const mp_config_key mp_config_keys[] = {
     {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS, .bare = "listen.address",
      .restarts = true, .item_slot = offsetof(mp_config, listen_tls), .item_size = sizeof(mp_config_tls),
-     .doc = "Addresses on which clients connect: host:port, [IPv6]:port or unix:/path; one, or a list. Port 0 selects "
-            "a free port. Instead of an address an item may be a map: {address: 0.0.0.0:7300, tls: {certificate: "
-            "c.pem, key: k.pem}}."},
+     .doc =
+         "Addresses on which clients connect: host:port, [IPv6]:port, unix:/path, or systemd:NAME for the sockets of "
+         "a socket unit with this FileDescriptorName=; one, or a list. Port 0 selects a free port. Instead of an "
+         "address an item may be a map: {address: 0.0.0.0:7300, tls: {certificate: c.pem, key: k.pem}}."},
     {"listen.address", MP_KEY_TEXT, ADDRESS, .doc = "The address."},
     TLS_KEYS("listen.tls", OF_ITEM),
     {"listen.http2", MP_KEY_CHOICE, OF_ITEM(http2), .choices = switches, .restarts = true,
@@ -361,7 +362,8 @@ const mp_config_key mp_config_keys[] = {
             "for admin.listen."},
     {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
      .restarts = true,
-     .doc = "Address of the admin listener, or off. On a loopback address every user of this machine may read health, "
+     .doc = "Address of the admin listener, in the forms of listen, or off. On a loopback address every user of this "
+            "machine may read health, "
             "status and metrics, and reload; all else needs a token. An address that other machines can reach needs "
             "admin.tokens or admin.tls.client_ca."},
     {"admin.hosts", MP_KEY_LIST, SLOT(admin_hosts), .least = 1, .most = 255, HOST,
@@ -378,10 +380,9 @@ const mp_config_key mp_config_keys[] = {
             "ops}."},
     TLS_KEYS("admin.tls", OF_ADMIN),
     {"admin.tokens", MP_KEY_SECTION,
-     .doc =
-         "Tokens by role, for `Authorization: Bearer`. Each has a name, which the audit shows. Without tokens, a "
-         "loopback address has one of its own, with the role operate, which the commands of root and of the gateway's "
-         "user find by themselves."},
+     .doc = "Tokens by role, for `Authorization: Bearer`. Each has a name, which the audit shows. Without tokens, a "
+            "loopback address has one of its own, with the role operate, in $RUNTIME_DIRECTORY/admin.token or "
+            "$XDG_RUNTIME_DIR/moonpool/PORT.token, where `moonpool` finds it."},
     {"admin.tokens.metrics", MP_KEY_PAIRS, ADMIN_TOKEN(0),
      .doc = "Tokens that may read metrics, as in {grafana: \"${file:/run/secrets/grafana}\"}."},
     {"admin.tokens.view", MP_KEY_PAIRS, ADMIN_TOKEN(1), .doc = "Tokens that may also read everything else."},

@@ -28,6 +28,7 @@ typedef struct {
     mp_shared shared;
     mp_worker **workers;
     int worker_count;
+    mp_passed passed; /* listening sockets of other processes */
     mp_listeners listeners;
     mp_admin *MP_NULLABLE admin; /* NULL: there is no admin listener */
     bool on_stdio;
@@ -151,9 +152,9 @@ static int start_workers(gateway *h, mp_vm *first, mp_err *err)
         return -1;
     if (h->on_stdio)
         return hand_out_stdio(h, err);
-    if (mp_listeners_bind(&h->listeners, h->shared.settings->config, h->shared.certificates, h->worker_count, err) !=
-            0 ||
-        mp_listeners_hand_out(&h->listeners, h->workers, &h->shared, &h->admin, err) != 0)
+    if (mp_listeners_bind(&h->listeners, h->shared.settings->config, h->shared.certificates, &h->passed,
+                          h->worker_count, err) != 0 ||
+        mp_listeners_hand_out(&h->listeners, h->workers, h->worker_count, &h->shared, &h->admin, err) != 0)
         return -1;
     mp_workers_balance(h->workers, h->worker_count);
     mp_admin *admin = h->admin;
@@ -161,12 +162,12 @@ static int start_workers(gateway *h, mp_vm *first, mp_err *err)
 }
 
 /* Whoever reads `ready_fd` is told last, so that the log has all that belongs to the start by then. */
-static void say_ready(const gateway *h, int ready_fd)
+static void say_ready(gateway *h, int ready_fd)
 {
     const mp_config *config = h->shared.settings->config;
     mp_listeners_log(&h->listeners, h->shared.own_level);
     if (!h->on_stdio) {
-        mp_notify_ready();
+        mp_listeners_ready(&h->listeners, config);
         mp_admin *admin = h->admin;
         if (admin != NULL)
             mp_listeners_show_dashboard(&h->listeners, config, admin);
@@ -320,14 +321,14 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
         mp_log_start(config->log_level);
         bool serves = (options->is_apart || mp_traces_use(config, err) == 0) && start_workers(h, first, err) == 0;
         if (serves && !h->on_stdio)
-            mp_open_relay_warn(config, first); /* no thread uses this VM before its worker is released */
+            mp_open_relay_warn(config, &h->passed, first); /* no thread uses this VM before its worker is released */
         for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
             mp_worker_release(h->workers[i], serves);
         if (serves) {
             mp_start_log(&h->start);
             mp_watchdog_watch(h->shared.watchdog, h->workers, h->worker_count, h->admin, &h->listeners);
             mp_certificates_watch(h->shared.certificates);
-            mp_reload_start(h->shared.reload, &h->start, h->workers, h->worker_count, h->admin);
+            mp_reload_start(h->shared.reload, &h->start, h->workers, h->worker_count, h->admin, &h->listeners);
             mp_start_clear(&h->start);
             say_ready(h, options->ready_fd);
             serve(h);
@@ -348,8 +349,12 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     mp_err err = {0};
     int code = EXIT_FAILED;
     h.start.shared = &h.shared;
+    h.shared.commons.passed = &h.passed;
+    if (!h.on_stdio && !options->is_apart)
+        mp_passed_read(&h.passed);
     if (config == NULL && (config = mp_start_find_config(&h.start)) == NULL) {
         mp_start_clear(&h.start);
+        mp_passed_free(&h.passed);
         return EXIT_CONFIG;
     }
     h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
@@ -369,6 +374,8 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
             mp_commons_close(&h.shared.commons);
         }
     }
+    mp_passed_free(&h.passed);
+    mp_notify_end();
     mp_certificates_free(h.shared.certificates);
     mp_runtime_config_unref(h.shared.settings);
     mp_start_clear(&h.start);

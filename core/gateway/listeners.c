@@ -1,47 +1,270 @@
-/* listeners.c: binds addresses and hands out their sockets. */
+/* listeners.c: binds addresses, or takes passed sockets over, and hands the sockets out. */
 #define _GNU_SOURCE
 #include "listeners.h"
 #include "gateway/admin/codes.h"
+#include "notify.h"
 #include "terminal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-/* Binds the address `where`, which the configuration key `key` names. */
-static int bind_one(mp_listeners *listeners, const char *key, const char *where, mp_tls_slot *MP_NULLABLE tls,
-                    int count, const mp_config *config, const mp_socket_file *file, mp_err *err)
+/* What makes listeners from a configuration. */
+typedef struct {
+    mp_listeners *listeners;
+    const mp_config *config;
+    mp_passed *passed;
+    const mp_socket_file *MP_NULLABLE file; /* of the admin listener */
+    mp_tls_slot *MP_NULLABLE tls;
+    const char *key, *where; /* an address and the key of the configuration that names it */
+    int workers;             /* 1 for the admin listener */
+    bool http2;
+} binding;
+
+/* Puts the key before an error. */
+static int name_key(const binding *it, mp_err *err)
 {
-    mp_bound *one = &listeners->all[listeners->count];
-    one->fds = mp_new((size_t)count * sizeof *one->fds);
-    one->count = count;
-    one->tls = tls;
-    if (mp_listen(where, count, config->dead_peer, file, one->fds, &one->address, err) != 0) {
-        free(one->fds);
-        mp_err cause = *err;
-        return mp_err_set(err, "%s: %.900s", key, cause.text), mp_err_hint(err, "%s", cause.hint);
-    }
+    mp_err cause = *err;
+    mp_err_set(err, "%s: %.900s", it->key, cause.text);
+    return mp_err_hint(err, "%s", cause.hint);
+}
+
+/* Adds an address without sockets; `most` is how many it may get. */
+static mp_bound *add(const binding *it, int most)
+{
+    mp_listeners *listeners = it->listeners;
+    mp_bound *all = mp_new((size_t)(listeners->count + 1) * sizeof *all), *one = &all[listeners->count];
+    if (listeners->count > 0)
+        memcpy(all, listeners->all, (size_t)listeners->count * sizeof *all);
+    free(listeners->all);
+    listeners->all = all;
     listeners->count++;
+    one->fds = mp_new((size_t)most * sizeof *one->fds);
+    one->tls = it->tls;
+    one->http2 = it->http2;
+    return one;
+}
+
+/* Each worker gets a socket: if there are fewer, some have the same one. */
+static int duplicate(const binding *it, mp_bound *one, mp_err *err)
+{
+    one->sockets = one->count;
+    for (; one->count < it->workers; one->count++) {
+        int fd = fcntl(one->fds[one->count % one->sockets], F_DUPFD_CLOEXEC, 0);
+        if (fd < 0) {
+            mp_err_set(err, "%s: cannot listen on %s: %s", it->key, one->address.text, strerror(errno));
+            return mp_err_hint(err, "raise the limit of open files (ulimit -n)");
+        }
+        one->fds[one->count] = fd;
+    }
     return 0;
 }
 
-int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp_certificates *certificates,
-                      int workers, mp_err *err)
+static void take(mp_bound *one, mp_passed_socket *from, const mp_config *config)
 {
-    size_t count = 0;
-    while (config->listen[count] != NULL)
-        count++;
-    listeners->all = mp_new((count + 1) * sizeof *listeners->all);
-    for (size_t i = 0; i < count; i++) {
-        listeners->all[i].http2 = mp_config_http2_of(config, i);
-        if (bind_one(listeners, "listen", config->listen[i], mp_certificates_of(certificates, i), workers, config, NULL,
-                     err) != 0)
+    one->address = from->address;
+    mp_listener_tune(from->fd, &one->address, config->dead_peer);
+    one->fds[one->count++] = from->fd;
+    from->fd = -1;
+}
+
+/* -- sockets of a socket unit -------------------------------------------------------------------------------------- */
+
+/* The unit may list several addresses: each has one socket, which all workers share. */
+static int take_named(const binding *it, mp_str name, mp_err *err)
+{
+    mp_passed_socket *from = mp_passed_find(it->passed, name);
+    if (from == NULL)
+        return mp_passed_refuse(it->passed, name, err), name_key(it, err);
+    for (int taken = 0; from != NULL; from = mp_passed_find(it->passed, name)) {
+        if (from->fault[0] != '\0') {
+            mp_err_set(err, "%s: cannot listen on a socket that is named %s: %s", it->key, it->where, from->fault);
+            return mp_err_hint(err, "ListenStream= of the socket unit makes sockets that serve, with Accept=no");
+        }
+        if (it->file != NULL && taken++ > 0) {
+            mp_err_set(err, "%s: several sockets are named %s", it->key, it->where);
+            return mp_err_hint(err, "the admin listener takes one: give it a socket unit and a name of its own");
+        }
+        if (it->file != NULL && !from->address.is_loopback &&
+            mp_config_check_admin_at(it->config, from->address.text, err) != 0)
+            return name_key(it, err);
+        mp_bound *one = add(it, it->workers);
+        take(one, from, it->config);
+        one->address.inode = 0; /* the unit removes the file */
+        one->is_passed = true;
+        if (duplicate(it, one, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* -- stored sockets ------------------------------------------------------------------------------------------------ */
+
+/* Closes a stored socket, here and in the store, which forgets all sockets of its name. */
+static void discard(mp_passed *passed, mp_passed_socket *one, const char *why)
+{
+    mp_log(MP_INFO, "stored socket closed", mp_log_str("name", mp_str_of(one->name)),
+           mp_log_str("why", mp_str_of(why)));
+    if (mp_stored_fault(one) == NULL)
+        mp_unlink_address(&one->address);
+    if (one->fd >= 0)
+        close(one->fd);
+    one->fd = -1;
+    one->fault[0] = '\0';
+    if (!one->is_forgotten)
+        mp_notify_remove(one->name);
+    for (int i = 0; i < passed->count; i++)
+        passed->all[i].is_forgotten = passed->all[i].is_forgotten || strcmp(passed->all[i].name, one->name) == 0;
+}
+
+mp_address *mp_listeners_addresses(const mp_config *config, int *count)
+{
+    size_t most = 0;
+    *count = 0;
+    while (config->listen[most] != NULL)
+        most++;
+    mp_address *list = mp_new((most + 1) * sizeof *list);
+    for (size_t i = 0; i <= most; i++) {
+        const char *where = i < most ? config->listen[i] : config->admin_listen;
+        if (where != NULL && mp_address_of(where, &list[*count]) == 0)
+            (*count)++;
+    }
+    return list;
+}
+
+static bool is_of_any(const mp_passed_socket *one, const mp_address *list, int count)
+{
+    bool is_wanted = false;
+    for (int i = 0; i < count && !is_wanted; i++)
+        is_wanted = mp_stored_is_of(one, &list[i]);
+    return is_wanted;
+}
+
+/* Clients of an address that is not served any more are refused, instead of waiting for ever. The address is free then: another
+ * one that overlaps it can be bound. */
+static void discard_useless(mp_passed *passed, const mp_config *config)
+{
+    bool has_discarded = false;
+    int wanted = 0;
+    mp_address *list = passed->count == 0 ? NULL : mp_listeners_addresses(config, &wanted);
+    for (int i = 0; i < passed->count; i++) {
+        mp_passed_socket *one = &passed->all[i];
+        if (!mp_stored_is(one))
+            continue;
+        const char *fault = mp_stored_fault(one);
+        if (fault == NULL && is_of_any(one, list, wanted))
+            continue;
+        discard(passed, one, fault == NULL ? "the configuration does not have its address" : fault);
+        has_discarded = true;
+    }
+    free(list);
+    if (has_discarded)
+        mp_notify_settle();
+}
+
+/* Takes all sockets that are stored for the address. False if there is none. None is closed: it may have connections. */
+static bool take_stored(const binding *it)
+{
+    mp_address at;
+    mp_bound *one = NULL;
+    bool is_stored = true;
+    if (mp_config_is_any_port(mp_str_of(it->where)) || mp_address_of(it->where, &at) != 0)
+        return false;
+    for (int i = 0; i < it->passed->count; i++) {
+        mp_passed_socket *from = &it->passed->all[i];
+        if (from->fd < 0 || !mp_stored_is_of(from, &at))
+            continue;
+        if (one == NULL)
+            one = add(it, it->passed->count + it->workers);
+        memcpy(one->name, from->name, sizeof one->name);
+        is_stored = is_stored && !from->is_forgotten;
+        take(one, from, it->config);
+    }
+    if (one != NULL)
+        atomic_store(&one->is_stored, is_stored);
+    return one != NULL;
+}
+
+/* -- all addresses ------------------------------------------------------------------------------------------------- */
+
+/* Names the sockets that were passed and are not used, since one of them may have the address. */
+static void hint_passed(const binding *it, mp_err *err)
+{
+    for (int i = 0; i < it->passed->count; i++) {
+        const mp_passed_socket *one = &it->passed->all[i];
+        if (one->fd >= 0 && one->fault[0] == '\0' && strcmp(one->address.text, it->where) == 0)
+            mp_err_hint(err, "the service manager has passed a socket for it: write systemd:%s", one->name);
+    }
+}
+
+static int bind_own(const binding *it, mp_err *err)
+{
+    mp_bound *one = add(it, it->workers);
+    if (mp_listen(it->where, it->workers, it->config->dead_peer, it->file, one->fds, &one->address, err) != 0) {
+        hint_passed(it, err);
+        return name_key(it, err);
+    }
+    one->count = it->workers;
+    one->sockets = one->address.is_unix ? 1 : one->count;
+    if (mp_notify_can_store() && !mp_config_is_any_port(mp_str_of(it->where)))
+        mp_stored_name(one->name, &one->address);
+    return 0;
+}
+
+static int bind_one(const binding *it, mp_err *err)
+{
+    mp_str name = mp_passed_name(it->where);
+    if (name.ptr != NULL)
+        return take_named(it, name, err);
+    if (!take_stored(it))
+        return bind_own(it, err);
+    mp_bound *one = &it->listeners->all[it->listeners->count - 1];
+    if (it->file != NULL && one->address.is_unix && mp_restrict_file(it->where, it->file, err) != 0)
+        return name_key(it, err);
+    return duplicate(it, one, err);
+}
+
+/* A socket that nobody accepts connections from would let clients wait. */
+static void close_unused(mp_passed *passed)
+{
+    for (int i = 0; i < passed->count; i++) {
+        mp_passed_socket *one = &passed->all[i];
+        if (one->fd < 0)
+            continue;
+        mp_log(MP_WARN, "socket not used", mp_log_str("name", mp_str_of(one->name)),
+               mp_log_str("address", mp_str_of(one->address.text)),
+               mp_log_str("hint", MP_STR("the service manager has passed it: name it in listen, as in systemd:NAME")));
+        close(one->fd);
+        one->fd = -1;
+    }
+}
+
+int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp_certificates *certificates,
+                      mp_passed *passed, int workers, mp_err *err)
+{
+    binding it = {.listeners = listeners, .config = config, .passed = passed, .key = "listen", .workers = workers};
+    discard_useless(passed, config);
+    for (size_t i = 0; config->listen[i] != NULL; i++) {
+        it.where = config->listen[i];
+        it.http2 = mp_config_http2_of(config, i);
+        it.tls = mp_certificates_of(certificates, i);
+        if (bind_one(&it, err) != 0)
             return -1;
     }
     mp_socket_file file = {(uint32_t)strtoul(config->admin_mode, NULL, 8), config->admin_group};
-    if (config->admin_listen != NULL && bind_one(listeners, "admin.listen", config->admin_listen,
-                                                 mp_certificates_of_admin(certificates), 1, config, &file, err) != 0)
-        return -1;
+    if (config->admin_listen != NULL) {
+        it.key = "admin.listen";
+        it.where = config->admin_listen;
+        it.http2 = false;
+        it.tls = mp_certificates_of_admin(certificates);
+        it.workers = 1;
+        it.file = &file;
+        if (bind_one(&it, err) != 0)
+            return -1;
+    }
     listeners->has_admin = config->admin_listen != NULL;
+    close_unused(passed);
     return 0;
 }
 
@@ -50,40 +273,64 @@ static bool is_admin(const mp_listeners *listeners, int i)
     return listeners->has_admin && i == listeners->count - 1;
 }
 
-int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_shared *shared, mp_admin *MP_NULLABLE *admin,
-                          mp_err *err)
+/* A socket may be shut down, to suspend a worker, only if nothing else has it. */
+static bool is_shared(const mp_bound *one)
 {
-    for (int i = 0; i < listeners->count; i++) {
-        mp_bound *one = &listeners->all[i];
-        if (is_admin(listeners, i)) {
-            *admin = mp_admin_new(shared, one->fds[0], one->tls, &one->address, err);
-            if (*admin == NULL)
-                return -1;
-            one->fds[0] = -1;
-            continue;
-        }
-        for (int k = 0; k < one->count; k++) {
-            int fd = one->fds[k];
-            one->fds[k] = -1;
-            if (mp_worker_listen(workers[k], fd, one->tls, one->http2, err) != 0)
-                return -1;
-        }
+    return one->address.is_unix || one->sockets < one->count || one->name[0] != '\0' || one->is_passed;
+}
+
+static int hand_out_one(mp_listeners *listeners, int i, mp_err *err)
+{
+    mp_bound *one = &listeners->all[i];
+    for (int k = 0; k < one->count; k++) {
+        int fd = one->fds[k];
+        one->fds[k] = -1;
+        mp_endpoint endpoint = {.tls = one->tls, .http2 = one->http2, .address = i, .is_shared = is_shared(one)};
+        if (mp_worker_listen(listeners->workers[k % listeners->worker_count], fd, &endpoint, err) != 0)
+            return -1;
     }
     return 0;
 }
 
+int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int count, mp_shared *shared,
+                          mp_admin *MP_NULLABLE *admin, mp_err *err)
+{
+    listeners->workers = workers;
+    listeners->worker_count = count;
+    for (int i = 0; i < listeners->count; i++) {
+        mp_bound *one = &listeners->all[i];
+        if (!is_admin(listeners, i)) {
+            if (hand_out_one(listeners, i, err) != 0)
+                return -1;
+            continue;
+        }
+        listeners->admin = *admin = mp_admin_new(shared, one->fds, one->count, one->tls, &one->address, err);
+        if (*admin == NULL)
+            return -1;
+        for (int k = 0; k < one->count; k++)
+            one->fds[k] = -1;
+    }
+    return 0;
+}
+
+/* -- the end ------------------------------------------------------------------------------------------------------- */
+
 void mp_listeners_unlink(mp_listeners *listeners, bool with_admin)
 {
     for (int i = 0; i < listeners->count; i++)
-        if (with_admin || !is_admin(listeners, i))
+        if ((with_admin || !is_admin(listeners, i)) && !atomic_load(&listeners->all[i].is_stored))
             mp_unlink_address(&listeners->all[i].address);
 }
 
 void mp_listeners_close(mp_listeners *listeners)
 {
+    mp_listeners_unlink(listeners, true);
     for (int i = 0; i < listeners->count; i++) {
-        mp_unlisten(&listeners->all[i].address, listeners->all[i].fds, listeners->all[i].count);
-        free(listeners->all[i].fds);
+        mp_bound *one = &listeners->all[i];
+        for (int k = 0; k < one->count; k++)
+            if (one->fds[k] >= 0)
+                close(one->fds[k]);
+        free(one->fds);
     }
     free(listeners->all);
 }
@@ -120,10 +367,13 @@ void mp_listeners_show_dashboard(const mp_listeners *listeners, const mp_config 
     char code[MP_CODE_SIZE] = "";
     bool has_code = !has_tokens(config) && at->address.is_loopback;
     mp_buf line = {0};
+    const char *about = "";
     if (has_code)
-        mp_admin_own_code(mp_admin_access_of(admin), code);
+        about = mp_admin_own_code(mp_admin_access_of(admin), code)
+                    ? "  (once, within a minute; later: moonpool dashboard)"
+                    : "  (once, within a minute; with XDG_RUNTIME_DIR set, `moonpool dashboard` makes others)";
     mp_buf_printf(&line, "dashboard: %s%s/%s%s%s", scheme_of(at), at->address.text, has_code ? "#code=" : "", code,
-                  has_code ? "  (once, within a minute; later: moonpool dashboard)" : "");
+                  about);
     mp_terminal_print(mp_buf_str(&line));
     explicit_bzero(code, sizeof code);
     explicit_bzero(line.ptr, line.len);

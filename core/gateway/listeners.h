@@ -1,32 +1,49 @@
-/* listeners.h: the listening sockets of a gateway, from binding their addresses to handing them to the workers and
- * the admin thread. */
+/* listeners.h: the listening sockets of a gateway, from binding their addresses, or taking over sockets that were passed
+ * (passed.h), to handing them to the workers and the admin thread; and what of them the service manager stores for the next
+ * process. */
 #ifndef MP_GATEWAY_LISTENERS_H
 #define MP_GATEWAY_LISTENERS_H
 
 #include "gateway/admin/admin.h"
+#include "passed.h"
 
 typedef struct {
     mp_address address;
-    int *fds; /* one per worker, or one for the admin listener; -1 once handed out */
+    int *fds; /* one per worker, or one for the admin listener; of passed sockets perhaps more; -1 once handed out */
     int count;
-    mp_tls_slot *tls;
+    int sockets; /* the first ones are different sockets; the others are duplicates of their descriptors */
+    mp_tls_slot *MP_NULLABLE tls;
     bool http2;
+    bool is_passed;            /* by a socket unit, which keeps its descriptor */
+    char name[MP_PASSED_NAME]; /* under which the service manager may store the sockets; empty: it does not */
+    atomic_bool is_stored;     /* it has them: the next process listens on them, and the file of a Unix socket stays */
 } mp_bound;
 
 typedef struct {
     mp_bound *all; /* the last element is the admin listener's, if there is one */
     int count;
     bool has_admin;
+    mp_worker *const *workers; /* which the sockets were handed to */
+    int worker_count;
+    mp_admin *MP_NULLABLE admin;
+    bool may_store; /* the service manager was told that the gateway serves */
 } mp_listeners;
 
-/* Call mp_listeners_close even if this returns -1. */
+/* The addresses that the configuration names, but no systemd:NAME. The caller frees the list. */
+mp_address *mp_listeners_addresses(const mp_config *config, int *count);
+/* Takes from `passed` what the configuration names, and closes the rest. Call mp_listeners_close even if this returns -1. */
 int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp_certificates *certificates,
-                      int workers, mp_err *err);
+                      mp_passed *passed, int workers, mp_err *err);
 /* Call it before the workers' loops run. Sets `*admin` if there is an admin listener, without starting it. */
-int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_shared *shared, mp_admin *MP_NULLABLE *admin,
-                          mp_err *err);
-/* Removes the files of Unix sockets; that of the admin listener, which serves to the end, only `with_admin`. Call it
- * before the servers stop listening. One thread at a time. */
+int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int count, mp_shared *shared,
+                          mp_admin *MP_NULLABLE *admin, mp_err *err);
+/* Lets the service manager store the sockets of the addresses that `config` has, and close those that it stores of others. Does
+ * nothing before mp_listeners_ready. Main thread, while the workers serve. */
+void mp_listeners_store(mp_listeners *listeners, const mp_config *config);
+/* Reports to the service manager that all listeners are open, then lets it store their sockets. */
+void mp_listeners_ready(mp_listeners *listeners, const mp_config *config);
+/* Removes the files of Unix sockets that no other process has; that of the admin listener, which serves to the end, only
+ * `with_admin`. Call it before the servers stop listening. One thread at a time. */
 void mp_listeners_unlink(mp_listeners *listeners, bool with_admin);
 void mp_listeners_close(mp_listeners *listeners);
 /* Appends the addresses for the ready line. */

@@ -1,37 +1,141 @@
 #define _GNU_SOURCE
 #include "notify.h"
-#include "base/base.h"
-#include <stdbool.h>
+#include "telemetry/telemetry.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-static bool is_started, is_reloading;
-static uint64_t alive_at; /* time of the last watchdog ping, in milliseconds; 0: never */
+#define MAX_WAITING 128 /* messages that wait for room: two for each address of a large configuration */
+#define RETRY_MS 50     /* between attempts to send to a socket that has no room */
+#define SETTLE_MS 1000  /* time for a manager that is busy; it handles a message in less than 1 ms */
+
+/* A message that waits for room in the manager's socket. It owns its descriptors. */
+typedef struct message {
+    struct message *next;
+    char *text;
+    int *fds;
+    int count;
+} message;
+
+static bool is_started, is_reloading, is_told; /* is_told: it was logged that messages are dropped */
+static uint64_t alive_at;                      /* time of the last watchdog ping, in milliseconds; 0: never */
+static message *waiting;                       /* oldest first */
+static int waiting_count, waiting_fds;
+
+/* Sets the address of the manager's socket. Returns its size; 0: there is no manager. */
+static socklen_t find_manager(struct sockaddr_un *address)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    size_t len = path == NULL ? 0 : strlen(path);
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (len < 2 || len >= sizeof address->sun_path || (path[0] != '/' && path[0] != '@'))
+        return 0;
+    memcpy(address->sun_path, path, len);
+    if (path[0] == '@') /* $NOTIFY_SOCKET names a socket in the abstract namespace */
+        address->sun_path[0] = '\0';
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
+}
+
+bool mp_notify_can_store(void)
+{
+    struct sockaddr_un address;
+    return find_manager(&address) > 0;
+}
+
+/* False if the message may be sent later: the manager's socket has no room. */
+static bool try_to_send(const message *sent)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int) * MP_NOTIFY_SOCKETS)];
+        struct cmsghdr align;
+    } room = {0};
+    struct sockaddr_un address;
+    struct iovec text = {sent->text, strlen(sent->text)};
+    struct msghdr whole = {
+        .msg_name = &address, .msg_namelen = find_manager(&address), .msg_iov = &text, .msg_iovlen = 1};
+    if (sent->count > 0) {
+        whole.msg_control = room.bytes;
+        whole.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)sent->count);
+        struct cmsghdr *head = CMSG_FIRSTHDR(&whole);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)sent->count);
+        memcpy(CMSG_DATA(head), sent->fds, sizeof(int) * (size_t)sent->count);
+    }
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return errno != EMFILE && errno != ENFILE;
+    bool is_over = sendmsg(fd, &whole, MSG_NOSIGNAL) >= 0 ||
+                   (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM && errno != EINTR && errno != ETOOMANYREFS);
+    close(fd);
+    return is_over; /* best effort: there may be no manager any more */
+}
+
+static void free_first(void)
+{
+    message *first = waiting;
+    waiting = first->next;
+    waiting_count--;
+    waiting_fds -= first->count;
+    for (int i = 0; i < first->count; i++)
+        close(first->fds[i]);
+    free(first->fds);
+    free(first->text);
+    free(first);
+}
+
+/* True if no message waits any more. */
+static bool send_waiting(void)
+{
+    while (waiting != NULL && try_to_send(waiting))
+        free_first();
+    return waiting == NULL;
+}
+
+void mp_notify_end(void)
+{
+    while (waiting != NULL)
+        free_first();
+}
+
+/* Takes ownership of the descriptors. */
+static void send_with(const char *text, const int *fds, int count)
+{
+    struct sockaddr_un address;
+    bool has_room = waiting_count < MAX_WAITING && waiting_fds + count <= MP_NOTIFY_SOCKETS + 1; /* and a barrier's */
+    if (find_manager(&address) == 0 || !has_room) {
+        for (int i = 0; i < count; i++)
+            close(fds[i]);
+        if (!has_room && !is_told)
+            mp_log(MP_WARN, "service manager not notified", mp_log_str("why", MP_STR("it does not read its socket")));
+        is_told = is_told || !has_room;
+        return;
+    }
+    message *last = mp_new(sizeof *last), **end = &waiting;
+    *last = (message){.text = mp_dup(mp_str_of(text)), .count = count};
+    if (count > 0) {
+        last->fds = mp_new((size_t)count * sizeof *fds);
+        memcpy(last->fds, fds, (size_t)count * sizeof *fds);
+    }
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = last;
+    waiting_count++;
+    waiting_fds += count;
+    send_waiting();
+}
 
 static void send_state(const char *state)
 {
-    const char *path = getenv("NOTIFY_SOCKET");
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    size_t len = path == NULL ? 0 : strlen(path);
-    if (!is_started || len < 2 || len >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@'))
-        return;
-    memcpy(address.sun_path, path, len);
-    if (path[0] == '@') /* $NOTIFY_SOCKET names a socket in the abstract namespace */
-        address.sun_path[0] = '\0';
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return;
-    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
-    ssize_t sent = sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, size);
-    (void)sent; /* best effort: the service manager may not read the datagram */
-    close(fd);
+    if (is_started)
+        send_with(state, NULL, 0);
 }
 
 void mp_notify_ready(void)
@@ -53,6 +157,37 @@ void mp_notify_stopping(void)
     send_state("STOPPING=1\nSTATUS=draining\n");
 }
 
+void mp_notify_store(const char *name, const int *fds, int count)
+{
+    char text[512];
+    snprintf(text, sizeof text, "FDSTORE=1\nFDNAME=%.300s\n", name);
+    send_with(text, fds, count);
+}
+
+void mp_notify_remove(const char *name)
+{
+    char text[512];
+    snprintf(text, sizeof text, "FDSTOREREMOVE=1\nFDNAME=%.300s\n", name);
+    send_with(text, NULL, 0);
+}
+
+/* The manager closes the end of a pipe that it gets with a barrier when it has handled all earlier messages; one that does not
+ * know barriers closes it, too. */
+void mp_notify_settle(void)
+{
+    int ends[2];
+    if (!mp_notify_can_store() || pipe2(ends, O_CLOEXEC) != 0)
+        return;
+    send_with("BARRIER=1", &ends[1], 1);
+    struct pollfd over = {.fd = ends[0], .events = POLLIN};
+    for (uint64_t until = mp_monotonic_ms() + SETTLE_MS; mp_monotonic_ms() < until;) {
+        bool is_sent = send_waiting();
+        if (poll(&over, 1, is_sent ? SETTLE_MS : RETRY_MS) > 0)
+            break;
+    }
+    close(ends[0]);
+}
+
 /* Half of the interval that the manager requires, as it recommends; 0: no watchdog pings are required. */
 static uint64_t interval_ms(void)
 {
@@ -63,12 +198,19 @@ static uint64_t interval_ms(void)
     return us < 2000 ? 0 : us > 7200000000ULL ? 3600000 : us / 2000;
 }
 
+static int earlier(int wait_ms, int other_ms)
+{
+    return wait_ms >= 0 && wait_ms < other_ms ? wait_ms : other_ms;
+}
+
 int mp_notify_turn(int wait_ms)
 {
     if (is_reloading) {
         is_reloading = false;
         send_state("READY=1\nSTATUS=serving\n");
     }
+    if (!send_waiting())
+        return earlier(wait_ms, RETRY_MS);
     uint64_t every = is_started ? interval_ms() : 0, now = mp_monotonic_us() / 1000;
     if (every == 0)
         return wait_ms;
@@ -76,6 +218,5 @@ int mp_notify_turn(int wait_ms)
         alive_at = now;
         send_state("WATCHDOG=1\n");
     }
-    int left = (int)(alive_at + every - now);
-    return wait_ms >= 0 && wait_ms < left ? wait_ms : left;
+    return earlier(wait_ms, (int)(alive_at + every - now));
 }

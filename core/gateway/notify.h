@@ -1,17 +1,33 @@
 /* notify.h: reports to the service manager by systemd's $NOTIFY_SOCKET protocol, without systemd's library. Without
- * such a socket every function does nothing. No function blocks: a datagram that does not fit is dropped. Main
- * thread only. */
+ * such a socket every function does nothing. No function blocks but mp_notify_settle. Messages reach the manager in the
+ * order of the calls: while its socket has no room they wait, and mp_notify_turn sends them. Main thread only. */
 #ifndef MP_GATEWAY_NOTIFY_H
 #define MP_GATEWAY_NOTIFY_H
 
-/* Reports that all listeners are open. The other functions do nothing before this call. */
+#include <stdbool.h>
+
+/* Sockets that the manager may store: FileDescriptorStoreMax= of the package's unit. */
+#define MP_NOTIFY_SOCKETS 64
+
+/* True if there is a manager that may store sockets. */
+bool mp_notify_can_store(void);
+/* Reports that all listeners are open. The functions below do nothing before this call, except mp_notify_remove. */
 void mp_notify_ready(void);
 /* Reports that scripts and configuration are about to be read again. The next `mp_notify_turn` reports the end of
  * it. */
 void mp_notify_reloading(void);
 void mp_notify_stopping(void);
+/* Lets the manager keep sockets under a name, for the next process of this gateway. Takes ownership of the descriptors, of
+ * which there are at most MP_NOTIFY_SOCKETS. */
+void mp_notify_store(const char *name, const int *fds, int count);
+/* Lets the manager close the sockets that it keeps under a name. */
+void mp_notify_remove(const char *name);
+/* Waits until the manager has handled all messages, for a second at most. */
+void mp_notify_settle(void);
 /* Call it once per turn of the main loop. Sends what is due, such as a watchdog ping. Returns how many milliseconds
  * the turn may wait: at most `wait_ms` (-1: without limit). */
 int mp_notify_turn(int wait_ms);
+/* Drops the messages that wait. */
+void mp_notify_end(void);
 
 #endif

@@ -2,24 +2,22 @@
 
 /* The first listening address that other machines can reach, also through a proxy (public_url); NULL if there is
  * none. */
-static const char *MP_NULLABLE far_address(const mp_config *config)
+static const char *MP_NULLABLE far_address(const mp_config *config, const mp_passed *MP_NULLABLE passed)
 {
-    if (config->public_url != NULL)
-        return config->public_url;
-    for (char **where = config->listen; *where != NULL; where++)
-        if (!mp_is_near(*where))
-            return *where;
-    return NULL;
+    const char *far = config->public_url;
+    for (char **where = config->listen; *where != NULL && far == NULL; where++)
+        far = mp_is_near(*where) ? mp_passed_far(passed, *where) : *where;
+    return far;
 }
 
-bool mp_open_relay_is_exposed(const mp_config *config)
+bool mp_open_relay_is_exposed(const mp_config *config, const mp_passed *MP_NULLABLE passed)
 {
-    return far_address(config) != NULL;
+    return far_address(config, passed) != NULL;
 }
 
-int mp_open_relay_check(const mp_config *config, const mp_vm *vm, mp_buf *report)
+int mp_open_relay_check(const mp_config *config, const mp_passed *MP_NULLABLE passed, const mp_vm *vm, mp_buf *report)
 {
-    const char *far = config->auth_mode == MP_AUTH_NONE || mp_lib_has_auth(vm) ? NULL : far_address(config);
+    const char *far = config->auth_mode == MP_AUTH_NONE || mp_lib_has_auth(vm) ? NULL : far_address(config, passed);
     if (far == NULL)
         return 0;
     mp_buf_printf(report,
@@ -42,9 +40,9 @@ int mp_open_relay_check_loss(const mp_config *config, const mp_vm *vm, mp_buf *r
     return -1;
 }
 
-void mp_open_relay_warn(const mp_config *config, const mp_vm *vm)
+void mp_open_relay_warn(const mp_config *config, const mp_passed *MP_NULLABLE passed, const mp_vm *vm)
 {
-    const char *far = far_address(config);
+    const char *far = far_address(config, passed);
     if (config->auth_mode == MP_AUTH_NONE && mp_lib_has_auth_scripts(vm))
         mp_log(MP_WARN, "auth disabled, auth scripts ignored", mp_log_str("why", MP_STR("auth: none")));
     if (config->auth_mode == MP_AUTH_NONE && far != NULL)

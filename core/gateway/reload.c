@@ -29,9 +29,10 @@ struct mp_reload {
     mp_last_good_writer *MP_NULLABLE writer; /* NULL: the serving generation is not kept */
     mp_worker **workers;
     int count;
-    mp_admin *MP_NULLABLE admin;     /* NULL: there is no admin listener */
-    mp_inotify *MP_NULLABLE watcher; /* NULL: files are not watched */
-    bool is_unwatched;               /* watching failed, which was logged */
+    mp_admin *MP_NULLABLE admin;         /* NULL: there is no admin listener */
+    mp_listeners *MP_NULLABLE listeners; /* NULL until mp_reload_start */
+    mp_inotify *MP_NULLABLE watcher;     /* NULL: files are not watched */
+    bool is_unwatched;                   /* watching failed, which was logged */
     int wake_fd;
     _Atomic(const char *) asked_by; /* cause of the latest request for a reload; NULL: none */
     mp_handover *handover;
@@ -334,7 +335,7 @@ static bool leaves_open(const mp_reload *reload, const mp_config *config, const 
 {
     if (reload->options->on_stdio)
         return false;
-    return mp_open_relay_check(config, vm, report) != 0 ||
+    return mp_open_relay_check(config, reload->shared->commons.passed, vm, report) != 0 ||
            (reload->has_auth && mp_open_relay_check_loss(config, vm, report) != 0);
 }
 
@@ -450,6 +451,8 @@ static bool compare_config(mp_reload *reload, attempt *next)
     mp_config_compare(serving, next->config, false, &next->keys);
     mp_config_compare_upstreams(serving, next->config, &next->upstreams);
     next->has_lock = !mp_config_has_lock_of(serving, next->config);
+    if (reload->listeners != NULL)
+        mp_listeners_store(reload->listeners, next->config);
     mp_config_carry(next->config, serving);
     mp_reload_status_keep_restart(&reload->outcome, mp_buf_str(&next->restart));
     return is_same;
@@ -522,12 +525,13 @@ static void report_start(mp_reload *reload, const mp_start *start)
 }
 
 void mp_reload_start(mp_reload *reload, const mp_start *start, mp_worker **workers, int count,
-                     mp_admin *MP_NULLABLE admin)
+                     mp_admin *MP_NULLABLE admin, mp_listeners *listeners)
 {
     const mp_config *config = reload->shared->settings->config;
     reload->workers = workers;
     reload->count = count;
     reload->admin = admin;
+    reload->listeners = listeners;
     reload->handover = mp_handover_new(workers, count, admin, reload->shared->watchdog, &reload->outcome,
                                        on_handed_over, on_taken, reload);
     report_start(reload, start);

@@ -4,13 +4,14 @@
 #define MP_GATEWAY_RELOAD_H
 
 #include "gateway/admin/admin.h"
+#include "listeners.h"
 #include "start.h"
 
 /* `first` is a VM of the serving scripts that no worker uses yet. `start` is borrowed until mp_reload_start has returned. */
 mp_reload *mp_reload_new(const mp_start *start, mp_vm *first);
-/* Call it when the workers serve. `admin` may be NULL. */
+/* Call it when the workers serve. `admin` may be NULL; `listeners` outlive the reload. */
 void mp_reload_start(mp_reload *reload, const mp_start *start, mp_worker **workers, int count,
-                     mp_admin *MP_NULLABLE admin);
+                     mp_admin *MP_NULLABLE admin, mp_listeners *listeners);
 void mp_reload_free(mp_reload *reload);
 
 /* -- the main thread -- */

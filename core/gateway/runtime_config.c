@@ -93,7 +93,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     lib->trust_full = config->scripts_trust == MP_TRUST_FULL && !lib->is_replay; /* a replay has no io */
     lib->is_confined = config->scripts_trust == MP_TRUST_FULL && lib->is_replay;
     lib->is_auth_disabled = config->auth_mode == MP_AUTH_NONE;
-    lib->is_exposed = mp_open_relay_is_exposed(config);
+    lib->is_exposed = mp_open_relay_is_exposed(config, commons->passed);
     lib->store = commons->store;
     lib->bus = commons->bus;
     lib->semaphores = commons->semaphores;

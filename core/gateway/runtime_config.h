@@ -6,6 +6,7 @@
 
 #include "config.h"
 #include "lib/lib.h"
+#include "passed.h"
 #include <stdatomic.h>
 
 /* State that no configuration changes and that lives as long as the process. */
@@ -16,6 +17,7 @@ typedef struct {
     mp_upstreams *upstreams;
     mp_seal_key seal_key; /* used if the configuration has no seal_keys */
     bool has_specs, is_replay;
+    const mp_passed *MP_NULLABLE passed; /* listening sockets of other processes; NULL: it listens on none */
 } mp_commons;
 
 void mp_commons_open(mp_commons *commons, const mp_config *config);

@@ -150,7 +150,8 @@ static result load_scripts(attempt *it)
     it->vm = mp_lib_try(shared->source, &shared->settings->lib, &it->report, &it->broken);
     if (it->vm == NULL)
         return atomic_load(&shared->draining) ? STOPPED : BROKEN;
-    if (it->start->options->on_stdio || (mp_open_relay_check(config, it->vm, &it->report) == 0 && !has_lost_auth(it))) {
+    if (it->start->options->on_stdio ||
+        (mp_open_relay_check(config, shared->commons.passed, it->vm, &it->report) == 0 && !has_lost_auth(it))) {
         mp_declared_serve();
         return LOADED;
     }

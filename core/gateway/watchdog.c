@@ -14,7 +14,7 @@ MP_GAUGE(workers_stuck, "workers_stuck", "", "", "workers whose loop has not run
 MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuck for limits.stuck")
 
 #define MAX_TICK_MS 1000
-#define MIN_TICK_MS 20
+#define MIN_TICK_MS 20    /* also while a worker is stuck: other workers accept its connections then */
 #define ENDING_TICK_MS 20 /* true while the process is ending */
 #define GRACE_MS 1000 /* time for a stuck worker's connections to be taken over, and for a stuck main thread to end */
 #define CLEAN_UP_MS                                                                                                    \
@@ -28,13 +28,13 @@ typedef struct {
     uint64_t still_ms;      /* time since `turns` last changed */
     bool is_asked;          /* the watchdog requested the line of Lua that the thread runs */
     bool is_stuck;          /* still_ms has reached limits.stuck */
-    bool is_suspended;      /* the worker takes no connections */
     char at[MP_WHERE_TEXT]; /* the line of Lua that the thread runs; "": unknown */
 } watched;
 
 struct mp_watchdog {
     mp_shared *shared;
     pthread_t thread;
+    bool has_stuck; /* a worker was stuck in the last round; the watchdog's thread only */
     atomic_bool is_ending;
     int fd;
     atomic_bool has_hangup, has_reopen;
@@ -53,7 +53,6 @@ struct mp_watchdog {
     /* when only the main thread was left, because no worker was seen running any more; 0: not yet */
     uint64_t all_ended_at;
     uint64_t drains_at; /* when the time of limits.linger is over and the drain begins; 0: it is not running */
-    bool is_asked;      /* POST /api/drain began the end, and no signal has followed: the next one does not hurry it */
 };
 
 static void fill_set(sigset_t *set)
@@ -79,8 +78,9 @@ static void name_worker(char *room, size_t size, int i)
 }
 
 /* Suspends the listeners of worker `of` and hands its waiting connections to a worker that makes progress. If there
- * is none, tries again in later rounds for at most a second; then those connections are reset. */
-static bool suspend(mp_watchdog *watchdog, int of)
+ * is none, tries again in later rounds for at most a second; then those connections are reset, unless they wait at a socket that is
+ * shared. Each round of a stuck worker calls it, since connections go on arriving at shared sockets. */
+static void suspend(mp_watchdog *watchdog, int of)
 {
     bool may_wait = false;
     for (int k = 1; k < watchdog->count; k++) {
@@ -93,11 +93,10 @@ static bool suspend(mp_watchdog *watchdog, int of)
         if (one->still_ms * 2 > atomic_load(&watchdog->stuck_ms))
             continue;
         mp_worker_suspend(watchdog->workers[of], watchdog->workers[i]);
-        return true;
+        return;
     }
     if (!may_wait)
         mp_worker_suspend(watchdog->workers[of], NULL);
-    return !may_wait;
 }
 
 static void begin_stuck(watched *one, const char *name, const char *hint)
@@ -135,7 +134,6 @@ static bool look_at(watched *one, uint64_t turns, uint64_t elapsed, uint64_t stu
 static void forget(watched *one)
 {
     one->still_ms = 0;
-    one->is_suspended = false;
     one->is_asked = false;
     one->at[0] = '\0';
 }
@@ -157,10 +155,12 @@ static void look_at_worker(mp_watchdog *watchdog, int i, uint64_t elapsed)
         mp_stat_add(&mp_stat_worker_stalls, 1);
     } else if (one->is_stuck && (has_ended || one->turns != before)) {
         end_stuck(one, name);
+        mp_worker_recover(worker);
         mp_stat_add(&mp_stat_workers_stuck, -1);
     }
-    if (is_stuck && !one->is_suspended)
-        one->is_suspended = suspend(watchdog, i);
+    if (is_stuck)
+        suspend(watchdog, i);
+    watchdog->has_stuck = watchdog->has_stuck || is_stuck;
     if (has_ended || one->turns != before)
         forget(one);
     else
@@ -294,10 +294,21 @@ static uint64_t linger_of(const mp_watchdog *watchdog)
     return listeners != NULL && listeners->count > 0 ? atomic_load(&watchdog->linger_ms) : 0;
 }
 
-/* The end has begun, or `again`: it is not waited for any longer. */
-static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
+static void on_signal(mp_watchdog *watchdog, int number)
 {
-    bool serves = !again && watchdog->count > 0;
+    if (number == SIGUSR2) { /* it would end the process at once, without a drain */
+        mp_log(MP_WARN, "signal ignored", mp_log_int("signal", number),
+               mp_log_str("hint", MP_STR("SIGUSR1 opens the log again, SIGHUP reloads, SIGTERM ends the gateway")));
+        return;
+    }
+    if (number == SIGHUP || number == SIGUSR1) {
+        atomic_store(number == SIGHUP ? &watchdog->has_hangup : &watchdog->has_reopen, true);
+        wake_main(watchdog);
+        return;
+    }
+    bool again = atomic_exchange(&watchdog->shared->draining, true), serves = !again && watchdog->count > 0;
+    uint64_t linger = serves && number == SIGTERM ? linger_of(watchdog) : 0;
+    mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining", mp_log_int("signal", number));
     mp_vm_stop_loading();
     end_within(watchdog, linger + (serves ? atomic_load(&watchdog->drain_ms) : 0) + MP_ENDING_MS);
     if (linger == 0) {
@@ -307,37 +318,6 @@ static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
         watchdog->drains_at = mp_monotonic_ms() + linger;
     }
     wake_main(watchdog);
-}
-
-/* SIGTERM or SIGINT. `is_own`: the process sent it to itself, for POST /api/drain. A hook of Kubernetes or an operator
- * asks so before SIGTERM comes, which therefore counts as the first signal. */
-static void on_end(mp_watchdog *watchdog, int number, bool is_own)
-{
-    bool has_begun = atomic_exchange(&watchdog->shared->draining, true), was_asked = watchdog->is_asked;
-    if (has_begun && is_own)
-        return; /* asked twice, or after a signal */
-    watchdog->is_asked = is_own;
-    bool again = has_begun && !was_asked;
-    mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining",
-           is_own ? mp_log_str("why", MP_STR("POST /api/drain")) : mp_log_int("signal", number));
-    if (!has_begun || again)
-        begin_end(watchdog, !again && number == SIGTERM ? linger_of(watchdog) : 0, again);
-    else if (number == SIGINT && watchdog->drains_at != 0)
-        begin_end(watchdog, 0, false);
-}
-
-static void on_signal(mp_watchdog *watchdog, const siginfo_t *info)
-{
-    int number = info->si_signo;
-    if (number == SIGUSR2) { /* it would end the process at once, without a drain */
-        mp_log(MP_WARN, "signal ignored", mp_log_int("signal", number),
-               mp_log_str("hint", MP_STR("SIGUSR1 opens the log again, SIGHUP reloads, SIGTERM ends the gateway")));
-    } else if (number == SIGHUP || number == SIGUSR1) {
-        atomic_store(number == SIGHUP ? &watchdog->has_hangup : &watchdog->has_reopen, true);
-        wake_main(watchdog);
-    } else {
-        on_end(watchdog, number, info->si_code == SI_USER && info->si_pid == getpid());
-    }
 }
 
 static void look_at_linger(mp_watchdog *watchdog, uint64_t now)
@@ -354,7 +334,7 @@ static uint64_t tick_of(const mp_watchdog *watchdog)
     uint64_t tick = atomic_load(&watchdog->stuck_ms) / 4;
     if (atomic_load(&watchdog->shared->draining))
         return ENDING_TICK_MS;
-    return tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
+    return watchdog->has_stuck || tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
 }
 
 static void *MP_NULLABLE run(void *ctx)
@@ -366,18 +346,18 @@ static void *MP_NULLABLE run(void *ctx)
     for (uint64_t looked_at = mp_monotonic_ms(); !atomic_load(&watchdog->is_ending);) {
         uint64_t tick = tick_of(watchdog);
         struct timespec most = {(time_t)(tick / 1000), (long)(tick % 1000) * 1000000L};
-        siginfo_t info;
-        int number = sigtimedwait(&set, &info, &most);
+        int number = sigtimedwait(&set, NULL, &most);
         uint64_t now = mp_monotonic_ms(), elapsed = now - looked_at;
         looked_at = now;
         if (atomic_load(&watchdog->is_ending))
             break;
         pthread_mutex_lock(&watchdog->lock);
         if (number > 0)
-            on_signal(watchdog, &info);
+            on_signal(watchdog, number);
         look_at_linger(watchdog, now);
         /* If the whole process or machine was suspended, no thread was stuck. */
         elapsed = elapsed > 2 * tick ? 2 * tick : elapsed;
+        watchdog->has_stuck = false;
         for (int i = 0; i < watchdog->count; i++)
             look_at_worker(watchdog, i, elapsed);
         look_at_main(watchdog, elapsed);

@@ -83,9 +83,17 @@ static void serve(void *ctx, mp_stream *stream)
     mp_phase_set(MP_PHASE_READ);
 }
 
-int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, bool http2, mp_err *err)
+int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err)
 {
-    return mp_server_listen(worker->server, fd, &(mp_endpoint){serve, worker, 0, tls, http2, 0}, err);
+    mp_endpoint own = *endpoint;
+    own.on_request = serve;
+    own.ctx = worker;
+    return mp_server_listen(worker->server, fd, &own, err);
+}
+
+int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most)
+{
+    return mp_server_sockets(worker->server, address, fds, most);
 }
 
 void mp_workers_balance(mp_worker *const *workers, int count)
@@ -398,9 +406,14 @@ void mp_worker_wake(mp_worker *worker)
     mp_loop_wake(worker->loop);
 }
 
-void mp_worker_suspend(mp_worker *worker, mp_worker *to)
+void mp_worker_suspend(mp_worker *worker, mp_worker *MP_NULLABLE to)
 {
     mp_server_suspend(worker->server, to == NULL ? NULL : to->server);
+}
+
+void mp_worker_recover(mp_worker *worker)
+{
+    mp_server_recover(worker->server);
 }
 
 bool mp_worker_has_ended(const mp_worker *worker)

@@ -46,9 +46,11 @@ typedef struct {
 
 /* Takes ownership of `vm`, also on failure. NULL: the worker's thread makes a VM. `number`: its name in /metrics. */
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
-/* `tls` NULL: no TLS. */
-int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, bool http2, mp_err *err);
-/* All workers have the same listeners now: they share connections evenly. Before any is released. */
+/* Takes ownership of `fd`. The worker sets what answers requests in `endpoint`. */
+int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err);
+/* As mp_server_sockets. */
+int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most);
+/* All workers listen on the same addresses now: they share connections evenly. Before any is released. */
 void mp_workers_balance(mp_worker *const *workers, int count);
 /* Serves one client on two descriptors instead of listeners, and takes ownership of both. The worker ends with the
  * client. */
@@ -91,10 +93,11 @@ void mp_worker_free(mp_worker *worker);
 
 /* -- for the watchdog, any thread -- */
 
-/* See mp_loop_turns, mp_loop_wake and mp_server_suspend; `to` may be NULL. */
+/* See mp_loop_turns, mp_loop_wake, mp_server_suspend and mp_server_recover. */
 uint64_t mp_worker_turns(const mp_worker *worker);
 void mp_worker_wake(mp_worker *worker);
-void mp_worker_suspend(mp_worker *worker, mp_worker *to);
+void mp_worker_suspend(mp_worker *worker, mp_worker *MP_NULLABLE to);
+void mp_worker_recover(mp_worker *worker);
 /* True if the thread has nothing left to do. */
 bool mp_worker_has_ended(const mp_worker *worker);
 mp_where *mp_worker_where(mp_worker *worker);

@@ -18,8 +18,8 @@ typedef struct {
     h2o_socket_t *MP_NULLABLE socket; /* NULL once draining */
     mp_endpoint endpoint;
     bool is_paused;
-    int fd; /* `fd`, `is_unix` and `is_suspended` are protected by the server's listen_lock; fd is -1 once draining */
-    bool is_unix, is_suspended;
+    int fd; /* `fd` and `is_suspended` are protected by the server's listen_lock; fd is -1 once draining */
+    bool is_suspended, is_unix;
 } mp_listener;
 
 /* The admin listener serves its operator also where there is no room for clients. */
@@ -50,6 +50,7 @@ typedef struct {
     mp_delivery
         *MP_NULLABLE delivery; /* owned: the owners of an answer that the kernel has; NULL: nobody waits for it */
     size_t discarded;          /* bytes discarded since the request was refused */
+    uint64_t opened_at;        /* time of the loop when the connection was accepted; 0 once a request has arrived */
 } mp_conn;
 
 struct mp_server {
@@ -62,12 +63,14 @@ struct mp_server {
     pthread_mutex_t listen_lock; /* held while listeners are suspended, resumed or closed */
     mp_link listeners, conns;
     size_t conn_count;
-    _Atomic int64_t load;          /* conn_count and `handed`, for other threads */
-    pthread_mutex_t handover_lock; /* held while connections enter or leave `handovers`, and while takes_none changes */
-    mp_link handovers;             /* connections that other servers handed over */
-    _Atomic int64_t handed;        /* connections that other servers handed over, and that are not served yet */
-    _Atomic bool takes_none;       /* its thread is stuck, or it drains: no server hands connections over to it */
-    mp_server *const *siblings;    /* servers with the same listeners, this one among them */
+    _Atomic int64_t load; /* conn_count and `handed`, for other threads */
+    /* held while connections enter or leave `handovers`, and while takes_none and is_stuck change */
+    pthread_mutex_t handover_lock;
+    mp_link handovers;      /* connections that other servers handed over */
+    _Atomic int64_t handed; /* connections that other servers handed over, and that are not served yet */
+    /* it drains; its thread is stuck: no server hands connections over to it */
+    _Atomic bool takes_none, is_stuck;
+    mp_server *const *siblings; /* servers with listeners for the same addresses, this one among them */
     size_t sibling_count;
     /* number of stream structs; the server struct outlives mp_server_free until the last one is freed */
     size_t streams;
@@ -256,13 +259,17 @@ void mp_tls_watch_for_close_notify(mp_tls_conn *tls, void (*left)(mp_stream *str
 void mp_tls_stop_listening(mp_tls_conn *tls);
 
 /* suspend.c */
-/* Hands an accepted connection, which is counted in the account of connections, over to the listener number `index` of another server. False, and nothing
- * is done, if that takes none: the connection is still the caller's. Any thread. */
-bool mp_server_hand_over(mp_server *to, size_t index, int fd);
-/* From when this returns, no connection is handed over to the server, or some may be again. Any thread. */
-void mp_server_set_takes_none(mp_server *server, bool takes_none);
+/* Hands an accepted connection, which is counted in the account of connections, over to another server's listener for the address. False, and nothing
+ * is done, if that server takes none: the connection is still the caller's. Any thread. */
+bool mp_server_hand_over(mp_server *to, int address, int fd);
+/* False if the server drains, or its thread is stuck. Any thread. */
+bool mp_server_takes_connections(const mp_server *server);
+/* From when this returns, no connection is handed over to the server. Any thread. */
+void mp_server_take_none(mp_server *server);
 /* Serves an accepted connection, which is counted in the account of connections. On the server's thread. */
 void mp_server_begin_accepted(mp_listener *listener, int fd);
+/* Serves the connections that were handed over and are not served yet. On the server's thread. */
+void mp_server_take_handovers(mp_server *server);
 /* Closes the connections that were handed over and are not served yet. */
 void mp_server_drop_handovers(mp_server *server);
 /* On the server's thread: listens again after mp_server_suspend. True if the listener was suspended. */

@@ -6,6 +6,7 @@
 #include <grp.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -66,14 +67,6 @@ void mp_unlink_address(mp_address *bound)
     if (bound->inode != 0 && lstat(path, &found) == 0 && found.st_dev == bound->device && found.st_ino == bound->inode)
         unlink(path);
     bound->inode = 0;
-}
-
-void mp_unlisten(mp_address *bound, const int *fds, int count)
-{
-    mp_unlink_address(bound);
-    for (int i = 0; i < count; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
 }
 
 static void close_all(int *fds, int count)
@@ -242,8 +235,7 @@ static int remove_stale(const address *at, socklen_t len)
     return is_stale ? unlink(at->local.sun_path) : 0;
 }
 
-/* Gives the socket's file its permissions and its group before anybody can connect. -1 with the error. */
-static int restrict_file(const char *where, const mp_socket_file *file, mp_err *err)
+int mp_restrict_file(const char *where, const mp_socket_file *file, mp_err *err)
 {
     const char *path = where + strlen("unix:");
     struct group *found = file->group == NULL ? NULL : getgrnam(file->group);
@@ -258,8 +250,8 @@ static int restrict_file(const char *where, const mp_socket_file *file, mp_err *
     return chmod(path, file->mode) == 0 ? 0 : explain_errno(where, errno, err);
 }
 
-static int listen_unix(const char *where, int count, const mp_socket_file *file, int *fds, mp_address *bound,
-                       mp_err *err)
+static int listen_unix(const char *where, int count, const mp_socket_file *MP_NULLABLE file, int *fds,
+                       mp_address *bound, mp_err *err)
 {
     address at = {.local = {.sun_family = AF_UNIX}};
     const char *path = where + strlen("unix:");
@@ -278,7 +270,7 @@ static int listen_unix(const char *where, int count, const mp_socket_file *file,
         return explain_errno(where, errno, err);
     /* the file is made with the permissions of the socket, less the umask: none until they are set */
     bool is_bound = (file == NULL || fchmod(fds[0], 0) == 0) && bind(fds[0], &at.any, sizeof at.local) == 0;
-    if (is_bound && file != NULL && restrict_file(where, file, err) != 0) {
+    if (is_bound && file != NULL && mp_restrict_file(where, file, err) != 0) { /* before a client can connect */
         close(fds[0]);
         unlink(path);
         return -1;
@@ -309,7 +301,7 @@ static int listen_unix(const char *where, int count, const mp_socket_file *file,
     return 0;
 }
 
-int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *file, int *fds,
+int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *MP_NULLABLE file, int *fds,
               mp_address *bound, mp_err *err)
 {
     if (strncmp(where, "unix:", strlen("unix:")) == 0)
@@ -317,12 +309,82 @@ int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_sock
     return listen_tcp(where, count, dead_peer_ms, fds, bound, err);
 }
 
+/* -- sockets that another process has bound ------------------------------------------------------------------------ */
+
+static void describe_unix(const address *at, socklen_t len, mp_address *bound)
+{
+    size_t from = offsetof(struct sockaddr_un, sun_path), size = len > from ? len - from : 0;
+    const char *path = at->local.sun_path;
+    struct stat found;
+    *bound = (mp_address){.is_loopback = true, .is_unix = true};
+    bool is_abstract = size > 0 && path[0] == '\0';
+    size = is_abstract ? size : strnlen(path, size);
+    memcpy(bound->text, "unix:", strlen("unix:"));
+    memcpy(bound->text + strlen("unix:"), path, size);
+    for (char *c = bound->text + strlen("unix:"); c < bound->text + strlen("unix:") + size; c++)
+        *c = *c == '\0' ? '@' : *c;
+    if (!is_abstract && size > 0 && lstat(bound->text + strlen("unix:"), &found) == 0) {
+        bound->device = found.st_dev;
+        bound->inode = found.st_ino;
+    }
+}
+
+int mp_adopt(int fd, mp_address *bound, mp_err *err)
+{
+    address at = {0};
+    socklen_t len = sizeof at;
+    int type = 0, listens = 0;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) != 0)
+        return mp_err_set(err, errno == ENOTSOCK ? "it is no socket" : "it is not open");
+    if (type != SOCK_STREAM)
+        return mp_err_set(err, type == SOCK_DGRAM ? "it is a datagram socket" : "it is no stream socket");
+    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &(socklen_t){sizeof listens});
+    if (getsockname(fd, &at.any, &len) != 0 ||
+        (at.any.sa_family != AF_INET && at.any.sa_family != AF_INET6 && at.any.sa_family != AF_UNIX))
+        return mp_err_set(err, "it is neither a TCP nor a Unix socket");
+    if (listens == 0)
+        return mp_err_set(err, "it does not listen");
+    if (at.any.sa_family == AF_UNIX)
+        describe_unix(&at, len, bound);
+    else
+        describe(&at, bound);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+        return mp_err_set(err, "%s", strerror(errno));
+    return 0;
+}
+
+void mp_listener_tune(int fd, const mp_address *bound, uint64_t dead_peer_ms)
+{
+    if (bound->is_unix)
+        return;
+    set_option(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER);
+    set_dead_peer(fd, dead_peer_ms);
+}
+
+int mp_address_of(const char *where, mp_address *at)
+{
+    address found;
+    socklen_t len = 0;
+    mp_err err;
+    *at = (mp_address){.is_loopback = true, .is_unix = strncmp(where, "unix:", strlen("unix:")) == 0};
+    if (strncmp(where, "systemd:", strlen("systemd:")) == 0 || (!at->is_unix && resolve(where, &found, &len, &err) < 0))
+        return -1;
+    if (!at->is_unix)
+        describe(&found, at);
+    else if (strlen(where) < sizeof at->text)
+        memcpy(at->text, where, strlen(where) + 1);
+    else
+        return -1;
+    return 0;
+}
+
 bool mp_is_near(const char *where)
 {
     address at;
     socklen_t len;
     mp_err err;
-    if (strncmp(where, "unix:", strlen("unix:")) == 0)
+    if (strncmp(where, "unix:", strlen("unix:")) == 0 || strncmp(where, "systemd:", strlen("systemd:")) == 0)
         return true;
     return resolve(where, &at, &len, &err) == 0 && is_loopback(&at);
 }

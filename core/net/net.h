@@ -103,15 +103,25 @@ typedef struct {
     uint32_t mode;                 /* permissions */
     const char *MP_NULLABLE group; /* NULL: the group of the process */
 } mp_socket_file;
-int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *file, int *fds,
+int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *MP_NULLABLE file, int *fds,
               mp_address *bound, mp_err *err);
-/* True if only this machine can reach the address; false if that cannot be determined. */
+/* True if only this machine can reach the address; false if that cannot be determined. True for systemd:NAME, which says
+ * nothing of it: see mp_adopt. */
 bool mp_is_near(const char *where);
+/* `where` as mp_listen would bind it, without binding it: only the text, and whether it is a Unix socket. -1 if it is no
+ * address, or has a name that is not found. */
+int mp_address_of(const char *where, mp_address *at);
+/* Takes a socket into use that another process has bound: -1 unless it is a TCP or Unix stream socket that listens; then
+ * `err` says what it is. Says where it is bound, and makes it close on exec and nonblocking. The descriptor stays the
+ * caller's. A name in the abstract namespace is "unix:@name". */
+int mp_adopt(int fd, mp_address *bound, mp_err *err);
+/* Sets what mp_listen sets for dead peers, on a socket that was adopted. */
+void mp_listener_tune(int fd, const mp_address *bound, uint64_t dead_peer_ms);
+/* Gives the file of a Unix socket the permissions that mp_listen would give it. */
+int mp_restrict_file(const char *where, const mp_socket_file *file, mp_err *err);
 /* Removes the file of a Unix socket, once, unless the path meanwhile has a different file, made by a successor
  * process. Call it before closing the socket's descriptors: until they are closed, no successor replaces the file. */
 void mp_unlink_address(mp_address *bound);
-/* Closes `fds`, skipping -1, which marks a descriptor that a server owns. Call mp_unlink_address first. */
-void mp_unlisten(mp_address *bound, const int *fds, int count);
 
 /* True if the peer of a connected socket has closed or reset its side. Any thread, while no other thread closes
  * `fd`. */
@@ -142,7 +152,10 @@ typedef struct {
     mp_tls_slot *MP_NULLABLE tls; /* NULL: no TLS; must outlive the server */
     bool http2;                   /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
     int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */
-} mp_endpoint;                    /* how a listener serves its connections */
+    /* number of the address: listeners of siblings that have it serve connections alike, and one server may have several */
+    int address;
+    bool is_shared; /* another server or process has the socket, too: it is never shut down */
+} mp_endpoint;      /* how a listener serves its connections */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
 /* `by` 1: the process is overloaded, so no server accepts connections above nine tenths of the limit; -1: that is over. Any thread. The
@@ -152,7 +165,7 @@ void mp_servers_press(int by);
 void mp_server_configure(mp_server *server, const mp_http_limits *limits);
 /* Takes ownership of `fd` and copies `endpoint`. */
 int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
-/* `siblings`, which outlive the server's loop, have the same listeners in the same order; the server may be among them. It hands a
+/* `siblings`, which outlive the server's loop, have listeners for the same addresses; the server may be among them. It hands a
  * connection over to one of them that has clearly fewer. Before the loops run. */
 void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t count);
 /* The open connections that the server accepted. On its thread. */
@@ -164,12 +177,16 @@ void mp_server_return_memory(mp_server *server);
 bool mp_pages_return(size_t most);
 /* Stops listening and closes idle connections; answers in progress continue. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
-/* Call it when the thread of `server` is stuck. Its TCP listeners stop listening, so that the kernel gives new
- * connections to the other sockets of their ports. Connections that wait to be accepted are handed to `to`, a server
- * with the same listeners in the same order, or are reset if `to` is NULL or `limits.connections` has no place. A Unix socket is shared by all servers
- * and stays as it is. Any thread; may be called repeatedly. The server listens again by itself as soon as its thread
- * runs a turn. */
-void mp_server_suspend(mp_server *server, mp_server *to);
+/* Call it when the thread of `server` is stuck, and again and again while it is. Connections that wait to be accepted are
+ * handed to `to`, a sibling, as many as `limits.connections` has places for. Sockets that are not shared stop listening, so that
+ * the kernel gives new connections to the other sockets of their ports; connections that still wait there are reset. Shared ones
+ * go on listening: what waits there is handed over by the next call. `to` NULL: no sibling makes progress. Any thread. The server
+ * listens again by itself as soon as its thread runs a turn; mp_server_recover says that it does. */
+void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to);
+void mp_server_recover(mp_server *server);
+/* Duplicates at most `most` of the sockets that listen for an address, and returns their number: none once the server drains. Any
+ * thread. */
+int mp_server_sockets(mp_server *server, int address, int *fds, int most);
 /* Call it when mp_loop_run has returned or was never called; any thread. Streams with references remain, in the
  * state gone. */
 void mp_server_free(mp_server *server);

@@ -18,6 +18,7 @@ MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that 
 #define DRAIN_TICK_MS 20
 #define COMPLAIN_EVERY_MS 10000
 #define FREE_TURNS 1000
+#define FIRST_REQUEST_MS 200 /* a drain leaves a new connection this time, since its first request may be on its way */
 #define MAX_HANDED 64 /* connections that wait to be taken over by one server: more would wait long if it is stuck */
 
 typedef struct {
@@ -56,6 +57,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     mp_server *server = ((handler *)self)->server;
     mp_conn *conn = req->conn->callbacks->get_socket(req->conn)->on_close.data;
     const mp_live *live = mp_stream_begin(conn, req);
+    conn->opened_at = 0;
     const mp_http2 *h2 = conn->http2;
     mp_stat_add(&mp_stat_requests, 1);
     const mp_http2_refusal *refusal = h2 == NULL ? NULL : mp_http2_refusal_of(h2);
@@ -95,7 +97,7 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
 {
     mp_server *server = listener->server;
     mp_conn *conn = mp_new(sizeof *conn);
-    *conn = (mp_conn){.server = server, .listener = listener, .socket = socket};
+    *conn = (mp_conn){.server = server, .listener = listener, .socket = socket, .opened_at = mp_loop_now(server->loop)};
     mp_link_init(&conn->streams);
     mp_link_init(&conn->link);
     mp_link_put(&server->conns, &conn->link);
@@ -194,21 +196,13 @@ static mp_server *find_taker(mp_server *server)
     for (size_t i = 0; i < server->sibling_count; i++) {
         mp_server *other = server->siblings[i];
         int64_t load = atomic_load_explicit(&other->load, memory_order_relaxed);
-        if (load < fewest && !atomic_load_explicit(&other->takes_none, memory_order_relaxed) &&
+        if (load < fewest && mp_server_takes_connections(other) &&
             atomic_load_explicit(&other->handed, memory_order_relaxed) < MAX_HANDED) {
             least = other;
             fewest = load;
         }
     }
     return own - fewest > 1 + fewest / 8 ? least : server;
-}
-
-static size_t index_of(const mp_listener *listener)
-{
-    size_t index = 0;
-    for (const mp_link *link = listener->server->listeners.next; link != &listener->link; link = link->next)
-        index++;
-    return index;
 }
 
 /* Accepts a connection before libh2o has it, for another server, or for this one if the other takes none any more. False, with errno, if there is
@@ -218,7 +212,7 @@ static bool accept_for(mp_listener *listener, h2o_socket_t *socket, mp_server *t
     int fd = accept4(h2o_socket_get_fd(socket), NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return false;
-    if (mp_server_hand_over(taker, index_of(listener), fd))
+    if (mp_server_hand_over(taker, listener->endpoint.address, fd))
         mp_stat_add(&mp_stat_connections_handed_over, 1);
     else
         mp_server_begin_accepted(listener, fd);
@@ -362,6 +356,8 @@ static void close_listeners(mp_server *server)
 static bool is_idle(const mp_conn *conn)
 {
     char byte;
+    if (conn->opened_at != 0 && mp_loop_now(conn->server->loop) < conn->opened_at + FIRST_REQUEST_MS)
+        return false;
     return mp_link_is_alone(&conn->streams) && h2o_socket_is_reading(conn->socket) && conn->socket->input->size == 0 &&
            recv(h2o_socket_get_fd(conn->socket), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
 }
@@ -410,9 +406,10 @@ size_t mp_server_connections(const mp_server *server)
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
 {
     server->is_draining = true;
-    mp_server_set_takes_none(server, true);
+    mp_server_take_none(server);
     server->drained = done;
     server->drained_ctx = ctx;
+    mp_server_take_handovers(server); /* those that the server took before take_none */
     close_listeners(server);
     h2o_context_request_shutdown(&server->context); /* later requests are answered with "connection: close" */
     end_idle(server);
@@ -450,7 +447,7 @@ void mp_server_close(mp_server *server)
 {
     mp_timer_stop(server->loop, &server->timer);
     server->is_draining = true;
-    mp_server_set_takes_none(server, true);
+    mp_server_take_none(server);
     close_listeners(server);
     /* libh2o closes connections in its own turns: the first turn closes those that have been answered, later turns
      * those that were shut down. */

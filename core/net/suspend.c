@@ -1,9 +1,11 @@
 /* suspend.c: hands connections over to another server, and suspends the listeners of a server whose thread is stuck. With SO_REUSEPORT the kernel still gives such
  * a socket its share of new connections, which would wait forever, so another thread ends its listening: shutdown()
- * removes a TCP socket from its group but keeps it bound; listen() adds it again. */
+ * removes a TCP socket from its group but keeps it bound; listen() adds it again. Both act on all descriptors of a socket, so one
+ * that another server or process has, too, is left as it is: another thread accepts its connections for as long as this one is stuck. */
 #define _GNU_SOURCE /* for accept4 */
 #include "http.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 /* An accepted connection that is handed to another server. */
 typedef struct {
     mp_link link; /* in server->handovers */
-    size_t index; /* index of its listener among the listeners of a server */
+    int address;  /* the number of its listener's address */
     int fd;
 } handover;
 
@@ -49,35 +51,47 @@ void mp_server_begin_accepted(mp_listener *listener, int fd)
     mp_server_begin(listener, socket);
 }
 
-static void begin_handover(mp_server *server, const handover *given)
+static mp_listener *MP_NULLABLE find_listener(mp_server *server, int address)
 {
-    mp_link *link = server->listeners.next;
-    for (size_t i = 0; i < given->index && link != &server->listeners; i++)
-        link = link->next;
-    if (link == &server->listeners || server->is_draining) {
-        drop(given->fd);
-        return;
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
+        mp_listener *listener = mp_container(link, mp_listener, link);
+        if (listener->endpoint.address == address)
+            return listener;
     }
-    mp_server_begin_accepted(mp_container(link, mp_listener, link), given->fd);
+    return NULL;
+}
+
+void mp_server_take_handovers(mp_server *server)
+{
+    for (handover *given; (given = take_handover(server)) != NULL; free(given)) {
+        mp_listener *listener = find_listener(server, given->address);
+        if (listener == NULL)
+            drop(given->fd);
+        else
+            mp_server_begin_accepted(listener, given->fd);
+    }
 }
 
 static void deliver_handovers(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     handover_notice *notice = mp_container(message, handover_notice, super);
-    handover *given;
-    while (loop != NULL && (given = take_handover(notice->server)) != NULL) {
-        begin_handover(notice->server, given);
-        free(given);
-    }
+    if (loop != NULL)
+        mp_server_take_handovers(notice->server);
     free(notice); /* a loop that has ended leaves its handovers to mp_server_drop_handovers */
 }
 
-bool mp_server_hand_over(mp_server *to, size_t index, int fd)
+bool mp_server_takes_connections(const mp_server *server)
+{
+    return !atomic_load_explicit(&server->takes_none, memory_order_relaxed) &&
+           !atomic_load_explicit(&server->is_stuck, memory_order_relaxed);
+}
+
+bool mp_server_hand_over(mp_server *to, int address, int fd)
 {
     handover *given = mp_new(sizeof *given);
-    *given = (handover){.index = index, .fd = fd};
+    *given = (handover){.address = address, .fd = fd};
     pthread_mutex_lock(&to->handover_lock);
-    bool is_taken = !atomic_load(&to->takes_none);
+    bool is_taken = mp_server_takes_connections(to);
     if (is_taken) {
         atomic_fetch_add(&to->handed, 1);
         atomic_fetch_add(&to->load, 1);
@@ -94,11 +108,21 @@ bool mp_server_hand_over(mp_server *to, size_t index, int fd)
     return true;
 }
 
-void mp_server_set_takes_none(mp_server *server, bool takes_none)
+static void set(mp_server *server, _Atomic bool *flag, bool value)
 {
     pthread_mutex_lock(&server->handover_lock);
-    atomic_store(&server->takes_none, takes_none);
+    atomic_store(flag, value);
     pthread_mutex_unlock(&server->handover_lock);
+}
+
+void mp_server_take_none(mp_server *server)
+{
+    set(server, &server->takes_none, true);
+}
+
+void mp_server_recover(mp_server *server)
+{
+    set(server, &server->is_stuck, false);
 }
 
 void mp_server_drop_handovers(mp_server *server)
@@ -108,19 +132,19 @@ void mp_server_drop_handovers(mp_server *server)
 }
 
 /* `to` takes none if it drains, or is stuck too. */
-static void hand_over_or_drop(mp_server *to, size_t index, int fd)
+static void hand_over_or_drop(mp_server *to, int address, int fd)
 {
-    if (!mp_server_hand_over(to, index, fd))
+    if (!mp_server_hand_over(to, address, fd))
         drop(fd);
 }
 
-/* Hands over the connections that wait to be accepted, as many as limits.connections has places for: the end of listening resets the others. */
-static void hand_over_queue(const mp_listener *listener, size_t index, mp_server *to)
+/* Hands over the connections that wait to be accepted, as many as limits.connections has places for. */
+static void hand_over_queue(const mp_listener *listener, mp_server *to)
 {
     while (mp_server_count()) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), error = errno;
         if (fd >= 0) {
-            hand_over_or_drop(to, index, fd);
+            hand_over_or_drop(to, listener->endpoint.address, fd);
             continue;
         }
         mp_server_uncount();
@@ -129,22 +153,22 @@ static void hand_over_queue(const mp_listener *listener, size_t index, mp_server
     }
 }
 
-void mp_server_suspend(mp_server *server, mp_server *to)
+void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to)
 {
-    size_t index = 0;
-    mp_server_set_takes_none(server, true);
+    set(server, &server->is_stuck, true);
     pthread_mutex_lock(&server->listen_lock);
-    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next, index++) {
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
         mp_listener *listener = mp_container(link, mp_listener, link);
-        if (listener->fd < 0 || listener->is_unix || listener->is_suspended)
+        if (listener->fd < 0 || listener->is_suspended)
             continue;
-        if (to != NULL)
-            hand_over_queue(listener, index, to);
-        listener->is_suspended = shutdown(listener->fd, SHUT_RD) == 0;
+        if (to != NULL && mp_server_takes_connections(to))
+            hand_over_queue(listener, to);
+        if (!listener->endpoint.is_shared)
+            listener->is_suspended = shutdown(listener->fd, SHUT_RD) == 0;
     }
     pthread_mutex_unlock(&server->listen_lock);
     for (handover *given; (given = to == NULL ? NULL : take_handover(server)) != NULL; free(given))
-        hand_over_or_drop(to, given->index, given->fd);
+        hand_over_or_drop(to, given->address, given->fd);
     if (to == NULL)
         mp_server_drop_handovers(server);
 }
@@ -158,7 +182,21 @@ bool mp_listener_resume(mp_listener *listener)
         mp_log(MP_ERROR, "cannot resume listening", mp_log_str("why", mp_str_of(strerror(errno))),
                mp_log_str("hint", MP_STR("this worker takes no more connections: restart the gateway")));
     listener->is_suspended = false;
-    mp_server_set_takes_none(server, server->is_draining);
     pthread_mutex_unlock(&server->listen_lock);
     return was_suspended && !server->is_draining;
+}
+
+int mp_server_sockets(mp_server *server, int address, int *fds, int most)
+{
+    int count = 0;
+    pthread_mutex_lock(&server->listen_lock);
+    for (mp_link *link = server->listeners.next; link != &server->listeners && count < most; link = link->next) {
+        const mp_listener *listener = mp_container(link, const mp_listener, link);
+        int fd =
+            listener->fd < 0 || listener->endpoint.address != address ? -1 : fcntl(listener->fd, F_DUPFD_CLOEXEC, 0);
+        if (fd >= 0)
+            fds[count++] = fd;
+    }
+    pthread_mutex_unlock(&server->listen_lock);
+    return count;
 }

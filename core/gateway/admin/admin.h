@@ -7,8 +7,9 @@
 
 typedef struct mp_admin mp_admin;
 
-/* Takes ownership of `fd` if it succeeds. `tls` NULL: no TLS. `at`: the bound address. */
-mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_address *at, mp_err *err);
+/* Takes ownership of the descriptors, all of sockets for the address `at`, if it succeeds. `tls` NULL: no TLS. */
+mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, const int *fds, int count, mp_tls_slot *MP_NULLABLE tls,
+                                   const mp_address *at, mp_err *err);
 int mp_admin_start(mp_admin *admin, mp_err *err);
 /* Stops the thread and frees the listener. `admin` may be NULL. */
 void mp_admin_free(mp_admin *MP_NULLABLE admin);
@@ -23,6 +24,8 @@ void mp_admin_drain(mp_admin *admin);
  * reference to `settings` until then. */
 void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx);
 mp_loop *mp_admin_loop(mp_admin *admin);
+/* As mp_server_sockets, for the admin listener. */
+int mp_admin_sockets(mp_admin *admin, int *fds, int most);
 
 /* -- functions for the admin thread ----- */
 

@@ -45,7 +45,22 @@ static void sample(mp_timer *timer)
     mp_timer_start(admin->loop, timer, SAMPLE_MS, sample);
 }
 
-mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_address *at, mp_err *err)
+static int listen_on(mp_admin *admin, const int *fds, int count, mp_tls_slot *MP_NULLABLE tls, mp_err *err)
+{
+    const mp_endpoint endpoint = {.on_request = admin->shared->serve_admin,
+                                  .ctx = admin,
+                                  .reserve = RESERVE,
+                                  .tls = tls,
+                                  .most = admin->settings->config->admin_connections,
+                                  .is_shared = true};
+    int failed = 0;
+    for (int i = 0; i < count && failed == 0; i++)
+        failed = mp_server_listen(admin->server, fds[i], &endpoint, err);
+    return failed;
+}
+
+mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, const int *fds, int count, mp_tls_slot *MP_NULLABLE tls,
+                                   const mp_address *at, mp_err *err)
 {
     mp_admin *admin = mp_new(sizeof *admin);
     admin->shared = shared;
@@ -58,13 +73,15 @@ mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, 
     admin->loop = mp_loop_new(err);
     admin->live = admin->loop == NULL ? NULL : mp_admin_live_new(admin->loop);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
-    if (admin->server != NULL && mp_server_listen(admin->server, fd,
-                                                  &(mp_endpoint){shared->serve_admin, admin, RESERVE, tls, false,
-                                                                 admin->settings->config->admin_connections},
-                                                  err) == 0)
+    if (admin->server != NULL && listen_on(admin, fds, count, tls, err) == 0)
         return admin;
     mp_admin_free(admin);
     return NULL;
+}
+
+int mp_admin_sockets(mp_admin *admin, int *fds, int most)
+{
+    return mp_server_sockets(admin->server, 0, fds, most);
 }
 
 static void *MP_NULLABLE run(void *ctx)

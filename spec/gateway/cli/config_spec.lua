@@ -277,7 +277,7 @@ local misuses = {
   { { "run", "a", "b" }, "only one configuration file is allowed; unexpected: 'b'", "moonpool run --help lists the possibilities" },
   { { "run", "--ready-fd", "x" }, "--ready-fd needs the number of a descriptor, not 'x'", "moonpool run --help lists the possibilities" },
   { { "run", "--ready-fd", "99" }, "--ready-fd: this descriptor is not open for writing: '99'", "moonpool run --help lists the possibilities" },
-  { { "run", "--listen", "nope" }, "--listen: 'nope' is not an address: the port is missing", "write host:port, [IPv6]:port or unix:/path" },
+  { { "run", "--listen", "nope" }, "--listen: 'nope' is not an address: the port is missing", "write host:port, [IPv6]:port, unix:/path or systemd:NAME" },
   { { "run", "--log-level", "wran" }, "--log-level: 'log.level' cannot be 'wran'", "did you mean 'warn'? allowed: debug, info, warn, error" },
   { { "help", "ru" }, "unknown command 'ru'", "did you mean 'run'?" },
 }

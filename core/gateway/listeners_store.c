@@ -1,0 +1,75 @@
+/* listeners_store.c: what the service manager stores of the listening sockets, so that a process that follows a crash listens on
+ * them: until then connections wait in the kernel, instead of being refused. */
+#include "listeners.h"
+#include "notify.h"
+#include <stdlib.h>
+
+static bool is_among(const mp_bound *one, const mp_address *list, int count)
+{
+    bool found = false;
+    for (int i = 0; i < count && !found; i++)
+        found = strcmp(list[i].text, one->address.text) == 0;
+    return found;
+}
+
+/* Sets how many sockets of each address are stored. An address with one stored socket goes on taking connections after a crash, so each
+ * gets one before any gets a second; connections that wait at sockets that are not stored, or are being made there, are reset. */
+static void share_out(const mp_listeners *listeners, const bool *wanted, int *shares)
+{
+    int left = MP_NOTIFY_SOCKETS;
+    for (bool has_more = true; has_more && left > 0;) {
+        has_more = false;
+        for (int i = 0; i < listeners->count && left > 0; i++)
+            if (wanted[i] && shares[i] < listeners->all[i].sockets) {
+                shares[i]++;
+                left--;
+                has_more = true;
+            }
+    }
+}
+
+static void store_one(mp_listeners *listeners, int i, int most)
+{
+    int fds[MP_NOTIFY_SOCKETS], count = 0;
+    mp_bound *one = &listeners->all[i];
+    mp_admin *MP_NULLABLE admin = listeners->admin;
+    if (listeners->has_admin && i == listeners->count - 1)
+        count = admin == NULL ? 0 : mp_admin_sockets(admin, fds, most);
+    else
+        for (int k = 0; k < listeners->worker_count && k < one->sockets && count < most; k++)
+            count += mp_worker_sockets(listeners->workers[k], i, fds + count, most - count);
+    if (count == 0) /* it drains, or has no descriptors */
+        return;
+    atomic_store(&one->is_stored, true);
+    mp_notify_store(one->name, fds, count);
+}
+
+void mp_listeners_store(mp_listeners *listeners, const mp_config *config)
+{
+    if (!listeners->may_store)
+        return;
+    int configured;
+    mp_address *list = mp_listeners_addresses(config, &configured);
+    bool *wanted = mp_new((size_t)(listeners->count + 1) * sizeof *wanted);
+    int *shares = mp_new((size_t)(listeners->count + 1) * sizeof *shares);
+    for (int i = 0; i < listeners->count; i++) {
+        mp_bound *one = &listeners->all[i];
+        wanted[i] = one->name[0] != '\0' && is_among(one, list, configured);
+        if (!wanted[i] && atomic_exchange(&one->is_stored, false))
+            mp_notify_remove(one->name);
+    }
+    share_out(listeners, wanted, shares);
+    for (int i = 0; i < listeners->count; i++)
+        if (wanted[i] && shares[i] > 0 && !atomic_load(&listeners->all[i].is_stored))
+            store_one(listeners, i, shares[i]);
+    free(list);
+    free(wanted);
+    free(shares);
+}
+
+void mp_listeners_ready(mp_listeners *listeners, const mp_config *config)
+{
+    mp_notify_ready();
+    listeners->may_store = mp_notify_can_store();
+    mp_listeners_store(listeners, config);
+}
