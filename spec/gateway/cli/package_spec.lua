@@ -63,6 +63,7 @@ describe("the Debian package", function()
       "usr/share/fish/vendor_completions.d/moonpool.fish", "usr/share/doc/moonpool/README.md", "usr/share/doc/moonpool/docs/writing-tools.md",
       "usr/share/doc/moonpool/changelog.gz", "usr/share/doc/moonpool/changelog.Debian.gz", "usr/share/doc/moonpool/copyright",
       "usr/share/moonpool/examples/hello/moonpool.yaml", "usr/share/moonpool/types/moonpool.d.lua", "usr/lib/systemd/system/moonpool.service",
+      "usr/lib/systemd/system/moonpool.socket",
       "usr/lib/sysusers.d/moonpool.conf", "etc/moonpool/moonpool.yaml", "etc/moonpool/scripts/tools/hello.lua",
     } do
       assert.truthy(listed:find(" ./" .. path .. "\n", 1, true), path .. " is missing in\n" .. listed)
