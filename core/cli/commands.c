@@ -275,13 +275,16 @@ const mp_cli_command mp_cli_commands[] = {
      mp_cli_admin,
      {ADMIN, CONFIG}},
     {"status",
-     "[-a ADDRESS] [--json] [moonpool.yaml]",
+     "[-a ADDRESS] [--json | --healthy] [moonpool.yaml]",
      "print the state of the running gateway: scripts, gauges and counters",
      "Prints the state of the running gateway, from its admin listener: the serving scripts, the\n"
      "errors of the last reload, and each gauge and counter that is not 0.\n",
      "<file>",
      mp_cli_admin,
-     {ADMIN, {"json", 0, NULL, "print everything as JSON", NULL}, CONFIG}},
+     {ADMIN,
+      {"json", 0, NULL, "print everything as JSON", NULL},
+      {"healthy", 0, NULL, "print what /healthz says, and exit with 1 unless that is ok;\nneeds no token", NULL},
+      CONFIG}},
     {"log",
      "[-a ADDRESS] --level LEVEL [--for TIME] [moonpool.yaml]",
      "change the level of the running gateway's log for a time",
@@ -293,6 +296,16 @@ const mp_cli_command mp_cli_commands[] = {
       {"level", 0, "LEVEL", "debug, info, warn or error", LEVELS},
       {"for", 0, "TIME", "as in 30s, 10m or 2h, at most 1d (default: 5m)", NULL},
       CONFIG}},
+    {"drain",
+     "[-a ADDRESS] [moonpool.yaml]",
+     "end the running gateway once its calls have ended, as SIGTERM does",
+     "Ends the running gateway as SIGTERM does, by its admin listener: everything is served on for\n"
+     "`limits.linger`, running calls may finish within `limits.drain`, then the process exits. A SIGTERM\n"
+     "that follows hurries nothing, so this is what a hook runs before a container is stopped. Does\n"
+     "not wait for the end. Needs the role operate.\n",
+     "<file>",
+     mp_cli_admin,
+     {ADMIN, CONFIG}},
     {"switch",
      "[-a ADDRESS] [-c FILE] [--json] [on|off KIND NAME]",
      "switch a tool or an upstream of the running gateway off or on",
@@ -452,6 +465,7 @@ static const char *const other_words[][2] = {
     {"tools", "list"},    {"show", "list"},      {"invoke", "call"}, {"exec", "call"},      {"create", "new"},
     {"init", "new"},      {"generate", "new"},   {"lint", "check"},  {"validate", "check"}, {"get", "read"},
     {"resource", "read"}, {"prompts", "prompt"}, {"ps", "status"},   {"ping", "status"},    {"schema", "config"},
+    {"stop", "drain"},    {"shutdown", "drain"}, {"quit", "drain"},
 };
 
 const mp_cli_command *mp_cli_find(const char *name)

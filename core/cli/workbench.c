@@ -267,7 +267,7 @@ static void put_words(arguments *given, const mp_cli_args *args, mp_buf *words)
     put(given, "words", words->ptr);
 }
 
-/* `reload`, `status`, `log`, `switch`, `dashboard`, `upstreams`, `tap`, `profile` and `record`. */
+/* `reload`, `status`, `log`, `drain`, `switch`, `dashboard`, `upstreams`, `tap`, `profile` and `record`. */
 int mp_cli_admin(const mp_cli_args *args)
 {
     const char *file = mp_cli_value(args, "config"), *command = args->command->name;
@@ -300,6 +300,7 @@ int mp_cli_admin(const mp_cli_args *args)
     put(&given, "command", command);
     put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
     put(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
+    put(&given, "healthy", mp_cli_value(args, "healthy") == NULL ? NULL : "yes");
     put(&given, "open", mp_cli_value(args, "open") == NULL ? NULL : "yes");
     bool is_record = strcmp(command, "record") == 0 || mp_cli_value(args, "record") != NULL;
     bool has_filters = is_record || strcmp(command, "tap") == 0 || strcmp(command, "profile") == 0;

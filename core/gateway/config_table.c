@@ -380,9 +380,10 @@ const mp_config_key mp_config_keys[] = {
             "ops}."},
     TLS_KEYS("admin.tls", OF_ADMIN),
     {"admin.tokens", MP_KEY_SECTION,
-     .doc = "Tokens by role, for `Authorization: Bearer`. Each has a name, which the audit shows. Without tokens, a "
-            "loopback address has one of its own, with the role operate, in $RUNTIME_DIRECTORY/admin.token or "
-            "$XDG_RUNTIME_DIR/moonpool/PORT.token, where `moonpool` finds it."},
+     .doc =
+         "Tokens by role, for `Authorization: Bearer`. Each has a name, which the audit shows. Without tokens, a "
+         "loopback address has one of its own, with the role operate, which the commands of root and of the gateway's "
+         "user find by themselves."},
     {"admin.tokens.metrics", MP_KEY_PAIRS, ADMIN_TOKEN(0),
      .doc = "Tokens that may read metrics, as in {grafana: \"${file:/run/secrets/grafana}\"}."},
     {"admin.tokens.view", MP_KEY_PAIRS, ADMIN_TOKEN(1), .doc = "Tokens that may also read everything else."},

@@ -40,7 +40,7 @@ void mp_gateway_put_libraries(mp_buf *out);
 int mp_gateway_workbench(const char *command, const mp_workbench_argument *arguments, size_t count);
 
 /* The token with which a command asks the gateway whose admin listener is at `address`: that of the variable MOONPOOL_ADMIN_TOKEN, of the
- * configuration (the highest role), or of the token file. The caller frees it. NULL: none. `config` may be NULL. */
+ * configuration (the highest role), or the gateway's own. The caller frees it. NULL: none. `config` may be NULL. */
 char *MP_NULLABLE mp_admin_find_token(const mp_config *config, const char *address);
 
 #endif

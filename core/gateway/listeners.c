@@ -367,13 +367,10 @@ void mp_listeners_show_dashboard(const mp_listeners *listeners, const mp_config 
     char code[MP_CODE_SIZE] = "";
     bool has_code = !has_tokens(config) && at->address.is_loopback;
     mp_buf line = {0};
-    const char *about = "";
     if (has_code)
-        about = mp_admin_own_code(mp_admin_access_of(admin), code)
-                    ? "  (once, within a minute; later: moonpool dashboard)"
-                    : "  (once, within a minute; with XDG_RUNTIME_DIR set, `moonpool dashboard` makes others)";
+        mp_admin_own_code(mp_admin_access_of(admin), code);
     mp_buf_printf(&line, "dashboard: %s%s/%s%s%s", scheme_of(at), at->address.text, has_code ? "#code=" : "", code,
-                  about);
+                  has_code ? "  (once, within a minute; later: moonpool dashboard)" : "");
     mp_terminal_print(mp_buf_str(&line));
     explicit_bzero(code, sizeof code);
     explicit_bzero(line.ptr, line.len);

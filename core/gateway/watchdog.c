@@ -53,6 +53,7 @@ struct mp_watchdog {
     /* when only the main thread was left, because no worker was seen running any more; 0: not yet */
     uint64_t all_ended_at;
     uint64_t drains_at; /* when the time of limits.linger is over and the drain begins; 0: it is not running */
+    bool is_asked;      /* POST /api/drain began the end, and no signal has followed: the next one does not hurry it */
 };
 
 static void fill_set(sigset_t *set)
@@ -294,21 +295,10 @@ static uint64_t linger_of(const mp_watchdog *watchdog)
     return listeners != NULL && listeners->count > 0 ? atomic_load(&watchdog->linger_ms) : 0;
 }
 
-static void on_signal(mp_watchdog *watchdog, int number)
+/* The end has begun, or `again`: it is not waited for any longer. */
+static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
 {
-    if (number == SIGUSR2) { /* it would end the process at once, without a drain */
-        mp_log(MP_WARN, "signal ignored", mp_log_int("signal", number),
-               mp_log_str("hint", MP_STR("SIGUSR1 opens the log again, SIGHUP reloads, SIGTERM ends the gateway")));
-        return;
-    }
-    if (number == SIGHUP || number == SIGUSR1) {
-        atomic_store(number == SIGHUP ? &watchdog->has_hangup : &watchdog->has_reopen, true);
-        wake_main(watchdog);
-        return;
-    }
-    bool again = atomic_exchange(&watchdog->shared->draining, true), serves = !again && watchdog->count > 0;
-    uint64_t linger = serves && number == SIGTERM ? linger_of(watchdog) : 0;
-    mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining", mp_log_int("signal", number));
+    bool serves = !again && watchdog->count > 0;
     mp_vm_stop_loading();
     end_within(watchdog, linger + (serves ? atomic_load(&watchdog->drain_ms) : 0) + MP_ENDING_MS);
     if (linger == 0) {
@@ -318,6 +308,37 @@ static void on_signal(mp_watchdog *watchdog, int number)
         watchdog->drains_at = mp_monotonic_ms() + linger;
     }
     wake_main(watchdog);
+}
+
+/* SIGTERM or SIGINT. `is_own`: the process sent it to itself, for POST /api/drain. A hook of Kubernetes or an operator
+ * asks so before SIGTERM comes, which therefore counts as the first signal. */
+static void on_end(mp_watchdog *watchdog, int number, bool is_own)
+{
+    bool has_begun = atomic_exchange(&watchdog->shared->draining, true), was_asked = watchdog->is_asked;
+    if (has_begun && is_own)
+        return; /* asked twice, or after a signal */
+    watchdog->is_asked = is_own;
+    bool again = has_begun && !was_asked;
+    mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining",
+           is_own ? mp_log_str("why", MP_STR("POST /api/drain")) : mp_log_int("signal", number));
+    if (!has_begun || again)
+        begin_end(watchdog, !again && number == SIGTERM ? linger_of(watchdog) : 0, again);
+    else if (number == SIGINT && watchdog->drains_at != 0)
+        begin_end(watchdog, 0, false);
+}
+
+static void on_signal(mp_watchdog *watchdog, const siginfo_t *info)
+{
+    int number = info->si_signo;
+    if (number == SIGUSR2) { /* it would end the process at once, without a drain */
+        mp_log(MP_WARN, "signal ignored", mp_log_int("signal", number),
+               mp_log_str("hint", MP_STR("SIGUSR1 opens the log again, SIGHUP reloads, SIGTERM ends the gateway")));
+    } else if (number == SIGHUP || number == SIGUSR1) {
+        atomic_store(number == SIGHUP ? &watchdog->has_hangup : &watchdog->has_reopen, true);
+        wake_main(watchdog);
+    } else {
+        on_end(watchdog, number, info->si_code == SI_USER && info->si_pid == getpid());
+    }
 }
 
 static void look_at_linger(mp_watchdog *watchdog, uint64_t now)
@@ -346,14 +367,15 @@ static void *MP_NULLABLE run(void *ctx)
     for (uint64_t looked_at = mp_monotonic_ms(); !atomic_load(&watchdog->is_ending);) {
         uint64_t tick = tick_of(watchdog);
         struct timespec most = {(time_t)(tick / 1000), (long)(tick % 1000) * 1000000L};
-        int number = sigtimedwait(&set, NULL, &most);
+        siginfo_t info;
+        int number = sigtimedwait(&set, &info, &most);
         uint64_t now = mp_monotonic_ms(), elapsed = now - looked_at;
         looked_at = now;
         if (atomic_load(&watchdog->is_ending))
             break;
         pthread_mutex_lock(&watchdog->lock);
         if (number > 0)
-            on_signal(watchdog, number);
+            on_signal(watchdog, &info);
         look_at_linger(watchdog, now);
         /* If the whole process or machine was suspended, no thread was stuck. */
         elapsed = elapsed > 2 * tick ? 2 * tick : elapsed;

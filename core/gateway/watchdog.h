@@ -3,7 +3,7 @@
  *
  *   - SIGTERM, SIGINT: the workers drain; a second signal stops them. A process that has not ended a second after
  *   limits.drain, or a second after the second signal, is ended by _exit: with code 1, or with its own code if it only
- *   frees memory. A load of scripts in progress is stopped.
+ *   frees memory. A load of scripts in progress is stopped. The first signal after POST /api/drain hurries nothing.
  *   - SIGHUP: wakes the main thread to reload.
  *   - A worker whose loop has not turned for limits.stuck takes no connections until it turns again (net/suspend.c).
  *   It is logged with the line of Lua that it runs, and /healthz answers 503. */

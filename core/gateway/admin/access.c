@@ -3,19 +3,14 @@
 #include "access.h"
 #include "codes.h"
 #include "gateway/gateway.h"
-#include <errno.h>
-#include <fcntl.h>
+#include "own_token.h"
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 MP_COUNTER(refused_admin, "refused", "reason", "admin",
            "requests to the admin listener without the role that they need")
 
-#define TOKEN_BYTES 32
 #define WRONG_MOST 10 /* wrong tokens of one address in WRONG_WINDOW_MS; then its tokens are not looked at */
 #define WRONG_WINDOW_MS 60000
 #define ADDRESSES 512 /* addresses whose wrong tokens are counted; two with one slot are counted together */
@@ -33,9 +28,9 @@ struct mp_admin_access {
     mp_secret_hash
         by_certificate; /* stands for the token of callers with a certificate: of `certificates` as it is now */
     bool is_near, is_unix;
-    bool has_own; /* the last of `tokens` is the one that was made at the start */
-    mp_secret_hash own;
-    char *MP_NULLABLE path; /* of the token file; NULL: there is none */
+    uint16_t port;
+    mp_own_token *MP_NULLABLE own; /* NULL: none was needed yet, or none can be made */
+    mp_secret_hash own_hash;       /* of `own` */
     mp_admin_codes *codes;
     struct {
         uint64_t since_ms;
@@ -63,92 +58,17 @@ static mp_admin_role role_of(const char *name)
     return MP_ROLE_NONE;
 }
 
-/* -- the token of the process -------------------------------------------------------------------------------------- */
-
-/* The file of the token of a gateway whose admin listener has this port. NULL: there is no folder for it. */
-static char *MP_NULLABLE path_of_token(unsigned port)
-{
-    const char *runtime = getenv("RUNTIME_DIRECTORY"), *user = getenv("XDG_RUNTIME_DIR");
-    char *path = NULL;
-    if (runtime != NULL && *runtime == '/')
-        return asprintf(&path, "%.*s/admin.token", (int)strcspn(runtime, ":"), runtime) < 0 ? NULL : path;
-    if (user != NULL && *user == '/')
-        return asprintf(&path, "%s/moonpool/%u.token", user, port) < 0 ? NULL : path;
-    return NULL;
-}
-
-/* Makes the folder of `path`, if it is not there, for this user alone. */
-static void make_folder(const char *path)
-{
-    char *folder = mp_dup((mp_str){path, (size_t)(strrchr(path, '/') - path)});
-    mkdir(folder, 0700);
-    free(folder);
-}
-
-/* Replaces the file; false with errno. */
-static bool write_token(const char *path, const char *text)
-{
-    size_t len = strlen(text);
-    make_folder(path);
-    unlink(path); /* of a process that was killed */
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return false;
-    bool is_written = write(fd, text, len) == (ssize_t)len;
-    int error = errno;
-    close(fd);
-    if (!is_written)
-        unlink(path);
-    errno = error;
-    return is_written;
-}
-
-static void make_own(mp_admin_access *access, uint16_t port)
-{
-    unsigned char random[TOKEN_BYTES];
-    char text[2 * TOKEN_BYTES + 2];
-    access->path = path_of_token(port);
-    if (access->path == NULL) {
-        mp_log(MP_DEBUG, "no admin token",
-               mp_log_str("why", MP_STR("neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR is set")));
-        return;
-    }
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        abort(); /* a token that can be guessed is worse than no service */
-    mp_hex_put(text, random, sizeof random);
-    access->own = mp_secret_hash_of((mp_str){text, 2 * TOKEN_BYTES});
-    memcpy(text + 2 * TOKEN_BYTES, "\n", 2);
-    access->has_own = write_token(access->path, text);
-    if (!access->has_own) {
-        mp_log(MP_WARN, "no admin token", mp_log_str("file", mp_str_of(access->path)),
-               mp_log_str("why", mp_str_of(strerror(errno))));
-        free(access->path);
-        access->path = NULL;
-    }
-    explicit_bzero(text, sizeof text);
-}
-
-static char *MP_NULLABLE read_token(unsigned port)
-{
-    char *path = path_of_token(port), text[2 * TOKEN_BYTES + 2] = "";
-    int fd = path == NULL ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    free(path);
-    return len <= 0 ? NULL : mp_dup(mp_str_trim((mp_str){text, strcspn(text, "\n")}));
-}
+/* -- the token of a command ---------------------------------------------------------------------------------------- */
 
 char *MP_NULLABLE mp_admin_find_token(const mp_config *config, const char *address)
 {
-    const char *variable = getenv("MOONPOOL_ADMIN_TOKEN"), *colon = strrchr(address, ':');
+    const char *variable = getenv("MOONPOOL_ADMIN_TOKEN");
     if (variable != NULL && *variable != '\0')
         return mp_dup(mp_str_of(variable));
     for (int i = MP_ADMIN_TOKEN_ROLES - 1; config != NULL && i >= 0; i--)
         if (config->admin_tokens[i] != NULL && config->admin_tokens[i]->name != NULL)
             return mp_dup(mp_str_of(config->admin_tokens[i]->value));
-    bool is_port = colon != NULL && strncmp(address, "unix:", 5) != 0;
-    return is_port ? read_token((unsigned)strtoul(colon + 1, NULL, 10)) : NULL;
+    return mp_own_token_find(address);
 }
 
 /* -- configuration ------------------------------------------------------------------------------------------------- */
@@ -217,8 +137,10 @@ void mp_admin_access_configure(mp_admin_access *access, const mp_config *config)
             mp_secret_hash hash = mp_secret_hash_of(mp_str_of(pair->value));
             add_token(access, pair->name, (mp_admin_role)(MP_ROLE_METRICS + i), hash);
         }
-    if (access->count == 0 && access->has_own)
-        add_token(access, "of the token file", MP_ROLE_OPERATE, access->own);
+    if (access->count == 0 && access->is_near && !access->is_unix && access->own == NULL)
+        access->own = mp_own_token_new(access->port, &access->own_hash);
+    if (access->count == 0 && access->own != NULL)
+        add_token(access, "of the gateway", MP_ROLE_OPERATE, access->own_hash);
     access->certificates = copy_pairs(config->admin_certificates);
     access->by_certificate = hash_of_roles(access->certificates);
     mp_admin_codes_limit(access->codes, config->admin_codes, config->admin_sign_ins);
@@ -230,12 +152,9 @@ mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *
     mp_admin_access *access = mp_new(sizeof *access);
     access->is_near = at->is_loopback;
     access->is_unix = at->is_unix;
+    access->port = at->port;
     access->codes = mp_admin_codes_new();
     mp_admin_access_configure(access, config);
-    if (access->count == 0 && at->is_loopback && !at->is_unix) {
-        make_own(access, at->port);
-        mp_admin_access_configure(access, config);
-    }
     return access;
 }
 
@@ -243,11 +162,9 @@ void mp_admin_access_free(mp_admin_access *access)
 {
     if (access == NULL)
         return;
-    if (access->has_own)
-        unlink(access->path);
+    mp_own_token_free(access->own);
     forget(access);
     mp_admin_codes_free(access->codes);
-    free(access->path);
     free(access);
 }
 
@@ -333,12 +250,11 @@ bool mp_admin_take_code(mp_admin_access *access, const mp_stream *stream, mp_str
     return is_good;
 }
 
-bool mp_admin_own_code(mp_admin_access *access, char *text)
+void mp_admin_own_code(mp_admin_access *access, char *text)
 {
-    mp_admin_caller maker = {.role = MP_ROLE_OPERATE, .name = "the terminal", .has_token = access->has_own};
-    maker.token = access->own;
+    mp_admin_caller maker = {.role = MP_ROLE_OPERATE, .name = "the terminal", .has_token = access->own != NULL};
+    maker.token = access->own_hash;
     mp_admin_code_make(access->codes, &maker, text);
-    return access->has_own;
 }
 
 mp_admin_codes *mp_admin_codes_of(mp_admin_access *access)

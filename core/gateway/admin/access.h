@@ -2,8 +2,8 @@
  *
  * Roles include those before them: metrics reads metrics, view reads all that has no secrets, operate changes things. A caller
  * has its role by a token (admin.tokens), by its certificate (admin.tls with client_ca, admin.certificates), or because it could open the
- * Unix socket. Without configured tokens a listener on a loopback address makes a token of its own for the lifetime of the process, in a
- * file that only the user of the gateway can read. Belongs to the admin thread once that runs. */
+ * Unix socket. Without configured tokens a listener on a loopback address makes a token of its own for the lifetime of the process
+ * (own_token.h). Belongs to the admin thread once that runs. */
 #ifndef MP_GATEWAY_ADMIN_ACCESS_H
 #define MP_GATEWAY_ADMIN_ACCESS_H
 
@@ -22,12 +22,11 @@ typedef struct {
     uint64_t wait_s; /* above 0: this address has sent too many wrong tokens, and its token was not looked at */
 } mp_admin_caller;
 
-/* `at` is the bound address. Makes the token file if one is needed; without a folder for it there is none, which is logged. */
+/* `at` is the bound address. */
 mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at);
 /* Makes the code of a link that opens the dashboard, for the terminal that the gateway runs in; see codes.h. `text` has
- * MP_CODE_SIZE bytes. Any thread may call it. False: there is no token file, which `moonpool dashboard` needs to get
- * further codes. */
-bool mp_admin_own_code(mp_admin_access *access, char *text);
+ * MP_CODE_SIZE bytes. Any thread may call it. */
+void mp_admin_own_code(mp_admin_access *access, char *text);
 /* The codes and sessions of the dashboard. */
 struct mp_admin_codes *mp_admin_codes_of(mp_admin_access *access);
 /* Changes a code for a token, as mp_admin_code_change. A wrong code counts as a wrong token of its address: if
@@ -36,7 +35,6 @@ bool mp_admin_take_code(mp_admin_access *access, const mp_stream *stream, mp_str
                         mp_admin_caller *caller);
 /* Uses the tokens and certificates of another configuration. */
 void mp_admin_access_configure(mp_admin_access *access, const mp_config *config);
-/* Removes the token file. */
 void mp_admin_access_free(mp_admin_access *access);
 
 /* Counts wrong tokens, so call it once for each request. */

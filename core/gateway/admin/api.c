@@ -389,7 +389,7 @@ void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     kill(getpid(), SIGUSR1);
 }
 
-/* As SIGTERM does. */
+/* As SIGTERM does, but never as the second one: the watchdog knows signals of the process itself. */
 void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)admin, (void)rest;

@@ -1,4 +1,4 @@
--- moonpool reload, status, upstreams, log, switch, dashboard, tap and profile: requests to the admin listener of a running gateway.
+-- moonpool reload, status, upstreams, log, drain, switch, dashboard, tap and profile: requests to the admin listener of a running gateway.
 
 local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
@@ -9,7 +9,7 @@ local upstreams = require "moonpool.workbench.upstreams"
 local wire = require "moonpool.wire"
 
 local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, reload = { "POST", "/reload" },
-  log = { "POST", "/api/log" }, dashboard = { "POST", "/api/code" } }
+  log = { "POST", "/api/log" }, drain = { "POST", "/api/drain" }, dashboard = { "POST", "/api/code" } }
 
 local levels = { debug = true, info = true, warn = true, error = true }
 
@@ -32,6 +32,11 @@ return function(args)
     ask, request, why = switch.request(args.words)
     if not ask then return say.misuse(request, why) end
   end
+  if args.healthy then
+    if args.json then return say.misuse "--healthy and --json exclude each other" end
+    ask = { "GET", "/healthz" }
+  end
+  if args.command == "drain" then request = "{}" end
   if args.command == "dashboard" then
     request = "{}"
     if (args.address or ""):find "^unix:" then
@@ -62,10 +67,11 @@ return function(args)
   if is_fine and args.command == "switch" then late, see = switch.lateness(body) end
   if is_fine and args.command == "switch" and not args.json then body = switch.text(body) end
   if is_fine and args.command == "log" then body = ("the level is %s for %s"):format(args.level, args["for"] or "5m") end
+  if is_fine and args.command == "drain" then body = "it drains" end
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine and args.command == "upstreams" then return upstreams(body, args) end
   if is_fine then
-    io.stdout:write(args.command == "status" and not args.json and summary(body) or body)
+    io.stdout:write(args.command == "status" and not args.json and not args.healthy and summary(body) or body)
     if late then return say.wrong(late, see) end
   elseif body == "" then
     return say.wrong("the gateway answered with " .. status)

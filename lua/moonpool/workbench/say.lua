@@ -17,8 +17,7 @@ function say.misuse(what, hint) return say.wrong(what, hint, 2) end
 --- The error, and its hint, of a command that has no token for the admin listener at `address`.
 function say.no_token(address)
   return "the gateway at " .. address .. " needs a token",
-    "put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN; where it has none, set XDG_RUNTIME_DIR to a folder of your own, "
-    .. "both to start the gateway and for this command"
+    "run the command on its machine, as root or as the user of the gateway; or put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN"
 end
 
 return say

@@ -218,6 +218,29 @@ describe("/api", function()
     assert.equal(202, api(g, "POST", "/api/drain").status)
     assert.equal(0, (g:wait_exit(10)))
   end)
+
+  it("drains by a command, after limits.linger, and the SIGTERM that follows does not hurry it", function()
+    for _, then_sent in ipairs { "sigterm", "sigint" } do
+      local g <close> = start { limits = { linger = "10m", drain = "10m" }, log = { audit = "audit.log" } }
+      local me <close> = g:client "2025-11-25"
+      for _ = 1, 2 do
+        local code, out, err = gateway.exec({ "drain", "--admin", "127.0.0.1:" .. g.admin_port }, { env = { MOONPOOL_ADMIN_TOKEN = token } })
+        assert.same({ 0, "it drains\n", "" }, { code, out, err })
+      end
+      g:wait_log("draining", { why = "POST /api/drain" })
+      g:wait_log("lingering", { ms = "600000" })
+      assert.equal(503, g:admin("/readyz").status)
+      g:signal(then_sent)
+      if then_sent == "sigterm" then
+        g:wait_log("draining", { signal = "15" })
+        assert.same({}, me:result "ping") -- it lingers
+        g:signal "sigterm"
+      end
+      assert.equal(0, (g:wait_exit(20)))
+      assert.equal(then_sent == "sigterm", g:log():find("stopping now", 1, true) ~= nil)
+      assert.equal(2, select(2, audit(g):gsub("drain requested", "")))
+    end
+  end)
 end)
 
 describe("the admin listener of a gateway whose clients are authenticated", function()

@@ -95,17 +95,21 @@ describe("examples/deploy", function()
     end
   end)
 
-  it("runs as a user of its own, not root, and reports its health", function()
-    local user = find(final, "USER")
-    assert.same({ "moonpool" }, user)
-    assert.truthy(table.concat(find(final, "RUN"), " "):find("useradd %-%-system [^&]*%smoonpool$"))
+  it("runs as a user of its own, by number, which owns the folders that it writes, and reports its health without curl", function()
+    assert.same({ "65532:65532" }, find(final, "USER"))
+    local runs = table.concat(find(final, "RUN"), " ")
+    assert.truthy(runs:find("groupadd %-%-system %-%-gid 65532 moonpool "))
+    assert.truthy(runs:find("useradd %-%-system %-%-uid 65532 %-%-gid 65532 [^&]*%smoonpool "))
+    assert.truthy(runs:find("install %-%-directory %-%-owner 65532 %-%-group 65532 %-%-mode 0700 /var/lib/moonpool /run/moonpool$"))
+    assert.same({ "STATE_DIRECTORY=/var/lib/moonpool RUNTIME_DIRECTORY=/run/moonpool" }, find(final, "ENV"))
+    assert.is_nil(runs:find "curl[ ]")
     local position = {}
     for i, one in ipairs(final) do position[one[1]] = i end
     assert.is_true(position.USER < position.ENTRYPOINT)
     local health = find(final, "HEALTHCHECK")[1]
     local command = cjson.decode(health:match "CMD (%[.*%])$")
-    assert.same({ "moonpool", "status", "--admin", "127.0.0.1:7301" }, command)
-    assert.truthy(config_of(folder .. "moonpool.yaml"):find("\nadmin:\n  listen: " .. command[4] .. "\n", 1, true))
+    assert.same({ "moonpool", "status", "--healthy", "--admin", "127.0.0.1:7301" }, command)
+    assert.truthy(config_of(folder .. "moonpool.yaml"):find("\nadmin:\n  listen: " .. command[5] .. "\n", 1, true))
   end)
 
   it("exposes the port that the configuration listens on, and compose publishes it on this machine alone", function()
@@ -125,28 +129,115 @@ describe("examples/deploy", function()
       assert.truthy(not from or uv.fs_stat(folder .. from:sub(3)), volume)
     end
     assert.equal("state:/var/lib/moonpool", service.volumes[1])
+    assert.same({ "/tmp", "/run/moonpool:uid=65532,gid=65532,mode=0700" }, service.tmpfs)
+    assert.equal("moonpool", service.image) -- of docker build --tag, and of docker run
+    local config = yaml.load(config_of(folder .. "moonpool.yaml"))
+    local function mib(text) return tonumber(text:match "^(%d+)[Mm]") end
+    local sum = config.workers * mib(config.limits.lua_memory) + mib(config.limits.bodies) + mib(config.limits.answers) + 64 -- store.bytes
+    assert.is_true(sum < mib(service.mem_limit), sum .. " MiB")
     assert.same({ "/var/lib/moonpool" }, find(final, "VOLUME"))
     assert.equal("moonpool_keys", service.secrets[1].target)
     assert.truthy(config_of(folder .. "moonpool.yaml"):find("/run/secrets/moonpool_keys", 1, true))
   end)
 
-  it("serves, with its configuration, clients that have a key", function()
+  -- The configuration with free ports, in a folder with the scripts and a key. `change` is applied to its text.
+  local function prepared(change)
     local dir = gateway.new_folder()
     gateway.run_program("/bin/cp", { "-r", folder .. "scripts", dir })
-    local text = config_of(folder .. "moonpool.yaml"):gsub("0%.0%.0%.0:7300", "0.0.0.0:0"):gsub("127%.0%.0%.1:7301", "127.0.0.1:0")
+    local text = change(config_of(folder .. "moonpool.yaml")):gsub("0%.0%.0%.0:730[01]", "0.0.0.0:0"):gsub("127%.0%.0%.1:7301", "127.0.0.1:0")
     local file <close> = assert(io.open(dir .. "/moonpool.yaml", "wb"))
     file:write(text)
     file:flush()
     local code, key, err = gateway.exec { "key", "new", "ann", "--file", dir .. "/keys" }
     assert.equal(0, code, err)
-    local g <close> = gateway.start { dir = dir, env = { MOONPOOL_KEYS = dir .. "/keys", MOONPOOL_STATE = dir } }
+    return dir, key:match "%S+", { MOONPOOL_KEYS = dir .. "/keys", MOONPOOL_STATE = dir, STATE_DIRECTORY = dir .. "/state", RUNTIME_DIRECTORY = dir .. "/run" }
+  end
+
+  it("serves, with its configuration, clients that have a key", function()
+    local dir, key, env = prepared(function(text) return text end)
+    local g <close> = gateway.start { dir = dir, env = env }
     assert.equal(401, wire.post(g, wire.initialize_message "2025-06-18").status)
-    local response = wire.post(g, wire.initialize_message "2025-06-18", { ["X-Api-Key"] = key:match "%S+" })
-    assert.equal(200, response.status)
-    local session = response.headers["mcp-session-id"]
-    local called = wire.post(g, wire.message(2, "tools/call", { name = "hello", arguments = {} }),
-      { ["X-Api-Key"] = key:match "%S+", ["Mcp-Session-Id"] = session })
-    assert.equal("Hello, key:ann!", called:json().result.content[1].text)
-    assert.equal(0, (gateway.exec { "status", "--admin", "127.0.0.1:" .. g.admin_port })) -- the health check of the container
+    local me <close> = g:client("2025-06-18", { token = key })
+    assert.equal("Hello, key:ann!", me:result("tools/call", { name = "hello", arguments = {} }).content[1].text)
+    local admin = "127.0.0.1:" .. g.admin_port
+    local code, out = gateway.exec { "status", "--healthy", "--admin", admin } -- the health check of the container
+    assert.same({ 0, "ok\n" }, { code, out })
+    code, out = gateway.exec({ "dashboard", "--admin", admin }, { env = { RUNTIME_DIRECTORY = dir .. "/run" } }) -- docker exec
+    assert.equal(0, code)
+    assert.matches("#code=", out)
+  end)
+
+  it("has an admin listener for the host, with a token, in lines that are comments", function()
+    local compose = config_of(folder .. "compose.yaml")
+    for _, line in ipairs { '- "127.0.0.1:7301:7301"', "- source: admin", "  target: moonpool_admin", "admin:", "  file: ./admin.token" } do
+      local count
+      compose, count = compose:gsub("\n( *)# (" .. line:gsub("%p", "%%%0") .. ")\n", "\n%1%2\n")
+      assert.equal(1, count, line)
+    end
+    local service = require "lyaml".load(compose)
+    assert.same({ file = "./admin.token" }, service.secrets.admin)
+    assert.same({ source = "admin", target = "moonpool_admin" }, service.services.moonpool.secrets[2])
+    assert.equal("127.0.0.1:7301:7301", service.services.moonpool.ports[2])
+    local token = ("t"):rep(64)
+    local path = os.tmpname()
+    local file <close> = assert(io.open(path, "wb"))
+    file:write(token, "\n")
+    file:flush()
+    local dir, _, env = prepared(function(text)
+      text = text:gsub("\nadmin:\n  listen: [^\n]*\n# In the place[^\n]*\n", "\n"):gsub("\n# (admin:\n)#(   listen: [^\n]*\n)#(   tokens:)", "\n%1 %2 %3")
+      return (text:gsub("/run/secrets/moonpool_admin", path))
+    end)
+    local g <close> = gateway.start { dir = dir, env = env }
+    assert.truthy(g.ready:find("admin=http://0.0.0.0:", 1, true), g.ready)
+    assert.equal(401, g:admin("/status").status)
+    local admin = "127.0.0.1:" .. g.admin_port
+    assert.equal(0, (gateway.exec { "status", "--healthy", "--admin", admin })) -- the health check needs no token
+    assert.equal(1, (gateway.exec { "status", "--admin", admin }))
+    assert.equal(0, (gateway.exec({ "status", "--admin", admin }, { env = { MOONPOOL_ADMIN_TOKEN = token } })))
+    os.remove(path)
+  end)
+
+  it("serves as the user 65532 with a root that is read-only but for the folders of the image, and its commands work there", function()
+    if uv.getuid() ~= 0 or gateway.run_program("/usr/bin/unshare", { "-m", "mount", "-t", "tmpfs", "none", "/mnt" }) ~= 0 then
+      return pending "only root can make another root"
+    end
+    local dir, key = prepared(function(text) return text:gsub("listen: 0%.0%.0%.0:7300", "listen: 127.0.0.1:0") end)
+    gateway.run_program("/bin/cp", { uv.fs_realpath(gateway.binary), dir .. "/moonpool" })
+    for path, mode in pairs { [dir] = 493, [dir .. "/moonpool"] = 493, [dir .. "/keys"] = 420 } do uv.fs_chmod(path, mode) end
+    local script = [[
+      set -e
+      root=/mnt/root; mount -t tmpfs none /mnt; mkdir $root; mount --rbind / $root
+      mount -t tmpfs none $root/var/lib; mkdir $root/var/lib/moonpool; mount -t tmpfs -o uid=65532,gid=65532,mode=0700 none $root/var/lib/moonpool
+      mount -t tmpfs none $root/run; mkdir -p $root/run/moonpool $root/run/secrets; mount -t tmpfs -o uid=65532,gid=65532,mode=0700 none $root/run/moonpool
+      mount -t tmpfs none $root/usr/local; mkdir $root/usr/local/bin; cp @HERE/moonpool $root/usr/local/bin/; cp @HERE/keys $root/run/secrets/moonpool_keys
+      mkdir $root/usr/local/etc; cp -r @HERE/moonpool.yaml @HERE/scripts $root/usr/local/etc/
+      mount -t tmpfs none $root/tmp; chmod 1777 $root/tmp
+      for folder in . run usr/local var/lib; do mount -o remount,bind,ro $root/$folder; done
+      cat >/mnt/inner <<'END'
+set -e
+cd /var/lib/moonpool
+! touch /x 2>/dev/null
+moonpool run /usr/local/etc/moonpool.yaml --ready-fd 3 3>ready 2>log &
+pid=$!
+for i in $(seq 200); do [ -s ready ] && break; sleep 0.05; done
+cat log >&2
+mcp=$(sed -n 's/.*mcp=\([^ ]*\).*/\1/p' ready); admin=$(sed -n 's/.*admin=http:..\([^ ]*\).*/\1/p' ready)
+for i in $(seq 100); do [ -e last-good ] && break; sleep 0.05; done
+moonpool call -u $mcp -H "X-Api-Key: @KEY" hello
+for command in "status --healthy" "log --level debug --for 1s" "dashboard" "drain"; do moonpool $command --admin $admin; done
+wait $pid
+cat log >&2
+ls /var/lib/moonpool
+END
+      exec chroot $root setpriv --reuid 65532 --regid 65532 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
+        env -i PATH=/usr/local/bin:/usr/bin:/bin STATE_DIRECTORY=/var/lib/moonpool RUNTIME_DIRECTORY=/run/moonpool ASAN_OPTIONS="$ASAN_OPTIONS" \
+        sh -c "$(cat /mnt/inner)"
+    ]]
+    local code, out, err = gateway.run_program("/usr/bin/unshare", { "-m", "/bin/sh", "-c", (script:gsub("@HERE", dir):gsub("@KEY", key)) }, { seconds = 60 })
+    assert.equal(0, code, out .. err)
+    assert.matches("^Hello, key:ann!\nok\nthe level is debug for 1s\nhttp://127.0.0.1:%d+/#code=%x+\nit drains\n", out)
+    assert.truthy(out:find("\nlast-good\n", 1, true), out .. err)
+    assert.matches("\nstore%.db\n", out)
+    os.execute("rm -r '" .. dir .. "'")
   end)
 end)

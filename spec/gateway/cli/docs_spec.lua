@@ -1,6 +1,7 @@
 -- The pages of docs/, the first page and the README files: each is played from top to bottom (spec/helpers/page.lua), every link leads to a page,
 -- every page is in the index, generated pages equal the output of `./dev docs`; statements about an example are true.
 local certificates = require "spec.helpers.certificates"
+local docker = require "spec.helpers.docker"
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 local nginx = require "spec.helpers.nginx"
@@ -48,7 +49,7 @@ local hello = { before = function(player)
   gateway.run_program("/bin/cp", { "-r", "examples/hello", player.dir .. "/hello" })
   player:start({ line = 0 }, "moonpool run " .. player.dir .. "/hello/moonpool.yaml &")
 end }
-local OPTIONS <const> = { ["README.md"] = hello, ["docs/how-to/monitor.md"] = hello }
+local OPTIONS <const> = { ["README.md"] = hello, ["docs/how-to/monitor.md"] = hello, ["docs/how-to/container.md"] = { before = docker.put } }
 
 describe("the documentation", function()
   for _, path in ipairs(pages()) do
