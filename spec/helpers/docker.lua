@@ -14,16 +14,17 @@ set -eu
 here='HERE'
 wrong() { echo "docker: what is $*?" >&2; exit 125; }
 image() { [ -e "$here/image" ] || wrong "the image: it is not built"; }
-container() {
-    env -i PATH="$PATH" MOONPOOL_HOST=localhost STATE_DIRECTORY="$here/state" RUNTIME_DIRECTORY="$here/run" MOONPOOL_KEYS="$folder/keys" \
+container() { # a program and its arguments, in the place of this one
+    exec env -i PATH="$PATH" MOONPOOL_HOST=localhost STATE_DIRECTORY="$here/state" RUNTIME_DIRECTORY="$here/run" MOONPOOL_KEYS="$folder/keys" \
         MOONPOOL_STATE="$here/state" "$@"
 }
 up() {
     [ -r "$folder/keys" ] || wrong "the secret keys: $folder/keys"
-    (cd "$here/state" && container setsid moonpool run "$folder/moonpool.yaml" </dev/null >"$here/log" 2>&1 & echo $! >"$here/pid")
+    (cd "$here/state" && container moonpool run "$folder/moonpool.yaml") </dev/null >"$here/log" 2>&1 &
+    echo $! >"$here/pid"
     for _ in $(seq 300); do
         # the health check of the Dockerfile
-        container moonpool status --healthy --admin 127.0.0.1:PORT >/dev/null 2>&1 && return
+        (container moonpool status --healthy --admin 127.0.0.1:PORT) >/dev/null 2>&1 && return
         sleep 0.1
     done
     cat "$here/log" >&2

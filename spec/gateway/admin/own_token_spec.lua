@@ -110,6 +110,31 @@ describe("the token", function()
     assert.is_nil(got:lower():find("authorization", 1, true), got)
   end)
 
+  -- A program that listens, and has an open file of the name that the token's has: one that is no sealed memory file is not read, since a
+  -- process of another user could have any file of root shown under that name, and get what is in it.
+  it("is read from nothing but a sealed memory file", function()
+    local number = ({ x86_64 = 319, aarch64 = 279 })[uv.os_uname().machine]
+    if not uv.fs_stat "/usr/bin/perl" or not number then return pending "there is no perl, or its number of memfd_create is not known" end
+    local dir = gateway.new_folder()
+    local process = gateway.spawn("/usr/bin/perl", { "-MIO::Socket::INET", "-e", ([[
+      my $name = "moonpool-admin-token"; my $fd = syscall(%d, $name, 0);
+      open(my $file, "+<&=", $fd) or die; syswrite($file, "e" x 64 . "\n");
+      my $socket = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die;
+      syswrite(STDOUT, $socket->sockport . "\n");
+      my $one = $socket->accept; sysread($one, my $got, 65536); syswrite(STDOUT, $got);
+      syswrite($one, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    ]]):format(number) }, dir, { cwd = "/" })
+    local port = wait.for_fact("its port", 20, function() return read(dir .. "/stdout"):match "^(%d+)\n" end)
+    local code, _, err = bare { "log", "--admin", "127.0.0.1:" .. port, "--level", "info", "--for", "1s" }
+    assert.equal(1, code)
+    assert.matches("needs a token", err)
+    wait.for_fact("its end", 20, function() return process.code end)
+    local got = read(dir .. "/stdout")
+    assert.truthy(got:find("POST /api/log", 1, true), got)
+    assert.is_nil(got:lower():find("authorization", 1, true), got)
+    os.execute("rm -r '" .. dir .. "'")
+  end)
+
   it("is there for root and the user of the gateway, and for no other user", function()
     if uv.getuid() ~= 0 then return pending "only root can run commands as other users" end
     if not uv.fs_stat "/usr/bin/setpriv" then return pending "there is no setpriv: apt-get install util-linux" end

@@ -219,6 +219,7 @@ cd /var/lib/moonpool
 ! touch /x 2>/dev/null
 moonpool run /usr/local/etc/moonpool.yaml --ready-fd 3 3>ready 2>log &
 pid=$!
+trap 'kill $pid 2>/dev/null || true' EXIT
 for i in $(seq 200); do [ -s ready ] && break; sleep 0.05; done
 cat log >&2
 mcp=$(sed -n 's/.*mcp=\([^ ]*\).*/\1/p' ready); admin=$(sed -n 's/.*admin=http:..\([^ ]*\).*/\1/p' ready)
