@@ -9,6 +9,14 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static mp_curl_api api;
 static const char *failure = "";
 
+#ifdef MP_PORTABLE /* libcurl is a part of the binary */
+static void find_functions(void)
+{
+#define FIND(name) api.name = curl_##name;
+    MP_CURL(FIND)
+#undef FIND
+}
+#else
 static void load_function(void *library, const char *name, void *function)
 {
     void *found = dlsym(library, name);
@@ -17,7 +25,7 @@ static void load_function(void *library, const char *name, void *function)
     memcpy(function, &found, sizeof found);
 }
 
-static void load(void)
+static void find_functions(void)
 {
     void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL) {
@@ -27,6 +35,12 @@ static void load(void)
 #define FIND(name) load_function(library, "curl_" #name, &api.name);
     MP_CURL(FIND)
 #undef FIND
+}
+#endif
+
+static void load(void)
+{
+    find_functions();
     if (*failure != '\0')
         return;
     if (api.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
@@ -36,6 +50,7 @@ static void load(void)
     const curl_version_info_data *version = api.version_info(CURLVERSION_NOW);
     if (version->version_num < MIN_VERSION)
         failure = "libcurl is too old: 7.87 or later is needed";
+    api.authorities = mp_find_authorities();
 }
 
 const mp_curl_api *MP_NULLABLE mp_curl(mp_err *err)

@@ -1,8 +1,9 @@
 /* curl.h: libcurl, loaded by the first request that needs it. Its dependencies are some
- * twenty libraries more, and most scripts never use it. */
+ * twenty libraries more, and most scripts never use it. The portable binary has a libcurl of its own in it. */
 #ifndef MP_NET_CURL_H
 #define MP_NET_CURL_H
 
+#include "authorities.h"
 #include "telemetry/telemetry.h"
 #include <curl/curl.h>
 
@@ -38,6 +39,7 @@ typedef struct {
 #define MP_CURL_MEMBER(name) __typeof__(curl_##name) *name;
     MP_CURL(MP_CURL_MEMBER)
 #undef MP_CURL_MEMBER
+    mp_authorities authorities; /* of this system, where a request names no others */
 } mp_curl_api;
 
 /* Returns NULL if no suitable libcurl is found; `err` says what to install. Any thread. */

@@ -46,8 +46,11 @@ static bool set_request(fetching *of)
     wrong |= curl->easy_setopt(easy, CURLOPT_TIMEOUT, options->seconds == 0 ? ANSWER_S : (long)options->seconds);
     wrong |= curl->easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     wrong |= curl->easy_setopt(easy, CURLOPT_WRITEDATA, of);
-    if (options->ca != NULL)
-        wrong |= curl->easy_setopt(easy, CURLOPT_CAINFO, options->ca);
+    const char *ca = options->ca != NULL ? options->ca : curl->authorities.file;
+    if (ca != NULL)
+        wrong |= curl->easy_setopt(easy, CURLOPT_CAINFO, ca);
+    else if (curl->authorities.folder != NULL)
+        wrong |= curl->easy_setopt(easy, CURLOPT_CAPATH, curl->authorities.folder);
     if (options->socket != NULL)
         wrong |= curl->easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, options->socket);
     return wrong == CURLE_OK;

@@ -234,10 +234,9 @@ static void set_manners(const mp_client *client, const mp_outgoing *how, const m
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
-    /* The system's certificates are looked up one by one in their folder: the bundle would be read as a whole. */
-    SET(CURLOPT_CAINFO, ca);
-    if (ca != NULL)
-        SET(CURLOPT_CAPATH, NULL);
+    SET(CURLOPT_CAINFO, ca != NULL ? ca : curl->authorities.file);
+    if (ca != NULL || curl->authorities.folder != NULL)
+        SET(CURLOPT_CAPATH, ca != NULL ? NULL : curl->authorities.folder);
     if (how->certificate != NULL)
         SET(CURLOPT_SSLCERT, how->certificate);
     if (how->key != NULL)

@@ -1,0 +1,15 @@
+/* authorities.h: where a system keeps the certificates that it trusts. */
+#ifndef MP_NET_AUTHORITIES_H
+#define MP_NET_AUTHORITIES_H
+
+#include "net.h"
+
+/* One of both is set, or none: then no server is trusted. */
+typedef struct {
+    const char *MP_NULLABLE folder; /* looked up by a certificate's hash when it is needed */
+    const char *MP_NULLABLE file;   /* read as a whole, where there is no such folder, as on Fedora */
+} mp_authorities;
+
+mp_authorities mp_find_authorities(void);
+
+#endif
