@@ -1,5 +1,5 @@
-# dependencies.cmake: the static libraries h2o, lua and sqlite, from the sources of dependencies.txt; and the table that
-# `moonpool --version --all` prints (core/cli).
+# dependencies.cmake: the static libraries h2o, lua and sqlite, from the sources of dependencies.txt; and `linked`, the table that
+# `moonpool --version --all` prints (core/gateway/libraries.c).
 
 file(STRINGS ${CMAKE_SOURCE_DIR}/cmake/dependencies.txt rows REGEX "^[a-z]")
 file(GLOB_RECURSE fixes CONFIGURE_DEPENDS cmake/patches/*.patch)
@@ -80,5 +80,3 @@ target_compile_definitions(sqlite PRIVATE SQLITE_THREADSAFE=1 SQLITE_USE_URI=1 S
     SQLITE_ALLOW_ROWID_IN_VIEW SQLITE_MAX_VARIABLE_NUMBER=250000 SQLITE_MAX_DEFAULT_PAGE_SIZE=32768 SQLITE_MAX_SCHEMA_RETRY=25
     SQLITE_STRICT_SUBTYPE=1 SQLITE_OMIT_LOOKASIDE SQLITE_OMIT_LOAD_EXTENSION HAVE_ISNAN HAVE_USLEEP HAVE_FDATASYNC HAVE_LOCALTIME_R)
 target_link_libraries(sqlite PUBLIC m Threads::Threads)
-
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/moonpool/linked.def CONTENT "${linked}")

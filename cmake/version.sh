@@ -1,4 +1,5 @@
 #!/bin/sh
+# version.sh --seconds: prints the time of the commit in seconds, 0 if it is unknown: the date of all that is packaged.
 # version.sh BASE [HEADER]: prints the version of this checkout, and writes it as MOONPOOL_VERSION into HEADER if it has changed.
 # At the tag vX.Y.Z it is X.Y.Z. Elsewhere it is BASE, the time of the commit (UTC) and its hash, so that it grows with each commit, in a
 # shallow clone as well: 0.1.0+20261126071500.gf64a483d. ".dirty" is added where files are changed,
@@ -21,6 +22,10 @@ elif [ "${archived#?Format}" = "$archived" ]; then
     case $tag in *-*) tag="" ;; esac # behind the tag
 fi
 
+if [ "$base" = --seconds ]; then
+    echo "${seconds:-0}"
+    exit
+fi
 version=$base
 [ -z "$seconds" ] || version=$base+$(date -u -d "@$seconds" +%Y%m%d%H%M%S).g$hash
 [ -z "$tag" ] || version=${tag#v}

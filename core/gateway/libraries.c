@@ -26,11 +26,16 @@ void mp_gateway_put_libraries(mp_buf *out)
     mp_buf_put(out, MP_STR("linked in:\n"));
     for (size_t i = 0; i < sizeof linked / sizeof *linked; i++)
         mp_buf_printf(out, "  %-10s %s, patches: %d\n", linked[i].name, linked[i].version, linked[i].patches);
+#ifndef MP_PORTABLE
     mp_buf_put(out, MP_STR("of this system:\n"));
+#endif
     put_line(out, "OpenSSL", mp_tls_version());
     put_line(out, "zlib", zlibVersion());
     put_line(out, "libyaml", yaml_get_version_string());
     put_line(out, "PCRE2", pcre2);
     put_line(out, "libcurl", mp_client_version());
+#ifdef MP_PORTABLE
+    mp_buf_put(out, MP_STR("of this system:\n"));
+#endif
     put_line(out, "glibc", gnu_get_libc_version());
 }

@@ -111,7 +111,8 @@ describe("the comparison with the suites", function()
     end
     local function compare() return run(("cd '%s' && PATH=\"$PWD/bin:$PATH\" cmake/newer.sh"):format(folder)) end
     publish("bookworm", "Package: h2o-tools\nVersion: 9\n\nPackage: h2o\nBinary: h2o\nVersion: 2.2.5+dfsg2-7\n")
-    publish("trixie", "Package: lua5.4\nVersion: 5.4.7-1\n\nPackage: sqlite3\nVersion: 3.46.1-7+deb13u2\n")
+    publish("trixie", "Package: lua5.4\nVersion: 5.4.7-1\n\nPackage: sqlite3\nVersion: 3.46.1-7+deb13u2\n\n"
+      .. "Package: curl\nVersion: 8.14.1-2+deb13u5\n")
     local out, code = compare()
     assert.equal(0, code, out)
     publish("trixie-security", "Package: sqlite3\nVersion: 3.46.1-7+deb13u10\n")

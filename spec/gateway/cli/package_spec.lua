@@ -1,17 +1,12 @@
 -- The Debian package: its files, its installation by dpkg, and a gateway that runs from the installed files. `./dev package` builds it.
+local cjson = require "cjson"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
+local packages = require "spec.helpers.packages"
 
 local here = uv.cwd()
 
 local function has_program(name) return (gateway.run_program("/bin/sh", { "-c", "command -v " .. name })) == 0 end
-
--- The first required tool that is missing, by name.
-local function missing(names)
-  for _, name in ipairs(names) do
-    if not has_program(name) then return name .. " is not installed" end
-  end
-end
 
 local function sh(line, options)
   options = options or {}
@@ -39,17 +34,14 @@ local function write(path, text)
 end
 
 describe("the Debian package", function()
-  local lacking = missing { "dpkg-deb", "dpkg-shlibdeps", "scdoc", "cpack", "gzip" }
-  if lacking then return pending("cannot be built: " .. lacking) end
+  local reason = packages.missing "deb"
+  if reason then return pending(reason) end
 
   local deb, dbgsym, listed, scratch
 
   setup(function()
     scratch = gateway.new_folder()
-    local env = {}
-    for _, name in ipairs { "CCACHE_DIR", "CCACHE_BASEDIR", "CCACHE_NOHASHDIR", "CMAKE_C_COMPILER_LAUNCHER" } do env[name] = os.getenv(name) end
-    must("./dev package", { cwd = here, seconds = 900, env = env })
-    deb = must("ls " .. here .. "/build/package/moonpool_*.deb"):match "%S+"
+    deb = packages.find("deb", scratch)
     dbgsym = deb:gsub("/moonpool_", "/moonpool-dbgsym_")
     listed = must("dpkg-deb -c " .. deb)
   end)
@@ -64,7 +56,8 @@ describe("the Debian package", function()
       "usr/share/doc/moonpool/changelog.gz", "usr/share/doc/moonpool/changelog.Debian.gz", "usr/share/doc/moonpool/copyright",
       "usr/share/moonpool/examples/hello/moonpool.yaml", "usr/share/moonpool/types/moonpool.d.lua", "usr/lib/systemd/system/moonpool.service",
       "usr/lib/systemd/system/moonpool.socket",
-      "usr/lib/sysusers.d/moonpool.conf", "etc/moonpool/moonpool.yaml", "etc/moonpool/scripts/tools/hello.lua",
+      "usr/lib/sysusers.d/moonpool.conf", "usr/lib/tmpfiles.d/moonpool.conf", "etc/logrotate.d/moonpool",
+      "etc/moonpool/moonpool.yaml", "etc/moonpool/scripts/tools/hello.lua",
     } do
       assert.truthy(listed:find(" ./" .. path .. "\n", 1, true), path .. " is missing in\n" .. listed)
     end
@@ -95,6 +88,32 @@ describe("the Debian package", function()
     assert.equal(id, must("readelf -n " .. symbols .. " 2>&1"):match "Build ID: (%x+)")
     assert.matches("%.debug_info", must("readelf -S " .. symbols .. " 2>&1"))
     assert.matches("Depends: moonpool %(= [^)]+%)", must("dpkg-deb -I " .. dbgsym))
+  end)
+
+  it("is the same bytes whenever and by whomever the files of a build are packed", function()
+    if not packages.is_built_here() then return pending "packages are built on Debian 12" end
+    local again = scratch .. "/again"
+    local env = { TZ = "Asia/Tokyo", LANG = "tr_TR.UTF-8", TMPDIR = scratch, USER = "ann" }
+    must("umask 077; sleep 1; packaging/deb build/release " .. again, { cwd = here, env = env })
+    for _, file in ipairs { deb, dbgsym } do must(("cmp %s %s/%s"):format(file, again, file:match "[^/]+$")) end
+  end)
+
+  it("comes with the list of what is linked in, and with the hashes of all files", function()
+    must("cd " .. scratch .. "/package && grep deb SHA256SUMS | sha256sum --check --strict")
+    local list = cjson.decode(read(deb .. ".spdx.json"))
+    assert.equal("SPDX-2.3", list.spdxVersion)
+    local known = {}
+    for _, of in ipairs(list.packages) do known[of.name] = of end
+    assert.equal(must("sha256sum " .. deb):match "^%x+", known.moonpool.checksums[1].checksumValue)
+    local linked, count = must(gateway.binary .. " --version --all"):match "linked in:\n(.-)of this system", 0
+    for name, version in linked:gmatch "(%S+) +(%S+), patches" do
+      count = count + 1
+      assert.equal(version, known[name].versionInfo)
+      assert.matches("^%x+$", known[name].checksums[1].checksumValue)
+      assert.not_equal("NOASSERTION", known[name].licenseConcluded)
+    end
+    assert.equal(#list.packages, count + 1)
+    assert.equal(count + 1, #list.relationships)
   end)
 
   it("satisfies lintian", function()
@@ -142,6 +161,16 @@ describe("the Debian package", function()
       local g <close> = gateway.start { dir = copy }
       local c <close> = g:client "2026-07-28"
       assert.equal("Hello, Ann!", c:result("tools/call", { name = "hello", arguments = { name = "Ann" } }).content[1].text)
+      -- `systemctl reload` runs this. It reports what is wrong, and fails then.
+      local reload = read(here .. "/packaging/moonpool.service"):match "\nExecReload=/usr/bin/(moonpool reload /etc/moonpool/moonpool.yaml)\n"
+      local function reloaded()
+        return sh((reload:gsub("^moonpool", root .. "/usr/bin/moonpool"):gsub("/etc/moonpool/moonpool.yaml", "--admin 127.0.0.1:" .. g.admin_port)))
+      end
+      assert.equal(0, (reloaded()))
+      write(copy .. "/scripts/tools/hello.lua", "return tool {\n")
+      local code, text = reloaded()
+      assert.equal(1, code)
+      assert.matches("hello.lua:", text)
     end)
     gateway.binary = binary
     assert(ok, why)
@@ -160,6 +189,7 @@ describe("the Debian package", function()
     assert.matches("# newer\n$", read(yaml .. ".dpkg-dist"))
     assert.matches("%-%- newer\n$", read(hello))
 
+    assert.equal("750\n750\n", must(("stat -c %%a %s/var/lib/moonpool %s/var/log/moonpool"):format(root, root)))
     must(("mkdir -p %s/var/lib/moonpool %s/var/log/moonpool && touch %s/var/lib/moonpool/store.db"):format(root, root, root))
     dpkg "-r moonpool"
     assert.is_false(exists(root .. "/usr/bin/moonpool"))
