@@ -5,6 +5,7 @@ local docker = require "spec.helpers.docker"
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 local nginx = require "spec.helpers.nginx"
+local operator = require "spec.helpers.operator"
 local page_player = require "spec.helpers.page"
 local reference = require "spec.helpers.reference"
 
@@ -49,7 +50,8 @@ local hello = { before = function(player)
   gateway.run_program("/bin/cp", { "-r", "examples/hello", player.dir .. "/hello" })
   player:start({ line = 0 }, "moonpool run " .. player.dir .. "/hello/moonpool.yaml &")
 end }
-local OPTIONS <const> = { ["README.md"] = hello, ["docs/how-to/monitor.md"] = hello, ["docs/how-to/container.md"] = { before = docker.put } }
+local OPTIONS <const> = { ["README.md"] = hello, ["docs/how-to/monitor.md"] = hello, ["docs/how-to/container.md"] = { before = docker.put },
+  ["docs/how-to/admin-access.md"] = { before = operator.put } }
 
 describe("the documentation", function()
   for _, path in ipairs(pages()) do
