@@ -274,13 +274,12 @@ end
 
 bus.on("order", function(text) obey(json.decode(text)) end)
 
--- A bus message: the client of a stateless revision has left without the id of the task that its call created. Nobody can name that task, see its result,
--- or cancel it.
+-- A bus message: the client of a stateless revision has left without the id of the task that its call created. No client can name that task, see its
+-- result, or cancel it. Another VM may run it: only a record that has ended is removed here.
 bus.on("lost", function(id)
-  local work = running[id]
-  if not work then return end
   obey { id = id, cancel = true }
-  task_record.delete(work.record)
+  local record = task_record.get(id)
+  if record and task_record.is_ended(record) then task_record.delete(record) end
 end)
 
 local was_ended = json.encode(errors.new("internal", "the task was ended by the server"))

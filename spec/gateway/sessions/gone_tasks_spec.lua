@@ -59,6 +59,21 @@ describe("a task of 2026-07-28 whose client leaves before it has the task's id",
     end)
   end
 
+  it("is given up if it has ended before its client's departure is known", function()
+    local g <close> = gateway.start { workers = 2, config = http2.config { auth = "none" }, scripts = {
+      ["tools/slow.lua"] = 'return tool { "Quick.", task = "optional", function() log.info "begun" return "done" end }',
+    } }
+    local kept = g:status().gauges.store_entries
+    local peer <close> = http2.connect(g, { settings = { [http2.INITIAL_WINDOW_SIZE] = 0 } })
+    local id = peer:post(body, { ["mcp-protocol-version"] = "2026-07-28", ["mcp-method"] = "tools/call", ["mcp-name"] = "slow" })
+    g:wait_log "begun"
+    g:wait_status(function(status) return status.gauges.jobs == 0 and status.gauges.store_entries == kept + 1 end)
+    peer:send(http2.rst(id))
+    g:wait_status(function(status) return status.gauges.store_entries == kept end)
+    peer:close()
+    assert.has_nothing_left(g)
+  end)
+
   it("goes on if the client has its id, and then leaves", function()
     local g <close> = start()
     for _, how in ipairs { "close", "reset" } do
