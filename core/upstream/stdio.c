@@ -35,7 +35,6 @@ typedef struct {
         is_probed; /* a request that an older program may not know is the last that it got, and nothing has come since */
     bool is_over;  /* the process was left */
     bool is_gone;  /* no descendant of the program is left */
-    bool is_closed; /* the channel has no connection any more */
     uint64_t memory;
     int64_t pid; /* of the program; 0 until it was measured, and where the upstream's list is full */
 } connection;
@@ -57,9 +56,14 @@ static void note_pid(connection *it, int64_t pid)
     it->pid = pid;
 }
 
+static bool is_open(const connection *it)
+{
+    return it->channel->connection == it;
+}
+
 static void free_if_done(connection *it)
 {
-    if (!it->is_closed || !it->is_gone)
+    if (is_open(it) || !it->is_gone)
         return;
     mp_link_drop(&it->link);
     mp_channel_unref(it->channel);
@@ -304,7 +308,6 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange 
         return it;
     }
     mp_upstream_ended_by_itself(channel->upstream, err.text);
-    it->is_closed = true;
     on_gone(it);
     mp_exchange_fail_with(exchange, "refused", err.text);
     return NULL;
@@ -355,7 +358,7 @@ static void close_connection(connection *it)
     }
     while (!mp_link_is_alone(&it->waiting)) /* of tasks on other workers, which learn it later */
         free_place(mp_container(it->waiting.next, place, link));
-    it->is_closed = true;
+    it->channel->connection = NULL;
     free_if_done(it);
 }
 
@@ -365,7 +368,6 @@ static void close_channel(mp_channel *channel, bool is_lost)
     connection *it = channel->connection;
     channel->is_closed = true;
     mp_channel_release_place(channel);
-    channel->connection = NULL;
     if (it != NULL)
         close_connection(it);
     mp_channel_drop_exchanges(channel);
@@ -397,7 +399,7 @@ static void free_host(mp_upstream_host *host)
     while (!mp_link_is_alone(&host->processes)) {
         connection *it = mp_container(host->processes.next, connection, link);
         mp_channel *channel = mp_channel_ref(it->channel);
-        if (!it->is_closed) {
+        if (is_open(it)) {
             it->is_over = true;
             mp_channel_fail_all(channel, "stopped", "the gateway stops");
         }
@@ -406,7 +408,7 @@ static void free_host(mp_upstream_host *host)
             it->is_gone = true;
             mp_upstream_stopped(it->channel->upstream);
         }
-        if (!it->is_closed)
+        if (is_open(it))
             close_channel(channel, true);
         else
             free_if_done(it);
