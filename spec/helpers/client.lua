@@ -12,6 +12,8 @@ local PATIENCE = 20 -- seconds; a fact ends the wait at once, so this is for a m
 local connection = {}
 connection.__index = connection
 
+local function is_socket(port) return tostring(port):find("/", 1, true) ~= nil end
+
 -- -- answers received ---------------------------------------------------------------------------------------------------
 
 -- Body decoders: each takes the bytes that arrived and returns the body's bytes, the bytes left over, and whether the body is complete.
@@ -334,7 +336,7 @@ function connection:send(request)
     end
   end
   if not named.host then
-    add("Host", self.host .. ":" .. self.port)
+    add("Host", is_socket(self.port) and self.host or self.host .. ":" .. self.port)
   end
   if body and not named["content-length"] and not named["transfer-encoding"] then
     add("Content-Length", #body)
@@ -399,17 +401,19 @@ end
 
 connection.__close = connection.close
 
--- Connects to a gateway (`where` from gateway.start), or to a port. `options`: host, admin, buffer (bytes that the kernel holds for a paused reader),
--- tls (the argument of tls_client.new; `resume`: an earlier connection; `shakes = false`: does not wait for the handshake). Uses TLS if the gateway
--- was started with `tls`.
+-- Connects to a gateway (`where` from gateway.start), to a port, or to the path of a Unix socket. `options`: host, admin, buffer (bytes that the kernel
+-- holds for a paused reader), tls (the argument of tls_client.new; `resume`: an earlier connection; `shakes = false`: does not wait for the handshake).
+-- Uses TLS if the gateway was started with `tls`.
 function client.connect(where, options)
   options = options or {}
   local port = where
   if type(where) == "table" then
     port = options.admin and where.admin_port or where.port
   end
+  local is_path = is_socket(port)
   local self = setmetatable({
-    host = options.host or "127.0.0.1", port = port, tcp = uv.new_tcp(), inbox = {}, rest = "", responses = {},
+    host = options.host or (is_path and "localhost" or "127.0.0.1"), port = port,
+    tcp = is_path and uv.new_pipe(false) or uv.new_tcp(), inbox = {}, rest = "", responses = {},
     asked = {}, events = {},
   }, connection)
   local outcome
@@ -417,9 +421,8 @@ function client.connect(where, options)
     self.tcp:bind(self.host, 0) -- makes the socket first, because its window must be small before it connects
     self.tcp:recv_buffer_size(options.buffer)
   end
-  self.tcp:connect(self.host, port, function(err)
-    outcome = { err = err }
-  end)
+  local function connected(err) outcome = { err = err } end
+  if is_path then self.tcp:connect(port, connected) else self.tcp:connect(self.host, port, connected) end
   wait.for_fact("a connection to port " .. port, options.seconds or PATIENCE, function()
     return outcome
   end)

@@ -8,7 +8,7 @@ local client = require "spec.helpers.client"
 
 local gateway = { binary = os.getenv "MOONPOOL" or "build/debug/moonpool" }
 
-local PATIENCE = 20 -- seconds for a start or a stop, also under a sanitizer
+local PATIENCE = 20 -- seconds for a start or a stop
 
 -- -- files ------------------------------------------------------------------------------------------------------------
 
