@@ -10,10 +10,11 @@ MP_COUNTER(records_kept, "records", "result", "kept", "calls that were recorded"
 MP_COUNTER(records_dropped, "records", "result", "dropped", "recorded calls that made room for later ones")
 MP_COUNTER(records_large, "records", "result", "large",
            "calls that are over record.call, of which only the beginning was recorded")
+MP_COUNTER(records_refused, "records", "result", "refused", "recorded calls that alone are larger than record.bytes")
 MP_COUNTER(records_skipped, "records", "result", "skipped", "calls that cannot be replayed: a line says why")
 MP_COUNTER(records_torn, "records", "result", "torn",
            "lines of record.file that are no whole record, as after a full disk")
-MP_GAUGE(record_bytes, "record_bytes", "", "", "bytes of the recorded calls in memory")
+MP_ACCOUNT(record_bytes, "record_bytes", "", "", "bytes of the recorded calls in memory")
 
 typedef struct {
     mp_link link;
@@ -29,7 +30,7 @@ static char *asked;          /* the pattern of the recording that an operator ha
 static uint64_t asked_until; /* by mp_monotonic_ms */
 static uint64_t asked_left;  /* calls */
 static uint64_t serial;      /* of the last entry */
-static size_t count, bytes;
+static size_t count;
 
 static void update(void)
 {
@@ -40,8 +41,7 @@ static void drop_oldest(void)
 {
     entry *oldest = mp_container(mp_link_take(&entries), entry, link);
     count--;
-    bytes -= oldest->line.len;
-    mp_stat_add(&mp_stat_record_bytes, -(int64_t)oldest->line.len);
+    mp_account_give(&mp_account_record_bytes, (int64_t)oldest->line.len);
     mp_buf_clear(&oldest->line);
     free(oldest);
 }
@@ -53,9 +53,11 @@ static void end_asked(void)
     update();
 }
 
-static void shrink(size_t most, size_t most_bytes)
+/* Makes room for `more` bytes of another call. */
+static void shrink(size_t most, size_t more)
 {
-    while (count > most || bytes > most_bytes) {
+    while (count > 0 &&
+           (count > most || mp_account_used(&mp_account_record_bytes) + (int64_t)more > (int64_t)limits.bytes)) {
         drop_oldest();
         mp_stat_add(&mp_stat_records_dropped, 1);
     }
@@ -79,7 +81,7 @@ void mp_record_configure(const mp_record_limits *wanted)
             tools[i] = mp_dup(mp_str_of(from[i]));
         limits.tools = tools;
     }
-    shrink(limits.calls, limits.bytes);
+    shrink(limits.calls, 0);
     mp_record_file_limit(limits.bytes);
     update();
     pthread_mutex_unlock(&lock);
@@ -154,18 +156,24 @@ size_t mp_record_call_bytes(void)
     return most;
 }
 
-/* With the lock. */
-static entry *keep_line(mp_str line)
+/* Keeps a line, in place of as many of the oldest ones as it needs. NULL: it alone is larger than record.bytes. With the lock. */
+static const entry *MP_NULLABLE keep_line(mp_str line)
 {
+    bool is_whole = line.len > 0 && line.ptr[line.len - 1] == '\n';
+    size_t size = line.len + !is_whole;
+    if (size <= limits.bytes)
+        shrink(limits.calls - 1, size);
+    if (!mp_account_take(&mp_account_record_bytes, (int64_t)size, (int64_t)limits.bytes)) {
+        mp_stat_add(&mp_stat_records_refused, 1);
+        return NULL;
+    }
     entry *made = mp_new(sizeof *made);
     mp_buf_put(&made->line, line);
-    if (line.len == 0 || line.ptr[line.len - 1] != '\n')
+    if (!is_whole)
         mp_buf_putc(&made->line, '\n');
     made->serial = ++serial;
     mp_link_put(&entries, &made->link);
     count++;
-    bytes += made->line.len;
-    mp_stat_add(&mp_stat_record_bytes, (int64_t)made->line.len);
     return made;
 }
 
@@ -181,7 +189,6 @@ static void take_line(mp_str line)
     }
     pthread_mutex_lock(&lock);
     keep_line(line);
-    shrink(limits.calls, limits.bytes);
     pthread_mutex_unlock(&lock);
 }
 
@@ -196,9 +203,11 @@ void mp_record_put(mp_str line, mp_record_kind kind)
                                               [MP_RECORD_CUT] = &mp_stat_records_large,
                                               [MP_RECORD_SKIPPED] = &mp_stat_records_skipped};
     pthread_mutex_lock(&lock);
-    mp_record_file_put(mp_buf_str(&keep_line(line)->line));
-    mp_stat_add(counters[kind], 1);
-    shrink(limits.calls, limits.bytes);
+    const entry *made = keep_line(line);
+    if (made != NULL) {
+        mp_record_file_put(mp_buf_str(&made->line));
+        mp_stat_add(counters[kind], 1);
+    }
     pthread_mutex_unlock(&lock);
 }
 

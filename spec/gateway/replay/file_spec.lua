@@ -94,6 +94,20 @@ describe("record.file", function()
     assert.matches("^150 x", texts[#texts])
   end)
 
+  it("never has more than record.bytes, nor has the memory: a call that alone is larger is not recorded, and counted", function()
+    local g <close> = start { bytes = "64KiB", call = "1MiB" }
+    local path = g.dir .. "/data/calls.jsonl"
+    echo(g, "small")
+    echo(g, ("x"):rep(100000))
+    echo(g, "after")
+    wait_lines(path, 2)
+    assert.truthy(#read(path) <= 64 << 10, #read(path))
+    assert.same({ "small", "after" }, recorded(g))
+    local status = g:status()
+    assert.same({ 2, 1, 0 }, { status.counters.records.kept, status.counters.records.refused, status.counters.records.dropped })
+    assert.equal(#read(path), status.gauges.record_bytes)
+  end)
+
   it("on a full disk lacks calls, which are served, counted and logged once; what is cut is no record", function()
     local g = start()
     local path = g.dir .. "/data/calls.jsonl"
