@@ -3,7 +3,7 @@
 
 MP_GAUGE(streams_open, "streams_open", "", "", "event streams with a connected reader")
 MP_ACCOUNT(queue_bytes, "queue_bytes", "", "",
-           "bytes of events, and of answers above 4 KiB, that wait for their readers")
+           "bytes of events, of answers above 4 KiB and of batches, that wait for their readers")
 MP_COUNTER(dropped_slow, "dropped", "reason", "slow", "messages that did not fit the queue of a stalled reader")
 MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off because limits.answers was exceeded")
 
@@ -20,15 +20,26 @@ MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off bec
  *   above nearly_full()    each answer ends the readers of its worker that have read nothing for the longest time, and SLOW_MS ends those of
  *                          few bytes, too
  *   above full()           nothing more is added: an answer or an event ends its own stream
- * The sum is compared before the bytes are added, since an answer may be as large as its own limits say: at most full() and one answer. */
+ * The sum is compared before the bytes are added, since an answer may be as large as its own limits say: at most full() and one answer. What a batch
+ * collects, and what is on its way to another worker's stream, fits below full(). */
 static int64_t nearly_full(const mp_server *server)
 {
     return (int64_t)(server->limits.answers + server->limits.answers / 4);
 }
 
-static int64_t full(const mp_server *server)
+static int64_t full(size_t answers)
 {
-    return (int64_t)(server->limits.answers + server->limits.answers / 2);
+    return (int64_t)(answers + answers / 2);
+}
+
+bool mp_answers_take(size_t bytes, size_t limit)
+{
+    return mp_account_take(&mp_account_queue_bytes, (int64_t)bytes, full(limit));
+}
+
+void mp_answers_give(size_t bytes)
+{
+    mp_account_give(&mp_account_queue_bytes, (int64_t)bytes);
 }
 
 static mp_pace unqueued = MP_PACE_INIT; /* bytes that left the account */
@@ -105,7 +116,7 @@ bool mp_stream_count(const mp_live *live, size_t bytes)
     make_room(server, stream, more);
     if (is_small_page)
         mp_account_add(&mp_account_queue_bytes, more);
-    else if (!mp_account_take(&mp_account_queue_bytes, more, full(server) + more))
+    else if (!mp_account_take(&mp_account_queue_bytes, more, full(server->limits.answers) + more))
         return false;
     stream->counted += bytes;
     return true;

@@ -147,8 +147,6 @@ mp_live *mp_stream_begin(mp_conn *conn, h2o_req_t *req);
 void mp_stream_start(const mp_live *live, int status, size_t content_length, const char *MP_NULLABLE type,
                      const mp_header *MP_NULLABLE headers, size_t count);
 void mp_stream_stop_watching(const mp_live *live);
-/* The request ends for a reason other than our answer: calls the owner's `gone` and shuts the connection down. */
-void mp_stream_lose(mp_stream *stream, bool is_slow);
 
 /* implemented in headers.c */
 /* Finds the known headers of the request, and the size of its head. */

@@ -273,6 +273,9 @@ bool mp_stream_has_client(const mp_stream *stream);
 /* The socket, for mp_peer_left; -1 if the stream is gone. */
 int mp_stream_fd(const mp_stream *stream);
 
+/* Bytes that wait for other answers, or are on their way to a stream, of which mp_http_limits.answers is `limit`. False if they do not fit: nothing was counted. Any thread. */
+bool mp_answers_take(size_t bytes, size_t limit);
+void mp_answers_give(size_t bytes);
 /* True if more than limits.answers bytes wait for their readers: refuse new calls. */
 bool mp_stream_is_crowded(const mp_stream *stream);
 /* The seconds of Retry-After of a request that is refused for that: when readers have read enough, as fast as they read now. */
@@ -298,6 +301,9 @@ void mp_stream_on_drained(mp_stream *stream, void (*MP_NULLABLE drained)(void *c
                           void *MP_NULLABLE ctx);
 /* Writes what is queued, then ends the answer. A stream that was not answered at all gets status 500. */
 void mp_stream_end(mp_stream *stream);
+/* Ends the stream without what is queued, and its connection unless that has others. `is_slow`: because the reader stalled, or too much waits for it.
+ * `gone` runs. */
+void mp_stream_lose(mp_stream *stream, bool is_slow);
 /* True if the stream is gone because its reader stalled. */
 bool mp_stream_was_slow(const mp_stream *stream);
 

@@ -62,6 +62,8 @@ struct mp_rpc {
     int64_t count, detached_count;                   /* number of calls in `calls` and `detached` */
     mp_link calls, detached, ended, readers, authns; /* lists of mp_call (three), mp_reader, mp_authn */
     mp_publisher *publisher;
+    mp_account
+        reply_bytes; /* of clients' answers to requests of its calls, which other threads have posted to this one */
     mp_stream *no_stream;            /* owned; it is gone: the stream of calls without one */
     mp_stdio *MP_NULLABLE stdio;     /* owned; NULL unless stdio is served */
     mp_link consoles;                /* list of mp_console, each with a reference of the rpc */

@@ -44,9 +44,10 @@ typedef struct {
     int64_t max_listeners, max_jobs;
     int64_t replay_events; /* events kept for one session; 0: no events are kept */
     size_t replay_bytes, replay_total;
-    uint64_t entry_ms;    /* time limit of one authentication */
-    int64_t max_entries;  /* limit of the requests whose authentication is pending */
-    uint64_t overload_ms; /* time that a request may wait before it begins; 0: any */
+    size_t answers, stream_queue; /* as in mp_http_limits, for messages on their way to the thread of their stream */
+    uint64_t entry_ms;            /* time limit of one authentication */
+    int64_t max_entries;          /* limit of the requests whose authentication is pending */
+    uint64_t overload_ms;         /* time that a request may wait before it begins; 0: any */
     const char *MP_NULLABLE
     instance;            /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
     bool is_child;       /* another gateway runs this one as a program */

@@ -36,6 +36,17 @@ static inline bool mp_account_take(mp_account *account, int64_t n, int64_t most)
     return true;
 }
 
+/* Bytes of the messages of one kind that may wait for one thread, from their posting on: the thread may be stuck. Up to MP_POSTED_SMALL bytes, such as an
+ * operator's switch or a cancellation, may take an eighth more, which messages of a client's size cannot fill. */
+#define MP_POSTED_MOST ((int64_t)64 << 20)
+#define MP_POSTED_SMALL 1024
+
+static inline bool mp_account_take_posted(mp_account *account, size_t n)
+{
+    int64_t most = MP_POSTED_MOST + (n <= MP_POSTED_SMALL ? MP_POSTED_MOST / 8 : 0);
+    return mp_account_take(account, (int64_t)n, most);
+}
+
 /* Adds what is there already, whether it fits or not. */
 static inline void mp_account_add(mp_account *account, int64_t n)
 {

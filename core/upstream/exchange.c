@@ -10,6 +10,8 @@ MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
 MP_COUNTER(upstream_calls, "upstream_calls", "", "", "requests sent to upstreams")
 MP_COUNTER(refused_upstream_questions, "refused", "reason", "upstream_questions",
            "requests that ended because their upstream asked more than limits.upstreams.questions_per_request")
+MP_GAUGE(upstream_ordered_bytes, "upstream_ordered_bytes", "", "",
+         "bytes of messages to upstreams that are on their way to the worker of their channel")
 MP_COUNTER(upstream_dropped_notes, "dropped", "reason", "upstream_queue",
            "notifications of upstreams over limits.upstreams.queue")
 
@@ -55,6 +57,7 @@ typedef struct {
     mp_message super;
     mp_exchange *exchange; /* a counted reference */
     deed deed;
+    size_t size; /* what it holds: counted in home->ordered */
     size_t len;
     char bytes[];
 } order;
@@ -101,6 +104,8 @@ static void post_failure(mp_exchange *exchange, mp_upstream_failure *failure);
 static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     order *it = mp_container(message, order, super);
+    mp_account_give(&it->exchange->channel->home->ordered, (int64_t)it->size);
+    mp_stat_add(&mp_stat_upstream_ordered_bytes, -(int64_t)it->size);
     if (loop != NULL && !it->exchange->channel->home->is_over) {
         perform(it->exchange, it->deed, (mp_str){it->bytes, it->len});
     } else if (it->deed == SEND) {
@@ -112,20 +117,41 @@ static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
     free(it);
 }
 
-static void give_order(mp_exchange *exchange, deed what, mp_str bytes)
+/* LEAVE always fits: a SEND has, before it. */
+static bool take_room(mp_upstream_host *home, deed what, size_t size)
+{
+    if (what == LEAVE)
+        mp_account_add(&home->ordered, (int64_t)size);
+    else if (!mp_account_take_posted(&home->ordered, size))
+        return false;
+    mp_stat_add(&mp_stat_upstream_ordered_bytes, (int64_t)size);
+    return true;
+}
+
+/* False if too much is on its way to the channel's worker, which may be stuck: nothing was done. */
+static bool give_order(mp_exchange *exchange, deed what, mp_str bytes)
 {
     if (is_direct(exchange)) {
         perform(exchange, what, bytes);
-        return;
+        return true;
+    }
+    mp_upstream_host *home = exchange->channel->home;
+    size_t held = what == SEND ? sizeof *exchange + exchange->message.len : 0;
+    size_t size = sizeof(order) + bytes.len + held;
+    if (!take_room(home, what, size)) {
+        mp_stat_add(&mp_stat_refused_upstream_busy, 1);
+        return false;
     }
     order *it = mp_new(sizeof *it + bytes.len);
     it->super.deliver = deliver_order;
     it->exchange = mp_exchange_ref(exchange);
     it->deed = what;
+    it->size = size;
     it->len = bytes.len;
     if (bytes.len > 0)
         memcpy(it->bytes, bytes.ptr, bytes.len);
-    mp_loop_post(exchange->channel->home->loop, &it->super);
+    mp_loop_post(home->loop, &it->super);
+    return true;
 }
 
 /* -- the end, on the task's thread --------------------------------------------------------------------------------- */
@@ -415,12 +441,16 @@ static void start(mp_exchange *exchange)
     exchange->is_started = true;
     exchange->began_us = mp_monotonic_us();
     mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
-    if (exchange->has_id) {
+    mp_exchange_ref(exchange);
+    if (!give_order(exchange, SEND, MP_STR_NONE)) {
+        mp_upstream_failure failure;
+        mp_upstream_failure_set(&failure, "busy", false, "the worker of the channel takes no messages now");
+        exchange->is_started = false;
+        fail_here(exchange, &failure);
+    } else if (exchange->has_id) {
         mp_stat_add(&mp_stat_upstream_calls, 1);
         mp_series_add(exchange->channel->upstream->series.calls, 1);
     }
-    mp_exchange_ref(exchange);
-    give_order(exchange, SEND, MP_STR_NONE);
     mp_exchange_unref(exchange);
 }
 
@@ -601,9 +631,7 @@ bool mp_exchange_reply(mp_exchange *exchange, mp_str message)
     if (exchange->is_ended || !exchange->is_started)
         return false;
     mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
-    if (message.len > 0)
-        give_order(exchange, SAY, message);
-    return true;
+    return message.len == 0 || give_order(exchange, SAY, message);
 }
 
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message)

@@ -294,6 +294,7 @@ struct mp_upstream_host {
     size_t said;                /* those of them that carry a message without an answer */
     mp_link unfinished;         /* exchanges of this host's tasks that have not ended, each with a counted reference */
     size_t held, most_held;     /* bytes of HTTP bodies that are incomplete, and their limit */
+    mp_account ordered;         /* bytes of orders of other threads' exchanges that are on their way to this one */
     mp_link processes, streams; /* connections of the transports stdio and sse */
     uint64_t sweep_us;          /* when this host looks next whether the table is to be swept, in us */
     mp_link parks;              /* of mp_park whose home this is, and that are not over */

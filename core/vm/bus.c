@@ -8,11 +8,13 @@
 #include <stdlib.h>
 
 MP_COUNTER(dropped_bus, "dropped", "reason", "bus", "messages between workers over the queue of a Lua state")
+MP_GAUGE(bus_bytes, "bus_bytes", "", "", "bytes of messages between workers that wait for their Lua states")
 
 #define MESSAGE_US 1000000 /* processor time of one message: functions `visible` of scripts may run in it, 50 ms each */
 #define MAX_MESSAGES_PER_TURN 256 /* messages that one turn delivers */
-#define MAX_MESSAGES 65536
-#define MAX_QUEUED_BYTES ((size_t)64 << 20)
+
+/* The topic of the message that a Lua state gets in place of those that did not fit. */
+#define MISSED MP_STR("missed")
 
 struct mp_bus {
     pthread_mutex_t lock;
@@ -71,16 +73,19 @@ static bool is_on_bus(const message *it)
     return found;
 }
 
-static void queue_message(mp_vm *vm, message *it)
+static size_t size_of(mp_str topic, mp_str text)
 {
-    if (vm->message_count >= MAX_MESSAGES || it->len > MAX_QUEUED_BYTES - vm->message_bytes) {
-        mp_stat_add(&mp_stat_dropped_bus, 1);
-        free(it);
-    } else {
-        mp_link_put(&vm->messages, &it->link);
-        vm->message_count++;
-        vm->message_bytes += it->len;
-    }
+    return sizeof(message) + topic.len + text.len;
+}
+
+/* `vm` is NULL if the receiver may have been freed, and its account with it. */
+static void free_message(mp_vm *MP_NULLABLE vm, message *it)
+{
+    size_t size = sizeof *it + it->len;
+    if (vm != NULL)
+        mp_account_give(&vm->message_bytes, (int64_t)size);
+    mp_stat_add(&mp_stat_bus_bytes, -(int64_t)size);
+    free(it);
 }
 
 /* Called on the thread of the receiver; or with `loop` NULL once the loop has ended. */
@@ -88,14 +93,16 @@ static void on_delivered(mp_message *super, mp_loop *MP_NULLABLE loop)
 {
     message *it = mp_container(super, message, super);
     if (loop == NULL || !is_on_bus(it))
-        free(it);
+        free_message(NULL, it);
     else
-        queue_message(it->vm, it);
+        mp_link_put(&it->vm->messages, &it->link);
 }
 
+/* Its size is in vm->message_bytes already. */
 static message *message_new(mp_vm *vm, mp_str topic, mp_str text)
 {
-    message *it = mp_new(sizeof *it + topic.len + text.len);
+    message *it = mp_new(size_of(topic, text));
+    mp_stat_add(&mp_stat_bus_bytes, (int64_t)size_of(topic, text));
     it->super.deliver = on_delivered;
     it->bus = vm->bus;
     it->vm = vm;
@@ -110,18 +117,39 @@ static message *message_new(mp_vm *vm, mp_str topic, mp_str text)
 
 void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text)
 {
-    queue_message(vm, message_new(vm, topic, text));
+    mp_account_add(&vm->message_bytes, (int64_t)size_of(topic, text));
+    mp_link_put(&vm->messages, &message_new(vm, topic, text)->link);
 }
 
-void mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
+/* False if the message does not fit. The VM then gets one that says so, behind all that fitted, and no second one until that is delivered. Call it with
+ * the bus's lock. */
+static bool post(mp_vm *vm, mp_loop *loop, mp_str topic, mp_str text)
 {
+    bool fits = mp_account_take_posted(&vm->message_bytes, size_of(topic, text));
+    if (!fits) {
+        mp_stat_add(&mp_stat_dropped_bus, 1);
+        if (atomic_exchange(&vm->has_missed, true))
+            return false;
+        topic = MISSED;
+        text = MP_STR_NONE;
+        mp_account_add(&vm->message_bytes, (int64_t)size_of(topic, text));
+    }
+    mp_loop_post(loop, &message_new(vm, topic, text)->super);
+    return fits;
+}
+
+bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
+{
+    bool fits = true;
     pthread_mutex_lock(&bus->lock);
     for (mp_link *link = bus->vms.next; link != &bus->vms; link = link->next) {
         mp_vm *vm = mp_container(link, mp_vm, bus_link);
-        if (vm->loop != NULL)
-            mp_loop_post(vm->loop, &message_new(vm, topic, text)->super);
+        mp_loop *loop = vm->loop;
+        if (loop != NULL)
+            fits = post(vm, loop, topic, text) && fits;
     }
     pthread_mutex_unlock(&bus->lock);
+    return fits;
 }
 
 /* Delivers one message, a light userdata.  [-1, +0, throws] */
@@ -141,8 +169,8 @@ static message *MP_NULLABLE take_message(mp_vm *vm)
     if (link == NULL)
         return NULL;
     message *it = mp_container(link, message, link);
-    vm->message_count--;
-    vm->message_bytes -= it->len;
+    if (mp_str_eq((mp_str){it->bytes, it->topic_len}, MISSED))
+        atomic_store(&vm->has_missed, false);
     return it;
 }
 
@@ -165,24 +193,25 @@ void mp_vm_bus_turn(mp_vm *vm)
             mp_stat_add(&mp_stat_tool_faults, 1);
             mp_vm_log_error(vm, vm->L, "bus message failed", (mp_str){it->bytes, it->topic_len});
         }
-        free(it);
+        free_message(vm, it);
     }
 }
 
 void mp_vm_drop_messages(mp_vm *vm)
 {
     for (message *it; (it = take_message(vm)) != NULL;)
-        free(it);
+        free_message(vm, it);
 }
 
-/* bus.broadcast(topic, text): sends a message to every VM, this one included, which delivers it in its next turn.  [-0, +0, throws] */
+/* bus.broadcast(topic, text): sends a message to every VM, this one included, which delivers it in its next turn. False if too much waits for one of
+ * them, which then gets a message "missed".  [-0, +1, throws] */
 static int l_broadcast(lua_State *L)
 {
     mp_str topic, text;
     topic.ptr = luaL_checklstring(L, 1, &topic.len);
     text.ptr = luaL_checklstring(L, 2, &text.len);
-    mp_bus_broadcast(lua_touserdata(L, lua_upvalueindex(1)), topic, text);
-    return 0;
+    lua_pushboolean(L, mp_bus_broadcast(lua_touserdata(L, lua_upvalueindex(1)), topic, text));
+    return 1;
 }
 
 void mp_lib_bus(lua_State *L, mp_bus *bus)

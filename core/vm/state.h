@@ -38,7 +38,8 @@ struct mp_vm {
     mp_link bus_link;    /* link in the bus's list of VMs, while attached */
     int on_message;   /* registry reference of the function that is called with the topic and text of a bus message */
     mp_link messages; /* bus messages that have arrived, and are not delivered yet */
-    size_t message_count, message_bytes;
+    mp_account message_bytes; /* bytes of the bus messages that were posted to this VM, and are not delivered yet */
+    atomic_bool has_missed;   /* one did not fit, and the VM is yet to be told so */
 
     size_t bytes;     /* bytes that the Lua state holds */
     size_t memory;    /* limit of `bytes`: limits.lua_memory */

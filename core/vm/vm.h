@@ -28,9 +28,10 @@ typedef struct {
 /* The bus: one per process. It outlives its VMs. */
 mp_bus *mp_bus_new(void);
 void mp_bus_free(mp_bus *bus);
-/* Sends a message to every VM, which delivers it in its next turn. Any thread. */
-void mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text);
-/* Delivers `text` under `topic` only to this VM, in its next turn. Called on the VM's thread. */
+/* Sends a message to every VM, which delivers it in its next turn. False if a VM does not get it, because too much waits for it: that VM gets a message
+ * with the topic "missed". Any thread. */
+bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text);
+/* Delivers `text` under `topic` only to this VM, in its next turn, whatever waits for it. Called on the VM's thread. */
 void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text);
 
 /* One turn: delivers bus messages, resumes tasks that are ready, collects garbage. Call it at the bottom of the

@@ -341,6 +341,7 @@ function host.script.protections(input) end
 --- Sends a message to every VM of the process, also to the sender. Each VM handles it before the tasks of its next turn.
 ---@param topic string
 ---@param text string
+---@return boolean fits  false: too much waits for one of the VMs, which gets a message with the topic "missed" instead
 function host.bus.broadcast(topic, text) end
 
 -- -- records of calls, for `moonpool replay` ---------------------------------------------------------------------------

@@ -40,6 +40,7 @@ function waking.add(vm)
   function vm.host.bus.broadcast(topic, text)
     vm.broadcasts[#vm.broadcasts + 1] = { topic = topic, text = text }
     vm.moonpool.deliver(topic, text)
+    return true
   end
 end
 

@@ -9,6 +9,7 @@ struct mp_batch {
     mp_session *session; /* borrowed */
     int pending;         /* number of unanswered calls, plus one while the body is read */
     mp_buf answers;      /* one response per line: JSON that is sent has no line breaks */
+    size_t held;         /* bytes of `answers` that are counted in limits.answers; errors about members are not */
 };
 
 static void put_array(mp_buf *out, mp_str lines)
@@ -28,26 +29,33 @@ static void put_events(mp_buf *out, mp_str lines)
         mp_put_event(out, mp_str_cut(&lines, '\n'));
 }
 
+/* Moves the answers so far to `out`: where they are sent to, they are counted anew. */
+static void take_answers(mp_batch *batch, mp_buf *out, void (*put)(mp_buf *out, mp_str lines))
+{
+    put(out, mp_buf_str(&batch->answers));
+    mp_buf_clear(&batch->answers);
+    mp_answers_give(batch->held);
+    batch->held = 0;
+}
+
 /* Sends the answers of the batch. A batch of notifications and cancelled calls has none, and gets no body. */
 static void send_answers(mp_batch *batch)
 {
     mp_stream *stream = batch->stream;
-    mp_str lines = mp_buf_str(&batch->answers);
+    bool is_events = mp_stream_is_events(stream), has_answers = batch->answers.len > 0;
     mp_buf out = {0};
+    take_answers(batch, &out, is_events ? put_events : put_array);
     if (batch->session->is_sse) { /* over stdio */
-        put_array(&out, lines);
-        if (lines.len > 0)
+        if (has_answers)
             batch->session->transport->respond(batch->rpc, batch->session, mp_buf_str(&out));
     } else if (!mp_stream_is_open(stream)) {
-        mp_stat_add(&mp_stat_dropped_gone, lines.len > 0);
-    } else if (mp_stream_is_events(stream)) {
-        put_events(&out, lines);
+        mp_stat_add(&mp_stat_dropped_gone, has_answers);
+    } else if (is_events) {
         if (out.len == 0 || mp_stream_send(stream, mp_buf_str(&out)) == 0)
             mp_stream_end(stream);
-    } else if (lines.len == 0) {
+    } else if (!has_answers) {
         mp_accept_note(stream);
     } else {
-        put_array(&out, lines);
         mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
     }
     mp_buf_clear(&out);
@@ -60,8 +68,7 @@ void mp_batch_add(mp_batch *batch, mp_str answer)
     if (!mp_stream_is_events(batch->stream))
         return;
     mp_buf events = {0};
-    put_events(&events, mp_buf_str(&batch->answers));
-    batch->answers.len = 0;
+    take_answers(batch, &events, put_events);
     mp_stream_send(batch->stream, mp_buf_str(&events));
     mp_buf_clear(&events);
 }
@@ -72,7 +79,6 @@ void mp_batch_leave(mp_batch *batch)
         return;
     send_answers(batch);
     mp_stream_unref(batch->stream);
-    mp_buf_clear(&batch->answers);
     free(batch);
 }
 
@@ -99,12 +105,35 @@ static int send_message(mp_call *call, mp_str json)
     return mp_call_send_event(call, json);
 }
 
+/* The answer waits for those of the other calls: it counts from now on. */
+static bool hold(mp_batch *batch, mp_str json)
+{
+    if (mp_stream_is_events(batch->stream))
+        return true;
+    if (!mp_answers_take(json.len, batch->rpc->config->answers))
+        return false;
+    batch->held += json.len;
+    return true;
+}
+
 static void add_answer(mp_call *call, int status, mp_str json)
 {
     (void)status;
     mp_batch *batch = call->batch;
-    if (batch != NULL)
+    if (batch == NULL)
+        return;
+    if (hold(batch, json)) {
         mp_batch_add(batch, json);
+        return;
+    }
+    mp_stat_add(&mp_stat_dropped_answers, 1);
+    call->outcome = "error";
+    call->code = MP_CODE_INTERNAL;
+    mp_buf error = {0};
+    mp_put_error(&error, call->id, MP_CODE_INTERNAL,
+                 MP_STR("too many answers wait for clients to read them: try again later"), MP_STR_NONE);
+    mp_batch_add(batch, mp_buf_str(&error));
+    mp_buf_clear(&error);
 }
 
 const mp_transport mp_batch_transport = {.name = "batch", .send = send_message, .answer = add_answer};

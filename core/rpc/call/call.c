@@ -448,7 +448,9 @@ void mp_call_cancel_by_id(mp_session *session, mp_str id)
     pthread_mutex_lock(&session->lock);
     mp_call *call = find_call(session, id);
     cancelling *notice = NULL;
-    if (call != NULL && !mp_str_is(call->method, "initialize")) { /* `initialize` cannot be cancelled (Y-1) */
+    if (call != NULL && !call->is_cancel_posted &&
+        !mp_str_is(call->method, "initialize")) { /* `initialize` cannot be cancelled (Y-1) */
+        call->is_cancel_posted = true;
         notice = mp_new(sizeof *notice);
         *notice = (cancelling){{.deliver = deliver_cancel}, call->rpc, call->serial};
     }

@@ -21,6 +21,7 @@ struct mp_call {
     size_t weight; /* number of JSON values in the message: see mp_envelope */
     void *user;    /* pointer that belongs to the hooks */
     bool ended, is_being_cancelled, opens_session, id_is_free, is_detached;
+    bool is_cancel_posted;           /* its thread is to cancel it; guarded by the session's lock */
     bool has_place;                  /* it counts in limits.calls_in_flight: until it has ended, or listens */
     bool is_unix;                    /* the request came by a Unix socket */
     bool is_hidden;                  /* neither counted nor shown to taps: a question of a page of the gateway's own */

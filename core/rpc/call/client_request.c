@@ -5,6 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+MP_GAUGE(reply_bytes, "reply_bytes", "", "",
+         "bytes of clients' answers to questions that are on their way to the worker of their call")
+MP_COUNTER(dropped_replies, "dropped", "reason", "replies",
+           "answers of clients to questions, over what waits for the worker of their call")
+
 struct mp_client_request {
     mp_link link;       /* link in call->client_requests */
     mp_link in_session; /* guarded by the session's lock, like `id`, `rpc` and `serial` */
@@ -185,6 +190,8 @@ static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
 static void deliver_reply(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     reply *notice = mp_container(message, reply, super);
+    mp_account_give(&notice->rpc->reply_bytes, (int64_t)notice->len);
+    mp_stat_add(&mp_stat_reply_bytes, -(int64_t)notice->len);
     mp_client_request *ask = loop == NULL ? NULL : find_ask(notice->rpc, notice->serial);
     if (ask != NULL) {
         void (*done)(void *, bool, mp_str) = ask->done;
@@ -193,6 +200,23 @@ static void deliver_reply(mp_message *message, mp_loop *MP_NULLABLE loop)
         done(ctx, notice->is_error, (mp_str){notice->answer, notice->len});
     }
     free(notice);
+}
+
+/* An answer that does not fit what waits for the thread of its call, which may be stuck, becomes an error. */
+static reply *reply_new(const mp_client_request *ask, bool is_error, mp_str answer)
+{
+    mp_rpc *rpc = ask->rpc;
+    if (!mp_account_take_posted(&rpc->reply_bytes, answer.len)) {
+        mp_stat_add(&mp_stat_dropped_replies, 1);
+        is_error = true;
+        answer = MP_STR("{\"code\":-32603,\"message\":\"the worker of the call takes no answers now\"}");
+        mp_account_add(&rpc->reply_bytes, (int64_t)answer.len);
+    }
+    mp_stat_add(&mp_stat_reply_bytes, (int64_t)answer.len);
+    reply *notice = mp_new(sizeof *notice + answer.len);
+    *notice = (reply){{.deliver = deliver_reply}, rpc, ask->serial, is_error, answer.len};
+    memcpy(notice->answer, answer.ptr, answer.len);
+    return notice;
 }
 
 bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str answer)
@@ -204,9 +228,7 @@ bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str ans
         mp_client_request *ask = mp_container(link, mp_client_request, in_session);
         if (!mp_json_id_eq(mp_str_of(ask->id), id))
             continue;
-        notice = mp_new(sizeof *notice + answer.len);
-        *notice = (reply){{.deliver = deliver_reply}, ask->rpc, ask->serial, is_error, answer.len};
-        memcpy(notice->answer, answer.ptr, answer.len);
+        notice = reply_new(ask, is_error, answer);
         mp_link_drop(&ask->in_session); /* a second answer with the same id matches nothing */
         break;
     }

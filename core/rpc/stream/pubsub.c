@@ -6,11 +6,13 @@
 
 MP_GAUGE(subscriptions, "subscriptions", "", "", "subscriptions of all sessions")
 MP_GAUGE(publications, "publications", "", "", "publications that wait to be sent")
+MP_GAUGE(publication_bytes, "publication_bytes", "", "",
+         "bytes of publications that wait to be sent, or are being sent")
 MP_COUNTER(dropped_publications, "dropped", "reason", "publications", "publications over the queue of a worker")
 
 #define MERGE_ABOVE                                                                                                    \
     256 /* publications in a queue; above this number, only the last publication of each topic is kept */
-#define MAX_QUEUE_BYTES ((size_t)16 << 20) /* slots of the hash table of one queue */
+#define MAX_QUEUE_BYTES ((size_t)16 << 20) /* of the publications in one queue, whose worker may be stuck */
 
 /* The topics that have one name and different audiences. */
 typedef struct {
@@ -293,8 +295,10 @@ static mp_publication *ref(mp_publication *publication)
 
 void mp_publication_unref(mp_publication *publication)
 {
-    if (atomic_fetch_sub(&publication->refs, 1) == 1)
-        free(publication);
+    if (atomic_fetch_sub(&publication->refs, 1) != 1)
+        return;
+    mp_stat_add(&mp_stat_publication_bytes, -(int64_t)size_of(publication));
+    free(publication);
 }
 
 typedef struct {
@@ -305,6 +309,7 @@ typedef struct {
 
 void init_queue(mp_publications *queue, size_t merge_above)
 {
+    pthread_mutex_init(&queue->lock, NULL);
     queue->merge_above = merge_above;
     mp_link_init(&queue->ring);
     mp_map_init(&queue->by_topic);
@@ -315,46 +320,68 @@ static bool has_room(const mp_publications *queue, size_t more)
     return queue->bytes <= MAX_QUEUE_BYTES && more <= MAX_QUEUE_BYTES - queue->bytes;
 }
 
-void put_in_queue(mp_publications *queue, mp_publication *publication)
+/* With the queue's lock. */
+static queued *place_of(mp_publications *queue, mp_str name)
 {
-    mp_node *node = mp_map_find(&queue->by_topic, publication->topic);
-    queued *w;
-    if (!has_room(queue, size_of(publication))) {
-        mp_stat_add(&mp_stat_dropped_publications, 1);
-        mp_publication_unref(publication);
-        return;
-    }
+    mp_node *node = mp_map_find(&queue->by_topic, name);
     if (node != NULL)
         mp_map_drop(&queue->by_topic, node);
-    if (node != NULL && queue->count >= queue->merge_above) {
-        w = mp_container(node, queued, node);
-        queue->bytes -= size_of(w->publication);
-        mp_publication_unref(w->publication);
-    } else {
-        w = mp_new(sizeof *w);
-        mp_link_put(&queue->ring, &w->link);
-        queue->count++;
-        mp_stat_add(&mp_stat_publications, 1);
+    if (node != NULL && atomic_load_explicit(&queue->count, memory_order_relaxed) >= queue->merge_above) {
+        queued *before = mp_container(node, queued, node);
+        queue->bytes -= size_of(before->publication);
+        mp_publication_unref(before->publication);
+        return before;
     }
-    w->publication = publication;
-    w->node.key = publication->topic;
-    mp_map_put(&queue->by_topic, &w->node);
-    queue->bytes += size_of(publication);
+    queued *w = mp_new(sizeof *w);
+    mp_link_put(&queue->ring, &w->link);
+    atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
+    mp_stat_add(&mp_stat_publications, 1);
+    return w;
+}
+
+/* True if the queue was empty. */
+static bool put_in_queue(mp_publications *queue, mp_publication *publication)
+{
+    pthread_mutex_lock(&queue->lock);
+    bool was_empty = mp_link_is_alone(&queue->ring), fits = has_room(queue, size_of(publication));
+    if (fits) {
+        queued *w = place_of(queue, publication->topic);
+        w->publication = publication;
+        w->node.key = publication->topic;
+        mp_map_put(&queue->by_topic, &w->node);
+        queue->bytes += size_of(publication);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    if (!fits) {
+        mp_stat_add(&mp_stat_dropped_publications, 1);
+        mp_publication_unref(publication);
+    }
+    return was_empty && fits;
+}
+
+/* Without the lock: another thread may put something into the queue at any time. */
+static bool is_empty(const mp_publications *queue)
+{
+    return atomic_load_explicit(&queue->count, memory_order_relaxed) == 0;
 }
 
 mp_publication *MP_NULLABLE mp_publications_take(mp_publications *queue)
 {
-    mp_link *link = mp_link_take(&queue->ring);
-    if (link == NULL)
+    if (is_empty(queue))
         return NULL;
-    queued *w = mp_container(link, queued, link);
-    mp_publication *publication = w->publication;
-    if (mp_map_find(&queue->by_topic, publication->topic) == &w->node)
-        mp_map_drop(&queue->by_topic, &w->node);
-    queue->count--;
-    queue->bytes -= size_of(publication);
+    pthread_mutex_lock(&queue->lock);
+    mp_link *link = mp_link_take(&queue->ring);
+    queued *w = link == NULL ? NULL : mp_container(link, queued, link);
+    mp_publication *publication = w == NULL ? NULL : w->publication;
+    if (w != NULL && publication != NULL) {
+        if (mp_map_find(&queue->by_topic, publication->topic) == &w->node)
+            mp_map_drop(&queue->by_topic, &w->node);
+        atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
+        queue->bytes -= size_of(publication);
+        mp_stat_add(&mp_stat_publications, -1);
+    }
+    pthread_mutex_unlock(&queue->lock);
     free(w);
-    mp_stat_add(&mp_stat_publications, -1);
     return publication;
 }
 
@@ -363,6 +390,7 @@ void clear_queue(mp_publications *queue)
     for (mp_publication *publication; (publication = mp_publications_take(queue)) != NULL;)
         mp_publication_unref(publication);
     mp_map_clear(&queue->by_topic);
+    pthread_mutex_destroy(&queue->lock);
 }
 
 void mp_topic_publish(mp_rpc *rpc, mp_str name, mp_str plain, mp_str before, mp_str after)
@@ -375,36 +403,16 @@ void mp_topic_publish(mp_rpc *rpc, mp_str name, mp_str plain, mp_str before, mp_
     publication->after = after;
     keep(keep(keep(keep(publication->bytes, &publication->topic), &publication->plain), &publication->before),
          &publication->after);
+    mp_stat_add(&mp_stat_publication_bytes, (int64_t)size_of(publication));
     put_in_queue(&rpc->publisher->pending, publication);
 }
 
 /* -- sending --------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    mp_message super;
-    mp_rpc *rpc;
-    mp_publication *publication;
-} notice;
-
-static void deliver_news(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void pass_to_rpc(const mp_rpc *from, const mp_rpc *to, mp_publication *publication)
 {
-    notice *n = mp_container(message, notice, super);
-    if (loop != NULL)
-        put_in_queue(&n->rpc->publisher->to_calls, n->publication);
-    else
-        mp_publication_unref(n->publication);
-    free(n);
-}
-
-static void pass_to_rpc(mp_rpc *from, mp_rpc *to, mp_publication *publication)
-{
-    if (to == from) {
-        put_in_queue(&to->publisher->to_calls, ref(publication));
-        return;
-    }
-    notice *n = mp_new(sizeof *n);
-    *n = (notice){{.deliver = deliver_news}, to, ref(publication)};
-    mp_loop_post(to->loop, &n->super);
+    if (put_in_queue(&to->publisher->to_calls, ref(publication)) && to != from)
+        mp_loop_wake(to->loop);
 }
 
 /* Moves the publications of this turn to the queues of the rpcs that send them. */
@@ -467,14 +475,14 @@ void mp_publisher_turn(mp_rpc *rpc, int budget)
 
 bool mp_publisher_has_news(const mp_rpc *rpc)
 {
-    return !mp_link_is_alone(&rpc->publisher->pending.ring) || mp_publisher_has_more(rpc);
+    return !is_empty(&rpc->publisher->pending) || mp_publisher_has_more(rpc);
 }
 
 bool mp_publisher_has_more(const mp_rpc *rpc)
 {
     const mp_publisher *publisher = rpc->publisher;
-    return publisher->sending != NULL || publisher->notifying != NULL ||
-           !mp_link_is_alone(&publisher->to_sessions.ring) || !mp_link_is_alone(&publisher->to_calls.ring);
+    return publisher->sending != NULL || publisher->notifying != NULL || !is_empty(&publisher->to_sessions) ||
+           !is_empty(&publisher->to_calls);
 }
 
 mp_publisher *mp_publisher_new(void)

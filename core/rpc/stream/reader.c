@@ -154,7 +154,8 @@ static void take_over(mp_reader *reader, mp_feed *MP_NULLABLE feed)
     if (before != NULL) {
         before->is_replaced = true;
         post_replacement(session, before->rpc, NULL);
-    } else if (feed != NULL && feed->number > 0 && !feed->is_over) {
+    } else if (feed != NULL && feed->number > 0 && !feed->is_over && !feed->is_resumed) {
+        feed->is_resumed = true;
         post_replacement(session, feed->rpc, feed);
     }
     *slot = reader;
@@ -291,9 +292,11 @@ typedef struct {
     mp_message super;
     mp_rpc *rpc;
     mp_session *session;
-    uint64_t number, seq;
+    uint64_t serial;      /* of the reader */
+    uint64_t number, seq; /* of the feed and the event: another reader of the feed may send it */
     bool is_kept, hangs_up;
-    size_t len;
+    bool is_overfull; /* a message did not fit: the reader's stream ends */
+    size_t len;       /* counted in limits.answers */
     char bytes[];
 } letter;
 
@@ -306,44 +309,87 @@ static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_
         mp_reader_end(reader);
 }
 
-static bool is_live(const mp_reader *reader, uint64_t number)
+/* True if the letter is for this reader of its rpc. */
+static bool is_for(const letter *mail, const mp_reader *reader)
 {
-    return reader->number == number && !reader->is_replaced;
+    return mail->is_overfull ? reader->serial == mail->serial : reader->number == mail->number && !reader->is_replaced;
+}
+
+/* The letter has arrived: the reader that it is for, or NULL. Only this thread can end the reader. */
+static mp_reader *MP_NULLABLE take_letter(const letter *mail)
+{
+    mp_session *session = mail->session;
+    mp_reader *found = NULL;
+    mp_answers_give(mail->len);
+    pthread_mutex_lock(&session->lock);
+    for (mp_link *link = session->readers.next; link != &session->readers; link = link->next) {
+        mp_reader *reader = mp_container(link, mp_reader, in_session);
+        if (reader->rpc != mail->rpc)
+            continue;
+        if (reader->serial == mail->serial)
+            reader->posted_bytes -= mail->len;
+        if (is_for(mail, reader))
+            found = reader;
+    }
+    pthread_mutex_unlock(&session->lock);
+    return found;
 }
 
 static void deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     letter *mail = mp_container(message, letter, super);
-    if (loop != NULL) {
-        mp_reader *reader = find_here(mail->rpc, mail->session, is_live, mail->number);
-        if (reader == NULL)
-            mp_stat_add(&mp_stat_dropped_gone, mail->len > 0 && !mail->is_kept);
-        else if (!reader->is_behind &&
-                 (mail->seq == 0 || mail->seq > reader->sent)) /* otherwise the event log has sent the event already */
-            send_here(reader, mail->seq, (mp_str){mail->bytes, mail->len}, mail->hangs_up);
-    }
+    mp_reader *reader = take_letter(mail);
+    if (loop == NULL || reader == NULL)
+        mp_stat_add(&mp_stat_dropped_gone, mail->len > 0 && !mail->is_kept);
+    else if (mail->is_overfull)
+        mp_stream_lose(reader->stream, true); /* frees the reader */
+    else if (!reader->is_behind &&
+             (mail->seq == 0 || mail->seq > reader->sent)) /* otherwise the event log has sent the event already */
+        send_here(reader, mail->seq, (mp_str){mail->bytes, mail->len}, mail->hangs_up);
     mp_session_unref(mail->session);
     free(mail);
 }
 
-/* Posts `bytes` to the thread of the reader. The caller has the session's lock, so letters keep the order of their
- * events. */
-static void post_letter(mp_reader *reader, uint64_t seq, mp_str bytes, bool is_kept, bool hangs_up)
+/* Adds the bytes to what is on its way to the reader, whose worker may be stuck: as many as may wait in its stream, and no more than limits.answers has
+ * room for. The caller has the session's lock. */
+static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes)
 {
-    letter *mail = mp_new(sizeof *mail + bytes.len);
-    *mail = (letter){{.deliver = deliver_letter},
-                     reader->rpc,
-                     mp_session_ref(reader->session),
-                     reader->number,
-                     seq,
-                     is_kept,
-                     hangs_up,
-                     bytes.len};
-    if (bytes.len > 0)
-        memcpy(mail->bytes, bytes.ptr, bytes.len);
+    size_t most = from->config->stream_queue;
+    if (bytes > most || reader->posted_bytes > most - bytes || !mp_answers_take(bytes, from->config->answers))
+        return false;
+    reader->posted_bytes += bytes;
+    return true;
+}
+
+/* Posts `bytes` to the thread of the reader. The caller has the session's lock, so letters keep the order of their
+ * events. False if they do not fit: then the reader's stream ends, as when its client does not read. */
+static bool post_letter(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp_str bytes, bool is_kept, bool hangs_up)
+{
+    bool fits = !reader->is_overfull && take_room(from, reader, bytes.len);
     if (seq > 0)
         reader->posted = seq;
+    if (!fits) {
+        mp_stat_add(&mp_stat_dropped_slow, bytes.len > 0 && !is_kept);
+        if (reader->is_overfull)
+            return false;
+        reader->is_overfull = true;
+        bytes = MP_STR_NONE;
+    }
+    letter *mail = mp_new(sizeof *mail + bytes.len);
+    *mail = (letter){.super = {.deliver = deliver_letter},
+                     .rpc = reader->rpc,
+                     .session = mp_session_ref(reader->session),
+                     .serial = reader->serial,
+                     .number = reader->number,
+                     .seq = seq,
+                     .is_kept = is_kept,
+                     .hangs_up = hangs_up,
+                     .is_overfull = !fits,
+                     .len = bytes.len};
+    if (bytes.len > 0)
+        memcpy(mail->bytes, bytes.ptr, bytes.len);
     mp_loop_post(reader->rpc->loop, &mail->super);
+    return fits;
 }
 
 bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
@@ -355,6 +401,7 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     mp_feed *feed = parcel->feed == NULL ? session->feed : parcel->feed;
     mp_reader *MP_NULLABLE current = *slot_of(session, feed);
     mp_reader *here = NULL;
+    bool is_read = current != NULL;
     if (has_event && feed != NULL) {
         is_kept = mp_feed_put(feed, parcel->json);
         seq = feed->last;
@@ -367,14 +414,14 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     if (parcel->is_last && feed != NULL)
         feed->is_over = true;
     if (current != NULL && !current->is_behind) { /* a reader that is behind finds the event in the log */
-        if (current->rpc == from && current->posted <= current->sent)
+        if (current->rpc == from && current->posted <= current->sent && !current->is_overfull)
             here = current;
         else
-            post_letter(current, seq, mp_buf_str(&bytes), is_kept, parcel->hangs_up);
+            is_read = post_letter(from, current, seq, mp_buf_str(&bytes), is_kept, parcel->hangs_up);
     }
     pthread_mutex_unlock(&session->lock);
 
-    bool is_delivered = is_kept || current != NULL;
+    bool is_delivered = is_kept || is_read;
     if (here != NULL) {
         send_here(here, seq, mp_buf_str(&bytes), parcel->hangs_up);
     } else if (current == NULL && mp_stream_is_open(parcel->own)) {
@@ -382,7 +429,7 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
         is_delivered |= sent;
         if (sent && parcel->hangs_up)
             mp_stream_end(parcel->own);
-    } else if (has_event && !is_delivered) {
+    } else if (has_event && !is_delivered && current == NULL) {
         mp_stat_add(&mp_stat_dropped_gone, 1);
     }
     mp_buf_clear(&bytes);

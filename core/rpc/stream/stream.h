@@ -27,8 +27,10 @@ struct mp_reader {
     mp_timer expiry;
     int64_t expires; /* when the principal's credentials expire, in seconds since 1970; 0: never */
     uint64_t expired_at;
-    uint64_t posted; /* the last event posted by another thread; under the session's lock */
-    uint64_t sent;   /* the last event sent on the reader's stream; only its own thread uses this */
+    uint64_t posted;     /* the last event posted by another thread; under the session's lock, like the next two */
+    size_t posted_bytes; /* of messages from other threads that are on their way to the reader's */
+    bool is_overfull;    /* one did not fit: the reader's own thread is about to end its stream */
+    uint64_t sent;       /* the last event sent on the reader's stream; only its own thread uses this */
 };
 
 struct mp_feed {
@@ -42,9 +44,10 @@ struct mp_feed {
     uint64_t serial;
     /* Called on the thread of `rpc`: a client now reads the call's feed on another connection. */
     void (*MP_NULLABLE on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
-    uint64_t last;                 /* the latest event; guarded, like the next two fields, by the session's lock */
+    uint64_t last;                 /* the latest event; guarded, like the next three fields, by the session's lock */
     mp_reader *MP_NULLABLE reader; /* reader of a call's feed that a client has resumed; NULL: no such */
     bool is_over;                  /* no event follows */
+    bool is_resumed;               /* the call's thread knows, or is about to, that its own connection is replaced */
 };
 
 /* -- reader.c ------------------------------------------------------------------------------------------------------ */
@@ -118,11 +121,13 @@ typedef struct {
 
 void mp_publication_unref(mp_publication *publication);
 
-/* A queue of publications. */
+/* A queue of publications. Any thread may put into it, or ask for `count`; the other calls are of the rpc's thread. */
 typedef struct {
+    pthread_mutex_t lock; /* guards the others */
     mp_link ring;
     mp_map by_topic; /* the last publication of each topic */
-    size_t count, bytes;
+    atomic_size_t count;
+    size_t bytes;
     size_t merge_above; /* with this number in the queue, a new publication replaces the last one of its topic */
 } mp_publications;
 
@@ -159,6 +164,7 @@ bool mp_publisher_has_news(const mp_rpc *rpc);
 bool mp_publisher_has_more(const mp_rpc *rpc);
 
 /* Gauges and counters that other files read or count, too. */
-extern const mp_stat mp_stat_closed_gone, mp_stat_dropped_gone, mp_stat_streams_expired;
+extern const mp_stat mp_stat_closed_gone, mp_stat_dropped_answers, mp_stat_dropped_gone, mp_stat_dropped_slow,
+    mp_stat_streams_expired;
 
 #endif

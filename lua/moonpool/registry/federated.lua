@@ -566,15 +566,24 @@ end
 
 -- -- this Lua state --------------------------------------------------------------------------------------------------
 
-bus.on("catalogue", function()
+local function on_catalogue()
   want()
   routes.suspend(true)
   host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
-end)
+end
+
+bus.on("catalogue", on_catalogue)
 
 bus.on("upstream settled", function(name)
   settled[name] = true
   wake()
+end)
+
+bus.on("missed", function()
+  if not config.has_any then return end
+  for _, record in ipairs(config.list) do settled[record.name] = true end -- a list that is read still changes those of clients when it is there
+  wake()
+  on_catalogue()
 end)
 
 -- True while lists of an upstream are read for the first time.

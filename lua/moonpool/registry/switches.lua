@@ -37,6 +37,9 @@ end
 -- A bus message "word:name": a worker switched this thing, or this upstream.
 bus.on("switched", function(text) switches.follow(text:match "^(%a+):(.*)$") end)
 
+-- Such a message may be among those that did not fit the queue of this VM.
+bus.on("missed", registry.refresh)
+
 -- The thing that a script names; raises an error at the script's line if it does not exist.
 local function find(what, word, name)
   if not loaded then problem.raise(3, what .. " can be called only by handlers: while scripts load, tools, prompts and resources may not exist yet") end

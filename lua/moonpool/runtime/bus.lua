@@ -1,5 +1,5 @@
 -- Messages between the workers of this process, which host.bus.broadcast sends: the handlers of each topic. Handlers run before the tasks of a
--- turn and must not wait.
+-- turn and must not wait. The topic "missed": messages to this VM did not fit its queue, and what they say has to be found in another way.
 
 local bus = {}
 

@@ -2,7 +2,7 @@
 -- orders over the bus, to cancel it or to deliver answers.
 --   work      a task that this VM runs: its record, its job (a detached call), and the answers that arrived
 -- Topics of the bus: "task" (the record with this id has changed), "order" (for the VM that runs the task: cancel, answers), "ended" (its job is over)
--- and "lost" (the client never got its id).
+-- and "lost" (the client never got its id). After "missed" every waiter looks again.
 
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"
@@ -296,13 +296,21 @@ bus.on("ended", function(id)
   running[id] = nil
 end)
 
+local function look_again(waiter)
+  waiter.signal:set()
+  waiter.on_change()
+end
+
 -- A bus message: the record with this id has changed.
 bus.on("task", function(id)
   for waiter in pairs(bucket(id)) do
-    if waiter.id == id then
-      waiter.signal:set()
-      waiter.on_change()
-    end
+    if waiter.id == id then look_again(waiter) end
+  end
+end)
+
+bus.on("missed", function()
+  for _, waiters in pairs(waiting) do
+    for waiter in pairs(waiters) do look_again(waiter) end
   end
 end)
 
@@ -328,8 +336,11 @@ function tasks.await(call, id, seconds, look, on_change)
   end
 end
 
---- Sends an order to the worker that runs the task.
-function tasks.order(order) host.bus.broadcast("order", json.encode(order)) end
+--- Sends an order to the worker that runs the task. Returns an error if a worker, which may be that one, has no room for it.
+function tasks.order(order)
+  if host.bus.broadcast("order", json.encode(order)) then return nil end
+  return errors.new("internal", "a worker does not take messages now: try again later")
+end
 
 --- call:status(message): sets the status message of the task, for people. No effect in a call that is not a task.
 function host.call.methods.status(call, message)

@@ -206,6 +206,10 @@ bus.on("upstream task", function(place)
   if watch then watch.signal:set() end
 end)
 
+bus.on("missed", function()
+  for _, watch in pairs(waiting) do watch.signal:set() end
+end)
+
 local function on_notification(event, params)
   local id = params.taskId
   if type(id) == "string" and #id <= MAX_ID_BYTES then host.bus.broadcast("upstream task", event.upstream .. "\0" .. id) end

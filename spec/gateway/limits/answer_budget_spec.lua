@@ -196,3 +196,39 @@ describe("an answer that is larger than all of limits.answers", function()
     assert.has_nothing_left(g)
   end)
 end)
+
+describe("the answers of a batch", function()
+  local batched = {
+    ["tools/large.lua"] = 'local text = ("x"):rep(700000) return tool { "Much.", function() return text end }',
+    ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(60) end }',
+  }
+
+  it("count in limits.answers while they wait for the last one; those that do not fit become errors", function()
+    local g <close> = gateway.start { workers = 1, scripts = batched, config = { limits = { answers = "1MiB" } } }
+    local c = g:client "2025-03-26"
+    local messages = { wire.message(1, "tools/call", { name = "hold" }) }
+    for id = 2, 5 do messages[id] = wire.message(id, "tools/call", { name = "large" }) end
+    local connection <close> = client.connect(g)
+    connection:send { method = "POST", path = "/mcp", headers = c:headers(), body = messages }
+    local status = g:wait_status(function(now) return now.counters.dropped.answers == 2 end)
+    assert.is_true(status.gauges.queue_bytes > 1400000 and status.gauges.queue_bytes <= MIB + MIB // 2, status.gauges.queue_bytes)
+    c:notify("notifications/cancelled", { requestId = 1 })
+    local whole, refused = 0, 0
+    for _, answer in ipairs(connection:read_response():json()) do
+      if answer.result then
+        assert.equal(700000, #answer.result.content[1].text)
+        whole = whole + 1
+      else
+        assert.equal("too many answers wait for clients to read them: try again later", answer.error.message)
+        assert.is_true(answer.id >= 2 and answer.id <= 5)
+        refused = refused + 1
+      end
+    end
+    assert.same({ 2, 2 }, { whole, refused })
+    g:wait_status(function(now) return now.gauges.queue_bytes == 0 end)
+    c:delete()
+    c:close()
+    connection:close()
+    assert.has_nothing_left(g)
+  end)
+end)

@@ -68,15 +68,19 @@ local function land(self, it)
   if it then it.signal:set() end
 end
 
-bus.on(TOPIC, function(name)
+-- Another worker has fetched the keys of this name, or has failed to; nil: of any.
+local function on_fetched(name)
   for self in pairs(all) do
-    if self.name == name then
+    if not name or self.name == name then
       catch_up(self)
       local it = self.under_way
       if it and not it.is_ours then land(self, it) end
     end
   end
-end)
+end
+
+bus.on(TOPIC, on_fetched)
+bus.on("missed", function() on_fetched() end)
 
 local function get(self, url)
   local answer, why = self.http.get(url, {

@@ -40,6 +40,11 @@ bus.on("credential dropped", function(key)
   wake()
 end)
 
+bus.on("missed", function()
+  known = lru.new(MAX_KNOWN)
+  wake()
+end)
+
 local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
 
 local function joined(...)
