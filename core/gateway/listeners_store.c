@@ -38,7 +38,10 @@ static void store_one(mp_listeners *listeners, int i, int most)
     else
         for (int k = 0; k < listeners->worker_count && k < one->sockets && count < most; k++)
             count += mp_worker_sockets(listeners->workers[k], i, fds + count, most - count);
-    if (count == 0) /* it drains, or has no descriptors */
+    if (count < most)
+        mp_log(MP_WARN, "socket not stored", mp_log_str("address", mp_str_of(one->address.text)),
+               mp_log_str("why", MP_STR("no descriptor is free, or the gateway drains")));
+    if (count == 0)
         return;
     atomic_store(&one->is_stored, true);
     mp_notify_store(one->name, fds, count);

@@ -20,7 +20,7 @@ local function take(self, bytes)
   if self.seen_to then self.rest, self.seen_to = self.rest:sub(self.seen_to), nil end
 end
 
--- `options` are those of gateway.prepare; args: further arguments of `moonpool run`.
+-- `options` are those of gateway.prepare; args: further arguments of `moonpool run`; nofile: its limit of descriptors.
 function manager.open(options)
   local dir = options.dir or gateway.prepare(options)
   local self = setmetatable({ dir = dir, lines = {}, rest = "", at = 0 }, running)
@@ -28,6 +28,10 @@ function manager.open(options)
   self.input, self.out = uv.new_pipe(false), uv.new_pipe(false)
   local args = { binary, "run", "moonpool.yaml", "--ready-fd", "{ready}" }
   table.move(options.args or {}, 1, #(options.args or {}), #args + 1, args)
+  if options.nofile then
+    table.insert(args, 1, ("--nofile=%d:%d"):format(options.nofile, options.nofile))
+    table.insert(args, 1, "/usr/bin/prlimit")
+  end
   local env = { PWD = dir }
   for key, value in pairs(options.env or {}) do env[key] = value end
   self.process = gateway.spawn((binary:gsub("[^/]*$", "manager_driver")), args, dir, { env = env, cwd = dir, stdin = self.input, stdout = self.out })

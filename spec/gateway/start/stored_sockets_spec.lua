@@ -1,6 +1,7 @@
 -- Listening sockets that the service manager stores (FDSTORE=1), so that the process that follows a crash or a restart listens on them.
 local uv = require "luv"
 local cjson = require "cjson"
+local blocking = require "spec.helpers.blocking"
 local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
 local manager = require "spec.helpers.manager"
@@ -10,7 +11,10 @@ local wait = require "spec.helpers.wait"
 
 local SIGHUP <const>, SIGKILL <const>, SIGTERM <const> = 1, 9, 15
 
-local scripts = { ["tools/ping.lua"] = 'return tool { "Answers.", function() return "pong" end }' }
+local scripts = {
+  ["tools/ping.lua"] = 'return tool { "Answers.", function() return "pong" end }',
+  ["tools/block.lua"] = blocking.tool,
+}
 
 local function name_of(port) return ("moonpool/127.0.0.1%%3A%d"):format(port) end
 
@@ -179,6 +183,59 @@ describe("the sockets of a gateway with a service manager", function()
   end)
 end)
 
+describe("a stored socket whose worker is stuck", function()
+  local port
+
+  local function start()
+    port = free_port()
+    local m = open(config({ address(port) }, 2, { scripts = { path = "scripts", watch = false, trust = "full" },
+      limits = { stuck = "500ms", drain = "300ms", call = { time = "1h", cpu = "1h" } } }))
+    local g = m:start()
+    m:wait_store(function(found) return found[name_of(port)] == 2 end)
+    local me = g:client "2026-07-28"
+    local stream = blocking.open(g, me)
+    g:wait_status(function(now) return now.gauges.workers_stuck == 1 end)
+    return m, g, me, stream
+  end
+
+  it("is served by the other workers, and by its own when that goes on", function()
+    local m <close>, g, me, stream = start()
+    local k <close> = knocking.start(port, 16)
+    k:wait(200) -- half of them reach the socket of the stuck worker
+    blocking.release(g)
+    stream:answer(10)
+    me:close()
+    g:wait_status(function(now) return now.gauges.workers_stuck == 0 end)
+    k:wait(50)
+    k:stop()
+    assert.same({ 0, 0 }, { k.refused, k.lost }, tostring(k.last))
+    -- It takes connections that others hand over again: each worker has one of two calls.
+    local first, second = g:client "2026-07-28", g:client "2026-07-28"
+    blocking.open(g, first)
+    g:wait_status(function(now) return now.gauges.workers_stuck == 1 end)
+    blocking.open(g, second)
+    g:wait_status(function(now) return now.gauges.workers_stuck == 2 end)
+    m:command("restart", "on"):signal(SIGKILL)
+    m:wait_ready()
+    answers(port) -- nothing has ended the listening of the sockets
+    first:close()
+    second:close()
+  end)
+
+  it("keeps its connections for the next process when this one drains, and has to be ended by force", function()
+    local m <close>, _, me = start()
+    local k <close> = knocking.start(port, 16)
+    k:wait(100)
+    m:command("restart", "on"):signal(SIGTERM)
+    m:wait "^ended 1$"
+    m:wait_ready()
+    k:wait(100)
+    k:stop()
+    me:close()
+    assert.same({ 0, 0 }, { k.refused, k.lost }, tostring(k.last))
+  end)
+end)
+
 describe("a Unix socket that is stored", function()
   local path
 
@@ -249,6 +306,31 @@ describe("a Unix socket that is stored", function()
     save(m, config({ "127.0.0.1:0" }, 1, { admin = { listen = "unix:" .. path, mode = "0660" } }))
     crash(m)
     assert.equal(432, uv.fs_stat(path).mode & 511)
+  end)
+end)
+
+describe("a gateway with few descriptors", function()
+  it("says that it cannot start, or serves, and stores what it can", function()
+    local served
+    for limit = 21, 69, 6 do
+      local listen = { address(free_port()), address(free_port()), address(free_port()) }
+      local m <close> = open(config(listen, 3), { nofile = limit })
+      m:command "start"
+      m:wait "^started"
+      local line = m:wait "^%l+ .+" -- ready, ended, or a message
+      if line:find "^ended" then
+        assert.equal("ended 1", line)
+        assert.truthy(m:log():find("Too many open files\n  hint: raise the limit of open files (ulimit -n)", 1, true), m:log())
+        assert.is_nil(served)
+      else
+        served = true
+        wait.for_fact("stored sockets, or a word about them", 10, function() return next(m:store()) or m:log():find("socket not stored", 1, true) end)
+        m:signal(SIGKILL):wait "^ended %-9$"
+        m:command "start"
+        m:wait_ready()
+      end
+    end
+    assert.is_true(served)
   end)
 end)
 
