@@ -219,6 +219,20 @@ describe("/api", function()
     assert.equal(0, (g:wait_exit(10)))
   end)
 
+  it("says by a command whether it is healthy, without a token", function()
+    local g <close> = start()
+    local admin = "127.0.0.1:" .. g.admin_port
+    local code, out, err = gateway.exec { "status", "--healthy", "--admin", admin }
+    assert.same({ 0, "ok\n", "" }, { code, out, err })
+    code, out, err = gateway.exec { "status", "--healthy", "--json", "--admin", admin }
+    assert.same({ 2, "" }, { code, out })
+    assert.matches("exclude each other", err)
+    g:stop()
+    code, out, err = gateway.exec { "status", "--healthy", "--admin", admin }
+    assert.same({ 1, "" }, { code, out })
+    assert.matches("no gateway answers", err)
+  end)
+
   it("drains by a command, after limits.linger, and the SIGTERM that follows does not hurry it", function()
     for _, then_sent in ipairs { "sigterm", "sigint" } do
       local g <close> = start { limits = { linger = "10m", drain = "10m" }, log = { audit = "audit.log" } }
@@ -230,6 +244,8 @@ describe("/api", function()
       g:wait_log("draining", { why = "POST /api/drain" })
       g:wait_log("lingering", { ms = "600000" })
       assert.equal(503, g:admin("/readyz").status)
+      local code, out, err = gateway.exec { "status", "--healthy", "--admin", "127.0.0.1:" .. g.admin_port }
+      assert.same({ 1, "", "draining\n" }, { code, out, err })
       g:signal(then_sent)
       if then_sent == "sigterm" then
         g:wait_log("draining", { signal = "15" })

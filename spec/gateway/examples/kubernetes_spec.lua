@@ -279,7 +279,13 @@ describe("the pod of examples/kubernetes", function()
     g:signal "sigterm"
     g:wait_log("draining", { signal = "15" })
     assert.equal(503, g:admin("/readyz").status)
-    assert.equal("Hello, key:ann!", call(g, key, "hello").result.content[1].text) -- on a new connection
+    local served = 0 -- on new connections, until balancers have noticed: within four of the five seconds
+    repeat
+      local other <close> = g:client("2026-07-28", { token = key })
+      assert.equal("Hello, key:ann!", other:result("tools/call", { name = "hello", arguments = {} }).content[1].text)
+      served = served + 1
+    until (uv.hrtime() - began) / 1e9 >= 4
+    assert.is_true(served > 10)
     assert.equal("done", stream:answer(20).result.content[1].text)
     me:close()
     assert.equal(0, (g:wait_exit(20)))
