@@ -309,7 +309,7 @@ bool mp_config_is_secret(mp_str text);
 bool mp_config_names_secret(mp_str name);
 /* True for port 0: each listener with port 0 gets a port of its own. */
 bool mp_config_is_any_port(mp_str address);
-/* `far`: the address of the admin listener, which other machines can reach. -1 and `err` if nobody can sign in there. */
+/* `far`: the address of the admin listener, which other machines can reach. -1 and `err` if it has no credentials. */
 int mp_config_check_admin_at(const mp_config *config, const char *far, mp_err *err);
 
 /* -- TLS (config_tls.c) ---------------------------------------------------------------------------------------- */

@@ -225,7 +225,7 @@ static int bind_one(const binding *it, mp_err *err)
     return duplicate(it, one, err);
 }
 
-/* A socket that nobody accepts connections from would let clients wait. */
+/* Clients of a socket from which no connection is accepted would wait for ever. */
 static void close_unused(mp_passed *passed)
 {
     for (int i = 0; i < passed->count; i++) {

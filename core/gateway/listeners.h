@@ -26,7 +26,7 @@ typedef struct {
     mp_worker *const *workers; /* which the sockets were handed to */
     int worker_count;
     mp_admin *MP_NULLABLE admin;
-    bool may_store; /* the service manager was told that the gateway serves */
+    bool may_store; /* READY=1 was sent to a service manager */
 } mp_listeners;
 
 /* The addresses that the configuration names, but no systemd:NAME. The caller frees the list. */

@@ -24,9 +24,9 @@ typedef struct message {
     int count;
 } message;
 
-static bool is_started, is_reloading, is_told; /* is_told: it was logged that messages are dropped */
-static uint64_t alive_at;                      /* time of the last watchdog ping, in milliseconds; 0: never */
-static message *waiting;                       /* oldest first */
+static bool is_started, is_reloading, has_warned; /* has_warned: it was logged that messages are dropped */
+static uint64_t alive_at;                         /* time of the last watchdog ping, in milliseconds; 0: never */
+static message *waiting;                          /* oldest first */
 static int waiting_count, waiting_fds;
 
 /* Sets the address of the manager's socket. Returns its size; 0: there is no manager. */
@@ -113,9 +113,9 @@ static void send_with(const char *text, const int *fds, int count)
     if (find_manager(&address) == 0 || !has_room) {
         for (int i = 0; i < count; i++)
             close(fds[i]);
-        if (!has_room && !is_told)
+        if (!has_room && !has_warned)
             mp_log(MP_WARN, "service manager not notified", mp_log_str("why", MP_STR("it does not read its socket")));
-        is_told = is_told || !has_room;
+        has_warned = has_warned || !has_room;
         return;
     }
     message *last = mp_new(sizeof *last), **end = &waiting;

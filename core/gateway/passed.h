@@ -53,7 +53,7 @@ const char *MP_NULLABLE mp_passed_far(const mp_passed *MP_NULLABLE passed, const
 /* Writes the name under which the sockets of an address are stored: the address with %XX for what a name may not have, and for
  * a Unix socket which file it has, since another file at its path has other clients. An empty text if that is too long. */
 void mp_stored_name(char name[MP_PASSED_NAME], const mp_address *at);
-/* True if the socket was stored for this address, whatever file a Unix socket has. */
+/* True if the socket was stored for this address; the file of a Unix socket is not compared. */
 bool mp_stored_is_of(const mp_passed_socket *one, const mp_address *at);
 /* True if the socket was stored by a process of this gateway. */
 bool mp_stored_is(const mp_passed_socket *one);

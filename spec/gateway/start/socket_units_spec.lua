@@ -54,6 +54,18 @@ describe("a socket unit's sockets", function()
     assert.is_nil(m:log():find("socket not used", 1, true))
   end)
 
+  it("have the certificate of their item of `listen`", function()
+    local here = require "spec.helpers.certificates".here()
+    local listen = { { address = "systemd:mcp", tls = { certificate = "cert.pem", key = "key.pem" } } }
+    local m <close> = open({ listen = listen, admin = { listen = "127.0.0.1:0" } },
+      { files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key } })
+    local port = m:tcp "mcp"
+    assert.equal(("https://127.0.0.1:%d/mcp"):format(port), m:start().url)
+    local url = ("https://localhost:%d/nothing"):format(port)
+    local _, out = gateway.run_program("/usr/bin/curl", { "-s", "-m", "10", "--cacert", m.dir .. "/cert.pem", url, "-w", "%{http_code}" })
+    assert.equal("404", out:match "%d+$")
+  end)
+
   it("have no place in the environment of the gateway's children, and are not inherited", function()
     local m <close> = open({ listen = "systemd:mcp", admin = { listen = "127.0.0.1:0" },
       scripts = { path = "scripts", grants = { ["tools/env.lua"] = { env = { "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES" }, run = { "sh" } } } } },
