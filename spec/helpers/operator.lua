@@ -39,8 +39,11 @@ exec curl -s -H "Authorization: Bearer $MOONPOOL_ADMIN_TOKEN" -H "moonpool-admin
 -- A command that goes on until Ctrl-C gets it.
 local MOONPOOL <const> = [==[
 #!/bin/sh
-[ "$1" = tap ] || exec PROGRAM "$@"
-timeout --preserve-status --signal INT 2 PROGRAM "$@" || [ $? = 130 ]
+case $1 in
+tap | profile) ;;
+*) exec PROGRAM "$@" ;;
+esac
+timeout --preserve-status --signal INT 1 PROGRAM "$@" || [ $? = 130 ]
 ]==]
 
 local function write(path, text)

@@ -51,7 +51,8 @@ local hello = { before = function(player)
   player:start({ line = 0 }, "moonpool run " .. player.dir .. "/hello/moonpool.yaml &")
 end }
 local OPTIONS <const> = { ["README.md"] = hello, ["docs/how-to/monitor.md"] = hello, ["docs/how-to/container.md"] = { before = docker.put },
-  ["docs/how-to/admin-access.md"] = { before = operator.put } }
+  ["docs/how-to/admin-access.md"] = { before = operator.put }, ["docs/how-to/profile.md"] = { before = operator.put },
+  ["docs/how-to/systemd.md"] = hello }
 
 describe("the documentation", function()
   for _, path in ipairs(pages()) do
