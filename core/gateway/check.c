@@ -80,6 +80,7 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
     mp_buf settings_doubts = {0};
     mp_config_put_missing_folders(config, &settings_doubts);
     mp_config_put_refused_hosts(config, &settings_doubts);
+    mp_config_put_unseen_clients(config, &settings_doubts);
     has_warnings = has_warnings || settings_doubts.len > 0;
     mp_print_report(&settings_doubts);
     mp_buf_clear(&settings_doubts);

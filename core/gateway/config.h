@@ -19,6 +19,7 @@ typedef enum { MP_EXPIRED_END, MP_EXPIRED_KEEP } mp_expired_streams;
 typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 
 typedef enum { MP_HTTP2_OFF, MP_HTTP2_ON } mp_config_http2;
+typedef enum { MP_PROXY_PROTOCOL_OFF, MP_PROXY_PROTOCOL_ON } mp_config_proxy_protocol;
 typedef enum { MP_GATE_OFF, MP_GATE_WARN, MP_GATE_REFUSE, MP_GATE_REPLAY } mp_config_gate; /* REPLAY: as REFUSE */
 typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
@@ -42,12 +43,14 @@ typedef struct {
 
 #define MP_ADMIN_TOKEN_ROLES 3 /* metrics, view, operate */
 
-/* The TLS settings and the protocols of one address; without a certificate it has no TLS. The marks are the places of the paths in the
+/* The TLS settings, the protocols and the proxies of one address; without a certificate it has no TLS. The marks are the places of the paths in the
  * file, indexed by mp_tls_file. */
 typedef struct {
     char *certificate, *key, *MP_NULLABLE client_ca; /* client_ca NULL: client certificates are not requested */
     mp_client_need client;
     mp_config_http2 http2;
+    mp_config_proxy_protocol proxy_protocol;
+    char **MP_NULLABLE trusted_proxies; /* NULL: none */
     mp_yaml_mark at[3];
 } mp_config_tls;
 typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
@@ -280,6 +283,7 @@ int mp_config_check_store_keys(mp_str text, mp_err *err);
 int mp_config_check_origin(mp_str text, mp_err *err); /* https://host:port */
 int mp_config_check_origin_or_all(mp_str text, mp_err *err);
 int mp_config_check_net(mp_str text, mp_err *err);
+int mp_config_check_proxy(mp_str text, mp_err *err);    /* an address, a network or "unix" */
 int mp_config_check_upstream(mp_str text, mp_err *err); /* the name of an upstream */
 int mp_config_check_admin_token(mp_str text, mp_err *err);
 int mp_config_check_admin_role(mp_str text, mp_err *err);
@@ -320,6 +324,13 @@ const mp_config_tls *MP_NULLABLE mp_config_tls_of(const mp_config *config, size_
 bool mp_config_http2_of(const mp_config *config, size_t index);
 const mp_config_tls *mp_config_admin_tls(const mp_config *config);
 
+/* -- proxies in front (config_proxies.c) --------------------------------------------------------------------------- */
+
+/* The trusted proxies of an address of `listen`, ending with NULL; NULL: none. */
+char *const *MP_NULLABLE mp_config_proxies_of(const mp_config *config, size_t index);
+/* True if connections to an address of `listen` begin with a PROXY header. */
+bool mp_config_has_proxy_header(const mp_config *config, size_t index);
+
 /* -- what operators see (config_shown.c) --------------------------------------------------------------------------- */
 
 /* Appends a JSON object: each key with its value, source, default and description. Secrets, and what has ${…}, are "***". */
@@ -346,5 +357,7 @@ const char *MP_NULLABLE mp_suggest(mp_str word, const char *const *names, size_t
 void mp_config_put_missing_folders(const mp_config *config, mp_buf *report);
 /* Appends a warning where the gateway would answer 403 to clients or operators that use the names which the configuration gives them. */
 void mp_config_put_refused_hosts(const mp_config *config, mp_buf *report);
+/* Appends a warning where a proxy must be in front and hides the addresses of all clients. */
+void mp_config_put_unseen_clients(const mp_config *config, mp_buf *report);
 
 #endif

@@ -91,22 +91,86 @@ static void put_entry(mp_buf *out, const mp_upstream_entry *entry, const mp_conf
             put_value(out, entry, &mp_config_keys[i]);
 }
 
-static void put_items(mp_buf *out, const mp_config *config, const mp_config_key *list)
+/* The texts of a list. */
+static char *const *texts_of(const mp_config *config, const mp_config_key *list)
 {
-    const char *items = items_of(config, list);
-    size_t count = items == NULL ? 0 : count_of(*(char **const *)slot_in(config, list));
-    for (size_t k = 0; k < count; k++)
-        for (size_t i = 0; i < mp_config_key_count; i++)
-            if (is_in_items(&mp_config_keys[i], list))
-                put_value(out, items + k * list->item_size, &mp_config_keys[i]);
+    return *(char **const *)slot_in(config, list);
 }
 
-/* Appends the value of a key of the configuration itself. */
-static void put_whole(mp_buf *out, const mp_config *config, const mp_config_key *key)
+/* The item at `index` of a list. */
+static const char *item_at(const mp_config *config, const mp_config_key *list, size_t index)
+{
+    static const mp_config_tls presets; /* of `listen`, the only list whose items have keys */
+    const char *items = items_of(config, list);
+    return items == NULL ? (const char *)&presets : items + index * list->item_size;
+}
+
+/* Appends the values of an item; `restarts` selects the keys that need a restart, or the others. */
+static void put_item(mp_buf *out, const char *item, const mp_config_key *list, bool restarts)
+{
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        if (is_in_items(&mp_config_keys[i], list) && mp_config_keys[i].restarts == restarts)
+            put_value(out, item, &mp_config_keys[i]);
+}
+
+static void put_items(mp_buf *out, const mp_config *config, const mp_config_key *list, bool restarts)
+{
+    size_t count = count_of(texts_of(config, list));
+    for (size_t k = 0; k < count; k++)
+        put_item(out, item_at(config, list, k), list, restarts);
+}
+
+/* What is in effect after a reload for the item at `index` of the list of `serving`: the item of `config` with the same text, if nothing in it needs a
+ * restart; else the serving one. An item does not change in part. */
+static const char *live_item(const mp_config *config, const mp_config *serving, const mp_config_key *list, size_t index)
+{
+    const char *text = texts_of(serving, list)[index], *item = item_at(serving, list, index);
+    char *const *texts = texts_of(config, list);
+    size_t count = count_of(texts), at = 0;
+    if (index < count && strcmp(texts[index], text) == 0)
+        at = index;
+    while (at < count && strcmp(texts[at], text) != 0)
+        at++;
+    if (at == count)
+        return item;
+    mp_buf one = {0}, other = {0};
+    put_item(&one, item, list, true);
+    put_item(&other, item_at(config, list, at), list, true);
+    bool is_same = mp_str_eq(mp_buf_str(&one), mp_buf_str(&other));
+    mp_buf_clear(&one);
+    mp_buf_clear(&other);
+    return is_same ? item_at(config, list, at) : item;
+}
+
+/* Appends the value of a key of the configuration itself: of a list without those keys of its items that a reload changes. */
+static void put_listed(mp_buf *out, const mp_config *config, const mp_config_key *key)
 {
     put_value(out, config, key);
     if (key->item_size > 0)
-        put_items(out, config, key);
+        put_items(out, config, key, true);
+}
+
+static void put_whole(mp_buf *out, const mp_config *config, const mp_config_key *key)
+{
+    put_listed(out, config, key);
+    if (key->item_size > 0)
+        put_items(out, config, key, false);
+}
+
+/* Appends the values of a key of items that are in effect once `config` follows `serving`: its list stays until a restart. */
+static void put_live(mp_buf *out, const mp_config *config, const mp_config *serving, const mp_config_key *key)
+{
+    const mp_config_key *list = mp_config_key_list(key);
+    size_t count = list == NULL ? 0 : count_of(texts_of(serving, list));
+    for (size_t k = 0; list != NULL && k < count; k++)
+        put_value(out, live_item(config, serving, list, k), key);
+}
+
+/* True if a reload changes this key of the items of a list. */
+static bool is_live_in_items(const mp_config_key *key)
+{
+    const mp_config_key *list = mp_config_key_list(key);
+    return list != NULL && list->item_size > 0 && is_in_items(key, list) && !key->restarts;
 }
 
 void mp_config_put_all(mp_buf *out, const mp_config *config)
@@ -122,11 +186,17 @@ void mp_config_compare(const mp_config *before, const mp_config *after, bool res
     mp_buf one = {0}, other = {0};
     for (size_t i = 0; i < mp_config_key_count; i++) {
         const mp_config_key *key = &mp_config_keys[i];
-        if (mp_config_key_list(key) != NULL || key->type == MP_KEY_MAP)
+        bool is_live = is_live_in_items(key);
+        if ((mp_config_key_list(key) != NULL && !is_live) || key->type == MP_KEY_MAP)
             continue;
         one.len = other.len = 0;
-        put_whole(&one, before, key);
-        put_whole(&other, after, key);
+        if (is_live) {
+            put_live(&one, before, before, key);
+            put_live(&other, after, before, key);
+        } else {
+            put_listed(&one, before, key);
+            put_listed(&other, after, key);
+        }
         if (key->restarts == restarts && !mp_str_eq(mp_buf_str(&one), mp_buf_str(&other)))
             mp_buf_printf(names, "%s%s", names->len == 0 ? "" : ", ", key->path);
     }
@@ -263,26 +333,27 @@ static void copy_value(void *to, const void *from, const mp_config_key *key)
     }
 }
 
-static void copy_items(mp_config *to, const mp_config *from, const mp_config_key *list)
+/* The items of the list of `from`, with what `to` changes in them. NULL: all have the presets. */
+static char *MP_NULLABLE copy_items(const mp_config *to, const mp_config *from, const mp_config_key *list)
 {
-    const char *items = items_of(from, list);
-    if (items == NULL)
-        return;
-    size_t count = count_of(*(char **const *)slot_in(from, list));
+    if (list->item_size == 0 || (items_of(from, list) == NULL && items_of(to, list) == NULL))
+        return NULL;
+    size_t count = count_of(texts_of(from, list));
     char *copies = mp_new((count + 1) * list->item_size);
     for (size_t k = 0; k < count; k++)
         for (size_t i = 0; i < mp_config_key_count; i++)
             if (is_in_items(&mp_config_keys[i], list))
-                copy_value(copies + k * list->item_size, items + k * list->item_size, &mp_config_keys[i]);
-    mp_config_set_items(to, list, copies);
+                copy_value(copies + k * list->item_size, live_item(to, from, list, k), &mp_config_keys[i]);
+    return copies;
 }
 
 static void carry(mp_config *to, const mp_config *from, const mp_config_key *key)
 {
+    char *items = copy_items(to, from, key);
     mp_config_unset(to, key);
     copy_value(to, from, key);
-    if (key->item_size > 0)
-        copy_items(to, from, key);
+    if (items != NULL)
+        mp_config_set_items(to, key, items);
 }
 
 void mp_config_carry(mp_config *to, const mp_config *from)
@@ -293,8 +364,8 @@ void mp_config_carry(mp_config *to, const mp_config *from)
         if (!key->restarts || mp_config_key_list(key) != NULL)
             continue;
         one.len = other.len = 0;
-        put_whole(&one, from, key);
-        put_whole(&other, to, key);
+        put_listed(&one, from, key);
+        put_listed(&other, to, key);
         if (!mp_str_eq(mp_buf_str(&one), mp_buf_str(&other)))
             mp_config_keep_pending(to, key);
         carry(to, from, key);

@@ -1,6 +1,6 @@
 /* config_check.c: checks the syntax of addresses, endpoint paths, host names and other texts. */
 #define _GNU_SOURCE 1
-#include "config.h"
+#include "config_read.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -323,7 +323,7 @@ int mp_config_check_whole(const mp_config *config, const char **path, mp_err *er
             mp_err_set(err, "'admin.listen' and 'listen' are the same address");
             return mp_err_hint(err, "the admin listener needs its own address");
         }
-    return check_admin(config, path, err);
+    return mp_config_check_proxies(config, path, err) != 0 ? -1 : check_admin(config, path, err);
 }
 
 /* -- folders ------------------------------------------------------------------------------------------------------- */

@@ -46,6 +46,16 @@ const mp_config_key mp_config_keys[] = {
      .doc =
          "Whether clients may use HTTP/2 at this address besides HTTP/1.1: chosen by ALPN with TLS, by prior knowledge "
          "without. The default is off."},
+    {"listen.trusted_proxies", MP_KEY_LIST, OF_ITEM(trusted_proxies), PROXY,
+     .doc = "Proxies in front of this address, which say which client a request is from: addresses, networks "
+            "(10.1.0.0/16), or unix for the peers of a "
+            "Unix socket. The address of a client is the right-most one of X-Forwarded-For or Forwarded that is none "
+            "of these. Of other peers both "
+            "headers are ignored. Name the proxies alone, not a network that clients are in."},
+    {"listen.proxy_protocol", MP_KEY_CHOICE, OF_ITEM(proxy_protocol), .choices = switches, .restarts = true,
+     .doc = "on: each connection to this address comes from one of trusted_proxies and begins with a header of the "
+            "PROXY protocol, version 1 or 2, "
+            "which has the address of the client. Other connections are closed. The default is off."},
     {"workers", COUNT(1, 64), SLOT(workers), .preset = "auto", .word = "auto", .restarts = true,
      .doc = "Number of serving threads, each with its own event loop and Lua state. auto: one per processor."},
     {"scripts", MP_KEY_SECTION, .bare = "scripts.path",
@@ -184,7 +194,9 @@ const mp_config_key mp_config_keys[] = {
     {"limits.headers", SIZE(KIB, MIB), SLOT(http.headers), .preset = "64KiB",
      .doc = "Limit of all headers of a request. Larger ones are refused with 431."},
     {"limits.handshake", TIME(100, HOUR), SLOT(http.handshake_ms), .preset = "10s",
-     .doc = "Time from accepting a connection to the end of its TLS handshake."},
+     .doc = "Time from accepting a connection to the end of its TLS handshake; with proxy_protocol first the same time "
+            "for the "
+            "PROXY header."},
     {"limits.request_time", TIME(100, HOUR), SLOT(http.request_ms), .preset = "30s", .restarts = true,
      .doc = "Time from the first byte of a request to its last. Idle connections are closed after the same time."},
     {"limits.call", MP_KEY_SECTION, .doc = "Limits of one tool call."},

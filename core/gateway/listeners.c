@@ -19,7 +19,7 @@ typedef struct {
     mp_tls_slot *MP_NULLABLE tls;
     const char *key, *where; /* an address and the key of the configuration that names it */
     int workers;             /* 1 for the admin listener */
-    bool http2;
+    size_t item;             /* index in `listen` */
 } binding;
 
 /* Puts the key before an error. */
@@ -42,7 +42,7 @@ static mp_bound *add(const binding *it, int most)
     listeners->count++;
     one->fds = mp_new((size_t)most * sizeof *one->fds);
     one->tls = it->tls;
-    one->http2 = it->http2;
+    one->item = it->item;
     return one;
 }
 
@@ -247,7 +247,7 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
     discard_useless(passed, config);
     for (size_t i = 0; config->listen[i] != NULL; i++) {
         it.where = config->listen[i];
-        it.http2 = mp_config_http2_of(config, i);
+        it.item = i;
         it.tls = mp_certificates_of(certificates, i);
         if (bind_one(&it, err) != 0)
             return -1;
@@ -256,7 +256,6 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
     if (config->admin_listen != NULL) {
         it.key = "admin.listen";
         it.where = config->admin_listen;
-        it.http2 = false;
         it.tls = mp_certificates_of_admin(certificates);
         it.workers = 1;
         it.file = &file;
@@ -279,13 +278,18 @@ static bool is_shared(const mp_bound *one)
     return one->address.is_unix || one->sockets < one->count || one->name[0] != '\0' || one->is_passed;
 }
 
-static int hand_out_one(mp_listeners *listeners, int i, mp_err *err)
+static int hand_out_one(mp_listeners *listeners, int i, const mp_config *config, mp_err *err)
 {
     mp_bound *one = &listeners->all[i];
+    const mp_endpoint endpoint = {.tls = one->tls,
+                                  .http2 = mp_config_http2_of(config, one->item),
+                                  .address = i,
+                                  .is_shared = is_shared(one),
+                                  .proxies_index = one->item,
+                                  .has_proxy_header = mp_config_has_proxy_header(config, one->item)};
     for (int k = 0; k < one->count; k++) {
         int fd = one->fds[k];
         one->fds[k] = -1;
-        mp_endpoint endpoint = {.tls = one->tls, .http2 = one->http2, .address = i, .is_shared = is_shared(one)};
         if (mp_worker_listen(listeners->workers[k % listeners->worker_count], fd, &endpoint, err) != 0)
             return -1;
     }
@@ -300,7 +304,7 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int coun
     for (int i = 0; i < listeners->count; i++) {
         mp_bound *one = &listeners->all[i];
         if (!is_admin(listeners, i)) {
-            if (hand_out_one(listeners, i, err) != 0)
+            if (hand_out_one(listeners, i, shared->settings->config, err) != 0)
                 return -1;
             continue;
         }

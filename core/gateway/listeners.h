@@ -13,7 +13,7 @@ typedef struct {
     int count;
     int sockets; /* the first ones are different sockets; the others are duplicates of their descriptors */
     mp_tls_slot *MP_NULLABLE tls;
-    bool http2;
+    size_t item;               /* index in `listen`; unused for the admin listener */
     bool is_passed;            /* by a socket unit, which keeps its descriptor */
     char name[MP_PASSED_NAME]; /* under which the service manager may store the sockets; empty: it does not */
     atomic_bool is_stored;     /* it has them: the next process listens on them, and the file of a Unix socket stays */

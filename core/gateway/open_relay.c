@@ -1,12 +1,15 @@
 #include "open_relay.h"
 
-/* The first listening address that other machines can reach, also through a proxy (public_url); NULL if there is
- * none. */
+/* The first listening address that other machines can reach, also through a proxy (public_url, trusted_proxies);
+ * NULL if there is none. */
 static const char *MP_NULLABLE far_address(const mp_config *config, const mp_passed *MP_NULLABLE passed)
 {
     const char *far = config->public_url;
-    for (char **where = config->listen; *where != NULL && far == NULL; where++)
-        far = mp_is_near(*where) ? mp_passed_far(passed, *where) : *where;
+    for (size_t i = 0; config->listen[i] != NULL && far == NULL; i++) {
+        const char *where = config->listen[i];
+        bool is_far = !mp_is_near(where) || mp_config_proxies_of(config, i) != NULL;
+        far = is_far ? where : mp_passed_far(passed, where);
+    }
     return far;
 }
 

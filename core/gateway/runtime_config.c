@@ -43,12 +43,23 @@ static void make_seal_keys(mp_runtime_config *settings, const mp_commons *common
         settings->seal_keys[0] = commons->seal_key;
 }
 
+static void make_proxies(mp_runtime_config *settings)
+{
+    const mp_config *config = settings->config;
+    while (config->listen[settings->listen_count] != NULL)
+        settings->listen_count++;
+    settings->proxies = mp_new((settings->listen_count + 1) * sizeof *settings->proxies);
+    for (size_t i = 0; i < settings->listen_count; i++)
+        settings->proxies[i] = mp_proxies_new(mp_config_proxies_of(config, i));
+}
+
 mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *commons)
 {
     mp_runtime_config *settings = mp_new(sizeof *settings);
     settings->config = config;
     atomic_init(&settings->refs, 1);
     make_seal_keys(settings, commons);
+    make_proxies(settings);
     settings->http = config->http;
     settings->client = config->client;
 
@@ -114,6 +125,9 @@ void mp_runtime_config_unref(mp_runtime_config *settings)
 {
     if (settings == NULL || atomic_fetch_sub(&settings->refs, 1) > 1)
         return;
+    for (size_t i = 0; i < settings->listen_count; i++)
+        mp_proxies_free(settings->proxies[i]);
+    free(settings->proxies);
     mp_config_free(settings->config);
     free(settings);
 }

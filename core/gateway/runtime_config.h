@@ -32,6 +32,8 @@ typedef struct {
     mp_client_limits client;
     mp_lib_config lib;
     mp_seal_key seal_keys[MP_SEAL_KEYS + 1]; /* ends with an unset key */
+    mp_proxies *MP_NULLABLE *proxies; /* parallel to config->listen; an address without trusted proxies has NULL */
+    size_t listen_count;
     atomic_int refs;
 } mp_runtime_config;
 

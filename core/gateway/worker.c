@@ -83,9 +83,11 @@ static void serve(void *ctx, mp_stream *stream)
     mp_phase_set(MP_PHASE_READ);
 }
 
+/* The endpoint has a pointer into the settings, which use_settings replaces before they are freed. */
 int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err)
 {
     mp_endpoint own = *endpoint;
+    own.proxies = worker->settings->proxies[endpoint->proxies_index];
     own.on_request = serve;
     own.ctx = worker;
     return mp_server_listen(worker->server, fd, &own, err);
@@ -322,6 +324,8 @@ static void use_settings(mp_worker *worker, mp_runtime_config *settings)
     worker->settings = mp_runtime_config_ref(settings);
     mp_rpc_configure(worker->rpc, &settings->rpc);
     mp_server_configure(worker->server, &settings->http);
+    for (size_t i = 0; i < settings->listen_count; i++)
+        mp_server_trust(worker->server, i, settings->proxies[i]);
     mp_client_configure(worker->client, &settings->client);
     mp_upstream_host_configure(worker->upstreams, &settings->client);
     mp_runtime_config_unref(before);

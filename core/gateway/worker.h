@@ -46,7 +46,7 @@ typedef struct {
 
 /* Takes ownership of `vm`, also on failure. NULL: the worker's thread makes a VM. `number`: its name in /metrics. */
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
-/* Takes ownership of `fd`. The worker sets what answers requests in `endpoint`. */
+/* Takes ownership of `fd`. The worker sets in `endpoint` what answers requests, and the trusted proxies. */
 int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err);
 /* As mp_server_sockets. */
 int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most);

@@ -16,6 +16,8 @@ static mp_known_header known_header(const char *name, size_t len)
         return IS(name, "accept") ? MP_HEADER_ACCEPT : IS(name, "origin") ? MP_HEADER_ORIGIN : MP_KNOWN_HEADERS;
     case sizeof "mcp-name" - 1:
         return IS(name, "mcp-name") ? MP_HEADER_MCP_NAME : MP_KNOWN_HEADERS;
+    case sizeof "forwarded" - 1:
+        return IS(name, "forwarded") ? MP_HEADER_FORWARDED : MP_KNOWN_HEADERS;
     case sizeof "mcp-method" - 1:
         return IS(name, "mcp-method") ? MP_HEADER_MCP_METHOD : MP_KNOWN_HEADERS;
     case sizeof "content-type" - 1:
@@ -27,6 +29,8 @@ static mp_known_header known_header(const char *name, size_t len)
                                            : MP_KNOWN_HEADERS;
     case sizeof "mcp-session-id" - 1:
         return IS(name, "mcp-session-id") ? MP_HEADER_MCP_SESSION_ID : MP_KNOWN_HEADERS;
+    case sizeof "x-forwarded-for" - 1:
+        return IS(name, "x-forwarded-for") ? MP_HEADER_X_FORWARDED_FOR : MP_KNOWN_HEADERS;
     case sizeof "mcp-protocol-version" - 1:
         return IS(name, "mcp-protocol-version") ? MP_HEADER_MCP_PROTOCOL_VERSION : MP_KNOWN_HEADERS;
     default:

@@ -37,8 +37,10 @@ typedef struct {
     mp_server *server;
     mp_listener *listener;
     h2o_socket_t *socket;
-    mp_link streams;              /* the requests being served: at most one with HTTP/1 */
-    char peer[46];                /* an address, "unix" or "unknown": filled by the first call of mp_conn_peer */
+    mp_link streams; /* the requests being served: at most one with HTTP/1 */
+    char peer
+        [MP_IP_TEXT]; /* an address, "unix" or "unknown": filled by a PROXY header, or by the first call of mp_conn_peer */
+    bool is_hidden;               /* its PROXY header has no address of the client: `peer` is the proxy */
     bool reads_requests;          /* the TLS handshake is complete, or there is none */
     bool is_refused;              /* an error was sent before the whole request arrived: further input is discarded */
     mp_tls_conn *MP_NULLABLE tls; /* NULL: the connection does not use TLS */
@@ -108,6 +110,8 @@ typedef struct {
     mp_stream *stream;
     mp_conn *conn;
     h2o_req_t *req;
+    const char *MP_NULLABLE
+    client; /* the client's address by the request's headers; NULL: the connection's peer is the client */
 } mp_live;
 
 struct mp_stream {
@@ -147,6 +151,12 @@ mp_live *mp_stream_begin(mp_conn *conn, h2o_req_t *req);
 void mp_stream_start(const mp_live *live, int status, size_t content_length, const char *MP_NULLABLE type,
                      const mp_header *MP_NULLABLE headers, size_t count);
 void mp_stream_stop_watching(const mp_live *live);
+
+/* implemented in client_address.c */
+/* Finds the client of a request that has X-Forwarded-For or Forwarded. */
+void mp_live_find_client(mp_live *live);
+/* True if the connection's peer is one of these proxies, and not hidden by a PROXY header without an address. */
+bool mp_conn_is_trusted(mp_conn *conn, const mp_proxies *MP_NULLABLE proxies);
 
 /* implemented in headers.c */
 /* Finds the known headers of the request, and the size of its head. */
@@ -243,10 +253,14 @@ void mp_http2_reset(mp_http2 *h2, const mp_live *live);
 
 /* As mp_stream_reached. */
 bool mp_conn_reached(const mp_conn *conn, mp_str address);
-/* The peer's address, as mp_stream_peer returns it. */
+/* The connection's address, as mp_stream_peer returns it. */
 mp_str mp_conn_peer(mp_conn *conn);
 /* Makes the connection the owner of its socket. */
 void mp_conn_own(mp_conn *conn);
+
+/* implemented in opening.c */
+/* Begins to read an accepted connection: its PROXY header if its listener wants one, TLS, requests. May close and free the connection. */
+void mp_conn_open(mp_conn *conn);
 
 /* implemented in tls_conn.c */
 /* Performs the TLS handshake with a connection, then begins to read requests. */

@@ -45,4 +45,6 @@ void mp_http2_await_preface(mp_conn *conn)
     conn->reads_requests = false;
     mp_timer_start(conn->server->loop, &conn->first, conn->server->limits.request_ms, on_no_bytes);
     h2o_socket_read_start(conn->socket, on_first_bytes);
+    if (conn->socket->input->size > 0)
+        on_first_bytes(conn->socket, NULL); /* they came with the PROXY header */
 }

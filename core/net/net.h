@@ -22,6 +22,7 @@
 #include "files.h"
 #include "message.h"
 #include "pool.h"
+#include "proxies.h"
 #include "slabs.h"
 #include "tls.h"
 
@@ -154,8 +155,11 @@ typedef struct {
     int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */
     /* number of the address: listeners of siblings that have it serve connections alike, and one server may have several */
     int address;
-    bool is_shared; /* another server or process has the socket, too: it is never shut down */
-} mp_endpoint;      /* how a listener serves its connections */
+    bool is_shared;                        /* another server or process has the socket, too: it is never shut down */
+    const mp_proxies *MP_NULLABLE proxies; /* trusted ones, which outlive the endpoint's use of them; NULL: none */
+    size_t proxies_index;                  /* by which mp_server_trust finds the endpoint */
+    bool has_proxy_header; /* connections begin with a PROXY header, and come from trusted proxies only */
+} mp_endpoint;             /* how a listener serves its connections */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
 /* `by` 1: the process is overloaded, so no server accepts connections above nine tenths of the limit; -1: that is over. Any thread. The
@@ -163,6 +167,8 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
 void mp_servers_press(int by);
 /* Sets other limits; `request_ms` cannot change. Call it on the server's thread. */
 void mp_server_configure(mp_server *server, const mp_http_limits *limits);
+/* From now on the endpoints with this index trust other proxies, or none. Call it on the server's thread. */
+void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *MP_NULLABLE proxies);
 /* Takes ownership of `fd` and copies `endpoint`. */
 int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
 /* `siblings`, which outlive the server's loop, have listeners for the same addresses; the server may be among them. It hands a
@@ -205,6 +211,7 @@ typedef enum {
     MP_HEADER_ACCEPT,
     MP_HEADER_AUTHORIZATION,
     MP_HEADER_CONTENT_TYPE,
+    MP_HEADER_FORWARDED,
     MP_HEADER_HOPS, /* moonpool-hops */
     MP_HEADER_LAST_EVENT_ID,
     MP_HEADER_MCP_METHOD,
@@ -212,6 +219,7 @@ typedef enum {
     MP_HEADER_MCP_PROTOCOL_VERSION,
     MP_HEADER_MCP_SESSION_ID,
     MP_HEADER_ORIGIN,
+    MP_HEADER_X_FORWARDED_FOR,
     MP_KNOWN_HEADERS
 } mp_known_header;
 
@@ -222,7 +230,10 @@ mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, in
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
 /* Iterates over the values of a header: set `*at` to 0 first; returns ptr == NULL after the last value. */
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
-/* The peer's address, "127.0.0.1" or "unix"; empty if the stream is gone. */
+/* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. By a trusted proxy, if one is in front. */
+mp_str mp_stream_address(const mp_stream *stream);
+/* The address of the connection, which may be a proxy's: "127.0.0.1" or "unix"; the one in its PROXY header, if it has one. Empty if the stream is
+ * gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
 /* True if `address`, an IP address that may be in brackets, is the one that the client has connected to. */
 bool mp_stream_reached(const mp_stream *stream, mp_str address);

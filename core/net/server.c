@@ -36,7 +36,7 @@ static void refuse_request(const mp_live *live, mp_cause cause, int status, mp_s
     mp_stream *stream = live->stream;
     mp_str line = mp_str_trim(why);
     mp_refused(cause, line, mp_log_int("status", status), mp_log_str("method", stream->head->view.method),
-               mp_log_str("path", stream->head->view.path), mp_log_str("address", mp_stream_peer(stream)));
+               mp_log_str("path", stream->head->view.path), mp_log_str("address", mp_stream_address(stream)));
     live->req->http1_is_persistent = 0;
     char seconds[16];
     mp_header retry = {"retry-after", {seconds, 0}};
@@ -104,14 +104,7 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     server->conn_count++;
     atomic_fetch_add_explicit(&server->load, 1, memory_order_relaxed);
     mp_conn_own(conn);
-    mp_tls_slot *tls = listener->endpoint.tls;
-    conn->reads_requests = tls == NULL;
-    if (tls != NULL)
-        mp_tls_accept(conn, tls);
-    else if (listener->endpoint.http2)
-        mp_http2_await_preface(conn);
-    else
-        h2o_accept(&server->accept, socket);
+    mp_conn_open(conn);
 }
 
 bool mp_server_count(void)
@@ -332,6 +325,15 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_
     h2o_socket_read_start(socket, on_accept);
     listener->socket = socket;
     return 0;
+}
+
+void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *MP_NULLABLE proxies)
+{
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
+        mp_listener *listener = mp_container(link, mp_listener, link);
+        if (listener->endpoint.proxies_index == proxies_index)
+            listener->endpoint.proxies = proxies;
+    }
 }
 
 /* Closing a listener resets the connections that wait in its queue, so accept them first. */

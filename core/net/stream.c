@@ -97,7 +97,7 @@ mp_live *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
     mp_live *live = h2o_mem_alloc_shared(&req->pool, sizeof *live, on_dispose);
     mp_stream *stream = mp_server_stream(conn->server);
     mp_delivery_next_request(conn);
-    *live = (mp_live){stream, conn, req};
+    *live = (mp_live){.stream = stream, .conn = conn, .req = req};
     stream->loop = conn->server->loop;
     stream->server = conn->server;
     stream->live = live;
@@ -110,6 +110,8 @@ mp_live *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
     read_request(&head->view, req);
     mp_request_read_headers(head, req);
     stream->head = head;
+    if (head->known_counts[MP_HEADER_X_FORWARDED_FOR] + head->known_counts[MP_HEADER_FORWARDED] > 0)
+        mp_live_find_client(live);
     mp_link_put(&conn->streams, &stream->link);
     return live;
 }

@@ -409,7 +409,7 @@ bool mp_call_is_hidden(const mp_call *call);
 /* True for a request that an operator runs: those by which a console opens its session have texts as ids. An operator sees where its time went. */
 bool mp_call_is_shown(const mp_call *call);
 mp_str mp_call_described_principal(const mp_call *call);
-/* The address of the call's client: the peer address, "unix", or empty over stdio and for detached calls. */
+/* The address of the call's client, by a trusted proxy if one is in front: an IP address, "unix", or empty over stdio and for detached calls. */
 mp_str mp_call_address(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* pointer that belongs to the hooks */
 void mp_call_set_user(mp_call *call, void *user);

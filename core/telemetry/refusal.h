@@ -18,6 +18,8 @@
     X(AUTH_WAITING, "auth waiting", "see limits.auth.waiting and limits.auth.time")                                    \
     X(SCOPES, "scopes", "grant the scopes in the auth script, or moonpool explain PRINCIPAL NAME")                     \
     X(TLS, "tls", "compare the client's TLS version, certificate and trusted authorities with tls in listen")          \
+    X(PROXY, "proxy",                                                                                                  \
+      "see proxy_protocol and trusted_proxies in listen: only trusted proxies connect there, with a PROXY header")     \
     X(SESSION, "session",                                                                                              \
       "clients send initialize again; sessions end after sessions.idle, and when the gateway restarts")                \
     X(REVISION, "revision", "the gateway serves 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28")        \

@@ -996,6 +996,7 @@ function jwt.verifier(options) end
 ---@field path string                   "/mcp", without the query
 ---@field headers table<string, string> By name, in any case; several values of one header are joined by ", ". It cannot be iterated
 ---@field bearer? string                The token of `Authorization: Bearer …`, if it is well-formed
+---@field address string                The client's address: "127.0.0.1", "unix"; what a proxy of `trusted_proxies` says, if one is in front
 ---@field peer string                   The address of the connection, which may be a proxy's: "127.0.0.1", "unix"
 ---@field tls? moonpool.RequestTls      The client's certificate, if it sent one
 

@@ -82,7 +82,7 @@ function run_due_jobs() end
 function run_policy(name, about, answer) end
 
 --- Runs the auth scripts for a request. Returns the principal; or nil and the reason if no script authenticates the request.
----@param request { headers?: table<string, string>, bearer?: string, method?: string, path?: string, peer?: string }
+---@param request { headers?: table<string, string>, bearer?: string, method?: string, path?: string, peer?: string, address?: string }
 ---@return moonpool.Principal? principal
 ---@return string? why
 function authenticate(request) end

@@ -402,8 +402,8 @@ end
 connection.__close = connection.close
 
 -- Connects to a gateway (`where` from gateway.start), to a port, or to the path of a Unix socket. `options`: host, admin, buffer (bytes that the kernel
--- holds for a paused reader), tls (the argument of tls_client.new; `resume`: an earlier connection; `shakes = false`: does not wait for the handshake).
--- Uses TLS if the gateway was started with `tls`.
+-- holds for a paused reader), tls (the argument of tls_client.new; `resume`: an earlier connection; `shakes = false`: does not wait for the handshake),
+-- from (its own address), before (bytes that are sent before TLS). Uses TLS if the gateway was started with `tls`.
 function client.connect(where, options)
   options = options or {}
   local port = where
@@ -422,6 +422,7 @@ function client.connect(where, options)
     self.tcp:recv_buffer_size(options.buffer)
   end
   local function connected(err) outcome = { err = err } end
+  if options.from then self.tcp:bind(options.from, 0) end
   if is_path then self.tcp:connect(port, connected) else self.tcp:connect(self.host, port, connected) end
   wait.for_fact("a connection to port " .. port, options.seconds or PATIENCE, function()
     return outcome
@@ -435,6 +436,7 @@ function client.connect(where, options)
     tls = where.tls
   end
   start_reading(self)
+  if options.before then self:send_raw(options.before) end
   if tls then
     shake_hands(self, tls, options.seconds)
   end

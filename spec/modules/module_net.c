@@ -2,6 +2,9 @@
  *   reach(kind, address)   whether a connection of that kind may lead there; `kind` as host.http takes it
  *   canonical(text)        an address as it is usually written, or nil
  *   framing(head)          the error of a request's framing, or nil
+ *   proxy(item)            nil if it may be in trusted_proxies; else the error and the hint
+ *   client(proxies, common, rfc7239)   the client by the lines of X-Forwarded-For and of Forwarded; "" if it is the peer; true if it is unclear
+ *   proxy_header(bytes)    "partial"; "broken" and why; "whole", the length of the header and the address, or nil
  *   blocks(kind, count, steps, seed)   takes and gives back blocks of "pages" or "slabs", `count` at once, and returns memory meanwhile;
  *                          the number of bytes that were not as their block's owner wrote them
  *   is_page(kind)          true if a block of that kind, "pages" or "malloc", is taken back as one of pages */
@@ -39,6 +42,76 @@ static int l_framing(lua_State *L)
     head.ptr = luaL_checklstring(L, 1, &head.len);
     lua_pushstring(L, mp_framing_fault(head, 1));
     return 1;
+}
+
+static int l_proxy(lua_State *L)
+{
+    mp_str item;
+    mp_err err = {"", ""};
+    item.ptr = luaL_checklstring(L, 1, &item.len);
+    if (mp_proxies_check(item, &err) == 0)
+        return 0;
+    lua_pushstring(L, err.text);
+    lua_pushstring(L, err.hint);
+    return 2;
+}
+
+/* Reads the list of lines at `index`, from the last one on. */
+static mp_forwarded read_list(lua_State *L, int index, const mp_proxies *proxies, bool is_rfc7239)
+{
+    mp_forwarded list = {.proxies = proxies};
+    for (lua_Integer i = luaL_len(L, index); i > 0 && !list.is_over; i--) {
+        mp_str line;
+        lua_rawgeti(L, index, i);
+        line.ptr = luaL_checklstring(L, -1, &line.len);
+        mp_forwarded_take(&list, line, is_rfc7239);
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+static int l_client(lua_State *L)
+{
+    char text[MP_IP_TEXT] = "", *items[64] = {NULL};
+    for (lua_Integer i = 1; i <= luaL_len(L, 1) && i < 64; i++) {
+        lua_rawgeti(L, 1, i);
+        items[i - 1] = mp_dup(mp_str_of(lua_tostring(L, -1)));
+        lua_pop(L, 1);
+    }
+    mp_proxies *proxies = mp_proxies_new(items);
+    if (proxies == NULL)
+        return luaL_error(L, "no proxies");
+    mp_forwarded common = read_list(L, 2, proxies, false), rfc7239 = read_list(L, 3, proxies, true);
+    mp_forwarded found = luaL_len(L, 3) == 0   ? common
+                         : luaL_len(L, 2) == 0 ? rfc7239
+                                               : mp_forwarded_agree(&common, &rfc7239);
+    if (found.has_ip)
+        mp_ip_write(&found.ip, text);
+    mp_proxies_free(proxies);
+    for (int i = 0; items[i] != NULL; i++)
+        free(items[i]);
+    lua_pushstring(L, text);
+    lua_pushboolean(L, found.is_unclear);
+    return 2;
+}
+
+static int l_proxy_header(lua_State *L)
+{
+    mp_str input;
+    mp_proxy_header header;
+    char text[MP_IP_TEXT];
+    input.ptr = luaL_checklstring(L, 1, &input.len);
+    mp_proxy_result result = mp_proxy_header_read(input, &header);
+    lua_pushstring(L, result == MP_PROXY_WHOLE ? "whole" : result == MP_PROXY_PARTIAL ? "partial" : "broken");
+    if (result == MP_PROXY_BROKEN)
+        lua_pushstring(L, header.why);
+    if (result != MP_PROXY_WHOLE)
+        return result == MP_PROXY_BROKEN ? 2 : 1;
+    lua_pushinteger(L, (lua_Integer)header.bytes);
+    if (header.has_ip)
+        mp_ip_write(&header.ip, text);
+    lua_pushstring(L, header.has_ip ? text : NULL);
+    return 3;
 }
 
 typedef struct {
@@ -110,8 +183,9 @@ static int l_is_page(lua_State *L)
 
 int module_net(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"reach", l_reach},   {"canonical", l_canonical}, {"framing", l_framing},
-                                         {"blocks", l_blocks}, {"is_page", l_is_page},     {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"reach", l_reach},   {"canonical", l_canonical},       {"framing", l_framing},
+                                         {"blocks", l_blocks}, {"is_page", l_is_page},           {"proxy", l_proxy},
+                                         {"client", l_client}, {"proxy_header", l_proxy_header}, {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }

@@ -199,7 +199,7 @@ static const token *MP_NULLABLE find_token(const mp_admin_access *access, mp_str
 static size_t count_in(mp_admin_access *access, const mp_stream *stream, mp_admin_caller *caller)
 {
     uint64_t now = mp_monotonic_ms();
-    size_t slot = slot_of(mp_stream_peer(stream));
+    size_t slot = slot_of(mp_stream_address(stream));
     if (now - access->wrong[slot].since_ms >= WRONG_WINDOW_MS) {
         access->wrong[slot].since_ms = now;
         access->wrong[slot].count = 0;

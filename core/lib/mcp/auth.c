@@ -88,8 +88,8 @@ static void push_tls(lua_State *L, const mp_stream *stream)
     lua_setfield(L, -2, "sans");
 }
 
-enum { METHOD = 1, PATH, HEADER_FIELD, BEARER, PEER, TLS };
-static const char *const field_names[] = {"method", "path", "headers", "bearer", "peer", "tls", NULL};
+enum { METHOD = 1, PATH, HEADER_FIELD, BEARER, PEER, ADDRESS, TLS };
+static const char *const field_names[] = {"method", "path", "headers", "bearer", "peer", "address", "tls", NULL};
 
 /* __index of a request. Upvalue: the fields' numbers.  [-2, +1, throws] */
 static int l_request(lua_State *L)
@@ -111,6 +111,9 @@ static int l_request(lua_State *L)
         break;
     case PEER:
         push_str(L, mp_stream_peer(stream));
+        break;
+    case ADDRESS:
+        push_str(L, mp_stream_address(stream));
         break;
     case TLS:
         push_tls(L, stream);

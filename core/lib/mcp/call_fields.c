@@ -130,7 +130,7 @@ static const char *const field_names[] = {"revision",  "method",       "principa
                                           "client",    "capabilities", "initialized", "has_session", "task",
                                           "cancelled", "overloaded",   NULL};
 
-/* Pushes the client's IP address; nil if the call has no connection.  [-0, +1, throws] */
+/* Pushes the client's address; nil if the call has no connection.  [-0, +1, throws] */
 static void push_address(lua_State *L, const mp_call *MP_NULLABLE call)
 {
     mp_str address = call == NULL ? MP_STR_NONE : mp_call_address(call);

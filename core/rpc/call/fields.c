@@ -111,9 +111,9 @@ bool mp_call_is_of_gateway(const mp_call *call)
 
 mp_str mp_call_address(const mp_call *call)
 {
-    mp_str peer = mp_stream_peer(call->stream);
+    mp_str address = mp_stream_address(call->stream);
     const mp_session *session = call->session;
-    if (peer.len > 0 || session == NULL)
-        return peer;
+    if (address.len > 0 || session == NULL)
+        return address;
     return mp_str_of(session->peer); /* true over HTTP+SSE, and if the call's own connection is closed */
 }

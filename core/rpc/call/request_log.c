@@ -282,7 +282,7 @@ void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *MP_N
                                    .principal = rpc->principal,
                                    .transport = session != NULL ? session->transport->name : "http",
                                    .outcome = "ok",
-                                   .address = mp_stream_peer(stream),
+                                   .address = mp_stream_address(stream),
                                    .status = mp_stream_is_open(stream) ? 202 : 0,
                                    .in = envelope->size});
 }
@@ -297,6 +297,6 @@ void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *MP_NULL
                                    .principal = rpc->principal,
                                    .transport = session != NULL ? session->transport->name : "http",
                                    .outcome = status == 200 ? "stream opened" : "ok",
-                                   .address = mp_stream_peer(stream),
+                                   .address = mp_stream_address(stream),
                                    .status = status});
 }

@@ -18,7 +18,7 @@ static void tap_refusal(const mp_stream *stream, int status, mp_str why)
                                .outcome = MP_STR("refused"),
                                .method = request->method,
                                .name = request->path,
-                               .address = mp_stream_peer(stream),
+                               .address = mp_stream_address(stream),
                                .status = status,
                                .why = why});
 }
@@ -50,7 +50,7 @@ void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str 
                                       ? mp_stream_known_header(stream, MP_HEADER_MCP_PROTOCOL_VERSION, NULL)
                                       : MP_STR_NONE),
             mp_log_str("session", mp_str_of(mark.text)),
-            mp_log_str("address", mp_stream_peer(stream)),
+            mp_log_str("address", mp_stream_address(stream)),
             mp_log_str("call", own == 0 ? MP_STR_NONE : mp_str_of(mp_mark_text_of(own).text)),
             {0}});
 }

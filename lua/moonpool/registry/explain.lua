@@ -52,7 +52,8 @@ end
 local function who_of(params, put)
   if params.request then
     local headers = setmetatable(params.request.headers or {}, explain.any_case)
-    return authenticate({ method = "POST", path = "/mcp", headers = headers, bearer = params.request.bearer, peer = "127.0.0.1" }, put)
+    local request = { method = "POST", path = "/mcp", headers = headers, bearer = params.request.bearer, peer = "127.0.0.1", address = "127.0.0.1" }
+    return authenticate(request, put)
   end
   local id = params.principal
   if id == "anonymous" then return principal.anonymous end

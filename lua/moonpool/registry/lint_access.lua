@@ -114,7 +114,7 @@ end
 -- Runs each auth script with a request from a remote address that brings no credentials.
 local function check_without_credentials(put)
   for _, one in ipairs(auth.all()) do
-    local request = { method = "POST", path = "/mcp", headers = {}, peer = "192.0.2.1" }
+    local request = { method = "POST", path = "/mcp", headers = {}, peer = "192.0.2.1", address = "192.0.2.1" }
     local ok, value = host.script.guarded(one.handler, failure.handler, request)
     local p = ok and value and principal.new(value, one.from)
     if p then

@@ -140,6 +140,7 @@ return function(call, row)
   function made.authenticate(request)
     local whole = { method = "POST", path = "/mcp", headers = {}, peer = "127.0.0.1" }
     for name, value in pairs(request or {}) do whole[name] = value end
+    whole.address = whole.address or whole.peer
     whole.headers = setmetatable({}, explain.any_case)
     for name, value in pairs(request and request.headers or {}) do whole.headers[name:lower()] = value end
     local bearer = whole.headers.authorization and whole.headers.authorization:match "^[Bb][Ee][Aa][Rr][Ee][Rr] +(%S+)$"

@@ -183,6 +183,7 @@ end)
 
 describe("moonpool check of the names that a gateway is reached by", function()
   local add = { ["tools/add.lua"] = "--- Adds.\nreturn function() return 1 end" }
+  local proxied = "listen: {address: 127.0.0.1:0, trusted_proxies: 127.0.0.1}\n"
   local tokens = "tokens: {operate: {joe: " .. ("o"):rep(32) .. "}}"
 
   local function check(config, ...)
@@ -195,13 +196,17 @@ describe("moonpool check of the names that a gateway is reached by", function()
 
   it("warns where clients would get 403, and exits with 1 with --strict", function()
     for config, warning in pairs {
-      ["public_url: https://mcp.example.com\nauth: none\n"] = [[
+      [proxied .. "public_url: https://mcp.example.com\nauth: none\n"] = [[
 moonpool.yaml: 'hosts' does not have the name of 'public_url', so requests with this Host get 403: 'mcp.example.com'
   hint: add the name to hosts
 ]],
-      ["public_url: https://mcp.example.com:8443\nhosts: ['*.mcp.example.com']\nauth: none\n"] = [[
+      [proxied .. "public_url: https://mcp.example.com:8443\nhosts: ['*.mcp.example.com']\nauth: none\n"] = [[
 moonpool.yaml: 'hosts' does not have the name of 'public_url', so requests with this Host get 403: 'mcp.example.com'
   hint: add the name to hosts
+]],
+      ["public_url: https://mcp.example.com\nhosts: [mcp.example.com]\nauth: none\n"] = [[
+moonpool.yaml: no address of 'listen' has TLS or 'trusted_proxies', so all clients of 'https://mcp.example.com' have the address of a proxy
+  hint: name the proxy, as in listen: {address: "127.0.0.1:7300", trusted_proxies: [127.0.0.1]}
 ]],
       ["listen: [127.0.0.1:0, 0.0.0.0:0]\nauth: none\n"] = [[
 moonpool.yaml: clients on other machines get 403, because 'hosts' has only names of this machine; 'listen' is '0.0.0.0:0'
@@ -220,8 +225,8 @@ moonpool.yaml: the dashboard opens by IP address alone, because there is no 'adm
   it("says nothing where all get through", function()
     for _, config in ipairs {
       "hosts: [mcp.example.com]\n", "hosts: [mcp.example.com]\nadmin: 127.0.0.1:7301\n", "listen: 0.0.0.0:0\nhosts: [localhost]\nauth: none\n",
-      "public_url: https://mcp.example.com:8443\nhosts: ['*.example.com']\nauth: none\n", "listen: 'unix:/tmp/x.sock'\n",
-      "public_url: https://mcp.example.com\nhosts: [MCP.example.com]\nlisten: 0.0.0.0:0\nauth: none\n", "listen: 0.0.0.0:0\nhosts: '*'\nauth: none\n",
+      proxied .. "public_url: https://mcp.example.com:8443\nhosts: ['*.example.com']\nauth: none\n", "listen: 'unix:/tmp/x.sock'\n",
+      "public_url: http://mcp.example.com\nhosts: [MCP.example.com]\nlisten: 0.0.0.0:0\nauth: none\n", "listen: 0.0.0.0:0\nhosts: '*'\nauth: none\n",
       "admin: {listen: 0.0.0.0:0, " .. tokens .. "}\n", "admin: {listen: 127.0.0.1:0, tls: {certificate: cert.pem, key: key.pem}}\n",
       "admin: {listen: 0.0.0.0:0, " .. tokens .. ", hosts: [a.example.com], tls: {certificate: cert.pem, key: key.pem}}\n",
     } do

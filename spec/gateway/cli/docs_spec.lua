@@ -4,6 +4,7 @@ local certificates = require "spec.helpers.certificates"
 local docker = require "spec.helpers.docker"
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
+local haproxy = require "spec.helpers.haproxy"
 local nginx = require "spec.helpers.nginx"
 local operator = require "spec.helpers.operator"
 local page_player = require "spec.helpers.page"
@@ -171,10 +172,10 @@ describe("the page", function()
   end)
 end)
 
-describe("the page about nginx", function()
+describe("the page about proxies", function()
   if not nginx.find() then return pending "nginx is not installed" end
 
-  local block = example.read "docs/how-to/behind-nginx.md":match "```nginx\n(.-)```"
+  local block = example.read "docs/how-to/behind-a-proxy.md":match "```nginx\n(.-)```"
 
   it("has a server block that nginx accepts", function()
     local here = certificates.here()
@@ -185,6 +186,14 @@ describe("the page about nginx", function()
     file:write(("pid %s/pid;\nerror_log %s/errors;\nevents {}\nhttp {\n%s}\n"):format(dir, dir, text))
     file:close()
     local code, _, err = gateway.run_program(nginx.find(), { "-t", "-p", dir, "-c", dir .. "/nginx.conf", "-e", dir .. "/errors" })
+    assert.equal(0, code, err)
+    gateway.run_program("/bin/rm", { "-r", dir })
+  end)
+
+  it("has a configuration that HAProxy accepts", function()
+    if not haproxy.find() then return pending "HAProxy is not installed" end
+    local dir = gateway.prepare { files = { ["haproxy.conf"] = example.read "docs/how-to/behind-a-proxy.md":match "```haproxy\n(.-)```" } }
+    local code, _, err = gateway.run_program(haproxy.find(), { "-c", "-f", dir .. "/haproxy.conf" })
     assert.equal(0, code, err)
     gateway.run_program("/bin/rm", { "-r", dir })
   end)
