@@ -18,9 +18,15 @@ static mp_str moved(mp_str span, mp_str from, const char *copy)
     return span.len == 0 ? MP_STR_NONE : (mp_str){copy + (span.ptr - from.ptr), span.len};
 }
 
+static size_t size_of(const mp_envelope *envelope, mp_str bytes)
+{
+    return bytes.len + envelope->method.len;
+}
+
+/* Its size is counted already. */
 static mp_queued_event *event_new(const mp_envelope *envelope, mp_exchange_event_kind kind, mp_str bytes, int status)
 {
-    size_t size = bytes.len + envelope->method.len;
+    size_t size = size_of(envelope, bytes);
     mp_queued_event *event = mp_new(sizeof *event + size);
     event->size = size;
     memcpy(event->bytes, bytes.ptr, bytes.len);
@@ -63,30 +69,42 @@ static bool is_out_of_place(const mp_envelope *envelope, int status)
     return status >= 300 && (envelope->kind != MP_KIND_RESPONSE || !envelope->is_error || status == 401);
 }
 
+void mp_exchange_settle(mp_exchange *exchange, const char *reason, const char *why)
+{
+    if (exchange->is_settled) {
+        mp_channel_count_dropped(exchange->channel);
+    } else {
+        exchange->is_settled = true;
+        mp_exchange_fail_with(exchange, reason, why);
+    }
+}
+
 int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
                      mp_str bytes)
 {
-    size_t queued = atomic_load(&exchange->queued);
+    int64_t notes = 2 * (int64_t)exchange->part->limits.queue, questions = notes + (int64_t)exchange->answer;
     if (is_out_of_place(envelope, status)) {
         mp_channel_count_dropped(exchange->channel);
         return 0;
     }
-    if (envelope->kind == MP_KIND_RESPONSE && is_answer_to(envelope, exchange)) {
+    if (envelope->kind == MP_KIND_RESPONSE && !exchange->is_settled && is_answer_to(envelope, exchange)) {
+        exchange->is_settled = true;
+        mp_exchange_hold(exchange, size_of(envelope, bytes), INT64_MAX);
         mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_ANSWER, bytes, status));
         return 1;
     }
-    if (envelope->kind == MP_KIND_NOTE && queued <= 2 * exchange->part->limits.queue)
+    if (envelope->kind == MP_KIND_NOTE && mp_exchange_hold(exchange, size_of(envelope, bytes), notes))
         mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_NOTE, bytes, status));
     else if (envelope->kind == MP_KIND_NOTE)
         mp_stat_add(&mp_stat_upstream_dropped_notes, 1);
     else if (envelope->kind != MP_KIND_REQUEST)
         mp_channel_count_dropped(exchange->channel);
-    else if (queued <= exchange->answer)
+    else if (mp_exchange_hold(exchange, size_of(envelope, bytes), questions))
         mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
     else if (here != exchange->host && !exchange->transport->has_home)
         mp_channel_count_dropped(exchange->channel); /* of a standing stream */
     else
-        mp_exchange_fail_with(exchange, "too_large", "more unanswered requests of the upstream than `answer` bytes");
+        mp_exchange_settle(exchange, "too_large", "more unanswered requests of the upstream than `answer` bytes");
     return 0;
 }
 

@@ -10,6 +10,8 @@ MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
 MP_COUNTER(upstream_calls, "upstream_calls", "", "", "requests sent to upstreams")
 MP_COUNTER(refused_upstream_questions, "refused", "reason", "upstream_questions",
            "requests that ended because their upstream asked more than limits.upstreams.questions_per_request")
+MP_GAUGE(upstream_event_bytes, "upstream_event_bytes", "", "",
+         "bytes of messages of upstreams that wait for their calls")
 MP_GAUGE(upstream_ordered_bytes, "upstream_ordered_bytes", "", "",
          "bytes of messages to upstreams that are on their way to the worker of their channel")
 MP_COUNTER(upstream_dropped_notes, "dropped", "reason", "upstream_queue",
@@ -21,10 +23,30 @@ mp_exchange *mp_exchange_ref(mp_exchange *exchange)
     return exchange;
 }
 
+bool mp_exchange_hold(mp_exchange *exchange, size_t size, int64_t most)
+{
+    bool fits = mp_account_take(&exchange->queued, (int64_t)size, most);
+    if (fits)
+        mp_stat_add(&mp_stat_upstream_event_bytes, (int64_t)size);
+    return fits;
+}
+
+void mp_exchange_release(mp_exchange *exchange, size_t size)
+{
+    mp_account_give(&exchange->queued, (int64_t)size);
+    mp_stat_add(&mp_stat_upstream_event_bytes, -(int64_t)size);
+}
+
+static void free_event(mp_exchange *exchange, mp_queued_event *event)
+{
+    mp_exchange_release(exchange, event->size);
+    free(event);
+}
+
 static void free_events(mp_exchange *exchange)
 {
     for (mp_link *link; (link = mp_link_take(&exchange->events)) != NULL;)
-        free(mp_container(link, mp_queued_event, link));
+        free_event(exchange, mp_container(link, mp_queued_event, link));
     free(exchange->taken);
     exchange->taken = NULL;
 }
@@ -290,9 +312,8 @@ static void drop_oldest_note(mp_exchange *exchange)
         if (oldest->event.kind != MP_EVENT_NOTE)
             continue;
         mp_link_drop(link);
-        atomic_fetch_sub(&exchange->queued, oldest->size);
         mp_stat_add(&mp_stat_upstream_dropped_notes, 1);
-        free(oldest);
+        free_event(exchange, oldest);
         return;
     }
 }
@@ -324,15 +345,14 @@ static void enqueue(mp_exchange *exchange, mp_queued_event *event)
 {
     bool is_answer = event->event.kind == MP_EVENT_ANSWER || event->event.kind == MP_EVENT_ACCEPTED;
     if (exchange->is_ended || exchange->is_detached || (exchange->asks_too_much && !is_answer)) {
-        atomic_fetch_sub(&exchange->queued, event->size);
-        free(event);
+        free_event(exchange, event);
         return;
     }
     mp_exchange_ref(exchange);
     mp_exchange_event_kind kind = event->event.kind;
     mp_link_init(&event->link);
     mp_link_put(&exchange->events, &event->link);
-    if (kind == MP_EVENT_NOTE && atomic_load(&exchange->queued) > exchange->part->limits.queue)
+    if (kind == MP_EVENT_NOTE && mp_account_used(&exchange->queued) > (int64_t)exchange->part->limits.queue)
         drop_oldest_note(exchange); /* which may be this one, while others are under way */
     if (kind == MP_EVENT_REQUEST)
         count_question(exchange);
@@ -352,7 +372,7 @@ static void deliver_event(mp_message *message, mp_loop *MP_NULLABLE loop)
     mp_queued_event *event = mp_container(message, mp_queued_event, message);
     mp_exchange *exchange = event->exchange;
     if (loop == NULL)
-        free(event);
+        free_event(exchange, event);
     else
         enqueue(exchange, event);
     mp_exchange_unref(exchange);
@@ -360,7 +380,6 @@ static void deliver_event(mp_message *message, mp_loop *MP_NULLABLE loop)
 
 void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event)
 {
-    atomic_fetch_add(&exchange->queued, event->size);
     if (here == exchange->host) {
         enqueue(exchange, event);
         return;
@@ -559,7 +578,7 @@ const mp_exchange_event *MP_NULLABLE mp_exchange_next(mp_exchange *exchange)
     exchange->taken = event;
     if (event == NULL)
         return NULL;
-    atomic_fetch_sub(&exchange->queued, event->size);
+    mp_exchange_release(exchange, event->size);
     return &event->event;
 }
 

@@ -184,7 +184,7 @@ static bool take_one(mp_channel *channel, mp_str bytes)
     else if (envelope->kind == MP_KIND_RESPONSE && !channel->transport->has_home)
         mp_channel_count_dropped(channel); /* an answer comes on the stream of its request */
     else if (envelope->kind == MP_KIND_RESPONSE && bytes.len > exchange->answer)
-        mp_exchange_fail_with(exchange, "too_large", "the answer is larger than `answer`");
+        mp_exchange_settle(exchange, "too_large", "the answer is larger than `answer`");
     else
         mp_exchange_take(exchange, channel->home, 0, envelope, bytes);
     mp_exchange_unref(exchange);

@@ -13,11 +13,25 @@ mp_park *mp_park_ref(mp_park *park)
     return park;
 }
 
+static bool is_note(const mp_queued_event *event, const char *method)
+{
+    return event->event.kind == MP_EVENT_NOTE && (method == NULL || mp_str_is(event->event.method, method));
+}
+
+static void discard(mp_park *park, mp_queued_event *event)
+{
+    mp_link_drop(&event->link);
+    if (is_note(event, NULL))
+        park->note_bytes -= event->size;
+    else
+        mp_exchange_release(park->exchange, event->size);
+    free(event);
+}
+
 static void clear_kept(mp_park *park)
 {
-    for (mp_link *link; (link = mp_link_take(&park->kept)) != NULL;)
-        free(mp_container(link, mp_queued_event, link));
-    park->note_bytes = 0;
+    while (!mp_link_is_alone(&park->kept))
+        discard(park, mp_container(park->kept.next, mp_queued_event, link));
 }
 
 static void clear_farewell(mp_park *park)
@@ -40,21 +54,6 @@ void mp_park_unref(mp_park *MP_NULLABLE park)
 }
 
 /* -- the home: what is kept ---------------------------------------------------------------------------------------- */
-
-static bool is_note(const mp_queued_event *event, const char *method)
-{
-    return event->event.kind == MP_EVENT_NOTE && (method == NULL || mp_str_is(event->event.method, method));
-}
-
-static void discard(mp_park *park, mp_queued_event *event)
-{
-    mp_link_drop(&event->link);
-    if (is_note(event, NULL))
-        park->note_bytes -= event->size;
-    else
-        atomic_fetch_sub(&park->exchange->queued, event->size);
-    free(event);
-}
 
 /* The first kept notification of this method (NULL: any); NULL: there is none. */
 static mp_queued_event *MP_NULLABLE find_note(const mp_park *park, const char *method)
@@ -92,7 +91,7 @@ static void keep(mp_park *park, mp_queued_event *event)
         mp_link_put(&park->kept, &event->link);
         return;
     }
-    atomic_fetch_sub(&park->exchange->queued, event->size);
+    mp_exchange_release(park->exchange, event->size);
     if (is_note(event, "notifications/cancelled")) {
         mp_queued_event *withdrawn = find_withdrawn(park, event);
         if (withdrawn != NULL) {
@@ -141,7 +140,7 @@ static void serve(mp_park *park)
         if (is_note(event, NULL))
             park->note_bytes -= event->size;
         else
-            atomic_fetch_sub(&park->exchange->queued, event->size);
+            mp_exchange_release(park->exchange, event->size);
         mp_relay_post_news(relay, event, NULL);
     } else if (exchange->failure.reason != NULL || exchange->is_ended) {
         mp_upstream_failure failure = exchange->failure;
@@ -260,7 +259,7 @@ static void keep_first(mp_park *park, mp_queued_event *event)
     if (is_note(event, NULL))
         park->note_bytes += event->size;
     else
-        atomic_fetch_add(&park->exchange->queued, event->size);
+        mp_exchange_hold(park->exchange, event->size, INT64_MAX);
 }
 
 /* The task of the relay has parked the exchange again. */

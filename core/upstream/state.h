@@ -256,7 +256,8 @@ struct mp_exchange {
     mp_upstream_failure failure;
     mp_message granted; /* a slot became free; posted to `host` */
 
-    _Atomic size_t queued; /* bytes of events that the task has not taken */
+    mp_account queued; /* bytes of events that the task has not taken */
+    bool is_settled;   /* its answer, or why it has failed, is on its way to the task; the transport's thread */
 
     atomic_bool was_sent;  /* the upstream may have received the message */
     char *given;           /* the session id in the head of the answer, if the exchange is_opening; task's thread */
@@ -409,9 +410,12 @@ typedef struct mp_channel_owner {
 
 /* -- exchange.c ---------------------------------------------------------------------------------------------------- */
 
-/* Gives an event to the task of the exchange. Takes it over. `here`: the host of the calling thread. */
+/* Counts bytes of an event that waits for the task. False if they do not fit `most`; `most` is INT64_MAX for what is there anyway. */
+bool mp_exchange_hold(mp_exchange *exchange, size_t size, int64_t most);
+void mp_exchange_release(mp_exchange *exchange, size_t size);
+/* Gives an event, which is counted, to the task of the exchange. Takes it over. `here`: the host of the calling thread. */
 void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event);
-/* The next event; NULL: none has arrived. The caller frees it, and counts its size no more in `queued`. On the task's thread, like the next. */
+/* The next event; NULL: none has arrived. The caller frees it, and releases its size. On the task's thread, like the next. */
 mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_exchange *exchange);
 /* The task leaves a started exchange, for a while: its slot is free, its time limits rest. */
 void mp_exchange_pause(mp_exchange *exchange);

@@ -82,6 +82,9 @@ void mp_exchange_accepted(mp_exchange *exchange, int status);
 void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure);
 /* Like mp_exchange_fail, with a reason and a text alone. may_have_run is exchange->was_sent. */
 void mp_exchange_fail_with(mp_exchange *exchange, const char *reason, const char *why);
+/* Likewise, because of a message of the upstream. If its answer or such a failure is on its way to the task already, the message is dropped and counted:
+ * the task's worker may be stuck. On the transport's thread. */
+void mp_exchange_settle(mp_exchange *exchange, const char *reason, const char *why);
 mp_exchange *mp_exchange_ref(mp_exchange *exchange);
 void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange);
 

@@ -207,27 +207,32 @@ end)
 describe("messages to a program whose channel is a stuck worker's", function()
   local function echo(c) return c:open("tools/call", { name = "u_echo", arguments = { n = 1 } }) end
 
-  -- Blocks one worker after the other until it is the one that has the channel.
-  local function block_home(g)
+  -- Blocks one worker after the other until it is the one that has the channel, or the other one.
+  local function block_one(g, is_home)
     for _ = 1, 40 do
       local me = g:client "2026-07-28"
       local stream, other = block(g, me), g:client "2026-07-28"
       local call = echo(other)
-      if not pcall(call.answer, call, 2) then return me, stream, other, call end
+      if pcall(call.answer, call, 2) ~= is_home then return me, stream, other, call end
       release(g, stream)
       me:close()
       other:close()
     end
-    error "the channel is of neither worker"
+    error "the kernel gives all connections to one worker"
+  end
+
+  local function start_with(u)
+    local g = upstream.gateway({ u = u }, { workers = 2, entries = { u = { timeout = "60s", retry = "never" } },
+      scripts = { ["tools/block.lua"] = blocking.tool },
+      config = { scripts = { path = "scripts", trust = "full" }, limits = { stuck = "500ms", call = { time = "1h", cpu = "1h" } } } })
+    g:client("2026-07-28"):result("tools/call", { name = "u_echo", arguments = { n = 1 } })
+    return g
   end
 
   it("wait up to 64 MiB, also those of calls that have ended, and above that calls fail as busy", function()
     local u <close> = upstream.start { transport = "stdio", revision = "2025-11-25" }
-    local g <close> = upstream.gateway({ u = u }, { workers = 2, entries = { u = { timeout = "60s", retry = "never" } },
-      scripts = { ["tools/block.lua"] = blocking.tool },
-      config = { scripts = { path = "scripts", trust = "full" }, limits = { stuck = "500ms", call = { time = "1h", cpu = "1h" } } } })
-    g:client("2026-07-28"):result("tools/call", { name = "u_echo", arguments = { n = 1 } })
-    local me, stream, other, first = block_home(g)
+    local g <close> = start_with(u)
+    local me, stream, other, first = block_one(g, true)
     local large, busy = ("x"):rep(3 * MIB), 0
     for _ = 1, 30 do
       local before = g:status()
@@ -245,5 +250,25 @@ describe("messages to a program whose channel is a stuck worker's", function()
     assert.is_truthy(first:answer().result)
     g:wait_status(function(now) return now.gauges.upstream_ordered_bytes == 0 end)
     for _, c in ipairs { me, other } do c:close() end
+  end)
+
+  it("are answered once: further answers of the program are dropped, while the worker of the call is stuck, too", function()
+    local u <close> = upstream.start { transport = "stdio", revision = "2025-11-25" }
+    local g <close> = start_with(u)
+    local c, calls = g:client "2026-07-28", {}
+    for i = 1, 16 do calls[i] = c:open("tools/call", { name = "u_hold", arguments = { key = tostring(i) } }) end -- on both workers
+    local held = u:wait_held(16)
+    local me, stream, other = block_one(g, false)
+    local dropped, text = g:status().counters.dropped.upstream_id, ("x"):rep(MIB)
+    for _, x in ipairs(held) do
+      for _ = 1, 10 do x:emit(('{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"%s"}]}}'):format(x.id, text)) end
+    end
+    local status = g:wait_status(function(now) return now.counters.dropped.upstream_id == dropped + 9 * 16 end)
+    assert.is_true(status.gauges.upstream_event_bytes <= 17 * MIB, status.gauges.upstream_event_bytes)
+    release(g, stream)
+    for _, call in ipairs(calls) do assert.equal(MIB, #call:answer().result.content[1].text) end
+    g:wait_status(function(now) return now.gauges.upstream_event_bytes == 0 end)
+    for _, x in ipairs(held) do x:forget() end
+    for _, one in ipairs { c, me, other } do one:close() end
   end)
 end)
