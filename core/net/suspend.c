@@ -86,26 +86,33 @@ bool mp_server_takes_connections(const mp_server *server)
            !atomic_load_explicit(&server->is_stuck, memory_order_relaxed);
 }
 
-bool mp_server_hand_over(mp_server *to, int address, int fd)
+/* Holding handover_lock. */
+static void put_handover(mp_server *to, int address, int fd)
 {
     handover *given = mp_new(sizeof *given);
     *given = (handover){.address = address, .fd = fd};
-    pthread_mutex_lock(&to->handover_lock);
-    bool is_taken = mp_server_takes_connections(to);
-    if (is_taken) {
-        atomic_fetch_add(&to->handed, 1);
-        atomic_fetch_add(&to->load, 1);
-        mp_link_put(&to->handovers, &given->link);
-    }
-    pthread_mutex_unlock(&to->handover_lock);
-    if (!is_taken) {
-        free(given);
-        return false;
-    }
+    atomic_fetch_add(&to->handed, 1);
+    atomic_fetch_add(&to->load, 1);
+    mp_link_put(&to->handovers, &given->link);
+}
+
+static void notify(mp_server *to)
+{
     handover_notice *notice = mp_new(sizeof *notice);
     *notice = (handover_notice){{.deliver = deliver_handovers}, to};
     mp_loop_post(to->loop, &notice->super);
-    return true;
+}
+
+bool mp_server_hand_over(mp_server *to, int address, int fd)
+{
+    pthread_mutex_lock(&to->handover_lock);
+    bool is_taken = mp_server_takes_connections(to);
+    if (is_taken)
+        put_handover(to, address, fd);
+    pthread_mutex_unlock(&to->handover_lock);
+    if (is_taken)
+        notify(to);
+    return is_taken;
 }
 
 static void set(mp_server *server, _Atomic bool *flag, bool value)
@@ -138,15 +145,31 @@ static void hand_over_or_drop(mp_server *to, int address, int fd)
         drop(fd);
 }
 
+/* Accepts a connection for `to`, if that takes any: one that it did not take after all would be lost. -1 with errno. */
+static int accept_for(const mp_listener *listener, mp_server *to)
+{
+    pthread_mutex_lock(&to->handover_lock);
+    int fd = -1;
+    errno = EAGAIN;
+    if (mp_server_takes_connections(to))
+        fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int error = errno;
+    if (fd >= 0)
+        put_handover(to, listener->endpoint.address, fd);
+    pthread_mutex_unlock(&to->handover_lock);
+    errno = error;
+    return fd;
+}
+
 /* Hands over the connections that wait to be accepted, as many as limits.connections has places for. */
 static void hand_over_queue(const mp_listener *listener, mp_server *to)
 {
     while (mp_server_count()) {
-        int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), error = errno;
-        if (fd >= 0) {
-            hand_over_or_drop(to, listener->endpoint.address, fd);
+        if (accept_for(listener, to) >= 0) {
+            notify(to);
             continue;
         }
+        int error = errno;
         mp_server_uncount();
         if (error != ECONNABORTED && error != EINTR)
             return;
@@ -161,7 +184,7 @@ void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to)
         mp_listener *listener = mp_container(link, mp_listener, link);
         if (listener->fd < 0 || listener->is_suspended)
             continue;
-        if (to != NULL && mp_server_takes_connections(to))
+        if (to != NULL)
             hand_over_queue(listener, to);
         if (!listener->endpoint.is_shared)
             listener->is_suspended = shutdown(listener->fd, SHUT_RD) == 0;

@@ -118,7 +118,8 @@ function running:__close()
   for _, pipe in ipairs { self.input, self.out } do
     if not pipe:is_closing() then pipe:close() end
   end
-  local log = self:log()
+  -- A process that is ended by force leaves threads, which ThreadSanitizer calls a leak.
+  local log = self:log():gsub("WARNING: ThreadSanitizer: thread leak.-\n=+\nThreadSanitizer: reported 1 warnings\n", "")
   for _, report in ipairs { "Sanitizer", "runtime error:", "Assertion `" } do assert(not log:find(report, 1, true), log) end
   gateway.run_program("/bin/rm", { "-rf", self.dir })
 end
