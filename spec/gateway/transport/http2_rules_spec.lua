@@ -109,6 +109,11 @@ local cases = {
   { "8.3.1: two :method", request(1, LAST, fields(function(list) table.insert(list, 1, { ":method", "GET" }) end)), 1, stream = true },
   { "8.3.1: two :path", request(1, LAST, fields(function(list) table.insert(list, 1, { ":path", "/" }) end)), 1, stream = true },
   { "8.3.1: two :authority", request(1, LAST, fields(function(list) table.insert(list, 1, { ":authority", "localhost" }) end)), 1, stream = true },
+  { "8.3.1: two Host", request(1, LAST, fields(function(list)
+    list[4] = { "host", "localhost" }
+    table.insert(list, 5, { "host", "localhost" })
+  end)), 1, stream = true },
+  { "8.3.1: a Host with a space", request(1, LAST, fields(function(list) list[4] = { "host", "local host" } end)), 1, stream = true },
   { "8.3.1: a :path that is no path", request(1, LAST, fields(function(list) list[3][2] = "mcp" end)), 1, stream = true },
   { "8.3.1: a :path that is a URL", request(1, LAST, fields(function(list) list[3][2] = "http://evil.example/" end)), 1, stream = true },
   { "8.3.1: a :path with a space", request(1, LAST, fields(function(list) list[3][2] = "/a HTTP/1.1" end)), 1, stream = true },
@@ -200,5 +205,17 @@ describe("a request that HTTP/2 allows", function()
   it("is refused: a request without :authority", function()
     local peer <close> = http2.connect(g)
     assert.equal(403, peer:answer(peer:ask { method = "GET", authority = false }).status)
+  end)
+
+  it("may have Host in its place, as proxies send what they got over HTTP/1.1; :authority goes before it", function()
+    local peer <close> = http2.connect(g)
+    local function status(authority, host)
+      return peer:answer(peer:ask { method = "GET", path = "/nowhere", authority = authority, headers = { host = host } }).status
+    end
+    assert.same({ 404, 403, 404, 403 },
+      { status(false, "localhost"), status(false, "evil.example"), status("localhost", "evil.example"), status("evil.example", "localhost") })
+    peer:send(request(peer.next_id, HEAD, { { ":method", "POST" }, { ":scheme", "http" }, { ":path", "/nowhere" } })
+      .. f(0, 0, peer.next_id, "{}") .. request(peer.next_id, LAST, { { "host", "localhost" } })) -- in trailers it names nothing
+    assert.equal(403, peer:answer(peer.next_id).status)
   end)
 end)

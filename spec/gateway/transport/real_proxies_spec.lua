@@ -29,6 +29,7 @@ local ways = {
   ["nginx that appends to X-Forwarded-For"] = { nginx, {}, function(g) return nginx.start(g, location:format "$proxy_add_x_forwarded_for") end },
   ["nginx that writes X-Forwarded-For anew"] = { nginx, {}, function(g) return nginx.start(g, location:format "$remote_addr") end },
   ["HAProxy with forwardfor"] = { haproxy, {}, function(g) return haproxy.start(g, "http", "", forwardfor) end },
+  ["HAProxy with forwardfor, over HTTP/2"] = { haproxy, { http2 = "on" }, function(g) return haproxy.start(g, "http", "proto h2", forwardfor) end },
   ["HAProxy with PROXY v1"] = { haproxy, { proxy_protocol = "on" }, function(g) return haproxy.start(g, "tcp", "send-proxy") end },
   ["HAProxy with PROXY v2"] = { haproxy, { proxy_protocol = "on" }, function(g) return haproxy.start(g, "tcp", "send-proxy-v2 check") end },
   ["HAProxy with PROXY v2 and its fields, before TLS"] = { haproxy, { proxy_protocol = "on", tls = { certificate = "c.pem", key = "k.pem" } },
