@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int mp_err_set(mp_err *err, const char *format, ...)
+int mp_err_set(mp_err *MP_NULLABLE err, const char *format, ...)
 {
     if (err == NULL)
         return -1;
@@ -14,7 +14,7 @@ int mp_err_set(mp_err *err, const char *format, ...)
     return -1;
 }
 
-int mp_err_hint(mp_err *err, const char *format, ...)
+int mp_err_hint(mp_err *MP_NULLABLE err, const char *format, ...)
 {
     if (err == NULL)
         return -1;

@@ -4,13 +4,15 @@
 #ifndef MP_BASE_ERR_H
 #define MP_BASE_ERR_H
 
+#include "nullable.h"
+
 typedef struct {
     char text[1024]; /* "moonpool.yaml:3:5: unknown key 'worker'", possibly followed by an excerpt of the file */
     char hint[512];  /* "did you mean 'workers'?", or "" */
 } mp_err;
 
 /* Both functions return -1, so that a caller can write `return mp_err_set(…)`. */
-int mp_err_set(mp_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int mp_err_hint(mp_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int mp_err_set(mp_err *MP_NULLABLE err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int mp_err_hint(mp_err *MP_NULLABLE err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -39,7 +39,7 @@ static inline void mp_link_put(mp_link *head, mp_link *link)
 }
 
 /* Removes the first link of the list and returns it; NULL if the list is empty. */
-static inline mp_link *mp_link_take(mp_link *head)
+static inline mp_link *MP_NULLABLE mp_link_take(mp_link *head)
 {
     if (mp_link_is_alone(head))
         return NULL;

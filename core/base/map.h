@@ -6,18 +6,23 @@
 #include <stdint.h>
 
 typedef struct mp_node {
-    struct mp_node *next;
+    struct mp_node *MP_NULLABLE next;
     mp_str key; /* borrowed: must stay valid while the node is in a map */
     uint64_t hash;
 } mp_node;
 
 typedef struct {
-    mp_node **slots;
+    mp_node **slots; /* not before mp_map_init */
     size_t mask, count;
     uint64_t seed; /* random, so that clients cannot construct hash collisions */
 } mp_map;
 
 void mp_map_init(mp_map *map);
+/* False before mp_map_init. */
+static inline bool mp_map_is_made(const mp_map *map)
+{
+    return map->mask != 0;
+}
 void mp_map_clear(mp_map *map);
 mp_node *MP_NULLABLE mp_map_find(const mp_map *map, mp_str key);
 /* The caller has set `node->key`, and no node with this key is in the map. */

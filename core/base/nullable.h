@@ -5,10 +5,25 @@
 
 #ifdef __clang__
 #define MP_NULLABLE _Nullable
+#define MP_NONNULL _Nonnull
 /* A header need not mark every pointer: the others are never NULL. */
 #pragma clang diagnostic ignored "-Wnullability-completeness"
 #else
 #define MP_NULLABLE
+#define MP_NONNULL
 #endif
+
+/* What a pointer without the mark gets when its memory is freed: nobody reads it until it is set again. Also for an array whose count is 0 then. */
+#define MP_UNSET ((void *MP_NONNULL)0)
+
+/* The pointer, which is NULL at other times but not here, as the comment beside it says. If that is wrong, the process ends here. Not for code
+ * that runs for each call: there a check leads to a way out. */
+#define MP_NEVER_NULL(pointer)                                                                                         \
+    ({                                                                                                                 \
+        __auto_type never_null_ = (pointer);                                                                           \
+        if (never_null_ == 0)                                                                                          \
+            __builtin_trap();                                                                                          \
+        never_null_;                                                                                                   \
+    })
 
 #endif
