@@ -31,8 +31,8 @@ typedef enum {
 } mp_json_result;
 
 typedef struct {
-    const char *what; /* a literal: "unexpected character", "lone surrogate", … */
-    size_t offset;    /* where the fault was found, in bytes from the start */
+    const char *MP_NULLABLE what; /* a literal: "unexpected character", "lone surrogate", … */
+    size_t offset;                /* where the fault was found, in bytes from the start */
 } mp_json_fault;
 
 /* Counts the values of a text: all elements and members, and arrays and objects themselves. */
@@ -49,7 +49,7 @@ typedef struct {
      * members at level + 1. May be NULL. */
     bool (*MP_NULLABLE enter)(void *ctx, unsigned level, mp_str key);
     /* A member is complete; `value` is its span. Return non-zero to stop the scan. */
-    int (*member)(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value);
+    int (*MP_NULLABLE member)(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value);
     void *ctx;
     mp_json_tally *MP_NULLABLE tally; /* NULL: values are not counted */
 } mp_json_visitor;
@@ -57,7 +57,8 @@ typedef struct {
 /* Scans all of `text` once. `visitor` may be NULL. Repeated keys are detected only in objects that the visitor
  * enters; with a visitor, the outermost object is always entered. `type` receives the type of the outermost value,
  * `fault` the reason of a failure; both may be NULL. */
-mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *visitor, mp_json_type *type, mp_json_fault *fault);
+mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *MP_NULLABLE visitor, mp_json_type *MP_NULLABLE type,
+                            mp_json_fault *MP_NULLABLE fault);
 
 /* Finds the closing quote of a string; `at` is behind the opening one, `end` behind the text. Sets `*escaped` if the
  * string has escapes, else leaves it. NULL if the string is not valid, and if it has a \u escape, which only the scan
@@ -121,7 +122,7 @@ typedef struct {
  * - MP_JSON_MANY: there are more than MP_JSON_EDITS edits.
  * `fault` may be NULL. */
 mp_json_result mp_json_splice(mp_buf *out, mp_str object, const mp_json_edit *edits, size_t count,
-                              mp_json_fault *fault);
+                              mp_json_fault *MP_NULLABLE fault);
 
 /* A cursor over a text that mp_json_scan accepted: reads its tokens without validating again. */
 typedef struct {

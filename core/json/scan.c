@@ -23,11 +23,11 @@ typedef struct {
 
 typedef struct {
     const char *start, *end;
-    const mp_json_visitor *visitor;
-    unsigned depth;           /* number of open arrays and objects */
-    unsigned level;           /* how many of the open objects the visitor entered */
-    const char *what, *where; /* reason and place of the first fault */
-    const char *repeated, *repeated_at;
+    const mp_json_visitor *MP_NULLABLE visitor;
+    unsigned depth;                       /* number of open arrays and objects */
+    unsigned level;                       /* how many of the open objects the visitor entered */
+    const char *MP_NULLABLE what, *where; /* reason and place of the first fault */
+    const char *MP_NULLABLE repeated, *repeated_at;
     bool stopped, is_many;
     size_t values, most_values, tables;
     size_t count, cap;
@@ -233,10 +233,11 @@ static inline bool show(scan *s, const char *at)
     if (s->level == 0 || s->depth != s->level)
         return true;
     const looked *object = &s->levels[s->level];
-    if (object->hidden || s->visitor->member == NULL)
+    const mp_json_visitor *visitor = s->visitor;
+    if (object->hidden || visitor == NULL || visitor->member == NULL)
         return true;
     mp_str value = {object->value, (size_t)(at - object->value)};
-    s->stopped = s->visitor->member(s->visitor->ctx, s->level, s->keys[s->count - 1].text, object->type, value) != 0;
+    s->stopped = visitor->member(visitor->ctx, s->level, s->keys[s->count - 1].text, object->type, value) != 0;
     return !s->stopped;
 }
 
@@ -329,7 +330,8 @@ static const char *MP_NULLABLE value(scan *s, const char *at, mp_json_type *oute
     }
 }
 
-mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *visitor, mp_json_type *type, mp_json_fault *fault)
+mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *MP_NULLABLE visitor, mp_json_type *MP_NULLABLE type,
+                            mp_json_fault *MP_NULLABLE fault)
 {
     mp_json_type outermost = MP_JSON_NULL;
     scan s; /* 4 KiB, not cleared: the arrays are written before they are read */

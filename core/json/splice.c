@@ -73,7 +73,7 @@ static const mp_json_edit *MP_NULLABLE find_edit(splice *s, mp_str name)
 }
 
 /* The text has a member `name`, which `by` made (NULL: it was there). */
-static void note_kept(splice *s, mp_str name, const mp_json_edit *by)
+static void note_kept(splice *s, mp_str name, const mp_json_edit *MP_NULLABLE by)
 {
     for (size_t i = 0; i < s->count; i++)
         if (s->edits[i].deed == MP_JSON_RENAME && &s->edits[i] != by && s->edits[i].in_meta == s->in_meta &&
@@ -207,7 +207,7 @@ static void add_meta(splice *s)
         mp_buf_putc(s->out, '}');
 }
 
-static mp_json_result fail(mp_json_fault *fault, mp_json_result result, const char *what)
+static mp_json_result fail(mp_json_fault *MP_NULLABLE fault, mp_json_result result, const char *what)
 {
     if (fault != NULL)
         *fault = (mp_json_fault){what, 0};
@@ -236,7 +236,8 @@ static mp_json_result splice_object(splice *s, mp_str object, mp_json_fault *fau
     return s->is_clashing ? fail(fault, MP_JSON_REPEATED, "repeated key") : MP_JSON_OK;
 }
 
-mp_json_result mp_json_splice(mp_buf *out, mp_str object, const mp_json_edit *edits, size_t count, mp_json_fault *fault)
+mp_json_result mp_json_splice(mp_buf *out, mp_str object, const mp_json_edit *edits, size_t count,
+                              mp_json_fault *MP_NULLABLE fault)
 {
     if (count > MP_JSON_EDITS)
         return fail(fault, MP_JSON_MANY, "too many edits");

@@ -55,7 +55,7 @@ void mp_era_put_stateless(mp_buf *out)
     mp_buf_putc(out, ']');
 }
 
-const char *mp_era_mirrored_member(mp_str method)
+const char *MP_NULLABLE mp_era_mirrored_member(mp_str method)
 {
     for (size_t i = 0; i < sizeof mirrored / sizeof *mirrored; i++)
         if (mp_str_eq(method, mirrored[i].method))

@@ -39,7 +39,7 @@ const mp_era *mp_era_newest(void);
 /* Appends a JSON array of the dates without sessions. */
 void mp_era_put_stateless(mp_buf *out);
 /* The member of a request's params that the header Mcp-Name repeats; NULL if the header repeats none. */
-const char *mp_era_mirrored_member(mp_str method);
+const char *MP_NULLABLE mp_era_mirrored_member(mp_str method);
 
 /* -- error.c: JSON-RPC errors -------------------------------------------------------------------------------------- */
 
@@ -88,9 +88,9 @@ typedef struct {
 /* All strings borrow from the text that was read, or from `scratch` if the sender used escapes. */
 typedef struct {
     mp_kind kind;
-    const char *problem; /* BROKEN, INVALID: the text of the error; a literal, or in `scratch` */
-    size_t offset;       /* BROKEN: position of the error in bytes */
-    bool has_many;       /* INVALID because of too many values */
+    const char *MP_NULLABLE problem; /* BROKEN, INVALID: the text of the error; a literal, or in `scratch` */
+    size_t offset;                   /* BROKEN: position of the error in bytes */
+    bool has_many;                   /* INVALID because of too many values */
     size_t weight; /* estimate of the bytes that the message takes as Lua values; may be too high, never much too low */
     mp_str id;     /* a span, as the sender wrote it; empty if unreadable or absent */
     mp_str method; /* the method's name, unescaped */

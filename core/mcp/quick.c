@@ -155,7 +155,7 @@ static const char *MP_NULLABLE skip_array(reader *r, const char *at, unsigned de
 }
 
 /* A value that is neither array nor object: `*type` and `*value` get the members of an mp_flat. */
-static const char *read_scalar(reader *r, const char *at, uint8_t *type, mp_str *value)
+static const char *MP_NULLABLE read_scalar(reader *r, const char *at, uint8_t *type, mp_str *value)
 {
     const char *from = at, *end = r->end;
     bool is_set = false; /* the string has escapes, or the number is a float */
@@ -289,7 +289,7 @@ static const char *MP_NULLABLE read_meta_member(reader *r, const char *at, unsig
     return at == NULL || *at != '{' ? NULL : skip_value(r, at, MAX_DEPTH);
 }
 
-static const char *read_meta(reader *r, const char *at)
+static const char *MP_NULLABLE read_meta(reader *r, const char *at)
 {
     mp_str others[MAX_KEYS];
     unsigned count = 0, seen = 0;
@@ -328,7 +328,7 @@ static const char *MP_NULLABLE read_param(reader *r, const char *at, bool *has_a
     }
 }
 
-static const char *read_params(reader *r, const char *at)
+static const char *MP_NULLABLE read_params(reader *r, const char *at)
 {
     const char *from = at;
     bool has_meta = false, has_arguments = false, more;
