@@ -26,7 +26,7 @@ MP_COUNTER(refused_statements, "refused", "reason", "statements", "SQL statement
 #define RETRY_MS 10
 
 struct mp_database {
-    char *root, *rest, *setup;
+    char *MP_NULLABLE root, *rest, *MP_NULLABLE setup;
     bool is_read_only;
     mp_database_limits limits;
     pthread_t thread;
@@ -35,16 +35,16 @@ struct mp_database {
     pthread_cond_t more;
     mp_link waiting;
     int64_t count;
-    sqlite3 *interruptible; /* the open connection, to interrupt it from another thread */
+    sqlite3 *MP_NULLABLE interruptible; /* the open connection, to interrupt it from another thread */
     atomic_bool is_over;
-    atomic_bool has_ended; /* the thread has finished */
-    mp_link leaving;       /* link in mp_databases, once the database is closed */
-    mp_statement *running; /* used only by the database's thread */
-    sqlite3 *db;
+    atomic_bool has_ended;             /* the thread has finished */
+    mp_link leaving;                   /* link in mp_databases, once the database is closed */
+    mp_statement *MP_NULLABLE running; /* used only by the database's thread */
+    sqlite3 *db;                       /* while it is open */
     mp_sql_account account;
     mp_sql_cache cache;
-    bool is_ours;       /* true while SQL of the gateway is prepared, false for SQL of a script */
-    const char *denied; /* the reason for which the authorizer refused the statement */
+    bool is_ours;                   /* true while SQL of the gateway is prepared, false for SQL of a script */
+    const char *MP_NULLABLE denied; /* the reason for which the authorizer refused the statement */
 };
 
 /* -- authorizing SQL --------------------------------------------------------------------------------------------- */
@@ -182,11 +182,11 @@ static void close_connection(mp_database *database)
         database,
         "SELECT 1"); /* an interrupt is in force until the next statement: it would end the checkpoint of the close */
     sqlite3_close_v2(database->db);
-    database->db = NULL;
+    database->db = MP_UNSET;
 }
 
 /* The reason that the database could not be opened. `path` is the path of the file, or NULL. */
-static void explain_open(mp_database *database, mp_statement *statement, const char *path)
+static void explain_open(mp_database *database, mp_statement *statement, const char *MP_NULLABLE path)
 {
     int code = sqlite3_extended_errcode(database->db), error = sqlite3_system_errno(database->db);
     const char *why = mp_sql_words(database->db, &database->account);
@@ -346,17 +346,17 @@ static bool start(mp_database *database)
     return database->has_thread;
 }
 
-static char *dup_or_null(const char *text)
+static char *MP_NULLABLE dup_or_null(const char *MP_NULLABLE text)
 {
     return text == NULL ? NULL : mp_dup(mp_str_of(text));
 }
 
-mp_database *mp_database_new(const char *root, const char *rest, bool is_read_only, const char *setup,
-                             const mp_database_limits *limits)
+mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLABLE rest, bool is_read_only,
+                             const char *MP_NULLABLE setup, const mp_database_limits *limits)
 {
     mp_database *database = mp_new(sizeof *database);
     database->root = dup_or_null(root);
-    database->rest = dup_or_null(rest == NULL ? "" : rest);
+    database->rest = mp_dup(mp_str_of(rest == NULL ? "" : rest));
     database->setup = dup_or_null(setup);
     database->is_read_only = is_read_only;
     database->limits = *limits;
@@ -465,7 +465,7 @@ void mp_statement_free(mp_statement *statement)
 
 mp_str mp_database_name(const mp_database *database)
 {
-    if (database->rest == NULL)
+    if (database->root == NULL)
         return MP_STR(":memory:");
     const char *slash = strrchr(database->rest, '/');
     return mp_str_of(slash == NULL ? database->rest : slash + 1);

@@ -63,8 +63,8 @@ typedef struct mp_statement {
 /* Makes a handle of the database at `rest` below the folder `root`. `root` may contain symbolic links, `rest` may
  * not; NULL `root`: in memory. The first statement opens the file, and after a CLOSE the next statement. `setup` is
  * SQL that runs when the file is opened. */
-mp_database *mp_database_new(const char *root, const char *rest, bool is_read_only, const char *setup,
-                             const mp_database_limits *limits);
+mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLABLE rest, bool is_read_only,
+                             const char *MP_NULLABLE setup, const mp_database_limits *limits);
 /* Queues a statement. Returns -1 if too many wait or no thread can be started; the statement is then unchanged. A
  * rollback is never refused after a statement was accepted. */
 int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statement);

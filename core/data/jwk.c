@@ -23,7 +23,7 @@ static const curve curves[] = {
     {"P-256", "prime256v1", 32, "ES256"}, {"P-384", "secp384r1", 48, "ES384"}, {"P-521", "secp521r1", 66, "ES512"}};
 
 /* Clears OpenSSL's error queue after a failure that was returned: TLS on this thread would report it. */
-static const char *without_openssl_error(const char *why)
+static const char *MP_NULLABLE without_openssl_error(const char *MP_NULLABLE why)
 {
     ERR_clear_error();
     return why;
@@ -36,7 +36,7 @@ void mp_jwk_clear(mp_jwk *key)
 }
 
 /* Sets the kind of a key that OpenSSL has read. Refuses weak and unsupported keys. */
-static const char *settle(mp_jwk *key)
+static const char *MP_NULLABLE settle(mp_jwk *key)
 {
     static const char other[] = "the key's type is not supported: use RSA, EC P-256, P-384, P-521 or Ed25519";
     char group[32];
@@ -73,7 +73,7 @@ static EVP_PKEY *MP_NULLABLE from_params(const char *type, OSSL_PARAM_BLD *build
     return pkey;
 }
 
-const char *mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent)
+const char *MP_NULLABLE mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent)
 {
     *key = (mp_jwk){0};
     if (modulus.len < MIN_RSA_BITS / 8 || modulus.len > MAX_RSA_BITS / 8 || modulus.ptr[0] == '\0')
@@ -84,7 +84,8 @@ const char *mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent)
     BIGNUM *n = BN_bin2bn((const unsigned char *)modulus.ptr, (int)modulus.len, NULL);
     BIGNUM *e = BN_bin2bn((const unsigned char *)exponent.ptr, (int)exponent.len, NULL);
     OSSL_PARAM_BLD *build = OSSL_PARAM_BLD_new();
-    if (n != NULL && e != NULL && BN_is_odd(n) && OSSL_PARAM_BLD_push_BN(build, OSSL_PKEY_PARAM_RSA_N, n) == 1 &&
+    if (build != NULL && n != NULL && e != NULL && BN_is_odd(n) &&
+        OSSL_PARAM_BLD_push_BN(build, OSSL_PKEY_PARAM_RSA_N, n) == 1 &&
         OSSL_PARAM_BLD_push_BN(build, OSSL_PKEY_PARAM_RSA_E, e) == 1)
         key->pkey = from_params("RSA", build);
     OSSL_PARAM_BLD_free(build);
@@ -93,7 +94,7 @@ const char *mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent)
     return key->pkey == NULL ? without_openssl_error("the numbers 'n' and 'e' do not form an RSA key") : settle(key);
 }
 
-const char *mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_str y)
+const char *MP_NULLABLE mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_str y)
 {
     const curve *found = NULL;
     unsigned char point[1 + 2 * 66];
@@ -109,14 +110,14 @@ const char *mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_str y)
     memcpy(point + 1, x.ptr, x.len);
     memcpy(point + 1 + x.len, y.ptr, y.len);
     OSSL_PARAM_BLD *build = OSSL_PARAM_BLD_new();
-    if (OSSL_PARAM_BLD_push_utf8_string(build, OSSL_PKEY_PARAM_GROUP_NAME, found->group, 0) == 1 &&
+    if (build != NULL && OSSL_PARAM_BLD_push_utf8_string(build, OSSL_PKEY_PARAM_GROUP_NAME, found->group, 0) == 1 &&
         OSSL_PARAM_BLD_push_octet_string(build, OSSL_PKEY_PARAM_PUB_KEY, point, 1 + 2 * found->bytes) == 1)
         key->pkey = from_params("EC", build);
     OSSL_PARAM_BLD_free(build);
     return key->pkey == NULL ? without_openssl_error("the EC key's point is not on its curve") : settle(key);
 }
 
-const char *mp_jwk_from_ed25519(mp_jwk *key, mp_str x)
+const char *MP_NULLABLE mp_jwk_from_ed25519(mp_jwk *key, mp_str x)
 {
     *key = (mp_jwk){0};
     if (x.len != 32)
@@ -135,7 +136,7 @@ static int no_password(char *to, int size, int writes, void *ctx)
     return -1;
 }
 
-const char *mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private)
+const char *MP_NULLABLE mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private)
 {
     *key = (mp_jwk){.is_private = is_private};
     if (text.len > MAX_PEM_BYTES)

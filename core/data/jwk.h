@@ -7,19 +7,19 @@
 #include <openssl/evp.h>
 
 typedef struct {
-    EVP_PKEY *pkey;
+    EVP_PKEY *MP_NULLABLE pkey;
     const char *kind; /* "RSA", "P-256", "P-384", "P-521", "Ed25519" */
     bool is_private;
 } mp_jwk;
 
 /* Makes a public key from big-endian numbers, or from the bytes of a point. Returns NULL; or the reason that they
  * are not a key, and `key` is empty. */
-const char *mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent);
-const char *mp_jwk_from_ec(mp_jwk *key, mp_str curve, mp_str x, mp_str y);
-const char *mp_jwk_from_ed25519(mp_jwk *key, mp_str x);
+const char *MP_NULLABLE mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent);
+const char *MP_NULLABLE mp_jwk_from_ec(mp_jwk *key, mp_str curve, mp_str x, mp_str y);
+const char *MP_NULLABLE mp_jwk_from_ed25519(mp_jwk *key, mp_str x);
 /* Reads the PEM of a public key or a certificate; with `is_private`, of a private key without a password. Returns
  * NULL, or the reason that it failed. */
-const char *mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private);
+const char *MP_NULLABLE mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private);
 /* Generates a private key for `algorithm`. Returns NULL, or the reason that it failed. */
 const char *MP_NULLABLE mp_jwk_generate(mp_jwk *key, mp_str algorithm);
 void mp_jwk_clear(mp_jwk *key);

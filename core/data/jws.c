@@ -37,7 +37,7 @@ bool mp_jwk_suits(const mp_jwk *key, mp_str name)
     return find(key, name) != NULL;
 }
 
-static bool begin(EVP_MD_CTX *ctx, const mp_jwk *key, const algorithm *a, bool signs)
+static bool begin(EVP_MD_CTX *MP_NULLABLE ctx, const mp_jwk *key, const algorithm *a, bool signs)
 {
     EVP_PKEY_CTX *inner = NULL;
     if (ctx == NULL || (signs ? EVP_DigestSignInit_ex(ctx, &inner, a->digest, NULL, NULL, key->pkey, NULL)

@@ -20,7 +20,7 @@
 typedef struct {
     const char *key,
         *absence; /* key of the configuration that names the folder; hint for a folder that cannot be read */
-    char *dir;
+    char *dir;    /* empty: none is configured */
     mp_source_file *files;
     size_t count, cap, bytes;
 } tree;
@@ -28,8 +28,8 @@ typedef struct {
 struct mp_source {
     atomic_int refs;
     atomic_bool was_loaded;
-    tree scripts, rocks; /* rocks.dir is NULL if no LuaRocks tree is configured */
-    char *c_modules;
+    tree scripts, rocks; /* rocks: a LuaRocks tree */
+    char *MP_NULLABLE c_modules;
     mp_buf left_out; /* see mp_source_left_out */
 };
 
@@ -41,7 +41,7 @@ typedef struct folder {
     int depth;
 } folder;
 
-static int read_folder(tree *source, mp_str path, const folder *up, mp_err *err);
+static int read_folder(tree *source, mp_str path, const folder *MP_NULLABLE up, mp_err *err);
 
 bool mp_source_is_first_load(mp_source *source)
 {
@@ -179,7 +179,7 @@ static int read_names(tree *source, DIR *dir, mp_str path, const folder *here, m
     return result;
 }
 
-static int read_folder(tree *source, mp_str path, const folder *up, mp_err *err)
+static int read_folder(tree *source, mp_str path, const folder *MP_NULLABLE up, mp_err *err)
 {
     mp_buf full = {0};
     mp_buf_printf(&full, "%s%s%.*s%c", source->dir, path.len == 0 ? "" : "/", MP_STR_ARG(path), '\0');
@@ -259,8 +259,8 @@ mp_source *mp_source_new(const char *dir, const char *MP_NULLABLE rocks)
     source->rocks.absence = "scripts.rocks in moonpool.yaml names a LuaRocks tree, which "
                             "luarocks install --lua-version 5.4 --tree DIR NAME makes";
     source->scripts.dir = mp_dup(without_slash(dir));
+    source->rocks.dir = rocks == NULL ? mp_dup(MP_STR_NONE) : join(without_slash(rocks), ROCKS);
     if (rocks != NULL) {
-        source->rocks.dir = join(without_slash(rocks), ROCKS);
         source->c_modules = join(without_slash(rocks), C_MODULES);
     }
     return source;
@@ -310,7 +310,7 @@ mp_source *mp_source_without(const mp_source *source, mp_str paths)
     mp_source *copy = mp_new(sizeof *copy);
     atomic_init(&copy->refs, 1);
     copy->scripts.dir = mp_dup(mp_str_of(source->scripts.dir));
-    copy->rocks.dir = source->rocks.dir == NULL ? NULL : mp_dup(mp_str_of(source->rocks.dir));
+    copy->rocks.dir = mp_dup(mp_str_of(source->rocks.dir));
     copy->c_modules = source->c_modules == NULL ? NULL : mp_dup(mp_str_of(source->c_modules));
     copy_files(&copy->scripts, &source->scripts, paths);
     copy_files(&copy->rocks, &source->rocks, MP_STR_NONE);
@@ -403,12 +403,12 @@ const char *mp_source_dir(const mp_source *source)
     return source->scripts.dir;
 }
 
-const char *mp_source_rocks(const mp_source *source)
+const char *MP_NULLABLE mp_source_rocks(const mp_source *source)
 {
-    return source->rocks.dir;
+    return source->rocks.dir[0] == '\0' ? NULL : source->rocks.dir;
 }
 
-const char *mp_source_c_modules(const mp_source *source)
+const char *MP_NULLABLE mp_source_c_modules(const mp_source *source)
 {
     return source->c_modules;
 }
@@ -423,7 +423,7 @@ const mp_source_file *MP_NULLABLE mp_source_rock(const mp_source *source, const 
 
 static bool is_below(const char *dir, const char *path)
 {
-    size_t length = dir == NULL ? 0 : strlen(dir);
+    size_t length = strlen(dir);
     return length > 0 && strncmp(path, dir, length) == 0 && path[length] == '/';
 }
 

@@ -45,8 +45,8 @@ const mp_source_file *mp_source_rock_files(const mp_source *source, size_t *coun
 /* The folder, as mp_source_read() was given it. */
 const char *mp_source_dir(const mp_source *source);
 /* The folders of the rocks' Lua files and of their C modules; NULL without rocks. */
-const char *mp_source_rocks(const mp_source *source);
-const char *mp_source_c_modules(const mp_source *source);
+const char *MP_NULLABLE mp_source_rocks(const mp_source *source);
+const char *MP_NULLABLE mp_source_c_modules(const mp_source *source);
 /* The Lua file of a rock at `path`, relative to mp_source_rocks(); NULL if there is none. */
 const mp_source_file *MP_NULLABLE mp_source_rock(const mp_source *source, const char *path);
 /* True if `path`, in the form that names a chunk of Lua, is a file of the scripts or of the rocks. */

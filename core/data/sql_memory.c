@@ -9,20 +9,21 @@
 MP_ACCOUNT(sqlite_heap_bytes, "sqlite_heap_bytes", "", "",
            "bytes that SQLite has allocated for the databases of scripts")
 
-static _Thread_local mp_sql_account *mine;
+static _Thread_local mp_sql_account *MP_NULLABLE mine;
 
 /* Counts `size` bytes more for this thread. False if one of the limits has no room for them. */
 static bool take(int64_t size)
 {
-    if (mine == NULL)
+    mp_sql_account *own = mine;
+    if (own == NULL)
         return true;
-    const char *over = mine->used + size > mine->most                                           ? "limits.sqlite.memory"
-                       : !mp_account_take(&mp_account_sqlite_heap_bytes, size, mine->most_heap) ? "limits.sqlite.heap"
-                                                                                                : NULL;
+    const char *over = own->used + size > own->most                                            ? "limits.sqlite.memory"
+                       : !mp_account_take(&mp_account_sqlite_heap_bytes, size, own->most_heap) ? "limits.sqlite.heap"
+                                                                                               : NULL;
     if (over != NULL)
-        mine->refused_by = over;
+        own->refused_by = over;
     else
-        mine->used += size;
+        own->used += size;
     return over == NULL;
 }
 
@@ -35,7 +36,7 @@ static void count(int64_t size)
     mp_account_add(&mp_account_sqlite_heap_bytes, size);
 }
 
-static int size_of(void *block)
+static int size_of(void *MP_NULLABLE block)
 {
     return block == NULL ? 0 : (int)malloc_usable_size(block);
 }
@@ -55,7 +56,7 @@ static void release(void *block)
     free(block);
 }
 
-static void *MP_NULLABLE resize(void *block, int size)
+static void *MP_NULLABLE resize(void *MP_NULLABLE block, int size)
 {
     int before = size_of(block), more = size > before ? size - before : 0;
     if (more > 0 && !take(more))
@@ -94,7 +95,7 @@ void mp_sql_memory_start(void)
     pthread_once(&once, configure);
 }
 
-void mp_sql_account_use(mp_sql_account *account)
+void mp_sql_account_use(mp_sql_account *MP_NULLABLE account)
 {
     mine = account;
 }

@@ -19,6 +19,6 @@ typedef struct {
 } mp_sql_account;
 
 /* From now on, allocations of SQLite on this thread count for `account`. NULL: they are not counted and not limited. */
-void mp_sql_account_use(mp_sql_account *account);
+void mp_sql_account_use(mp_sql_account *MP_NULLABLE account);
 
 #endif

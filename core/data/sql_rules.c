@@ -159,7 +159,7 @@ mp_sql_verdict mp_sql_judge(mp_sql_thing thing, const char *name)
                                               : MP_SQL_UNKNOWN;
 }
 
-static bool allows(mp_sql_thing thing, const char *name)
+static bool allows(mp_sql_thing thing, const char *MP_NULLABLE name)
 {
     return name != NULL && mp_sql_judge(thing, name) == MP_SQL_ALLOWED;
 }

@@ -48,7 +48,7 @@ static void entry_free(entry *e)
     free(e);
 }
 
-void mp_store_free(mp_store *store)
+void mp_store_free(mp_store *MP_NULLABLE store)
 {
     if (store == NULL)
         return;
@@ -248,7 +248,7 @@ static entry *add(mp_store *store, mp_str key)
 }
 
 /* Sets the value of `*at`, the entry of the key. NULL: makes the entry. */
-static mp_store_result put(mp_store *store, entry **at, mp_str key, mp_str text, uint64_t now)
+static mp_store_result put(mp_store *store, entry *MP_NULLABLE *at, mp_str key, mp_str text, uint64_t now)
 {
     entry *old = *at;
     if (!has_room(store, old == NULL ? 1 : 0, old == NULL ? 0 : key.len + old->len, key.len + text.len, now))

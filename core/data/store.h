@@ -15,7 +15,7 @@ void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
  * any other thread uses the store. After -1 the store may only be freed. */
 int mp_store_keep(mp_store *store, const char *MP_NULLABLE path, mp_err *err);
 /* Saves changes that are not in the file yet, then frees the store. */
-void mp_store_free(mp_store *store);
+void mp_store_free(mp_store *MP_NULLABLE store);
 
 #define MP_STORE_FOREVER UINT64_MAX
 

@@ -312,7 +312,7 @@ static void close_all(mp_store_database *d)
     sqlite3_close(d->db);
     if (d->fd >= 0)
         close(d->fd);
-    d->put = d->drop = NULL;
+    d->put = d->drop = MP_UNSET;
     d->db = NULL;
     d->fd = -1;
 }

@@ -97,6 +97,7 @@ describe("the span of a step", function()
       try(db:exec("insert into n values (?, :two)", { args.x, 2 }))
       try(db:query("select a /* ]] .. SECRET .. [[ */ from n where a = '" .. args.x .. "' and b > 1.5e+3 -- " .. args.x))
       local _, why = db:query "select nothing"
+      try(try(sqlite.open ":memory:"):query "select 1")
       return "stored"
     end }]] }, nil, { read = { "." }, write = { "." } })
     local peer <close> = g:client "2026-07-28"
@@ -111,6 +112,7 @@ describe("the span of a step", function()
     for _, span in ipairs(c:named "SELECT data.db") do texts[#texts + 1] = span.attributes["db.query.text"] end
     assert.equal("select a  from n where a = ? and b > ?  ", texts[1])
     assert.equal(2, failed.status.code)
+    assert.equal(":memory:", below["SELECT :memory:"].attributes["db.namespace"])
     no_secret(c)
   end)
 
