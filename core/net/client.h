@@ -62,7 +62,7 @@ typedef struct {
 
 /* A relative `text` is resolved against `base`, which may be NULL. Returns -1 if the URL is invalid, contains
  * credentials, or is neither http nor https. */
-int mp_url_parse(mp_url *url, const char *text, const char *base, mp_err *err);
+int mp_url_parse(mp_url *url, const char *text, const char *MP_NULLABLE base, mp_err *err);
 void mp_url_clear(mp_url *url);
 
 typedef struct {

@@ -85,7 +85,7 @@ void mp_mux_close(mp_loop *loop)
         h2o_socket_close(loop->mux.socket); /* closes the descriptor */
     loop->mux.socket = NULL;
     free(loop->mux.slots);
-    loop->mux.slots = NULL;
+    loop->mux.slots = MP_UNSET;
 }
 
 int mp_fdwatch_start(mp_loop *loop, mp_fdwatch *watch, int fd, uint32_t events, void (*ready)(mp_fdwatch *, uint32_t))

@@ -8,7 +8,7 @@
 #define MP_FETCH_HEADERS 4
 
 typedef struct {
-    const char *method, *url;
+    const char *method, *MP_NULLABLE url;
     const char *MP_NULLABLE socket; /* path of the Unix socket to connect to; NULL: connect to the URL's host */
     const char *MP_NULLABLE ca;     /* path of certificates to trust instead of the system's; NULL: those */
     const char *MP_NULLABLE text;   /* the request's body; NULL: none */

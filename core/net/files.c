@@ -138,9 +138,9 @@ static bool is_ours(int fd, const struct statfs *system)
     return false;
 }
 
-static char *closed_off; /* see mp_file_close_off; NULL: none */
+static char *MP_NULLABLE closed_off; /* see mp_file_close_off; NULL: none */
 
-void mp_file_close_off(const char *folder)
+void mp_file_close_off(const char *MP_NULLABLE folder)
 {
     free(closed_off);
     closed_off = folder == NULL ? NULL : mp_dup(mp_str_of(folder));

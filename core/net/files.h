@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 /* No root covers this folder, which is an absolute path without symbolic links; NULL: none. Copied. Before other threads open files. */
-void mp_file_close_off(const char *folder);
+void mp_file_close_off(const char *MP_NULLABLE folder);
 /* Opens the file like open(2). Returns -1 with errno; EXDEV if the path leads out of the root. */
 int mp_file_open(const char *root, const char *rest, int flags, mode_t mode);
 /* What a file or a list may take: `most` bytes, else EFBIG. Before memory is allocated, `may_hold` says whether the reader may hold `bytes` in

@@ -51,7 +51,7 @@ void mp_request_read_headers(mp_request_head *head, const h2o_req_t *req)
     head->bytes = bytes;
 }
 
-mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *count)
+mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *MP_NULLABLE count)
 {
     const mp_request_head *head = stream->head;
     int found = head->known_counts[which];
@@ -72,7 +72,7 @@ mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *
     return MP_STR_NONE;
 }
 
-mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count)
+mp_str mp_stream_header(const mp_stream *stream, const char *name, int *MP_NULLABLE count)
 {
     size_t at = 0;
     mp_str found = mp_stream_next_header(stream, name, &at);

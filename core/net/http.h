@@ -191,7 +191,7 @@ bool mp_chunked_was_decoded(void);
 /* A request that has not more bytes, arrives by one read and is answered in that turn is not counted. */
 #define MP_INTAKE_FREE 16384
 /* The bytes of memory that a buffer occupies. NULL: none. */
-size_t mp_intake_held(const h2o_buffer_t *buffer);
+size_t mp_intake_held(const h2o_buffer_t *MP_NULLABLE buffer);
 /* Moves what is left in a large buffer to a small one. Nothing may point into the buffer. */
 void mp_intake_shrink(h2o_buffer_t **buffer);
 /* Before `more` bytes are added to a buffer: one that will be large gets a block of its own. A buffer that doubles its

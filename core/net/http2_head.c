@@ -9,7 +9,8 @@
 
 /* libh2o's own h2o_hpack_parse_headers. */
 int libh2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table, const uint8_t *bytes, size_t len,
-                               int *exists, size_t *content_length, h2o_cache_digests_t **digests, const char **why);
+                               int *MP_NULLABLE exists, size_t *content_length, h2o_cache_digests_t **digests,
+                               const char **why);
 
 /* Reads an integer of HPACK (RFC 7541, 5.1). False if the block ends within it, or if it is larger than 2^28. */
 static bool read_integer(const uint8_t **at, const uint8_t *end, unsigned bits, size_t *value)
@@ -99,7 +100,8 @@ static bool is_wellformed(const mp_http2 *h2, const h2o_req_t *req, size_t conte
 /* Replaces libh2o's function of this name, and calls it. An error ends the connection; an empty `exists` ends the
  * request alone. `exists` NULL: these are trailers. */
 int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table, const uint8_t *bytes, size_t len,
-                            int *exists, size_t *content_length, h2o_cache_digests_t **digests, const char **why)
+                            int *MP_NULLABLE exists, size_t *content_length, h2o_cache_digests_t **digests,
+                            const char **why)
 {
     mp_http2 *h2 = mp_http2_of(mp_http2_conn_of(req));
     if (h2 == NULL)

@@ -15,7 +15,7 @@ void mp_http2_configure(h2o_globalconf_t *config, h2o_hostconf_t *host)
     host->http2.reprioritize_blocking_assets = 0;
 }
 
-static void on_first_bytes(h2o_socket_t *socket, const char *error)
+static void on_first_bytes(h2o_socket_t *socket, const char *MP_NULLABLE error)
 {
     mp_conn *conn = socket->on_close.data;
     size_t size = socket->input->size, known = size < MP_HTTP2_PREFACE_BYTES ? size : MP_HTTP2_PREFACE_BYTES;

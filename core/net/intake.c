@@ -37,7 +37,7 @@ static void count_bytes(mp_conn *conn, size_t bytes)
     mp_account_add(&mp_account_body_bytes, more);
 }
 
-size_t mp_intake_held(const h2o_buffer_t *buffer)
+size_t mp_intake_held(const h2o_buffer_t *MP_NULLABLE buffer)
 {
     if (buffer == NULL || buffer->bytes == NULL)
         return 0; /* libh2o's constant empty buffer */
@@ -96,7 +96,7 @@ static void drop_input(h2o_socket_t *socket)
     h2o_buffer_consume(&socket->input, socket->input->size);
 }
 
-static void on_refusal_written(h2o_socket_t *socket, const char *error)
+static void on_refusal_written(h2o_socket_t *socket, const char *MP_NULLABLE error)
 {
     mp_conn *conn = socket->on_close.data;
     if (error != NULL)
@@ -158,7 +158,7 @@ static bool is_pending(const mp_conn *conn)
 
 /* HTTP/1: lets libh2o read. A request that is then incomplete, or waits for its answer, is counted, however small it is. If there is no room, one
  * that is incomplete is refused; one that waits for its answer gets it, and the next request is refused. */
-static void read_input(mp_conn *conn, const char *error)
+static void read_input(mp_conn *conn, const char *MP_NULLABLE error)
 {
     h2o_socket_t *socket = conn->socket;
     bool is_closed = false;
@@ -184,7 +184,7 @@ static bool is_too_much(mp_conn *conn, size_t size)
 }
 
 /* Bytes of a request arrived, or the connection ended. */
-static void on_read(h2o_socket_t *socket, const char *error)
+static void on_read(h2o_socket_t *socket, const char *MP_NULLABLE error)
 {
     mp_conn *conn = socket->on_close.data;
     mp_http2 *h2 = conn->http2;

@@ -103,8 +103,8 @@ static void drop_older(mp_node *node, void *ctx)
         drop_name(it);
 }
 
-/* Sends the addresses, which may be NULL, to all who wait. Their loops exist: each of them cancels its lookup before
- * its loop is freed. */
+/* Sends the addresses, if there are any, to all who wait. Their loops exist: each of them cancels its lookup before its
+ * loop is freed. */
 static void answer_all(name *it)
 {
     for (mp_link *link; (link = mp_link_take(&it->waits)) != NULL;) {
@@ -234,7 +234,7 @@ bool mp_lookup_known(mp_str host, uint64_t idle_ms, int64_t most, mp_buf *addres
 {
     pthread_mutex_lock(&table.lock);
     uint64_t now = mp_monotonic_ms();
-    mp_node *node = table.names.slots == NULL ? NULL : mp_map_find(&table.names, host);
+    mp_node *node = !mp_map_is_made(&table.names) ? NULL : mp_map_find(&table.names, host);
     name *it = node == NULL ? NULL : mp_container(node, name, node);
     bool is_known = it != NULL && is_younger(it, KEPT_MS, now) && now - it->used_at < idle_ms && !it->is_overdue;
     if (is_known) {
@@ -276,7 +276,7 @@ static void on_patience(mp_timer *timer)
 static name *MP_NULLABLE need_running(mp_str host, int64_t most)
 {
     bool is_new = false;
-    if (table.names.slots == NULL)
+    if (!mp_map_is_made(&table.names))
         mp_map_init(&table.names);
     name *it = mp_map_need(&table.names, host, sizeof *it, &is_new);
     if (is_new)

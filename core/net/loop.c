@@ -86,7 +86,7 @@ mp_loop *MP_NULLABLE mp_loop_new(mp_err *err)
     return NULL;
 }
 
-void mp_loop_free(mp_loop *loop)
+void mp_loop_free(mp_loop *MP_NULLABLE loop)
 {
     if (loop == NULL)
         return;
@@ -133,7 +133,7 @@ void mp_loop_name(mp_loop *loop, unsigned number)
     loop->turn_times = mp_series_of(&mp_family_turn_times, &value);
 }
 
-void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), bool (*has_work)(void *ctx), void *ctx)
+void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), bool (*MP_NULLABLE has_work)(void *ctx), void *ctx)
 {
     loop->turn = turn;
     loop->has_work = has_work;

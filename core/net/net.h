@@ -33,14 +33,14 @@ typedef struct mp_stream mp_stream;
 /* -- loop ------------------------------------------------------------------------------------------------------ */
 
 mp_loop *MP_NULLABLE mp_loop_new(mp_err *err);
-void mp_loop_free(mp_loop *loop);
+void mp_loop_free(mp_loop *MP_NULLABLE loop);
 /* The time of the current turn, in milliseconds of the monotonic clock: read once after each wake-up. */
 uint64_t mp_loop_now(const mp_loop *loop);
 /* The time of the current turn, in microseconds. */
 uint64_t mp_loop_now_us(const mp_loop *loop);
 /* Sets the function that runs at the bottom of each turn, outside libh2o: it returns true if it has more to do at once.
  * `has_work` returns true if `turn` is to run before the loop waits: it is asked when callbacks ran since the bottom. NULL: it always is then. */
-void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), bool (*has_work)(void *ctx), void *ctx);
+void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), bool (*MP_NULLABLE has_work)(void *ctx), void *ctx);
 /* Runs until `mp_loop_stop`; may be called once. Then closes all connections of its servers, and `gone` runs for
  * their streams. */
 void mp_loop_run(mp_loop *loop);
@@ -195,7 +195,7 @@ void mp_server_recover(mp_server *server);
 int mp_server_sockets(mp_server *server, int address, int *fds, int most);
 /* Call it when mp_loop_run has returned or was never called; any thread. Streams with references remain, in the
  * state gone. */
-void mp_server_free(mp_server *server);
+void mp_server_free(mp_server *MP_NULLABLE server);
 
 /* -- a request ------------------------------------------------------------------------------------------------- */
 
@@ -224,10 +224,10 @@ typedef enum {
 } mp_known_header;
 
 /* What mp_stream_header returns for the name of a known header. */
-mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *count);
+mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *MP_NULLABLE count);
 /* The value of a header, by its lower-case name; ptr == NULL if absent. `count` (may be NULL) receives the number of
  * headers with this name. */
-mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
+mp_str mp_stream_header(const mp_stream *stream, const char *name, int *MP_NULLABLE count);
 /* Iterates over the values of a header: set `*at` to 0 first; returns ptr == NULL after the last value. */
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. By a trusted proxy, if one is in front. */

@@ -34,7 +34,7 @@ struct mp_process {
     mp_program program;
     mp_process_hooks hooks; /* empty but for on_gone after mp_process_leave */
     void *ctx;
-    mp_pipe *pipe; /* stdin and stdout */
+    mp_pipe *pipe; /* stdin and stdout, while the program may use them */
     size_t longest_line, most_queued, stall_bytes;
     uint64_t stall_ms, measure_ms, grace_ms;
     uint64_t queued;     /* bytes of all lines so far */
@@ -469,7 +469,7 @@ static void on_stopped(mp_program *program)
     discount(process);
     if (process->pipe != NULL)
         mp_pipe_free(process->pipe);
-    process->pipe = NULL;
+    process->pipe = MP_UNSET;
 }
 
 static void on_free(mp_program *program)
@@ -477,7 +477,7 @@ static void on_free(mp_program *program)
     process_free(process_of(program));
 }
 
-static bool has_variable(const char *const *env, const char *name)
+static bool has_variable(const char *const *MP_NULLABLE env, const char *name)
 {
     size_t len = strlen(name);
     for (; env != NULL && *env != NULL; env++)
@@ -487,7 +487,7 @@ static bool has_variable(const char *const *env, const char *name)
 }
 
 /* The program's whole environment: nothing of the gateway's but the variables that most programs need. */
-static char **make_environment(const char *const *env)
+static char **make_environment(const char *const *MP_NULLABLE env)
 {
     static const char *const common[] = {"PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"};
     size_t count = 0, most = sizeof common / sizeof *common;
@@ -530,11 +530,14 @@ mp_process *MP_NULLABLE mp_process_start(mp_loop *loop, const mp_process_command
     program->env = make_environment(command->env);
     if (mp_program_open(program, err) == 0) {
         /* A program that reads nothing while it writes must not wait for its own output: reading never pauses. */
-        process->pipe =
+        mp_pipe *pipe =
             mp_pipe_new(loop, program->own_ends[1], program->own_ends[0], process->longest_line, SIZE_MAX, err);
         program->own_ends[0] = program->own_ends[1] = -1;
-        if (process->pipe != NULL && mp_program_start(program, err) == 0)
-            return process;
+        if (pipe != NULL) {
+            process->pipe = pipe;
+            if (mp_program_start(program, err) == 0)
+                return process;
+        }
     }
     process->hooks.on_gone = NULL;
     process_free(process);

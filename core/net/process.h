@@ -31,16 +31,17 @@ typedef struct {
 } mp_process_command;
 
 typedef struct {
-    void (*on_started)(void *ctx);           /* the program runs */
-    void (*on_line)(void *ctx, mp_str line); /* a line of stdout without its end, not empty; valid during the call */
-    void (*on_long)(void *ctx);              /* a line of stdout exceeded the limit and was dropped */
+    void (*MP_NULLABLE on_started)(void *ctx); /* the program runs */
+    void (*MP_NULLABLE on_line)(void *ctx,
+                                mp_str line); /* a line of stdout without its end, not empty; valid during the call */
+    void (*MP_NULLABLE on_long)(void *ctx);   /* a line of stdout exceeded the limit and was dropped */
     /* A line of stderr, cut at MP_PROCESS_ERROR_LINE bytes; at most MP_PROCESS_ERROR_RATE bytes a second, the others are
      * dropped and counted. */
-    void (*on_error_line)(void *ctx, mp_str line);
-    void (*on_measured)(void *ctx); /* mp_process_usage has new numbers */
+    void (*MP_NULLABLE on_error_line)(void *ctx, mp_str line);
+    void (*MP_NULLABLE on_measured)(void *ctx); /* mp_process_usage has new numbers */
     /* The process is of no more use, for the reason of mp_process_how. Runs once, as the last hook, after the last
      * line; never before mp_process_start has returned. */
-    void (*on_ended)(void *ctx);
+    void (*MP_NULLABLE on_ended)(void *ctx);
     /* Neither the program nor a descendant is left. The only hook that also runs after mp_process_leave; if it is NULL
      * then, nothing does. The process is freed after it. */
     void (*MP_NULLABLE on_gone)(void *ctx);

@@ -29,7 +29,7 @@ char **mp_copy_texts(const char *const *list)
     return copy;
 }
 
-static void free_list(char **list)
+static void free_list(char **MP_NULLABLE list)
 {
     for (size_t i = 0; list != NULL && list[i] != NULL; i++)
         free(list[i]);

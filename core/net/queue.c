@@ -6,7 +6,7 @@
 #define PACKED 4096
 
 struct mp_chunk {
-    mp_chunk *next;
+    mp_chunk *MP_NULLABLE next;
     size_t len, cap;
     char bytes[];
 };
@@ -52,8 +52,7 @@ size_t mp_queue_peek(const mp_queue *queue, h2o_iovec_t *pieces, size_t most, si
 void mp_queue_drop(mp_queue *queue, size_t bytes)
 {
     queue->bytes -= bytes;
-    while (bytes > 0) {
-        mp_chunk *chunk = queue->head;
+    for (mp_chunk *chunk; bytes > 0 && (chunk = queue->head) != NULL;) {
         size_t len = chunk->len - queue->offset;
         if (bytes < len) {
             queue->offset += bytes;

@@ -9,7 +9,7 @@
 typedef struct mp_chunk mp_chunk;
 
 typedef struct {
-    mp_chunk *head, *tail;
+    mp_chunk *MP_NULLABLE head, *MP_NULLABLE tail;
     size_t offset; /* bytes of the head chunk that were dropped already */
     size_t bytes;  /* bytes in the queue */
 } mp_queue;

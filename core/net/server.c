@@ -118,7 +118,7 @@ void mp_server_uncount(void)
 }
 
 static void on_time(mp_timer *timer);
-static void on_accept(h2o_socket_t *socket, const char *error);
+static void on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error);
 
 void mp_servers_press(int by)
 {
@@ -250,7 +250,7 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
     return error == ECONNABORTED || error == EINTR;
 }
 
-static void on_accept(h2o_socket_t *socket, const char *error)
+static void on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error)
 {
     mp_listener *listener = socket->data;
     for (int i = 0; error == NULL && i < ACCEPT_BATCH; i++)
@@ -469,7 +469,7 @@ static void free_h2o(mp_server *server)
     h2o_config_dispose(&server->config);
 }
 
-void mp_server_free(mp_server *server)
+void mp_server_free(mp_server *MP_NULLABLE server)
 {
     if (server == NULL)
         return;

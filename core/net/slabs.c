@@ -17,13 +17,13 @@
 _Static_assert(FINE_CLASSES + (MP_SLAB_MAX - FINE_BYTES) / WIDE_STEP == MP_SLAB_CLASSES, "a class for each size");
 
 typedef struct piece {
-    struct piece *next;
+    struct piece *MP_NULLABLE next;
 } piece;
 
 /* At the begin of each slab, whose address is a multiple of SLAB_BYTES. */
 typedef struct {
     mp_link link; /* in `roomy`, while a piece is free */
-    piece *free;
+    piece *MP_NULLABLE free;
     size_t used, fresh; /* pieces in use, and pieces that were never used */
 } slab;
 
@@ -123,7 +123,7 @@ void *mp_slab_new(size_t size)
     return memset(found, 0, size);
 }
 
-void mp_slab_free(void *block, size_t size)
+void mp_slab_free(void *MP_NULLABLE block, size_t size)
 {
     if (block == NULL || !is_small(size)) {
         free(block);

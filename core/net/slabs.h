@@ -23,6 +23,6 @@ void mp_slabs_return(mp_slabs *slabs);
  * thread. */
 void *mp_slab_new(size_t size);
 /* Frees a block of mp_slab_new of this size; NULL is allowed. From any thread. */
-void mp_slab_free(void *block, size_t size);
+void mp_slab_free(void *MP_NULLABLE block, size_t size);
 
 #endif

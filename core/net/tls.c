@@ -32,7 +32,7 @@ SSL_CTX *mp_tls_context_new(void)
     return context;
 }
 
-void mp_tls_unref(mp_tls *tls)
+void mp_tls_unref(mp_tls *MP_NULLABLE tls)
 {
     if (tls == NULL || atomic_fetch_sub(&tls->refs, 1) != 1)
         return;
@@ -71,7 +71,7 @@ mp_tls *mp_tls_slot_get(mp_tls_slot *slot)
     return tls;
 }
 
-void mp_tls_slot_free(mp_tls_slot *slot)
+void mp_tls_slot_free(mp_tls_slot *MP_NULLABLE slot)
 {
     if (slot == NULL)
         return;

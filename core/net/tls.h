@@ -34,7 +34,7 @@ typedef struct {
 
 /* Returns NULL if `findings` contains an error; warnings alone do not fail. */
 mp_tls *MP_NULLABLE mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings);
-void mp_tls_unref(mp_tls *tls);
+void mp_tls_unref(mp_tls *MP_NULLABLE tls);
 /* The end of the certificate's validity, in seconds since 1970. */
 int64_t mp_tls_expires(const mp_tls *tls);
 
@@ -44,15 +44,15 @@ mp_tls_slot *mp_tls_slot_new(mp_tls *first);
 void mp_tls_slot_set(mp_tls_slot *slot, mp_tls *tls);
 /* Returns a new reference. */
 mp_tls *mp_tls_slot_get(mp_tls_slot *slot);
-void mp_tls_slot_free(mp_tls_slot *slot);
+void mp_tls_slot_free(mp_tls_slot *MP_NULLABLE slot);
 
 /* The identity in a client's certificate; all members are NULL if the client has shown none. */
 typedef struct {
-    char *subject, *issuer; /* RFC 2253: "CN=robot,O=Example" */
-    char *serial;           /* hexadecimal, upper case */
-    char *fingerprint;      /* SHA-256 of the certificate: 64 hexadecimal digits, lower case */
-    int64_t expires;        /* seconds since 1970 */
-    char **sans;            /* "DNS:robot.example", "URI:spiffe://…", "EMAIL:…", "IP:…"; ends with NULL */
+    char *MP_NULLABLE subject, *MP_NULLABLE issuer; /* RFC 2253: "CN=robot,O=Example" */
+    char *serial;                                   /* hexadecimal, upper case */
+    char *fingerprint;                              /* SHA-256 of the certificate: 64 hexadecimal digits, lower case */
+    int64_t expires;                                /* seconds since 1970 */
+    char **MP_NULLABLE sans; /* "DNS:robot.example", "URI:spiffe://…", "EMAIL:…", "IP:…"; ends with NULL */
 } mp_tls_peer;
 
 /* What the server's own certificate says; the caller frees it. */

@@ -45,17 +45,18 @@ static const char *openssl_says(void)
 /* Contents of a PEM file; a key's memory is wiped. */
 typedef struct {
     const char *path;
-    char *bytes;
+    char *bytes; /* if `len` is not 0 */
     size_t len;
     mode_t mode;
 } pem_file;
 
 static void drop(pem_file *file)
 {
-    if (file->bytes != NULL)
+    if (file->len > 0)
         OPENSSL_cleanse(file->bytes, file->len);
     free(file->bytes);
-    file->bytes = NULL;
+    file->bytes = MP_UNSET;
+    file->len = 0;
 }
 
 static int read_file(pem_file *file, const char *path, mp_tls_file kind, mp_tls_findings *findings)

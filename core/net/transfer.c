@@ -377,7 +377,8 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     set_request(transfer, curl, easy);
     set_callbacks(transfer, curl, easy);
     set_manners(client, outgoing, curl, easy);
-    transfer->how.url = transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
+    transfer->how.url = MP_UNSET;
+    transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
     transfer->how.headers = NULL;
     mp_client_enter(client);
     if (find_host(transfer, outgoing->url, err) == 0)

@@ -2,14 +2,15 @@
 #include "transfer.h"
 #include <stdlib.h>
 
-static char *MP_NULLABLE part_of(const mp_curl_api *curl, CURLU *handle, CURLUPart part)
+/* Copies a part to `*own`. False if the URL does not have it. */
+static bool take_part(const mp_curl_api *curl, CURLU *handle, CURLUPart part, char **own)
 {
     char *text = NULL;
     if (curl->url_get(handle, part, &text, CURLU_DEFAULT_PORT) != CURLUE_OK)
-        return NULL;
-    char *own = mp_dup(mp_str_of(text));
+        return false;
+    *own = mp_dup(mp_str_of(text));
     curl->free(text);
-    return own;
+    return true;
 }
 
 static bool is_name(const char *host)
@@ -68,41 +69,38 @@ static int has_control(const char *text)
 
 static int read_parts(mp_url *url, const mp_curl_api *curl, CURLU *handle, mp_err *err)
 {
-    char *user = part_of(curl, handle, CURLUPART_USER), *password = part_of(curl, handle, CURLUPART_PASSWORD);
-    bool has_credentials = user != NULL || password != NULL;
-    free(user);
-    free(password);
-    if (has_credentials) {
+    char *part = NULL;
+    if (take_part(curl, handle, CURLUPART_USER, &part) || take_part(curl, handle, CURLUPART_PASSWORD, &part)) {
+        free(part);
         mp_err_set(err, "the URL contains credentials");
         return mp_err_hint(err, "send them in a header: authorization");
     }
-    url->scheme = part_of(curl, handle, CURLUPART_SCHEME);
-    if (url->scheme == NULL || (strcmp(url->scheme, "http") != 0 && strcmp(url->scheme, "https") != 0))
+    if (!take_part(curl, handle, CURLUPART_SCHEME, &url->scheme) ||
+        (strcmp(url->scheme, "http") != 0 && strcmp(url->scheme, "https") != 0))
         return mp_err_set(err, "the URL's scheme must be http or https");
-    url->host = part_of(curl, handle, CURLUPART_HOST);
-    if (url->host == NULL || !make_normal(&url->host)) {
+    if (!take_part(curl, handle, CURLUPART_HOST, &url->host) || !make_normal(&url->host)) {
         mp_err_set(err, "the URL has no valid host");
         return mp_err_hint(err,
                            "a host has letters, digits, '-' and '.'; write international names in their xn-- form");
     }
-    char *port = part_of(curl, handle, CURLUPART_PORT);
-    url->port = (uint16_t)strtoul(port == NULL ? "0" : port, NULL, 10);
-    free(port);
+    if (take_part(curl, handle, CURLUPART_PORT, &part))
+        url->port = (uint16_t)strtoul(part, NULL, 10);
+    free(part);
     if (url->port == 0)
         return mp_err_set(err, "the URL has an invalid port");
     curl->url_set(handle, CURLUPART_FRAGMENT, NULL, 0);
     if (set_host(curl, handle, url->host) != 0)
         return mp_err_set(err, "the URL has no valid host");
-    url->path = part_of(curl, handle, CURLUPART_PATH);
     char *text = NULL;
-    if (curl->url_get(handle, CURLUPART_URL, &text, CURLU_NO_DEFAULT_PORT) != CURLUE_OK)
+    if (!take_part(curl, handle, CURLUPART_PATH, &url->path) ||
+        curl->url_get(handle, CURLUPART_URL, &text, CURLU_NO_DEFAULT_PORT) != CURLUE_OK)
         return mp_err_set(err, "not a URL");
     url->text = mp_dup(mp_str_of(text));
     curl->free(text);
     return 0;
 }
 
-int mp_url_parse(mp_url *url, const char *text, const char *base, mp_err *err)
+int mp_url_parse(mp_url *url, const char *text, const char *MP_NULLABLE base, mp_err *err)
 {
     *url = (mp_url){0};
     const mp_curl_api *curl = mp_curl(err);
