@@ -17,7 +17,7 @@ const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch
     return NULL;
 }
 
-void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
+void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where, const char *why)
 {
     const mp_stat *counter = !task->vm->is_over_memory ? &mp_stat_tool_cpu
                              : task->vm->is_crowded    ? &mp_stat_refused_lua_memory

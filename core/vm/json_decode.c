@@ -25,9 +25,9 @@ typedef struct {
     lua_State *L; /* the coroutine that decodes */
     mp_json_cursor cursor;
     mp_str text;
-    int base;             /* height of the stack before decoding; the slots SAVED to OBJECT_MT follow */
-    int look;             /* number of values until the next check whether other tasks wait; negative: never yields */
-    const char *repeated; /* one position of a key that its object has twice */
+    int base; /* height of the stack before decoding; the slots SAVED to OBJECT_MT follow */
+    int look; /* number of values until the next check whether other tasks wait; negative: never yields */
+    const char *MP_NULLABLE repeated;   /* one position of a key that its object has twice */
     mp_json_source *MP_NULLABLE source; /* of faithful tables; NULL: the tables are ordinary ones */
     mp_lua_faith faith;
     mp_lua_decoded done; /* function that is called at the end, and its context: see mp_lua_decode_in_turns */
@@ -254,7 +254,7 @@ static outcome run_faithfully(decoder *d)
 }
 
 /* Pushes the value, unless the result is an error. `*repeated` gets the position of a repeated key, or NULL. */
-static int decode(lua_State *L, mp_str text, mp_lua_faith faith, const char **repeated)
+static int decode(lua_State *L, mp_str text, mp_lua_faith faith, const char *MP_NULLABLE *repeated)
 {
     decoder d; /* not cleared: the frames take 18 KiB */
     init(&d, L, text, faith);
@@ -275,7 +275,7 @@ int mp_lua_decode(lua_State *L, mp_str text)
     return mp_lua_decode_with(L, text, MP_LUA_PLAIN);
 }
 
-int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_faith faith, mp_json_fault *fault)
+int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_faith faith, mp_json_fault *MP_NULLABLE fault)
 {
     mp_json_result result = mp_json_scan(text, NULL, NULL, fault);
     if (result != MP_JSON_OK)

@@ -100,7 +100,7 @@ typedef struct {
     size_t limit;          /* limit of the bytes that may be written */
     size_t kept, kept_cap; /* bytes of earlier turns, in the userdata in slot KEPT, and the size of that userdata */
     mp_lua_encoded done;
-    void *done_ctx;
+    void *MP_NULLABLE done_ctx;
     member few[MEMBERS_INLINE];
     unsigned depth; /* number of frames in use */
     frame frames[MP_JSON_DEPTH];

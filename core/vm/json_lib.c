@@ -66,7 +66,7 @@ static int push_fault(lua_State *L, mp_json_fault fault, bool is_repeated)
     return 2;
 }
 
-static int decoded(lua_State *L, void *ctx, const char *repeated)
+static int decoded(lua_State *L, void *ctx, const char *MP_NULLABLE repeated)
 {
     const char *text = ctx;
     if (repeated == NULL)

@@ -31,11 +31,11 @@ int mp_lua_decode_with(lua_State *L, mp_str text, mp_lua_faith faith);
  * as long as the task waits. Ends with done(L, ctx, repeated), and returns the result of `done` to Lua. `repeated`
  * is NULL; or, if an object has a key twice, the position of that key in the text, and then no value is pushed. [-0,
  * +0|1, throws, yields] */
-typedef int (*mp_lua_decoded)(lua_State *L, void *ctx, const char *repeated);
+typedef int (*mp_lua_decoded)(lua_State *L, void *ctx, const char *MP_NULLABLE repeated);
 int mp_lua_decode_in_turns(lua_State *L, mp_str text, mp_lua_faith faith, mp_lua_decoded done, void *ctx);
 /* Decodes a text that was not scanned: returns 0, MP_JSON_BROKEN or MP_JSON_REPEATED. `fault` may be NULL; for a
  * repeated key it gets one of the two positions. [-0, +0|1, throws memory] */
-int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_faith faith, mp_json_fault *fault);
+int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_faith faith, mp_json_fault *MP_NULLABLE fault);
 /* Appends the value at `index`, or throws a text that says what cannot be encoded and where: "cannot encode a
  * function at .a.b[2]". `out` still belongs to the caller, who must free it after an error, too: call this inside a
  * lua_pcall. [-0, +0, throws] */

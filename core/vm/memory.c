@@ -99,7 +99,7 @@ bool mp_vm_free_some_spares(mp_vm *vm, size_t most)
 }
 
 /* Changes the size of a block. NULL if there is no memory; the old block is then unchanged. */
-static void *MP_NULLABLE resize(mp_vm *vm, void *old, size_t old_size, size_t size)
+static void *MP_NULLABLE resize(mp_vm *vm, void *MP_NULLABLE old, size_t old_size, size_t size)
 {
     if (old == NULL)
         return take_block(vm, size);
@@ -155,7 +155,7 @@ bool mp_vm_count(mp_vm *vm, size_t before, size_t now)
     return true;
 }
 
-void *MP_NULLABLE mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size)
+void *MP_NULLABLE mp_vm_allocate(void *ctx, void *MP_NULLABLE old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;
     if (old == NULL)

@@ -26,7 +26,7 @@
 typedef struct {
     timer_t timer;
     volatile bool has_timer, is_set;
-    lua_State *volatile running;
+    lua_State *volatile MP_NULLABLE running;
     volatile uint64_t due; /* when the time slice of the running stretch ends: us of CLOCK_MONOTONIC */
     /* The running stretch has used up one time slice already. The first alarm alone proves little: the thread may have
      * waited for its processor. A second one shows that
@@ -38,7 +38,7 @@ typedef struct {
     volatile bool has_sampler, is_fast, is_armed; /* is_fast: the sampler's clock is not that of processor time */
     volatile uint64_t period_ns, seen_ns,
         owed_ns; /* of a fast one: processor time at the last tick, and that without a sample yet */
-    void (*volatile tick)(lua_State *running);
+    void (*volatile tick)(lua_State *MP_NULLABLE running);
 } alarm_clock;
 
 static __thread alarm_clock here;
@@ -160,7 +160,7 @@ static void start(void)
     pthread_key_create(&at_thread_end, leave_thread);
 }
 
-bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *running))
+bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *MP_NULLABLE running))
 {
     if (here.has_sampler)
         timer_delete(here.sampler);
@@ -183,7 +183,7 @@ bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *running))
     return arm_sampler();
 }
 
-lua_State *mp_preempt_running(void)
+lua_State *MP_NULLABLE mp_preempt_running(void)
 {
     return here.running;
 }
@@ -203,12 +203,12 @@ static void make_timer(void)
     }
 }
 
-lua_State *mp_preempt_enter(lua_State *L)
+lua_State *MP_NULLABLE mp_preempt_enter(lua_State *L)
 {
     return mp_preempt_enter_at(L, here.running == NULL ? mp_clock_us(CLOCK_MONOTONIC) : 0);
 }
 
-lua_State *mp_preempt_enter_at(lua_State *L, uint64_t at)
+lua_State *MP_NULLABLE mp_preempt_enter_at(lua_State *L, uint64_t at)
 {
     if (!MP_PREEMPT)
         return NULL;
@@ -227,7 +227,7 @@ lua_State *mp_preempt_enter_at(lua_State *L, uint64_t at)
     return before;
 }
 
-void mp_preempt_leave(lua_State *before)
+void mp_preempt_leave(lua_State *MP_NULLABLE before)
 {
     if (MP_PREEMPT)
         here.running = before;
@@ -244,13 +244,15 @@ void mp_preempt_slice(bool is_short)
 
 mp_task *MP_NULLABLE mp_task_running_here(void)
 {
-    return here.running == NULL ? NULL : mp_vm_of(here.running)->running;
+    lua_State *running = here.running;
+    return running == NULL ? NULL : mp_vm_of(running)->running;
 }
 
 void mp_preempt_arm_running(void)
 {
-    if (here.running != NULL)
-        mp_preempt_arm(here.running, 1);
+    lua_State *running = here.running;
+    if (running != NULL)
+        mp_preempt_arm(running, 1);
 }
 
 void mp_preempt_arm(lua_State *L, int instructions)

@@ -16,10 +16,10 @@
 
 /* A stretch of Lua begins in `L` on this thread. Returns the coroutine that ran before, for mp_preempt_leave. Calls may be
  * nested. */
-lua_State *mp_preempt_enter(lua_State *L);
+lua_State *MP_NULLABLE mp_preempt_enter(lua_State *L);
 /* The same, for who has just read the clock: `at` is us of CLOCK_MONOTONIC. */
-lua_State *mp_preempt_enter_at(lua_State *L, uint64_t at);
-void mp_preempt_leave(lua_State *before);
+lua_State *MP_NULLABLE mp_preempt_enter_at(lua_State *L, uint64_t at);
+void mp_preempt_leave(lua_State *MP_NULLABLE before);
 /* A heavy task goes on: its time slice of one millisecond, or less than a third of that if `is_short`, begins now. A
  * stretch without this call has one millisecond, or four if no task was preempted in the last ten seconds. Between
  * mp_preempt_enter and mp_preempt_leave. */
@@ -29,10 +29,10 @@ void mp_preempt_arm(lua_State *L, int instructions);
 /* The task that runs on this thread; NULL: none. */
 struct mp_task *MP_NULLABLE mp_task_running_here(void);
 /* The coroutine in which Lua runs on this thread; NULL: none. */
-lua_State *mp_preempt_running(void);
+lua_State *MP_NULLABLE mp_preempt_running(void);
 /* Has a second timer of the thread call `tick` `hz` times in each second of its processor time, in a signal handler, with the coroutine in which
  * Lua runs, or NULL. 0: no more. False if there is no timer. */
-bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *running));
+bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *MP_NULLABLE running));
 /* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if no Lua runs. */
 void mp_preempt_arm_running(void);
 

@@ -52,7 +52,7 @@ struct mp_profile {
 };
 
 /* Per thread: the signal handler and the code that it interrupts use these variables. */
-static __thread mp_profile *volatile here;
+static __thread mp_profile *volatile MP_NULLABLE here;
 static __thread lua_State *volatile due_in; /* where Lua ran when the first sample that is due was marked */
 __thread volatile unsigned mp_profile_due;
 
@@ -264,7 +264,7 @@ static void count_in_c(mp_profile *p, unsigned phase, uint32_t count)
 }
 
 /* In the signal handler, or where the Lua state of `running` allocates. */
-static void mark(mp_profile *p, lua_State *running, uint32_t count)
+static void mark(mp_profile *p, lua_State *MP_NULLABLE running, uint32_t count)
 {
     unsigned phase = mp_phase_here;
     if (mp_profile_due > 0 && (due_in != running || phase != MP_PHASE_HANDLER)) {
@@ -317,7 +317,7 @@ void mp_profile_take(lua_State *L)
 }
 
 /* The allocator of a VM while its thread samples memory. It puts mp_vm_allocate back when that is over. */
-static void *MP_NULLABLE allocate(void *ctx, void *old, size_t old_size, size_t size)
+static void *MP_NULLABLE allocate(void *ctx, void *MP_NULLABLE old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;
     mp_profile *p = here;

@@ -196,7 +196,7 @@ void mp_vm_detach(mp_vm *vm)
     mp_vm_drop_messages(vm);
 }
 
-void mp_vm_free(mp_vm *vm)
+void mp_vm_free(mp_vm *MP_NULLABLE vm)
 {
     if (vm == NULL)
         return;

@@ -150,9 +150,9 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop);
  * afterwards. */
 void mp_vm_detach(mp_vm *vm);
 /* Ends every task, whose `<close>` handlers run but may not wait, and closes the state. NULL is allowed. */
-void mp_vm_free(mp_vm *vm);
+void mp_vm_free(mp_vm *MP_NULLABLE vm);
 /* memory.c: the state's lua_Alloc function, and the function that frees the blocks that are kept for reuse. */
-void *MP_NULLABLE mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size);
+void *MP_NULLABLE mp_vm_allocate(void *ctx, void *MP_NULLABLE old, size_t old_size, size_t size);
 /* Counts memory that a userdata holds outside Lua: it had `before` bytes and has `now`. False, counting nothing, if that is over a limit
  * of the running task. A finalizer counts the bytes back. */
 bool mp_vm_count(mp_vm *vm, size_t before, size_t now);

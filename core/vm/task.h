@@ -20,16 +20,16 @@ typedef struct {
     const char *name;  /* "call", "note" or "auth": for people who debug */
     lua_CFunction run; /* the body of the coroutine; the task is at index 1, a light userdata [-1, +0, throws, parks] */
     /* The task waits, or was preempted: it will take more than one turn. Called until it sets `was_parked`. */
-    void (*parked)(mp_task *task);
+    void (*MP_NULLABLE parked)(mp_task *task);
     /* The work cannot be done: a Lua error, or no memory. */
     void (*failed)(mp_task *task);
     /* Called on the task whose limits count (`payer`): it is over one of them, or limits.lua_memory is used up
      * (mp_stat_refused_lua_memory). `why` names the limit, `counter` is its statistic. */
-    void (*over_limit)(mp_task *task, const char *why, const mp_stat *counter);
+    void (*MP_NULLABLE over_limit)(mp_task *task, const char *why, const mp_stat *counter);
     /* Name of the work for log lines: the method, or another name. Valid while the task lasts. */
     mp_str (*label)(const mp_task *task);
     /* What the work is done with: the name of a tool or prompt, the URI of a resource; may be empty, and is text of a client. */
-    mp_str (*subject)(const mp_task *task);
+    mp_str (*MP_NULLABLE subject)(const mp_task *task);
     /* The task ends: frees the data of the work. Runs no Lua. */
     void (*end)(mp_task *task);
 } mp_work;
@@ -124,7 +124,7 @@ const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch
  * processor, or the process may have been stopped. */
 uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us);
 /* The running task is over one of its limits, in the Lua function `where`; NULL: in a C function. Cancels the task. */
-void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, const char *why);
+void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where, const char *why);
 /* The error in `status` arose because the running task needed memory that it may not have: reports that, and true. The task is cancelled then. */
 bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status);
 

@@ -85,7 +85,7 @@ typedef struct {
 } mp_where;
 
 /* The calling thread writes its line to `where` from now on; NULL ends that. */
-void mp_where_watch(mp_where *where);
+void mp_where_watch(mp_where *MP_NULLABLE where);
 /* Called on the watching thread; the comment on mp_where explains it. */
 bool mp_vm_where(mp_where *where, char *room, size_t size);
 /* Drops an answer that was not read. */

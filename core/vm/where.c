@@ -9,10 +9,10 @@
 /* The values of mp_where.state. `text` belongs to the watched thread from ASKED to ANSWERED, to the asking thread otherwise. */
 enum { QUIET, ASKED, ANSWERED };
 
-static __thread mp_where *watched; /* the mp_where of this thread; NULL: it is not watched */
+static __thread mp_where *MP_NULLABLE watched; /* the mp_where of this thread; NULL: it is not watched */
 static atomic_bool is_stopped;
 
-void mp_where_watch(mp_where *where)
+void mp_where_watch(mp_where *MP_NULLABLE where)
 {
     watched = where;
 }

@@ -159,8 +159,10 @@ mp_item mp_item_read_long(mp_pattern *m, const char *at)
     if (at + 1 == m->end)
         mp_pattern_fail(m, "malformed pattern (ends with '%')");
     it.byte = (unsigned char)at[1];
-    it.bits = class_of(it.byte);
-    it.kind = it.bits == NULL ? MP_ITEM_BYTE : MP_ITEM_SET;
+    const uint64_t *bits = class_of(it.byte);
+    it.kind = bits == NULL ? MP_ITEM_BYTE : MP_ITEM_SET;
+    if (bits != NULL)
+        it.bits = bits;
     it.end = at + 2;
     return it;
 }

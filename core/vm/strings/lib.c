@@ -75,7 +75,7 @@ typedef int search_end(mp_pattern *m, const char *start, const char *MP_NULLABLE
 typedef struct {
     mp_pattern m;
     mp_pattern_capture captures[MP_PATTERN_CAPTURES];
-    const char *start, *last;
+    const char *start, *MP_NULLABLE last;
     search_end *then;
 } long_search;
 
@@ -92,7 +92,7 @@ static int go_on(lua_State *L, int status, lua_KContext context)
 }
 
 /* Copies the search from the C stack to a userdata, and yields.  [-0, +n, throws, yields] */
-static int leave(const mp_pattern *m, const char *start, const char *last, search_end *then)
+static int leave(const mp_pattern *m, const char *start, const char *MP_NULLABLE last, search_end *then)
 {
     long_search *search = lua_newuserdatauv(m->L, sizeof *search, 0);
     search->m = *m;
@@ -172,7 +172,7 @@ static int l_match(lua_State *L)
 /* -- gmatch ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    const char *at, *last; /* position where the search continues; end of the last match */
+    const char *at, *MP_NULLABLE last; /* position where the search continues; end of the last match */
     mp_pattern m;
 } iterator;
 
@@ -225,9 +225,9 @@ enum { TEXT = 1, PATTERN, BY, MOST, BOX, LASTING };
 typedef struct {
     mp_pattern m;
     mp_pattern_capture captures[MP_PATTERN_CAPTURES];
-    const char *at, *last;      /* position where the search continues; end of the last match */
-    const char *copied;         /* the text is in `out` up to this position */
-    const char *match, *behind; /* the match that is being replaced */
+    const char *at, *MP_NULLABLE last; /* position where the search continues; end of the last match */
+    const char *copied;                /* the text is in `out` up to this position */
+    const char *match, *behind;        /* the match that is being replaced */
     lua_Integer count, most;
     int by;
     bool is_changed, is_lasting;

@@ -438,7 +438,7 @@ static const char *MP_NULLABLE skip(mp_pattern *m, mp_item it, const char *s)
     return at == m->text_end ? NULL : at;
 }
 
-const char *MP_NULLABLE mp_pattern_search(mp_pattern *m, const char **at, const char *last)
+const char *MP_NULLABLE mp_pattern_search(mp_pattern *m, const char **at, const char *MP_NULLABLE last)
 {
     if (m->is_plain) {
         if (m->left < m->look_at && mp_pattern_should_pause(m))

@@ -71,7 +71,7 @@ static inline void mp_pattern_charge(mp_pattern *m)
  * if there is none. Returns mp_pattern_paused when other tasks have to run. The caller then copies `m` and its
  * captures to a userdata (the attempt is in a userdata already, which the first suspension pushed), calls
  * mp_pattern_yield, and repeats the search with the same *at. [-0, +0|1, throws] */
-const char *MP_NULLABLE mp_pattern_search(mp_pattern *m, const char **at, const char *last);
+const char *MP_NULLABLE mp_pattern_search(mp_pattern *m, const char **at, const char *MP_NULLABLE last);
 extern const char mp_pattern_paused[];
 /* Yields, so that other tasks run; then `back` is called. [-0, +0, yields] */
 int mp_pattern_yield(mp_pattern *m, lua_KContext context, lua_KFunction back);

@@ -15,8 +15,8 @@
 /* How a long match yields: after every `every` steps it calls `is_wanted`, and yields if the result is true. */
 typedef struct {
     int64_t every;
-    bool (*is_wanted)(lua_State *L); /* true if another task has to run, and the coroutine can yield */
-    void (*prepare)(lua_State *L);   /* called right before the yield */
+    bool (*MP_NULLABLE is_wanted)(lua_State *L); /* true if another task has to run, and the coroutine can yield */
+    void (*prepare)(lua_State *L);               /* called right before the yield */
 } mp_string_turns;
 
 typedef struct {
