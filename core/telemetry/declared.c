@@ -82,7 +82,7 @@ static declared *make(const mp_declaration *wanted)
 }
 
 /* The caller has the lock. */
-static declared *find_or_make(const mp_declaration *wanted)
+static declared *MP_NULLABLE find_or_make(const mp_declaration *wanted)
 {
     for (size_t i = 0; i < list_count; i++)
         if (has_form(list[i], wanted))

@@ -32,7 +32,7 @@ static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* for what is below, but `oldest`; and each family's `bytes` */
 static mp_map map;
 static _Atomic(mp_member *) oldest;
-static mp_member *newest;
+static mp_member *MP_NULLABLE newest;
 static mp_series next_cell = 1;
 static mp_series real_cells;           /* those of families of scripts */
 static size_t script_bytes, pot_bytes; /* in use */
@@ -209,7 +209,7 @@ static mp_series series_of(const mp_family *family, const mp_str *values, int mo
     for (int i = 0; i < MP_SERIES_LABELS; i++)
         other[i] = MP_STR("_other");
     pthread_mutex_lock(&lock);
-    if (map.slots == NULL)
+    if (!mp_map_is_made(&map))
         mp_map_init(&map);
     mp_series cell = find_or_make(family, values, most, false);
     if (cell == 0)
@@ -274,7 +274,7 @@ static inline _Atomic int64_t *cells_in(copy *of, mp_series series)
 }
 
 /* A thread's own copy has no other writer: adding to it needs no locked instruction. */
-static inline void add(const copy *mine, _Atomic int64_t *cell, int64_t n)
+static inline void add(const copy *MP_NULLABLE mine, _Atomic int64_t *cell, int64_t n)
 {
     if (mine == NULL)
         atomic_fetch_add_explicit(cell, n, memory_order_relaxed);
@@ -304,7 +304,7 @@ static int64_t bits_of(double value)
 }
 
 /* A cell whose bits are a double. Zero bits are 0.0. */
-static void add_real(const copy *mine, _Atomic int64_t *cell, double n)
+static void add_real(const copy *MP_NULLABLE mine, _Atomic int64_t *cell, double n)
 {
     int64_t before = atomic_load_explicit(cell, memory_order_relaxed);
     if (mine != NULL) {
@@ -362,7 +362,7 @@ int mp_series_bucket(mp_buckets buckets, uint64_t us)
     return bucket_of(buckets, us);
 }
 
-static inline void observe(copy *mine, mp_series series, int count, int bucket, uint64_t us)
+static inline void observe(copy *MP_NULLABLE mine, mp_series series, int count, int bucket, uint64_t us)
 {
     if (series == 0)
         return;
@@ -424,12 +424,12 @@ static bool ends_with(const mp_member *one, mp_str value)
            mp_str_eq(mp_str_from(key, key.len - value.len), value);
 }
 
-mp_member *mp_series_oldest(void)
+mp_member *MP_NULLABLE mp_series_oldest(void)
 {
     return atomic_load_explicit(&oldest, memory_order_acquire);
 }
 
-void mp_series_sum(const char *name, const char *last, int64_t cells[MP_SERIES_CELLS])
+void mp_series_sum(const char *name, const char *MP_NULLABLE last, int64_t cells[MP_SERIES_CELLS])
 {
     memset(cells, 0, MP_SERIES_CELLS * sizeof *cells);
     mp_member *one = mp_series_oldest();

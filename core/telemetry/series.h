@@ -99,7 +99,7 @@ mp_series_text *mp_series_text_new(bool is_open);
 void mp_series_text_free(mp_series_text *MP_NULLABLE text);
 bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps);
 /* Adds up the cells of all series of the family of this name, a histogram; of those whose last label has the value `last`, unless it is NULL. */
-void mp_series_sum(const char *name, const char *last, int64_t cells[MP_SERIES_CELLS]);
+void mp_series_sum(const char *name, const char *MP_NULLABLE last, int64_t cells[MP_SERIES_CELLS]);
 /* The number of cells of a histogram that count: one for each bound, and one for what is above all. */
 int mp_series_buckets(mp_buckets buckets);
 /* The time in microseconds within which `share` (0 to 1) of the observations in `cells` lie, between the bounds of its bucket; -1: there are none. */

@@ -19,7 +19,7 @@ typedef struct {
 } mp_sums;
 
 /* The oldest series; the others follow by `next`. NULL: there is none. */
-mp_member *mp_series_oldest(void);
+mp_member *MP_NULLABLE mp_series_oldest(void);
 mp_sums mp_series_read(mp_series cell, bool is_real);
 bool mp_family_is_histogram(const mp_family *family);
 /* Of a histogram: the number of its bounds, and their texts. */

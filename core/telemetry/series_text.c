@@ -30,7 +30,7 @@ void mp_metrics_put_label(mp_buf *out, mp_str value)
 }
 
 /* Appends {label="value",…}; with `le`, the bound of a bucket, too. */
-static void put_labels(mp_buf *out, const mp_member *one, const char *le)
+static void put_labels(mp_buf *out, const mp_member *one, const char *MP_NULLABLE le)
 {
     const char *value = one->node.key.ptr + sizeof one->family + 1;
     const char *end = one->node.key.ptr + one->node.key.len;

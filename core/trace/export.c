@@ -35,7 +35,7 @@ MP_ACCOUNT(span_bytes_queued, "span_bytes_queued", "", "", "bytes of the spans t
 typedef struct {
     char *url;      /* as in the configuration */
     char **headers; /* the first one is Content-Encoding, for bodies that are compressed */
-    char *ca;
+    char *MP_NULLABLE ca;
     bool compresses;
     mp_buf resource;
     uint64_t interval_ms, timeout_ms;
@@ -57,12 +57,12 @@ typedef struct {
     uint64_t batch_since_ms;
     unsigned attempts;
     mp_transfer *MP_NULLABLE transfer; /* NULL: no request is in flight */
-    char *ca;                          /* of `transfer` */
+    char *MP_NULLABLE ca;              /* of `transfer` */
     uint64_t complained_at;
 } exporter;
 
 /* The process has one exporter, or none. Threads that end traces post to its loop. */
-static exporter *only; /* main thread */
+static exporter *MP_NULLABLE only; /* main thread */
 static _Atomic(mp_loop *) inbox;
 static char instance[33]; /* service.instance.id: random, the same over reloads; main thread */
 static atomic_bool is_flushed = true;
@@ -101,12 +101,12 @@ static void on_interval(mp_timer *timer)
 static void deliver_trace(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_trace *trace = mp_container(message, mp_trace, message);
-    if (loop == NULL) { /* the exporter has ended */
+    exporter *e = only;
+    if (loop == NULL || e == NULL) { /* the exporter has ended */
         unqueue(trace);
         drop_trace(trace);
         return;
     }
-    exporter *e = only;
     mp_link_put(&e->queue, &trace->link);
     e->waiting += (size_t)trace->count;
     if (e->interval.slot == 0 && !e->is_due)
@@ -440,7 +440,7 @@ static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     order *given = mp_container(message, order, super);
     exporter *e = only;
-    if (loop == NULL) {
+    if (loop == NULL || e == NULL) {
         target_free(given->to);
     } else if (given->to == NULL) {
         e->is_ending = true;
@@ -453,14 +453,14 @@ static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
     free(given);
 }
 
-static void post_order(target *to)
+static void post_order(const exporter *e, target *MP_NULLABLE to)
 {
     order *given = mp_new(sizeof *given);
     *given = (order){{.deliver = deliver_order}, to};
-    mp_loop_post(only->loop, &given->super);
+    mp_loop_post(e->loop, &given->super);
 }
 
-static void exporter_free(exporter *e)
+static void exporter_free(exporter *MP_NULLABLE e)
 {
     if (e == NULL)
         return;
@@ -481,18 +481,17 @@ static void exporter_free(exporter *e)
 
 static int start(const mp_trace_config *config, mp_err *err)
 {
+    mp_loop *loop = mp_loop_new(err);
+    if (loop == NULL)
+        return -1;
     exporter *e = mp_new(sizeof *e);
     mp_link_init(&e->queue);
     e->to = target_new(config);
-    e->loop = mp_loop_new(err);
-    if (e->loop == NULL) {
-        exporter_free(e);
-        return -1;
-    }
+    e->loop = loop;
     e->client = mp_client_new(
-        e->loop,
+        loop,
         &(mp_client_limits){.requests = 2, .lookups = INT64_MAX, .per_host = 1, .held = 1 << 20, .idle_ms = 60000});
-    mp_loop_on_turn(e->loop, turn, has_work, e);
+    mp_loop_on_turn(loop, turn, has_work, e);
     only = e;
     int code = pthread_create(&e->thread, NULL, run, e);
     if (code != 0) {
@@ -500,7 +499,7 @@ static int start(const mp_trace_config *config, mp_err *err)
         exporter_free(e);
         return mp_err_set(err, "cannot start a thread for traces: %s", strerror(code));
     }
-    atomic_store(&inbox, e->loop);
+    atomic_store(&inbox, loop);
     return 0;
 }
 
@@ -519,20 +518,22 @@ int mp_traces_configure(const mp_trace_config *config, mp_err *err)
     atomic_store(&max_spans, config->queue);
     atomic_store(&max_bytes, (int64_t)config->queue_bytes);
     int result = 0;
-    if (is_on && only == NULL)
+    const exporter *e = only;
+    if (is_on && e == NULL)
         result = start(config, err);
     else if (is_on)
-        post_order(target_new(config));
+        post_order(e, target_new(config));
     mp_trace_rules(config, is_on && result == 0);
     return result;
 }
 
 void mp_traces_flush(void)
 {
-    if (only == NULL)
+    const exporter *e = only;
+    if (e == NULL)
         return;
     atomic_store(&is_flushed, false);
-    post_order(NULL);
+    post_order(e, NULL);
 }
 
 bool mp_traces_are_flushed(void)

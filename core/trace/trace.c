@@ -194,7 +194,7 @@ void mp_trace_put_id(const mp_trace *MP_NULLABLE trace, char room[MP_TRACE_ID_DI
         *mp_hex_put(room, trace->id, trace->is_tentative ? 0 : sizeof trace->id) = '\0';
 }
 
-mp_trace *MP_NULLABLE mp_trace_begin_linked(const mp_trace *cause, mp_span span)
+mp_trace *MP_NULLABLE mp_trace_begin_linked(const mp_trace *MP_NULLABLE cause, mp_span span)
 {
     if (cause == NULL || cause->is_private)
         return NULL;
@@ -278,7 +278,7 @@ static void add_fact(mp_trace *trace, mp_span span, mp_fact_type type, mp_str ke
     mp_buf_put(&trace->text, value);
 }
 
-mp_span mp_span_begin_at(mp_trace *trace, mp_span parent, mp_span_kind kind, mp_str name, uint64_t began_us)
+mp_span mp_span_begin_at(mp_trace *MP_NULLABLE trace, mp_span parent, mp_span_kind kind, mp_str name, uint64_t began_us)
 {
     if (trace == NULL)
         return MP_NO_SPAN;
@@ -300,7 +300,7 @@ mp_span mp_span_begin_at(mp_trace *trace, mp_span parent, mp_span_kind kind, mp_
     return span;
 }
 
-mp_span mp_span_begin(mp_trace *trace, mp_span parent, mp_span_kind kind, mp_str name)
+mp_span mp_span_begin(mp_trace *MP_NULLABLE trace, mp_span parent, mp_span_kind kind, mp_str name)
 {
     return trace == NULL ? MP_NO_SPAN : mp_span_begin_at(trace, parent, kind, name, mp_monotonic_us());
 }

@@ -104,14 +104,15 @@ void mp_trace_put_id(const mp_trace *MP_NULLABLE trace, char room[MP_TRACE_ID_DI
 /* Decides whether work that no client has asked for is recorded, as for a call without a parent. The root span has begun then, without a name. */
 mp_trace *MP_NULLABLE mp_trace_begin_alone(void);
 /* Starts a trace of its own that was caused by a span of another one, and is recorded because that one is. */
-mp_trace *MP_NULLABLE mp_trace_begin_linked(const mp_trace *cause, mp_span span);
+mp_trace *MP_NULLABLE mp_trace_begin_linked(const mp_trace *MP_NULLABLE cause, mp_span span);
 /* Ends the trace with all its spans. It has failed if the caller or its root span says so. Hands it to the exporter. The caller has no trace any more. */
 void mp_trace_end(mp_trace *MP_NULLABLE trace, bool has_failed);
 
 /* Begins a span below `parent`. MP_NO_SPAN if the trace is NULL or has too many. */
-mp_span mp_span_begin(mp_trace *trace, mp_span parent, mp_span_kind kind, mp_str name);
+mp_span mp_span_begin(mp_trace *MP_NULLABLE trace, mp_span parent, mp_span_kind kind, mp_str name);
 /* Begins a span whose start is past. */
-mp_span mp_span_begin_at(mp_trace *trace, mp_span parent, mp_span_kind kind, mp_str name, uint64_t began_us);
+mp_span mp_span_begin_at(mp_trace *MP_NULLABLE trace, mp_span parent, mp_span_kind kind, mp_str name,
+                         uint64_t began_us);
 void mp_span_end(mp_trace *MP_NULLABLE trace, mp_span span);
 /* Replaces the name. */
 void mp_span_name(mp_trace *trace, mp_span span, mp_str name);
