@@ -84,7 +84,7 @@ static bool is_of_caller(mp_str class_name)
 
 typedef struct {
     const mp_catalogue_class *spared;
-    mp_catalogue_class *oldest;
+    mp_catalogue_class *MP_NULLABLE oldest;
     int64_t count;
 } census;
 

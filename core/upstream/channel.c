@@ -43,7 +43,7 @@ bool mp_channel_use_place(mp_channel *channel)
     return true;
 }
 
-void mp_channel_unref(mp_channel *channel)
+void mp_channel_unref(mp_channel *MP_NULLABLE channel)
 {
     if (channel == NULL || atomic_fetch_sub_explicit(&channel->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -112,11 +112,12 @@ static void deliver_closing(mp_message *message, mp_loop *MP_NULLABLE loop)
     }
     atomic_store(&channel->closing_host->is_over, true);
     mp_upstream_host *other = channel->transport->has_home ? NULL : mp_upstreams_live_host(channel->upstream->table);
-    channel->closing_host = other;
-    if (other != NULL)
-        mp_loop_post(other->loop, message);
-    else
+    if (other == NULL) {
         mp_channel_unref(channel);
+        return;
+    }
+    channel->closing_host = other;
+    mp_loop_post(other->loop, message);
 }
 
 static void disown(mp_channel *channel)
@@ -153,7 +154,7 @@ bool mp_channel_detach(mp_channel *channel, bool is_lost)
     mp_upstream *upstream = channel->upstream;
     channel->key = NULL;
     channel->is_lost = is_lost;
-    key->channel = NULL;
+    key->channel = MP_UNSET;
     key->state = MP_KEY_IDLE;
     if (channel->is_claimed)
         upstream->opening--;

@@ -54,7 +54,7 @@ static char *MP_NULLABLE copy_text(const char *MP_NULLABLE text)
     return text == NULL ? NULL : mp_dup(mp_str_of(text));
 }
 
-static char **copy_list(char *const *list)
+static char **MP_NULLABLE copy_list(char *const *MP_NULLABLE list)
 {
     size_t count = 0;
     if (list == NULL)
@@ -67,7 +67,7 @@ static char **copy_list(char *const *list)
     return copy;
 }
 
-static void free_list(char **list)
+static void free_list(char **MP_NULLABLE list)
 {
     for (size_t i = 0; list != NULL && list[i] != NULL; i++)
         free(list[i]);
@@ -97,7 +97,7 @@ mp_upstream_part *mp_upstream_part_new(const mp_upstream_config *config, const m
     part->it = *config;
     part->limits = *limits;
     mp_upstream_config *it = &part->it;
-    it->name = copy_text(config->name);
+    it->name = mp_dup(mp_str_of(config->name));
     it->url = copy_text(config->url);
     it->argv = copy_list(config->argv);
     it->env = copy_list(config->env);
@@ -118,7 +118,7 @@ mp_upstream_part *mp_upstream_part_ref(mp_upstream_part *part)
     return part;
 }
 
-void mp_upstream_part_unref(mp_upstream_part *part)
+void mp_upstream_part_unref(mp_upstream_part *MP_NULLABLE part)
 {
     if (part == NULL || atomic_fetch_sub_explicit(&part->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -143,7 +143,7 @@ static bool is_same_text(const char *MP_NULLABLE a, const char *MP_NULLABLE b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-static bool is_same_list(char *const *a, char *const *b)
+static bool is_same_list(char *const *MP_NULLABLE a, char *const *MP_NULLABLE b)
 {
     size_t i = 0;
     if (a == NULL || b == NULL)

@@ -31,7 +31,7 @@ static void mark_empty(char *header)
     header[len] = '\0';
 }
 
-static void add_header(mp_http_headers *to, const char *name, const char *value)
+static void add_header(mp_http_headers *to, const char *name, const char *MP_NULLABLE value)
 {
     if (value == NULL || *value == '\0' || !is_header_value(value))
         return;
@@ -41,7 +41,7 @@ static void add_header(mp_http_headers *to, const char *name, const char *value)
     to->list[to->count++] = text->ptr;
 }
 
-static size_t count_of(char *const *list)
+static size_t count_of(char *const *MP_NULLABLE list)
 {
     size_t count = 0;
     while (list != NULL && list[count] != NULL)
@@ -57,7 +57,7 @@ static bool has_session(const mp_exchange *MP_NULLABLE exchange)
                                                           strcmp(exchange->revision.ptr, MP_FIRST_STATELESS) < 0));
 }
 
-const char *mp_http_session(const mp_channel *channel, bool is_opener)
+const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opener)
 {
     if (channel->card != NULL)
         return channel->session;
@@ -65,7 +65,7 @@ const char *mp_http_session(const mp_channel *channel, bool is_opener)
 }
 
 /* A copy of the bearer token for a request of the channel; NULL: none. */
-static char *token_of(const mp_channel *channel)
+static char *MP_NULLABLE token_of(const mp_channel *channel)
 {
     const char *bearer = channel->part->it.bearer;
     if (bearer != NULL)

@@ -258,7 +258,7 @@ static char *MP_NULLABLE endpoint_of(const connection *it, mp_str data)
     mp_url own = {0}, given = {0};
     mp_err err;
     char *endpoint = NULL;
-    if (data.len > 0 && mp_url_parse(&own, part->url, NULL, &err) == 0 &&
+    if (data.len > 0 && part->url != NULL && mp_url_parse(&own, part->url, NULL, &err) == 0 &&
         mp_url_parse(&given, text, part->url, &err) == 0 && strcmp(own.scheme, given.scheme) == 0 &&
         strcmp(own.host, given.host) == 0 && own.port == given.port)
         endpoint = mp_dup(mp_str_of(given.text));

@@ -117,7 +117,7 @@ void mp_observed_clear(mp_upstream_host *host)
     host->observed_bytes = 0;
 }
 
-void mp_upstream_observe(mp_upstream_host *host, void (*there_is)(void *ctx), void *MP_NULLABLE ctx)
+void mp_upstream_observe(mp_upstream_host *host, void (*MP_NULLABLE there_is)(void *ctx), void *MP_NULLABLE ctx)
 {
     host->on_observed = there_is;
     host->observer = ctx;
@@ -132,7 +132,7 @@ void mp_upstream_observe_no_more(mp_upstream_host *host, const void *ctx)
         mp_upstream_observe(host, NULL, NULL);
 }
 
-const mp_observation *mp_upstream_observed(mp_upstream_host *host)
+const mp_observation *MP_NULLABLE mp_upstream_observed(mp_upstream_host *host)
 {
     observed *before = host->observation;
     if (before != NULL)

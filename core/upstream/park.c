@@ -13,7 +13,7 @@ mp_park *mp_park_ref(mp_park *park)
     return park;
 }
 
-static bool is_note(const mp_queued_event *event, const char *method)
+static bool is_note(const mp_queued_event *event, const char *MP_NULLABLE method)
 {
     return event->event.kind == MP_EVENT_NOTE && (method == NULL || mp_str_is(event->event.method, method));
 }
@@ -39,7 +39,7 @@ static void clear_farewell(mp_park *park)
     for (size_t i = 0; i < park->farewells; i++)
         free((char *)(uintptr_t)park->farewell[i].ptr);
     free(park->farewell);
-    park->farewell = NULL;
+    park->farewell = MP_UNSET;
     park->farewells = 0;
 }
 
@@ -276,7 +276,7 @@ static void park_again(mp_park *park, mp_letter *it)
     park->is_wanted = false;
     park->farewell = it->farewell;
     park->farewells = it->farewells;
-    it->farewell = NULL;
+    it->farewell = MP_UNSET;
     it->farewells = 0;
     if (!park->exchange->is_ended)
         mp_exchange_pause(park->exchange);

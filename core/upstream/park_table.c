@@ -25,7 +25,7 @@ struct mp_park_entry {
     uint64_t expires_at;
     mp_link link;              /* in `failed` of the table, or in a list of those that end */
     mp_park *MP_NULLABLE park; /* a counted reference; NULL: bytes */
-    char *bytes;
+    char *MP_NULLABLE bytes;
     size_t len;
 };
 

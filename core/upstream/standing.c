@@ -18,7 +18,7 @@ typedef struct {
     mp_upstream_host *host;
     mp_channel *channel; /* a counted reference */
     int64_t id;          /* of the request; 0: the GET of the channel */
-    char *message, *revision, *last_id;
+    char *MP_NULLABLE message, *MP_NULLABLE revision, *MP_NULLABLE last_id;
     char **headers;
     mp_transfer *MP_NULLABLE transfer; /* NULL while it waits to be opened again */
     mp_event_reader reader;
@@ -40,7 +40,7 @@ struct mp_stand {
     mp_message super;
     mp_link link; /* in standing->waiting */
     int64_t id;
-    char *message, *revision;
+    char *MP_NULLABLE message, *MP_NULLABLE revision;
     char **headers;
     int status; /* 0: no answer yet. Written by the home before `super` goes back */
 };
@@ -114,7 +114,7 @@ static void on_ready(mp_transfer *transfer, void *ctx)
         mp_link_put(&it->host->hot_standings, &it->hot);
 }
 
-static size_t count_of(char *const *list)
+static size_t count_of(char *const *MP_NULLABLE list)
 {
     size_t count = 0;
     while (list != NULL && list[count] != NULL)

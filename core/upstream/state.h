@@ -17,7 +17,7 @@ typedef struct {
     mp_upstream_config it;
     mp_upstream_limits limits;
     mp_address_policy policy; /* URL: where its name may lead to */
-    char *url;                /* URL: normalized */
+    char *MP_NULLABLE url;    /* URL: normalized */
 } mp_upstream_part;
 
 typedef struct {
@@ -164,7 +164,9 @@ struct mp_channel {
     int64_t running;  /* its exchanges */
     atomic_int said;  /* messages without an answer that are on their way: the end of a session comes after them */
     uint64_t used_at;
-    char *card, *revision, *session; /* set once, before is_open; read without the lock after `is_open` was seen */
+    char *MP_NULLABLE card,
+        *MP_NULLABLE revision,
+            *MP_NULLABLE session; /* set once, before is_open; read without the lock after `is_open` was seen */
     size_t card_len;
     char class[MP_UPSTREAM_CLASS]; /* upstream lock; "": none */
     char *MP_NULLABLE token;       /* upstream lock; NULL: none */
@@ -173,9 +175,9 @@ struct mp_channel {
     mp_link in_owner;
     mp_link in_ended; /* of the thread that ends it, between the lock and mp_channel_close_soon */
 
-    atomic_bool has_place;  /* a process is counted for it that has not been started */
-    mp_upstream_host *home; /* the worker that claimed it; never changes */
-    char *given;            /* the session id that the upstream gave while the channel was opened; home's thread */
+    atomic_bool has_place;   /* a process is counted for it that has not been started */
+    mp_upstream_host *home;  /* the worker that claimed it; never changes */
+    char *MP_NULLABLE given; /* the session id that the upstream gave while the channel was opened; home's thread */
     void *MP_NULLABLE connection; /* of the transport, on the home's thread; NULL: not made yet, or closed */
     mp_link standings;            /* standing streams; home's thread */
     bool has_gap;                 /* an MP_OBSERVED_GAP waits to be taken; home's thread */
@@ -205,7 +207,7 @@ struct mp_take {
     mp_cap *MP_NULLABLE cap;       /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
     mp_link in_cap;                /* table's cap_lock */
     mp_take_result result;         /* upstream lock until the message is delivered */
-    mp_channel *channel;
+    mp_channel *MP_NULLABLE channel;
     mp_upstream_failure failure;
     char bytes[];
 };
@@ -241,7 +243,7 @@ struct mp_exchange {
     bool has_slot, is_listed, is_waiting; /* is_waiting: it is among those that wait for a slot */
 
     /* The task's thread. */
-    void (*ready)(void *ctx);
+    void (*MP_NULLABLE ready)(void *ctx);
     void *ctx;
     mp_link in_host;                    /* in host->unfinished */
     mp_link events;                     /* of mp_queued_event */
@@ -259,10 +261,10 @@ struct mp_exchange {
     mp_account queued; /* bytes of events that the task has not taken */
     bool is_settled;   /* its answer, or why it has failed, is on its way to the task; the transport's thread */
 
-    atomic_bool was_sent;  /* the upstream may have received the message */
-    char *given;           /* the session id in the head of the answer, if the exchange is_opening; task's thread */
-    int64_t questions;     /* requests of the upstream that the task has not answered; task's thread */
-    int64_t all_questions; /* requests of the upstream so far; task's thread, like `asks_too_much` */
+    atomic_bool was_sent;    /* the upstream may have received the message */
+    char *MP_NULLABLE given; /* the session id in the head of the answer, if the exchange is_opening; task's thread */
+    int64_t questions;       /* requests of the upstream that the task has not answered; task's thread */
+    int64_t all_questions;   /* requests of the upstream so far; task's thread, like `asks_too_much` */
     bool
         asks_too_much; /* these are more than limits.upstreams.questions_per_request allows: the exchange ends in this turn or the next */
     atomic_bool is_parked; /* written on the task's thread */
@@ -286,9 +288,9 @@ struct mp_upstream_host {
     mp_link standings, hot_standings; /* standing streams; those with news */
     mp_link observed;                 /* what belongs to no exchange and was not taken */
     size_t observed_bytes;
-    void *observation; /* the one that was taken last */
-    void (*on_observed)(void *ctx);
-    void *observer;
+    void *MP_NULLABLE observation; /* the one that was taken last */
+    void (*MP_NULLABLE on_observed)(void *ctx);
+    void *MP_NULLABLE observer;
     uint64_t observer_told_at;  /* ms; 0: it has taken everything */
     mp_link hot;                /* HTTP requests with news, by their member `hot` */
     mp_link requests;           /* all HTTP requests of this host */
@@ -309,7 +311,7 @@ struct mp_upstream_host {
 
 mp_upstream_part *mp_upstream_part_new(const mp_upstream_config *config, const mp_upstream_limits *limits);
 mp_upstream_part *mp_upstream_part_ref(mp_upstream_part *part);
-void mp_upstream_part_unref(mp_upstream_part *part);
+void mp_upstream_part_unref(mp_upstream_part *MP_NULLABLE part);
 /* True if channels of `a` are channels of `b`. */
 bool mp_upstream_part_connects_like(const mp_upstream_part *a, const mp_upstream_config *b);
 

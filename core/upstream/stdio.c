@@ -276,10 +276,13 @@ static int start_process(connection *it, mp_err *err)
                                   .measure_ms = MEASURE_MS,
                                   .grace_ms = GRACE_MS};
     it->most_noise = part->limits.noise;
-    it->process = mp_process_start(it->host->loop, &command, &hooks, it, err);
+    mp_process *process = mp_process_start(it->host->loop, &command, &hooks, it, err);
     free(env);
     free(hops);
-    return it->process == NULL ? -1 : 0;
+    if (process == NULL)
+        return -1;
+    it->process = process;
+    return 0;
 }
 
 /* The connection of the channel; NULL: the exchange has failed. */

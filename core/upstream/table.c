@@ -508,7 +508,7 @@ void mp_upstream_host_over(mp_upstream_host *host)
     host->is_over = true;
 }
 
-void mp_upstream_host_settle(mp_upstream_host *host)
+void mp_upstream_host_settle(mp_upstream_host *MP_NULLABLE host)
 {
     if (host == NULL)
         return;
@@ -517,7 +517,7 @@ void mp_upstream_host_settle(mp_upstream_host *host)
     mp_exchanges_end(host);
 }
 
-void mp_upstream_host_free(mp_upstream_host *host)
+void mp_upstream_host_free(mp_upstream_host *MP_NULLABLE host)
 {
     if (host == NULL)
         return;
@@ -546,7 +546,7 @@ static void end_key(mp_node *node, void *ctx)
         mp_channel_unref(channel);
 }
 
-void mp_upstreams_free(mp_upstreams *table)
+void mp_upstreams_free(mp_upstreams *MP_NULLABLE table)
 {
     if (table == NULL)
         return;

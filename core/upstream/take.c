@@ -58,7 +58,7 @@ static void wait_in(mp_take *take, mp_link *list)
 }
 
 typedef struct {
-    mp_channel *oldest;
+    mp_channel *MP_NULLABLE oldest;
     uint64_t before, fresh_before;
 } idle_search;
 
@@ -227,11 +227,12 @@ static void decide(mp_take *take, mp_link *ended)
         return;
     }
     take->result = MP_TAKE_CLAIMED;
-    take->channel = mp_channel_ref(mp_channel_claim(upstream, key, take->host));
+    mp_channel *channel = mp_channel_ref(mp_channel_claim(upstream, key, take->host));
     if (may == MP_CIRCUIT_PROBE) { /* not before it has room: others would be refused while it waits */
         mp_circuit_begin_probe(&upstream->circuit, now);
-        take->channel->is_probe = true;
+        channel->is_probe = true;
     }
+    take->channel = channel;
 }
 
 /* Decides again, in their order, about all takes that wait in the list. Under the upstream's lock. */
@@ -320,7 +321,7 @@ void mp_take_expire(mp_take *take)
     pthread_mutex_unlock(&take->upstream->lock);
 }
 
-mp_channel *mp_take_fetch(mp_take *take)
+mp_channel *MP_NULLABLE mp_take_fetch(mp_take *take)
 {
     mp_channel *channel = take->channel;
     take->channel = NULL;

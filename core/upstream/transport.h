@@ -61,7 +61,7 @@ typedef struct {
 
 /* The session id for a request of the channel: that of the card; while the channel is opened, for its `is_opener`, the one
  * that the upstream has given. NULL: none. */
-const char *mp_http_session(const mp_channel *channel, bool is_opener);
+const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opener);
 /* The headers of a request: those of the configuration, of the channel, and of the exchange, which may be NULL. */
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
                          const mp_exchange *MP_NULLABLE exchange);

@@ -38,7 +38,7 @@ typedef struct {
     mp_upstream_kind kind;
     mp_upstream_revision revision;
     /* The connection part: an upstream keeps its channels over a reload while these are equal. */
-    char *url;                            /* URL */
+    char *MP_NULLABLE url;                /* URL */
     char **argv, **env, *MP_NULLABLE cwd; /* COMMAND; env: "NAME=value"; cwd may be NULL */
     char **headers;                       /* "name: value", sent with each request */
     char *MP_NULLABLE bearer;             /* may be NULL */
@@ -100,7 +100,7 @@ extern const mp_stat mp_stat_refused_upstream_questions;
 
 mp_upstreams *mp_upstreams_new(void);
 /* Call it when all hosts are freed. */
-void mp_upstreams_free(mp_upstreams *table);
+void mp_upstreams_free(mp_upstreams *MP_NULLABLE table);
 /* Replaces the list, which is copied. An upstream whose connection part is unchanged keeps its channels. Exchanges that run on one that was
  * changed or removed may finish within `drain_ms`. Any thread, one at a time. */
 void mp_upstreams_configure(mp_upstreams *table, const mp_upstream_config *const *list, size_t count,
@@ -174,9 +174,9 @@ bool mp_upstream_host_end(mp_upstream_host *host);
 /* The loop has ended: nothing is sent from now on. */
 void mp_upstream_host_over(mp_upstream_host *host);
 /* All loops have ended, and no task is left on this host: ends the messages that nothing waits for. */
-void mp_upstream_host_settle(mp_upstream_host *host);
+void mp_upstream_host_settle(mp_upstream_host *MP_NULLABLE host);
 /* Call it when all hosts are settled, before the loop of this one is freed. */
-void mp_upstream_host_free(mp_upstream_host *host);
+void mp_upstream_host_free(mp_upstream_host *MP_NULLABLE host);
 
 /* -- failures ------------------------------------------------------------------------------------------------------ */
 
@@ -230,7 +230,7 @@ mp_take *MP_NULLABLE mp_channel_take(mp_upstream_host *host, const mp_take_optio
                                      mp_upstream_failure *failure);
 mp_take_result mp_take_result_of(const mp_take *take);
 /* OPEN, PROBE, CLAIMED: the channel, with a counted reference for the caller; later calls return NULL. */
-mp_channel *mp_take_fetch(mp_take *take);
+mp_channel *MP_NULLABLE mp_take_fetch(mp_take *take);
 const mp_upstream_failure *mp_take_failure(const mp_take *take);
 /* The channel of a key, with a counted reference, if it is open and the circuit is closed: nothing waits, is claimed or counted. Else NULL. */
 mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key);
@@ -269,7 +269,7 @@ void mp_channel_classify(mp_channel *channel, mp_str name);
 const char *mp_channel_transport(const mp_channel *channel); /* "http", "sse" or "stdio" */
 mp_str mp_channel_revision(const mp_channel *channel);       /* of an open channel */
 mp_channel *mp_channel_ref(mp_channel *channel);
-void mp_channel_unref(mp_channel *channel);
+void mp_channel_unref(mp_channel *MP_NULLABLE channel);
 
 /* -- exchanges ----------------------------------------------------------------------------------------------------- */
 
@@ -307,7 +307,7 @@ typedef struct {
     bool takes_questions; /* a request of the upstream that names no exchange goes to the newest of these first */
     mp_str cancel;        /* a message that is sent upstream if the exchange ends before its answer; may be empty */
     /* There is an event, or the exchange has failed. Marks and enqueues only. Not before mp_exchange_send returns. */
-    void (*ready)(void *ctx);
+    void (*MP_NULLABLE ready)(void *ctx);
     void *ctx;
 } mp_exchange_options;
 
@@ -358,11 +358,11 @@ typedef struct {
 
 /* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks and enqueues only. The
  * worker's thread, like the functions below. */
-void mp_upstream_observe(mp_upstream_host *host, void (*there_is)(void *ctx), void *MP_NULLABLE ctx);
+void mp_upstream_observe(mp_upstream_host *host, void (*MP_NULLABLE there_is)(void *ctx), void *MP_NULLABLE ctx);
 /* No effect if another observer has taken the place of `ctx`. */
 void mp_upstream_observe_no_more(mp_upstream_host *host, const void *ctx);
 /* The next observation, valid until the next call; NULL: there is none. */
-const mp_observation *mp_upstream_observed(mp_upstream_host *host);
+const mp_observation *MP_NULLABLE mp_upstream_observed(mp_upstream_host *host);
 
 typedef struct mp_stand mp_stand;
 typedef struct {
