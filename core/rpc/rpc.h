@@ -29,7 +29,7 @@ typedef struct mp_thing_metrics mp_thing_metrics;
 /* -- the server role, one per worker --------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *MP_NULLABLE mcp, *MP_NULLABLE sse, *messages; /* paths; NULL disables the transport */
+    const char *MP_NULLABLE mcp, *MP_NULLABLE sse, *MP_NULLABLE messages; /* paths; NULL disables the transport */
     const char *prefix;       /* path prefix that a proxy adds, as clients see it; "": none */
     const char *const *hosts; /* allowed in Host and Origin: see mp_hosts_have */
     const char *const
@@ -67,7 +67,8 @@ typedef struct {
     void (*on_call)(void *ctx, mp_call *call);
     /* `era`: known once the session is initialized. `method` and `params`, a span or empty, are valid only during this
      * C call. */
-    void (*on_note)(void *ctx, const mp_era *MP_NULLABLE era, mp_session *session, mp_str method, mp_str params);
+    void (*on_note)(void *ctx, const mp_era *MP_NULLABLE era, mp_session *MP_NULLABLE session, mp_str method,
+                    mp_str params);
     /* The call is cancelled: its handler must unwind, without an answer. Not called for an answered call. */
     void (*on_cancel)(void *ctx, mp_call *call, const char *why);
     /* Returns how clients authenticate. Called when the rpc gets `ctx`; the result is valid for as long as the rpc
@@ -195,7 +196,8 @@ typedef enum { MP_TAP_NONE, MP_TAP_NAMES, MP_TAP_SHAPES, MP_TAP_FULL } mp_tap_ar
 /* Patterns in which '*' stands for any text; NULL: all. `tool` is the name of the tool or prompt, or a resource's URI; `session` a mark. With
  * `outcome` or `slower_us` above 0 only ends of calls are admitted, and refusals. */
 typedef struct {
-    const char *tool, *principal, *session, *method, *outcome;
+    const char *MP_NULLABLE tool, *MP_NULLABLE principal, *MP_NULLABLE session, *MP_NULLABLE method,
+                                                                                    *MP_NULLABLE outcome;
     uint64_t slower_us;
     uint32_t sample; /* of 1,000,000 calls, these are admitted, with all of their events; 0: all calls */
     mp_tap_arguments arguments;
@@ -338,12 +340,12 @@ mp_str mp_principal_key(const mp_principal *principal);
  * principal is not freed. mp_principal_forsake undoes that, and frees a principal without references. */
 void mp_principal_keep(mp_principal *principal, void (*rest)(void *keeper), void *keeper);
 /* The keeper that mp_principal_keep set; NULL if there is none, or after mp_principal_forsake. */
-void *mp_principal_keeper(const mp_principal *principal);
+void *MP_NULLABLE mp_principal_keeper(const mp_principal *principal);
 void mp_principal_forsake(mp_principal *principal);
 
 /* Valid from on_entry until it is admitted, refused or cancelled. */
 mp_stream *mp_authn_stream(const mp_authn *entry);
-void *mp_authn_user(const mp_authn *entry); /* pointer that belongs to the hooks */
+void *MP_NULLABLE mp_authn_user(const mp_authn *entry); /* pointer that belongs to the hooks */
 void mp_authn_set_user(mp_authn *entry, void *MP_NULLABLE user);
 /* Authentication waits for an op: starts its time limit, and detects a client that disconnects. Refuses the request
  * with 503 if too many are pending. */
@@ -411,8 +413,8 @@ bool mp_call_is_shown(const mp_call *call);
 mp_str mp_call_described_principal(const mp_call *call);
 /* The address of the call's client, by a trusted proxy if one is in front: an IP address, "unix", or empty over stdio and for detached calls. */
 mp_str mp_call_address(const mp_call *call);
-void *mp_call_user(const mp_call *call); /* pointer that belongs to the hooks */
-void mp_call_set_user(mp_call *call, void *user);
+void *MP_NULLABLE mp_call_user(const mp_call *call); /* pointer that belongs to the hooks */
+void mp_call_set_user(mp_call *call, void *MP_NULLABLE user);
 /* Finds a header of the HTTP request that carries the call. `count` is 0 over HTTP+SSE, for detached calls and once the client has
  * disconnected, and -1 over stdio, which has no headers. Where `config->keeps_tokens`, Authorization is found all the same; a
  * detached call has that of the call that started it. */

@@ -16,7 +16,7 @@ void mp_authn_cancel_all(mp_rpc *rpc, const char *why);
  * another path. */
 bool mp_serve_metadata(mp_rpc *rpc, mp_stream *stream);
 /* Appends the value of WWW-Authenticate. `error` may be NULL, `scopes` may be empty. */
-void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const char *error, mp_str scopes);
+void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const char *MP_NULLABLE error, mp_str scopes);
 
 /* Refuses an `initialize` because of a limit of the sessions, with HTTP 429 and Retry-After if the status is still to be sent. */
 void mp_call_refuse_session(mp_call *call);

@@ -12,7 +12,7 @@ struct mp_authn {
     bool is_parked;    /* the request counts against MP_QUOTA_AUTHN, and the timer `limit` runs */
     mp_timer limit;
     uint64_t began_us; /* by mp_monotonic_us; 0: no call is recorded */
-    void *user;
+    void *MP_NULLABLE user;
 };
 
 /* Frees `authn`, and no longer detects whether its stream closes. */
@@ -152,7 +152,7 @@ mp_stream *mp_authn_stream(const mp_authn *authn)
     return authn->stream;
 }
 
-void *mp_authn_user(const mp_authn *authn)
+void *MP_NULLABLE mp_authn_user(const mp_authn *authn)
 {
     return authn->user;
 }

@@ -36,11 +36,12 @@ static bool put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
 /* The endpoint that a path belongs to: the two paths of HTTP+SSE are one endpoint. */
 static const char *MP_NULLABLE endpoint_of(const mp_rpc_config *config, mp_str path)
 {
-    bool is_sse = config->sse != NULL && (mp_str_is(path, config->sse) || mp_str_is(path, config->messages));
+    bool is_sse = config->sse != NULL &&
+                  (mp_str_is(path, config->sse) || (config->messages != NULL && mp_str_is(path, config->messages)));
     return is_sse || config->mcp == NULL ? config->sse : config->mcp;
 }
 
-void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const char *error, mp_str scopes)
+void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const char *MP_NULLABLE error, mp_str scopes)
 {
     const mp_auth_facts *facts = rpc->auth;
     const char *mark = " ";

@@ -18,8 +18,8 @@ struct mp_call {
     const mp_era *MP_NULLABLE era;   /* NULL: the revision is not known yet, see mp_call_era */
     mp_timer limit, prime;
     uint64_t limit_ms;
-    size_t weight; /* number of JSON values in the message: see mp_envelope */
-    void *user;    /* pointer that belongs to the hooks */
+    size_t weight;          /* number of JSON values in the message: see mp_envelope */
+    void *MP_NULLABLE user; /* pointer that belongs to the hooks */
     bool ended, is_being_cancelled, opens_session, id_is_free, is_detached;
     bool is_cancel_posted;           /* its thread is to cancel it; guarded by the session's lock */
     bool has_place;                  /* it counts in limits.calls_in_flight: until it has ended, or listens */

@@ -59,11 +59,11 @@ mp_principal *mp_call_principal(const mp_call *call)
 {
     return call->principal;
 }
-void *mp_call_user(const mp_call *call)
+void *MP_NULLABLE mp_call_user(const mp_call *call)
 {
     return call->user;
 }
-void mp_call_set_user(mp_call *call, void *user)
+void mp_call_set_user(mp_call *call, void *MP_NULLABLE user)
 {
     call->user = user;
 }

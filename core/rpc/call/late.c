@@ -3,8 +3,8 @@
 
 bool mp_call_is_late(mp_call *call, uint64_t now_us)
 {
-    return now_us - call->began > call->rpc->pressure.late_us && now_us > call->began && call->transport != NULL &&
-           !call->transport->is_pipe && mp_method_may_be_shed(call->method);
+    return now_us - call->began > call->rpc->pressure.late_us && now_us > call->began && !call->transport->is_pipe &&
+           mp_method_may_be_shed(call->method);
 }
 
 bool mp_call_is_overloaded(const mp_call *call)

@@ -156,10 +156,10 @@ static void send_publication(mp_call *call, const mp_publication *publication)
 }
 
 /* The next call that has not got the publication; moves it to the end of the list. NULL if all have got it. */
-static mp_call *MP_NULLABLE next_to_notify(mp_rpc *rpc)
+static mp_call *MP_NULLABLE next_to_notify(mp_rpc *rpc, const mp_publication *publication)
 {
     mp_publisher *publisher = rpc->publisher;
-    listened_topic *topic = find_topic(rpc, publisher->notifying->topic);
+    listened_topic *topic = find_topic(rpc, publication->topic);
     if (topic == NULL)
         return NULL;
     listener *first = mp_container(topic->listeners.next, listener, link);
@@ -179,13 +179,14 @@ void mp_subscribers_notify(mp_rpc *rpc, int budget)
             publisher->notifying = mp_publications_take(&publisher->to_calls);
             publisher->number++;
         }
-        if (publisher->notifying == NULL)
+        mp_publication *publication = publisher->notifying;
+        if (publication == NULL)
             return;
-        mp_call *call = next_to_notify(rpc);
+        mp_call *call = next_to_notify(rpc, publication);
         if (call != NULL) {
-            send_publication(call, publisher->notifying);
+            send_publication(call, publication);
         } else {
-            mp_publication_unref(publisher->notifying);
+            mp_publication_unref(publication);
             publisher->notifying = NULL;
         }
     }

@@ -127,7 +127,7 @@ const char *mp_call_error_type(const mp_call *call, char room[16])
     return call->code == 0 ? "_OTHER" : room;
 }
 
-static mp_series make_operation(size_t method, const mp_era *era, size_t network, size_t error)
+static mp_series make_operation(size_t method, const mp_era *MP_NULLABLE era, size_t network, size_t error)
 {
     char code[16] = "_OTHER";
     if (error >= CAUSES && error < CAUSES + CODES)
@@ -158,7 +158,7 @@ mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name)
                                                 &mp_family_resource_reads};
     mp_map *map = &things[kind];
     pthread_mutex_lock(&lock);
-    if (map->slots == NULL)
+    if (!mp_map_is_made(map))
         mp_map_init(map);
     bool is_new = false;
     int64_t most = kind == MP_MEASURED_TOOL ? atomic_load(&max_tools) : MAX_OTHER_THINGS;
@@ -235,7 +235,7 @@ void mp_tool_numbers_of(mp_measured kind, mp_str name, mp_tool_numbers *numbers)
 {
     *numbers = (mp_tool_numbers){0};
     pthread_mutex_lock(&lock);
-    mp_node *node = things[kind].slots == NULL ? NULL : mp_map_find(&things[kind], name);
+    mp_node *node = !mp_map_is_made(&things[kind]) ? NULL : mp_map_find(&things[kind], name);
     mp_thing_metrics *tool = node == NULL ? NULL : mp_container(node, mp_thing_metrics, node);
     const mp_tool_failure *failures = tool == NULL ? NULL : tool->failures;
     if (tool != NULL && failures != NULL)

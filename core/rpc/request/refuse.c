@@ -18,8 +18,8 @@ void mp_put_versions(mp_buf *out, mp_str requested)
     mp_buf_putc(out, '}');
 }
 
-static void send_error(mp_rpc *rpc, mp_stream *stream, int status, const mp_header *header, mp_str id, int code,
-                       const char *message, mp_str data)
+static void send_error(mp_rpc *rpc, mp_stream *stream, int status, const mp_header *MP_NULLABLE header, mp_str id,
+                       int code, const char *message, mp_str data)
 {
     rpc->scratch.len = 0;
     mp_put_error(&rpc->scratch, id, code, mp_str_of(message), data);

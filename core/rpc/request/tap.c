@@ -46,16 +46,16 @@ typedef struct {
 
 atomic_uint mp_tap_count;
 static atomic_uint newest_number;
-static _Thread_local tap_list *own; /* NULL: none yet, or its thread ends */
+static _Thread_local tap_list *MP_NULLABLE own; /* NULL: none yet, or its thread ends */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static mp_tap *taps[MP_TAPS];
-static tap_list *newest;
+static tap_list *MP_NULLABLE newest;
 static pthread_key_t at_thread_end; /* made with the first list */
 
 /* -- filters ------------------------------------------------------------------------------------------------------- */
 
-static bool admits(const char *pattern, mp_str text)
+static bool admits(const char *MP_NULLABLE pattern, mp_str text)
 {
     return pattern == NULL || mp_pattern_matches(pattern, mp_tap_cut(text));
 }
@@ -117,7 +117,7 @@ static void unref_tap(mp_tap *tap)
 }
 
 /* The caller has the lock. */
-static void unref_list(tap_list *list)
+static void unref_list(tap_list *MP_NULLABLE list)
 {
     if (list == NULL || --list->refs > 0)
         return;
@@ -157,11 +157,12 @@ static void publish_taps(void)
 static __attribute__((noinline)) void take_newest(void)
 {
     pthread_mutex_lock(&lock);
-    if (newest != NULL) {
+    tap_list *list = newest;
+    if (list != NULL) {
         unref_list(own);
-        own = newest;
-        own->refs++;
-        pthread_setspecific(at_thread_end, own);
+        own = list;
+        list->refs++;
+        pthread_setspecific(at_thread_end, list);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -291,7 +292,7 @@ void mp_tap_put(mp_tap_event *event)
 
 /* -- taps ---------------------------------------------------------------------------------------------------------- */
 
-static const char *copy_pattern(const char *pattern)
+static const char *MP_NULLABLE copy_pattern(const char *MP_NULLABLE pattern)
 {
     return pattern == NULL ? NULL : mp_dup(mp_str_of(pattern));
 }

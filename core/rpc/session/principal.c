@@ -31,10 +31,11 @@ void mp_principal_unref(mp_principal *principal)
 {
     if (principal->refs < 0 || --principal->refs > 0)
         return;
-    if (principal->on_unused == NULL)
+    void *keeper = principal->keeper;
+    if (keeper == NULL)
         free(principal);
     else
-        principal->on_unused(principal->keeper);
+        principal->on_unused(keeper);
 }
 
 void mp_principal_keep(mp_principal *principal, void (*on_unused)(void *keeper), void *keeper)
@@ -43,14 +44,13 @@ void mp_principal_keep(mp_principal *principal, void (*on_unused)(void *keeper),
     principal->keeper = keeper;
 }
 
-void *mp_principal_keeper(const mp_principal *principal)
+void *MP_NULLABLE mp_principal_keeper(const mp_principal *principal)
 {
     return principal->keeper;
 }
 
 void mp_principal_forsake(mp_principal *principal)
 {
-    principal->on_unused = NULL;
     principal->keeper = NULL;
     if (principal->refs == 0)
         free(principal);

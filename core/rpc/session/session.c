@@ -2,7 +2,7 @@
 #include "session.h"
 #include <stdlib.h>
 
-void mp_card_free(mp_card *card)
+void mp_card_free(mp_card *MP_NULLABLE card)
 {
     if (card != NULL)
         mp_slab_free(card, sizeof *card + card->client.len + card->capabilities.len);

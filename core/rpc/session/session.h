@@ -43,8 +43,8 @@ struct mp_principal {
     int64_t expires; /* seconds since 1970; 0: never */
     unsigned char key[MP_PRINCIPAL_KEY];
     mp_str id;
-    void (*MP_NULLABLE on_unused)(void *keeper); /* NULL: the principal is freed with its last reference */
-    void *keeper;
+    void (*on_unused)(void *keeper);
+    void *MP_NULLABLE keeper; /* NULL: the principal is freed with its last reference */
     char bytes[];
 };
 
@@ -87,13 +87,13 @@ struct mp_session {
     mp_table *table;
     mp_owner *owner;
     uint64_t opened_at;
-    void (*on_free)(mp_session *session); /* the hooks of the table: a session may outlive its table */
-    mp_event_log *MP_NULLABLE event_log;  /* NULL: events have no ids */
+    void (*MP_NULLABLE on_free)(mp_session *session); /* the hooks of the table: a session may outlive its table */
+    mp_event_log *MP_NULLABLE event_log;              /* NULL: events have no ids */
     atomic_int refs, log_level, calls;
     _Atomic uint64_t used_at; /* when it was last in use, or doubted by mp_session_doubt(), in ms of the loop's clock */
     _Atomic bool is_named;    /* a request has named the session: its client has the id */
     _Atomic bool is_doubted;  /* its client may have left without the id */
-    _Atomic(mp_card *) card;  /* NULL until `initialize` has succeeded */
+    _Atomic(mp_card *MP_NULLABLE) card; /* NULL until `initialize` has succeeded */
 
     pthread_mutex_t lock;          /* guards `closed`, and the fields up to the empty line */
     uint64_t rpcs;                 /* one bit for each rpc that has, or had, a reader or a call of this session */
@@ -125,7 +125,7 @@ bool mp_session_is_named(mp_session *session);
 void mp_session_doubt(mp_session *session);
 /* Removes the session from the table and ends its streams and calls on every worker. False if it was closed before. */
 bool mp_session_close(mp_session *session, const mp_stat *reason);
-void mp_card_free(mp_card *card); /* NULL is allowed */
+void mp_card_free(mp_card *MP_NULLABLE card); /* NULL is allowed */
 /* Stores the values negotiated by `initialize`. False if the session has values already: the first handshake wins
  * (B-14). */
 bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities);
@@ -137,7 +137,7 @@ typedef struct {
     void (*on_closing)(mp_session *session);            /* called under the session's lock */
     void (*on_closed)(mp_session *session);             /* called without a lock, before the table drops the session */
     void (*end_here)(mp_rpc *rpc, mp_session *session); /* called on the thread of each rpc in session->rpcs */
-    void (*on_free)(mp_session *session);               /* called when the session's last reference is dropped */
+    void (*MP_NULLABLE on_free)(mp_session *session);   /* called when the session's last reference is dropped */
 } mp_session_hooks;
 
 /* `hooks`, `topics` and `event_log` (or NULL) are borrowed for the life of the table. */

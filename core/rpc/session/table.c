@@ -37,7 +37,7 @@ struct mp_table {
     const mp_session_hooks *hooks;
     mp_pace rooms[MP_ROOMS];
     mp_topics *topics;
-    mp_event_log *event_log;
+    mp_event_log *MP_NULLABLE event_log;
     void (*MP_NULLABLE on_session_end)(void *ctx, mp_str session_id); /* NULL: none; set before the first rpc */
     void *on_session_end_ctx;
     struct {
@@ -162,7 +162,7 @@ mp_topics *mp_table_topics(mp_table *table)
     return table->topics;
 }
 
-mp_event_log *mp_table_event_log(mp_table *table)
+mp_event_log *MP_NULLABLE mp_table_event_log(mp_table *table)
 {
     return table->event_log;
 }

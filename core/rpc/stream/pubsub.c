@@ -439,7 +439,7 @@ static void end_publication(mp_publisher *publisher)
     while (publisher->next < publisher->session_count)
         mp_session_unref(publisher->sessions[publisher->next++]);
     free(publisher->sessions);
-    publisher->sessions = NULL;
+    publisher->sessions = MP_UNSET;
     publisher->session_count = publisher->next = 0;
     if (publisher->sending != NULL)
         mp_publication_unref(publisher->sending);
@@ -450,16 +450,18 @@ static void send_to_sessions(mp_rpc *rpc, int budget)
 {
     mp_publisher *publisher = rpc->publisher;
     for (; budget > 0; budget--) {
-        if (publisher->sending == NULL) {
-            publisher->sending = mp_publications_take(&publisher->to_sessions);
-            if (publisher->sending == NULL)
+        mp_publication *publication = publisher->sending;
+        if (publication == NULL) {
+            publication = mp_publications_take(&publisher->to_sessions);
+            if (publication == NULL)
                 return;
+            publisher->sending = publication;
             publisher->sessions =
-                followers_of(mp_table_topics(rpc->table), publisher->sending->topic, &publisher->session_count);
+                followers_of(mp_table_topics(rpc->table), publication->topic, &publisher->session_count);
         }
         if (publisher->next < publisher->session_count) {
             mp_session *session = publisher->sessions[publisher->next++];
-            session->transport->notify(rpc, session, publisher->sending->plain);
+            session->transport->notify(rpc, session, publication->plain);
             mp_session_unref(session);
         }
         if (publisher->next == publisher->session_count)

@@ -138,12 +138,14 @@ struct mp_publisher {
     mp_publications pending; /* publications of this turn */
 
     mp_publications to_sessions;
-    mp_publication *sending; /* being sent to `sessions` from index `next` on; holds a counted reference to each */
+    mp_publication
+        *MP_NULLABLE sending; /* being sent to `sessions` from index `next` on; holds a counted reference to each */
     mp_session **sessions;
     size_t session_count, next;
 
     mp_publications to_calls;
-    mp_publication *notifying; /* being sent to the calls that listen and whose `notified` is not `number` */
+    mp_publication
+        *MP_NULLABLE notifying; /* being sent to the calls that listen and whose `notified` is not `number` */
     uint64_t number;
     mp_map topics; /* topics that calls of this rpc listen to: call/listen.c */
 };

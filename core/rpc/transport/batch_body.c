@@ -53,7 +53,8 @@ static void serve_message(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_stream *s
         break;
     default:
         refuse_member(rpc, batch, session,
-                      envelope->kind == MP_KIND_ARRAY ? "a message must be an object" : envelope->problem);
+                      envelope->kind == MP_KIND_ARRAY ? "a message must be an object"
+                                                      : MP_NEVER_NULL(envelope->problem)); /* of BROKEN and INVALID */
     }
 }
 

@@ -217,11 +217,13 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
         end_console(console);
     } else if (loop != NULL && !mail->closes && !atomic_load(&console->is_closed)) {
         mp_principal *principal = console->principal;
-        if (principal == NULL)
-            console->principal = principal = begin_console(rpc, console);
+        if (principal == NULL) {
+            principal = begin_console(rpc, console);
+        }
         rpc->console = console;
         rpc->is_hidden = console->settings.is_hidden;
         rpc->principal = principal;
+        console->principal = principal;
         serve_message(rpc, console, (mp_str){mail->json, mail->len});
         rpc->console = NULL;
         rpc->is_hidden = false;

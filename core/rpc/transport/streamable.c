@@ -128,7 +128,8 @@ static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
     else if (must_mirror(era) && !mirrors(stream, MP_HEADER_MCP_METHOD, envelope->method))
         refuse_header(rpc, stream, MP_HEADER_MCP_METHOD, "Mcp-Method", "the method", "");
     else if (must_mirror(era) && !mirrors_name(stream, envelope))
-        refuse_header(rpc, stream, MP_HEADER_MCP_NAME, "Mcp-Name", "params.", mp_era_mirrored_member(envelope->method));
+        refuse_header(rpc, stream, MP_HEADER_MCP_NAME, "Mcp-Name", "params.",
+                      MP_NEVER_NULL(mp_era_mirrored_member(envelope->method))); /* it has one that differs */
     else if (era == NULL || era->has_sessions)
         refuse_versions(rpc, stream, MP_CODE_UNSUPPORTED_VERSION, mp_version_is_unsupported, envelope->version);
     else if (!refuse_if_busy(rpc, stream))
