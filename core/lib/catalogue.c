@@ -189,7 +189,7 @@ static int l_catalogue_gc(lua_State *L)
 typedef struct {
     mp_hold hold;
     mp_upstream *MP_NULLABLE upstream; /* NULL once it was released */
-    char *class;
+    char *MP_NULLABLE class;
 } catalogue_claim;
 
 /* upstream.publish(name, class, bytes[, claim]): keeps the bytes, and sends the bus message "catalogue" with "name\0class" if they are new: true if

@@ -41,7 +41,7 @@ static inline void mp_field_function(lua_State *L, const char *name, lua_CFuncti
 
 /* Pushes a new metatable for userdata of `kind`, which scripts can neither read nor replace. `gc` frees the userdata; NULL: nothing to
  * free.  [-0, +1, throws] */
-static inline void mp_push_metatable(lua_State *L, const char *kind, lua_CFunction gc)
+static inline void mp_push_metatable(lua_State *L, const char *kind, lua_CFunction MP_NULLABLE gc)
 {
     luaL_newmetatable(L, kind);
     if (gc != NULL)

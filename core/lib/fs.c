@@ -30,7 +30,7 @@ typedef struct {
 
 struct waiting {
     mp_owning_op super;
-    job *of; /* the operation, which the wait owns once the operation has ended */
+    job *MP_NULLABLE of; /* the operation, which the wait owns once the operation has ended */
 };
 
 /* The operation holds `bytes` from now on. False if there is no room for them in limits.fs.held. */
@@ -93,7 +93,7 @@ static void on_done(mp_job *super, mp_loop *MP_NULLABLE loop)
 static void on_cancel(mp_op *super)
 {
     waiting *op = mp_container(super, waiting, super.super);
-    job *it = op->of;
+    job *it = MP_NEVER_NULL(op->of); /* a wait is cancelled once, and not after its result was pushed */
     op->of = NULL;
     it->op = NULL;
     if (it->is_over || mp_pool_take_back(&it->super))
@@ -167,7 +167,7 @@ static int push_outcome(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
     waiting *op = (waiting *)context;
-    job *it = op->of;
+    job *it = MP_NEVER_NULL(op->of); /* a wait that was cancelled does not go on */
     int error = it->error;
     if (error != 0) {
         free_job_of(op);

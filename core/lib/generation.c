@@ -211,7 +211,7 @@ void mp_lib_unwind(mp_vm *vm, uint64_t until)
     mp_vm_unwind(vm, until);
 }
 
-void mp_lib_free(mp_vm *vm)
+void mp_lib_free(mp_vm *MP_NULLABLE vm)
 {
     if (vm == NULL)
         return;

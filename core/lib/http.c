@@ -19,7 +19,7 @@ typedef struct waiting waiting;
  * the transfer uses. */
 typedef struct {
     mp_hold hold; /* links it to the task that started the request */
-    mp_transfer *transfer;
+    mp_transfer *MP_NULLABLE transfer;
     waiting *MP_NULLABLE op; /* the wait of a task for the answer, or NULL */
     bool is_stream;          /* the answer's body is read in pieces */
     bool is_late;            /* the time limit passed before the answer */
@@ -188,8 +188,9 @@ static int push_answer(lua_State *L, int status, lua_KContext context)
         abort_transfer(it);
         return failed;
     }
-    mp_str head = mp_transfer_head(it->transfer), body = mp_transfer_body(it->transfer);
-    lua_pushinteger(L, mp_transfer_status(it->transfer));
+    mp_transfer *transfer = MP_NEVER_NULL(it->transfer); /* without one it has failed */
+    mp_str head = mp_transfer_head(transfer), body = mp_transfer_body(transfer);
+    lua_pushinteger(L, mp_transfer_status(transfer));
     lua_pushlstring(L, head.ptr == NULL ? "" : head.ptr, head.len);
     if (it->is_stream) {
         lua_pushvalue(L, (int)context);
@@ -207,7 +208,7 @@ static mp_str plain_url(const char *url)
 }
 
 /* True if the trace goes on to this host: traces.propagate names it. */
-static bool goes_on_to(const char *const *patterns, mp_str host)
+static bool goes_on_to(const char *const *MP_NULLABLE patterns, mp_str host)
 {
     for (; patterns != NULL && *patterns != NULL; patterns++) {
         mp_str pattern = mp_str_of(*patterns);

@@ -75,7 +75,7 @@ mp_vm *MP_NULLABLE mp_lib_new(mp_source *source, const mp_lib_config *config, mp
  * guards), appends the paths of these scripts to `broken`, each with a NUL. `broken` may be NULL. */
 mp_vm *MP_NULLABLE mp_lib_try(mp_source *source, const mp_lib_config *config, mp_buf *report,
                               mp_buf *MP_NULLABLE broken);
-void mp_lib_free(mp_vm *vm);
+void mp_lib_free(mp_vm *MP_NULLABLE vm);
 /* The process ends: ends every task. Their `<close>` handlers run, but may not wait, and each one that is left at `until` (ms of the
  * monotonic clock) is ended at its first instruction. Any thread may call it once the VM's loop has ended; mp_lib_free() follows. */
 void mp_lib_unwind(mp_vm *vm, uint64_t until);

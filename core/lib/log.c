@@ -88,7 +88,7 @@ static int l_log(lua_State *L)
     luaL_checkstack(L, MAX_FIELDS + LUA_MINSTACK, NULL);
     lua_pushnil(L);
     while (lua_istable(L, 3) && lua_next(L, 3) != 0) {
-        mp_str key = {0};
+        mp_str key = MP_STR("");
         if (lua_type(L, -2) == LUA_TSTRING)
             key.ptr = lua_tolstring(L, -2, &key.len);
         if (!is_key(key))

@@ -31,11 +31,12 @@ static const struct {
 static const mp_family *check_family(lua_State *L, int index)
 {
     const char *word = luaL_checkstring(L, index);
-    for (int i = 0; families[i].word != NULL; i++)
-        if (strcmp(word, families[i].word) == 0)
-            return families[i].family;
-    luaL_error(L, "there is no family '%s'", word);
-    return NULL;
+    int i = 0;
+    while (families[i].word != NULL && strcmp(word, families[i].word) != 0)
+        i++;
+    if (families[i].word == NULL)
+        luaL_error(L, "there is no family '%s'", word);
+    return families[i].family;
 }
 
 /* A label's value: at most MAX_LABEL_BYTES, without a character cut in half. Texts with NUL or invalid UTF-8 become "_other". */

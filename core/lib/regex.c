@@ -417,21 +417,23 @@ static int matcher_gc(lua_State *L)
     pcre2_match_data_free(m->data);
     pcre2_match_data_free(m->captures);
     pcre2_match_context_free(m->context);
-    *m = (matcher){.data = NULL};
+    *m = (matcher){0};
     return 0;
 }
 
 static void push_matcher(lua_State *L)
 {
     matcher *m = lua_newuserdatauv(L, sizeof *m, 0);
-    *m = (matcher){.data = NULL};
+    *m = (matcher){0};
     if (luaL_newmetatable(L, MATCHER)) {
         mp_field_function(L, "__gc", matcher_gc);
     }
     lua_setmetatable(L, -2);
-    m->data = pcre2_match_data_create(1, NULL);
-    m->context = pcre2_match_context_create(NULL);
-    if (m->data == NULL || m->context == NULL)
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    m->data = data;
+    pcre2_match_context *context = pcre2_match_context_create(NULL);
+    m->context = context;
+    if (data == NULL || context == NULL)
         luaL_error(L, "not enough memory");
     pcre2_set_match_limit(m->context, MAX_MATCH_STEPS);
     pcre2_set_depth_limit(m->context, MAX_MATCH_STEPS);

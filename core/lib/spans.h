@@ -25,6 +25,6 @@ mp_trace *MP_NULLABLE mp_open_span_trace(const mp_open_span *span);
 /* Ends the span. May be called again. */
 void mp_open_span_close(mp_open_span *span);
 /* Sets the status ERROR and error.type, which may be NULL. `message` is what the script sees; it may be empty. */
-void mp_open_span_fail(const mp_open_span *span, const char *type, mp_str message);
+void mp_open_span_fail(const mp_open_span *span, const char *MP_NULLABLE type, mp_str message);
 
 #endif

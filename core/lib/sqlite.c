@@ -22,7 +22,7 @@ typedef struct waiting waiting;
 typedef struct {
     mp_hold hold;                        /* frees the statement when the task ends, without waiting for the collector */
     mp_statement *MP_NULLABLE statement; /* NULL once it is cancelled or freed */
-    waiting *op;
+    waiting *MP_NULLABLE op;
     bool is_done;
     mp_open_span span; /* of the statement */
 } handle;
@@ -30,7 +30,7 @@ typedef struct {
 /* A statement as the database's thread has it. The Lua handle may be collected while the statement runs. */
 typedef struct {
     mp_statement statement;
-    handle *of;
+    handle *MP_NULLABLE of;
     atomic_bool
         is_left; /* set by the first of the two owners (database, handle) that no longer needs it; the second frees it */
 } work;

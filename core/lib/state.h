@@ -46,8 +46,8 @@ typedef struct {
     mp_auth_facts auth;
     char *auth_texts[3]; /* owns the texts of `auth` */
 
-    struct mp_cron *schedule; /* scheduled jobs of this VM */
-    bool runs_schedule;       /* the timers of the scheduled jobs are started */
+    struct mp_cron *MP_NULLABLE schedule; /* scheduled jobs of this VM */
+    bool runs_schedule;                   /* the timers of the scheduled jobs are started */
 
     mp_frozen_answers *frozen;    /* the VM's stored answers (mcp/frozen_answer.h) */
     struct mp_plans *plans;       /* the VM's plans (mcp/plan.h) */

@@ -33,7 +33,7 @@ void mp_open_span_close(mp_open_span *span)
     span->task = NULL;
 }
 
-void mp_open_span_fail(const mp_open_span *span, const char *type, mp_str message)
+void mp_open_span_fail(const mp_open_span *span, const char *MP_NULLABLE type, mp_str message)
 {
     mp_trace *trace = mp_open_span_trace(span);
     if (trace == NULL)

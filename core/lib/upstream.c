@@ -23,7 +23,7 @@ struct channel_handle {
     mp_hold hold;
     mp_take *MP_NULLABLE take; /* NULL once it has its result */
     take_op *MP_NULLABLE op;   /* the wait of the task, or NULL */
-    mp_channel *channel;
+    mp_channel *MP_NULLABLE channel;
     bool is_claimed; /* the task opens the channel */
     bool is_once;    /* the channel ends with the task */
 };
@@ -113,7 +113,7 @@ static mp_str session_of(const mp_call_handle *call)
 }
 
 /* The channel belongs to the session that the first user value names, by its id or by a call; without one, to the task.  [-0, +0, throws memory] */
-static void own_channel(lua_State *L, int handle, channel_handle *it)
+static void own_channel(lua_State *L, int handle, channel_handle *it, mp_channel *channel)
 {
     int type = lua_getiuservalue(L, handle, 1);
     mp_str id = MP_STR_NONE;
@@ -123,9 +123,9 @@ static void own_channel(lua_State *L, int handle, channel_handle *it)
         id.ptr = lua_tolstring(L, -1, &id.len);
     if (id.len > 0) {
         mp_rpc *rpc = mp_lib_of(L)->rpc;
-        mp_channel_own(it->channel, id);
+        mp_channel_own(channel, id);
         if (rpc == NULL || !mp_session_is_known(rpc, id))
-            mp_channel_end(it->channel);
+            mp_channel_end(channel);
     } else if (type == LUA_TUSERDATA) {
         it->is_once = true;
     }
@@ -145,11 +145,12 @@ static int push_taken(lua_State *L, int status, lua_KContext context)
     mp_take_result result = mp_take_result_of(take);
     if (result == MP_TAKE_REFUSED)
         return mp_upstream_push_failure(L, mp_take_failure(take));
-    it->channel = mp_take_fetch(take);
+    mp_channel *channel = mp_take_fetch(take);
+    it->channel = channel;
     it->is_claimed = result == MP_TAKE_CLAIMED;
     end_take(it);
-    if (it->is_claimed)
-        own_channel(L, (int)context, it);
+    if (channel != NULL && it->is_claimed)
+        own_channel(L, (int)context, it, channel);
     lua_pushvalue(L, (int)context);
     lua_pushstring(L, words[result]);
     return 2;
@@ -241,12 +242,11 @@ void mp_upstream_push_channel(lua_State *L, mp_channel *channel)
     mp_hold_put(L, &it->hold, on_channel_release);
 }
 
-static channel_handle *check_channel(lua_State *L)
+/* Sets `*channel`, too.  [-0, +0, throws] */
+static channel_handle *check_handle(lua_State *L, mp_channel **channel)
 {
-    channel_handle *it = luaL_checkudata(L, 1, CHANNEL);
-    if (it->channel == NULL)
-        luaL_error(L, "this channel was released: the task that took it has ended");
-    return it;
+    *channel = mp_upstream_check_channel(L);
+    return lua_touserdata(L, 1);
 }
 
 /* The text in a field of the table at index 2 for a header; empty if it is nil.  [-0, +0, throws] */
@@ -265,15 +265,16 @@ static mp_str header_field(lua_State *L, const char *name)
 /* channel:opened(card): the claim is done. False if the channel has ended meanwhile.  [-0, +1, throws] */
 static int l_opened(lua_State *L)
 {
-    channel_handle *it = check_channel(L);
+    mp_channel *channel;
+    channel_handle *it = check_handle(L, &channel);
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     mp_vm *vm = mp_vm_of(L);
     mp_str revision = header_field(L, "revision"), session = header_field(L, "session");
-    mp_channel_classify(it->channel, header_field(L, "class"));
+    mp_channel_classify(channel, header_field(L, "class"));
     size_t start = vm->out.len;
     mp_encode_out(L, vm, 2);
-    bool is_open = mp_channel_opened(it->channel, mp_str_from(mp_buf_str(&vm->out), start), revision, session);
+    bool is_open = mp_channel_opened(channel, mp_str_from(mp_buf_str(&vm->out), start), revision, session);
     vm->out.len = start;
     it->is_claimed = false;
     lua_pushboolean(L, is_open);
@@ -283,14 +284,14 @@ static int l_opened(lua_State *L)
 /* channel:card(): the table that was given to opened, with `serial`; nil before.  [-0, +1, throws] */
 static int l_card(lua_State *L)
 {
-    channel_handle *it = check_channel(L);
+    mp_channel *channel = mp_upstream_check_channel(L);
     lua_settop(L, 1);
     if (lua_getiuservalue(L, 1, 2) == LUA_TTABLE)
         return 1;
-    mp_str card = mp_channel_card(it->channel);
+    mp_str card = mp_channel_card(channel);
     if (card.len == 0 || mp_lua_decode(L, card) != 0)
         return 0;
-    mp_field_integer(L, "serial", (lua_Integer)mp_channel_serial(it->channel));
+    mp_field_integer(L, "serial", (lua_Integer)mp_channel_serial(channel));
     lua_pushvalue(L, -1);
     lua_setiuservalue(L, 1, 2);
     return 1;
@@ -299,7 +300,8 @@ static int l_card(lua_State *L)
 /* channel:failed(failure): the channel could not be opened.  [-0, +0, throws] */
 static int l_failed(lua_State *L)
 {
-    channel_handle *it = check_channel(L);
+    mp_channel *channel;
+    channel_handle *it = check_handle(L, &channel);
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     lua_getfield(L, 2, "reason");
@@ -311,47 +313,49 @@ static int l_failed(lua_State *L)
     if (seconds >= 0 && seconds <= MP_MAX_UPSTREAM_TIME_S)
         failure.retry_after_ms = (int64_t)(uint64_t)ceil(seconds * 1000);
     it->is_claimed = false;
-    mp_channel_failed(it->channel, &failure);
+    mp_channel_failed(channel, &failure);
     return 0;
 }
 
 /* channel:lost([serial]): the upstream does not know the session any more. True for the first call.  [-0, +1, throws] */
 static int l_lost(lua_State *L)
 {
-    const channel_handle *it = check_channel(L);
-    lua_Integer serial = luaL_optinteger(L, 2, (lua_Integer)mp_channel_serial(it->channel));
-    lua_pushboolean(L, serial == (lua_Integer)mp_channel_serial(it->channel) && mp_channel_lost(it->channel));
+    mp_channel *channel = mp_upstream_check_channel(L);
+    lua_Integer serial = luaL_optinteger(L, 2, (lua_Integer)mp_channel_serial(channel));
+    lua_pushboolean(L, serial == (lua_Integer)mp_channel_serial(channel) && mp_channel_lost(channel));
     return 1;
 }
 
 /* channel:use(transport): after "claimed": tries another transport, "http" or "sse". False: there is no such one here.  [-0, +1, throws] */
 static int l_use(lua_State *L)
 {
-    const channel_handle *it = check_channel(L);
-    lua_pushboolean(L, it->is_claimed && mp_channel_use(it->channel, mp_check_str(L, 2)));
+    mp_channel *channel;
+    const channel_handle *it = check_handle(L, &channel);
+    lua_pushboolean(L, it->is_claimed && mp_channel_use(channel, mp_check_str(L, 2)));
     return 1;
 }
 
 /* channel:authorize(token): requests of the channel have this bearer token from now on.  [-0, +0, throws] */
 static int l_authorize(lua_State *L)
 {
-    channel_handle *it = check_channel(L);
+    mp_channel *channel = mp_upstream_check_channel(L);
     mp_str token = mp_check_str(L, 2);
     bool is_good = token.len > 0 && token.len <= MAX_TOKEN_BYTES;
     for (size_t i = 0; i < token.len && is_good; i++)
         is_good = token.ptr[i] > ' ' && token.ptr[i] <= '~';
     if (!is_good)
         return luaL_error(L, "the token has a character that a header may not have, or is too long");
-    mp_channel_authorize(it->channel, token);
+    mp_channel_authorize(channel, token);
     return 0;
 }
 
 /* channel:close(): ends the channel for all tasks, and its session at the upstream.  [-0, +0, throws] */
 static int l_channel_close(lua_State *L)
 {
-    channel_handle *it = check_channel(L);
+    mp_channel *channel;
+    channel_handle *it = check_handle(L, &channel);
     it->is_claimed = false;
-    mp_channel_end(it->channel);
+    mp_channel_end(channel);
     return 0;
 }
 
@@ -366,26 +370,26 @@ static int l_channel_release(lua_State *L)
 
 static int l_next_id(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)mp_channel_next_id(check_channel(L)->channel));
+    lua_pushinteger(L, (lua_Integer)mp_channel_next_id(mp_upstream_check_channel(L)));
     return 1;
 }
 
 static int l_serial(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)mp_channel_serial(check_channel(L)->channel));
+    lua_pushinteger(L, (lua_Integer)mp_channel_serial(mp_upstream_check_channel(L)));
     return 1;
 }
 
 static int l_transport(lua_State *L)
 {
-    lua_pushstring(L, mp_channel_transport(check_channel(L)->channel));
+    lua_pushstring(L, mp_channel_transport(mp_upstream_check_channel(L)));
     return 1;
 }
 
 /* channel:send(bytes[, options]): sends one message: an exchange; or nil and a failure.  [-0, +1|2, throws] */
 static int l_send(lua_State *L)
 {
-    return mp_upstream_push_exchange(L, check_channel(L)->channel);
+    return mp_upstream_push_exchange(L, mp_upstream_check_channel(L));
 }
 
 void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
@@ -412,9 +416,9 @@ void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
     mp_lib_catalogue(L, upstreams);
     mp_lib_traits(L);
     mp_lib_observer(L);
-    lua_pushstring(L, upstreams == NULL ? "" : mp_upstreams_instance(upstreams));
+    lua_pushstring(L, mp_upstreams_instance(upstreams));
     mp_set_member(L, -2, "upstream.instance");
-    lua_pushstring(L, upstreams == NULL ? "" : mp_upstreams_hops(upstreams));
+    lua_pushstring(L, mp_upstreams_hops(upstreams));
     mp_set_member(L, -2, "upstream.hops");
     mp_upstream_add_handle(L, CHANNEL, l_channel_gc, l_channel_release, channel);
     mp_upstream_add_exchange(L);

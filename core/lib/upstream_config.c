@@ -5,7 +5,7 @@
 #include "vm/engine.h"
 
 /* Sets a field to the list of texts; to nil if there is no list.  [-0, +0, throws] */
-static void set_list(lua_State *L, const char *name, char *const *list)
+static void set_list(lua_State *L, const char *name, char *const *MP_NULLABLE list)
 {
     if (list == NULL)
         return;

@@ -8,7 +8,7 @@ mp_upstream_entry *mp_upstream_entry_new(mp_str name)
     return entry;
 }
 
-static void free_list(char **list)
+static void free_list(char **MP_NULLABLE list)
 {
     for (size_t i = 0; list != NULL && list[i] != NULL; i++)
         free(list[i]);

@@ -25,9 +25,9 @@ typedef enum { MP_UPSTREAM_PRIVATE_FALSE, MP_UPSTREAM_PRIVATE_TRUE } mp_upstream
 
 /* How tokens are got from an authorization server: upstreams.NAME.auth.client_credentials and .exchange. Texts may be NULL. */
 typedef struct {
-    char *issuer, *token_url; /* one of them; the issuer's metadata names the token endpoint */
-    char *client, *secret;    /* of this gateway at the authorization server */
-    char *scope, *audience, *resource;
+    char *MP_NULLABLE issuer, *MP_NULLABLE token_url; /* one of them; the issuer's metadata names the token endpoint */
+    char *MP_NULLABLE client, *MP_NULLABLE secret;    /* of this gateway at the authorization server */
+    char *MP_NULLABLE scope, *MP_NULLABLE audience, *MP_NULLABLE resource;
     mp_upstream_client_auth method;
 } mp_upstream_token;
 

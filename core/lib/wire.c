@@ -215,7 +215,7 @@ static int l_close(lua_State *L)
 }
 
 /* The text in a field of the table at index 1; NULL if it is nil. The table keeps the text.  [-0, +0, throws] */
-static const char *text_field(lua_State *L, const char *name)
+static const char *MP_NULLABLE text_field(lua_State *L, const char *name)
 {
     lua_getfield(L, 1, name);
     const char *text = luaL_optstring(L, -1, NULL);

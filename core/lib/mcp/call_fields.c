@@ -25,7 +25,7 @@ void mp_call_push_params(lua_State *L)
 }
 
 /* Pushes the request's _meta, or one member of it; nil if it is absent.  [-0, +1, throws] */
-static void push_meta(lua_State *L, const char *member)
+static void push_meta(lua_State *L, const char *MP_NULLABLE member)
 {
     mp_call_push_params(L);
     if (!lua_istable(L, -1))

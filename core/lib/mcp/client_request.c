@@ -62,7 +62,7 @@ typedef struct {
     mp_op super;
     mp_call_handle call;                /* on whose stream the request was sent; another task may wait for it */
     mp_client_request *MP_NULLABLE ask; /* the request in flight; NULL once it is push_client_answer */
-    char *answer;                       /* JSON of the client's result or error; freed by __gc */
+    char *MP_NULLABLE answer;           /* JSON of the client's result or error; freed by __gc */
     size_t len;
     bool is_error;
     mp_open_span span;

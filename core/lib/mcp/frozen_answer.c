@@ -97,7 +97,7 @@ void mp_frozen_answers_free(mp_frozen_answers *answers)
     free(answers);
 }
 
-static frozen *list_place(mp_frozen_answers *answers, const mp_era *era, mp_str method)
+static frozen *MP_NULLABLE list_place(mp_frozen_answers *answers, const mp_era *era, mp_str method)
 {
     for (size_t i = 0; i < LIST_METHODS; i++)
         if (mp_str_eq(method, list_methods[i]))
@@ -119,7 +119,7 @@ static void keep(mp_frozen_answers *answers, frozen *place, mp_str bytes)
 
 /* The hash of each list, as the process last froze it: whether a reload changed a byte of what clients cache. */
 static pthread_mutex_t hashes_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t *hashes; /* LIST_METHODS for each era; 0: never frozen */
+static uint64_t *MP_NULLABLE hashes; /* LIST_METHODS for each era; 0: never frozen */
 
 static uint64_t hash_of(mp_str bytes)
 {
@@ -135,9 +135,10 @@ static void note_hash(size_t place, mp_str bytes)
     pthread_mutex_lock(&hashes_lock);
     if (hashes == NULL)
         hashes = mp_new(LIST_METHODS * mp_era_count * sizeof *hashes);
-    if (hashes[place] != 0 && hashes[place] != hash)
+    uint64_t *last = &hashes[place];
+    if (*last != 0 && *last != hash)
         mp_stat_add(&mp_stat_lists_changed, 1);
-    hashes[place] = hash;
+    *last = hash;
     pthread_mutex_unlock(&hashes_lock);
 }
 

@@ -14,7 +14,8 @@ static void on_call(void *ctx, mp_call *call)
         mp_lib_task_start(ctx, &mp_call_work, call);
 }
 
-static void on_note(void *ctx, const mp_era *MP_NULLABLE era, mp_session *session, mp_str method, mp_str params)
+static void on_note(void *ctx, const mp_era *MP_NULLABLE era, mp_session *MP_NULLABLE session, mp_str method,
+                    mp_str params)
 {
     mp_lib *lib = mp_lib_of_vm(ctx);
     size_t bytes = method.len + params.len;

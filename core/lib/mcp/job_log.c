@@ -39,7 +39,7 @@ static void drop_unlisted(void)
     }
 }
 
-void mp_job_log_list(const mp_cron *first)
+void mp_job_log_list(const mp_cron *MP_NULLABLE first)
 {
     pthread_mutex_lock(&lock);
     for (record *one = records; one != NULL; one = one->next)

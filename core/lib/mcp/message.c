@@ -18,7 +18,7 @@ int mp_call_done(lua_State *L, int status, lua_KContext context)
 }
 
 /* The params of a call are decoded, or it has none (nil).  [-1, +0, throws, parks] */
-static int call_decoded(lua_State *L, void *ctx, const char *repeated)
+static int call_decoded(lua_State *L, void *ctx, const char *MP_NULLABLE repeated)
 {
     mp_lib_task *task = ctx;
     if (task->call == NULL)
@@ -111,7 +111,7 @@ static int note_done(lua_State *L, int status, lua_KContext context)
 }
 
 /* The params of a notification are decoded, or it has none (nil).  [-1, +0, throws, parks] */
-static int note_decoded(lua_State *L, void *ctx, const char *repeated)
+static int note_decoded(lua_State *L, void *ctx, const char *MP_NULLABLE repeated)
 {
     mp_lib_task *task = ctx;
     if (repeated != NULL)

@@ -43,7 +43,7 @@ typedef struct {
 
 struct mp_token_cache {
     uint64_t seed;
-    token_slot *last; /* the slot of the token that was used last */
+    token_slot *MP_NULLABLE last; /* the slot of the token that was used last */
     token_slot slots[TOKEN_SLOTS];
 };
 
