@@ -55,7 +55,7 @@ static void translate(const mp_cli_command *command, char *letters, struct optio
     options[count] = (struct option){0};
 }
 
-static const mp_cli_option *option_of(const mp_cli_command *command, int sign)
+static const mp_cli_option *MP_NULLABLE option_of(const mp_cli_command *command, int sign)
 {
     for (int i = 0; i < MP_CLI_OPTIONS && command->options[i].name != NULL; i++)
         if (sign == SIGN + i || (sign != 0 && sign == command->options[i].letter))

@@ -54,7 +54,7 @@ extern const mp_cli_command mp_cli_commands[];
 extern const size_t mp_cli_command_count;
 
 /* Returns NULL and prints an error if there is no such command. */
-const mp_cli_command *mp_cli_find(const char *name);
+const mp_cli_command *MP_NULLABLE mp_cli_find(const char *name);
 
 /* -- output (help.c) ----------------------------------------------------------------------------------------------- */
 
@@ -71,7 +71,7 @@ const char *MP_NULLABLE mp_cli_value(const mp_cli_args *args, const char *option
 int mp_cli_print(mp_str text);
 /* Prints a usage error with a suggestion, or with a pointer to the help (`command` may be ""). Returns the exit
  * code. */
-int mp_cli_misused(const char *what, const char *word, const char *MP_NULLABLE near, const char *command);
+int mp_cli_misused(const char *what, const char *MP_NULLABLE word, const char *MP_NULLABLE near, const char *command);
 /* Writes a report to stderr and frees it. */
 void mp_cli_complain(mp_buf *report);
 
@@ -80,7 +80,7 @@ void mp_cli_complain(mp_buf *report);
 /* Loads the configuration at `file`, or in the current folder. Returns NULL if it has errors, which are printed. */
 mp_config *MP_NULLABLE mp_cli_load(const char *MP_NULLABLE file, const char *command);
 /* Sets `*file` to the only word, or to NULL. Prints an error and returns MP_BAD_USAGE if there are more words. */
-int mp_cli_take_file(const mp_cli_args *args, const char **file);
+int mp_cli_take_file(const mp_cli_args *args, const char *MP_NULLABLE *file);
 /* The system kills this process when the one that started it ends. For replays: what they run touches nothing, so there is nothing to clean up. */
 void mp_cli_end_with_parent(void);
 

@@ -468,7 +468,7 @@ static const char *const other_words[][2] = {
     {"stop", "drain"},    {"shutdown", "drain"}, {"quit", "drain"},
 };
 
-const mp_cli_command *mp_cli_find(const char *name)
+const mp_cli_command *MP_NULLABLE mp_cli_find(const char *name)
 {
     const char *names[sizeof mp_cli_commands / sizeof *mp_cli_commands], *near = NULL;
     for (size_t i = 0; i < mp_cli_command_count; i++) {

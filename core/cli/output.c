@@ -21,7 +21,7 @@ int mp_cli_print(mp_str text)
     return MP_FAILED;
 }
 
-int mp_cli_misused(const char *what, const char *word, const char *MP_NULLABLE near, const char *command)
+int mp_cli_misused(const char *what, const char *MP_NULLABLE word, const char *MP_NULLABLE near, const char *command)
 {
     fprintf(stderr, "moonpool: %s", what);
     if (word != NULL)

@@ -13,7 +13,7 @@
 #define LISTEN_CAP 16
 #define MAX_HEADERS 128
 
-int mp_cli_take_file(const mp_cli_args *args, const char **file)
+int mp_cli_take_file(const mp_cli_args *args, const char *MP_NULLABLE *file)
 {
     if (args->word_count > 1)
         return mp_cli_misused("only one configuration file is allowed; unexpected:", args->words[1], NULL,
@@ -40,12 +40,12 @@ static int parse_fd(const char *text, const char *command, int *fd)
 }
 
 /* True if no file is named, and the current folder has none: then the folder is the wrong one. */
-static bool is_elsewhere(const char *file)
+static bool is_elsewhere(const char *MP_NULLABLE file)
 {
     return file == NULL && access("moonpool.yaml", F_OK) != 0 && errno == ENOENT;
 }
 
-static mp_config *MP_NULLABLE load(const char *file, const char *command, mp_buf *report)
+static mp_config *MP_NULLABLE load(const char *MP_NULLABLE file, const char *command, mp_buf *report)
 {
     if (!is_elsewhere(file))
         return mp_config_load(file == NULL ? "moonpool.yaml" : file, report);

@@ -126,9 +126,12 @@ mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool l
         if (tls != NULL)
             failed |= add(all, config, tls, config->listen[i], report);
     }
-    all->has_admin = listens && config->admin_listen != NULL && mp_config_admin_tls(config) != NULL;
-    if (all->has_admin)
-        failed |= add(all, config, mp_config_admin_tls(config), config->admin_listen, report);
+    const mp_config_tls *admin_tls = mp_config_admin_tls(config);
+    const char *admin = config->admin_listen;
+    if (listens && admin != NULL && admin_tls != NULL) {
+        all->has_admin = true;
+        failed |= add(all, config, admin_tls, admin, report);
+    }
     if (failed == 0)
         return all;
     mp_certificates_free(all);
@@ -347,7 +350,7 @@ void mp_certificates_describe(mp_certificates *all, mp_buf *out)
     mp_buf_putc(out, ']');
 }
 
-static void put_member(mp_buf *out, const char *name, const char *value)
+static void put_member(mp_buf *out, const char *name, const char *MP_NULLABLE value)
 {
     if (value == NULL)
         return;

@@ -67,9 +67,10 @@ static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node
 
 /* Reads a map in a list: its keys go to `into`. Returns the scalar that represents the map in the list; NULL, with
  * an error reported, if there is none. */
-static const mp_yaml_node *read_item(reader *r, const mp_config_key *list, const mp_yaml_node *map, void *into)
+static const mp_yaml_node *MP_NULLABLE read_item(reader *r, const mp_config_key *list, const mp_yaml_node *map,
+                                                 void *into)
 {
-    const mp_config_key *bare = mp_config_key_at(list->bare);
+    const mp_config_key *bare = mp_config_key_at(MP_NEVER_NULL(list->bare)); /* each list of maps has one */
     for (size_t i = 0; i < mp_config_key_count; i++)
         if (mp_config_key_list(&mp_config_keys[i]) == list)
             r->seen[i] = NULL;
@@ -155,7 +156,9 @@ void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node
 /* Where the value of `key` goes: the config, or the item that is being read. */
 static void *place_of_values(reader *r, const mp_config_key *key)
 {
-    return mp_config_key_list(key) == NULL ? (void *)r->config : r->item;
+    return mp_config_key_list(key) == NULL
+               ? (void *)r->config
+               : MP_NEVER_NULL(r->item); /* keys of items are read between its begin and its end */
 }
 
 static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node *node)
@@ -177,7 +180,7 @@ static const char *const planned[][3] = {
     {"upstreams.NAME.auth", "user", "auth.exchange gets a token for each caller"},
 };
 
-static const char *MP_NULLABLE hint_of_planned(const mp_config_key *section, mp_str name)
+static const char *MP_NULLABLE hint_of_planned(const mp_config_key *MP_NULLABLE section, mp_str name)
 {
     for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
         if (section != NULL && strcmp(section->path, planned[i][0]) == 0 && mp_str_is(name, planned[i][1]))
@@ -185,7 +188,7 @@ static const char *MP_NULLABLE hint_of_planned(const mp_config_key *section, mp_
     return NULL;
 }
 
-static void report_unknown(reader *r, const mp_config_key *section, const mp_yaml_node *node)
+static void report_unknown(reader *r, const mp_config_key *MP_NULLABLE section, const mp_yaml_node *node)
 {
     const char *instead = hint_of_planned(section, node->key);
     if (instead != NULL) {
@@ -339,7 +342,7 @@ static char *folder_of(const char *path)
     return mp_dup((mp_str){path, slash == path ? 1 : (size_t)(slash - path)});
 }
 
-static mp_config *parse(mp_str text, const char *name, bool keeps_variables, mp_buf *report)
+static mp_config *MP_NULLABLE parse(mp_str text, const char *name, bool keeps_variables, mp_buf *report)
 {
     reader r = {.config = mp_new(sizeof *r.config), .folder = folder_of(name), .keeps_variables = keeps_variables};
     for (size_t i = 0; i < mp_config_key_count; i++)
@@ -369,21 +372,22 @@ static mp_config *parse(mp_str text, const char *name, bool keeps_variables, mp_
         r.config->text = mp_dup(text);
         finish(r.config);
         mp_config_keep_shown(&r);
-    } else {
-        mp_config_free(r.config);
-        r.config = NULL;
     }
+    bool is_good = r.yaml.errors == 0;
     mp_yaml_clear(&r.yaml);
     free(r.folder);
-    return r.config;
+    if (is_good)
+        return r.config;
+    mp_config_free(r.config);
+    return NULL;
 }
 
-mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
+mp_config *MP_NULLABLE mp_config_parse(mp_str text, const char *name, mp_buf *report)
 {
     return parse(text, name, false, report);
 }
 
-mp_config *mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report)
+mp_config *MP_NULLABLE mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report)
 {
     return parse(text, name, true, report);
 }

@@ -79,9 +79,9 @@ typedef struct {
     mp_grant *MP_NULLABLE grants;
     /* the folder of the config file, where relative paths start */
     char *folder;
-    char *endpoint_mcp, *endpoint_sse,
-                            /* paths; NULL: the endpoint is off; sse and messages are both on or both off */
-                            *MP_NULLABLE endpoint_messages;
+    char *MP_NULLABLE endpoint_mcp, *MP_NULLABLE endpoint_sse,
+                                        /* paths; NULL: the endpoint is off; sse and messages are both on or both off */
+                                        *MP_NULLABLE endpoint_messages;
     char *MP_NULLABLE endpoint_prefix; /* NULL: none */
     char **hosts;                      /* without port: see mp_hosts_have */
     mp_auth_mode auth_mode;
@@ -144,9 +144,9 @@ typedef struct {
 /* Returns NULL on failure; `report` then lists every error as text for people. */
 mp_config *MP_NULLABLE mp_config_load(const char *path, mp_buf *report);
 /* Parses a configuration from memory. `name` is the file's path, used in messages and to resolve relative paths. */
-mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report);
+mp_config *MP_NULLABLE mp_config_parse(mp_str text, const char *name, mp_buf *report);
 /* Parses a configuration without expanding ${…}: values that contain it are left out. For checks of a file's structure. */
-mp_config *mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report);
+mp_config *MP_NULLABLE mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report);
 /* Appends the file's text. On -1 errno says why. */
 int mp_config_read_file(const char *path, mp_buf *text);
 void mp_config_free(mp_config *MP_NULLABLE config);
@@ -216,16 +216,16 @@ typedef struct {
     int64_t least, most;            /* range of the number, or of the length of a text in bytes */
     const char *const *choices;     /* CHOICE: in the order of the enum; ends with NULL */
     const char *MP_NULLABLE word;   /* a word that stands for 0 or NULL: "auto", "off" */
-    const char *bare;               /* SECTION, LIST: path of the key that a plain scalar, or a plain item, sets */
+    const char *MP_NULLABLE bare;   /* SECTION, LIST: path of the key that a plain scalar, or a plain item, sets */
     /* LIST with keys: offset in mp_config of the array of items, and the size of one */
     size_t item_slot, item_size;
-    int (*check)(mp_str text, mp_err *);      /* checks a text, each item of a list, or each value of PAIRS */
-    int (*check_name)(mp_str text, mp_err *); /* PAIRS: checks each name */
-    bool is_number;                           /* TEXT: of a number, which YAML writes without quotes */
-    bool may_repeat;                          /* LIST: items may be equal, and there may be numbers among them */
-    const char *form;                         /* a noun for the texts that `check` accepts, for messages */
-    const char *pattern; /* a regular expression for the texts that `check` accepts, for the JSON Schema */
-    bool restarts;       /* a changed value takes effect at a restart; other keys take effect at the next reload */
+    int (*MP_NULLABLE check)(mp_str text, mp_err *); /* checks a text, each item of a list, or each value of PAIRS */
+    int (*MP_NULLABLE check_name)(mp_str text, mp_err *); /* PAIRS: checks each name */
+    bool is_number;                                       /* TEXT: of a number, which YAML writes without quotes */
+    bool may_repeat;                 /* LIST: items may be equal, and there may be numbers among them */
+    const char *MP_NULLABLE form;    /* a noun for the texts that `check` accepts, for messages */
+    const char *MP_NULLABLE pattern; /* a regular expression for the texts that `check` accepts, for the JSON Schema */
+    bool restarts; /* a changed value takes effect at a restart; other keys take effect at the next reload */
     const char *doc;
 } mp_config_key;
 
@@ -235,13 +235,13 @@ extern const size_t mp_config_key_count;
 /* The last component of the path: "idle" of "sessions.idle". */
 const char *mp_config_key_name(const mp_config_key *key);
 /* Returns NULL if there is no such key below `section` (NULL: at the top level). */
-const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str name);
+const mp_config_key *MP_NULLABLE mp_config_key_find(const mp_config_key *MP_NULLABLE section, mp_str name);
 /* The key at `path`, which must exist. */
 const mp_config_key *mp_config_key_at(const char *path);
 /* The list or map whose items contain this key; NULL: none. */
 const mp_config_key *MP_NULLABLE mp_config_key_list(const mp_config_key *key);
 /* True if `key` is directly below `section` (NULL: at the top level). */
-bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section);
+bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *MP_NULLABLE section);
 
 /* -- values (config_value.c) ----------------------------------------------------------------------------------- */
 
@@ -262,13 +262,13 @@ int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_v
                        mp_err *err);
 /* The slot of a list in `in`, which is the config or an item. */
 char ***mp_config_list_of(void *in, const mp_config_key *key);
-void mp_config_free_list(char **list);
+void mp_config_free_list(char **MP_NULLABLE list);
 void mp_config_free_grants(mp_grant *grants);
 /* `into` is the config, or an entry of a map. */
 void mp_config_set_preset(void *into, const mp_config_key *key, const char *folder);
 void mp_config_unset(void *from, const mp_config_key *key);
 /* Sets the array of a list's items that are maps; `items` has one element per item of the list, or is NULL. */
-void mp_config_set_items(mp_config *config, const mp_config_key *list, void *items);
+void mp_config_set_items(mp_config *config, const mp_config_key *list, void *MP_NULLABLE items);
 /* Writes "1 to 64", "100ms to 30d" or "1KiB to 1GiB" to `room` and returns it. */
 const char *mp_config_range(const mp_config_key *key, char *room, size_t size);
 /* Resolves `path` relative to `folder`. The caller frees the result. */
@@ -322,7 +322,7 @@ int mp_config_check_admin_at(const mp_config *config, const char *far, mp_err *e
 const mp_config_tls *MP_NULLABLE mp_config_tls_of(const mp_config *config, size_t index);
 /* True if clients may use HTTP/2 at an address of `listen`. */
 bool mp_config_http2_of(const mp_config *config, size_t index);
-const mp_config_tls *mp_config_admin_tls(const mp_config *config);
+const mp_config_tls *MP_NULLABLE mp_config_admin_tls(const mp_config *config);
 
 /* -- proxies in front (config_proxies.c) --------------------------------------------------------------------------- */
 

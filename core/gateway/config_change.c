@@ -23,7 +23,7 @@ static bool is_in_items(const mp_config_key *key, const mp_config_key *list)
     return mp_config_key_list(key) == list && strcmp(key->path, list->bare) != 0;
 }
 
-static size_t count_of(char *const *list)
+static size_t count_of(char *const *MP_NULLABLE list)
 {
     size_t count = 0;
     while (list != NULL && list[count] != NULL)
@@ -32,7 +32,7 @@ static size_t count_of(char *const *list)
 }
 
 /* Appends each item with a NUL, and a final NUL. */
-static void put_list(mp_buf *out, char *const *list)
+static void put_list(mp_buf *out, char *const *MP_NULLABLE list)
 {
     for (; list != NULL && *list != NULL; list++)
         mp_buf_put(out, (mp_str){*list, strlen(*list) + 1});
@@ -212,7 +212,7 @@ bool mp_config_has_lock_of(const mp_config *config, const mp_config *other)
 
 /* -- upstreams ----------------------------------------------------------------------------------------------------- */
 
-static const mp_upstream_entry *MP_NULLABLE find_upstream(mp_upstream_entry *const *list, const char *name)
+static const mp_upstream_entry *MP_NULLABLE find_upstream(mp_upstream_entry *const *MP_NULLABLE list, const char *name)
 {
     for (; list != NULL && *list != NULL; list++)
         if (strcmp((*list)->core.name, name) == 0)
@@ -253,7 +253,7 @@ static void put_changed_keys(mp_buf *out, const mp_upstream_entry *before, const
 }
 
 /* True if the upstreams that both lists have are in the same order. */
-static bool is_in_order(mp_upstream_entry *const *before, mp_upstream_entry *const *after)
+static bool is_in_order(mp_upstream_entry *const *MP_NULLABLE before, mp_upstream_entry *const *after)
 {
     mp_upstream_entry *const *next = after;
     for (; before != NULL && *before != NULL; before++) {
@@ -296,10 +296,12 @@ void mp_config_compare_upstreams(const mp_config *before, const mp_config *after
 
 /* -- keys that need a restart -------------------------------------------------------------------------------------- */
 
-static char **copy_list(char *const *list)
+static char **MP_NULLABLE copy_list(char *const *MP_NULLABLE list)
 {
+    if (list == NULL)
+        return NULL;
     size_t count = count_of(list);
-    char **copy = list == NULL ? NULL : mp_new((count + 1) * sizeof *copy);
+    char **copy = mp_new((count + 1) * sizeof *copy);
     for (size_t i = 0; i < count; i++)
         copy[i] = mp_dup(mp_str_of(list[i]));
     return copy;

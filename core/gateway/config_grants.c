@@ -35,7 +35,7 @@ static int check_path(mp_str path, mp_err *err)
 
 /* The row of scripts.allow that defines this kind of list. Returns NULL and reports an error if there is no such
  * kind. */
-static const mp_config_key *kind_of(mp_config_reader *r, const mp_yaml_node *node, mp_grant_kind *kind)
+static const mp_config_key *MP_NULLABLE kind_of(mp_config_reader *r, const mp_yaml_node *node, mp_grant_kind *kind)
 {
     static const char *const names[] = {"net", "read", "write", "run", "env", "store"};
     const mp_config_key *key = mp_config_key_find(mp_config_key_at("scripts.allow"), node->key);
@@ -93,10 +93,11 @@ void mp_config_read_grants(mp_config_reader *r, const mp_yaml_node *map)
     size_t count = 0;
     for (const mp_yaml_node *node = map->first; node != NULL; node = node->next)
         count++;
-    mp_grant *grants = r->config->grants = mp_new((count + 1) * sizeof *grants);
+    mp_grant *all = mp_new((count + 1) * sizeof *all), *grants = all;
+    r->config->grants = all;
     for (const mp_yaml_node *node = map->first; node != NULL; node = node->next) {
-        for (mp_grant *before = r->config->grants; before < grants; before++)
-            if (mp_str_is(node->key, before->path))
+        for (mp_grant *before = all; before < grants; before++)
+            if (mp_str_is(node->key, MP_NEVER_NULL(before->path))) /* only the last one has none */
                 report_error(r, node->key_at, "duplicate key", node->key);
         grants->path = mp_dup(node->key);
         grants->line = (int)node->key_at.line;

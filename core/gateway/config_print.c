@@ -261,7 +261,7 @@ static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
         mp_buf_putc(out, '}');
     } else if (key->type == MP_KEY_MAP) {
         mp_buf_put(out, MP_STR("\"type\": [\"object\", \"null\"], \"propertyNames\": {\"pattern\": "));
-        put_json(out, key->pattern);
+        put_json(out, MP_NEVER_NULL(key->pattern)); /* each map has one */
         mp_buf_put(out, MP_STR("}, \"additionalProperties\": "));
         put_schema(out, entry_of(key), indent);
     } else if (key->type == MP_KEY_SECTION && key->bare == NULL) {

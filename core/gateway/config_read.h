@@ -14,7 +14,7 @@ typedef struct {
     char *folder;
     const mp_yaml_node *seen[MP_CONFIG_KEYS_CAP]; /* where each key was set; for keys of items: in the latest item */
     bool keeps_variables;                         /* values with ${…} are left out, not expanded */
-    void *item;                                   /* the item that keys of items are read into */
+    void *MP_NULLABLE item;                       /* the item that keys of items are read into */
 } mp_config_reader;
 
 /* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */

@@ -176,7 +176,7 @@ static void put_preset(mp_buf *out, const mp_config_key *key)
 }
 
 /* A member "value" says what is in effect; "pending" what the file has, where that waits for a restart. */
-static void put_key(mp_buf *out, const mp_config_key *key, const struct mp_config_shown *one)
+static void put_key(mp_buf *out, const mp_config_key *key, const struct mp_config_shown *MP_NULLABLE one)
 {
     mp_buf_put(out, MP_STR("{\"key\":"));
     mp_json_put_string(out, mp_str_of(key->path));

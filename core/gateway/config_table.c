@@ -570,7 +570,7 @@ const char *mp_config_key_name(const mp_config_key *key)
     return dot == NULL ? key->path : dot + 1;
 }
 
-bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section)
+bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *MP_NULLABLE section)
 {
     if (section == NULL)
         return strchr(key->path, '.') == NULL;
@@ -579,7 +579,7 @@ bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section)
            strchr(key->path + len + 1, '.') == NULL;
 }
 
-const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str name)
+const mp_config_key *MP_NULLABLE mp_config_key_find(const mp_config_key *MP_NULLABLE section, mp_str name)
 {
     for (size_t i = 0; i < mp_config_key_count; i++)
         if (mp_config_key_is_in(&mp_config_keys[i], section) && mp_str_is(name, mp_config_key_name(&mp_config_keys[i])))

@@ -33,7 +33,7 @@ void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls
     }
 }
 
-static const mp_config_tls *if_any(const mp_config_tls *tls)
+static const mp_config_tls *MP_NULLABLE if_any(const mp_config_tls *tls)
 {
     return tls->certificate == NULL ? NULL : tls;
 }
@@ -48,7 +48,7 @@ bool mp_config_http2_of(const mp_config *config, size_t index)
     return config->listen_tls != NULL && config->listen_tls[index].http2 == MP_HTTP2_ON;
 }
 
-const mp_config_tls *mp_config_admin_tls(const mp_config *config)
+const mp_config_tls *MP_NULLABLE mp_config_admin_tls(const mp_config *config)
 {
     return if_any(&config->admin_tls);
 }

@@ -245,7 +245,7 @@ static void lower_headers(reader *r, mp_upstream_entry *upstream)
 }
 
 /* The pairs as texts: name, `mark`, value. */
-static char **join_pairs(const mp_pair *pairs, const char *mark)
+static char **join_pairs(const mp_pair *MP_NULLABLE pairs, const char *mark)
 {
     size_t count = 0;
     while (pairs != NULL && pairs[count].name != NULL)
@@ -309,11 +309,11 @@ static void finish_auth(reader *r, mp_upstream_entry *upstream)
     static const char *const ways[] = {"auth.bearer", "auth.client_credentials", "auth.exchange"};
     const mp_yaml_node *first = NULL, *second = NULL;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        if (seen(r, ways[i]) != NULL && first == NULL)
+        if (first == NULL)
             first = seen(r, ways[i]);
         else if (seen(r, ways[i]) != NULL)
             second = seen(r, ways[i]);
-    if (second != NULL)
+    if (first != NULL && second != NULL)
         report(r, second, "one token is sent: remove the others", "'auth' has '%.*s' and '%.*s'",
                MP_STR_ARG(first->key), MP_STR_ARG(second->key));
     bool is_exchange = seen(r, ways[2]) != NULL;

@@ -245,7 +245,7 @@ static void *slot_of(void *in, const mp_config_key *key)
     return (char *)in + key->slot;
 }
 
-void mp_config_free_list(char **list)
+void mp_config_free_list(char **MP_NULLABLE list)
 {
     for (size_t i = 0; list != NULL && list[i] != NULL; i++)
         free(list[i]);
@@ -276,7 +276,7 @@ static void free_items(mp_config *config, const mp_config_key *list)
     *items = NULL;
 }
 
-void mp_config_set_items(mp_config *config, const mp_config_key *list, void *items)
+void mp_config_set_items(mp_config *config, const mp_config_key *list, void *MP_NULLABLE items)
 {
     memcpy((char *)config + list->item_slot, &items, sizeof items);
 }

@@ -72,7 +72,7 @@ void mp_gate_stop(mp_gate *gate)
     gate->is_late = gate->is_due = false;
 }
 
-void mp_gate_free(mp_gate *gate)
+void mp_gate_free(mp_gate *MP_NULLABLE gate)
 {
     if (gate == NULL)
         return;

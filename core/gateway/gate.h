@@ -16,7 +16,7 @@ typedef enum {
 
 mp_gate *mp_gate_new(void);
 /* Ends the replay that runs. `gate` may be NULL. */
-void mp_gate_free(mp_gate *gate);
+void mp_gate_free(mp_gate *MP_NULLABLE gate);
 /* What becomes of a reload to these scripts. `file`: the configuration; NULL: there is none, so that nothing can be replayed. With MP_GATE_OPEN and
  * MP_GATE_SHUT `report` gets what was found, as lines for people; the next reload asks anew. */
 mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *source, const char *MP_NULLABLE file,

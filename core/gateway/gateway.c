@@ -62,7 +62,8 @@ static int open_files(const mp_config *config, mp_err *err)
     return config->audit == NULL ? 0 : mp_audit_open(config->audit, err);
 }
 
-static int add_upstreams(const char *path, mp_str entries, const char *const *names, mp_buf *out, mp_buf *report)
+static int add_upstreams(const char *path, mp_str entries, const char *const *names, mp_buf *MP_NULLABLE out,
+                         mp_buf *report)
 {
     if (out == NULL)
         return mp_config_add_upstreams_to_file(path, entries, names, report);
@@ -343,7 +344,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     return code;
 }
 
-int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
+int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *options)
 {
     gateway h = {.on_stdio = options->on_stdio, .in = -1, .out = -1, .start = {.options = options}};
     mp_err err = {0};
@@ -362,10 +363,11 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     h.shared.serve_admin = mp_admin_serve;
     h.shared.commons.has_specs = options->has_specs;
     h.shared.commons.is_replay = options->is_replay;
-    h.shared.watchdog = mp_watchdog_start(&h.shared, config, &err);
-    if (h.shared.watchdog == NULL || (h.on_stdio && take_stdio(&h, &err) != 0)) {
+    mp_watchdog *watchdog = mp_watchdog_start(&h.shared, config, &err);
+    if (watchdog == NULL || (h.on_stdio && take_stdio(&h, &err) != 0)) {
         mp_config_free(config);
     } else {
+        h.shared.watchdog = watchdog;
         keep_memory_small();
         mp_vm *first = mp_start_load(&h.start, config, &code, &err);
         if (first != NULL) {
@@ -384,8 +386,8 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     if (code == 0)
         mp_log(h.shared.own_level, "stopped");
     mp_log_stop();
-    if (h.shared.watchdog != NULL)
-        mp_watchdog_free(h.shared.watchdog);
+    if (watchdog != NULL)
+        mp_watchdog_free(watchdog);
     if (err.text[0] != '\0' && code != 0)
         print_err(&err);
     return code;

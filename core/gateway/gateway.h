@@ -22,7 +22,7 @@ typedef struct {
     /* reads the configuration again; returns NULL and a report on an error */
     mp_config *MP_NULLABLE (*read)(void *ctx, mp_buf *report);
     /* lets the options of the command line override a configuration that was kept; -1 and a report on an error */
-    int (*adjust)(void *ctx, mp_config *config, mp_buf *report);
+    int (*MP_NULLABLE adjust)(void *ctx, mp_config *config, mp_buf *report);
     void *ctx;
     const char *report; /* the errors of the configuration, if there is none to start with */
 } mp_gateway_options;
@@ -30,7 +30,7 @@ typedef struct {
 /* Serves until SIGTERM or SIGINT, on stdio also until stdin ends. Takes ownership of `config`; NULL: the file has errors, and only what was
  * kept of it can serve. Prints errors to stderr. Returns the exit code: 0 success, 1 failure while running, 78 errors in scripts or
  * configuration. */
-int mp_gateway_run(mp_config *config, const mp_gateway_options *options);
+int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *options);
 /* Loads the scripts as mp_gateway_run would and prints what they serve to stdout, in a form of mp_lib_describe. Takes
  * ownership of `config`. Returns 0, or 78 on errors, or 1 for warnings if `is_strict`. */
 int mp_gateway_check(mp_config *config, const char *form, bool is_strict);
@@ -41,6 +41,6 @@ int mp_gateway_workbench(const char *command, const mp_workbench_argument *argum
 
 /* The token with which a command asks the gateway whose admin listener is at `address`: that of the variable MOONPOOL_ADMIN_TOKEN, of the
  * configuration (the highest role), or the gateway's own. The caller frees it. NULL: none. `config` may be NULL. */
-char *MP_NULLABLE mp_admin_find_token(const mp_config *config, const char *address);
+char *MP_NULLABLE mp_admin_find_token(const mp_config *MP_NULLABLE config, const char *address);
 
 #endif

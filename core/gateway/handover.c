@@ -56,7 +56,7 @@ static void change_free(change *made)
     free(made);
 }
 
-void mp_handover_free(mp_handover *handover)
+void mp_handover_free(mp_handover *MP_NULLABLE handover)
 {
     if (handover == NULL)
         return;
@@ -226,7 +226,7 @@ bool mp_handover_has_room(const mp_handover *handover)
     return kept < MAX_KEPT;
 }
 
-bool mp_handover_is_running(const mp_handover *handover, int *wait_ms, uint64_t now)
+bool mp_handover_is_running(const mp_handover *MP_NULLABLE handover, int *wait_ms, uint64_t now)
 {
     const change *made = handover == NULL ? NULL : handover->changes;
     if (made == NULL || made->is_over)
@@ -244,7 +244,7 @@ static bool has_no_other(const mp_handover *handover, const change *made)
     return !found;
 }
 
-bool mp_handover_run(mp_handover *handover, uint64_t now)
+bool mp_handover_run(mp_handover *MP_NULLABLE handover, uint64_t now)
 {
     change *made = handover == NULL ? NULL : handover->changes;
     if (made == NULL)

@@ -24,7 +24,7 @@ mp_handover *mp_handover_new(mp_worker **workers, int count, mp_admin *MP_NULLAB
                              void (*ended)(void *ctx, const mp_handed_over *done, mp_str late),
                              void (*taken)(void *ctx), void *ctx);
 /* Call it when all workers are freed. NULL is allowed. */
-void mp_handover_free(mp_handover *handover);
+void mp_handover_free(mp_handover *MP_NULLABLE handover);
 /* Must not be called while a handover runs. Takes ownership of `vms`, one for each worker, and of the buffers;
  * `lists` names the lists that changed for clients. */
 void mp_handover_begin(mp_handover *handover, mp_vm **vms, mp_runtime_config *settings, int64_t generation,
@@ -32,8 +32,8 @@ void mp_handover_begin(mp_handover *handover, mp_vm **vms, mp_runtime_config *se
 /* False if many changed configurations are kept because a worker has not switched to them: hand no other over. */
 bool mp_handover_has_room(const mp_handover *handover);
 /* True while some worker has not switched and may still do so in time; then `*wait_ms` is the time left. */
-bool mp_handover_is_running(const mp_handover *handover, int *wait_ms, uint64_t now);
+bool mp_handover_is_running(const mp_handover *MP_NULLABLE handover, int *wait_ms, uint64_t now);
 /* Ends the handover if it is time, and logs workers that have switched late. True while it is running. */
-bool mp_handover_run(mp_handover *handover, uint64_t now);
+bool mp_handover_run(mp_handover *MP_NULLABLE handover, uint64_t now);
 
 #endif

@@ -25,7 +25,7 @@ typedef enum {
 static const struct {
     const char *name;
     kind kind;
-    const char *family; /* of RATE and LEVEL */
+    const char *MP_NULLABLE family; /* of RATE and LEVEL */
 } numbers[] = {
     {"calls", RATE, "calls"},
     {"errors", ERRORS, NULL},
@@ -103,7 +103,7 @@ mp_history *mp_history_new(void)
     return history;
 }
 
-void mp_history_free(mp_history *history)
+void mp_history_free(mp_history *MP_NULLABLE history)
 {
     if (history == NULL)
         return;

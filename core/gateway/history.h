@@ -28,7 +28,7 @@ typedef struct {
 typedef enum { MP_HISTORY_HOUR, MP_HISTORY_DAY } mp_history_span;
 
 mp_history *mp_history_new(void);
-void mp_history_free(mp_history *history);
+void mp_history_free(mp_history *MP_NULLABLE history);
 
 /* "calls", "p99_ms", …; NULL from MP_HISTORY_NUMBERS on. */
 const char *MP_NULLABLE mp_history_name(size_t number);

@@ -9,7 +9,7 @@
 typedef struct mp_inotify mp_inotify;
 
 /* Watches `dir` with everything below it, the sources of the LuaRocks tree `rocks`, the configuration `file`, and `lock`, the approved
- * definitions of upstreams. All but `dir` may be NULL. All are copied. */
+ * definitions of upstreams. All are copied. */
 mp_inotify *mp_inotify_new(const char *dir, const char *MP_NULLABLE rocks, const char *MP_NULLABLE file,
                            const char *MP_NULLABLE lock);
 void mp_inotify_free(mp_inotify *MP_NULLABLE watcher);

@@ -16,7 +16,7 @@
 typedef struct {
     int64_t generation;
     mp_source *MP_NULLABLE source; /* NULL: nothing is to be kept, and what was kept is to be removed */
-    char *config, *lock;
+    char *MP_NULLABLE config, *MP_NULLABLE lock;
 } order;
 
 struct mp_last_good_writer {
@@ -32,7 +32,7 @@ struct mp_last_good_writer {
 
 /* -- the state folder ---------------------------------------------------------------------------------------------- */
 
-static bool is_absolute(const char *path)
+static bool is_absolute(const char *MP_NULLABLE path)
 {
     return path != NULL && path[0] == '/';
 }

@@ -73,7 +73,7 @@ static void clear(kept *one)
     mp_buf_clear(&one->text);
 }
 
-void mp_metrics_free(mp_metrics *metrics)
+void mp_metrics_free(mp_metrics *MP_NULLABLE metrics)
 {
     if (metrics == NULL)
         return;

@@ -19,7 +19,7 @@ typedef struct {
 
 mp_metrics *mp_metrics_new(void);
 /* Before the loop of its requests is freed. `metrics` may be NULL. */
-void mp_metrics_free(mp_metrics *metrics);
+void mp_metrics_free(mp_metrics *MP_NULLABLE metrics);
 /* Answers with a text that is at most a second old, in this turn or a later one. */
 void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_stream *stream);
 /* Appends a family with one sample. */

@@ -18,7 +18,7 @@
 
 /* A message that waits for room in the manager's socket. It owns its descriptors. */
 typedef struct message {
-    struct message *next;
+    struct message *MP_NULLABLE next;
     char *text;
     int *fds;
     int count;
@@ -26,7 +26,7 @@ typedef struct message {
 
 static bool is_started, is_reloading, has_warned; /* has_warned: it was logged that messages are dropped */
 static uint64_t alive_at;                         /* time of the last watchdog ping, in milliseconds; 0: never */
-static message *waiting;                          /* oldest first */
+static message *MP_NULLABLE waiting;              /* oldest first */
 static int waiting_count, waiting_fds;
 
 /* Sets the address of the manager's socket. Returns its size; 0: there is no manager. */
@@ -78,9 +78,8 @@ static bool try_to_send(const message *sent)
     return is_over; /* best effort: there may be no manager any more */
 }
 
-static void free_first(void)
+static void free_first(message *first)
 {
-    message *first = waiting;
     waiting = first->next;
     waiting_count--;
     waiting_fds -= first->count;
@@ -94,15 +93,15 @@ static void free_first(void)
 /* True if no message waits any more. */
 static bool send_waiting(void)
 {
-    while (waiting != NULL && try_to_send(waiting))
-        free_first();
+    for (message *first; (first = waiting) != NULL && try_to_send(first);)
+        free_first(first);
     return waiting == NULL;
 }
 
 void mp_notify_end(void)
 {
-    while (waiting != NULL)
-        free_first();
+    for (message *first; (first = waiting) != NULL;)
+        free_first(first);
 }
 
 /* Takes ownership of the descriptors. */

@@ -34,10 +34,10 @@ struct mp_reload {
     mp_inotify *MP_NULLABLE watcher;     /* NULL: files are not watched */
     bool is_unwatched;                   /* watching failed, which was logged */
     int wake_fd;
-    _Atomic(const char *) asked_by; /* cause of the latest request for a reload; NULL: none */
+    _Atomic(const char *MP_NULLABLE) asked_by; /* cause of the latest request for a reload; NULL: none */
     mp_handover *handover;
     mp_gate *gate;
-    _Atomic(ended_vm *) ended_vms;
+    _Atomic(ended_vm *MP_NULLABLE) ended_vms;
     int64_t generation;
     mp_source *serving;
     mp_source *tried;         /* the source that was read last, with or without errors */
@@ -109,7 +109,7 @@ static void free_ended_vms(mp_reload *reload)
     }
 }
 
-void mp_reload_free(mp_reload *reload)
+void mp_reload_free(mp_reload *MP_NULLABLE reload)
 {
     if (reload == NULL)
         return;
@@ -189,8 +189,8 @@ static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str re
 /* The changes of a reload, compared with the serving generation. */
 typedef struct {
     size_t asked; /* number of waiting requests when the reload began */
-    mp_config *config;
-    mp_source *source;
+    mp_config *MP_NULLABLE config;
+    mp_source *source; /* if it could be read */
     /* names of changed keys, of changed keys that need a restart, and of changed script files; and the errors */
     mp_buf keys, restart, files, report;
     mp_buf upstreams; /* the upstreams that differ, as a part of the plan */
@@ -199,7 +199,7 @@ typedef struct {
 } attempt;
 
 /* Makes a VM for every worker; on failure makes none and appends the errors to `report`. */
-static mp_vm **make_all(mp_reload *reload, mp_source *source, const mp_lib_config *how, mp_buf *report)
+static mp_vm **MP_NULLABLE make_all(mp_reload *reload, mp_source *source, const mp_lib_config *how, mp_buf *report)
 {
     mp_vm **vms = mp_new((size_t)reload->count * sizeof *vms);
     mp_declared_begin();
@@ -368,7 +368,7 @@ static void try(mp_reload *reload, attempt *next)
         return;
     }
     if (has_changes) {
-        settings = mp_runtime_config_new(next->config, &reload->shared->commons);
+        settings = mp_runtime_config_new(MP_NEVER_NULL(next->config), &reload->shared->commons);
         next->config = NULL;
     }
     if (!mp_handover_has_room(reload->handover))
@@ -440,20 +440,21 @@ static bool read_config(const mp_reload *reload, attempt *next)
 static bool compare_config(mp_reload *reload, attempt *next)
 {
     const mp_config *serving = reload->shared->settings->config;
-    if (next->config == NULL)
+    mp_config *config = next->config;
+    if (config == NULL)
         return true;
     mp_buf values = {0};
-    mp_config_put_all(&values, next->config);
+    mp_config_put_all(&values, config);
     bool is_same = mp_str_eq(mp_buf_str(&values), mp_buf_str(&reload->tried_config));
     mp_buf_clear(&reload->tried_config);
     reload->tried_config = values;
-    mp_config_compare(serving, next->config, true, &next->restart);
-    mp_config_compare(serving, next->config, false, &next->keys);
-    mp_config_compare_upstreams(serving, next->config, &next->upstreams);
-    next->has_lock = !mp_config_has_lock_of(serving, next->config);
+    mp_config_compare(serving, config, true, &next->restart);
+    mp_config_compare(serving, config, false, &next->keys);
+    mp_config_compare_upstreams(serving, config, &next->upstreams);
+    next->has_lock = !mp_config_has_lock_of(serving, config);
     if (reload->listeners != NULL)
-        mp_listeners_store(reload->listeners, next->config);
-    mp_config_carry(next->config, serving);
+        mp_listeners_store(reload->listeners, config);
+    mp_config_carry(config, serving);
     mp_reload_status_keep_restart(&reload->outcome, mp_buf_str(&next->restart));
     return is_same;
 }
@@ -477,8 +478,8 @@ static void reload_all(mp_reload *reload, bool may_wait)
     watch(reload);
     bool has_config = read_config(reload, &next);
     const mp_config *config = next.config == NULL ? reload->shared->settings->config : next.config;
-    next.source = has_config ? mp_source_read(config->scripts_path, config->scripts_rocks, &err) : NULL;
-    bool is_emptied = next.source != NULL && mp_source_is_emptied(reload->tried, next.source);
+    mp_source *source = has_config ? mp_source_read(config->scripts_path, config->scripts_rocks, &err) : NULL;
+    bool is_emptied = source != NULL && mp_source_is_emptied(reload->tried, source);
     if (may_wait && mp_inotify_is_torn(reload->watcher, is_emptied, mp_monotonic_ms()))
         goto done;
     if (!has_config) {
@@ -486,22 +487,23 @@ static void reload_all(mp_reload *reload, bool may_wait)
         goto done;
     }
     bool is_same = compare_config(reload, &next);
-    if (next.source == NULL) {
+    if (source == NULL) {
         refuse_unread(reload, &next, &err);
-    } else if (mp_source_is_same(reload->tried, next.source, &next.files) && is_same && !reload->is_retry &&
+    } else if (mp_source_is_same(reload->tried, source, &next.files) && is_same && !reload->is_retry &&
                reload->unread.len == 0 && !mp_gate_is_due(reload->gate)) {
         mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next.asked);
     } else {
         next.files.len = reload->unread.len = 0;
         mp_source_unref(reload->tried);
-        reload->tried = mp_source_ref(next.source);
+        reload->tried = mp_source_ref(source);
+        next.source = source;
         try(reload, &next);
     }
     if (mp_gate_is_due(reload->gate))
         mp_gate_stop(reload->gate); /* what was replayed is no longer what would serve */
 done:
     mp_config_free(next.config);
-    mp_source_unref(next.source);
+    mp_source_unref(source);
     mp_buf_clear(&next.keys);
     mp_buf_clear(&next.upstreams);
     mp_buf_clear(&next.restart);

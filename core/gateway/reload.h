@@ -12,7 +12,7 @@ mp_reload *mp_reload_new(const mp_start *start, mp_vm *first);
 /* Call it when the workers serve. `admin` may be NULL; `listeners` outlive the reload. */
 void mp_reload_start(mp_reload *reload, const mp_start *start, mp_worker **workers, int count,
                      mp_admin *MP_NULLABLE admin, mp_listeners *listeners);
-void mp_reload_free(mp_reload *reload);
+void mp_reload_free(mp_reload *MP_NULLABLE reload);
 
 /* -- the main thread -- */
 

@@ -39,7 +39,7 @@ mp_reload_past *mp_reload_past_new(mp_source *serving)
     return past;
 }
 
-void mp_reload_past_free(mp_reload_past *past)
+void mp_reload_past_free(mp_reload_past *MP_NULLABLE past)
 {
     if (past == NULL)
         return;

@@ -8,7 +8,7 @@
 typedef struct mp_reload_past mp_reload_past;
 
 mp_reload_past *mp_reload_past_new(mp_source *serving);
-void mp_reload_past_free(mp_reload_past *past);
+void mp_reload_past_free(mp_reload_past *MP_NULLABLE past);
 
 /* A reload that changed or refused something. Keeps the last 32, and 8 KiB of the text of each. `by` is a literal. */
 void mp_reload_past_add(mp_reload_past *past, bool is_ok, int64_t generation, const char *by, uint64_t took_ms,

@@ -121,7 +121,7 @@ mp_runtime_config *mp_runtime_config_ref(mp_runtime_config *settings)
     return settings;
 }
 
-void mp_runtime_config_unref(mp_runtime_config *settings)
+void mp_runtime_config_unref(mp_runtime_config *MP_NULLABLE settings)
 {
     if (settings == NULL || atomic_fetch_sub(&settings->refs, 1) > 1)
         return;

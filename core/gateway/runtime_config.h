@@ -39,9 +39,9 @@ typedef struct {
 
 /* Takes ownership of `config`. */
 mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *commons);
-/* Any thread; NULL is allowed in mp_runtime_config_unref. */
+/* Any thread. */
 mp_runtime_config *mp_runtime_config_ref(mp_runtime_config *settings);
-void mp_runtime_config_unref(mp_runtime_config *settings);
+void mp_runtime_config_unref(mp_runtime_config *MP_NULLABLE settings);
 
 /* The files of the log and of the audit are renamed as the configuration says. Any thread. */
 void mp_rotate_by_config(const mp_config *config);

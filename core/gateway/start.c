@@ -17,9 +17,8 @@ typedef enum { LOADED, BROKEN, FAILED, STOPPED } result;
 
 typedef struct {
     mp_start *start;
-    mp_source *source; /* the scripts to load */
     mp_buf report, broken;
-    mp_vm *vm;
+    mp_vm *MP_NULLABLE vm; /* LOADED */
     mp_err *err;
 } attempt;
 
@@ -95,10 +94,10 @@ static void unload(mp_shared *shared)
     mp_runtime_config_unref(shared->settings);
     mp_certificates_free(shared->certificates);
     mp_source_unref(shared->source);
-    shared->commons.store = NULL;
-    shared->settings = NULL;
-    shared->certificates = NULL;
-    shared->source = NULL;
+    shared->commons.store = MP_UNSET;
+    shared->settings = MP_UNSET;
+    shared->certificates = MP_UNSET;
+    shared->source = MP_UNSET;
 }
 
 /* Makes what outlives the scripts of a generation, from its configuration, which it owns from then on. */
@@ -107,17 +106,18 @@ static result open_shared(attempt *it, mp_config *config)
     mp_shared *shared = it->start->shared;
     const mp_gateway_options *options = it->start->options;
     mp_watchdog_configure(shared->watchdog, config);
-    shared->certificates = mp_certificates_new(config, !options->on_stdio, &it->report);
-    if (shared->certificates != NULL && it->report.len > 0) {
+    mp_certificates *certificates = mp_certificates_new(config, !options->on_stdio, &it->report);
+    if (certificates != NULL && it->report.len > 0) {
         mp_print_report(&it->report); /* warnings */
         it->report.len = 0;
     }
     mp_commons_open(&shared->commons, config);
     shared->settings = mp_runtime_config_new(config, &shared->commons);
-    if (shared->certificates == NULL) {
+    if (certificates == NULL) {
         it->start->event = "config refused";
         return BROKEN;
     }
+    shared->certificates = certificates;
     if (!options->is_apart && mp_store_keep(shared->commons.store, config->store_file, it->err) != 0)
         return FAILED;
     mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
@@ -127,46 +127,46 @@ static result open_shared(attempt *it, mp_config *config)
 }
 
 /* True if what served last had auth scripts, and the scripts on the disk have none: a reload would refuse that. */
-static bool has_lost_auth(attempt *it)
+static bool has_lost_auth(attempt *it, const mp_source *source, const mp_vm *vm)
 {
     mp_start *start = it->start;
     const mp_config *config = start->shared->settings->config;
-    if (it->source != start->tried || config->scripts_broken != MP_BROKEN_LAST_GOOD ||
-        config->auth_mode == MP_AUTH_NONE || mp_lib_has_auth(it->vm))
+    if (source != start->tried || config->scripts_broken != MP_BROKEN_LAST_GOOD || config->auth_mode == MP_AUTH_NONE ||
+        mp_lib_has_auth(vm))
         return false;
     mp_config *kept = find_kept(start);
     const mp_last_good *last = start->kept;
     bool had_auth = kept != NULL && last != NULL && kept->auth_mode != MP_AUTH_NONE && mp_last_good_has(last, "auth/");
     mp_config_free(kept);
-    return had_auth && mp_open_relay_check_loss(config, it->vm, &it->report) != 0;
+    return had_auth && mp_open_relay_check_loss(config, vm, &it->report) != 0;
 }
 
-static result load_scripts(attempt *it)
+static result load_scripts(attempt *it, mp_source *source)
 {
     mp_shared *shared = it->start->shared;
     const mp_config *config = shared->settings->config;
-    shared->source = mp_source_ref(it->source);
+    shared->source = mp_source_ref(source);
     mp_declared_begin();
-    it->vm = mp_lib_try(shared->source, &shared->settings->lib, &it->report, &it->broken);
-    if (it->vm == NULL)
+    mp_vm *vm = mp_lib_try(shared->source, &shared->settings->lib, &it->report, &it->broken);
+    if (vm == NULL)
         return atomic_load(&shared->draining) ? STOPPED : BROKEN;
     if (it->start->options->on_stdio ||
-        (mp_open_relay_check(config, shared->commons.passed, it->vm, &it->report) == 0 && !has_lost_auth(it))) {
+        (mp_open_relay_check(config, shared->commons.passed, vm, &it->report) == 0 && !has_lost_auth(it, source, vm))) {
         mp_declared_serve();
+        it->vm = vm;
         return LOADED;
     }
-    mp_lib_free(it->vm);
-    it->vm = NULL;
+    mp_lib_free(vm);
     return BROKEN;
 }
 
 /* Takes ownership of `config`. Unless the result is LOADED, `shared` has nothing of it. */
-static result load(attempt *it, mp_config *config)
+static result load(attempt *it, mp_source *source, mp_config *config)
 {
     it->report.len = it->broken.len = 0;
     result found = open_shared(it, config);
     if (found == LOADED)
-        found = load_scripts(it);
+        found = load_scripts(it, source);
     if (found != LOADED)
         unload(it->start->shared);
     return found;
@@ -180,18 +180,18 @@ static result load_kept(attempt *it, mp_config *config)
     mp_start *start = it->start;
     mp_err err = {"there is no last good generation", ""};
     const mp_last_good *last = start->kept;
-    it->source = last == NULL ? NULL : mp_last_good_source(last, config->scripts_path, config->scripts_rocks, &err);
-    if (it->source == NULL) {
+    mp_source *source =
+        last == NULL ? NULL : mp_last_good_source(last, config->scripts_path, config->scripts_rocks, &err);
+    if (source == NULL) {
         set_unusable(start, mp_str_of(err.text));
         mp_config_free(config);
         return BROKEN;
     }
-    result found = load(it, config);
+    result found = load(it, source, config);
     if (found == BROKEN)
         set_unusable(start, mp_buf_str(&it->report));
     start->serves_kept = found == LOADED;
-    mp_source_unref(it->source);
-    it->source = NULL;
+    mp_source_unref(source);
     return found;
 }
 
@@ -235,19 +235,18 @@ static result leave_out(attempt *it, mp_str config, const char *lock)
     for (int round = 0; tried != NULL && file != NULL && found == BROKEN && it->broken.len > 0 && round < MAX_ROUNDS;
          round++) {
         mp_buf_put(&start->left_out, mp_buf_str(&it->broken));
-        mp_source_unref(it->source);
-        it->source = mp_source_without(tried, mp_buf_str(&start->left_out));
+        mp_source *source = mp_source_without(tried, mp_buf_str(&start->left_out));
         mp_buf report = {0};
         mp_config *again = parse(start, file, config, lock, &report);
         mp_buf_clear(&report);
+        if (again != NULL)
+            found = load(it, source, again);
+        mp_source_unref(source);
         if (again == NULL)
             break; /* a file that it reads has changed meanwhile */
-        found = load(it, again);
         if (found == BROKEN)
             mp_buf_printf(&start->report, "\n%.*s", MP_STR_ARG(mp_buf_str(&it->report)));
     }
-    mp_source_unref(it->source);
-    it->source = NULL;
     return found;
 }
 
@@ -270,15 +269,13 @@ static result load_disk(attempt *it, mp_config *config)
 {
     mp_err err;
     it->start->event = "script refused";
-    it->start->tried = it->source = mp_source_read(config->scripts_path, config->scripts_rocks, &err);
-    if (it->source == NULL) {
+    mp_source *source = it->start->tried = mp_source_read(config->scripts_path, config->scripts_rocks, &err);
+    if (source == NULL) {
         mp_buf_printf(&it->report, "%s\n  hint: %s\n", err.text, err.hint);
         mp_config_free(config);
         return BROKEN;
     }
-    result found = load(it, config);
-    it->source = NULL;
-    return found;
+    return load(it, source, config);
 }
 
 static result load_any(attempt *it, mp_config *config)
@@ -300,7 +297,7 @@ static result load_any(attempt *it, mp_config *config)
     return found;
 }
 
-mp_vm *mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err)
+mp_vm *MP_NULLABLE mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err)
 {
     attempt it = {.start = start, .err = err};
     if (!start->is_config)

@@ -26,7 +26,7 @@ typedef struct {
 mp_config *MP_NULLABLE mp_start_find_config(mp_start *start);
 /* Fills `shared`: certificates, commons, settings and source. Takes ownership of `config`. Returns a VM, which the first worker then uses; or
  * NULL, with the exit code of the process, and an error in `err` or printed. */
-mp_vm *mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err);
+mp_vm *MP_NULLABLE mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err);
 /* Logs what is wrong on the disk, and what serves instead. */
 void mp_start_log(const mp_start *start);
 /* Appends members of a JSON object that say what serves, each with a comma before it; nothing if the files on the disk do. */

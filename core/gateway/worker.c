@@ -28,12 +28,12 @@ struct mp_worker {
     mp_client *client;
     mp_upstream_host *upstreams;
     mp_rpc *rpc;
-    mp_vm *vm;
-    mp_runtime_config *settings;       /* a reference that belongs to the worker */
-    _Atomic(struct delivery *) next;   /* the generation to switch to; NULL: none */
-    mp_message take;                   /* message after which the worker takes `next` */
-    _Atomic int64_t generation_number; /* number of the generation of `vm` */
-    mp_link draining;                  /* draining generations, oldest first: they finish the calls that they have */
+    mp_vm *vm;                                  /* at the latest, the worker's thread makes it, before it serves */
+    mp_runtime_config *settings;                /* a reference that belongs to the worker */
+    _Atomic(struct delivery *MP_NULLABLE) next; /* the generation to switch to; NULL: none */
+    mp_message take;                            /* message after which the worker takes `next` */
+    _Atomic int64_t generation_number;          /* number of the generation of `vm` */
+    mp_link draining; /* draining generations, oldest first: they finish the calls that they have */
     int64_t old_count;
     mp_pipe *MP_NULLABLE pipe; /* NULL: the worker serves listeners */
     pthread_t thread;
@@ -52,26 +52,33 @@ struct mp_worker {
     mp_server **servers; /* of all workers, in the first one */
 };
 
-mp_worker *mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err)
+mp_worker *MP_NULLABLE mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err)
 {
+    mp_loop *loop = mp_loop_new(err);
+    if (loop == NULL) {
+        mp_lib_free(vm);
+        return NULL;
+    }
     mp_worker *worker = mp_new(sizeof *worker);
     worker->shared = shared;
     worker->number = number;
     worker->settings = mp_runtime_config_ref(shared->settings);
     atomic_init(&worker->generation_number, 1);
     mp_link_init(&worker->draining);
-    worker->vm = vm;
+    if (vm != NULL)
+        worker->vm = vm;
+    worker->loop = loop;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_cond_init(&worker->changed, NULL);
-    worker->loop = mp_loop_new(err);
-    worker->server = worker->loop == NULL ? NULL : mp_server_new(worker->loop, &worker->settings->http, err);
-    if (worker->server == NULL) {
+    mp_server *server = mp_server_new(loop, &worker->settings->http, err);
+    if (server == NULL) {
         mp_worker_free(worker);
         return NULL;
     }
-    mp_loop_name(worker->loop, (unsigned)number);
-    worker->client = mp_client_new(worker->loop, &worker->settings->client);
-    worker->upstreams = mp_upstream_host_new(shared->commons.upstreams, worker->loop, &worker->settings->client);
+    worker->server = server;
+    mp_loop_name(loop, (unsigned)number);
+    worker->client = mp_client_new(loop, &worker->settings->client);
+    worker->upstreams = mp_upstream_host_new(shared->commons.upstreams, loop, &worker->settings->client);
     return worker;
 }
 
@@ -216,6 +223,17 @@ static bool await_release(mp_worker *worker)
     return serves;
 }
 
+static bool load(mp_worker *worker)
+{
+    if (worker->vm != NULL)
+        return true;
+    mp_vm *vm = mp_lib_new(worker->shared->source, &worker->settings->lib, &worker->report);
+    if (vm == NULL)
+        return false;
+    worker->vm = vm;
+    return true;
+}
+
 static void *MP_NULLABLE run(void *ctx)
 {
     mp_worker *worker = ctx;
@@ -223,9 +241,7 @@ static void *MP_NULLABLE run(void *ctx)
     mp_crash_thread("worker", worker->number + 1);
     mp_stat_thread();
     mp_where_watch(&worker->where);
-    if (worker->vm == NULL)
-        worker->vm = mp_lib_new(shared->source, &worker->settings->lib, &worker->report);
-    report_state(worker, worker->vm == NULL ? FAILED : LOADED);
+    report_state(worker, load(worker) ? LOADED : FAILED);
     if (await_release(worker)) {
         worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_lib_hooks, worker->vm);
         mp_lib_attach(worker->vm, worker->loop, worker->rpc, worker->client, worker->upstreams);
@@ -350,7 +366,7 @@ static void settle(delivery *news)
 static void take(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_worker *worker = mp_container(message, mp_worker, take);
-    delivery *news = atomic_exchange(&worker->next, NULL);
+    delivery *news = MP_NEVER_NULL(atomic_exchange(&worker->next, NULL)); /* the message is sent for the first one */
     if (loop != NULL) {
         take_over(worker, news->vm, news->swap->settings);
         atomic_store(&worker->generation_number, news->swap->generation);
@@ -561,7 +577,7 @@ void mp_worker_free_vms(mp_worker *worker)
     }
     if (worker->vm != NULL)
         mp_lib_free(worker->vm);
-    worker->vm = NULL;
+    worker->vm = MP_UNSET;
     mp_upstream_host_settle(worker->upstreams);
 }
 
@@ -577,8 +593,7 @@ void mp_worker_free(mp_worker *worker)
         mp_server_free(worker->server);
     mp_upstream_host_free(worker->upstreams);
     mp_client_free(worker->client);
-    if (worker->loop != NULL)
-        mp_loop_free(worker->loop);
+    mp_loop_free(worker->loop);
     mp_runtime_config_unref(worker->settings);
     mp_buf_clear(&worker->report);
     pthread_mutex_destroy(&worker->lock);

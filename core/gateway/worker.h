@@ -45,7 +45,7 @@ typedef struct {
 } mp_shared;
 
 /* Takes ownership of `vm`, also on failure. NULL: the worker's thread makes a VM. `number`: its name in /metrics. */
-mp_worker *mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
+mp_worker *MP_NULLABLE mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
 /* Takes ownership of `fd`. The worker sets in `endpoint` what answers requests, and the trusted proxies. */
 int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err);
 /* As mp_server_sockets. */

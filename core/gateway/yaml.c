@@ -10,7 +10,7 @@
 /* The open maps and lists, outermost first; `tail` is where the next child is linked. */
 typedef struct {
     mp_yaml_node *node, **tail;
-    mp_yaml_node *pending; /* in a map: a node whose key has been read but not its value */
+    mp_yaml_node *MP_NULLABLE pending; /* in a map: a node whose key has been read but not its value */
 } level;
 
 typedef struct {
@@ -72,9 +72,10 @@ static int take_scalar(builder *b, const yaml_event_t *event)
     mp_yaml_node *node = place_value(b, event->start_mark);
     if (node == NULL) {
         level *in = &b->open[b->depth - 1];
-        in->pending = node = new_node(b->yaml);
+        node = new_node(b->yaml);
         node->key = (mp_str){mp_dup(text), text.len};
         node->key_at = mark_of(event->start_mark);
+        in->pending = node;
         return 0;
     }
     node->kind = MP_YAML_SCALAR;

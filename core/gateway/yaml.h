@@ -19,7 +19,7 @@ typedef struct mp_yaml_node {
     bool is_plain; /* a scalar without quotes */
     mp_yaml_mark at, key_at;
     mp_str key, text; /* key: in a child of a map; text: of a scalar */
-    struct mp_yaml_node *first, *next;
+    struct mp_yaml_node *MP_NULLABLE first, *MP_NULLABLE next;
     struct mp_yaml_node *older; /* links all nodes of the tree, for mp_yaml_clear */
 } mp_yaml_node;
 

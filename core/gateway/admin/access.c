@@ -60,7 +60,7 @@ static mp_admin_role role_of(const char *name)
 
 /* -- the token of a command ---------------------------------------------------------------------------------------- */
 
-char *MP_NULLABLE mp_admin_find_token(const mp_config *config, const char *address)
+char *MP_NULLABLE mp_admin_find_token(const mp_config *MP_NULLABLE config, const char *address)
 {
     const char *variable = getenv("MOONPOOL_ADMIN_TOKEN");
     if (variable != NULL && *variable != '\0')
@@ -79,7 +79,7 @@ static void forget(mp_admin_access *access)
         free(access->tokens[i].name);
     free(access->tokens);
     mp_pairs_free(access->certificates);
-    access->tokens = NULL;
+    access->tokens = MP_UNSET;
     access->certificates = NULL;
     access->count = 0;
 }
@@ -158,7 +158,7 @@ mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *
     return access;
 }
 
-void mp_admin_access_free(mp_admin_access *access)
+void mp_admin_access_free(mp_admin_access *MP_NULLABLE access)
 {
     if (access == NULL)
         return;

@@ -35,7 +35,7 @@ bool mp_admin_take_code(mp_admin_access *access, const mp_stream *stream, mp_str
                         mp_admin_caller *caller);
 /* Uses the tokens and certificates of another configuration. */
 void mp_admin_access_configure(mp_admin_access *access, const mp_config *config);
-void mp_admin_access_free(mp_admin_access *access);
+void mp_admin_access_free(mp_admin_access *MP_NULLABLE access);
 
 /* Counts wrong tokens, so call it once for each request. */
 mp_admin_caller mp_admin_caller_of(mp_admin_access *access, const mp_stream *stream);

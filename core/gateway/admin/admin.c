@@ -111,7 +111,7 @@ static bool has_own_origin(mp_admin *admin, const mp_stream *stream)
     return count == 0 || (count == 1 && is_own_host(admin, stream, mp_origin_host(origin)));
 }
 
-static void refuse(mp_stream *stream, int status, const char *text, const mp_header *header)
+static void refuse(mp_stream *stream, int status, const char *text, const mp_header *MP_NULLABLE header)
 {
     mp_buf line = {0};
     mp_buf_printf(&line, "%s\n", text);
@@ -294,7 +294,7 @@ static const endpoint endpoints[] = {
 };
 
 /* True for what probes and collectors ask for, by the pod's address or any other name; with a role, they have to have a token. */
-static bool takes_any_host(const endpoint *at)
+static bool takes_any_host(const endpoint *MP_NULLABLE at)
 {
     return at != NULL && (at->serve == on_health || at->serve == on_ready || at->serve == on_metrics);
 }

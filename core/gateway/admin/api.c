@@ -405,13 +405,12 @@ mp_admin_api *mp_admin_api_new(void)
     return api;
 }
 
-void mp_admin_api_free(mp_admin_api *api, mp_loop *loop)
+void mp_admin_api_free(mp_admin_api *MP_NULLABLE api, mp_loop *loop)
 {
     if (api == NULL)
         return;
     while (!mp_link_is_alone(&api->inquiries))
         close_inquiry(mp_container(api->inquiries.next, inquiry, link), 0);
-    if (loop != NULL)
-        mp_timer_stop(loop, &api->log_ends);
+    mp_timer_stop(loop, &api->log_ends);
     free(api);
 }

@@ -9,7 +9,7 @@ typedef struct mp_admin_api mp_admin_api;
 
 mp_admin_api *mp_admin_api_new(void);
 /* After the thread has ended. */
-void mp_admin_api_free(mp_admin_api *api, mp_loop *loop);
+void mp_admin_api_free(mp_admin_api *MP_NULLABLE api, mp_loop *loop);
 
 /* `rest` is what follows the path of the endpoint: the mark of a session, the name of a call. */
 void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);

@@ -17,13 +17,14 @@ const char *MP_NULLABLE mp_call_body_read(mp_str body, mp_call_body *to)
         i++;
     if (known[i] == NULL)
         return "method is tools/call, resources/read, prompts/get or completion/complete";
-    to->era = list[REVISION].value.len == 0 ? mp_era_newest() : NULL;
-    for (size_t k = 0; to->era == NULL && k < mp_era_count; k++)
+    const mp_era *era = list[REVISION].value.len == 0 ? mp_era_newest() : NULL;
+    for (size_t k = 0; era == NULL && k < mp_era_count; k++)
         if (mp_body_member_is_text(&list[REVISION]) &&
             mp_json_string_is(list[REVISION].value, mp_str_of(mp_eras[k].date)))
-            to->era = &mp_eras[k];
-    if (to->era == NULL)
+            era = &mp_eras[k];
+    if (era == NULL)
         return "revision is the date of a revision that the gateway serves";
+    to->era = era;
     mp_buf_put(&to->method, list[METHOD].value);
     mp_buf_put(&to->params, list[PARAMS].value);
     mp_body_member id[] = {{.name = "id"}};

@@ -39,7 +39,7 @@ mp_admin_codes *mp_admin_codes_new(void)
     return codes;
 }
 
-void mp_admin_codes_free(mp_admin_codes *codes)
+void mp_admin_codes_free(mp_admin_codes *MP_NULLABLE codes)
 {
     if (codes == NULL)
         return;

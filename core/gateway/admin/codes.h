@@ -13,7 +13,7 @@
 typedef struct mp_admin_codes mp_admin_codes;
 
 mp_admin_codes *mp_admin_codes_new(void);
-void mp_admin_codes_free(mp_admin_codes *codes);
+void mp_admin_codes_free(mp_admin_codes *MP_NULLABLE codes);
 /* How many codes and sessions there may be, each at least 1. Call it before all others. Of more the newest stay. */
 void mp_admin_codes_limit(mp_admin_codes *codes, size_t most_codes, size_t most_sessions);
 /* Makes a code for `maker`, whose role the session will have. The session of a maker that has one itself ends with that. */

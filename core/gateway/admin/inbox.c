@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 typedef struct letter {
-    struct letter *next;
+    struct letter *MP_NULLABLE next;
     uint64_t mark;
     size_t len;
     char json[];
@@ -15,7 +15,7 @@ struct mp_inbox {
     mp_message arrived;
     atomic_int refs;
     pthread_mutex_t lock; /* guards the rest */
-    letter *first, **last;
+    letter *MP_NULLABLE first, *MP_NULLABLE *last;
     size_t bytes; /* of waiting messages, with what each needs beside its text */
     uint64_t dropped;
     bool has_lost; /* an answer was dropped, and the reader does not know it yet */
@@ -28,7 +28,7 @@ mp_inbox *mp_inbox_ref(mp_inbox *inbox)
     return inbox;
 }
 
-static void free_letters(letter *list)
+static void free_letters(letter *MP_NULLABLE list)
 {
     for (letter *one; (one = list) != NULL;) {
         list = one->next;

@@ -305,7 +305,7 @@ mp_admin_live *mp_admin_live_new(mp_loop *loop)
     return live;
 }
 
-void mp_admin_live_free(mp_admin_live *live)
+void mp_admin_live_free(mp_admin_live *MP_NULLABLE live)
 {
     if (live == NULL)
         return;

@@ -11,7 +11,7 @@ typedef struct mp_admin_live mp_admin_live;
 
 mp_admin_live *mp_admin_live_new(mp_loop *loop);
 /* After the thread has ended, before its loop is freed. */
-void mp_admin_live_free(mp_admin_live *live);
+void mp_admin_live_free(mp_admin_live *MP_NULLABLE live);
 /* Begins to measure. On the admin thread, as what follows. */
 void mp_admin_live_start(mp_admin_live *live);
 /* The configuration has changed: readers of /api/live are to come again, with what they need now. */

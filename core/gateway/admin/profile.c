@@ -69,7 +69,7 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
     free(given);
 }
 
-static void post(mp_worker *worker, mp_profile *profile)
+static void post(mp_worker *worker, mp_profile *MP_NULLABLE profile)
 {
     order *given = mp_new(sizeof *given);
     *given = (order){{.deliver = deliver}, worker, profile == NULL ? NULL : mp_profile_ref(profile)};
@@ -101,7 +101,7 @@ static void settle(mp_admin_profile *p)
     for (int i = 0; i < p->part_count; i++)
         mp_profile_unref(p->parts[i].profile);
     free(p->parts);
-    p->parts = NULL;
+    p->parts = MP_UNSET;
     p->part_count = 0;
     p->state = IDLE;
     mp_stat_add(&mp_stat_profiles, -1);
@@ -464,9 +464,9 @@ mp_admin_profile *mp_admin_profile_new(mp_shared *shared, mp_admin_access *acces
     return p;
 }
 
-void mp_admin_profile_free(mp_admin_profile *p)
+void mp_admin_profile_free(mp_admin_profile *MP_NULLABLE p)
 {
-    if (p != NULL && p->home != NULL)
+    if (p != NULL && p->patience.slot != 0)
         mp_timer_stop(p->home, &p->patience);
     if (p != NULL && p->state != IDLE) {
         p->stops_loop = false;

@@ -9,7 +9,7 @@ typedef struct mp_admin_profile mp_admin_profile;
 
 mp_admin_profile *mp_admin_profile_new(mp_shared *shared, mp_admin_access *access);
 /* After the thread has ended, and before its loop and the workers are freed. */
-void mp_admin_profile_free(mp_admin_profile *profile);
+void mp_admin_profile_free(mp_admin_profile *MP_NULLABLE profile);
 /* The configuration has changed: ends a profile whose caller has lost the role. */
 void mp_admin_profile_configure(mp_admin_profile *profile);
 /* The gateway stops: a profile that runs ends now, and its reader gets what there is. */

@@ -328,8 +328,8 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
     made->arguments = filter->arguments;
     made->news = (mp_message){.deliver = on_news};
     atomic_init(&made->refs, 1);
-    made->tap = mp_tap_open(filter, limits, &(mp_tap_hooks){wake, made});
-    if (made->tap == NULL) {
+    mp_tap *tap = mp_tap_open(filter, limits, &(mp_tap_hooks){wake, made});
+    if (tap == NULL) {
         char why[80];
         free(made);
         mp_stat_add(&mp_stat_refused_readers, 1);
@@ -337,6 +337,7 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
         refuse(stream, 503, why);
         return;
     }
+    made->tap = tap;
     made->stream = mp_stream_ref(stream);
     mp_link_put(&taps->readers, &made->link);
     mp_audit_request(stream, &(mp_decision){.event = "tap opened",
@@ -411,7 +412,7 @@ mp_admin_taps *mp_admin_taps_new(mp_admin *admin)
     return taps;
 }
 
-void mp_admin_taps_free(mp_admin_taps *taps)
+void mp_admin_taps_free(mp_admin_taps *MP_NULLABLE taps)
 {
     if (taps == NULL)
         return;

@@ -9,7 +9,7 @@ typedef struct mp_admin_taps mp_admin_taps;
 
 mp_admin_taps *mp_admin_taps_new(mp_admin *admin);
 /* After the thread has ended, and before its loop is freed. */
-void mp_admin_taps_free(mp_admin_taps *taps);
+void mp_admin_taps_free(mp_admin_taps *MP_NULLABLE taps);
 /* The configuration has changed: ends taps whose callers have lost their role, or that show more than the new configuration allows. */
 void mp_admin_taps_configure(mp_admin_taps *taps);
 

@@ -62,6 +62,9 @@ static int listen_on(mp_admin *admin, const int *fds, int count, mp_tls_slot *MP
 mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, const int *fds, int count, mp_tls_slot *MP_NULLABLE tls,
                                    const mp_address *at, mp_err *err)
 {
+    mp_loop *loop = mp_loop_new(err);
+    if (loop == NULL)
+        return NULL;
     mp_admin *admin = mp_new(sizeof *admin);
     admin->shared = shared;
     admin->settings = mp_runtime_config_ref(shared->settings);
@@ -70,11 +73,14 @@ mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, const int *fds, int count,
     admin->api = mp_admin_api_new();
     admin->taps = mp_admin_taps_new(admin);
     admin->profile = mp_admin_profile_new(shared, admin->access);
-    admin->loop = mp_loop_new(err);
-    admin->live = admin->loop == NULL ? NULL : mp_admin_live_new(admin->loop);
-    admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
-    if (admin->server != NULL && listen_on(admin, fds, count, tls, err) == 0)
-        return admin;
+    admin->loop = loop;
+    admin->live = mp_admin_live_new(loop);
+    mp_server *server = mp_server_new(loop, &admin->settings->http, err);
+    if (server != NULL) {
+        admin->server = server;
+        if (listen_on(admin, fds, count, tls, err) == 0)
+            return admin;
+    }
     mp_admin_free(admin);
     return NULL;
 }
@@ -187,7 +193,7 @@ static void stop_profile(void *ctx)
 static void drain(void *ctx)
 {
     mp_admin *admin = ctx;
-    mp_server_drain(admin->server, on_drained, NULL);
+    mp_server_drain(admin->server, on_drained, admin);
 }
 
 void mp_admin_stop_profile(mp_admin *admin)
