@@ -32,7 +32,7 @@ static void on_late(mp_timer *timer)
     refuse_connection(mp_container(timer, mp_conn, first), "the PROXY header took longer than limits.handshake");
 }
 
-static void on_header(h2o_socket_t *socket, const char *error)
+static void on_header(h2o_socket_t *socket, const char *MP_NULLABLE error)
 {
     mp_conn *conn = socket->on_close.data;
     mp_proxy_header header;

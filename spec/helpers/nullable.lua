@@ -2,7 +2,8 @@
 --   lua5.4 spec/helpers/nullable.lua FOLDER
 -- By itself the analyzer follows what functions return and what is copied to a variable, but neither `call->stream->x` nor a parameter. So
 -- in the copy each read of a member of such a name, each call of one, and each such parameter passes a variable: MP_SEEN below. All that
--- is not MP_NULLABLE is _Nonnull there. Lines keep their numbers.
+-- is not MP_NULLABLE is _Nonnull there, but for variables: what those hold is known from what was assigned. A parameter that its function
+-- assigns to is such a variable in the copy. Lines keep their numbers.
 local nullable = {}
 
 -- What each copied file begins with. A read is `*&member` with a copy on the way: it stays assignable, and arrays and numbers of the same
@@ -23,8 +24,8 @@ for word in ("return if while for switch sizeof typeof __typeof__ do else case")
 
 local operators = { "^%->", "^%.%.%.", "^<<=", "^>>=", "^[-+*/%%&|^<>=!]=", "^&&", "^||", "^%+%+", "^%-%-", "^<<", "^>>", "^." }
 
--- The tokens of a text, each with its line. Comments are left out; a preprocessor line is one token.
-local function tokens(text)
+--- The tokens of a text, each with its kind, text and line. Comments are left out; a preprocessor line is one token.
+function nullable.tokens(text)
   local list, at, line, is_start = {}, 1, 1, true
   local function put(kind, value)
     list[#list + 1] = { kind = kind, text = value, line = line }
@@ -86,8 +87,8 @@ local function tokens(text)
   return list
 end
 
--- The names that MP_NULLABLE stands before: of members and variables, and of parameters.
-local function collect(list, names)
+--- Adds to `names` those that MP_NULLABLE stands before: of members and variables, and of parameters.
+function nullable.collect(list, names)
   for i, token in ipairs(list) do
     if token.text == "MP_NULLABLE" and list[i + 1] and list[i + 1].kind == "name" then
       local after = list[i + 2] and list[i + 2].text
@@ -126,6 +127,22 @@ local function start_of(out, last)
   end
 end
 
+-- The static variables of the file with the mark.
+local function marked_statics(list)
+  local names, depth, is_static = {}, 0, false
+  for i, token in ipairs(list) do
+    local text = token.text
+    if text == "{" then depth = depth + 1 end
+    if text == "}" then depth = depth - 1 end
+    if text == ";" or text == "}" or text == "(" or token.kind == "directive" then is_static = false end
+    if text == "static" then is_static = true end
+    if is_static and text == "MP_NULLABLE" and list[i + 1].kind == "name" and list[i + 2].text:find "^[;=,]" then
+      names[list[i + 1].text] = true
+    end
+  end
+  return names
+end
+
 -- True if the token is in the list of arguments of offsetof or of mp_container, which uses that.
 local function is_in_offset(out, at)
   local depth = 0
@@ -161,12 +178,63 @@ local function parameters(list, last)
     local text = list[at].text
     if text == ")" then depth = depth + 1 end
     if text == "(" then depth = depth - 1 end
-    if text == "MP_NULLABLE" and list[at + 1].kind == "name" and list[at + 2].text:find "^[,%)]" then
+    if depth == 1 and text == "MP_NULLABLE" and list[at + 1].kind == "name" and list[at + 2].text:find "^[,%)]" then
       found[#found + 1] = ("MP_SEEN_PARAMETER(%s);"):format(list[at + 1].text)
     end
     at = at - 1
   until depth == 0 or at == 0
   return table.concat(found)
+end
+
+--- The indices in `list` of the tokens of each parameter of the list that ends at list[last]: pairs of first and last.
+function nullable.split_parameters(list, last)
+  local depth, at, found, ends = 0, last, {}, last - 1
+  repeat
+    local text = list[at].text
+    if text == ")" or text == "]" then depth = depth + 1 end
+    if text == "(" or text == "[" then depth = depth - 1 end
+    if (text == "," and depth == 1) or depth == 0 then
+      found[#found + 1] = { at + 1, ends }
+      ends = at - 1
+    end
+    at = at - 1
+  until depth == 0 or at == 0
+  return found
+end
+
+--- True if the body that begins with list[at], a "{", assigns a pointer to the variable of this name.
+function nullable.assigns(list, at, name)
+  local depth = 0
+  repeat
+    local token = list[at]
+    if token.text == "{" then depth = depth + 1 end
+    if token.text == "}" then depth = depth - 1 end
+    if token.text == name and list[at + 1].text == "=" and not list[at - 1].text:find "^[*.]$" and list[at - 1].text ~= "->" then
+      return true
+    end
+    at = at + 1
+  until depth == 0 or not list[at]
+  return false
+end
+
+-- Renames the parameters of the function whose body begins with list[at] that are pointers and assigned to. Returns their variables' declarations.
+local function cursors(list, at, out)
+  local declarations = {}
+  for _, one in ipairs(nullable.split_parameters(list, at - 1)) do
+    local name, words, is_plain = list[one[2]], {}, true
+    for i = one[1], one[2] - 1 do
+      words[#words + 1] = list[i].text == "MP_NULLABLE" and "" or list[i].text
+      is_plain = is_plain and not list[i].text:find "[%[(]"
+    end
+    if is_plain and name.kind == "name" and (list[one[2] - 1].text == "*" or list[one[2] - 1].text == "MP_NULLABLE")
+      and nullable.assigns(list, at, name.text) then
+      local put = #out
+      while out[put].text ~= name.text or out[put].line ~= name.line do put = put - 1 end
+      out[put] = { kind = "name", text = name.text .. "_given", line = name.line }
+      declarations[#declarations + 1] = ("%s %s = %s_given;"):format(table.concat(words, " "), name.text, name.text)
+    end
+  end
+  return table.concat(declarations)
 end
 
 -- True if a declaration of an atomic pointer begins at list[at]: clang refuses nullability of those.
@@ -180,7 +248,7 @@ end
 
 --- Returns the text of a copied file. `names`: members that are MP_NULLABLE somewhere.
 function nullable.rewrite(path, text, names)
-  local list = tokens(text)
+  local list = nullable.tokens(text)
   local out, depth, parens, is_in_function, is_nonnull = {}, 0, 0, false, false
   local function put(kind, value, line) out[#out + 1] = { kind = kind, text = value, line = line } end
   local function switch(on, line)
@@ -188,7 +256,7 @@ function nullable.rewrite(path, text, names)
     is_nonnull = on
   end
   local last = list[#list].text:find "^#%s*endif" and #list -- the #endif of a guard stays outside
-  local is_atomic = false
+  local is_atomic, statics = false, marked_statics(list)
   for i, token in ipairs(list) do
     local before, after = list[i - 1], list[i + 1]
     if i == last then switch(false, token.line) end
@@ -204,7 +272,7 @@ function nullable.rewrite(path, text, names)
       if token.text == "{" then
         if depth == 0 and parens == 0 and before and before.text == ")" then
           is_in_function = true
-          put("mark", parameters(list, i - 1), token.line)
+          put("mark", cursors(list, i, out) .. parameters(list, i - 1), token.line)
         end
         depth = depth + 1
       elseif token.text == "}" then
@@ -213,6 +281,8 @@ function nullable.rewrite(path, text, names)
       elseif is_in_function and token.kind == "name" and names[token.text] and (before.text == "->" or before.text == ".")
         and (list[i - 2].kind == "name" or list[i - 2].text == "]" or (list[i - 2].text == ")" and before.text == "->")) then
         wrap(out, after.text == "(" and "MP_SEEN_CALL" or "MP_SEEN")
+      elseif is_in_function and statics[token.text] and before.text ~= "->" and before.text ~= "." and before.text ~= "MP_NULLABLE" then
+        out[#out] = { kind = "wrapped", text = (after.text == "(" and "MP_SEEN_CALL(%s)" or "MP_SEEN(%s)"):format(token.text), line = token.line }
       end
     end
   end
@@ -241,7 +311,7 @@ function nullable.copy(folder)
   local paths, names = {}, {}
   for path in io.popen("find core -type f | sort"):lines() do paths[#paths + 1] = path end
   for _, path in ipairs(paths) do
-    if path:find "%.[ch]$" then collect(tokens(read(path)), names) end
+    if path:find "%.[ch]$" then nullable.collect(nullable.tokens(read(path)), names) end
   end
   os.execute(("rm -rf '%s' && mkdir -p '%s' && find core -type d -exec mkdir -p '%s/{}' ';'"):format(folder, folder, folder))
   for _, path in ipairs(paths) do
