@@ -6,7 +6,7 @@ keep_network_variables() {
     for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
         case "$name" in
         *_proxy | *_PROXY | NODE_EXTRA_CA_CERTS | SSL_CERT_FILE | SSL_CERT_DIR | REQUESTS_CA_BUNDLE | PIP_* | npm_config_* | NPM_CONFIG_*) ;;
-        CLEAN_ROOM_KEEP | CLEAN_ROOM_MIRROR | CLEAN_ROOM_PACKAGES | MOONPOOL_MAINTAINER | MOONPOOL_SOURCES) ;;
+        CLEAN_ROOM_KEEP | CLEAN_ROOM_MIRROR | CLEAN_ROOM_PACKAGES | MOONPOOL_MAINTAINER | MOONPOOL_SOURCES | ARCHITECTURES) ;;
         *) unset "$name" ;;
         esac
     done
@@ -29,14 +29,16 @@ sources() {
     }
 }
 
-# make_tar [PACKAGE…]: $folder/$suite.tar, a root of the suite that has these packages, unless there is one of the last week.
+# make_tar [PACKAGE…]: $folder/$suite.tar, a root of the suite that has these packages, unless there is one of the last week. The variable
+# ARCHITECTURES may have the architectures of its packages.
 make_tar() {
     [ -z "$(find "$folder/$suite.tar" -mtime -7 2>/dev/null)" ] || return 0
     rm -f "$folder/$suite.tar"
     settings="$folder/$suite.settings"
     apt-config dump | grep -E '^Acquire::(https?|Check-|Retries|ForceIPv)' | grep -iv auto-\\?detect >"$settings" || true
     include=$(echo "$*" | tr -s ' ' ,)
-    sources | timeout 900 mmdebstrap --quiet --variant=minbase --aptopt="$settings" ${include:+--include="$include"} "$suite" "$folder/$suite.part.tar" - >&2
+    sources | timeout 900 mmdebstrap --quiet --variant=minbase --aptopt="$settings" ${include:+--include="$include"} \
+        ${ARCHITECTURES:+--architectures="$ARCHITECTURES"} "$suite" "$folder/$suite.part.tar" - >&2
     mv "$folder/$suite.part.tar" "$folder/$suite.tar"
 }
 
