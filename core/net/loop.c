@@ -43,19 +43,19 @@ static const mp_stat *const *const measured_turns[MP_MEASURES] = {
 };
 
 #define MAX_WAIT_MS 1000
-#define DESCRIPTORS 5 /* descriptors that a loop and its server need */
+#define LOOP_DESCRIPTORS 3 /* that a loop needs: libh2o's epoll, the second one, and the mailbox's */
+#define MOST_ASKED 3       /* descriptors that a call may ask for */
 
-/* libh2o aborts the process when it cannot open its descriptors, so check first that they are available. */
-static bool has_descriptors(void)
+bool mp_loop_has_descriptors(int count)
 {
-    int fds[DESCRIPTORS], count = 0;
-    while (count < DESCRIPTORS && (fds[count] = eventfd(0, EFD_CLOEXEC)) >= 0)
-        count++;
+    int fds[MOST_ASKED], opened = 0;
+    while (opened < count && opened < MOST_ASKED && (fds[opened] = eventfd(0, EFD_CLOEXEC)) >= 0)
+        opened++;
     int why = errno;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < opened; i++)
         close(fds[i]);
     errno = why;
-    return count == DESCRIPTORS;
+    return opened == count;
 }
 
 static int refuse_loop(mp_err *err)
@@ -66,7 +66,7 @@ static int refuse_loop(mp_err *err)
 
 mp_loop *MP_NULLABLE mp_loop_new(mp_err *err)
 {
-    if (!has_descriptors()) {
+    if (!mp_loop_has_descriptors(LOOP_DESCRIPTORS)) {
         refuse_loop(err);
         return NULL;
     }

@@ -161,7 +161,8 @@ typedef struct {
     bool has_proxy_header; /* connections begin with a PROXY header, and come from trusted proxies only */
 } mp_endpoint;             /* how a listener serves its connections */
 
-mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
+/* NULL, with the reason in `err`: there are too few descriptors. */
+mp_server *MP_NULLABLE mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
 /* `by` 1: the process is overloaded, so no server accepts connections above nine tenths of the limit; -1: that is over. Any thread. The
  * calls add up. */
 void mp_servers_press(int by);

@@ -12,6 +12,7 @@ MP_COUNTER(connections_handed_over, "connections_handed_over", "", "", "connecti
 MP_COUNTER(refused_own, "refused", "reason", "admin_connections", "times that accepting paused at admin.connections")
 MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that accepting paused at limits.connections")
 
+#define SERVER_DESCRIPTORS 2 /* of a pipe of libh2o, which wakes a context */
 #define ACCEPT_BATCH 16
 #define RETRY_MS 10          /* interval at which a listener paused at the limit checks for room */
 #define STARVED_RETRY_MS 100 /* retry interval when out of file descriptors */
@@ -265,9 +266,13 @@ static void close_of_loop(mp_link *link)
     mp_server_close(mp_container(link, mp_server, link));
 }
 
-mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err)
+mp_server *MP_NULLABLE mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err)
 {
-    (void)err;
+    if (!mp_loop_has_descriptors(SERVER_DESCRIPTORS)) {
+        mp_err_set(err, "cannot create an HTTP server: %s", strerror(errno));
+        mp_err_hint(err, "raise the limit of open files (ulimit -n)");
+        return NULL;
+    }
     mp_server *server = mp_new(sizeof *server);
     server->loop = loop;
     server->limits = *limits;
