@@ -12,7 +12,7 @@ typedef struct {
     size_t count;
 } arguments;
 
-static void put(arguments *to, const char *name, const char *MP_NULLABLE value)
+static void put(arguments *to, const char *MP_NULLABLE name, const char *MP_NULLABLE value)
 {
     if (to->count < MAX_ARGUMENTS && value != NULL)
         to->list[to->count++] = (mp_workbench_argument){name, value};

@@ -164,7 +164,7 @@ static int prepare_connection(mp_database *database)
     return rc;
 }
 
-static void publish(mp_database *database, sqlite3 *db)
+static void publish(mp_database *database, sqlite3 *MP_NULLABLE db)
 {
     pthread_mutex_lock(&database->lock);
     database->interruptible = db;

@@ -298,10 +298,11 @@ static bool is_among(mp_str paths, const char *path)
 
 static void copy_files(tree *to, const tree *from, mp_str without)
 {
+    mp_err none; /* the limits were met by all the files */
     for (size_t i = 0; i < from->count; i++) {
         const mp_source_file *file = &from->files[i];
         if (!is_among(without, file->path))
-            keep_file(to, mp_str_of(file->path), (mp_str){file->text, file->len}, NULL);
+            keep_file(to, mp_str_of(file->path), (mp_str){file->text, file->len}, &none);
     }
 }
 

@@ -63,7 +63,7 @@ static void report_kind(reader *r, const mp_config_key *key, const mp_yaml_node 
     report_error(r, node->at, &err);
 }
 
-static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node *map);
+static void take_map(reader *r, const mp_config_key *MP_NULLABLE section, const mp_yaml_node *map);
 
 /* Reads a map in a list: its keys go to `into`. Returns the scalar that represents the map in the list; NULL, with
  * an error reported, if there is none. */
@@ -240,7 +240,7 @@ static void read_list(reader *r, const mp_config_key *key, const mp_yaml_node *n
 static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node);
 
 /* Reads the keys of one map. The depth of recursion is limited by the table. */
-static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node *map)
+static void take_map(reader *r, const mp_config_key *MP_NULLABLE section, const mp_yaml_node *map)
 {
     for (const mp_yaml_node *node = map->first; node != NULL; node = node->next) {
         const mp_config_key *key = mp_config_key_find(section, node->key);

@@ -200,7 +200,7 @@ static void put_value_schema(mp_buf *out, const mp_config_key *key)
 static void put_schema(mp_buf *out, const mp_config_key *key, int indent);
 
 /* Appends the schema of all keys below `section`, without the enclosing braces. */
-static void put_object(mp_buf *out, const mp_config_key *section, int indent)
+static void put_object(mp_buf *out, const mp_config_key *MP_NULLABLE section, int indent)
 {
     mp_buf_printf(out, "\"type\": [\"object\", \"null\"], \"additionalProperties\": false, \"properties\": {");
     bool first = true;

@@ -134,7 +134,7 @@ static void send_with(const char *text, const int *fds, int count)
 static void send_state(const char *state)
 {
     if (is_started)
-        send_with(state, NULL, 0);
+        send_with(state, MP_UNSET, 0);
 }
 
 void mp_notify_ready(void)
@@ -167,7 +167,7 @@ void mp_notify_remove(const char *name)
 {
     char text[512];
     snprintf(text, sizeof text, "FDSTOREREMOVE=1\nFDNAME=%.300s\n", name);
-    send_with(text, NULL, 0);
+    send_with(text, MP_UNSET, 0);
 }
 
 /* The manager closes the end of a pipe that it gets with a barrier when it has handled all earlier messages; one that does not

@@ -113,7 +113,7 @@ static int wait_for(lua_State *L, int index, waiting *op, double seconds, lua_KF
 }
 
 /* Pushes nil, why, hint, and the kind of failure or nil: "late", "refused", "unsent", "unanswered".  [-0, +4, throws] */
-static int push_failure(lua_State *L, const char *why, const char *hint, const char *kind)
+static int push_failure(lua_State *L, const char *why, const char *hint, const char *MP_NULLABLE kind)
 {
     lua_pushnil(L);
     lua_pushstring(L, why);

@@ -105,7 +105,7 @@ const mp_family *MP_NULLABLE mp_declare(const mp_declaration *declaration, mp_er
         return NULL;
     }
     if (declaration->label_count == 0)
-        mp_series_within(&found->family, NULL, 1); /* is shown before its first number */
+        mp_series_within(&found->family, MP_UNSET, 1); /* is shown before its first number */
     return &found->family;
 }
 

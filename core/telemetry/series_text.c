@@ -50,14 +50,14 @@ static void put_labels(mp_buf *out, const mp_member *one, const char *MP_NULLABL
         mp_buf_putc(out, '}');
 }
 
-static void put_name(mp_buf *out, const mp_member *one, const char *suffix, const char *le)
+static void put_name(mp_buf *out, const mp_member *one, const char *suffix, const char *MP_NULLABLE le)
 {
     mp_buf_printf(out, "%s%s", one->family->name, suffix);
     put_labels(out, one, le);
     mp_buf_putc(out, ' ');
 }
 
-static void put_sample(mp_buf *out, const mp_member *one, const char *suffix, const char *le, int64_t value)
+static void put_sample(mp_buf *out, const mp_member *one, const char *suffix, const char *MP_NULLABLE le, int64_t value)
 {
     put_name(out, one, suffix, le);
     mp_buf_printf(out, "%lld\n", (long long)value);

@@ -54,7 +54,7 @@ static void end_guarded(lua_State *L)
 }
 
 /* Preempts the task that runs, which is about to yield, and cancels it if it is over a limit.*/
-static void preempt(mp_task *task, lua_State *L, lua_Debug *where)
+static void preempt(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where)
 {
     mp_vm *vm = task->vm;
     vm->stuck_at = 0;

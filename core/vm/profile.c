@@ -406,7 +406,7 @@ void mp_profile_end(void)
     mp_profile *p = here;
     if (p == NULL)
         return;
-    mp_preempt_sample(0, NULL);
+    mp_preempt_sample(0, tick);
     here = NULL;
     mp_stat_add(&mp_stat_profile_taken, (int64_t)atomic_load(&p->taken));
     mp_stat_add(&mp_stat_profile_lost, (int64_t)atomic_load(&p->lost));

@@ -67,7 +67,7 @@ bool mp_shows_address(lua_State *L, int index)
     return false;
 }
 
-const char *mp_push_shown(lua_State *L, int index, size_t *len)
+const char *mp_push_shown(lua_State *L, int index, size_t *MP_NULLABLE len)
 {
     if (!mp_shows_address(L, index))
         return luaL_tolstring(L, index, len);

@@ -52,7 +52,8 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
 {
     if (mp_link_is_alone(&vm->idle))
         add_tasks(vm);
-    mp_task *task = mp_container(mp_link_take(&vm->idle), mp_task, link);
+    mp_task *task = mp_container(vm->idle.next, mp_task, link);
+    mp_link_drop(&task->link);
     if (task->co != NULL)
         vm->spare--;
     *task = (mp_task){.vm = vm,

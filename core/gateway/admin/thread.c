@@ -110,7 +110,8 @@ int mp_admin_start(mp_admin *admin, mp_err *err)
     return 0;
 }
 
-static void post(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *MP_NULLABLE ctx);
+static void post(mp_admin *admin, mp_runtime_config *MP_NULLABLE settings, void (*used)(void *ctx),
+                 void *MP_NULLABLE ctx);
 
 /* On the admin thread: the workers have ended. */
 static void end(void *ctx)
@@ -177,7 +178,8 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
     free(given);
 }
 
-static void post(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *MP_NULLABLE ctx)
+static void post(mp_admin *admin, mp_runtime_config *MP_NULLABLE settings, void (*used)(void *ctx),
+                 void *MP_NULLABLE ctx)
 {
     order *given = mp_new(sizeof *given);
     *given = (order){{.deliver = deliver}, admin, settings, used, ctx};

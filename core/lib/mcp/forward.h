@@ -55,7 +55,7 @@ typedef struct mp_forwards {
 mp_forwards *mp_forwards_new(void);
 void mp_forwards_free(mp_forwards *forwards);
 /* Drops the routes: another snapshot of the registry is served.  [-0, +0] */
-void mp_forwards_clear(lua_State *L, mp_forwards *forwards);
+void mp_forwards_clear(lua_State *MP_NULLABLE L, mp_forwards *forwards);
 const mp_route *MP_NULLABLE mp_route_find(const mp_forwards *forwards, mp_str tool);
 /* The key of the channel for a call that takes a route; empty: Lua has not chosen one, or the client can have a task of the tool. */
 mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route *route);

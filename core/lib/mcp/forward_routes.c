@@ -49,7 +49,7 @@ static void free_route(mp_node *node, void *ctx)
     free(route);
 }
 
-void mp_forwards_clear(lua_State *L, mp_forwards *forwards)
+void mp_forwards_clear(lua_State *MP_NULLABLE L, mp_forwards *forwards)
 {
     mp_map_each(&forwards->routes, free_route, &(drop){forwards, L});
 }
