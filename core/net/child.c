@@ -148,7 +148,7 @@ static void end_it(mp_child *child, mp_child_end why)
 {
     if (child->why == MP_CHILD_RUNS)
         child->why = why;
-    if (child->program.keeper == 0 || child->timer.fire == on_grace_over)
+    if (!mp_program_runs(&child->program) || child->timer.fire == on_grace_over)
         return;
     kill(child->program.keeper, MP_KEEPER_STOP);
     mp_timer_start(child->program.loop, &child->timer, child->grace_ms, on_grace_over);
@@ -247,7 +247,7 @@ void mp_child_leave(mp_child *child)
     child->ended = NULL;
     if (mp_program_leave(&child->program))
         child_free(child);
-    else if (child->program.keeper != 0)
+    else
         end_it(child, MP_CHILD_LATE);
 }
 

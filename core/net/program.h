@@ -35,7 +35,8 @@ struct mp_program {
     bool is_starting;        /* the pool's job runs or waits */
     atomic_bool is_stranded; /* the loop ended before the program had started */
     bool is_left;
-    pid_t keeper; /* 0 until the program has started, and after the keeper is reaped */
+    /* 0 until the program has started, and after the keeper is reaped; belongs to the pool's job while `is_starting` */
+    pid_t keeper;
     int pidfd;
     int error; /* errno of a failed start */
     enum { MP_FAILED_PIPES, MP_FAILED_FOLDER, MP_FAILED_SEARCH, MP_FAILED_INTERPRETER, MP_FAILED_RUN } failed_at;
@@ -55,6 +56,12 @@ int mp_program_start(mp_program *program, mp_err *err);
 void mp_program_clear(mp_program *program);
 /* Kills what is left below the keeper, waits for the keeper's end, and reads the program's status. */
 void mp_program_reap(mp_program *program);
+/* True: the program has started, and its keeper was not reaped. */
+static inline bool mp_program_runs(const mp_program *program)
+{
+    return !program->is_starting && program->keeper != 0;
+}
+
 /* The owner has no more use for the program. True: nothing runs, and the owner can be freed. False: the program runs
  * or is about to: the owner ends it, at once or when `started` runs. */
 bool mp_program_leave(mp_program *program);
