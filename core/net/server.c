@@ -12,7 +12,7 @@ MP_COUNTER(connections_handed_over, "connections_handed_over", "", "", "connecti
 MP_COUNTER(refused_own, "refused", "reason", "admin_connections", "times that accepting paused at admin.connections")
 MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that accepting paused at limits.connections")
 
-#define SERVER_DESCRIPTORS 2 /* of a pipe of libh2o, which wakes a context */
+#define SERVER_DESCRIPTORS 2 /* that libh2o opens for a server: a pipe */
 #define ACCEPT_BATCH 16
 #define RETRY_MS 10          /* interval at which a listener paused at the limit checks for room */
 #define STARVED_RETRY_MS 100 /* retry interval when out of file descriptors */
