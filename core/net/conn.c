@@ -46,35 +46,29 @@ mp_str mp_conn_peer(mp_conn *conn)
     return mp_str_of(conn->peer);
 }
 
-/* An address as IPv6: IPv4 is mapped into it. False if the text is none. */
-static bool read_address(mp_str text, struct in6_addr *to)
+/* Reads an IPv4 address, or an IPv6 address in brackets. False if the text is neither. */
+static bool read_host(mp_str text, mp_ip *ip)
 {
-    char copy[INET6_ADDRSTRLEN] = "";
     bool is_bracketed = text.len > 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']';
     if (is_bracketed)
         text = (mp_str){text.ptr + 1, text.len - 2};
-    if (text.len == 0 || text.len >= sizeof copy)
-        return false;
-    memcpy(copy, text.ptr, text.len);
-    if (is_bracketed)
-        return inet_pton(AF_INET6, copy, to) == 1;
-    *to = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
-    return inet_pton(AF_INET, copy, &to->s6_addr[12]) == 1;
+    bool is_v6 = text.len > 0 && memchr(text.ptr, ':', text.len) != NULL;
+    return is_v6 == is_bracketed && mp_ip_read(text, ip);
 }
 
 bool mp_conn_reached(const mp_conn *conn, mp_str address)
 {
     struct sockaddr_storage bound;
-    struct in6_addr own = {.s6_addr = {[10] = 0xff, [11] = 0xff}}, asked;
+    mp_ip own, asked;
     if (getsockname(h2o_socket_get_fd(conn->socket), (struct sockaddr *)&bound, &(socklen_t){sizeof bound}) != 0)
         return false;
     if (bound.ss_family == AF_INET6)
-        own = ((struct sockaddr_in6 *)&bound)->sin6_addr;
+        own = mp_ip_of(((struct sockaddr_in6 *)&bound)->sin6_addr.s6_addr, 16);
     else if (bound.ss_family == AF_INET)
-        memcpy(&own.s6_addr[12], &((struct sockaddr_in *)&bound)->sin_addr, 4);
+        own = mp_ip_of((const unsigned char *)&((struct sockaddr_in *)&bound)->sin_addr, 4);
     else
         return false;
-    return read_address(address, &asked) && memcmp(&own, &asked, sizeof own) == 0;
+    return read_host(address, &asked) && memcmp(&own, &asked, sizeof own) == 0;
 }
 
 /* -- the structs of streams ---------------------------------------------------------------------------------------- */

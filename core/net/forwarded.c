@@ -11,7 +11,7 @@ static bool is_escaped(mp_str text, size_t at)
     return slashes % 2 == 1;
 }
 
-/* Cuts the last element off a list; `has_quotes`: commas in quoted texts are no ends. False if there is none. */
+/* Cuts the last element off a list; `has_quotes`: commas in quoted texts separate no elements. False if the list has no more. */
 static bool cut_last(mp_str *list, bool has_quotes, mp_str *element)
 {
     bool is_quoted = false;
@@ -30,15 +30,15 @@ static bool cut_last(mp_str *list, bool has_quotes, mp_str *element)
     return true;
 }
 
+/* RFC 7239 allows five digits, so that zeros may be in front. */
 static bool is_port(mp_str text)
 {
-    unsigned number = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        if (i == 5 || text.ptr[i] < '0' || text.ptr[i] > '9')
-            return false;
-        number = number * 10 + (unsigned)(text.ptr[i] - '0');
-    }
-    return text.len > 0 && number <= 65535;
+    unsigned unused;
+    if (text.len > 5)
+        return false;
+    while (text.len > 1 && text.ptr[0] == '0')
+        text = mp_str_from(text, 1);
+    return mp_digits_read(text, 65535, &unused);
 }
 
 /* An address, with a port or without; an IPv6 address may be in brackets, and has to be if it has a port. A port that is hidden ("_a1") is refused, as
@@ -59,7 +59,7 @@ static bool read_node(mp_str text, mp_ip *ip)
     return port.ptr != NULL && is_port(port) && mp_ip_read(host, ip);
 }
 
-/* Cuts the first of the pairs of an element off. A pair may be quoted from its '=' on. */
+/* Cuts the first pair (as in for=10.1.2.3) off an element of Forwarded. The value of a pair may be quoted. */
 static mp_str cut_pair(mp_str *rest)
 {
     bool is_quoted = false;
@@ -80,7 +80,7 @@ static mp_str cut_pair(mp_str *rest)
     return mp_str_trim(pair);
 }
 
-/* The value of `for` of an element of Forwarded, which must be there once; its quotation marks are taken off. False if it is not there. */
+/* Finds the value of the pair `for` in an element of Forwarded, and takes its quotation marks off. False unless exactly one pair is named `for`. */
 static bool find_for(mp_str element, mp_str *value)
 {
     int count = 0;

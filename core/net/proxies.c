@@ -1,5 +1,6 @@
 /* proxies.c: sets of addresses and networks: which proxies are trusted. */
 #include "proxies.h"
+#include "json/json.h"
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -52,6 +53,16 @@ void mp_ip_write(const mp_ip *ip, char room[MP_IP_TEXT])
         inet_ntop(AF_INET6, ip->bytes, room, MP_IP_TEXT);
 }
 
+bool mp_digits_read(mp_str text, unsigned most, unsigned *number)
+{
+    int64_t read;
+    if (text.len == 0 || text.ptr[0] == '-' || (text.len > 1 && text.ptr[0] == '0') || !mp_json_int(text, &read) ||
+        read > most)
+        return false;
+    *number = (unsigned)read;
+    return true;
+}
+
 /* -- networks ------------------------------------------------------------------------------------------------------ */
 
 static mp_ip masked(const mp_ip *ip, unsigned bits)
@@ -61,21 +72,6 @@ static mp_ip masked(const mp_ip *ip, unsigned bits)
     if (bits % 8 > 0)
         base.bytes[bits / 8] = (unsigned char)(ip->bytes[bits / 8] & (0xff00 >> bits % 8));
     return base;
-}
-
-/* Digits without a needless 0, up to `most`. */
-static bool read_bits(mp_str text, unsigned most, unsigned *bits)
-{
-    unsigned number = 0;
-    if (text.len == 0 || text.len > 3 || (text.len > 1 && text.ptr[0] == '0'))
-        return false;
-    for (size_t i = 0; i < text.len; i++) {
-        if (text.ptr[i] < '0' || text.ptr[i] > '9')
-            return false;
-        number = number * 10 + (unsigned)(text.ptr[i] - '0');
-    }
-    *bits = number;
-    return number <= most;
 }
 
 static int refuse_host_bits(const network *given, mp_err *err)
@@ -98,7 +94,7 @@ static int read_network(mp_str text, network *to, mp_err *err)
     bool has_colon = memchr(address.ptr, ':', address.len) != NULL;
     unsigned most = has_colon ? 128 : 32;
     to->bits = most;
-    if (rest.ptr != NULL && !read_bits(rest, most, &to->bits))
+    if (rest.ptr != NULL && !mp_digits_read(rest, most, &to->bits))
         return mp_err_set(err, "after the '/' there is a number from 0 to %u", most);
     to->bits += has_colon ? 0 : MAPPED_BITS;
     mp_ip base = masked(&to->base, to->bits);

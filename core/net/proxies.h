@@ -25,6 +25,9 @@ mp_ip mp_ip_of(const unsigned char *bytes, size_t count);
 /* Writes the canonical text: an address has no other spelling. */
 void mp_ip_write(const mp_ip *ip, char room[MP_IP_TEXT]);
 
+/* Reads a decimal number up to `most`: digits alone, without a needless 0 in front. */
+bool mp_digits_read(mp_str text, unsigned most, unsigned *number);
+
 /* -- which proxies are trusted ------------------------------------------------------------------------------------- */
 
 typedef struct mp_proxies mp_proxies;
@@ -45,14 +48,15 @@ bool mp_proxies_have_unix(const mp_proxies *proxies);
 /* Reading one list, from the right. */
 typedef struct {
     const mp_proxies *proxies;
-    mp_ip ip;        /* the last address that a trusted proxy wrote */
-    bool has_ip;     /* false: it is the peer of the connection */
-    bool is_over;    /* `ip` is the client, or what follows cannot be believed */
-    bool is_unclear; /* a trusted proxy wrote what is no address: "unknown", a hidden name, garbage, nothing */
-    int hops;
+    mp_ip ip;     /* the address that was read last: the client's once `is_over`, before that a trusted proxy's */
+    bool has_ip;  /* false: no address was read, so that the client is the peer of the connection */
+    bool is_over; /* nothing more is to be read: `ip` is no trusted proxy's, or `is_unclear` */
+    /* A trusted proxy wrote an element without an address ("unknown", a hidden name, garbage, nothing), or the list is too long. */
+    bool is_unclear;
+    int hops; /* elements that were read */
 } mp_forwarded;
 
-/* Takes one line of the list: the value of a header. Begin with the last header of the request. `is_rfc7239`: it is Forwarded; else
+/* Reads one line of the list, from the right: the value of a header. Begin with the last header of the request. `is_rfc7239`: it is Forwarded; else
  * X-Forwarded-For. Its time is linear in the length of the line. */
 void mp_forwarded_take(mp_forwarded *list, mp_str line, bool is_rfc7239);
 /* The client by both lists. Where both kinds of headers are there and differ, one of them is the client's own, and nothing says which: the result

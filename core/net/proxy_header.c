@@ -13,15 +13,8 @@ static mp_proxy_result fail(mp_proxy_header *header, const char *why)
 
 static bool is_port(mp_str text)
 {
-    unsigned number = 0;
-    if (text.len == 0 || text.len > 5 || (text.len > 1 && text.ptr[0] == '0'))
-        return false;
-    for (size_t i = 0; i < text.len; i++) {
-        if (text.ptr[i] < '0' || text.ptr[i] > '9')
-            return false;
-        number = number * 10 + (unsigned)(text.ptr[i] - '0');
-    }
-    return number <= 65535;
+    unsigned unused;
+    return mp_digits_read(text, 65535, &unused);
 }
 
 static mp_proxy_result read_line(mp_str line, mp_proxy_header *header)
