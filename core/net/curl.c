@@ -69,3 +69,12 @@ const char *mp_client_version(void)
     const mp_curl_api *curl = mp_curl(&err);
     return curl != NULL ? curl->version_info(CURLVERSION_NOW)->version : failure;
 }
+
+CURLcode mp_curl_trust(const mp_curl_api *curl, CURL *easy, const char *MP_NULLABLE ca)
+{
+    const char *file = ca != NULL ? ca : curl->authorities.file, *folder = ca != NULL ? NULL : curl->authorities.folder;
+    CURLcode result = curl->easy_setopt(easy, CURLOPT_CAINFO, file);
+    if (result == CURLE_OK && (ca != NULL || folder != NULL))
+        result = curl->easy_setopt(easy, CURLOPT_CAPATH, folder);
+    return result;
+}

@@ -39,10 +39,12 @@ typedef struct {
 #define MP_CURL_MEMBER(name) __typeof__(curl_##name) *name;
     MP_CURL(MP_CURL_MEMBER)
 #undef MP_CURL_MEMBER
-    mp_authorities authorities; /* of this system, where a request names no others */
+    mp_authorities authorities; /* of this system */
 } mp_curl_api;
 
 /* Returns NULL if no suitable libcurl is found; `err` says what to install. Any thread. */
 const mp_curl_api *MP_NULLABLE mp_curl(mp_err *err);
+/* Lets a request trust the certificates in the file `ca`, and no others; NULL: those of this system. */
+CURLcode mp_curl_trust(const mp_curl_api *curl, CURL *easy, const char *MP_NULLABLE ca);
 
 #endif

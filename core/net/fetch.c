@@ -46,11 +46,7 @@ static bool set_request(fetching *of)
     wrong |= curl->easy_setopt(easy, CURLOPT_TIMEOUT, options->seconds == 0 ? ANSWER_S : (long)options->seconds);
     wrong |= curl->easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     wrong |= curl->easy_setopt(easy, CURLOPT_WRITEDATA, of);
-    const char *ca = options->ca != NULL ? options->ca : curl->authorities.file;
-    if (ca != NULL)
-        wrong |= curl->easy_setopt(easy, CURLOPT_CAINFO, ca);
-    else if (curl->authorities.folder != NULL)
-        wrong |= curl->easy_setopt(easy, CURLOPT_CAPATH, curl->authorities.folder);
+    wrong |= mp_curl_trust(curl, easy, options->ca);
     if (options->socket != NULL)
         wrong |= curl->easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, options->socket);
     return wrong == CURLE_OK;

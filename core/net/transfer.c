@@ -234,9 +234,7 @@ static void set_manners(const mp_client *client, const mp_outgoing *how, const m
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
-    SET(CURLOPT_CAINFO, ca != NULL ? ca : curl->authorities.file);
-    if (ca != NULL || curl->authorities.folder != NULL)
-        SET(CURLOPT_CAPATH, ca != NULL ? NULL : curl->authorities.folder);
+    mp_curl_trust(curl, easy, ca);
     if (how->certificate != NULL)
         SET(CURLOPT_SSLCERT, how->certificate);
     if (how->key != NULL)
