@@ -77,7 +77,7 @@ static int with_child(const mp_cli_args *args)
 /* True for systemd:NAME, which is no address that a command can connect to. */
 static bool is_socket_unit(const char *address)
 {
-    return strncmp(address, "systemd:", strlen("systemd:")) == 0;
+    return mp_systemd_name(mp_str_of(address)).ptr != NULL;
 }
 
 /* Adds where the gateway's admin listener is, for a command that works without it, too: its child complains about the configuration. The caller frees

@@ -56,9 +56,9 @@ static bool has_certificates(const mp_config *config, bool *has_warnings)
 static void note_sockets(const mp_config *config)
 {
     mp_buf note = {0};
-    bool has_sockets = config->admin_listen != NULL && mp_passed_name(config->admin_listen).ptr != NULL;
+    bool has_sockets = mp_systemd_name(mp_str_of(config->admin_listen)).ptr != NULL;
     for (size_t i = 0; config->listen[i] != NULL; i++)
-        has_sockets = has_sockets || mp_passed_name(config->listen[i]).ptr != NULL;
+        has_sockets = has_sockets || mp_systemd_name(mp_str_of(config->listen[i])).ptr != NULL;
     if (has_sockets)
         mp_buf_printf(&note,
                       "%s: the addresses of systemd:NAME are those of the socket unit: whether they exist, and need "

@@ -73,8 +73,9 @@ static int check_socket_name(mp_str name, mp_err *err)
 int mp_config_check_address(mp_str text, mp_err *err)
 {
     mp_err_set(err, "%s", "");
-    if (mp_str_starts(text, MP_STR("systemd:")))
-        return check_socket_name(mp_str_from(text, strlen("systemd:")), err);
+    mp_str socket = mp_systemd_name(text);
+    if (socket.ptr != NULL)
+        return check_socket_name(socket, err);
     if (mp_str_starts(text, MP_STR("unix:"))) {
         mp_str path = mp_str_from(text, 5);
         if (path.len == 0 || path.ptr[0] != '/')

@@ -20,7 +20,7 @@ int mp_config_check_proxy(mp_str text, mp_err *err)
 static bool can_connect(char *const *MP_NULLABLE proxies, const char *address)
 {
     bool is_unix = mp_str_starts(mp_str_of(address), MP_STR("unix:"));
-    bool can = proxies != NULL && mp_str_starts(mp_str_of(address), MP_STR("systemd:"));
+    bool can = proxies != NULL && mp_systemd_name(mp_str_of(address)).ptr != NULL;
     for (; proxies != NULL && *proxies != NULL; proxies++)
         can = can || (strcmp(*proxies, "unix") == 0) == is_unix;
     return can;

@@ -214,7 +214,7 @@ static int bind_own(const binding *it, mp_err *err)
 
 static int bind_one(const binding *it, mp_err *err)
 {
-    mp_str name = mp_passed_name(it->where);
+    mp_str name = mp_systemd_name(mp_str_of(it->where));
     if (name.ptr != NULL)
         return take_named(it, name, err);
     if (!take_stored(it))

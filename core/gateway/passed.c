@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #define FIRST_FD 3 /* $LISTEN_FDS counts from here */
-#define SYSTEMD "systemd:"
 #define STORED "moonpool/"
 #define LISTED 8 /* names that an error lists */
 
@@ -85,12 +84,6 @@ void mp_passed_free(mp_passed *passed)
 
 /* -- names of socket units ----------------------------------------------------------------------------------------- */
 
-mp_str mp_passed_name(const char *where)
-{
-    mp_str text = mp_str_of(where);
-    return mp_str_starts(text, MP_STR(SYSTEMD)) ? mp_str_from(text, strlen(SYSTEMD)) : MP_STR_NONE;
-}
-
 mp_passed_socket *MP_NULLABLE mp_passed_find(const mp_passed *passed, mp_str name)
 {
     for (int i = 0; i < passed->count; i++)
@@ -142,7 +135,7 @@ int mp_passed_refuse(const mp_passed *passed, mp_str name, mp_err *err)
 
 const char *MP_NULLABLE mp_passed_far(const mp_passed *MP_NULLABLE passed, const char *where)
 {
-    mp_str name = mp_passed_name(where);
+    mp_str name = mp_systemd_name(mp_str_of(where));
     for (int i = 0; passed != NULL && name.ptr != NULL && i < passed->count; i++) {
         const mp_passed_socket *one = &passed->all[i];
         if (mp_str_is(name, one->name) && one->fault[0] == '\0' && !one->address.is_loopback)

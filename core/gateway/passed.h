@@ -38,8 +38,6 @@ void mp_passed_add(mp_passed *passed, mp_str name, int fd);
 /* Closes the sockets that no listener has taken. */
 void mp_passed_free(mp_passed *passed);
 
-/* The NAME of systemd:NAME; ptr NULL: `where` is an address. */
-mp_str mp_passed_name(const char *where);
 /* The first socket with this name that was not taken; NULL: none. */
 mp_passed_socket *MP_NULLABLE mp_passed_find(const mp_passed *passed, mp_str name);
 /* Sets why no socket has this name, and names those that there are. Returns -1. */

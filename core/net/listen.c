@@ -362,13 +362,19 @@ void mp_listener_tune(int fd, const mp_address *bound, uint64_t dead_peer_ms)
     set_dead_peer(fd, dead_peer_ms);
 }
 
+mp_str mp_systemd_name(mp_str where)
+{
+    mp_str prefix = MP_STR("systemd:");
+    return mp_str_starts(where, prefix) ? mp_str_from(where, prefix.len) : MP_STR_NONE;
+}
+
 int mp_address_of(const char *where, mp_address *at)
 {
     address found;
     socklen_t len = 0;
     mp_err err;
     *at = (mp_address){.is_loopback = true, .is_unix = strncmp(where, "unix:", strlen("unix:")) == 0};
-    if (strncmp(where, "systemd:", strlen("systemd:")) == 0 || (!at->is_unix && resolve(where, &found, &len, &err) < 0))
+    if (mp_systemd_name(mp_str_of(where)).ptr != NULL || (!at->is_unix && resolve(where, &found, &len, &err) < 0))
         return -1;
     if (!at->is_unix)
         describe(&found, at);
@@ -384,7 +390,7 @@ bool mp_is_near(const char *where)
     address at;
     socklen_t len;
     mp_err err;
-    if (strncmp(where, "unix:", strlen("unix:")) == 0 || strncmp(where, "systemd:", strlen("systemd:")) == 0)
+    if (strncmp(where, "unix:", strlen("unix:")) == 0 || mp_systemd_name(mp_str_of(where)).ptr != NULL)
         return true;
     return resolve(where, &at, &len, &err) == 0 && is_loopback(&at);
 }

@@ -106,19 +106,23 @@ typedef struct {
 } mp_socket_file;
 int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *MP_NULLABLE file, int *fds,
               mp_address *bound, mp_err *err);
-/* True if only this machine can reach the address; false if that cannot be determined. True for systemd:NAME, which says
- * nothing of it: see mp_adopt. */
+/* The NAME of systemd:NAME, which stands for the sockets that a socket unit makes and passes to this process; ptr NULL:
+ * `where` is an address. */
+mp_str mp_systemd_name(mp_str where);
+/* True if only this machine can reach the address; false if that cannot be determined. True for systemd:NAME: where its
+ * sockets are bound, mp_adopt says. */
 bool mp_is_near(const char *where);
-/* `where` as mp_listen would bind it, without binding it: only the text, and whether it is a Unix socket. -1 if it is no
+/* Describes `where` as mp_listen does, without binding it: only the file of a Unix socket is left out. -1 if it is no
  * address, or has a name that is not found. */
 int mp_address_of(const char *where, mp_address *at);
-/* Takes a socket into use that another process has bound: -1 unless it is a TCP or Unix stream socket that listens; then
- * `err` says what it is. Says where it is bound, and makes it close on exec and nonblocking. The descriptor stays the
- * caller's. A name in the abstract namespace is "unix:@name". */
+/* Describes where another process has bound a socket, and makes the socket close on exec and nonblocking, so that a server
+ * can listen on it. The descriptor stays the caller's. A name in the abstract namespace is "unix:@name". -1 and the reason
+ * in `err` if it is no TCP or Unix stream socket that listens. */
 int mp_adopt(int fd, mp_address *bound, mp_err *err);
-/* Sets what mp_listen sets for dead peers, on a socket that was adopted. */
+/* Sets the options of a TCP socket that mp_listen sets (the receive buffer, the detection of dead peers) on an adopted
+ * one. */
 void mp_listener_tune(int fd, const mp_address *bound, uint64_t dead_peer_ms);
-/* Gives the file of a Unix socket the permissions that mp_listen would give it. */
+/* Gives the file of the Unix socket `where` its permissions and its group. -1 with the error. */
 int mp_restrict_file(const char *where, const mp_socket_file *file, mp_err *err);
 /* Removes the file of a Unix socket, once, unless the path meanwhile has a different file, made by a successor
  * process. Call it before closing the socket's descriptors: until they are closed, no successor replaces the file. */

@@ -89,7 +89,7 @@ static bool is_own_host(mp_admin *admin, const mp_stream *stream, mp_str host)
 {
     const mp_config *config = mp_admin_settings(admin)->config;
     char listen[256] = ""; /* the configured name or address of the listener */
-    bool is_address = config->admin_listen != NULL && mp_passed_name(config->admin_listen).ptr == NULL;
+    bool is_address = config->admin_listen != NULL && mp_systemd_name(mp_str_of(config->admin_listen)).ptr == NULL;
     mp_str written = mp_host_name(mp_str_of(is_address ? config->admin_listen : ""));
     if (written.len > 0 && written.len < sizeof listen)
         memcpy(listen, written.ptr, written.len);
