@@ -283,7 +283,6 @@ int mp_config_check_store_keys(mp_str text, mp_err *err);
 int mp_config_check_origin(mp_str text, mp_err *err); /* https://host:port */
 int mp_config_check_origin_or_all(mp_str text, mp_err *err);
 int mp_config_check_net(mp_str text, mp_err *err);
-int mp_config_check_proxy(mp_str text, mp_err *err);    /* an address, a network or "unix" */
 int mp_config_check_upstream(mp_str text, mp_err *err); /* the name of an upstream */
 int mp_config_check_admin_token(mp_str text, mp_err *err);
 int mp_config_check_admin_role(mp_str text, mp_err *err);

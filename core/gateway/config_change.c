@@ -121,7 +121,7 @@ static void put_items(mp_buf *out, const mp_config *config, const mp_config_key 
 }
 
 /* What is in effect after a reload for the item at `index` of the list of `serving`: the item of `config` with the same text, if nothing in it needs a
- * restart; else the serving one. An item does not change in part. */
+ * restart; else the serving one. An item does not change in part. Several items may have one text (127.0.0.1:0): that at the same index is preferred. */
 static const char *live_item(const mp_config *config, const mp_config *serving, const mp_config_key *list, size_t index)
 {
     const char *text = texts_of(serving, list)[index], *item = item_at(serving, list, index);
@@ -157,20 +157,21 @@ static void put_whole(mp_buf *out, const mp_config *config, const mp_config_key 
         put_items(out, config, key, false);
 }
 
-/* Appends the values of a key of items that are in effect once `config` follows `serving`: its list stays until a restart. */
-static void put_live(mp_buf *out, const mp_config *config, const mp_config *serving, const mp_config_key *key)
+/* Appends the values of a key of the list's items that are in effect once `config` follows `serving`: the list itself stays until a restart. */
+static void put_live(mp_buf *out, const mp_config *config, const mp_config *serving, const mp_config_key *list,
+                     const mp_config_key *key)
 {
-    const mp_config_key *list = mp_config_key_list(key);
-    size_t count = list == NULL ? 0 : count_of(texts_of(serving, list));
-    for (size_t k = 0; list != NULL && k < count; k++)
+    size_t count = count_of(texts_of(serving, list));
+    for (size_t k = 0; k < count; k++)
         put_value(out, live_item(config, serving, list, k), key);
 }
 
-/* True if a reload changes this key of the items of a list. */
-static bool is_live_in_items(const mp_config_key *key)
+/* The list in whose items a reload changes this key. NULL: the key is not in items, or needs a restart. */
+static const mp_config_key *MP_NULLABLE live_list_of(const mp_config_key *key)
 {
     const mp_config_key *list = mp_config_key_list(key);
-    return list != NULL && list->item_size > 0 && is_in_items(key, list) && !key->restarts;
+    bool is_live = list != NULL && list->item_size > 0 && is_in_items(key, list) && !key->restarts;
+    return is_live ? list : NULL;
 }
 
 void mp_config_put_all(mp_buf *out, const mp_config *config)
@@ -186,13 +187,13 @@ void mp_config_compare(const mp_config *before, const mp_config *after, bool res
     mp_buf one = {0}, other = {0};
     for (size_t i = 0; i < mp_config_key_count; i++) {
         const mp_config_key *key = &mp_config_keys[i];
-        bool is_live = is_live_in_items(key);
-        if ((mp_config_key_list(key) != NULL && !is_live) || key->type == MP_KEY_MAP)
+        const mp_config_key *list = live_list_of(key);
+        if ((mp_config_key_list(key) != NULL && list == NULL) || key->type == MP_KEY_MAP)
             continue;
         one.len = other.len = 0;
-        if (is_live) {
-            put_live(&one, before, before, key);
-            put_live(&other, after, before, key);
+        if (list != NULL) {
+            put_live(&one, before, before, list, key);
+            put_live(&other, after, before, list, key);
         } else {
             put_listed(&one, before, key);
             put_listed(&other, after, key);

@@ -11,11 +11,6 @@ bool mp_config_has_proxy_header(const mp_config *config, size_t index)
     return config->listen_tls != NULL && config->listen_tls[index].proxy_protocol == MP_PROXY_PROTOCOL_ON;
 }
 
-int mp_config_check_proxy(mp_str text, mp_err *err)
-{
-    return mp_proxies_check(text, err);
-}
-
 /* True if one of the proxies can be the peer of a connection to this address. Sockets of a unit may be of any kind. */
 static bool can_connect(char *const *MP_NULLABLE proxies, const char *address)
 {

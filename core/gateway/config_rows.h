@@ -30,7 +30,7 @@
     .least = 1, .most = 128, .check = mp_config_check_address, .form = "an address",                                   \
     .pattern = "^unix:/.+|^systemd:[^:]+$|^\\[[0-9A-Fa-f:.]+\\]:[0-9]{1,5}$|^[A-Za-z0-9._-]+:[0-9]{1,5}$"
 #define PROXY                                                                                                          \
-    .least = 2, .most = 64, .check = mp_config_check_proxy, .form = "an address or a network",                         \
+    .least = 2, .most = 64, .check = mp_proxies_check, .form = "an address or a network",                              \
     .pattern = "^unix$|^[0-9.]+(/[0-9]{1,2})?$|^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(/[0-9]{1,3})?$"
 /* The keys of one `tls` section: of an item of `listen`, or of the admin listener. */
 #define TLS_KEYS(at, member)                                                                                           \

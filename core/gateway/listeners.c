@@ -33,13 +33,7 @@ static int name_key(const binding *it, mp_err *err)
 /* Adds an address without sockets; `most` is how many it may get. */
 static mp_bound *add(const binding *it, int most)
 {
-    mp_listeners *listeners = it->listeners;
-    mp_bound *all = mp_new((size_t)(listeners->count + 1) * sizeof *all), *one = &all[listeners->count];
-    if (listeners->count > 0)
-        memcpy(all, listeners->all, (size_t)listeners->count * sizeof *all);
-    free(listeners->all);
-    listeners->all = all;
-    listeners->count++;
+    mp_bound *one = &it->listeners->all[it->listeners->count++];
     one->fds = mp_new((size_t)most * sizeof *one->fds);
     one->tls = it->tls;
     one->item = it->item;
@@ -244,8 +238,13 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
                       mp_passed *passed, int workers, mp_err *err)
 {
     binding it = {.listeners = listeners, .config = config, .passed = passed, .key = "listen", .workers = workers};
+    size_t count = 0;
+    while (config->listen[count] != NULL)
+        count++;
+    /* each address adds one element, or one for each passed socket that it takes */
+    listeners->all = mp_new((count + 1 + (size_t)passed->count) * sizeof *listeners->all);
     discard_useless(passed, config);
-    for (size_t i = 0; config->listen[i] != NULL; i++) {
+    for (size_t i = 0; i < count; i++) {
         it.where = config->listen[i];
         it.item = i;
         it.tls = mp_certificates_of(certificates, i);
@@ -267,7 +266,7 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
     return 0;
 }
 
-static bool is_admin(const mp_listeners *listeners, int i)
+bool mp_listeners_is_admin(const mp_listeners *listeners, int i)
 {
     return listeners->has_admin && i == listeners->count - 1;
 }
@@ -303,7 +302,7 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int coun
     listeners->worker_count = count;
     for (int i = 0; i < listeners->count; i++) {
         mp_bound *one = &listeners->all[i];
-        if (!is_admin(listeners, i)) {
+        if (!mp_listeners_is_admin(listeners, i)) {
             if (hand_out_one(listeners, i, shared->settings->config, err) != 0)
                 return -1;
             continue;
@@ -322,7 +321,7 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int coun
 void mp_listeners_unlink(mp_listeners *listeners, bool with_admin)
 {
     for (int i = 0; i < listeners->count; i++)
-        if ((with_admin || !is_admin(listeners, i)) && !atomic_load(&listeners->all[i].is_stored))
+        if ((with_admin || !mp_listeners_is_admin(listeners, i)) && !atomic_load(&listeners->all[i].is_stored))
             mp_unlink_address(&listeners->all[i].address);
 }
 
@@ -385,5 +384,5 @@ void mp_listeners_log(const mp_listeners *listeners, mp_log_level level)
 {
     for (int i = 0; i < listeners->count; i++)
         mp_log(level, "listening", mp_log_str("address", mp_str_of(listeners->all[i].address.text)),
-               mp_log_str("for", is_admin(listeners, i) ? MP_STR("admin") : MP_STR("mcp")));
+               mp_log_str("for", mp_listeners_is_admin(listeners, i) ? MP_STR("admin") : MP_STR("mcp")));
 }

@@ -29,6 +29,8 @@ typedef struct {
     bool may_store; /* READY=1 was sent to a service manager */
 } mp_listeners;
 
+/* True if the address at this index is the admin listener's. */
+bool mp_listeners_is_admin(const mp_listeners *listeners, int i);
 /* The addresses that the configuration names, but no systemd:NAME. The caller frees the list. */
 mp_address *mp_listeners_addresses(const mp_config *config, int *count);
 /* Takes from `passed` what the configuration names, and closes the rest. Call mp_listeners_close even if this returns -1. */

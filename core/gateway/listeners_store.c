@@ -33,7 +33,7 @@ static void store_one(mp_listeners *listeners, int i, int most)
     int fds[MP_NOTIFY_SOCKETS], count = 0;
     mp_bound *one = &listeners->all[i];
     mp_admin *MP_NULLABLE admin = listeners->admin;
-    if (listeners->has_admin && i == listeners->count - 1)
+    if (mp_listeners_is_admin(listeners, i))
         count = admin == NULL ? 0 : mp_admin_sockets(admin, fds, most);
     else
         for (int k = 0; k < listeners->worker_count && k < one->sockets && count < most; k++)
