@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* What makes listeners from a configuration. */
+/* What the functions that bind one address need. */
 typedef struct {
     mp_listeners *listeners;
     const mp_config *config;
@@ -40,7 +40,7 @@ static mp_bound *add(const binding *it, int most)
     return one;
 }
 
-/* Each worker gets a socket: if there are fewer, some have the same one. */
+/* Each worker gets a descriptor: if there are fewer sockets than workers, some are duplicates. */
 static int duplicate(const binding *it, mp_bound *one, mp_err *err)
 {
     one->sockets = one->count;
@@ -105,7 +105,7 @@ static void discard(mp_passed *passed, mp_passed_socket *one, const char *why)
     if (one->fd >= 0)
         close(one->fd);
     one->fd = -1;
-    one->fault[0] = '\0';
+    one->fault[0] = '\0'; /* mp_passed_find returns faulty sockets, too */
     if (!one->is_forgotten)
         mp_notify_remove(one->name);
     for (int i = 0; i < passed->count; i++)
@@ -157,7 +157,7 @@ static void discard_useless(mp_passed *passed, const mp_config *config)
         mp_notify_settle();
 }
 
-/* Takes all sockets that are stored for the address. False if there is none. None is closed: it may have connections. */
+/* Takes all sockets that are stored for the address, also if there are more than workers: clients may wait at each. False if there is none. */
 static bool take_stored(const binding *it)
 {
     mp_address at;

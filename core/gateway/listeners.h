@@ -11,12 +11,13 @@ typedef struct {
     mp_address address;
     int *fds; /* one per worker, or one for the admin listener; of passed sockets perhaps more; -1 once handed out */
     int count;
-    int sockets; /* the first ones are different sockets; the others are duplicates of their descriptors */
+    int sockets; /* number of different sockets, which are first in `fds`; the others duplicate their descriptors */
     mp_tls_slot *MP_NULLABLE tls;
     size_t item;               /* index in `listen`; unused for the admin listener */
     bool is_passed;            /* by a socket unit, which keeps its descriptor */
     char name[MP_PASSED_NAME]; /* under which the service manager may store the sockets; empty: it does not */
-    atomic_bool is_stored;     /* it has them: the next process listens on them, and the file of a Unix socket stays */
+    /* the manager has the sockets: the next process listens on them, and the file of a Unix socket stays */
+    atomic_bool is_stored;
 } mp_bound;
 
 typedef struct {

@@ -12,8 +12,8 @@ static bool is_among(const mp_bound *one, const mp_address *list, int count)
     return found;
 }
 
-/* Sets how many sockets of each address are stored. An address with one stored socket goes on taking connections after a crash, so each
- * gets one before any gets a second; connections that wait at sockets that are not stored, or are being made there, are reset. */
+/* Sets in `shares` how many sockets of each wanted address are stored. One stored socket is enough for an address to take connections after a crash, so
+ * each address gets one before any gets a second. A crash resets the connections that wait, or are being made, at sockets which are not stored. */
 static void share_out(const mp_listeners *listeners, const bool *wanted, int *shares)
 {
     int left = MP_NOTIFY_SOCKETS;

@@ -11,7 +11,8 @@
 
 /* True if there is a manager that may store sockets. */
 bool mp_notify_can_store(void);
-/* Reports that all listeners are open. The functions below do nothing before this call, except mp_notify_remove. */
+/* Reports that all listeners are open. Before this call mp_notify_reloading, mp_notify_stopping and mp_notify_turn report
+ * nothing. */
 void mp_notify_ready(void);
 /* Reports that scripts and configuration are about to be read again. The next `mp_notify_turn` reports the end of
  * it. */

@@ -53,7 +53,8 @@ struct mp_watchdog {
     /* when only the main thread was left, because no worker was seen running any more; 0: not yet */
     uint64_t all_ended_at;
     uint64_t drains_at; /* when the time of limits.linger is over and the drain begins; 0: it is not running */
-    bool is_asked;      /* POST /api/drain began the end, and no signal has followed: the next one does not hurry it */
+    /* The process drains because of POST /api/drain, and got no SIGTERM or SIGINT since: the next one counts as the first. */
+    bool is_asked;
 };
 
 static void fill_set(sigset_t *set)
@@ -295,7 +296,7 @@ static uint64_t linger_of(const mp_watchdog *watchdog)
     return listeners != NULL && listeners->count > 0 ? atomic_load(&watchdog->linger_ms) : 0;
 }
 
-/* The end has begun, or `again`: it is not waited for any longer. */
+/* Begins to end the process: lets the workers drain after `linger` ms. `again`: it drains already, so the workers stop now. */
 static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
 {
     bool serves = !again && watchdog->count > 0;
@@ -310,8 +311,8 @@ static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
     wake_main(watchdog);
 }
 
-/* SIGTERM or SIGINT. `is_own`: the process sent it to itself, for POST /api/drain. A hook of Kubernetes or an operator
- * asks so before SIGTERM comes, which therefore counts as the first signal. */
+/* SIGTERM or SIGINT. `is_own`: the process sent the signal to itself, for POST /api/drain. A hook of Kubernetes posts that before
+ * Kubernetes sends SIGTERM, so that a signal after it counts as the first one. */
 static void on_end(mp_watchdog *watchdog, int number, bool is_own)
 {
     bool has_begun = atomic_exchange(&watchdog->shared->draining, true), was_asked = watchdog->is_asked;

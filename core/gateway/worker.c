@@ -28,12 +28,12 @@ struct mp_worker {
     mp_client *client;
     mp_upstream_host *upstreams;
     mp_rpc *rpc;
-    mp_vm *vm;                                  /* at the latest, the worker's thread makes it, before it serves */
-    mp_runtime_config *settings;                /* a reference that belongs to the worker */
+    mp_vm *vm;                   /* set before the worker serves: by mp_worker_new, or else by the worker's thread */
+    mp_runtime_config *settings; /* a reference that belongs to the worker */
     _Atomic(struct delivery *MP_NULLABLE) next; /* the generation to switch to; NULL: none */
-    mp_message take;                            /* message after which the worker takes `next` */
-    _Atomic int64_t generation_number;          /* number of the generation of `vm` */
-    mp_link draining; /* draining generations, oldest first: they finish the calls that they have */
+    mp_message take; /* on its way to the worker's loop while `next` is set: the worker then switches to it */
+    _Atomic int64_t generation_number; /* number of the generation of `vm` */
+    mp_link draining;                  /* draining generations, oldest first: they finish the calls that they have */
     int64_t old_count;
     mp_pipe *MP_NULLABLE pipe; /* NULL: the worker serves listeners */
     pthread_t thread;

@@ -19,7 +19,8 @@ bool mp_conn_is_trusted(mp_conn *conn, const mp_proxies *MP_NULLABLE proxies)
                                  : conn->listener->is_unix && mp_proxies_have_unix(proxies);
 }
 
-/* A header comes from a peer that is not trusted: from a client, or from a proxy that the configuration does not name. The first one is logged. */
+/* Counts a request with X-Forwarded-For or Forwarded whose peer is not trusted: a client, or a proxy that the configuration does not name. The first
+ * one is logged. */
 static void count_ignored(mp_conn *conn)
 {
     static atomic_bool is_logged;

@@ -70,8 +70,9 @@ struct mp_server {
     pthread_mutex_t handover_lock;
     mp_link handovers;      /* connections that other servers handed over */
     _Atomic int64_t handed; /* connections that other servers handed over, and that are not served yet */
-    /* it drains; its thread is stuck: no server hands connections over to it */
-    _Atomic bool takes_none, is_stuck;
+    /* While one of these is true, no server hands connections over to this one. */
+    _Atomic bool takes_none;    /* it drains */
+    _Atomic bool is_stuck;      /* its thread does not run turns */
     mp_server *const *siblings; /* servers with listeners for the same addresses, this one among them */
     size_t sibling_count;
     /* number of stream structs; the server struct outlives mp_server_free until the last one is freed */
@@ -280,7 +281,7 @@ bool mp_server_takes_connections(const mp_server *server);
 void mp_server_take_none(mp_server *server);
 /* Serves an accepted connection, which is counted in the account of connections. On the server's thread. */
 void mp_server_begin_accepted(mp_listener *listener, int fd);
-/* Serves the connections that were handed over and are not served yet. On the server's thread. */
+/* Begins to serve the connections that were handed over. On the server's thread. */
 void mp_server_take_handovers(mp_server *server);
 /* Closes the connections that were handed over and are not served yet. */
 void mp_server_drop_handovers(mp_server *server);

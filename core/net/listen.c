@@ -311,6 +311,7 @@ int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_sock
 
 /* -- sockets that another process has bound ------------------------------------------------------------------------ */
 
+/* A NUL, with which a name in the abstract namespace begins, is written as '@'. */
 static void describe_unix(const address *at, socklen_t len, mp_address *bound)
 {
     size_t from = offsetof(struct sockaddr_un, sun_path), size = len > from ? len - from : 0;

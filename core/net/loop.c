@@ -44,7 +44,7 @@ static const mp_stat *const *const measured_turns[MP_MEASURES] = {
 
 #define MAX_WAIT_MS 1000
 #define LOOP_DESCRIPTORS 3 /* that a loop needs: libh2o's epoll, the second one, and the mailbox's */
-#define MOST_ASKED 3       /* descriptors that a call may ask for */
+#define MOST_ASKED 3       /* limit of `count` of mp_loop_has_descriptors */
 
 bool mp_loop_has_descriptors(int count)
 {

@@ -157,10 +157,11 @@ typedef struct {
     mp_tls_slot *MP_NULLABLE tls; /* NULL: no TLS; must outlive the server */
     bool http2;                   /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
     int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */
-    /* number of the address: listeners of siblings that have it serve connections alike, and one server may have several */
+    /* The caller's number for the address. A connection may be handed over between listeners with the same number: they belong to siblings, and
+     * serve connections alike. A server may have several of them. */
     int address;
     bool is_shared;                        /* another server or process has the socket, too: it is never shut down */
-    const mp_proxies *MP_NULLABLE proxies; /* trusted ones, which outlive the endpoint's use of them; NULL: none */
+    const mp_proxies *MP_NULLABLE proxies; /* the trusted ones, valid until mp_server_trust sets others; NULL: none */
     size_t proxies_index;                  /* by which mp_server_trust finds the endpoint */
     bool has_proxy_header; /* connections begin with a PROXY header, and come from trusted proxies only */
 } mp_endpoint;             /* how a listener serves its connections */
@@ -188,12 +189,14 @@ void mp_server_return_memory(mp_server *server);
 bool mp_pages_return(size_t most);
 /* Stops listening and closes idle connections; answers in progress continue. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
-/* Call it when the thread of `server` is stuck, and again and again while it is. Connections that wait to be accepted are
- * handed to `to`, a sibling, as many as `limits.connections` has places for. Sockets that are not shared stop listening, so that
- * the kernel gives new connections to the other sockets of their ports; connections that still wait there are reset. Shared ones
- * go on listening: what waits there is handed over by the next call. `to` NULL: no sibling makes progress. Any thread. The server
- * listens again by itself as soon as its thread runs a turn; mp_server_recover says that it does. */
+/* Takes connections away from a server whose thread is stuck. Call it repeatedly while it is. Any thread.
+ * Connections that wait to be accepted are handed to `to`, a sibling that makes progress, until limits.connections is
+ * reached; NULL: there is no such sibling. Then the server's sockets that are not shared (mp_endpoint.is_shared) stop
+ * listening, so that the kernel gives new connections to the other sockets of the port; those that still wait at them are
+ * reset. A shared socket goes on listening, and the next call hands over what waits at it then.
+ * Sockets that stopped listen again as soon as the server's thread runs a turn. */
 void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to);
+/* The server's thread runs again: siblings may hand connections over to the server. Any thread. */
 void mp_server_recover(mp_server *server);
 /* Duplicates at most `most` of the sockets that listen for an address, and returns their number: none once the server drains. Any
  * thread. */
@@ -235,7 +238,7 @@ mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, in
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *MP_NULLABLE count);
 /* Iterates over the values of a header: set `*at` to 0 first; returns ptr == NULL after the last value. */
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
-/* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. By a trusted proxy, if one is in front. */
+/* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. If a trusted proxy is in front, the address that it gives. */
 mp_str mp_stream_address(const mp_stream *stream);
 /* The address of the connection, which may be a proxy's: "127.0.0.1" or "unix"; the one in its PROXY header, if it has one. Empty if the stream is
  * gone. */
@@ -289,8 +292,10 @@ bool mp_stream_has_client(const mp_stream *stream);
 /* The socket, for mp_peer_left; -1 if the stream is gone. */
 int mp_stream_fd(const mp_stream *stream);
 
-/* Bytes that wait for other answers, or are on their way to a stream, of which mp_http_limits.answers is `limit`. False if they do not fit: nothing was counted. Any thread. */
+/* Counts bytes of answers that no stream has in its queue yet: a batch collects them, or they are on their way to a stream of another worker. `limit` is
+ * limits.answers. False if they do not fit: nothing was counted. Any thread. */
 bool mp_answers_take(size_t bytes, size_t limit);
+/* Ends the count of bytes of mp_answers_take. */
 void mp_answers_give(size_t bytes);
 /* True if more than limits.answers bytes wait for their readers: refuse new calls. */
 bool mp_stream_is_crowded(const mp_stream *stream);
@@ -317,8 +322,8 @@ void mp_stream_on_drained(mp_stream *stream, void (*MP_NULLABLE drained)(void *c
                           void *MP_NULLABLE ctx);
 /* Writes what is queued, then ends the answer. A stream that was not answered at all gets status 500. */
 void mp_stream_end(mp_stream *stream);
-/* Ends the stream without what is queued, and its connection unless that has others. `is_slow`: because the reader stalled, or too much waits for it.
- * `gone` runs. */
+/* Ends the stream and drops what is queued; its connection ends, too, unless that has other streams. `is_slow`: because the reader stalled, or too much
+ * waits for it. `gone` runs. */
 void mp_stream_lose(mp_stream *stream, bool is_slow);
 /* True if the stream is gone because its reader stalled. */
 bool mp_stream_was_slow(const mp_stream *stream);

@@ -416,7 +416,7 @@ void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
     mp_server_take_none(server);
     server->drained = done;
     server->drained_ctx = ctx;
-    mp_server_take_handovers(server); /* those that the server took before take_none */
+    mp_server_take_handovers(server); /* connections that were handed over before the line above */
     close_listeners(server);
     h2o_context_request_shutdown(&server->context); /* later requests are answered with "connection: close" */
     end_idle(server);

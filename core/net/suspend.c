@@ -145,7 +145,8 @@ static void hand_over_or_drop(mp_server *to, int address, int fd)
         drop(fd);
 }
 
-/* Accepts a connection for `to`, if that takes any: one that it did not take after all would be lost. -1 with errno. */
+/* Accepts a connection and puts it among the handovers of `to`, if that takes any. Holds the lock for both, so that `to` cannot begin to refuse them in
+ * between, which would lose the connection. -1 with errno. */
 static int accept_for(const mp_listener *listener, mp_server *to)
 {
     pthread_mutex_lock(&to->handover_lock);

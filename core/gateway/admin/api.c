@@ -389,7 +389,8 @@ void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     kill(getpid(), SIGUSR1);
 }
 
-/* As SIGTERM does, but never as the second one: the watchdog knows signals of the process itself. */
+/* Sends the process SIGTERM. The watchdog sees that the process itself is the sender, and does not take it for a second signal, which would stop the
+ * workers at once. */
 void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)admin, (void)rest;

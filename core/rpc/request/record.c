@@ -27,8 +27,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static mp_link entries = {&entries, &entries};           /* the oldest first */
 static mp_record_limits limits;                          /* of the configuration, whose patterns are copied */
 static char *MP_NULLABLE asked; /* the pattern of the recording that an operator has begun; NULL: none */
-static uint64_t asked_until;    /* by mp_monotonic_ms */
-static uint64_t asked_left;     /* calls */
+static uint64_t asked_until;    /* when that recording ends, by mp_monotonic_ms */
+static uint64_t asked_left;     /* how many calls it may still record */
 static uint64_t serial;         /* of the last entry */
 static size_t count;
 
