@@ -29,7 +29,7 @@ static void put_events(mp_buf *out, mp_str lines)
         mp_put_event(out, mp_str_cut(&lines, '\n'));
 }
 
-/* Moves the answers so far to `out`: where they are sent to, they are counted anew. */
+/* Moves the collected answers to `out`, by `put`. The batch counts them no more: the stream that they are sent on does. */
 static void take_answers(mp_batch *batch, mp_buf *out, void (*put)(mp_buf *out, mp_str lines))
 {
     put(out, mp_buf_str(&batch->answers));
@@ -105,7 +105,7 @@ static int send_message(mp_call *call, mp_str json)
     return mp_call_send_event(call, json);
 }
 
-/* The answer waits for those of the other calls: it counts from now on. */
+/* Counts an answer, which waits for those of the other calls, in limits.answers; on an event stream it does not wait. False if it does not fit. */
 static bool hold(mp_batch *batch, mp_str json)
 {
     if (mp_stream_is_events(batch->stream))
@@ -130,8 +130,7 @@ static void add_answer(mp_call *call, int status, mp_str json)
     call->outcome = "error";
     call->code = MP_CODE_INTERNAL;
     mp_buf error = {0};
-    mp_put_error(&error, call->id, MP_CODE_INTERNAL,
-                 MP_STR("too many answers wait for clients to read them: try again later"), MP_STR_NONE);
+    mp_put_error(&error, call->id, MP_CODE_INTERNAL, mp_str_of(mp_answers_are_full), MP_STR_NONE);
     mp_batch_add(batch, mp_buf_str(&error));
     mp_buf_clear(&error);
 }

@@ -46,6 +46,8 @@ void mp_accept_note(mp_stream *stream);
 
 /* Error texts for a request of a stateless revision whose version is missing or not served. */
 extern const char mp_meta_is_missing[], mp_version_is_unsupported[];
+/* The error text for a call that limits.answers has no room for. */
+extern const char mp_answers_are_full[];
 /* Appends the error data for a version that is missing or not served: the list of served versions, and `requested`,
  * which may be MP_STR_NONE. */
 void mp_put_versions(mp_buf *out, mp_str requested);

@@ -51,10 +51,11 @@ static void serve_message(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_stream *s
         else
             start_call(rpc, batch, session);
         break;
-    default:
-        refuse_member(rpc, batch, session,
-                      envelope->kind == MP_KIND_ARRAY ? "a message must be an object"
-                                                      : MP_NEVER_NULL(envelope->problem)); /* of BROKEN and INVALID */
+    case MP_KIND_ARRAY:
+        refuse_member(rpc, batch, session, "a message must be an object");
+        break;
+    default: /* BROKEN and INVALID, which have a problem */
+        refuse_member(rpc, batch, session, MP_NEVER_NULL(envelope->problem));
     }
 }
 

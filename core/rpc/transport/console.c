@@ -217,9 +217,8 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
         end_console(console);
     } else if (loop != NULL && !mail->closes && !atomic_load(&console->is_closed)) {
         mp_principal *principal = console->principal;
-        if (principal == NULL) {
+        if (principal == NULL)
             principal = begin_console(rpc, console);
-        }
         rpc->console = console;
         rpc->is_hidden = console->settings.is_hidden;
         rpc->principal = principal;

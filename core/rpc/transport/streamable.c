@@ -43,8 +43,7 @@ static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
     }
     if (mp_stream_is_crowded(stream)) {
         mp_stat_add(&mp_stat_refused_answers, 1);
-        mp_refuse_for(rpc, stream, MP_CAUSE_ANSWERS, 503, mp_stream_room_s(stream),
-                      "too many answers wait for clients to read them: try again later");
+        mp_refuse_for(rpc, stream, MP_CAUSE_ANSWERS, 503, mp_stream_room_s(stream), mp_answers_are_full);
         return true;
     }
     if (mp_table_take_call(rpc->table))
@@ -78,12 +77,9 @@ static bool mirrors(const mp_stream *stream, mp_known_header header, mp_str body
     return count == 1 && mp_str_eq(mp_str_trim(value), body);
 }
 
-/* True if Mcp-Name, which may be encoded, equals the member of the body that it repeats (H-4, H-5). Methods without
- * such a member ignore the header (H-3). */
+/* True if Mcp-Name, which may be encoded, equals the member of the body that it repeats (H-4, H-5). */
 static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
 {
-    if (mp_era_mirrored_member(envelope->method) == NULL)
-        return true;
     int count;
     mp_str value = mp_stream_known_header(stream, MP_HEADER_MCP_NAME, &count), text;
     if (count == 0 && !envelope->has_name)
@@ -120,6 +116,7 @@ static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
         return;
     }
     const mp_era *era = envelope->version_is_string ? mp_era_find(envelope->version) : NULL;
+    const char *named = mp_era_mirrored_member(envelope->method); /* NULL: the method ignores Mcp-Name (H-3) */
     if (!envelope->version_is_string || !envelope->has_capabilities)
         refuse_versions(rpc, stream, MP_CODE_INVALID_PARAMS, mp_meta_is_missing, MP_STR_NONE);
     else if (must_mirror(era) && !mirrors(stream, MP_HEADER_MCP_PROTOCOL_VERSION, envelope->version))
@@ -127,9 +124,8 @@ static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
                       "io.modelcontextprotocol/protocolVersion in params._meta", "");
     else if (must_mirror(era) && !mirrors(stream, MP_HEADER_MCP_METHOD, envelope->method))
         refuse_header(rpc, stream, MP_HEADER_MCP_METHOD, "Mcp-Method", "the method", "");
-    else if (must_mirror(era) && !mirrors_name(stream, envelope))
-        refuse_header(rpc, stream, MP_HEADER_MCP_NAME, "Mcp-Name", "params.",
-                      MP_NEVER_NULL(mp_era_mirrored_member(envelope->method))); /* it has one that differs */
+    else if (must_mirror(era) && named != NULL && !mirrors_name(stream, envelope))
+        refuse_header(rpc, stream, MP_HEADER_MCP_NAME, "Mcp-Name", "params.", named);
     else if (era == NULL || era->has_sessions)
         refuse_versions(rpc, stream, MP_CODE_UNSUPPORTED_VERSION, mp_version_is_unsupported, envelope->version);
     else if (!refuse_if_busy(rpc, stream))
