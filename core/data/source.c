@@ -83,7 +83,7 @@ static int read_all(int fd, mp_buf *text)
     return 0;
 }
 
-static int keep_file(tree *source, mp_str path, mp_str text, mp_err *err)
+static int keep_file(tree *source, mp_str path, mp_str text, mp_err *MP_NULLABLE err)
 {
     if (text.len > MAX_FILE_BYTES) {
         mp_err_set(err, "%s/%.*s: larger than 1 MiB", source->dir, MP_STR_ARG(path));
@@ -259,9 +259,11 @@ mp_source *mp_source_new(const char *dir, const char *MP_NULLABLE rocks)
     source->rocks.absence = "scripts.rocks in moonpool.yaml names a LuaRocks tree, which "
                             "luarocks install --lua-version 5.4 --tree DIR NAME makes";
     source->scripts.dir = mp_dup(without_slash(dir));
-    source->rocks.dir = rocks == NULL ? mp_dup(MP_STR_NONE) : join(without_slash(rocks), ROCKS);
     if (rocks != NULL) {
+        source->rocks.dir = join(without_slash(rocks), ROCKS);
         source->c_modules = join(without_slash(rocks), C_MODULES);
+    } else {
+        source->rocks.dir = mp_dup(MP_STR_NONE);
     }
     return source;
 }
@@ -298,11 +300,11 @@ static bool is_among(mp_str paths, const char *path)
 
 static void copy_files(tree *to, const tree *from, mp_str without)
 {
-    mp_err none; /* the limits were met by all the files */
     for (size_t i = 0; i < from->count; i++) {
         const mp_source_file *file = &from->files[i];
         if (!is_among(without, file->path))
-            keep_file(to, mp_str_of(file->path), (mp_str){file->text, file->len}, &none);
+            keep_file(to, mp_str_of(file->path), (mp_str){file->text, file->len},
+                      NULL); /* fits, since all of `from` does */
     }
 }
 

@@ -18,13 +18,19 @@ static bool is_note(const mp_queued_event *event, const char *MP_NULLABLE method
     return event->event.kind == MP_EVENT_NOTE && (method == NULL || mp_str_is(event->event.method, method));
 }
 
-static void discard(mp_park *park, mp_queued_event *event)
+/* The event is kept no more: it no longer counts in note_bytes, or in exchange->queued. */
+static void uncount(mp_park *park, const mp_queued_event *event)
 {
-    mp_link_drop(&event->link);
     if (is_note(event, NULL))
         park->note_bytes -= event->size;
     else
         mp_exchange_release(park->exchange, event->size);
+}
+
+static void discard(mp_park *park, mp_queued_event *event)
+{
+    mp_link_drop(&event->link);
+    uncount(park, event);
     free(event);
 }
 
@@ -137,10 +143,7 @@ static void serve(mp_park *park)
     if (link != NULL) {
         mp_queued_event *event = mp_container(link, mp_queued_event, link);
         park->is_wanted = false;
-        if (is_note(event, NULL))
-            park->note_bytes -= event->size;
-        else
-            mp_exchange_release(park->exchange, event->size);
+        uncount(park, event);
         mp_relay_post_news(relay, event, NULL);
     } else if (exchange->failure.reason != NULL || exchange->is_ended) {
         mp_upstream_failure failure = exchange->failure;

@@ -235,7 +235,7 @@ void mp_tool_numbers_of(mp_measured kind, mp_str name, mp_tool_numbers *numbers)
 {
     *numbers = (mp_tool_numbers){0};
     pthread_mutex_lock(&lock);
-    mp_node *node = !mp_map_is_made(&things[kind]) ? NULL : mp_map_find(&things[kind], name);
+    mp_node *node = mp_map_is_made(&things[kind]) ? mp_map_find(&things[kind], name) : NULL;
     mp_thing_metrics *tool = node == NULL ? NULL : mp_container(node, mp_thing_metrics, node);
     const mp_tool_failure *failures = tool == NULL ? NULL : tool->failures;
     if (tool != NULL && failures != NULL)

@@ -320,7 +320,8 @@ static bool has_room(const mp_publications *queue, size_t more)
     return queue->bytes <= MAX_QUEUE_BYTES && more <= MAX_QUEUE_BYTES - queue->bytes;
 }
 
-/* With the queue's lock. */
+/* The entry of the queue for a publication of this topic: a new one at the end; in a long queue that of the topic's last publication, which is
+ * dropped. The caller has the queue's lock, and sets the entry's publication. */
 static queued *place_of(mp_publications *queue, mp_str name)
 {
     mp_node *node = mp_map_find(&queue->by_topic, name);
@@ -339,7 +340,8 @@ static queued *place_of(mp_publications *queue, mp_str name)
     return w;
 }
 
-/* True if the queue was empty. */
+/* Puts the publication, whose reference it takes over, into the queue; drops it if the queue is full. True if the queue was empty and is no more: its thread
+ * may sleep. */
 static bool put_in_queue(mp_publications *queue, mp_publication *publication)
 {
     pthread_mutex_lock(&queue->lock);
@@ -359,7 +361,7 @@ static bool put_in_queue(mp_publications *queue, mp_publication *publication)
     return was_empty && fits;
 }
 
-/* Without the lock: another thread may put something into the queue at any time. */
+/* Reads `count` without the lock: another thread may put a publication into the queue at any time. */
 static bool is_empty(const mp_publications *queue)
 {
     return atomic_load_explicit(&queue->count, memory_order_relaxed) == 0;
@@ -370,18 +372,19 @@ mp_publication *MP_NULLABLE mp_publications_take(mp_publications *queue)
     if (is_empty(queue))
         return NULL;
     pthread_mutex_lock(&queue->lock);
+    mp_publication *publication = NULL;
     mp_link *link = mp_link_take(&queue->ring);
-    queued *w = link == NULL ? NULL : mp_container(link, queued, link);
-    mp_publication *publication = w == NULL ? NULL : w->publication;
-    if (w != NULL && publication != NULL) {
+    if (link != NULL) {
+        queued *w = mp_container(link, queued, link);
+        publication = w->publication;
         if (mp_map_find(&queue->by_topic, publication->topic) == &w->node)
             mp_map_drop(&queue->by_topic, &w->node);
         atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
         queue->bytes -= size_of(publication);
         mp_stat_add(&mp_stat_publications, -1);
+        free(w);
     }
     pthread_mutex_unlock(&queue->lock);
-    free(w);
     return publication;
 }
 

@@ -160,8 +160,9 @@ mp_item mp_item_read_long(mp_pattern *m, const char *at)
         mp_pattern_fail(m, "malformed pattern (ends with '%')");
     it.byte = (unsigned char)at[1];
     const uint64_t *bits = class_of(it.byte);
-    it.kind = bits == NULL ? MP_ITEM_BYTE : MP_ITEM_SET;
-    if (bits != NULL)
+    if (bits == NULL)
+        it.kind = MP_ITEM_BYTE;
+    else
         it.bits = bits;
     it.end = at + 2;
     return it;
