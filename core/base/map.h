@@ -12,13 +12,13 @@ typedef struct mp_node {
 } mp_node;
 
 typedef struct {
-    mp_node **slots; /* not before mp_map_init */
+    mp_node **slots; /* unset before mp_map_init and after mp_map_clear */
     size_t mask, count;
     uint64_t seed; /* random, so that clients cannot construct hash collisions */
 } mp_map;
 
 void mp_map_init(mp_map *map);
-/* False before mp_map_init. */
+/* False before mp_map_init and after mp_map_clear: a map that is not made must not be searched. */
 static inline bool mp_map_is_made(const mp_map *map)
 {
     return map->mask != 0;

@@ -13,11 +13,11 @@
 #define MP_NONNULL
 #endif
 
-/* What a pointer without the mark gets when its memory is freed: nobody reads it until it is set again. Also for an array whose count is 0 then. */
+/* NULL as the value of a pointer without the mark: its memory was freed, and it is set before it is read again; or it is an array whose count is 0. */
 #define MP_UNSET ((void *MP_NONNULL)0)
 
-/* The pointer, which is NULL at other times but not here, as the comment beside it says. If that is wrong, the process ends here. Not for code
- * that runs for each call: there a check leads to a way out. */
+/* Yields a pointer that has the mark because it is NULL at other times, where it cannot be NULL; a comment beside the use says why. If it is NULL after
+ * all, the process ends here. Not for code that runs for each call: there a check leads to a way out. */
 #define MP_NEVER_NULL(pointer)                                                                                         \
     ({                                                                                                                 \
         __auto_type never_null_ = (pointer);                                                                           \

@@ -28,7 +28,7 @@ void mp_notify_settle(void);
 /* Call it once per turn of the main loop. Sends what is due, such as a watchdog ping. Returns how many milliseconds
  * the turn may wait: at most `wait_ms` (-1: without limit). */
 int mp_notify_turn(int wait_ms);
-/* Drops the messages that wait. */
+/* Drops the messages to the service manager that were not sent yet, and closes the sockets that would have gone with them. */
 void mp_notify_end(void);
 
 #endif

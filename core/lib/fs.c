@@ -93,7 +93,7 @@ static void on_done(mp_job *super, mp_loop *MP_NULLABLE loop)
 static void on_cancel(mp_op *super)
 {
     waiting *op = mp_container(super, waiting, super.super);
-    job *it = MP_NEVER_NULL(op->of); /* a wait is cancelled once, and not after its result was pushed */
+    job *it = MP_NEVER_NULL(op->of); /* cleared here or with the result: no wait is cancelled after that */
     op->of = NULL;
     it->op = NULL;
     if (it->is_over || mp_pool_take_back(&it->super))
@@ -167,7 +167,7 @@ static int push_outcome(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
     waiting *op = (waiting *)context;
-    job *it = MP_NEVER_NULL(op->of); /* a wait that was cancelled does not go on */
+    job *it = MP_NEVER_NULL(op->of); /* on_cancel clears it, and a cancelled wait is not resumed */
     int error = it->error;
     if (error != 0) {
         free_job_of(op);

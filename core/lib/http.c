@@ -188,7 +188,7 @@ static int push_answer(lua_State *L, int status, lua_KContext context)
         abort_transfer(it);
         return failed;
     }
-    mp_transfer *transfer = MP_NEVER_NULL(it->transfer); /* without one it has failed */
+    mp_transfer *transfer = MP_NEVER_NULL(it->transfer); /* push_transfer_failure has checked it */
     mp_str head = mp_transfer_head(transfer), body = mp_transfer_body(transfer);
     lua_pushinteger(L, mp_transfer_status(transfer));
     lua_pushlstring(L, head.ptr == NULL ? "" : head.ptr, head.len);

@@ -242,7 +242,7 @@ void mp_upstream_push_channel(lua_State *L, mp_channel *channel)
     mp_hold_put(L, &it->hold, on_channel_release);
 }
 
-/* Sets `*channel`, too.  [-0, +0, throws] */
+/* The handle at index 1, and in `*channel` its channel. Raises an error if the channel was released.  [-0, +0, throws] */
 static channel_handle *check_handle(lua_State *L, mp_channel **channel)
 {
     *channel = mp_upstream_check_channel(L);

@@ -62,12 +62,11 @@ struct mp_rpc {
     int64_t count, detached_count;                   /* number of calls in `calls` and `detached` */
     mp_link calls, detached, ended, readers, authns; /* lists of mp_call (three), mp_reader, mp_authn */
     mp_publisher *publisher;
-    mp_account
-        reply_bytes; /* of clients' answers to requests of its calls, which other threads have posted to this one */
-    mp_stream *no_stream;            /* owned; it is gone: the stream of calls without one */
-    mp_stdio *MP_NULLABLE stdio;     /* owned; NULL unless stdio is served */
-    mp_link consoles;                /* list of mp_console, each with a reference of the rpc */
-    unsigned questions;              /* consoles of pages of the gateway's own, which wait for an answer */
+    mp_account reply_bytes;      /* clients' answers to questions of its calls, on their way here from other threads */
+    mp_stream *no_stream;        /* owned; it is gone: the stream of calls without one */
+    mp_stdio *MP_NULLABLE stdio; /* owned; NULL unless stdio is served */
+    mp_link consoles;            /* list of mp_console, each with a reference of the rpc */
+    unsigned questions;          /* consoles of pages of the gateway's own, which wait for an answer */
     mp_console *MP_NULLABLE console; /* whose message is being served; NULL: of a client of a transport */
     bool is_hidden;                  /* its calls are hidden: see mp_call.is_hidden */
     mp_timer sweep;

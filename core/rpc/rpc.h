@@ -47,7 +47,7 @@ typedef struct {
     size_t answers, stream_queue; /* as in mp_http_limits, for messages on their way to the thread of their stream */
     uint64_t entry_ms;            /* time limit of one authentication */
     int64_t max_entries;          /* limit of the requests whose authentication is pending */
-    uint64_t overload_ms;         /* time that a request may wait before it begins; 0: any */
+    uint64_t overload_ms;         /* a request that waited longer for its worker is refused as overload; 0: no limit */
     const char *MP_NULLABLE
     instance;            /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
     bool is_child;       /* another gateway runs this one as a program */
@@ -196,8 +196,11 @@ typedef enum { MP_TAP_NONE, MP_TAP_NAMES, MP_TAP_SHAPES, MP_TAP_FULL } mp_tap_ar
 /* Patterns in which '*' stands for any text; NULL: all. `tool` is the name of the tool or prompt, or a resource's URI; `session` a mark. With
  * `outcome` or `slower_us` above 0 only ends of calls are admitted, and refusals. */
 typedef struct {
-    const char *MP_NULLABLE tool, *MP_NULLABLE principal, *MP_NULLABLE session, *MP_NULLABLE method,
-                                                                                    *MP_NULLABLE outcome;
+    const char *MP_NULLABLE tool;
+    const char *MP_NULLABLE principal;
+    const char *MP_NULLABLE session;
+    const char *MP_NULLABLE method;
+    const char *MP_NULLABLE outcome;
     uint64_t slower_us;
     uint32_t sample; /* of 1,000,000 calls, these are admitted, with all of their events; 0: all calls */
     mp_tap_arguments arguments;

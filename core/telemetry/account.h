@@ -36,11 +36,12 @@ static inline bool mp_account_take(mp_account *account, int64_t n, int64_t most)
     return true;
 }
 
-/* Bytes of the messages of one kind that may wait for one thread, from their posting on: the thread may be stuck. Up to MP_POSTED_SMALL bytes, such as an
- * operator's switch or a cancellation, may take an eighth more, which messages of a client's size cannot fill. */
+/* The most bytes of posted messages of one kind that may wait for one thread, which may be stuck. For messages of up to MP_POSTED_SMALL bytes, such as an
+ * operator's switch or a cancellation, the limit is an eighth higher: larger messages, as clients can send them, leave them room. */
 #define MP_POSTED_MOST ((int64_t)64 << 20)
 #define MP_POSTED_SMALL 1024
 
+/* Adds the `n` bytes of a message that is about to be posted, unless they do not fit. False: nothing was added. */
 static inline bool mp_account_take_posted(mp_account *account, size_t n)
 {
     int64_t most = MP_POSTED_MOST + (n <= MP_POSTED_SMALL ? MP_POSTED_MOST / 8 : 0);

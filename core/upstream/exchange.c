@@ -79,7 +79,7 @@ typedef struct {
     mp_message super;
     mp_exchange *exchange; /* a counted reference */
     deed deed;
-    size_t size; /* what it holds: counted in home->ordered */
+    size_t size; /* bytes of the order and, for SEND, of the exchange: counted in home->ordered until it arrives */
     size_t len;
     char bytes[];
 } order;
@@ -139,7 +139,7 @@ static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
     free(it);
 }
 
-/* LEAVE always fits: a SEND has, before it. */
+/* Counts an order in home->ordered; false if it does not fit. LEAVE always fits: it follows a SEND that did, and without it the exchange would stay. */
 static bool take_room(mp_upstream_host *home, deed what, size_t size)
 {
     if (what == LEAVE)

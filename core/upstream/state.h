@@ -164,9 +164,10 @@ struct mp_channel {
     int64_t running;  /* its exchanges */
     atomic_int said;  /* messages without an answer that are on their way: the end of a session comes after them */
     uint64_t used_at;
-    char *MP_NULLABLE card,
-        *MP_NULLABLE revision,
-            *MP_NULLABLE session; /* set once, before is_open; read without the lock after `is_open` was seen */
+    /* The next three are set once, before is_open, and are read without the lock after `is_open` was seen. */
+    char *MP_NULLABLE card;
+    char *MP_NULLABLE revision;
+    char *MP_NULLABLE session;
     size_t card_len;
     char class[MP_UPSTREAM_CLASS]; /* upstream lock; "": none */
     char *MP_NULLABLE token;       /* upstream lock; NULL: none */

@@ -53,7 +53,7 @@ static void end_asked(void)
     update();
 }
 
-/* Makes room for `more` bytes of another call. */
+/* Drops the oldest calls until at most `most` are left and record.bytes has room for `more` bytes. */
 static void shrink(size_t most, size_t more)
 {
     while (count > 0 &&
@@ -156,7 +156,7 @@ size_t mp_record_call_bytes(void)
     return most;
 }
 
-/* Keeps a line, in place of as many of the oldest ones as it needs. NULL: it alone is larger than record.bytes. With the lock. */
+/* Keeps a line, in place of as many of the oldest ones as it needs. NULL: it alone is larger than record.bytes. The caller has the lock. */
 static const entry *MP_NULLABLE keep_line(mp_str line)
 {
     bool is_whole = line.len > 0 && line.ptr[line.len - 1] == '\n';

@@ -309,13 +309,14 @@ static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_
         mp_reader_end(reader);
 }
 
-/* True if the letter is for this reader of its rpc. */
+/* True if the letter is for this reader, which is one of mail->rpc. */
 static bool is_for(const letter *mail, const mp_reader *reader)
 {
     return mail->is_overfull ? reader->serial == mail->serial : reader->number == mail->number && !reader->is_replaced;
 }
 
-/* The letter has arrived: the reader that it is for, or NULL. Only this thread can end the reader. */
+/* Counts a letter no more, because it has arrived, and returns the reader that it is for; NULL: there is none any more. Only this thread ends the readers of
+ * mail->rpc, so the result stays valid without the lock. */
 static mp_reader *MP_NULLABLE take_letter(const letter *mail)
 {
     mp_session *session = mail->session;

@@ -29,8 +29,8 @@ struct mp_reader {
     uint64_t expired_at;
     uint64_t posted;     /* the last event posted by another thread; under the session's lock, like the next two */
     size_t posted_bytes; /* of messages from other threads that are on their way to the reader's */
-    bool is_overfull;    /* one did not fit: the reader's own thread is about to end its stream */
-    uint64_t sent;       /* the last event sent on the reader's stream; only its own thread uses this */
+    bool is_overfull; /* a message of another thread did not fit: the reader's own thread is about to end the stream */
+    uint64_t sent;    /* the last event sent on the reader's stream; only its own thread uses this */
 };
 
 struct mp_feed {
@@ -138,14 +138,15 @@ struct mp_publisher {
     mp_publications pending; /* publications of this turn */
 
     mp_publications to_sessions;
-    mp_publication
-        *MP_NULLABLE sending; /* being sent to `sessions` from index `next` on; holds a counted reference to each */
+    /* The publication that is being sent to `sessions`; NULL: none. Those from index `next` on have not got it yet; the publisher has a counted
+     * reference to each of them. */
+    mp_publication *MP_NULLABLE sending;
     mp_session **sessions;
     size_t session_count, next;
 
     mp_publications to_calls;
-    mp_publication
-        *MP_NULLABLE notifying; /* being sent to the calls that listen and whose `notified` is not `number` */
+    /* The publication that is being sent to the calls that listen to its topic; NULL: none. A call whose `notified` is `number` has got it. */
+    mp_publication *MP_NULLABLE notifying;
     uint64_t number;
     mp_map topics; /* topics that calls of this rpc listen to: call/listen.c */
 };

@@ -581,7 +581,8 @@ end)
 
 bus.on("missed", function()
   if not config.has_any then return end
-  for _, record in ipairs(config.list) do settled[record.name] = true end -- a list that is read still changes those of clients when it is there
+  -- Which upstreams have settled is unknown: no request waits for one any more. A list that is still being read is published when it arrives.
+  for _, record in ipairs(config.list) do settled[record.name] = true end
   wake()
   on_catalogue()
 end)

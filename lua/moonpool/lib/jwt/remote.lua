@@ -68,7 +68,7 @@ local function land(self, it)
   if it then it.signal:set() end
 end
 
--- Another worker has fetched the keys of this name, or has failed to; nil: of any.
+-- Another worker has fetched the keys of `name`, or has failed to. nil: of any name, since messages were missed.
 local function on_fetched(name)
   for self in pairs(all) do
     if not name or self.name == name then
