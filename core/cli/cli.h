@@ -79,6 +79,8 @@ void mp_cli_complain(mp_buf *report);
 
 /* Loads the configuration at `file`, or in the current folder. Returns NULL if it has errors, which are printed. */
 mp_config *MP_NULLABLE mp_cli_load(const char *MP_NULLABLE file, const char *command);
+/* True if no file is named, and the current folder has none: then the folder is the wrong one. */
+bool mp_cli_is_elsewhere(const char *MP_NULLABLE file);
 /* Sets `*file` to the only word, or to NULL. Prints an error and returns MP_BAD_USAGE if there are more words. */
 int mp_cli_take_file(const mp_cli_args *args, const char *MP_NULLABLE *file);
 /* The system kills this process when the one that started it ends. For replays: what they run touches nothing, so there is nothing to clean up. */

@@ -39,15 +39,14 @@ static int parse_fd(const char *text, const char *command, int *fd)
     return MP_ENDED_WELL;
 }
 
-/* True if no file is named, and the current folder has none: then the folder is the wrong one. */
-static bool is_elsewhere(const char *MP_NULLABLE file)
+bool mp_cli_is_elsewhere(const char *MP_NULLABLE file)
 {
     return file == NULL && access("moonpool.yaml", F_OK) != 0 && errno == ENOENT;
 }
 
 static mp_config *MP_NULLABLE load(const char *MP_NULLABLE file, const char *command, mp_buf *report)
 {
-    if (!is_elsewhere(file))
+    if (!mp_cli_is_elsewhere(file))
         return mp_config_load(file == NULL ? "moonpool.yaml" : file, report);
     mp_buf_printf(report,
                   "moonpool: no moonpool.yaml in this folder\n"
@@ -178,7 +177,7 @@ static int serve(const mp_cli_args *args, bool on_stdio)
     if (mp_cli_take_file(args, &from.file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     mp_buf report = {0};
-    bool may_be_kept = !is_elsewhere(from.file);
+    bool may_be_kept = !mp_cli_is_elsewhere(from.file);
     mp_config *config = load(from.file, command, &report);
     int code = config == NULL ? MP_BAD_CONFIG : override(config, args, &report);
     if (from.file == NULL)

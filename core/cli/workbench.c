@@ -217,6 +217,13 @@ static int take_admin(const mp_cli_args *args, const char *MP_NULLABLE file, arg
                       char **token)
 {
     const char *address = mp_cli_value(args, "admin");
+    if (address == NULL && mp_cli_is_elsewhere(file)) {
+        fprintf(stderr,
+                "moonpool: no moonpool.yaml in this folder, to say where the gateway's admin listener is\n"
+                "  hint: name the listener, as in moonpool %s --admin 127.0.0.1:7301, or the file by -c FILE\n",
+                args->command->name);
+        return MP_BAD_CONFIG;
+    }
     if (address == NULL) {
         *config = mp_cli_load(file, args->command->name);
         if (*config == NULL)

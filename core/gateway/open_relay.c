@@ -23,11 +23,12 @@ int mp_open_relay_check(const mp_config *config, const mp_passed *MP_NULLABLE pa
     const char *far = config->auth_mode == MP_AUTH_NONE || mp_lib_has_auth(vm) ? NULL : far_address(config, passed);
     if (far == NULL)
         return 0;
+    bool is_proxied = far != config->public_url && mp_is_near(far);
     mp_buf_printf(report,
-                  "%s: %s is reachable from other machines, but %s/auth has no authentication script\n"
+                  "%s: %s is reachable from other machines%s, but %s/auth has no authentication script\n"
                   "  hint: write an auth script (moonpool new auth main), or set 'auth: none' to serve every client "
                   "without authentication\n",
-                  config->name, far, config->scripts_path);
+                  config->name, far, is_proxied ? " through 'trusted_proxies'" : "", config->scripts_path);
     return -1;
 }
 

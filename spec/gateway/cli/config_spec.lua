@@ -283,6 +283,14 @@ describe("a configuration that cannot be read", function()
     assert.are.equal("moonpool: no moonpool.yaml in this folder", err:match "^[^\n]+")
     assert.truthy(err:find("\n  hint: name a file, as in moonpool run ", 1, true))
   end)
+
+  it("is missed by commands for a running gateway, which also take its address", function()
+    for _, name in ipairs { "drain", "status", "tap" } do
+      local code, _, err = gateway.exec({ name }, { cwd = "/" })
+      assert.same({ 78, "moonpool: no moonpool.yaml in this folder, to say where the gateway's admin listener is\n"
+        .. "  hint: name the listener, as in moonpool " .. name .. " --admin 127.0.0.1:7301, or the file by -c FILE\n" }, { code, err })
+    end
+  end)
 end)
 
 describe("an address that is taken", function()
