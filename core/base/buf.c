@@ -32,6 +32,11 @@ char *mp_dup(mp_str s)
     return copy;
 }
 
+char *MP_NULLABLE mp_dup_text(const char *MP_NULLABLE text)
+{
+    return text == NULL ? NULL : mp_dup(mp_str_of(text));
+}
+
 void mp_buf_clear(mp_buf *buf)
 {
     free(buf->ptr);

@@ -17,6 +17,8 @@ void *mp_new(size_t size) __attribute__((malloc, returns_nonnull));
 void *mp_resize(void *MP_NULLABLE memory, size_t size) __attribute__((returns_nonnull));
 /* Copy of `s` with a NUL appended. The caller owns it. */
 char *mp_dup(mp_str s) __attribute__((malloc, returns_nonnull));
+/* Copy of a text, which the caller owns; NULL for NULL. */
+char *MP_NULLABLE mp_dup_text(const char *MP_NULLABLE text) __attribute__((malloc));
 
 void mp_buf_clear(mp_buf *buf);
 /* Makes room for `more` bytes after the first `len` and returns a pointer to it. The caller adds to `len` the number

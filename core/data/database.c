@@ -346,18 +346,13 @@ static bool start(mp_database *database)
     return database->has_thread;
 }
 
-static char *MP_NULLABLE dup_or_null(const char *MP_NULLABLE text)
-{
-    return text == NULL ? NULL : mp_dup(mp_str_of(text));
-}
-
 mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLABLE rest, bool is_read_only,
                              const char *MP_NULLABLE setup, const mp_database_limits *limits)
 {
     mp_database *database = mp_new(sizeof *database);
-    database->root = dup_or_null(root);
+    database->root = mp_dup_text(root);
     database->rest = mp_dup(mp_str_of(rest == NULL ? "" : rest));
-    database->setup = dup_or_null(setup);
+    database->setup = mp_dup_text(setup);
     database->is_read_only = is_read_only;
     database->limits = *limits;
     pthread_mutex_init(&database->lock, NULL);

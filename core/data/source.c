@@ -314,7 +314,7 @@ mp_source *mp_source_without(const mp_source *source, mp_str paths)
     atomic_init(&copy->refs, 1);
     copy->scripts.dir = mp_dup(mp_str_of(source->scripts.dir));
     copy->rocks.dir = mp_dup(mp_str_of(source->rocks.dir));
-    copy->c_modules = source->c_modules == NULL ? NULL : mp_dup(mp_str_of(source->c_modules));
+    copy->c_modules = mp_dup_text(source->c_modules);
     copy_files(&copy->scripts, &source->scripts, paths);
     copy_files(&copy->rocks, &source->rocks, MP_STR_NONE);
     mp_buf_put(&copy->left_out, paths);

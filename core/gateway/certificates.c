@@ -98,7 +98,7 @@ static int add(mp_certificates *all, const mp_config *config, const mp_config_tl
     *e = (entry){.address = mp_dup(mp_str_of(address)), .made_at = mp_monotonic_ms(), .is_ok = true};
     e->paths[MP_TLS_CERTIFICATE] = mp_dup(mp_str_of(tls->certificate));
     e->paths[MP_TLS_KEY] = mp_dup(mp_str_of(tls->key));
-    e->paths[MP_TLS_CLIENT_CA] = tls->client_ca == NULL ? NULL : mp_dup(mp_str_of(tls->client_ca));
+    e->paths[MP_TLS_CLIENT_CA] = mp_dup_text(tls->client_ca);
     e->client_optional = tls->client == MP_CLIENT_OPTIONAL;
     mp_tls *first = load(e, &findings);
     put_findings(config, tls, &findings, report);

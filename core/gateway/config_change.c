@@ -317,7 +317,7 @@ static void copy_value(void *to, const void *from, const mp_config_key *key)
     case MP_KEY_TEXT:
     case MP_KEY_PATH: {
         const char *text = *(char *const *)source;
-        *(char **)slot = text == NULL ? NULL : mp_dup(mp_str_of(text));
+        *(char **)slot = mp_dup_text(text);
         break;
     }
     case MP_KEY_LIST:

@@ -56,8 +56,8 @@ mp_inotify *mp_inotify_new(const char *dir, const char *MP_NULLABLE rocks, const
     mp_inotify *watcher = mp_new(sizeof *watcher);
     watcher->dir = mp_dup(mp_str_of(dir));
     watcher->rocks = rocks == NULL ? NULL : mp_source_rocks_below(rocks);
-    watcher->file = file == NULL ? NULL : mp_dup(mp_str_of(file));
-    watcher->lock = lock == NULL ? NULL : mp_dup(mp_str_of(lock));
+    watcher->file = mp_dup_text(file);
+    watcher->lock = mp_dup_text(lock);
     watcher->fd = -1;
     return watcher;
 }

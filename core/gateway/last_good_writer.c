@@ -252,7 +252,7 @@ void mp_last_good_writer_keep(mp_last_good_writer *MP_NULLABLE writer, int64_t g
     if (config->scripts_broken == MP_BROKEN_LAST_GOOD) {
         one->source = mp_source_ref(source);
         one->config = mp_dup(mp_str_of(config->text));
-        one->lock = config->lock == NULL ? NULL : mp_dup(mp_str_of(config->lock));
+        one->lock = mp_dup_text(config->lock);
     }
     pthread_mutex_lock(&writer->lock);
     free_order(writer->newest);

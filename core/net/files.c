@@ -143,7 +143,7 @@ static char *MP_NULLABLE closed_off; /* see mp_file_close_off; NULL: none */
 void mp_file_close_off(const char *MP_NULLABLE folder)
 {
     free(closed_off);
-    closed_off = folder == NULL ? NULL : mp_dup(mp_str_of(folder));
+    closed_off = mp_dup_text(folder);
 }
 
 /* True if the descriptor is the folder that is closed off, or below it. */

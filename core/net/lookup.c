@@ -109,7 +109,7 @@ static void answer_all(name *it)
 {
     for (mp_link *link; (link = mp_link_take(&it->waits)) != NULL;) {
         mp_lookup *lookup = mp_container(link, mp_lookup, link);
-        lookup->addresses = it->addresses == NULL ? NULL : mp_dup(mp_str_of(it->addresses));
+        lookup->addresses = mp_dup_text(it->addresses);
         if (it->is_overdue)
             mp_stat_add(&mp_stat_old_addresses, 1);
         mp_loop_post(lookup->loop, &lookup->message);

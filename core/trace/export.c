@@ -126,11 +126,6 @@ void mp_export(mp_trace *trace)
 
 /* -- the target ------------------------------------------------------------------------------------------------------ */
 
-static char *MP_NULLABLE copy_text(const char *MP_NULLABLE text)
-{
-    return text == NULL ? NULL : mp_dup(mp_str_of(text));
-}
-
 static target *target_new(const mp_trace_config *config)
 {
     target *to = mp_new(sizeof *to);
@@ -149,9 +144,9 @@ static target *target_new(const mp_trace_config *config)
     to->headers[0] = mp_dup(MP_STR("Content-Encoding: gzip"));
     to->headers[1] = mp_dup(MP_STR("Content-Type: application/json"));
     for (size_t i = 0; i < count; i++)
-        to->headers[i + 2] = copy_text(config->headers[i]);
+        to->headers[i + 2] = mp_dup(mp_str_of(config->headers[i]));
     to->compresses = config->compresses;
-    to->ca = copy_text(config->ca);
+    to->ca = mp_dup_text(config->ca);
     mp_otlp_put_resource(&to->resource, config, instance);
     to->interval_ms = config->interval_ms;
     to->timeout_ms = config->timeout_ms;
@@ -308,7 +303,7 @@ static void send_batch(exporter *e)
         return;
     }
     mp_stat_add(e->attempts == 0 ? &mp_stat_span_requests : &mp_stat_span_retries, 1);
-    e->ca = copy_text(e->to->ca);
+    e->ca = mp_dup_text(e->to->ca);
     mp_outgoing outgoing = {.method = "POST",
                             .url = url.text,
                             .headers = (const char *const *)e->to->headers + !e->is_packed,

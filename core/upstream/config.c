@@ -49,11 +49,6 @@ const mp_upstream_config mp_upstream_default_config = {.timeout_ms = 60000,
                                                        .list_wait_ms = 5000,
                                                        .refresh_ms = 300000};
 
-static char *MP_NULLABLE copy_text(const char *MP_NULLABLE text)
-{
-    return text == NULL ? NULL : mp_dup(mp_str_of(text));
-}
-
 static char **MP_NULLABLE copy_list(char *const *MP_NULLABLE list)
 {
     size_t count = 0;
@@ -63,7 +58,7 @@ static char **MP_NULLABLE copy_list(char *const *MP_NULLABLE list)
         count++;
     char **copy = mp_new((count + 1) * sizeof *copy);
     for (size_t i = 0; i < count; i++)
-        copy[i] = copy_text(list[i]);
+        copy[i] = mp_dup(mp_str_of(list[i]));
     return copy;
 }
 
@@ -98,16 +93,16 @@ mp_upstream_part *mp_upstream_part_new(const mp_upstream_config *config, const m
     part->limits = *limits;
     mp_upstream_config *it = &part->it;
     it->name = mp_dup(mp_str_of(config->name));
-    it->url = copy_text(config->url);
+    it->url = mp_dup_text(config->url);
     it->argv = copy_list(config->argv);
     it->env = copy_list(config->env);
-    it->cwd = copy_text(config->cwd);
+    it->cwd = mp_dup_text(config->cwd);
     it->headers = copy_list(config->headers);
-    it->bearer = copy_text(config->bearer);
-    it->credential = copy_text(config->credential);
-    it->tls_ca = copy_text(config->tls_ca);
-    it->tls_certificate = copy_text(config->tls_certificate);
-    it->tls_key = copy_text(config->tls_key);
+    it->bearer = mp_dup_text(config->bearer);
+    it->credential = mp_dup_text(config->credential);
+    it->tls_ca = mp_dup_text(config->tls_ca);
+    it->tls_certificate = mp_dup_text(config->tls_certificate);
+    it->tls_key = mp_dup_text(config->tls_key);
     set_url(part);
     return part;
 }

@@ -71,7 +71,7 @@ static char *MP_NULLABLE token_of(const mp_channel *channel)
     if (bearer != NULL)
         return mp_dup(mp_str_of(bearer));
     pthread_mutex_lock(&channel->upstream->lock);
-    char *token = channel->token == NULL ? NULL : mp_dup(mp_str_of(channel->token));
+    char *token = mp_dup_text(channel->token);
     pthread_mutex_unlock(&channel->upstream->lock);
     return token;
 }

@@ -293,7 +293,7 @@ static void describe(mp_upstream *upstream, mp_upstream_report *to)
     memcpy(to->pids, upstream->pids, sizeof to->pids);
     memcpy(to->revision, upstream->revision, sizeof to->revision);
     memcpy(to->error, upstream->error, sizeof to->error);
-    to->definitions = upstream->definitions == NULL ? NULL : mp_dup(mp_str_of(upstream->definitions));
+    to->definitions = mp_dup_text(upstream->definitions);
     pthread_mutex_unlock(&upstream->lock);
     to->name = mp_dup(mp_str_of(upstream->name));
 }

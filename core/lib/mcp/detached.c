@@ -90,7 +90,7 @@ static int l_schedule(lua_State *L)
     *job = (mp_cron){.next = lib->schedule,
                      .lib = lib,
                      .name = mp_dup(mp_str_of(name)),
-                     .when = when == NULL ? NULL : mp_dup(mp_str_of(when)),
+                     .when = mp_dup_text(when),
                      .first_ms = first > 0 ? (uint64_t)first * 1000 : 0,
                      .every_ms = (uint64_t)ceil(every * 1000),
                      .limit_ms = (uint64_t)ceil(limit * 1000)};
@@ -164,7 +164,7 @@ static int l_spawn(lua_State *L)
     }
     job->task = mp_lib_task_start(mp_vm_of(L), &mp_detached_work, call);
     job->task->job = ref;
-    job->task->id = id == NULL ? NULL : mp_dup(mp_str_of(id));
+    job->task->id = mp_dup_text(id);
     job->serial = job->task->super.serial;
     if (id != NULL && starter != NULL)
         expect_delivery(starter, mp_vm_of(L)->bus, mp_str_of(id));

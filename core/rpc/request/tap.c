@@ -292,11 +292,6 @@ void mp_tap_put(mp_tap_event *event)
 
 /* -- taps ---------------------------------------------------------------------------------------------------------- */
 
-static const char *MP_NULLABLE copy_pattern(const char *MP_NULLABLE pattern)
-{
-    return pattern == NULL ? NULL : mp_dup(mp_str_of(pattern));
-}
-
 mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_limits *limits, const mp_tap_hooks *hooks)
 {
     mp_tap *tap = NULL;
@@ -309,11 +304,11 @@ mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_limits
         tap->limits = *limits;
         tap->hooks = *hooks;
         tap->filter = *filter;
-        tap->filter.tool = copy_pattern(filter->tool);
-        tap->filter.principal = copy_pattern(filter->principal);
-        tap->filter.session = copy_pattern(filter->session);
-        tap->filter.method = copy_pattern(filter->method);
-        tap->filter.outcome = copy_pattern(filter->outcome);
+        tap->filter.tool = mp_dup_text(filter->tool);
+        tap->filter.principal = mp_dup_text(filter->principal);
+        tap->filter.session = mp_dup_text(filter->session);
+        tap->filter.method = mp_dup_text(filter->method);
+        tap->filter.outcome = mp_dup_text(filter->outcome);
         tap->refs = 1;
         publish_taps();
         atomic_fetch_add(&mp_tap_count, 1);
