@@ -303,7 +303,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     h->shared.reload = mp_reload_new(&h->start, first);
     raise_descriptor_limit();
     h->shared.ended_fd = eventfd(0, EFD_CLOEXEC);
-    h->shared.table = mp_table_new(&h->shared.settings->rpc);
+    h->shared.table = mp_table_new(&h->shared.settings->rpc, h->shared.processes);
     mp_table_on_session_end(h->shared.table, on_session_end, h->shared.commons.upstreams);
     h->workers = mp_new((size_t)h->worker_count * sizeof *h->workers);
     h->shared.workers = h->workers;
@@ -360,6 +360,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
     }
     h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
     h.shared.started_at = mp_monotonic_ms();
+    h.shared.processes = mp_processes_new();
     h.shared.serve_admin = mp_admin_serve;
     h.shared.commons.has_specs = options->has_specs;
     h.shared.commons.is_replay = options->is_replay;
@@ -376,6 +377,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
             mp_commons_close(&h.shared.commons);
         }
     }
+    mp_processes_free(h.shared.processes);
     mp_passed_free(&h.passed);
     mp_notify_end();
     mp_certificates_free(h.shared.certificates);

@@ -26,6 +26,7 @@ typedef struct {
     /* owned by the main thread; each worker has a pointer to the settings that it currently uses */
     mp_runtime_config *settings;
     mp_commons commons;
+    mp_processes *processes; /* made at the start */
     mp_table *table;
     mp_source *source; /* the source of the workers' first VMs */
     mp_reload *reload;

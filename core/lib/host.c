@@ -34,6 +34,18 @@ static int l_random(lua_State *L)
     return 1;
 }
 
+/* random.id(): a new id of a task: 36 hex digits, which nobody can guess, and from which this gateway knows the process that runs the task.  [-0, +1, throws] */
+static int l_id(lua_State *L)
+{
+    const mp_rpc *rpc = mp_lib_of(L)->rpc;
+    char id[MP_ID + 1];
+    if (rpc == NULL)
+        return luaL_error(L, "a script that loads has no ids");
+    mp_rpc_make_id(rpc, id);
+    lua_pushlstring(L, id, MP_ID);
+    return 1;
+}
+
 /* random.generator(): a function like math.random, with a state of its own, seeded by the kernel.  [-0, +1, throws] */
 static int l_random_generator(lua_State *L)
 {
@@ -194,11 +206,9 @@ int mp_lib_edit_distance(lua_State *L)
 
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
 {
-    static const luaL_Reg functions[] = {{"random.bytes", l_random},
-                                         {"random.generator", l_random_generator},
-                                         {"env.get", l_getenv},
-                                         {"script.edit_distance", mp_lib_edit_distance},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"random.bytes", l_random}, {"random.generator", l_random_generator},       {"random.id", l_id},
+        {"env.get", l_getenv},      {"script.edit_distance", mp_lib_edit_distance}, {NULL, NULL}};
     lua_newtable(L);
     mp_set_members(L, functions, 0);
     mp_lib_load(L);

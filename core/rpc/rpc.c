@@ -130,6 +130,11 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config)
     mp_pressure_configure(rpc);
 }
 
+void mp_rpc_make_id(const mp_rpc *rpc, char id[MP_ID + 1])
+{
+    mp_id_make(mp_table_processes(rpc->table), id);
+}
+
 unsigned mp_rpc_index(const mp_rpc *rpc)
 {
     return rpc->index;
@@ -229,13 +234,13 @@ static void free_own_feed(mp_session *session)
         mp_feed_unref(feed);
 }
 
-mp_table *mp_table_new(const mp_rpc_config *config)
+mp_table *mp_table_new(const mp_rpc_config *config, const mp_processes *processes)
 {
     static const mp_session_hooks hooks = {.on_closing = mp_event_log_forget,
                                            .on_closed = mp_session_unfollow_all,
                                            .end_here = end_session_here,
                                            .on_free = free_own_feed};
-    return mp_sessions_new(config, &hooks, mp_topics_new(config), mp_event_log_new(config));
+    return mp_sessions_new(config, processes, &hooks, mp_topics_new(config), mp_event_log_new(config));
 }
 
 void mp_table_configure(mp_table *table, const mp_rpc_config *config)

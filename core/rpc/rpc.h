@@ -15,6 +15,7 @@
 
 #include "mcp/mcp.h"
 #include "net/net.h"
+#include "processes.h"
 #include "telemetry/telemetry.h"
 #include "trace/trace.h"
 
@@ -80,7 +81,8 @@ typedef struct {
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
 } mp_rpc_hooks;
 
-mp_table *mp_table_new(const mp_rpc_config *config);
+/* `processes` is borrowed for the life of the table. */
+mp_table *mp_table_new(const mp_rpc_config *config, const mp_processes *processes);
 /* Calls `ended` with the id of each session that ends from now on: once for each, on any thread, without a lock. Call it before the first
  * rpc is made. */
 void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx);
@@ -95,6 +97,8 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 /* The number of the rpc in its table, from 0: the first part of the name of a call. Any thread. */
 unsigned mp_rpc_index(const mp_rpc *rpc);
+/* Writes a new id, for a task. */
+void mp_rpc_make_id(const mp_rpc *rpc, char id[MP_ID + 1]);
 /* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
  * authentications start again with the new auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);

@@ -393,6 +393,10 @@ function host.random.bytes(n) end
 ---@return function
 function host.random.generator() end
 
+--- A new id for a task: 36 hex digits, which nobody can guess, and from which this gateway knows the process that runs the task.
+---@return string
+function host.random.id() end
+
 ---@param name string
 ---@return string?
 function host.env.get(name) end

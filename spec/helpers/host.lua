@@ -103,6 +103,7 @@ function host.start(scripts, options)
     ["record.replace"] = function(text, value, with) return (text:gsub((value:gsub("%p", "%%%0")), (with:gsub("%%", "%%%%")))) end,
     ["record.put"] = function(line) vm.recorded = line end, ["config.upstream_names"] = {}, ["script.is_replay"] = false, ["script.is_confined"] = false,
     ["random.bytes"] = function(n) return ("\127\58\1\2"):rep(n):sub(1, n) end,
+    ["random.id"] = function() return ("7f3a0102"):rep(4) .. "7f3a" end,
     ["session.open"] = function(call, revision, client, capabilities)
       vm.sessions[#vm.sessions + 1] = { call = call, revision = revision, client = client, capabilities = capabilities }
       return true

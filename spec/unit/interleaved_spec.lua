@@ -208,10 +208,10 @@ describe("an MCP task whose job is interrupted at any instruction", function()
       return job
     end
     local n = 0
-    vm.host.random.bytes = function(size)
+    vm.host.random.id = function()
       n = n + 1
-      if size == 16 then id = ("%02x"):rep(size):format((("%0" .. size .. "d"):format(n)):byte(1, size)) end
-      return (("%0" .. size .. "d"):format(n))
+      id = ("%036x"):format(n)
+      return id
     end
     vm.host.topic.publish = function(_, _, before) published[#published + 1] = before:match '"status":"([%a_]+)"' end
     gone = {}

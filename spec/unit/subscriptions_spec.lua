@@ -121,10 +121,10 @@ describe("subscriptions/listen", function()
   end)
 
   it("takes tasks from clients that declare them, and then only their own", function()
-    local _, err = listen({ taskIds = { ("0"):rep(32) } })
+    local _, err = listen({ taskIds = { ("0"):rep(36) } })
     assert.equal(-32021, err.code)
     assert.equal('{"extensions":{"io.modelcontextprotocol/tasks":{}}}', json.encode(err.data.requiredCapabilities))
-    listen({ taskIds = { ("0"):rep(32) } }, { capabilities = tasks })
+    listen({ taskIds = { ("0"):rep(36) } }, { capabilities = tasks })
     assert.equal("{}", json.encode(vm.last.sent[1].params.notifications))
   end)
 

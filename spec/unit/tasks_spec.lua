@@ -38,9 +38,9 @@ local function start(files)
   vm = host.start(files or scripts)
   assert.is_nil(vm.errors, vm.errors and vm.errors[1])
   local n = 0
-  vm.host.random.bytes = function(size)
+  vm.host.random.id = function()
     n = n + 1
-    return ("%0" .. size .. "d"):format(n)
+    return ("%036x"):format(n)
   end
   vm.host.time.now = function() return vm.store.now end
 end
@@ -143,7 +143,7 @@ describe("a task of 2026-07-28", function()
   it("is made flat, is there at once, and ends with its result", function()
     local made = create("quick", modern)
     assert.equal("task", made.resultType)
-    assert.equal(32, #made.taskId)
+    assert.equal(36, #made.taskId)
     assert.equal("working", made.status)
     assert.equal(3600000, made.ttlMs)
     assert.equal(2000, made.pollIntervalMs)
@@ -228,7 +228,7 @@ describe("a task of 2026-07-28", function()
   it("is known to its owner alone, and for its time", function()
     local mine = create("quick", with(modern, { principal = "ann" })).taskId
     assert.equal("completed", get(mine, { principal = "ann" }).status)
-    local random = select(2, get(("0"):rep(32), { principal = "bob" }))
+    local random = select(2, get(("0"):rep(36), { principal = "bob" }))
     assert.same({ code = -32602, message = "unknown task" }, random)
     for _, who in ipairs { "bob", "anonymous" } do
       for _, method in ipairs { "tasks/get", "tasks/update", "tasks/cancel" } do

@@ -138,7 +138,7 @@ void mp_api_tasks(mp_admin *admin, mp_stream *stream, const mp_admin_caller *cal
 /* `rest`: the first digits of the task's id, at least 8. */
 void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    bool is_mark = rest.len >= 8 && rest.len <= 32;
+    bool is_mark = rest.len >= 8 && rest.len <= MP_ID;
     for (size_t i = 0; i < rest.len && is_mark; i++)
         is_mark = digit_of(rest.ptr[i]) >= 0;
     if (!is_mark) {

@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 
 #define MP_RPC_MAX 64       /* limit of the workers: a session has one bit for each */
-#define MP_SESSION_ID 32    /* hex digits of a session id: 128 random bits */
 #define MP_PRINCIPAL_KEY 32 /* bytes of a SHA-256 digest */
 
 /* -- transports ---------------------------------------------------------------------------------------------------- */
@@ -77,7 +76,7 @@ typedef struct {
 
 struct mp_session {
     mp_node node; /* link in its shard */
-    char id[MP_SESSION_ID + 1];
+    char id[MP_ID + 1];
     unsigned char principal[MP_PRINCIPAL_KEY]; /* key of the session's owner */
     bool is_sse;            /* the session's transport is HTTP+SSE or stdio: transport->has_one_stream */
     bool closed;            /* guarded by `lock` */
@@ -140,12 +139,13 @@ typedef struct {
     void (*MP_NULLABLE on_free)(mp_session *session);   /* called when the session's last reference is dropped */
 } mp_session_hooks;
 
-/* `hooks`, `topics` and `event_log` (or NULL) are borrowed for the life of the table. */
-mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_session_hooks *hooks, mp_topics *topics,
-                          mp_event_log *MP_NULLABLE event_log);
+/* `processes`, `hooks`, `topics` and `event_log` (or NULL) are borrowed for the life of the table. */
+mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_processes *processes, const mp_session_hooks *hooks,
+                          mp_topics *topics, mp_event_log *MP_NULLABLE event_log);
 void mp_sessions_configure(mp_table *table, const mp_rpc_config *config);
 /* Closes all sessions. */
 void mp_sessions_free(mp_table *table);
+const mp_processes *mp_table_processes(const mp_table *table);
 mp_topics *mp_table_topics(mp_table *table);
 mp_event_log *MP_NULLABLE mp_table_event_log(mp_table *table);
 /* Adds the rpc to the table for good. Returns the index of the rpc. */

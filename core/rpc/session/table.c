@@ -3,7 +3,6 @@
 #include "session.h"
 #include "rpc/request/tap.h"
 #include <stdlib.h>
-#include <sys/random.h>
 
 MP_GAUGE(sessions_sse, "sessions", "transport", "sse", "open HTTP+SSE sessions")
 MP_GAUGE(sessions_http, "sessions", "transport", "http", "open Streamable HTTP sessions")
@@ -34,6 +33,7 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", MP_BUCKETS
 
 struct mp_table {
     const mp_rpc_config *_Atomic config;
+    const mp_processes *processes;
     const mp_session_hooks *hooks;
     mp_pace rooms[MP_ROOMS];
     mp_topics *topics;
@@ -54,11 +54,12 @@ struct mp_table {
     mp_rpc *rpcs[MP_RPC_MAX];
 };
 
-mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_session_hooks *hooks, mp_topics *topics,
-                          mp_event_log *MP_NULLABLE event_log)
+mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_processes *processes, const mp_session_hooks *hooks,
+                          mp_topics *topics, mp_event_log *MP_NULLABLE event_log)
 {
     mp_table *table = mp_new(sizeof *table);
     atomic_init(&table->config, config);
+    table->processes = processes;
     table->hooks = hooks;
     table->topics = topics;
     table->event_log = event_log;
@@ -157,6 +158,11 @@ mp_rpc *mp_table_rpc(mp_table *table, unsigned index)
     return table->rpcs[index];
 }
 
+const mp_processes *mp_table_processes(const mp_table *table)
+{
+    return table->processes;
+}
+
 mp_topics *mp_table_topics(mp_table *table)
 {
     return table->topics;
@@ -219,16 +225,6 @@ static unsigned shard_of(mp_str id)
     return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10) % SHARDS;
 }
 
-static bool is_id(mp_str id)
-{
-    if (id.len != MP_SESSION_ID)
-        return false;
-    for (size_t i = 0; i < id.len; i++)
-        if (!((id.ptr[i] >= '0' && id.ptr[i] <= '9') || (id.ptr[i] >= 'a' && id.ptr[i] <= 'f')))
-            return false;
-    return true;
-}
-
 /* Counts one more session of the owner `name`. Returns the owner, or NULL if a cap is reached. */
 static mp_owner *MP_NULLABLE count_session(mp_table *table, mp_str name)
 {
@@ -263,14 +259,6 @@ static void uncount_session(mp_table *table, mp_owner *owner)
     pthread_mutex_unlock(&table->owners_lock);
 }
 
-static void write_random_id(char id[MP_SESSION_ID + 1])
-{
-    unsigned char bits[MP_SESSION_ID / 2];
-    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
-        abort(); /* a session id that can be guessed is worse than no service */
-    *mp_hex_put(id, bits, sizeof bits) = '\0';
-}
-
 static char *copy_text(mp_str text)
 {
     char *copy = mp_slab_new(text.len + 1);
@@ -303,8 +291,8 @@ mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transpor
         return NULL;
     }
     mp_session *session = mp_slab_new(sizeof *session);
-    write_random_id(session->id);
-    session->node.key = (mp_str){session->id, MP_SESSION_ID};
+    mp_id_make(table->processes, session->id);
+    session->node.key = (mp_str){session->id, MP_ID};
     session->transport = transport;
     session->is_sse = transport->has_one_stream;
     session->peer = copy_text(peer);
@@ -379,7 +367,7 @@ static void audit_unknown(mp_rpc *rpc, mp_stream *stream, mp_str id, bool is_kno
 
 mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id)
 {
-    if (!is_id(id)) {
+    if (!mp_id_is(id)) {
         audit_unknown(rpc, stream, id, false);
         return NULL;
     }
@@ -415,7 +403,7 @@ bool mp_session_is_named(mp_session *session)
 bool mp_session_is_known(mp_rpc *rpc, mp_str id)
 {
     mp_table *table = rpc->table;
-    if (!is_id(id))
+    if (!mp_id_is(id))
         return false;
     unsigned shard = shard_of(id);
     pthread_mutex_lock(&table->shards[shard].lock);

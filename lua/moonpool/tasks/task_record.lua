@@ -34,15 +34,11 @@ end
 
 local function now() return os.date "!%Y-%m-%dT%H:%M:%SZ" end
 
-local function hex(bytes)
-  return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
-end
-
 --- A new record, not stored yet. `tool` is its name; `ttl` and `poll` are in milliseconds.
 function task_record.new(call, tool, ttl, poll)
   local at = now()
   return {
-    id = hex(host.random.bytes(16)), owner = owner_of(call), tool = tool, principal = principal.facts(call.principal).id,
+    id = host.random.id(), owner = owner_of(call), tool = tool, principal = principal.facts(call.principal).id,
     is_listed = principal.is_named(call.principal) or nil, status = "working",
     created = at, updated = at, ttl = ttl, poll = poll, ends = host.time.now() + ttl / 1000, requests = {},
   }
@@ -124,7 +120,7 @@ end
 
 --- The record with this id, if the caller owns it; else nil (TA-6).
 function task_record.find(call, id)
-  if type(id) ~= "string" or #id ~= 32 then return nil end
+  if type(id) ~= "string" or #id ~= 36 then return nil end
   local record = task_record.get(id)
   return record and record.owner == owner_of(call) and record or nil
 end

@@ -221,7 +221,7 @@ describe("the audit", function()
 end)
 
 describe("the audit of requests that never became a call", function()
-  local unknown = ("0123456789abcdef"):rep(2)
+  local unknown = ("0123456789abcdef"):rep(2) .. "0123"
 
   local function start(more)
     local config = { log = { audit = "audit.jsonl" }, scripts = { watch = false } }

@@ -57,7 +57,7 @@ describe("without credentials", function()
     local message, mirrored = modern_call "who"
     local bodies = {
       { wire.initialize_message "2025-11-25" }, { wire.initialize_message "2024-11-05" }, { message, mirrored }, { "{" }, { "[]" },
-      { wire.message(2, "ping"), { ["Mcp-Session-Id"] = ann.session } }, { wire.message(2, "ping"), { ["Mcp-Session-Id"] = ("0"):rep(32) } },
+      { wire.message(2, "ping"), { ["Mcp-Session-Id"] = ann.session } }, { wire.message(2, "ping"), { ["Mcp-Session-Id"] = ("0"):rep(36) } },
       { "", { ["Content-Type"] = "text/plain" } },
     }
     for _, path in ipairs { "/mcp", "/sse", "/messages", "/messages?session_id=" .. ann.session, "/nothing", "/", "/.well-known/other", "/mcp/" } do

@@ -124,12 +124,12 @@ describe("an auth script that waits", function()
     local connections = {}
     for i, request in ipairs {
       { method = "POST", path = "/mcp", body = wire.initialize_message "2025-11-25" }, { method = "GET", path = "/sse" },
-      { method = "POST", path = "/messages?session_id=" .. ("0"):rep(32), body = wire.message(1, "ping") },
+      { method = "POST", path = "/messages?session_id=" .. ("0"):rep(36), body = wire.message(1, "ping") },
       { method = "GET", path = "/mcp" }, { method = "DELETE", path = "/mcp" }, { method = "OPTIONS", path = "/mcp" }, { method = "GET", path = "/nothing" },
     } do
       request.headers = {
         Authorization = "Bearer slow-" .. i, Accept = i < 4 and wire.both or "text/event-stream",
-        ["Mcp-Session-Id"] = (i == 4 or i == 5) and ("0"):rep(32) or false,
+        ["Mcp-Session-Id"] = (i == 4 or i == 5) and ("0"):rep(36) or false,
       }
       connections[i] = g:connect():send(request)
     end

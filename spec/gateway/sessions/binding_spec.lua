@@ -26,7 +26,7 @@ for path, text in pairs(resume.scripts) do
   scripts[path] = scripts[path] or text
 end
 
-local unknown = ("0123456789abcdef"):rep(2)
+local unknown = ("0123456789abcdef"):rep(2) .. "0123"
 local stateful = { "2025-03-26", "2025-06-18", "2025-11-25" }
 
 local function start(config)

@@ -81,7 +81,7 @@ describe("a flood of initialize (B-23)", function()
 end)
 
 describe("a session's id (B-25)", function()
-  local EACH, POSITIONS = 2000, 32
+  local EACH, POSITIONS = 2000, 36
   local MOST = 56.5 -- chi-square with 15 degrees of freedom: 1 in a million
 
   it("never repeats, also after restarts, and no character predicts another", function()
@@ -123,7 +123,7 @@ describe("a session's id (B-25)", function()
 
   it("is never one that a client chose", function()
     local g <close> = gateway.start { config = { endpoints = { sse = "/sse", messages = "/messages" } } }
-    local chosen = ("0123456789abcdef"):rep(2)
+    local chosen = ("0123456789abcdef"):rep(3):sub(1, 36)
     local answer = wire.post(g, INITIALIZE, { ["Mcp-Session-Id"] = chosen })
     assert.equal(404, answer.status)
     assert.is_nil(answer.headers["mcp-session-id"])

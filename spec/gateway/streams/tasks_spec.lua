@@ -102,7 +102,7 @@ end }]] }, workers = 2, config = { limits = { call = { cleanup = "100ms" } } } }
   it("is sent whole to its subscribers, on every change", function()
     local id = result(g, c, "tools/call", { name = "ask" }).taskId
     wait_task(g, c, id, "input_required")
-    local stream = c:open("subscriptions/listen", { notifications = { taskIds = { id, ("0"):rep(32) } } })
+    local stream = c:open("subscriptions/listen", { notifications = { taskIds = { id, ("0"):rep(36) } } })
     assert.same({ taskIds = { id } }, stream:wait_event("notifications/subscriptions/acknowledged").json.params.notifications)
     local answers = { name = { action = "accept", content = { name = "Al" } }, sure = { action = "accept", content = { yes = false } } }
     result(g, c, "tasks/update", { taskId = id, inputResponses = answers })
@@ -127,7 +127,7 @@ end }]] }, workers = 2, config = { limits = { call = { cleanup = "100ms" } } } }
     for _, method in ipairs { "tasks/get", "tasks/update", "tasks/cancel" } do
       local err = plain:call(method, { taskId = id, inputResponses = { a = {} } })
       assert.equal(-32021, err.error.code)
-      assert.equal(-32602, c:call(method, { taskId = ("a"):rep(32), inputResponses = { a = {} } }).error.code)
+      assert.equal(-32602, c:call(method, { taskId = ("a"):rep(36), inputResponses = { a = {} } }).error.code)
     end
     plain:close()
     over()
@@ -216,7 +216,7 @@ describe("a task of 2025-11-25", function()
     assert.equal("failed", result(g, c, "tasks/get", { taskId = failed }).status)
     local other <close> = g:client("2025-11-25", { capabilities = legacy_can })
     for _, method in ipairs { "tasks/get", "tasks/result", "tasks/cancel" } do
-      local foreign, random = post(g, other, method, { taskId = failed }).error, post(g, other, method, { taskId = ("a"):rep(32) }).error
+      local foreign, random = post(g, other, method, { taskId = failed }).error, post(g, other, method, { taskId = ("a"):rep(36) }).error
       assert.same({ code = -32602, message = "unknown task" }, foreign)
       assert.same(random, foreign)
     end

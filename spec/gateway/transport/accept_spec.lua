@@ -169,7 +169,7 @@ local doors = {
   { method = "DELETE", path = "/mcp", status = 400 },
   { method = "OPTIONS", path = "/mcp", status = 405 },
   { method = "GET", path = "/sse", status = 200 },
-  { method = "POST", path = "/messages?session_id=" .. ("0"):rep(32), body = wire.message(1, "ping"), status = 404 },
+  { method = "POST", path = "/messages?session_id=" .. ("0"):rep(36), body = wire.message(1, "ping"), status = 404 },
   { method = "GET", path = "/nowhere", status = 404 },
   { method = "GET", path = "/status", admin = true, status = 200 },
   { method = "GET", path = "/healthz", admin = true, status = 200, takes_any_host = true },

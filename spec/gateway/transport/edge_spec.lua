@@ -18,7 +18,7 @@ end
 -- -- B-114 ------------------------------------------------------------------------------------------------------------
 
 local targets = {
-  "/mcp", "/sse", "/messages?session_id=" .. ("0"):rep(32), "/", "/nowhere", "/.well-known/oauth-protected-resource",
+  "/mcp", "/sse", "/messages?session_id=" .. ("0"):rep(36), "/", "/nowhere", "/.well-known/oauth-protected-resource",
   "/.well-known/oauth-protected-resource/mcp", "/.well-known/other", "/mcp/", "/%6dcp", "/mcp/../sse", "//sse", "/status", "/healthz", "/reload", "*",
 }
 
@@ -211,7 +211,7 @@ describe("B-24 and B-122 the text of answers, the log, /status and /healthz", fu
     for _, body in ipairs { "{", "[", "[]", "null", "{}", '{"jsonrpc":"2.0"}', '{"jsonrpc":"2.0","id":null,"method":"x"}', "\0", ("["):rep(5000), "\xff" } do
       keep("body", wire.post(g, body, { Authorization = authorized }))
     end
-    for _, session in ipairs { "x", ids[2], ids[2]:reverse(), ("0"):rep(32) } do
+    for _, session in ipairs { "x", ids[2], ids[2]:reverse(), ("0"):rep(36) } do
       keep("session", wire.post(g, wire.message(1, "ping"), { Authorization = authorized, ["Mcp-Session-Id"] = session }))
       keep("messages", wire.post(g, wire.message(1, "ping"), { Authorization = authorized }, "/messages?session_id=" .. session))
     end

@@ -74,7 +74,7 @@ local function live(more)
   return headers
 end
 
-local DEAD = ("ab"):rep(16)
+local DEAD = ("ab"):rep(18)
 local V = "MCP-Protocol-Version"
 
 -- Each row: the rule, a name, the headers, the body, the HTTP status, the JSON-RPC error's code ("result": none), and a further check of (the answer,

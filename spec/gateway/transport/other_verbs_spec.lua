@@ -8,7 +8,7 @@ local verbs = { "HEAD", "OPTIONS", "PUT", "PATCH", "TRACE", "CONNECT", "PROPFIND
 -- Targets that are not a path are refused with 400 before that: odd_targets_spec.lua.
 -- Each path: the methods that it allows, and whether it belongs to the admin listener.
 local paths = {
-  { "/mcp", "GET, POST, DELETE" }, { "/sse", "GET" }, { "/messages", "POST" }, { "/messages?session_id=" .. ("0"):rep(32), "POST" },
+  { "/mcp", "GET, POST, DELETE" }, { "/sse", "GET" }, { "/messages", "POST" }, { "/messages?session_id=" .. ("0"):rep(36), "POST" },
   { "/status", "GET, HEAD", true }, { "/healthz", "GET, HEAD", true }, { "/nowhere" }, { "/nowhere", nil, true },
 }
 

@@ -2,7 +2,7 @@
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
-local unknown = ("0123456789abcdef"):rep(2)
+local unknown = ("0123456789abcdef"):rep(2) .. "0123"
 local ping = wire.message(7, "ping")
 local note = { jsonrpc = "2.0", method = "notifications/initialized" }
 local initialize = wire.initialize_message "2025-11-25"

@@ -1,0 +1,209 @@
+/* processes.c: which processes the gateway consists of, and ids that carry the number of the process that made them. */
+#include "processes.h"
+#include "data/data.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define MOST_PATH 100 /* bytes of a socket's path: some systems take no more */
+
+struct mp_processes {
+    unsigned char key[MP_PROCESS_KEY]; /* like `number`, set before other threads use it */
+    uint16_t number;
+    atomic_uint newest;
+    atomic_int count;
+    _Atomic(char *MP_NULLABLE) folder;
+    pthread_mutex_t lock; /* guards `others`, and changes of `count` */
+    mp_process_facts others[MP_OLDER_MOST + 1];
+};
+
+static void fill_random(void *bytes, size_t size)
+{
+    if (getrandom(bytes, size, 0) != (ssize_t)size)
+        abort(); /* an id that can be guessed is worse than no service */
+}
+
+static int find(const mp_processes *processes, uint16_t number)
+{
+    int count = atomic_load(&processes->count);
+    for (int i = 0; i < count; i++)
+        if (processes->others[i].number == number)
+            return i;
+    return -1;
+}
+
+static void take_number(mp_processes *processes)
+{
+    do
+        fill_random(&processes->number, sizeof processes->number);
+    while (processes->number == 0 || find(processes, processes->number) >= 0);
+    atomic_store(&processes->newest, processes->number);
+}
+
+mp_processes *mp_processes_new(void)
+{
+    mp_processes *processes = mp_new(sizeof *processes);
+    pthread_mutex_init(&processes->lock, NULL);
+    fill_random(processes->key, sizeof processes->key);
+    take_number(processes);
+    return processes;
+}
+
+void mp_processes_free(mp_processes *processes)
+{
+    pthread_mutex_destroy(&processes->lock);
+    free(atomic_load(&processes->folder));
+    explicit_bzero(processes->key, sizeof processes->key);
+    free(processes);
+}
+
+void mp_processes_join(mp_processes *processes, const unsigned char key[MP_PROCESS_KEY], const char *folder,
+                       const mp_process_facts *others, int count)
+{
+    memcpy(processes->key, key, MP_PROCESS_KEY);
+    mp_processes_set_folder(processes, folder);
+    for (int i = 0; i < count; i++)
+        mp_processes_add(processes, &others[i]);
+    take_number(processes);
+}
+
+uint16_t mp_processes_number(const mp_processes *processes)
+{
+    return processes->number;
+}
+
+const unsigned char *mp_processes_key(const mp_processes *processes)
+{
+    return processes->key;
+}
+
+void mp_processes_set_folder(mp_processes *processes, const char *folder)
+{
+    if (atomic_load(&processes->folder) == NULL)
+        atomic_store(&processes->folder, mp_dup(mp_str_of(folder)));
+}
+
+const char *MP_NULLABLE mp_processes_folder(const mp_processes *processes)
+{
+    return atomic_load(&processes->folder);
+}
+
+/* -- the others ---------------------------------------------------------------------------------------------------- */
+
+/* The lock is no part of what a reader sees. */
+static pthread_mutex_t *lock_of(const mp_processes *processes)
+{
+    return &((mp_processes *)(uintptr_t)processes)->lock;
+}
+
+void mp_processes_add(mp_processes *processes, const mp_process_facts *other)
+{
+    pthread_mutex_lock(&processes->lock);
+    int count = atomic_load(&processes->count);
+    if (count <= MP_OLDER_MOST && find(processes, other->number) < 0) {
+        processes->others[count] = *other;
+        atomic_store(&processes->count, count + 1);
+    }
+    pthread_mutex_unlock(&processes->lock);
+}
+
+void mp_processes_remove(mp_processes *processes, uint16_t number)
+{
+    pthread_mutex_lock(&processes->lock);
+    int i = find(processes, number), last = atomic_load(&processes->count) - 1;
+    if (i >= 0) {
+        processes->others[i] = processes->others[last];
+        atomic_store(&processes->count, last);
+    }
+    pthread_mutex_unlock(&processes->lock);
+}
+
+int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1])
+{
+    pthread_mutex_lock(lock_of(processes));
+    int count = atomic_load(&processes->count);
+    memcpy(others, processes->others, (size_t)count * sizeof *others);
+    pthread_mutex_unlock(lock_of(processes));
+    return count;
+}
+
+bool mp_processes_has(const mp_processes *processes, uint16_t number)
+{
+    pthread_mutex_lock(lock_of(processes));
+    bool has = find(processes, number) >= 0;
+    pthread_mutex_unlock(lock_of(processes));
+    return has;
+}
+
+bool mp_processes_are_several(const mp_processes *processes)
+{
+    return atomic_load_explicit(&processes->count, memory_order_relaxed) > 0;
+}
+
+void mp_processes_set_newest(mp_processes *processes, uint16_t number)
+{
+    atomic_store(&processes->newest, number);
+}
+
+uint16_t mp_processes_newest(const mp_processes *processes)
+{
+    return (uint16_t)atomic_load(&processes->newest);
+}
+
+bool mp_processes_is_newest(const mp_processes *processes)
+{
+    return mp_processes_newest(processes) == processes->number;
+}
+
+bool mp_processes_path(const mp_processes *processes, uint16_t number, const char *kind, char path[MP_PROCESS_PATH])
+{
+    const char *folder = mp_processes_folder(processes);
+    if (folder == NULL)
+        return false;
+    int len = snprintf(path, MP_PROCESS_PATH, "%s/%u.%s.sock", folder, (unsigned)number, kind);
+    return len <= MOST_PATH;
+}
+
+/* -- ids ----------------------------------------------------------------------------------------------------------- */
+
+/* What masks the number of an id: one block of SHA-256, which takes 0.1 us where the processor has instructions for it. */
+static uint16_t mask_of(const mp_processes *processes, const char *random)
+{
+    char bytes[MP_PROCESS_KEY + MP_ID_RANDOM];
+    unsigned char hash[MP_SHA256_BYTES];
+    memcpy(bytes, processes->key, MP_PROCESS_KEY);
+    memcpy(bytes + MP_PROCESS_KEY, random, MP_ID_RANDOM);
+    mp_sha256((mp_str){bytes, sizeof bytes}, hash);
+    explicit_bzero(bytes, MP_PROCESS_KEY);
+    return (uint16_t)(hash[0] << 8 | hash[1]);
+}
+
+void mp_id_make(const mp_processes *processes, char id[MP_ID + 1])
+{
+    unsigned char bits[MP_ID_RANDOM / 2];
+    fill_random(bits, sizeof bits);
+    mp_hex_put(id, bits, sizeof bits);
+    uint16_t masked = processes->number ^ mask_of(processes, id);
+    const unsigned char last[] = {(unsigned char)(masked >> 8), (unsigned char)masked};
+    *mp_hex_put(id + MP_ID_RANDOM, last, sizeof last) = '\0';
+}
+
+bool mp_id_is(mp_str id)
+{
+    if (id.len != MP_ID)
+        return false;
+    for (size_t i = 0; i < id.len; i++)
+        if (!((id.ptr[i] >= '0' && id.ptr[i] <= '9') || (id.ptr[i] >= 'a' && id.ptr[i] <= 'f')))
+            return false;
+    return true;
+}
+
+uint16_t mp_id_number(const mp_processes *processes, mp_str id)
+{
+    unsigned masked = 0;
+    for (int i = MP_ID_RANDOM; i < MP_ID; i++)
+        masked = masked * 16 + (unsigned)(id.ptr[i] <= '9' ? id.ptr[i] - '0' : id.ptr[i] - 'a' + 10);
+    return (uint16_t)(masked ^ mask_of(processes, id.ptr));
+}
