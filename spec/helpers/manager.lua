@@ -1,6 +1,7 @@
 -- A service manager for a spec, see manager_driver.c: it starts the gateway with listening sockets, stores those that it gets, and starts it again.
 --   local m <close> = manager.open { config = {…}, scripts = {…} } ; m:tcp "mcp" ; m:start() ; m.gateway:admin "/status"
 local uv = require "luv"
+local driven = require "spec.helpers.driven"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -11,43 +12,20 @@ local manager = {}
 local running = {}
 running.__index = running
 
-local function take(self, bytes)
-  self.rest = self.rest .. bytes
-  for line, stop in self.rest:gmatch "([^\n]*)\n()" do
-    self.lines[#self.lines + 1] = line
-    self.seen_to = stop
-  end
-  if self.seen_to then self.rest, self.seen_to = self.rest:sub(self.seen_to), nil end
-end
-
--- `options` are those of gateway.prepare; args: further arguments of `moonpool run`; nofile: its limit of descriptors.
+-- `options` are those of gateway.prepare; nofile: the limit of descriptors of the gateway.
 function manager.open(options)
-  local dir = options.dir or gateway.prepare(options)
-  local self = setmetatable({ dir = dir, lines = {}, rest = "", at = 0 }, running)
-  local binary = uv.fs_realpath(gateway.binary)
-  self.input, self.out = uv.new_pipe(false), uv.new_pipe(false)
-  local args = { binary, "run", "moonpool.yaml", "--ready-fd", "{ready}" }
-  table.move(options.args or {}, 1, #(options.args or {}), #args + 1, args)
+  local dir = gateway.prepare(options)
+  local args = { uv.fs_realpath(gateway.binary), "run", "moonpool.yaml", "--ready-fd", "{ready}" }
   if options.nofile then
     table.insert(args, 1, ("--nofile=%d:%d"):format(options.nofile, options.nofile))
     table.insert(args, 1, "/usr/bin/prlimit")
   end
-  local env = { PWD = dir }
-  for key, value in pairs(options.env or {}) do env[key] = value end
-  self.process = gateway.spawn((binary:gsub("[^/]*$", "manager_driver")), args, dir, { env = env, cwd = dir, stdin = self.input, stdout = self.out })
-  self.pid = self.process.pid
-  self.out:read_start(function(_, bytes)
-    if bytes then take(self, bytes) end
-  end)
-  return self
+  return driven.start(setmetatable({ dir = dir, at = 0 }, running), "manager_driver", args, { PWD = dir })
 end
 
-function running:command(...)
-  self.input:write(table.concat({ ... }, "\t") .. "\n")
-  return self
-end
+running.command = driven.command
 
--- Waits for the first line after those that were returned: returns its captures, or the line.
+-- Waits for the first line that matches, after the one that the call before has returned: returns its captures, or the line.
 function running:wait(pattern, seconds)
   local function what() return pattern .. " among\n  " .. table.concat(self.lines, "\n  ", self.at + 1) .. "\nits log:\n" .. self:log() end
   return wait.for_fact(what, seconds or PATIENCE, function()
@@ -83,6 +61,19 @@ end
 
 function running:signal(number) return self:command("signal", number) end
 
+-- Sends the signals, each when `count` more connections of the clients `k` (knocking.lua) were answered, and waits for the next process each time. Then
+-- `count` more are answered, and the clients end.
+function running:restart_under(k, count, signals)
+  self:command("restart", "on")
+  for _, signal in ipairs(signals) do
+    k:wait(count)
+    self:signal(signal)
+    self:wait_ready()
+  end
+  k:wait(count)
+  k:stop()
+end
+
 -- What is stored: name -> number of sockets.
 function running:store()
   local found = {}
@@ -90,12 +81,12 @@ function running:store()
   return found
 end
 
--- Waits until this is stored.
+-- Waits until `fact`, called with the result of running:store, is true, and returns what it gives.
 function running:wait_store(fact)
   return wait.for_fact("a fact about the store", PATIENCE, function() return fact(self:store()) end)
 end
 
--- The notifications so far, without the signs of life.
+-- The notifications so far, without those of the watchdog.
 function running:notes()
   local list = {}
   for _, line in ipairs(self.lines) do
@@ -105,19 +96,14 @@ function running:notes()
   return list
 end
 
-function running:log()
-  local file <close> = assert(io.open(self.dir .. "/stderr", "rb"))
-  return file:read "a"
-end
+running.log = gateway.running.log
 
 function running:__close()
   if not self.process.code then
     self:command "end"
     wait.for_fact("the manager to end", PATIENCE, function() return self.process.code end)
   end
-  for _, pipe in ipairs { self.input, self.out } do
-    if not pipe:is_closing() then pipe:close() end
-  end
+  driven.close_pipes(self)
   -- A process that is ended by force leaves threads, which ThreadSanitizer calls a leak.
   local log = self:log():gsub("WARNING: ThreadSanitizer: thread leak.-\n=+\nThreadSanitizer: reported 1 warnings\n", "")
   for _, report in ipairs { "Sanitizer", "runtime error:", "Assertion `" } do assert(not log:find(report, 1, true), log) end

@@ -1,6 +1,7 @@
 -- Runs the program of process_driver.c for a spec, which starts processes as the gateway does for its upstreams.
 --   local d <close> = process.driver() ; d:start(1, { "cat" }) ; d:send(1, "x") ; d:wait "^line 1 x$"
 local uv = require "luv"
+local driven = require "spec.helpers.driven"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -11,20 +12,8 @@ local process = {}
 local driver = setmetatable({}, { __index = gateway.running })
 driver.__index = driver
 
-local function take(self, bytes)
-  self.rest = self.rest .. bytes
-  for line, stop in self.rest:gmatch "([^\n]*)\n()" do
-    self.lines[#self.lines + 1] = line
-    self.seen_to = stop
-  end
-  if self.seen_to then self.rest, self.seen_to = self.rest:sub(self.seen_to), nil end
-end
-
 -- Writes a command of process_driver.c.
-function driver:command(...)
-  self.input:write(table.concat({ ... }, "\t"):gsub("\n", "\1") .. "\n")
-  return self
-end
+driver.command = driven.command
 
 -- Starts `argv` as process `id`. `options` are the keys of the command; env is a list of "NAME=value".
 function driver:start(id, argv, options)
@@ -75,8 +64,7 @@ function driver:stop()
   if not self.input:is_closing() then
     self:command "stop"
     self:wait_exit(PATIENCE)
-    self.input:close()
-    self.out:close()
+    driven.close_pipes(self)
   end
 end
 
@@ -88,9 +76,7 @@ end
 
 function driver:__close()
   if self.process.code then
-    for _, pipe in ipairs { self.input, self.out } do
-      if not pipe:is_closing() then pipe:close() end
-    end
+    driven.close_pipes(self)
   else
     self:stop()
     assert(self.process.code == 0 and self.process.signal == 0, "the driver ended with code " .. self.process.code .. ":\n" .. self:log())
@@ -100,16 +86,7 @@ end
 -- `options`: env
 function process.driver(options)
   options = options or {}
-  local dir = gateway.new_folder()
-  local self = setmetatable({ dir = dir, lines = {}, rest = "" }, driver)
-  local binary = (uv.fs_realpath(gateway.binary):gsub("[^/]*$", "process_driver"))
-  self.input, self.out = uv.new_pipe(false), uv.new_pipe(false)
-  self.process = gateway.spawn(binary, {}, dir, { env = options.env, cwd = dir, stdin = self.input, stdout = self.out })
-  self.pid = self.process.pid
-  self.out:read_start(function(_, bytes)
-    if bytes then take(self, bytes) end
-  end)
-  return self
+  return driven.start(setmetatable({ dir = gateway.new_folder() }, driver), "process_driver", {}, options.env)
 end
 
 -- -- facts of /proc ---------------------------------------------------------------------------------------------------

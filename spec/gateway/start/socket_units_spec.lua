@@ -16,10 +16,8 @@ local function open(config, options)
   return manager.open(options)
 end
 
-local function curl(path)
-  local _, out = gateway.run_program("/usr/bin/curl", { "-s", "-m", "10", "--unix-socket", path, "http://localhost/nothing", "-w", "%{http_code}" })
-  return out:match "%d+$"
-end
+-- The status that a client gets at a port, or at the path of a Unix socket.
+local function status(where, options) return client.request(where, { path = "/nothing" }, options).status end
 
 -- Starts it and returns what it says as it ends.
 local function fails(m)
@@ -41,12 +39,10 @@ describe("a socket unit's sockets", function()
     assert.equal(200, g:admin("/healthz").status)
     for _ = 1, 12 do
       for _, port in ipairs { first, second } do
-        local connection = client.connect(port)
-        assert.equal(404, connection:request({ path = "/nothing" }).status)
-        connection:close()
+        assert.equal(404, status(port))
       end
     end
-    assert.equal("404", curl(path))
+    assert.equal(404, status(path))
     assert.truthy(uv.fs_stat(path))
     m:command("signal", SIGTERM)
     assert.equal("0", m:wait "^ended (%-?%d+)$")
@@ -61,9 +57,7 @@ describe("a socket unit's sockets", function()
       { files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key } })
     local port = m:tcp "mcp"
     assert.equal(("https://127.0.0.1:%d/mcp"):format(port), m:start().url)
-    local url = ("https://localhost:%d/nothing"):format(port)
-    local _, out = gateway.run_program("/usr/bin/curl", { "-s", "-m", "10", "--cacert", m.dir .. "/cert.pem", url, "-w", "%{http_code}" })
-    assert.equal("404", out:match "%d+$")
+    assert.equal(404, status(port, { tls = { name = "localhost", ca = m.dir .. "/cert.pem" } }))
   end)
 
   it("have no place in the environment of the gateway's children, and are not inherited", function()
@@ -85,15 +79,8 @@ describe("a socket unit's sockets", function()
     local m <close> = open { listen = "systemd:mcp", admin = { listen = "127.0.0.1:0" }, workers = 2 }
     local port = m:tcp "mcp"
     m:start()
-    m:command("restart", "on")
     local k <close> = knocking.start(port, 16)
-    for _ = 1, 5 do
-      k:wait(100)
-      m:signal(SIGTERM)
-      m:wait_ready()
-    end
-    k:wait(100)
-    k:stop()
+    m:restart_under(k, 100, { SIGTERM, SIGTERM, SIGTERM, SIGTERM, SIGTERM })
     assert.same({ 0, 0 }, { k.refused, k.lost }, tostring(k.last))
   end)
 
@@ -122,9 +109,7 @@ describe("a socket unit's sockets", function()
     end
     m:command("restart", "on"):signal(SIGKILL)
     m:wait_ready()
-    local connection = client.connect(port)
-    assert.equal(404, connection:request({ path = "/nothing" }).status)
-    connection:close()
+    assert.equal(404, status(port))
   end)
 
   it("that other machines reach need authentication, and the admin listener credentials", function()

@@ -7,6 +7,7 @@ local gateway = require "spec.helpers.gateway"
 local manager = require "spec.helpers.manager"
 local knocking = require "spec.helpers.knocking"
 local client = require "spec.helpers.client"
+local shell = require "spec.helpers.shell"
 local wait = require "spec.helpers.wait"
 
 local SIGHUP <const>, SIGKILL <const>, SIGTERM <const> = 1, 9, 15
@@ -33,10 +34,7 @@ local function open(values, options)
   return manager.open(options)
 end
 
-local function save(m, values)
-  local file <close> = assert(io.open(m.dir .. "/moonpool.yaml", "w"))
-  file:write(cjson.encode(values))
-end
+local function save(m, values) shell.write(m.dir .. "/moonpool.yaml", cjson.encode(values)) end
 
 local function is_refused(port)
   local ok, connection = pcall(client.connect, port)
@@ -44,10 +42,14 @@ local function is_refused(port)
   return not ok and connection:find "ECONNREFUSED" ~= nil
 end
 
-local function answers(port)
-  local connection = client.connect(port)
-  assert.equal(404, connection:request({ path = "/nothing" }).status)
-  connection:close()
+local function answers(port) assert.equal(404, client.request(port, { path = "/nothing" }).status) end
+
+-- Starts a gateway whose workers each have a socket for this port, and waits until these are stored.
+local function open_stored(port, workers)
+  local m = open(config({ address(port) }, workers))
+  m:start()
+  m:wait_store(function(found) return found[name_of(port)] == workers end)
+  return m
 end
 
 -- Kills the gateway and waits for the next one.
@@ -76,9 +78,7 @@ describe("the sockets of a gateway with a service manager", function()
 
   it("refuse no connection while the process is killed again and again under load, whatever the number of workers is next", function()
     local port = free_port()
-    local m <close> = open(config({ address(port) }, 2))
-    m:start()
-    m:wait_store(function(found) return found[name_of(port)] == 2 end)
+    local m <close> = open_stored(port, 2)
     m:command("restart", "on")
     local k <close> = knocking.start(port, 16)
     for _, workers in ipairs { 1, 4, 3, 2 } do
@@ -96,27 +96,16 @@ describe("the sockets of a gateway with a service manager", function()
 
   it("lose no connection at all at a restart", function()
     local port = free_port()
-    local m <close> = open(config({ address(port) }, 2))
-    m:start()
-    m:wait_store(function(found) return found[name_of(port)] == 2 end)
-    m:command("restart", "on")
+    local m <close> = open_stored(port, 2)
     local k <close> = knocking.start(port, 16)
-    for _ = 1, 4 do
-      k:wait(100)
-      m:signal(SIGTERM)
-      m:wait_ready()
-    end
-    k:wait(100)
-    k:stop()
+    m:restart_under(k, 100, { SIGTERM, SIGTERM, SIGTERM, SIGTERM })
     assert.same({ 0, 0 }, { k.refused, k.lost }, tostring(k.last))
   end)
 
   it("are all served by fewer workers, and each worker has one if there are more", function()
     local port = free_port()
     for _, now in ipairs { 1, 3, 7 } do
-      local m <close> = open(config({ address(port) }, 4))
-      m:start()
-      m:wait_store(function(found) return found[name_of(port)] == 4 end)
+      local m <close> = open_stored(port, 4)
       save(m, config({ address(port) }, now))
       local g = crash(m)
       -- The kernel distributes connections by their port: 64 reach each of four sockets.
@@ -165,9 +154,7 @@ describe("the sockets of a gateway with a service manager", function()
 
   it("do not stand in the way of an address that overlaps theirs", function()
     local port = free_port()
-    local m <close> = open(config { address(port) })
-    m:start()
-    m:wait_store(function(found) return found[name_of(port)] == 2 end)
+    local m <close> = open_stored(port, 2)
     save(m, config({ "0.0.0.0:" .. port }, 2, { auth = "none" }))
     crash(m)
     answers(port)
@@ -259,15 +246,8 @@ describe("a Unix socket that is stored", function()
 
   it("keeps its file and its clients over a crash and a restart", function()
     local m <close> = start()
-    m:command("restart", "on")
     local k <close> = knocking.start(path, 8)
-    for _, signal in ipairs { SIGTERM, SIGKILL, SIGTERM } do
-      k:wait(50)
-      m:signal(signal)
-      m:wait_ready()
-    end
-    k:wait(50)
-    k:stop()
+    m:restart_under(k, 50, { SIGTERM, SIGKILL, SIGTERM })
     assert.equal(0, k.refused, tostring(k.last))
   end)
 
@@ -337,9 +317,7 @@ end)
 describe("a service manager that is not as it should be", function()
   it("passes other sockets than it was given: they are closed, and the address is bound anew", function()
     local port = free_port()
-    local m <close> = open(config { address(port) })
-    m:start()
-    m:wait_store(function(found) return found[name_of(port)] == 2 end)
+    local m <close> = open_stored(port, 2)
     m:command("spoil", name_of(port))
     local g = crash(m)
     g:wait_log("stored socket closed", { why = "it is a datagram socket" })
