@@ -4,9 +4,10 @@ local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"
 local wait = require "spec.helpers.wait"
+local whereabouts = require "spec.helpers.whereabouts"
 local wire = require "spec.helpers.wire"
 
-local scripts = { ["tools/where.lua"] = [[return tool { "Where the client is.", function(_, call) return call.address end }]] }
+local scripts, text_of = whereabouts.scripts, whereabouts.text_of
 
 local SIGNATURE = "\r\n\r\n\0\r\nQUIT\n"
 
@@ -23,26 +24,19 @@ local function start(proxies, keys, options)
   options = options or {}
   local listen = { address = "127.0.0.1:0", trusted_proxies = proxies, proxy_protocol = "on" }
   for key, value in pairs(keys or {}) do listen[key] = value end
-  options.scripts = options.scripts or scripts
+  options.scripts = scripts
   options.config = options.config or {}
   options.config.listen, options.config.auth = { listen }, "none"
   return gateway.start(options)
 end
 
-local function request(given)
-  local body = wire.message(1, "tools/call", { name = "where", arguments = {}, _meta = wire.meta() })
-  local headers = wire.mirrored(body, given)
-  headers.Accept = wire.both
-  return { method = "POST", path = "/mcp", headers = headers, body = body }
-end
-
-local function text_of(response) return response:json().result.content[1].text end
+local function request(given) return whereabouts.request("where", given) end
 
 -- What a client is told whose proxy sends `before` first.
 local function ask(g, before, given, options)
   options = options or {}
   options.before = before
-  local c <close> = client.connect(options and options.path or g, options)
+  local c <close> = client.connect(options.path or g, options)
   return text_of(c:request(request(given)))
 end
 
@@ -144,7 +138,7 @@ describe("proxy_protocol", function()
     for _, header in ipairs { v1 "203.0.113.7", four("203.0.113.7", ("x"):rep(3000)) } do
       assert.equal("203.0.113.7", ask(g, header, nil, { tls = tls }))
       local p <close> = http2.connect(g, { tls = tls, before = header })
-      local body = wire.message(1, "tools/call", { name = "where", arguments = {}, _meta = wire.meta() })
+      local body = whereabouts.body()
       assert.truthy(p:call(body, wire.mirrored(body)).data:find('"203.0.113.7"', 1, true))
     end
     assert.is_true(is_closed(g, "\22\3\1\2\0\1\0\1\xfc\3\3", { tls = false }))
@@ -153,7 +147,7 @@ describe("proxy_protocol", function()
 
   it("goes before the preface of HTTP/2", function()
     local g <close> = start({ "127.0.0.1" }, { http2 = "on" })
-    local body = wire.message(1, "tools/call", { name = "where", arguments = {}, _meta = wire.meta() })
+    local body = whereabouts.body()
     local p <close> = http2.connect(g, { before = four "203.0.113.7" })
     assert.truthy(p:call(body, wire.mirrored(body)).data:find('"203.0.113.7"', 1, true))
     assert.equal("203.0.113.8", ask(g, v1 "203.0.113.8")) -- HTTP/1.1 at the same address

@@ -3,13 +3,10 @@ local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local haproxy = require "spec.helpers.haproxy"
 local nginx = require "spec.helpers.nginx"
+local whereabouts = require "spec.helpers.whereabouts"
 local wire = require "spec.helpers.wire"
 
-local scripts = {
-  ["tools/where.lua"] = [[return tool { "Where the client is.", function(_, call) return call.address end }]],
-  ["tools/twice.lua"] = [[return tool { "Twice an hour.", function() return "ran" end }]],
-  ["policy/twice.lua"] = [[return limit { tools = { "twice" }, rate = 2, per = 1 * hours, by = "address" }]],
-}
+local scripts, request, text_of = whereabouts.scripts, whereabouts.request, whereabouts.text_of
 
 -- What a client or a proxy before the proxy may write to be somebody else.
 local forged = {
@@ -36,13 +33,6 @@ local ways = {
     function(g) return haproxy.start(g, "tcp", "send-proxy-v2 proxy-v2-options unique-id,crc32c") end, tls = true },
 }
 
-local function request(tool, given)
-  local body = wire.message(1, "tools/call", { name = tool, arguments = {}, _meta = wire.meta() })
-  local headers = wire.mirrored(body, given)
-  headers.Accept = wire.both
-  return { method = "POST", path = "/mcp", headers = headers, body = body }
-end
-
 for name, way in pairs(ways) do
   describe("behind " .. name, function()
     if not way[1].find() then
@@ -67,12 +57,12 @@ for name, way in pairs(ways) do
       with(function(ask)
         for _, headers in ipairs(forged) do
           for _, from in ipairs { "127.0.0.2", "127.0.0.3" } do
-            assert.equal(from, ask(from, request("where", headers)):json().result.content[1].text)
+            assert.equal(from, text_of(ask(from, request("where", headers))))
           end
         end
         for _, from in ipairs { "127.0.0.2", "127.0.0.3" } do
           for i = 1, 4 do
-            local text = ask(from, request("twice", { ["X-Forwarded-For"] = "198.51.100." .. i })):json().result.content[1].text
+            local text = text_of(ask(from, request("twice", { ["X-Forwarded-For"] = "198.51.100." .. i })))
             assert.equal(i <= 2, text == "ran", text)
           end
         end

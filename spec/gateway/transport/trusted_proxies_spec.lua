@@ -4,14 +4,12 @@ local cjson = require "cjson"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"
+local shell = require "spec.helpers.shell"
 local wait = require "spec.helpers.wait"
+local whereabouts = require "spec.helpers.whereabouts"
 local wire = require "spec.helpers.wire"
 
-local scripts = {
-  ["tools/where.lua"] = [[return tool { "Where the client is.", function(_, call) return call.address end }]],
-  ["tools/twice.lua"] = [[return tool { "Twice an hour.", function() return "ran" end }]],
-  ["policy/twice.lua"] = [[return limit { tools = { "twice" }, rate = 2, per = 1 * hours, by = "address" }]],
-}
+local scripts, request, text_of = whereabouts.scripts, whereabouts.request, whereabouts.text_of
 
 local FOR = "X-Forwarded-For"
 
@@ -23,17 +21,6 @@ local function start(proxies, more, options)
   options.config, options.scripts = config, options.scripts or scripts
   return gateway.start(options)
 end
-
--- A call of a tool as { method, path, headers, body }; `given`: further headers, a list of { name, value }.
-local function request(tool, given)
-  local body = wire.message(1, "tools/call", { name = tool, arguments = {}, _meta = wire.meta() })
-  local headers = { { "Accept", wire.both } }
-  for name, value in pairs(wire.mirrored(body)) do headers[#headers + 1] = { name, value } end
-  table.move(given or {}, 1, #(given or {}), #headers + 1, headers)
-  return { method = "POST", path = "/mcp", headers = headers, body = body }
-end
-
-local function text_of(response) return response:json().result.content[1].text end
 
 -- What a tool says to a client with these headers, on a connection of its own. `options`: those of client.connect.
 local function ask(g, given, options, tool)
@@ -98,7 +85,7 @@ describe("trusted_proxies", function()
     local g <close> = gateway.start { scripts = scripts, config = { auth = "none",
       listen = { { address = "127.0.0.1:0", http2 = "on", trusted_proxies = { "127.0.0.1" } } } } }
     local p <close> = http2.connect(g)
-    local body, ids = wire.message(1, "tools/call", { name = "where", arguments = {}, _meta = wire.meta() }), {}
+    local body, ids = whereabouts.body(), {}
     for i = 1, 8 do
       local headers = wire.mirrored(body)
       headers["x-forwarded-for"] = "203.0.113." .. i
@@ -178,8 +165,8 @@ describe("trusted_proxies", function()
     local function on_kept() return text_of(kept:request(request("where", { { FOR, "203.0.113.7" } }))) end
     assert.equal("127.0.0.1", on_kept())
     local function save(listen)
-      local file <close> = assert(io.open(g.dir .. "/moonpool.yaml", "wb"))
-      file:write(cjson.encode { listen = listen, admin = { listen = "127.0.0.1:0" }, workers = 2, auth = "none", overload = { wait = "off" } })
+      shell.write(g.dir .. "/moonpool.yaml",
+        cjson.encode { listen = listen, admin = { listen = "127.0.0.1:0" }, workers = 2, auth = "none", overload = { wait = "off" } })
     end
     save { { address = "127.0.0.1:0", trusted_proxies = { "127.0.0.1" } } }
     g:wait_log("reloaded", { changes = "~ moonpool.yaml (listen.trusted_proxies)" })
