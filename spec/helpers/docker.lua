@@ -2,6 +2,7 @@
 --   docker.put(player)     page.lua's option `before`
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
+local shell = require "spec.helpers.shell"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
@@ -77,11 +78,6 @@ compose)
 esac
 ]==]
 
-local function write(path, text)
-  local file <close> = assert(io.open(path, "wb"))
-  file:write(text)
-end
-
 -- Ends the gateway that `docker compose up` has started, if it is there.
 local function ending(here)
   return setmetatable({}, { __close = function()
@@ -97,13 +93,12 @@ end
 function docker.put(player)
   local here = player.dir .. "/.docker"
   for _, name in ipairs { "", "/state", "/run" } do assert(uv.fs_mkdir(here .. name, 448)) end
-  write(player.bin .. "/docker", (SCRIPT:gsub("HERE", here):gsub("PORT", player.by_port["7301"])))
-  uv.fs_chmod(player.bin .. "/docker", 493)
+  player:put_program("docker", (SCRIPT:gsub("HERE", here):gsub("PORT", player.by_port["7301"])))
   assert(gateway.run_program("/bin/mkdir", { "-p", player.cwd .. "/examples" }) == 0)
   assert(gateway.run_program("/bin/cp", { "-r", "examples/deploy", player.cwd .. "/examples/" }) == 0)
   os.remove(player.cwd .. "/examples/deploy/keys")
   local path = player.cwd .. "/examples/deploy/moonpool.yaml"
-  write(path, player:ports(example.read(path)))
+  shell.write(path, player:ports(example.read(path)))
   player.beside[#player.beside + 1] = ending(here)
 end
 

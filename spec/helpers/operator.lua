@@ -2,7 +2,9 @@
 --   operator.put(player)     page.lua's option `before`
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
-local uv = require "luv"
+local shell = require "spec.helpers.shell"
+
+local write = shell.write
 
 local operator = {}
 
@@ -46,11 +48,6 @@ esac
 timeout --preserve-status --signal INT 1 PROGRAM "$@" || [ $? = 130 ]
 ]==]
 
-local function write(path, text)
-  local file <close> = assert(io.open(path, "wb"))
-  file:write(text)
-end
-
 function operator.put(player)
   write(player.state, "export MOONPOOL_ADMIN_TOKEN=" .. ("t"):rep(64) .. "\n")
   local dir = player.dir .. "/operated"
@@ -58,11 +55,7 @@ function operator.put(player)
   write(dir .. "/moonpool.yaml", CONFIG)
   write(dir .. "/scripts/tools/refund.lua", REFUND)
   player:start({ line = 0 }, "moonpool run " .. dir .. "/moonpool.yaml &")
-  os.remove(player.bin .. "/moonpool")
-  for name, text in pairs { curl = CURL, admin = ADMIN, moonpool = MOONPOOL:gsub("PROGRAM", (example.program())) } do
-    write(player.bin .. "/" .. name, text)
-    uv.fs_chmod(player.bin .. "/" .. name, 493)
-  end
+  for name, text in pairs { curl = CURL, admin = ADMIN, moonpool = MOONPOOL:gsub("PROGRAM", (example.program())) } do player:put_program(name, text) end
   -- Commands without --admin take the address from this file, as one that stands in the folder of the gateway.
   write(player.cwd .. "/moonpool.yaml", player:ports(CONFIG))
 end

@@ -5,7 +5,11 @@ local cjson = require "cjson"
 local example = require "spec.helpers.example"
 local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
+local shell = require "spec.helpers.shell"
+local uv = require "luv"
 local wait = require "spec.helpers.wait"
+
+local write = shell.write
 
 local page = {}
 
@@ -46,11 +50,6 @@ end
 local player = {}
 player.__index = player
 
-local function write(path, text)
-  local file <close> = assert(io.open(path, "wb"))
-  file:write(text)
-end
-
 local function is_there(path)
   local file <close> = io.open(path, "rb")
   return file ~= nil
@@ -77,6 +76,13 @@ function player:shell(line)
   local code, out, err = gateway.run_program("/bin/sh", { "-c", head .. line .. tail }, { cwd = self.cwd, seconds = 60 })
   if code == 0 then self.cwd = example.read(self.state .. ".cwd"):match "[^\n]+" end
   return code, out, err
+end
+
+--- Puts a program of sh into the PATH of the page, in the place of one of this name.
+function player:put_program(name, text)
+  os.remove(self.bin .. "/" .. name) -- it may be a link to the binary
+  write(self.bin .. "/" .. name, text)
+  uv.fs_chmod(self.bin .. "/" .. name, 493)
 end
 
 function player:stop()

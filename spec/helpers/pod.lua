@@ -5,6 +5,7 @@ local uv = require "luv"
 local example = require "spec.helpers.example"
 local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
+local shell = require "spec.helpers.shell"
 
 local pod = { folder = "examples/kubernetes/" }
 pod.__index = pod
@@ -38,11 +39,6 @@ function pod.objects(secrets)
   return all, kustomization
 end
 
-local function write(path, text)
-  local file <close> = assert(io.open(path, "wb"))
-  file:write(text)
-end
-
 local function make_folder(path) assert(gateway.run_program("/bin/mkdir", { "-p", path }) == 0) end
 
 --- Replaces the files of a volume as kubelet does: a new folder beside the old one, then the link ..data, which is renamed; links for new keys, none
@@ -53,7 +49,7 @@ function pod:put(volume, files)
   local new = ("..2026_11_26_10_00_%02d.%09d"):format(count, count * 7919)
   local old = uv.fs_readlink(dir .. "/..data")
   make_folder(dir .. "/" .. new)
-  for key, text in pairs(files) do write(dir .. "/" .. new .. "/" .. key, self:placed(text)) end
+  for key, text in pairs(files) do shell.write(dir .. "/" .. new .. "/" .. key, self:placed(text)) end
   assert(uv.fs_symlink(new, dir .. "/..data_tmp"))
   assert(uv.fs_rename(dir .. "/..data_tmp", dir .. "/..data"))
   for key in pairs(files) do

@@ -4,6 +4,7 @@ local cjson = require "cjson"
 local uv = require "luv"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
+local shell = require "spec.helpers.shell"
 local wait = require "spec.helpers.wait"
 
 local ENV <const> = "/usr/bin/env"
@@ -58,9 +59,7 @@ describe("a command without any variable", function()
     assert.equal(1, (bare(words)))
     local config = cjson.decode(read(g.dir .. "/moonpool.yaml"))
     config.admin.tokens = nil
-    local file = assert(io.open(g.dir .. "/moonpool.yaml", "wb"))
-    file:write(cjson.encode(config))
-    file:close()
+    shell.write(g.dir .. "/moonpool.yaml", cjson.encode(config))
     wait.for_fact("the token", 10, function() return bare(words) == 0 end)
   end)
 end)
@@ -142,9 +141,7 @@ describe("the token", function()
     local dir = assert(uv.fs_mkdtemp "/tmp/moonpool-XXXXXX")
     gateway.run_program("/bin/cp", { binary, dir .. "/moonpool" })
     uv.fs_chmod(dir, 493)
-    local file = assert(io.open(dir .. "/moonpool.yaml", "wb"))
-    file:write "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n"
-    file:close()
+    shell.write(dir .. "/moonpool.yaml", "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n")
     assert(uv.fs_mkdir(dir .. "/scripts", 493))
     assert(uv.fs_mkdir(dir .. "/out", 511))
     local args = as_user(65532)

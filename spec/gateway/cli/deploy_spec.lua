@@ -2,7 +2,9 @@
 -- container engine is needed: both files are read here.
 local cjson = require "cjson"
 local uv = require "luv"
+local yaml = require "lyaml"
 local gateway = require "spec.helpers.gateway"
+local shell = require "spec.helpers.shell"
 local wire = require "spec.helpers.wire"
 
 local folder = "examples/deploy/"
@@ -43,9 +45,6 @@ local function find(stage, name)
 end
 
 local known = { RUN = 1, COPY = 1, WORKDIR = 1, USER = 1, VOLUME = 1, EXPOSE = 1, HEALTHCHECK = 1, STOPSIGNAL = 1, ENTRYPOINT = 1, CMD = 1, ENV = 1 }
-
--- The gateway's own YAML reader prints the file as JSON, so that no other one is needed.
-local function config_of(path) return read(path) end
 
 describe("examples/deploy", function()
   local stages = stages_of(read(folder .. "Dockerfile"))
@@ -109,13 +108,12 @@ describe("examples/deploy", function()
     local health = find(final, "HEALTHCHECK")[1]
     local command = cjson.decode(health:match "CMD (%[.*%])$")
     assert.same({ "moonpool", "status", "--healthy", "--admin", "127.0.0.1:7301" }, command)
-    assert.truthy(config_of(folder .. "moonpool.yaml"):find("\nadmin:\n  listen: " .. command[5] .. "\n", 1, true))
+    assert.truthy(read(folder .. "moonpool.yaml"):find("\nadmin:\n  listen: " .. command[5] .. "\n", 1, true))
   end)
 
   it("exposes the port that the configuration listens on, and compose publishes it on this machine alone", function()
     local port = find(final, "EXPOSE")[1]
-    assert.truthy(config_of(folder .. "moonpool.yaml"):find("\nlisten: 0.0.0.0:" .. port .. "\n", 1, true))
-    local yaml = require "lyaml"
+    assert.truthy(read(folder .. "moonpool.yaml"):find("\nlisten: 0.0.0.0:" .. port .. "\n", 1, true))
     local service = yaml.load(read(folder .. "compose.yaml")).services.moonpool
     assert.same({ "127.0.0.1:" .. port .. ":" .. port }, service.ports)
     assert.truthy(uv.fs_stat(folder .. service.build.context .. "/" .. service.build.dockerfile))
@@ -131,23 +129,21 @@ describe("examples/deploy", function()
     assert.equal("state:/var/lib/moonpool", service.volumes[1])
     assert.same({ "/tmp", "/run/moonpool:uid=65532,gid=65532,mode=0700" }, service.tmpfs)
     assert.equal("moonpool", service.image) -- of docker build --tag, and of docker run
-    local config = yaml.load(config_of(folder .. "moonpool.yaml"))
+    local config = yaml.load(read(folder .. "moonpool.yaml"))
     local function mib(text) return tonumber(text:match "^(%d+)[Mm]") end
     local sum = config.workers * mib(config.limits.lua_memory) + mib(config.limits.bodies) + mib(config.limits.answers) + 64 -- store.bytes
     assert.is_true(sum < mib(service.mem_limit), sum .. " MiB")
     assert.same({ "/var/lib/moonpool" }, find(final, "VOLUME"))
     assert.equal("moonpool_keys", service.secrets[1].target)
-    assert.truthy(config_of(folder .. "moonpool.yaml"):find("/run/secrets/moonpool_keys", 1, true))
+    assert.truthy(read(folder .. "moonpool.yaml"):find("/run/secrets/moonpool_keys", 1, true))
   end)
 
   -- The configuration with free ports, in a folder with the scripts and a key. `change` is applied to its text.
   local function prepared(change)
     local dir = gateway.new_folder()
     gateway.run_program("/bin/cp", { "-r", folder .. "scripts", dir })
-    local text = change(config_of(folder .. "moonpool.yaml")):gsub("0%.0%.0%.0:730[01]", "0.0.0.0:0"):gsub("127%.0%.0%.1:7301", "127.0.0.1:0")
-    local file <close> = assert(io.open(dir .. "/moonpool.yaml", "wb"))
-    file:write(text)
-    file:flush()
+    local text = change(read(folder .. "moonpool.yaml")):gsub("0%.0%.0%.0:730[01]", "0.0.0.0:0"):gsub("127%.0%.0%.1:7301", "127.0.0.1:0")
+    shell.write(dir .. "/moonpool.yaml", text)
     local code, key, err = gateway.exec { "key", "new", "ann", "--file", dir .. "/keys" }
     assert.equal(0, code, err)
     return dir, key:match "%S+", { MOONPOOL_KEYS = dir .. "/keys", MOONPOOL_STATE = dir, STATE_DIRECTORY = dir .. "/state", RUNTIME_DIRECTORY = dir .. "/run" }
@@ -168,21 +164,19 @@ describe("examples/deploy", function()
   end)
 
   it("has an admin listener for the host, with a token, in lines that are comments", function()
-    local compose = config_of(folder .. "compose.yaml")
+    local compose = read(folder .. "compose.yaml")
     for _, line in ipairs { '- "127.0.0.1:7301:7301"', "- source: admin", "  target: moonpool_admin", "admin:", "  file: ./admin.token" } do
       local count
       compose, count = compose:gsub("\n( *)# (" .. line:gsub("%p", "%%%0") .. ")\n", "\n%1%2\n")
       assert.equal(1, count, line)
     end
-    local service = require "lyaml".load(compose)
-    assert.same({ file = "./admin.token" }, service.secrets.admin)
-    assert.same({ source = "admin", target = "moonpool_admin" }, service.services.moonpool.secrets[2])
-    assert.equal("127.0.0.1:7301:7301", service.services.moonpool.ports[2])
+    compose = yaml.load(compose)
+    assert.same({ file = "./admin.token" }, compose.secrets.admin)
+    assert.same({ source = "admin", target = "moonpool_admin" }, compose.services.moonpool.secrets[2])
+    assert.equal("127.0.0.1:7301:7301", compose.services.moonpool.ports[2])
     local token = ("t"):rep(64)
     local path = os.tmpname()
-    local file <close> = assert(io.open(path, "wb"))
-    file:write(token, "\n")
-    file:flush()
+    shell.write(path, token .. "\n")
     local dir, _, env = prepared(function(text)
       text = text:gsub("\nadmin:\n  listen: [^\n]*\n# In the place[^\n]*\n", "\n"):gsub("\n# (admin:\n)#(   listen: [^\n]*\n)#(   tokens:)", "\n%1 %2 %3")
       return (text:gsub("/run/secrets/moonpool_admin", path))

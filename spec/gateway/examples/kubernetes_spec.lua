@@ -7,6 +7,7 @@ local client = require "spec.helpers.client"
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 local pod = require "spec.helpers.pod"
+local shell = require "spec.helpers.shell"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 local library = require "spec.helpers.library"()
@@ -103,10 +104,7 @@ describe("examples/kubernetes", function()
     local dir = gateway.new_folder()
     gateway.run_program("/bin/cp", { "-r", pod.folder, dir .. "/kubernetes" })
     uv.fs_mkdir(dir .. "/kubernetes/secrets", 448)
-    for _, name in ipairs { "keys", "operate", "metrics" } do
-      local file <close> = assert(io.open(dir .. "/kubernetes/secrets/" .. name, "wb"))
-      file:write(name)
-    end
+    for _, name in ipairs { "keys", "operate", "metrics" } do shell.write(dir .. "/kubernetes/secrets/" .. name, name) end
     local code, out, err = gateway.run_program("/bin/sh", { "-c", "kubectl kustomize " .. dir .. "/kubernetes" }, { seconds = 60 })
     assert.equal(0, code, err)
     local rendered, count = {}, 0
