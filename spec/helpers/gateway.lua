@@ -116,6 +116,16 @@ function gateway.exec(args, options)
   return gateway.run_program(uv.fs_realpath(gateway.binary), args, options)
 end
 
+-- Calls `f` while `path` is the binary that specs run, and returns what it returns.
+function gateway.with_binary(path, f, ...)
+  local usual = gateway.binary
+  gateway.binary = path
+  local results = table.pack(pcall(f, ...))
+  gateway.binary = usual
+  if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
+end
+
 -- -- a running gateway ------------------------------------------------------------------------------------------------
 
 local running = {}

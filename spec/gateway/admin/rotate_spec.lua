@@ -263,12 +263,7 @@ exec unshare -rm sh -c '%s && exec "$0" "$@"' %s "$@"
 ]]):format(fill, uv.fs_realpath(gateway.binary)))
     file:close()
     uv.fs_chmod(wrapper, 448)
-    local binary = gateway.binary
-    gateway.binary = wrapper
-    local ok, g = pcall(gateway.start, { dir = dir })
-    gateway.binary = binary
-    assert(ok, g)
-    local _ <close> = g
+    local g <close> = gateway.with_binary(wrapper, gateway.start, { dir = dir })
     local disk = ("/proc/%d/root%s/disk"):format(g.pid, dir)
     write_lines(g, 1, 1000, 100)
     wait.for_fact("all lines to be written or lost", 20, function() -- what is still to be written would fill the disk again

@@ -3,6 +3,7 @@ local cjson = require "cjson"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local packages = require "spec.helpers.packages"
+local write = require "spec.helpers.shell".write
 
 local here = uv.cwd()
 
@@ -26,11 +27,6 @@ local function exists(path) return uv.fs_lstat(path) ~= nil end
 local function read(path)
   local file <close> = assert(io.open(path, "rb"))
   return file:read "a"
-end
-
-local function write(path, text)
-  local file <close> = assert(io.open(path, "wb"))
-  file:write(text)
 end
 
 describe("the Debian package", function()
@@ -156,9 +152,7 @@ describe("the Debian package", function()
     must(("cp -r %s/etc/moonpool %s"):format(root, copy))
     must(("%s/usr/bin/moonpool check %s"):format(root, yaml))
     write(copy .. "/moonpool.yaml", (read(yaml):gsub("127%.0%.0%.1:%d+", "127.0.0.1:0"):gsub("/var/lib/moonpool", scratch)))
-    local binary = gateway.binary
-    gateway.binary = root .. "/usr/bin/moonpool"
-    local ok, why = pcall(function()
+    gateway.with_binary(root .. "/usr/bin/moonpool", function()
       local g <close> = gateway.start { dir = copy }
       local c <close> = g:client "2026-07-28"
       assert.equal("Hello, Ann!", c:result("tools/call", { name = "hello", arguments = { name = "Ann" } }).content[1].text)
@@ -173,8 +167,6 @@ describe("the Debian package", function()
       assert.equal(1, code)
       assert.matches("hello.lua:", text)
     end)
-    gateway.binary = binary
-    assert(ok, why)
 
     -- An upgrade with other conffiles: the file that the operator changed stays, the other is replaced.
     local newer = scratch .. "/newer"

@@ -67,15 +67,11 @@ describe("the portable archive", function()
     local wrapper = scratch .. "/moonpool"
     write(wrapper, ("#!/bin/sh\nexec unshare --mount sh -c '%s && exec \"$0\" \"$@\"' '%s' \"$@\"\n"):format(before, binary))
     run("chmod 755 " .. wrapper)
-    local usual = gateway.binary
-    gateway.binary = wrapper
-    local ok, got = pcall(function()
+    return gateway.with_binary(wrapper, function()
       local g <close> = errand.start { net = { url:match "//(.-)/" }, code = code }
       local me <close> = g:client "2026-07-28"
       return errand.run(me, { url = url })
     end)
-    gateway.binary = usual
-    return assert(ok, got) and got
   end
 
   it("trusts what the system trusts, by a folder of hashes, as Debian has it, or by a file, as Fedora has it", function()

@@ -251,9 +251,7 @@ describe("a crash", function()
 
   it("of the release build is read with moonpool.debug", function()
     if not uv.fs_stat(RELEASE) then return pending("there is no " .. RELEASE) end
-    local binary = gateway.binary
-    gateway.binary = RELEASE
-    local ok, why = pcall(function()
+    gateway.with_binary(RELEASE, function()
       local g <close> = start()
       local c <close> = call(g, "crash", { how = "null" })
       local line = ended(g, SEGV)
@@ -262,8 +260,6 @@ describe("a crash", function()
       assert.equal("scripts/tools/crash.lua:5", line.fields.at)
       c:close()
     end)
-    gateway.binary = binary
-    assert(ok, why)
   end)
 end)
 

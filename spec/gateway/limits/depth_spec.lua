@@ -121,12 +121,9 @@ local function start_small(options)
   file:write("#!/bin/sh\nulimit -s 256\nexec '", uv.fs_realpath(gateway.binary), "' \"$@\"\n")
   file:close()
   uv.fs_chmod(shell, 448) -- 0700
-  local binary = gateway.binary
-  gateway.binary = shell
-  local ok, g = pcall(gateway.start, options)
-  gateway.binary = binary
+  local g = gateway.with_binary(shell, gateway.start, options)
   os.execute("rm -r '" .. shell:match "^(.*)/" .. "'")
-  return assert(ok and g, g)
+  return g
 end
 
 -- `moonpool check` of a tool with this source: its exit code and its output.
