@@ -3,7 +3,8 @@
 local nullable = require "spec.helpers.nullable"
 local null_rules = {}
 
--- Of these the comment speaks, and not of a pointer that the declaration has: ends of lists, texts without bytes, SQL's NULL.
+-- Phrases with NULL that are not about a pointer of the declaration: about the end of a list, a text without bytes, SQL's NULL. They are removed from a
+-- comment before it is read.
 local other_matters = {
   "ends? with NULL", "NULL%-terminated", "ends with a NULL path", "[Nn]ever NULL", "need not be NULL", "must not be NULL", "not NULL",
   "[%w_.>-]*ptr ?=?=? NULL", "ptr is NULL", "ptr`? to NULL", "'n' NULL", "`?loop == NULL`?", "`loop` is NULL", "this to NULL", "%f[%w]NULL, FALSE",
@@ -59,7 +60,8 @@ local function blank(text)
   return table.concat(parts), comments
 end
 
--- What is open at each "{" before `at` in `code`: "function", "struct", or "other" (initializers, enums, blocks of code).
+-- What the innermost block around `at` in `code` is: "function", "struct", "other" (initializers, enums, blocks of code), or "file" if there is none.
+-- `places` has the blocks that are open at places.at, from which the search goes on.
 local function place_of(code, places, at)
   local stack = places.stack
   while places.at < at do
@@ -168,7 +170,7 @@ function null_rules.unmarked(path, text)
   return found
 end
 
--- Members of structs of the libraries, and the text of an mp_str: a text without bytes has `ptr` NULL.
+-- Names of members that need no mark: those of structs of libraries, and `ptr` of an mp_str, which is NULL where the text has no bytes.
 local foreign = {}
 for name in ("ptr _pending_as_client _pending_as_server _req_body _queue anchor tag problem context adjust argv caller"):gmatch "%S+" do
   foreign[name] = true
@@ -207,23 +209,17 @@ end
 --- The pointers in `list`, the tokens of a file, that it compares with NULL, or the members that it sets to NULL, and that are not MP_NULLABLE: lines
 --- "PATH:LINE: name". A parameter that its function assigns to is a variable, which needs no mark. `marked`: the names of all members with the mark.
 function null_rules.compared(path, list, marked)
-  local found, depth, parens = {}, 0, 0
+  local found, bodies, body_end = {}, nullable.bodies(list), nil
   local statics, names = {}, {}
   add_statics(list, statics)
   for i, token in ipairs(list) do
-    if token.text == "(" then parens = parens + 1 end
-    if token.text == ")" then parens = parens - 1 end
-    if token.text == "{" then
-      if depth == 0 and parens == 0 and list[i - 1].text == ")" then
-        names = unmarked_parameters(list, i - 1)
-        for name in pairs(names) do
-          if nullable.assigns(list, i, name) then names[name] = nil end
-        end
+    if bodies[i] then
+      body_end, names = bodies[i], unmarked_parameters(list, i - 1)
+      for name in pairs(names) do
+        if nullable.assigns(list, i, body_end, name) then names[name] = nil end
       end
-      depth = depth + 1
-    elseif token.text == "}" then
-      depth = depth - 1
-      if depth == 0 then names = {} end
+    elseif i == body_end then
+      names = {}
     elseif token.text == "NULL" and list[i - 1].text:find "^[!=]?=$" and list[i - 2].kind == "name" then
       local name, before, is_set = list[i - 2].text, list[i - 3].text, list[i - 1].text == "="
       local is_member = before == "->" or before == "."
@@ -246,26 +242,22 @@ local function returns_null(list, at)
   return false
 end
 
+-- The name of the function whose parameter list ends at list[last], if its result is a pointer without the mark.
+local function unmarked_result(list, last)
+  local parameters = nullable.split_parameters(list, last)
+  local at = parameters[#parameters][1] - 2 -- before the "("
+  return list[at - 1].text == "*" and list[at].text or nil
+end
+
 --- The functions in `list`, the tokens of a file, that return NULL and whose result is not MP_NULLABLE: lines "PATH:LINE: name".
 function null_rules.returned(path, list)
-  local found, depth, parens, name = {}, 0, 0, nil
+  local found, bodies, body_end, name = {}, nullable.bodies(list), nil, nil
   for i, token in ipairs(list) do
-    if token.text == "(" then parens = parens + 1 end
-    if token.text == ")" then parens = parens - 1 end
-    if token.text == "{" then
-      if depth == 0 and parens == 0 and list[i - 1].text == ")" then
-        local at, level = i - 1, 0
-        repeat
-          if list[at].text == ")" then level = level + 1 end
-          if list[at].text == "(" then level = level - 1 end
-          at = at - 1
-        until level == 0
-        name = list[at - 1].text == "*" and list[at].text or nil
-      end
-      depth = depth + 1
-    elseif token.text == "}" then
-      depth = depth - 1
-    elseif depth > 0 and name and token.text == "return" and returns_null(list, i) then
+    if bodies[i] then
+      body_end, name = bodies[i], unmarked_result(list, i - 1)
+    elseif i == body_end then
+      name = nil
+    elseif name and token.text == "return" and returns_null(list, i) then
       found[#found + 1] = ("%s:%d: %s"):format(path, token.line, name)
       name = nil
     end

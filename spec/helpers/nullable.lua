@@ -129,11 +129,9 @@ end
 
 -- The static variables of the file with the mark.
 local function marked_statics(list)
-  local names, depth, is_static = {}, 0, false
+  local names, is_static = {}, false
   for i, token in ipairs(list) do
     local text = token.text
-    if text == "{" then depth = depth + 1 end
-    if text == "}" then depth = depth - 1 end
     if text == ";" or text == "}" or text == "(" or token.kind == "directive" then is_static = false end
     if text == "static" then is_static = true end
     if is_static and text == "MP_NULLABLE" and list[i + 1].kind == "name" and list[i + 2].text:find "^[;=,]" then
@@ -171,21 +169,6 @@ local function wrap(out, macro)
   out[first] = { kind = "wrapped", text = macro .. "(" .. table.concat(parts) .. ")", line = line }
 end
 
--- The nullable parameters of the function whose parameter list ends at list[last].
-local function parameters(list, last)
-  local found, depth, at = {}, 0, last
-  repeat
-    local text = list[at].text
-    if text == ")" then depth = depth + 1 end
-    if text == "(" then depth = depth - 1 end
-    if depth == 1 and text == "MP_NULLABLE" and list[at + 1].kind == "name" and list[at + 2].text:find "^[,%)]" then
-      found[#found + 1] = ("MP_SEEN_PARAMETER(%s);"):format(list[at + 1].text)
-    end
-    at = at - 1
-  until depth == 0 or at == 0
-  return table.concat(found)
-end
-
 --- The indices in `list` of the tokens of each parameter of the list that ends at list[last]: pairs of first and last.
 function nullable.split_parameters(list, last)
   local depth, at, found, ends = 0, last, {}, last - 1
@@ -202,32 +185,56 @@ function nullable.split_parameters(list, last)
   return found
 end
 
---- True if the body that begins with list[at], a "{", assigns a pointer to the variable of this name.
-function nullable.assigns(list, at, name)
-  local depth = 0
-  repeat
-    local token = list[at]
-    if token.text == "{" then depth = depth + 1 end
-    if token.text == "}" then depth = depth - 1 end
-    if token.text == name and list[at + 1].text == "=" and not list[at - 1].text:find "^[*.]$" and list[at - 1].text ~= "->" then
-      return true
+-- Marks the nullable parameters of the function whose parameter list ends at list[last].
+local function parameters(list, last)
+  local found = {}
+  for _, one in ipairs(nullable.split_parameters(list, last)) do
+    local name = list[one[2]]
+    if name.kind == "name" and list[one[2] - 1].text == "MP_NULLABLE" then found[#found + 1] = ("MP_SEEN_PARAMETER(%s);"):format(name.text) end
+  end
+  return table.concat(found)
+end
+
+--- The bodies of the functions in `list`: from the index of each "{" to that of its "}". A body follows the ")" of a parameter list.
+function nullable.bodies(list)
+  local bodies, depth, parens, first = {}, 0, 0, nil
+  for i, token in ipairs(list) do
+    if token.text == "(" then
+      parens = parens + 1
+    elseif token.text == ")" then
+      parens = parens - 1
+    elseif token.text == "{" then
+      if depth == 0 and parens == 0 and i > 1 and list[i - 1].text == ")" then first = i end
+      depth = depth + 1
+    elseif token.text == "}" then
+      depth = depth - 1
+      if depth == 0 and first then bodies[first], first = i, nil end
     end
-    at = at + 1
-  until depth == 0 or not list[at]
+  end
+  return bodies
+end
+
+--- True if a body, the tokens from list[first] to list[last], assigns a pointer to the variable of this name.
+function nullable.assigns(list, first, last, name)
+  for i = first, last do
+    local before = list[i - 1].text
+    if list[i].text == name and list[i + 1].text == "=" and not before:find "^[*.]$" and before ~= "->" then return true end
+  end
   return false
 end
 
--- Renames the parameters of the function whose body begins with list[at] that are pointers and assigned to. Returns their variables' declarations.
-local function cursors(list, at, out)
+-- Renames the parameters that are pointers and assigned to, of the function with the body list[first] to list[last]. Returns their variables'
+-- declarations.
+local function cursors(list, first, last, out)
   local declarations = {}
-  for _, one in ipairs(nullable.split_parameters(list, at - 1)) do
+  for _, one in ipairs(nullable.split_parameters(list, first - 1)) do
     local name, words, is_plain = list[one[2]], {}, true
     for i = one[1], one[2] - 1 do
       words[#words + 1] = list[i].text == "MP_NULLABLE" and "" or list[i].text
       is_plain = is_plain and not list[i].text:find "[%[(]"
     end
     if is_plain and name.kind == "name" and (list[one[2] - 1].text == "*" or list[one[2] - 1].text == "MP_NULLABLE")
-      and nullable.assigns(list, at, name.text) then
+      and nullable.assigns(list, first, last, name.text) then
       local put = #out
       while out[put].text ~= name.text or out[put].line ~= name.line do put = put - 1 end
       out[put] = { kind = "name", text = name.text .. "_given", line = name.line }
@@ -249,7 +256,7 @@ end
 --- Returns the text of a copied file. `names`: members that are MP_NULLABLE somewhere.
 function nullable.rewrite(path, text, names)
   local list = nullable.tokens(text)
-  local out, depth, parens, is_in_function, is_nonnull = {}, 0, 0, false, false
+  local out, is_nonnull, bodies, body_end = {}, false, nullable.bodies(list), nil
   local function put(kind, value, line) out[#out + 1] = { kind = kind, text = value, line = line } end
   local function switch(on, line)
     if on ~= is_nonnull then put("directive", "#pragma clang assume_nonnull " .. (on and "begin" or "end"), line) end
@@ -267,21 +274,15 @@ function nullable.rewrite(path, text, names)
       if not before or before.kind == "directive" or before.text:find "^[;{}]" then is_atomic = declares_atomic(list, i) end
       switch(not is_atomic, token.line)
       put(token.kind, token.text, token.line)
-      if token.text == "(" then parens = parens + 1 end
-      if token.text == ")" then parens = parens - 1 end
-      if token.text == "{" then
-        if depth == 0 and parens == 0 and before and before.text == ")" then
-          is_in_function = true
-          put("mark", cursors(list, i, out) .. parameters(list, i - 1), token.line)
-        end
-        depth = depth + 1
-      elseif token.text == "}" then
-        depth = depth - 1
-        is_in_function = is_in_function and depth > 0
-      elseif is_in_function and token.kind == "name" and names[token.text] and (before.text == "->" or before.text == ".")
+      if bodies[i] then
+        body_end = bodies[i]
+        put("mark", cursors(list, i, body_end, out) .. parameters(list, i - 1), token.line)
+      elseif i == body_end then
+        body_end = nil
+      elseif body_end and token.kind == "name" and names[token.text] and (before.text == "->" or before.text == ".")
         and (list[i - 2].kind == "name" or list[i - 2].text == "]" or (list[i - 2].text == ")" and before.text == "->")) then
         wrap(out, after.text == "(" and "MP_SEEN_CALL" or "MP_SEEN")
-      elseif is_in_function and statics[token.text] and before.text ~= "->" and before.text ~= "." and before.text ~= "MP_NULLABLE" then
+      elseif body_end and statics[token.text] and before.text ~= "->" and before.text ~= "." and before.text ~= "MP_NULLABLE" then
         out[#out] = { kind = "wrapped", text = (after.text == "(" and "MP_SEEN_CALL(%s)" or "MP_SEEN(%s)"):format(token.text), line = token.line }
       end
     end
