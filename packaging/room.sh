@@ -79,4 +79,3 @@ unpack() {
         ln -s "/proc/self/fd/${descriptor%:*}" "$root/dev/${descriptor#*:}"
     done
 }
-

@@ -14,7 +14,8 @@ function packages.is_built_here()
   return select(2, shell.run "grep -q '^VERSION_CODENAME=bookworm' /etc/os-release && command -v dpkg-deb dpkg-shlibdeps scdoc gzip") == 0
 end
 
--- The package of this commit that is there. A tree with changes has none: its version does not tell them.
+-- The path of the package of this commit in build/package, if it is there; and false if files are changed: such a package has the same version whatever
+-- the changes are, so it may be of earlier ones.
 local function present(kind)
   local version = shell.run("cmake/version.sh $(sed -n 's/^project(moonpool VERSION \\([0-9.]*\\).*/\\1/p' CMakeLists.txt)"):match "%S+"
   local found = shell.run("ls " .. here .. "/build/package/" .. patterns[kind]:format(version)):match "^(/%S+)\n$"
