@@ -33,7 +33,7 @@ const mp_cli_command mp_cli_commands[] = {
      "<file>",
      mp_cli_run,
      {{"listen", 'l', "ADDRESS",
-       "host:port, [IPv6]:port or unix:/path; may be repeated;\nport 0 selects a free port\n"
+       "host:port, [IPv6]:port, unix:/path or systemd:NAME;\nmay be repeated; port 0 selects a free port\n"
        "(default: the file's `listen`, or 127.0.0.1:7300)",
        NULL},
       {"trace", 't', NULL, "print each request as it is answered, on stderr", NULL},

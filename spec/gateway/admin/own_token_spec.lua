@@ -27,10 +27,13 @@ local function as_user(id)
   return { "/usr/bin/setpriv", "--reuid", tostring(id), "--regid", tostring(id), "--clear-groups" }
 end
 
+-- A command that needs the role operate, for a gateway at this address.
+local function log_at(address) return { "log", "--admin", address, "--level", "info", "--for", "1s" } end
+
 -- The commands that need the role operate, for a gateway at this address.
 local function commands(address)
   return {
-    { "log", "--admin", address, "--level", "info", "--for", "1s" }, { "dashboard", "--admin", address }, { "tap", "--admin", address, "--for", "1s" },
+    log_at(address), { "dashboard", "--admin", address }, { "tap", "--admin", address, "--for", "1s" },
     { "profile", "--admin", address, "--for", "1s" }, { "switch", "--admin", address, "off", "tool", "none" },
   }
 end
@@ -50,12 +53,12 @@ describe("a command without any variable", function()
   it("has it over IPv6, too", function()
     local g <close> = gateway.start { config = { admin = { listen = "[::1]:0" } } }
     local port = g.ready:match "admin=http://%[::1%]:(%d+)"
-    assert.equal(0, (bare { "log", "--admin", "[::1]:" .. port, "--level", "info", "--for", "1s" }))
+    assert.equal(0, (bare(log_at("[::1]:" .. port))))
   end)
 
   it("has it after a reload that removed the tokens of the configuration", function()
     local g <close> = gateway.start { config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { ann = ("x"):rep(32) } } } } }
-    local words = { "log", "--admin", "127.0.0.1:" .. g.admin_port, "--level", "info", "--for", "1s" }
+    local words = log_at("127.0.0.1:" .. g.admin_port)
     assert.equal(1, (bare(words)))
     local config = cjson.decode(read(g.dir .. "/moonpool.yaml"))
     config.admin.tokens = nil
@@ -101,7 +104,7 @@ describe("the token", function()
         if data then one:write("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", function() one:close() end) end
       end)
     end)
-    local code, _, err = bare { "log", "--admin", "127.0.0.2:" .. g.admin_port, "--level", "info", "--for", "1s" }
+    local code, _, err = bare(log_at("127.0.0.2:" .. g.admin_port))
     assert.equal(1, code)
     assert.matches("needs a token", err)
     server:close()
@@ -124,7 +127,7 @@ describe("the token", function()
       syswrite($one, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     ]]):format(number) }, dir, { cwd = "/" })
     local port = wait.for_fact("its port", 20, function() return read(dir .. "/stdout"):match "^(%d+)\n" end)
-    local code, _, err = bare { "log", "--admin", "127.0.0.1:" .. port, "--level", "info", "--for", "1s" }
+    local code, _, err = bare(log_at("127.0.0.1:" .. port))
     assert.equal(1, code)
     assert.matches("needs a token", err)
     wait.for_fact("its end", 20, function() return process.code end)
@@ -154,7 +157,7 @@ describe("the token", function()
       port = read(dir .. "/out/stderr"):match "address=127%.0%.0%.1:(%d+) for=admin"
       return port
     end)
-    local words = { "log", "--admin", "127.0.0.1:" .. port, "--level", "info", "--for", "1s" }
+    local words = log_at("127.0.0.1:" .. port)
     for user, wanted in pairs { [0] = 0, [65532] = 0, [65533] = 1 } do
       local code, _, err = bare(words, as_user(user), dir .. "/moonpool")
       assert.equal(wanted, code, user .. ": " .. err)
