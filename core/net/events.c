@@ -4,7 +4,9 @@
 MP_GAUGE(streams_open, "streams_open", "", "", "event streams with a connected reader")
 MP_ACCOUNT(queue_bytes, "queue_bytes", "", "",
            "bytes of events, of answers above 4 KiB and of batches, that wait for their readers")
-MP_COUNTER(dropped_slow, "dropped", "reason", "slow", "messages that did not fit the queue of a stalled reader")
+MP_COUNTER(dropped_slow, "dropped", "reason", "slow",
+           "messages that did not fit the queue of a stalled reader: the first ends its stream, and other workers may "
+           "send more until it has ended")
 MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off because limits.answers was exceeded")
 
 #define PIECES 32

@@ -189,13 +189,13 @@ local flood = { ["tools/flood.lua"] = [[return tool { "Says much.", input = { mi
 end }]] }
 
 -- A call of `flood` whose client reads nothing.
-local function start_flood(g, revision)
+local function start_flood(g, revision, mib)
   local me = g:client(revision, { buffer = 4096 })
   if revision ~= "2026-07-28" then
     me:result("logging/setLevel", { level = "info" })
   end
   local call = me:message("tools/call", {
-    name = "flood", arguments = { mib = 48 }, _meta = revision == "2026-07-28" and { ["io.modelcontextprotocol/logLevel"] = "info" } or nil,
+    name = "flood", arguments = { mib = mib }, _meta = revision == "2026-07-28" and { ["io.modelcontextprotocol/logLevel"] = "info" } or nil,
   })
   local carrier = me.stream
   if carrier then
@@ -213,22 +213,27 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
   describe("a " .. revision .. " reader that reads nothing", function()
     it("loses its stream when limits.stream_queue is full, and the queue is never longer", function()
       local g <close> = gateway.start { config = { limits = { stream_queue = "256KiB" } }, scripts = flood }
-      local me, carrier = start_flood(g, revision)
+      -- Calls of 2025-11-25 outlive their streams; that of 2024-11-05 may run on another worker than its stream, and goes on until that worker has
+      -- ended the stream.
+      local outlives, crosses = revision == "2025-11-25", revision == "2024-11-05"
+      local me, carrier = start_flood(g, revision, outlives and 48 or 1024)
       local most = 0
       g:wait_status(function(status)
         most = math.max(most, status.gauges.queue_bytes)
         return status.counters.streams_ended.slow == 1
       end, 60)
-      assert.is_true(most <= 256 * 1024, "queue_bytes was " .. most)
-      if revision == "2025-11-25" then -- their calls outlive their streams
+      -- As much again may be on its way to the other worker.
+      assert.is_true(most <= (crosses and 2 or 1) * 256 * 1024, "queue_bytes was " .. most)
+      if outlives then
         g:wait_log("said all", nil, 60)
         assert.same({}, me:result "ping")
       else
         g:wait_log "gate closed"
         assert.is_nil(g:log():find("said all", 1, true))
       end
-      assert.equal(revision == "2024-11-05" and 1 or 0, g:status().counters.sessions_closed.slow)
-      assert.equal(1, g:status().counters.dropped.slow)
+      local counters = g:status().counters
+      assert.equal(crosses and 1 or 0, counters.sessions_closed.slow)
+      assert.is_true(counters.dropped.slow == 1 or crosses and counters.dropped.slow > 1, counters.dropped.slow)
       carrier:close()
       leave(me)
       assert.has_nothing_left(g, 5)
@@ -236,7 +241,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
 
     it("loses its stream when it reads nothing for limits.stall", function()
       local g <close> = gateway.start { config = { limits = { stream_queue = "256MiB", stall = "500ms" } }, scripts = flood }
-      local me, carrier = start_flood(g, revision)
+      local me, carrier = start_flood(g, revision, 48)
       g:wait_status(function(status)
         return status.counters.streams_ended.slow == 1
       end, 60)
