@@ -25,23 +25,27 @@ mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket)
     return socket->on_close.cb == on_close ? socket->on_close.data : NULL;
 }
 
+/* The IP address of one end of a TCP connection: an IPv4 client of an IPv6 socket ([::]) has the same one as at any other. False if it has none. */
+static bool ip_of(const struct sockaddr_storage *end, mp_ip *ip)
+{
+    if (end->ss_family == AF_INET6)
+        *ip = mp_ip_of(((const struct sockaddr_in6 *)end)->sin6_addr.s6_addr, 16);
+    else if (end->ss_family == AF_INET)
+        *ip = mp_ip_of((const unsigned char *)&((const struct sockaddr_in *)end)->sin_addr, 4);
+    return end->ss_family == AF_INET6 || end->ss_family == AF_INET;
+}
+
 mp_str mp_conn_peer(mp_conn *conn)
 {
     if (conn->peer[0] == '\0') {
-        struct sockaddr_storage address; /* not from libh2o, which would keep it for as long as the connection */
-        socklen_t len = sizeof address;
-        if (getpeername(h2o_socket_get_fd(conn->socket), (struct sockaddr *)&address, &len) != 0)
-            len = 0;
-        const void *bytes = address.ss_family == AF_INET ? (const void *)&((struct sockaddr_in *)&address)->sin_addr
-                            : address.ss_family == AF_INET6
-                                ? (const void *)&((struct sockaddr_in6 *)&address)->sin6_addr
-                                : NULL;
-        if (len == 0)
+        struct sockaddr_storage end; /* not from libh2o, which would keep it for as long as the connection */
+        mp_ip ip;
+        if (getpeername(h2o_socket_get_fd(conn->socket), (struct sockaddr *)&end, &(socklen_t){sizeof end}) != 0)
             strcpy(conn->peer, "unknown");
-        else if (bytes == NULL)
-            strcpy(conn->peer, "unix");
+        else if (ip_of(&end, &ip))
+            mp_ip_write(&ip, conn->peer);
         else
-            inet_ntop(address.ss_family, bytes, conn->peer, sizeof conn->peer);
+            strcpy(conn->peer, "unix");
     }
     return mp_str_of(conn->peer);
 }
@@ -60,13 +64,8 @@ bool mp_conn_reached(const mp_conn *conn, mp_str address)
 {
     struct sockaddr_storage bound;
     mp_ip own, asked;
-    if (getsockname(h2o_socket_get_fd(conn->socket), (struct sockaddr *)&bound, &(socklen_t){sizeof bound}) != 0)
-        return false;
-    if (bound.ss_family == AF_INET6)
-        own = mp_ip_of(((struct sockaddr_in6 *)&bound)->sin6_addr.s6_addr, 16);
-    else if (bound.ss_family == AF_INET)
-        own = mp_ip_of((const unsigned char *)&((struct sockaddr_in *)&bound)->sin_addr, 4);
-    else
+    if (getsockname(h2o_socket_get_fd(conn->socket), (struct sockaddr *)&bound, &(socklen_t){sizeof bound}) != 0 ||
+        !ip_of(&bound, &own))
         return false;
     return read_host(address, &asked) && memcmp(&own, &asked, sizeof own) == 0;
 }

@@ -23,7 +23,7 @@ local function session_of(call) return call.has_session and host.session.id(call
 local function is_stranger(call)
   local address = call.address
   if call.principal.id ~= "anonymous" then return false end
-  return host.config.is_exposed or address ~= nil and address ~= "unix" and not address:find "^127%." and address ~= "::1" and not address:find "^::ffff:127%."
+  return host.config.is_exposed or address ~= nil and address ~= "unix" and not address:find "^127%." and address ~= "::1"
 end
 
 local function of_call() return "call:" .. hashed(host.random.bytes(16)), true end

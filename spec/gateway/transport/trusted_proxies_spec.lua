@@ -94,6 +94,13 @@ describe("trusted_proxies", function()
     for i = 1, 8 do assert.truthy(p:answer(ids[i]).data:find('"203.0.113.' .. i .. '"', 1, true)) end
   end)
 
+  it("have one spelling, and so has every peer: an IPv4 client of an IPv6 socket is the client that it is at any other", function()
+    local g <close> = start(nil, { listen = { { address = "[::]:0", trusted_proxies = { "127.0.0.1" } } } })
+    assert.equal("127.0.0.2", ask(g, { { FOR, "203.0.113.7" } }, { from = "127.0.0.2" }))
+    assert.equal("127.0.0.1", ask(g))
+    assert.equal("203.0.113.7", ask(g, { { FOR, "::ffff:203.0.113.7" } }))
+  end)
+
   it("give it over TLS, too", function()
     local here = require "spec.helpers.certificates".here()
     local tls = { certificate = "c.pem", key = "k.pem" }
