@@ -6,13 +6,13 @@
 # but not where some are missing (a container builds from a part of them). An archive that git has made knows its
 # commit by this file; what has neither is BASE.
 set -eu
-archived='$Format:%ct %h %(describe:tags=true,match=v[0-9]*)$' # git archive puts the commit's time, hash and tag here (.gitattributes)
+archived='$Format:%ct %H %(describe:tags=true,match=v[0-9]*)$' # git archive puts the commit's time, hash and tag here (.gitattributes)
 
 cd "$(dirname "$0")/.."
 base=$1 header=${2:-} seconds="" hash="" tag="" dirty=""
 if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$(pwd -P)" ]; then
     seconds=$(git log -1 --format=%ct)
-    hash=$(git log -1 --abbrev=8 --format=%h)
+    hash=$(git log -1 --format=%H)
     tag=$(git describe --tags --exact-match --match 'v[0-9]*' 2>/dev/null) || tag=""
     git diff --quiet --diff-filter=d HEAD || dirty=.dirty
 elif [ "${archived#?Format}" = "$archived" ]; then
@@ -27,7 +27,7 @@ if [ "$base" = --seconds ]; then
     exit
 fi
 version=$base
-[ -z "$seconds" ] || version=$base+$(date -u -d "@$seconds" +%Y%m%d%H%M%S).g$hash
+[ -z "$seconds" ] || version=$base+$(date -u -d "@$seconds" +%Y%m%d%H%M%S).g$(printf %.8s "$hash") # as many digits in every clone
 [ -z "$tag" ] || version=${tag#v}
 version=$version$dirty
 if [ -n "$header" ]; then

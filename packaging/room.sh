@@ -1,5 +1,23 @@
-# room.sh: Debian roots with nothing in them but what is named, for packaging/in-bookworm and spec/clean-room. What a function needs is in
+# room.sh: Debian roots with nothing in them but what is named, for packaging/in-bookworm, packaging/twice and spec/clean-room. What a function needs is in
 # `suite`, the root's suite, and in `folder`, where roots and their archives are. It is read by `sh`, as root, in a mount namespace of its own.
+
+# in_namespaces SCRIPT ARGUMENT…: runs the script again, as root, in a mount and a process namespace of its own, with --inside before its arguments.
+in_namespaces() {
+    [ "$(id -u)" = 0 ] || {
+        say "this mounts and calls chroot: run it as root"
+        exit 1
+    }
+    script=$1
+    shift
+    exec unshare --mount --pid --fork --kill-child --mount-proc --propagation unchanged sh "$script" --inside "$@"
+}
+
+# No mount is seen outside. Where / is no mount, as in a chroot, this can be said of a part of it alone, $folder. Only one works in there at a time.
+make_private() {
+    exec 8>"$folder/lock"
+    flock 8
+    mount --make-rprivate / 2>/dev/null || { mount --bind "$folder" "$folder" && mount --make-private "$folder"; }
+}
 
 # Unsets all variables but those that the network needs.
 keep_network_variables() {

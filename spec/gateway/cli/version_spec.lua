@@ -59,7 +59,7 @@ describe("the version of a checkout", function()
     commit "2026-11-26 13:00:00"
     local version = sh "cmake/version.sh 0.1.0"
     sh "mkdir archive && git archive HEAD | tar -x -C archive"
-    assert.equal(version:gsub("%.g.*", ""), (sh "cd archive && cmake/version.sh 0.1.0":gsub("%.g.*", "")))
+    assert.equal(version, sh "cd archive && cmake/version.sh 0.1.0")
     sh "git clone -q --depth 1 file://$PWD clone"
     assert.equal(version, sh "cd clone && cmake/version.sh 0.1.0")
     sh "git tag v0.3.0 && mkdir tagged && git archive HEAD | tar -x -C tagged"
