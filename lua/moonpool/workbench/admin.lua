@@ -1,5 +1,6 @@
 -- moonpool reload, status, upstreams, log, drain, switch, dashboard, tap and profile: requests to the admin listener of a running gateway.
 
+local characters = require "moonpool.runtime.characters"
 local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
 local span = require "moonpool.workbench.span"
@@ -10,6 +11,8 @@ local wire = require "moonpool.wire"
 
 local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, reload = { "POST", "/reload" },
   log = { "POST", "/api/log" }, drain = { "POST", "/api/drain" }, dashboard = { "POST", "/api/code" } }
+
+local HEALTHY_S <const> = 5 -- a gateway that has not said by then that it is healthy is not
 
 local levels = { debug = true, info = true, warn = true, error = true }
 
@@ -54,13 +57,15 @@ return function(args)
   if args.command == "profile" then return require "moonpool.workbench.profile"(args, { url = place.origin, socket = place.unix, headers = headers }) end
   local method, path = table.unpack(ask)
   if request then table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #headers + 1, headers) end
-  local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers, body = request }
+  local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers, body = request,
+    seconds = args.healthy and HEALTHY_S or nil }
   if not status then
     return say.wrong("no gateway answers at " .. args.address .. ": " .. body, "is it running? `moonpool run` starts it; --admin names another address")
   end
   if status == 401 and not args.token then
     return say.wrong(say.no_token(args.address))
   end
+  if not args.json then body = body:gsub("[^\n]+", characters.shown) end -- another program may listen there
   local is_fine = status >= 200 and status < 300
   if is_fine and args.command == "dashboard" then return require "moonpool.workbench.dashboard"(body, args, place.origin) end
   local late, see

@@ -2,6 +2,7 @@
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local blocking = require "spec.helpers.blocking"
+local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"
 
 local token = ("o"):rep(32)
@@ -231,6 +232,22 @@ describe("/api", function()
     code, out, err = gateway.exec { "status", "--healthy", "--admin", admin }
     assert.same({ 1, "" }, { code, out })
     assert.matches("no gateway answers", err)
+  end)
+
+  it("waits for no health that nothing says, and shows no control characters of another program that listens there", function()
+    local server <close> = stub.start(function(request, answer)
+      if request.headers["moonpool-admin"] then
+        answer:send(503, nil, "\27[2Jnot\nthis\7\n")
+      else
+        answer:raw "HTTP/1.1 200 OK\r\n\r\no"
+      end
+    end)
+    local admin = "127.0.0.1:" .. server.port
+    local code, out, err = gateway.exec({ "status", "--healthy", "--admin", admin }, { seconds = 60 })
+    assert.same({ 1, "" }, { code, out })
+    assert.matches("no gateway answers at " .. admin, err)
+    code, out, err = gateway.exec { "drain", "--admin", admin }
+    assert.same({ 1, "", "<U+001B>[2Jnot\nthis<U+0007>\n" }, { code, out, err })
   end)
 
   it("drains by a command, after limits.linger, and the SIGTERM that follows does not hurry it", function()
