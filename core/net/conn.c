@@ -41,7 +41,7 @@ mp_str mp_conn_peer(mp_conn *conn)
         struct sockaddr_storage end; /* not from libh2o, which would keep it for as long as the connection */
         mp_ip ip;
         if (getpeername(h2o_socket_get_fd(conn->socket), (struct sockaddr *)&end, &(socklen_t){sizeof end}) != 0)
-            strcpy(conn->peer, "unknown");
+            strcpy(conn->peer, MP_PEER_GONE);
         else if (ip_of(&end, &ip))
             mp_ip_write(&ip, conn->peer);
         else

@@ -28,6 +28,8 @@ static inline bool mp_listener_is_admin(const mp_listener *listener)
     return listener->endpoint.reserve > 0;
 }
 
+#define MP_PEER_GONE "unknown" /* the peer of a connection that was reset before anything asked for its address */
+
 typedef struct mp_tls_conn mp_tls_conn;
 typedef struct mp_http2 mp_http2;
 typedef struct mp_delivery mp_delivery;
@@ -39,7 +41,7 @@ typedef struct {
     h2o_socket_t *socket;
     mp_link streams; /* the requests being served: at most one with HTTP/1 */
     char peer
-        [MP_IP_TEXT]; /* an address, "unix" or "unknown": filled by a PROXY header, or by the first call of mp_conn_peer */
+        [MP_IP_TEXT]; /* an address, "unix" or MP_PEER_GONE: filled by a PROXY header, or by the first call of mp_conn_peer */
     bool is_hidden;               /* its PROXY header has no address of the client: `peer` is the proxy */
     bool reads_requests;          /* the TLS handshake is complete, or there is none */
     bool is_refused;              /* an error was sent before the whole request arrived: further input is discarded */

@@ -63,6 +63,10 @@ static void on_header(h2o_socket_t *socket, const char *MP_NULLABLE error)
 
 static void await_header(mp_conn *conn)
 {
+    if (mp_str_is(mp_conn_peer(conn), MP_PEER_GONE)) {
+        h2o_socket_close(conn->socket); /* a probe as well: it left by a reset, before it was accepted */
+        return;
+    }
     if (!mp_conn_is_trusted(conn, conn->listener->endpoint.proxies)) {
         refuse_connection(conn, "the peer is no trusted proxy");
         return;

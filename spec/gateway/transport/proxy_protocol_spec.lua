@@ -130,6 +130,16 @@ describe("proxy_protocol", function()
     assert.equal(3, refused(g))
   end)
 
+  it("refuses no probe that leaves by a reset, before its connection is accepted", function()
+    local g <close> = start({ "127.0.0.1" }, nil, { config = { workers = 1 } })
+    g:signal "sigstop"
+    for _ = 1, 3 do client.connect(g):reset() end
+    g:signal "sigcont"
+    assert.equal("203.0.113.7", ask(g, v1 "203.0.113.7")) -- after them in the queue
+    assert.equal(0, refused(g))
+    assert.has_nothing_left(g)
+  end)
+
   it("goes before TLS", function()
     local here = require "spec.helpers.certificates".here()
     local g <close> = start({ "127.0.0.1" }, { tls = { certificate = "c.pem", key = "k.pem" }, http2 = "on" },
