@@ -50,9 +50,10 @@ sources() {
 # make_tar [PACKAGE…]: $folder/$suite.tar, a root of the suite that has these packages, unless there is one of the last week. The variable
 # ARCHITECTURES may have the architectures of its packages.
 make_tar() {
-    [ -z "$(find "$folder/$suite.tar" -mtime -7 2>/dev/null)" ] || return 0
+    [ -z "$(find "$folder/$suite.tar" -mtime -7 2>/dev/null)" ] || [ "$*" != "$(cat "$folder/$suite.packages" 2>/dev/null)" ] || return 0
     rm -f "$folder/$suite.tar"
     settings="$folder/$suite.settings"
+    echo "$*" >"$folder/$suite.packages"
     apt-config dump | grep -E '^Acquire::(https?|Check-|Retries|ForceIPv)' | grep -iv auto-\\?detect >"$settings" || true
     include=$(echo "$*" | tr -s ' ' ,)
     sources | timeout 900 mmdebstrap --quiet --variant=minbase --aptopt="$settings" ${include:+--include="$include"} \

@@ -5,6 +5,7 @@
 -- "N passed, N failed, N skipped".
 -- Files that took longest in the run before (build/spec-times) start first, so that the lanes end together.
 -- TMPDIR of each process is a folder of its own, which is removed with all that the file left there.
+-- MOONPOOL_LUA is the interpreter of busted, if it is another one.
 -- MOONPOOL_PRELOAD names libraries for busted's LD_PRELOAD. MOONPOOL_LINT_FAILED is a count of failures to add.
 local uv = require "luv"
 
@@ -243,7 +244,7 @@ local function report(began)
 end
 
 -- A shell merges stdout and stderr: luv gives one pipe to one descriptor.
-local busted = { "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/lua5.4", "/usr/bin/busted", "--ignore-lua" }
+local busted = { "-c", 'exec "$0" "$@" 2>&1', os.getenv "MOONPOOL_LUA" or "/usr/bin/lua5.4", "/usr/bin/busted", "--ignore-lua" }
 local lanes, options, together, alone = read_arguments(arg)
 local arguments = table.move(options, 1, #options, #busted + 1, busted)
 local env, running, began = environment(os.getenv "MOONPOOL_PRELOAD"), {}, uv.hrtime()

