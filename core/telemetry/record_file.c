@@ -42,15 +42,15 @@ static void not_turned(const char *what, int error)
 
 static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed, not_turned);
 
-/* Gives the whole lines of the last `bytes` of the file to `read`. True if the file ends inside of a line. */
-static bool read_lines(const char *path, size_t bytes, mp_record_reader *read_line)
+/* Gives the whole lines of the last `bytes` of the file to `read`. */
+static void read_lines(const char *path, size_t bytes, mp_record_reader *read_line)
 {
     struct stat facts;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size == 0) {
         if (fd >= 0)
             close(fd);
-        return false;
+        return;
     }
     size_t length = (size_t)facts.st_size;
     off_t from = length > bytes ? (off_t)(length - bytes) : 0;
@@ -70,7 +70,6 @@ static bool read_lines(const char *path, size_t bytes, mp_record_reader *read_li
         rest = mp_str_from(rest, len);
     }
     free(text);
-    return rest.len > 0;
 }
 
 int mp_record_file_open(const char *path, size_t bytes, mp_record_reader *read, mp_err *err)
@@ -80,14 +79,13 @@ int mp_record_file_open(const char *path, size_t bytes, mp_record_reader *read, 
     mp_buf_putc(&before, '\0');
     read_lines(before.ptr, bytes, read);
     mp_buf_clear(&before);
-    bool is_torn = read_lines(path, bytes, read);
+    read_lines(path, bytes, read);
     int fd = mp_open_lines(path);
     if (fd < 0)
         return mp_lines_refused("record.file", path, errno, err);
     mp_rotation_set_path(&writer.rotation, path);
     mp_record_file_limit(bytes);
     mp_writer_swap(&writer, fd);
-    atomic_store(&writer.is_torn, is_torn); /* the process before was killed while it wrote */
     if (!mp_writer_start(&writer)) {
         mp_writer_swap(&writer, -1);
         return mp_err_set(err, "record.file: cannot start the writer's thread");

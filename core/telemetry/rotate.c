@@ -1,4 +1,5 @@
-/* rotate.c: see rotate.h. Nothing is renamed before the new file is open, and no file is removed before its compressed copy is whole. */
+/* rotate.c: see rotate.h. Nothing is renamed before the new file is open, the path always has a file, and no file is removed before its compressed copy
+ * is whole. */
 #define _GNU_SOURCE /* for SCHED_IDLE */
 #include "rotate.h"
 #include "crash.h"
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,12 +19,32 @@
 #define PIECE_BYTES 65536
 #define LOCK_MS 100 /* the thread that compresses renames one file meanwhile; it has the lowest priority */
 
-int mp_open_lines(const char *path)
+static atomic_bool is_allowed = true; /* see mp_rotate_allow */
+
+/* `creates`: O_CREAT or 0. */
+static int open_lines(const char *path, int creates)
 {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+    struct stat is;
+    int flags = creates | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    int fd = stat(path, &is) == 0 && !S_ISREG(is.st_mode) ? -1 : open(path, flags | O_RDWR, 0600);
+    if (fd < 0)
+        fd = open(path, flags | O_WRONLY, 0600);
     if (fd >= 0)
         fcntl(fd, F_SETFL, O_APPEND); /* clears O_NONBLOCK: the writer's thread may block */
     return fd;
+}
+
+int mp_open_lines(const char *path)
+{
+    return open_lines(path, O_CREAT);
+}
+
+int mp_rotation_open(const mp_rotation *rotation)
+{
+    const char *MP_NULLABLE path = rotation->path;
+    if (path == NULL)
+        return errno = ENOENT, -1;
+    return open_lines(path, atomic_load(&is_allowed) ? O_CREAT : 0);
 }
 
 int mp_lines_refused(const char *key, const char *path, int error, mp_err *err)
@@ -52,7 +74,7 @@ int64_t mp_rotation_limit(const mp_rotation *rotation, int fd, int64_t *length)
     struct stat is;
     int64_t size = atomic_load_explicit(&rotation->size, memory_order_relaxed);
     *length = 0;
-    if (rotation->path == NULL || size == 0 || fstat(fd, &is) != 0 || !S_ISREG(is.st_mode))
+    if (rotation->path == NULL || size == 0 || !atomic_load(&is_allowed) || fstat(fd, &is) != 0 || !S_ISREG(is.st_mode))
         return 0;
     *length = is.st_size;
     return size;
@@ -65,6 +87,20 @@ bool mp_rotation_is_moved(const mp_rotation *rotation, int fd)
     if (path == NULL || fstat(fd, &own) != 0 || !S_ISREG(own.st_mode))
         return false;
     return stat(path, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino;
+}
+
+bool mp_rotation_hold(const mp_rotation *rotation, int fd)
+{
+    if (rotation->path == NULL)
+        return false;
+    /* It fails where the file is about to be compressed: that one has no longer the path. */
+    (void)!flock(fd, LOCK_SH | LOCK_NB);
+    return !atomic_load(&is_allowed);
+}
+
+void mp_rotation_release(int fd)
+{
+    (void)!flock(fd, LOCK_UN);
 }
 
 /* -- names --------------------------------------------------------------------------------------------------------- */
@@ -140,26 +176,55 @@ static int make_new(const char *name, int fd)
 /* Renames the file `path` to `one` and `new` to `path`. */
 static bool exchange(const char *new, const char *path, const char *one)
 {
-    if (rename(path, one) != 0)
+    bool is_linked = link(path, one) == 0;
+    if (!is_linked && rename(path, one) != 0) /* a filesystem without links: the path has no file for a moment */
         return false;
     if (rename(new, path) == 0)
         return true;
     int error = errno;
-    (void)!rename(one, path); /* where this fails, lines go on to the renamed file */
+    (void)!(is_linked ? unlink(one) : rename(one, path)); /* where this fails, lines go on to the renamed file */
     errno = error;
     return false;
 }
 
-static int turn(mp_rotation *rotation, int fd)
+static void unlock_names(int lock)
 {
-    const char *MP_NULLABLE path = rotation->path;
-    if (path == NULL)
-        return errno = ENOENT, -1;
+    if (lock >= 0)
+        close(lock);
+}
+
+static void wait_a_ms(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Keeps other processes from renaming files of the folder until `unlock_names`. False: this process may not rename any, or another one does so just
+ * now. `*lock` is -1 where the folder may not be read: it has no lock then. */
+static bool lock_names(const char *path, int *lock)
+{
+    file_name folder;
+    const char *slash = strrchr(path, '/');
+    snprintf(folder.text, sizeof folder.text, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1,
+             slash == NULL ? "." : path);
+    *lock = open(folder.text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool is_locked = *lock < 0 || flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    for (int ms = 0; !is_locked && ms < LOCK_MS; ms++) {
+        wait_a_ms();
+        is_locked = flock(*lock, LOCK_EX | LOCK_NB) == 0;
+    }
+    if (is_locked && atomic_load(&is_allowed))
+        return true;
+    unlock_names(*lock);
+    return false;
+}
+
+static int turn_locked(const char *path, int keep, int fd)
+{
     file_name new = part_name(path, "new"), one = plain_name(path, 1);
     int made = make_new(new.text, fd);
     if (made < 0)
         return -1;
-    if (free_number_one(path, atomic_load(&rotation->keep)) && exchange(new.text, path, one.text))
+    if (free_number_one(path, keep) && exchange(new.text, path, one.text))
         return made;
     int error = errno;
     unlink(new.text);
@@ -168,12 +233,31 @@ static int turn(mp_rotation *rotation, int fd)
     return -1;
 }
 
+static int turn(const mp_rotation *rotation, int fd)
+{
+    const char *MP_NULLABLE path = rotation->path;
+    if (path == NULL)
+        return errno = ENOENT, -1;
+    int lock;
+    if (!lock_names(path, &lock))
+        return errno = EBUSY, -1;
+    int made = -1, error = EBUSY;
+    if (!mp_rotation_is_moved(rotation, fd)) {
+        made = turn_locked(path, atomic_load(&rotation->keep), fd);
+        error = errno;
+    }
+    unlock_names(lock);
+    errno = error;
+    return made;
+}
+
 /* -- compression --------------------------------------------------------------------------------------------------- */
 
 /* The number of a file that is to be compressed, 0: none. */
 static int number_to_pack(const mp_rotation *rotation, const char *path)
 {
-    for (int number = 2; atomic_load(&rotation->compresses) && number <= atomic_load(&rotation->keep); number++)
+    bool compresses = atomic_load(&rotation->compresses) && atomic_load(&is_allowed);
+    for (int number = 2; compresses && number <= atomic_load(&rotation->keep); number++)
         if (access(plain_name(path, number).text, F_OK) == 0)
             return number;
     return 0;
@@ -186,16 +270,15 @@ static bool pack(int from, int to)
     char *piece = out == NULL ? NULL : malloc(PIECE_BYTES);
     bool is_good = piece != NULL;
     ssize_t got = 0;
-    while (is_good && (got = read(from, piece, PIECE_BYTES)) > 0)
+    while (is_good && atomic_load(&is_allowed) && (got = read(from, piece, PIECE_BYTES)) > 0)
         is_good = gzwrite(out, piece, (unsigned)got) == (int)got;
     free(piece);
     if (out != NULL)
         is_good = gzclose(out) == Z_OK && is_good;
-    return is_good && got == 0 && fsync(to) == 0;
+    return is_good && got == 0 && atomic_load(&is_allowed) && fsync(to) == 0;
 }
 
-/* Puts the compressed copy in the place of the file `from`, whatever its number is now. */
-static bool replace(const mp_rotation *rotation, const char *path, int from, const char *copy)
+static bool replace_locked(const mp_rotation *rotation, const char *path, int from, const char *copy)
 {
     struct stat own, named;
     if (fstat(from, &own) != 0)
@@ -209,6 +292,26 @@ static bool replace(const mp_rotation *rotation, const char *path, int from, con
     return false; /* removed meanwhile */
 }
 
+/* Puts the compressed copy in the place of the file `from`, whatever its number is now. */
+static bool replace(const mp_rotation *rotation, const char *path, int from, const char *copy)
+{
+    int lock;
+    if (!lock_names(path, &lock))
+        return false;
+    bool is_replaced = replace_locked(rotation, path, from, copy);
+    unlock_names(lock);
+    return is_replaced;
+}
+
+/* True if no process appends to the file, which has a number: one that is about to do so finds that its file has no longer the path. */
+static bool is_left(int fd)
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return errno != EWOULDBLOCK; /* some filesystems lock nothing that was opened for reading */
+    flock(fd, LOCK_UN);
+    return true;
+}
+
 /* Compresses one file. Called and returns with the lock held, which it gives back meanwhile. False if it was not compressed. */
 static bool pack_number(mp_rotation *rotation, const char *path, int number)
 {
@@ -217,14 +320,15 @@ static bool pack_number(mp_rotation *rotation, const char *path, int number)
     int from = open(name.text, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     int to = from < 0 ? -1 : open(copy.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     struct stat is;
-    bool is_packed = to >= 0 && fstat(from, &is) == 0 && S_ISREG(is.st_mode) && fchmod(to, is.st_mode & 07777) == 0;
+    bool is_packed =
+        to >= 0 && fstat(from, &is) == 0 && S_ISREG(is.st_mode) && fchmod(to, is.st_mode & 07777) == 0 && is_left(from);
     if (is_packed) {
         pthread_mutex_unlock(&rotation->lock);
         is_packed = pack(from, to);
         pthread_mutex_lock(&rotation->lock);
         is_packed = is_packed && replace(rotation, path, from, copy.text);
     }
-    if (!is_packed)
+    if (!is_packed && atomic_load(&is_allowed)) /* else another process has its own copy of this name */
         unlink(copy.text);
     if (to >= 0)
         close(to);
@@ -266,9 +370,14 @@ static bool lock_within(pthread_mutex_t *lock, int ms)
     while (pthread_mutex_trylock(lock) != 0) {
         if (ms-- == 0)
             return false;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        wait_a_ms();
     }
     return true;
+}
+
+void mp_rotate_allow(bool allow)
+{
+    atomic_store(&is_allowed, allow);
 }
 
 int mp_rotation_turn(mp_rotation *rotation, int fd)

@@ -3,8 +3,11 @@
 #include "writer.h"
 #include "crash.h"
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,7 +50,9 @@ int64_t mp_count_lines(mp_str text)
 
 /* -- files --------------------------------------------------------------------------------------------------------- */
 
-#define LOOK_MS 1000 /* minimum interval between two looks whether the file has another name */
+#define LOOK_MS                                                                                                        \
+    1000        /* minimum interval between two looks whether the file has another name, of the process that renames */
+#define LOOKS 8 /* a file may change between two looks */
 
 /* The thread writes to the descriptor `fd` from now on. Returns the descriptor to write to: another one, if the writer got that meanwhile. */
 static int use_descriptor(mp_writer *writer, int fd)
@@ -67,20 +72,24 @@ static void complain(mp_writer *writer, const char *what, int error)
         writer->not_turned(what, error);
 }
 
-/* Opens the file again if another program has renamed or removed it. */
+/* Opens the file again if another process has renamed or removed it. The descriptor that it returns is held. */
 static int follow_path(mp_writer *writer, int fd)
 {
     uint64_t now = mp_monotonic_ms();
-    if (writer->rotation.path == NULL || now < writer->looked_at_ms + LOOK_MS)
+    bool is_follower = mp_rotation_hold(&writer->rotation, fd);
+    if (writer->rotation.path == NULL || (!is_follower && now < writer->looked_at_ms + LOOK_MS))
         return fd;
-    writer->looked_at_ms = now;
-    if (!mp_rotation_is_moved(&writer->rotation, fd))
-        return fd;
-    int opened = mp_open_lines(writer->rotation.path);
-    if (opened >= 0)
-        return use_descriptor(writer, opened);
-    if (now >= writer->turn_after_ms)
-        complain(writer, "opened", errno);
+    writer->looked_at_ms = is_follower ? 0 : now; /* who is allowed to rename from now on looks at once */
+    for (int i = 0; i < LOOKS && mp_rotation_is_moved(&writer->rotation, fd); i++) {
+        int opened = mp_rotation_open(&writer->rotation);
+        if (opened < 0) {
+            if (now >= writer->turn_after_ms && !(is_follower && errno == ENOENT)) /* who renames makes the file */
+                complain(writer, "opened", errno);
+            return fd;
+        }
+        fd = use_descriptor(writer, opened);
+        mp_rotation_hold(&writer->rotation, fd);
+    }
     return fd;
 }
 
@@ -102,21 +111,69 @@ static mp_str take_lines(mp_str *rest, int64_t room, bool is_forced)
     return (mp_str){all.ptr, len};
 }
 
-/* Writes `lines`, and counts what cannot be written. After a line that was cut by a full disk, the next line begins a line of its own. */
+static bool is_regular(int fd)
+{
+    struct stat is;
+    return fstat(fd, &is) == 0 && S_ISREG(is.st_mode);
+}
+
+/* True if the last one who wrote to the file was ended, or found the disk full, inside of a line. */
+static bool ends_inside_line(int fd)
+{
+    static const struct timespec only_access[] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
+    struct stat is;
+    off_t before = 0;
+    char last;
+    for (int i = 0; i < LOOKS; i++) {
+        if (fstat(fd, &is) != 0 || !S_ISREG(is.st_mode) || is.st_size == 0 ||
+            pread(fd, &last, 1, is.st_size - 1) != 1 || last == '\n')
+            return false;
+        if (is.st_size == before)
+            return true;
+        before = is.st_size;
+        futimens(fd, only_access); /* takes the file's own lock: a write that has come so far has ended then */
+    }
+    return false;
+}
+
+/* Writes what fits, after a line end if `anew`, and cuts it off `rest`. Returns 0 or an errno. */
+static int write_once(int fd, mp_str *rest, bool anew)
+{
+    ssize_t n;
+    const struct iovec parts[] = {{(char[]){'\n'}, 1}, {(void *)(uintptr_t)rest->ptr, rest->len}};
+    do
+        n = writev(fd, parts + !anew, 1 + anew);
+    while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return n == 0 ? EIO : errno;
+    *rest = mp_str_from(*rest, (size_t)n - anew);
+    return 0;
+}
+
+/* The rest of `lines` from the beginning of the line in which `rest` begins. */
+static mp_str from_line(mp_str lines, mp_str rest)
+{
+    const char *end = memrchr(lines.ptr, '\n', lines.len - rest.len);
+    return end == NULL ? lines : mp_str_from(lines, (size_t)(end - lines.ptr) + 1);
+}
+
+/* Writes `lines`, and counts what cannot be written. What follows a part of a line may be of another process: that line begins anew, once, after a
+ * line end. */
 static void write_lines(mp_writer *writer, int fd, mp_str lines)
 {
-    mp_str end = MP_STR("\n"), rest = lines;
-    bool was_torn = atomic_load(&writer->is_torn);
-    int error = was_torn ? mp_write_all(fd, &end) : 0;
-    if (was_torn && error == 0)
-        atomic_store(&writer->is_torn, false);
-    if (error == 0)
-        error = mp_write_all(fd, &rest);
-    if (error == 0)
-        return;
-    if (rest.ptr > lines.ptr)
-        atomic_store(&writer->is_torn, rest.ptr[-1] != '\n');
-    if (writer->failed != NULL)
+    mp_str rest = lines;
+    const char *MP_NULLABLE again = NULL; /* the line that was begun anew */
+    bool is_torn = atomic_load(&writer->is_torn) || ends_inside_line(fd), anew = is_torn;
+    int error = 0;
+    while (rest.len > 0 && (error = write_once(fd, &rest, anew)) == 0) {
+        mp_str line = from_line(lines, rest);
+        is_torn = line.ptr < rest.ptr;
+        anew = is_torn && line.ptr != again; /* else the file takes little at once: the line goes on */
+        if (anew)
+            rest = line, again = line.ptr;
+    }
+    atomic_store(&writer->is_torn, is_torn);
+    if (error != 0 && writer->failed != NULL)
         writer->failed(rest, error);
 }
 
@@ -125,9 +182,11 @@ static void write_batch(mp_writer *writer, int fd, mp_str rest)
 {
     bool is_stuck = false; /* the file is full and cannot be renamed */
     fd = follow_path(writer, fd);
+    /* A pipe takes no more at once without a part of another process in it. */
+    int64_t most = is_regular(fd) ? INT64_MAX : PIPE_BUF;
     while (rest.len > 0) {
         int64_t length, limit = is_stuck ? 0 : mp_rotation_limit(&writer->rotation, fd, &length);
-        mp_str piece = take_lines(&rest, limit == 0 ? INT64_MAX : limit - length, limit == 0 || length == 0);
+        mp_str piece = take_lines(&rest, limit == 0 ? most : limit - length, limit == 0 || length == 0);
         if (piece.len > 0) {
             write_lines(writer, fd, piece);
             continue;
@@ -136,12 +195,15 @@ static void write_batch(mp_writer *writer, int fd, mp_str rest)
         int made = is_stuck ? -1 : mp_rotation_turn(&writer->rotation, fd);
         if (made >= 0) {
             fd = use_descriptor(writer, made);
+            mp_rotation_hold(&writer->rotation, fd);
         } else if (!is_stuck) {
             is_stuck = true;
             if (errno != EBUSY)
                 complain(writer, "renamed", errno);
         }
     }
+    if (writer->rotation.path != NULL)
+        mp_rotation_release(fd);
 }
 
 /* -- the thread ---------------------------------------------------------------------------------------------------- */

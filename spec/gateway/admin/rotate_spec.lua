@@ -85,7 +85,56 @@ local function await_line(path, number)
   end)
 end
 
+-- The numbers that each of two processes has written to a file, in the order of the lines, the oldest file first; each line must be whole.
+local function numbers_of(path)
+  local numbers = { {}, {} }
+  for _, text in ipairs(files_of(path)) do
+    for line in text:gmatch "[^\n]*\n?" do
+      local object = line ~= "" and cjson.decode(line)
+      if object and object.process then table.insert(numbers[object.process], object.i) end
+    end
+  end
+  return numbers
+end
+
+-- Runs two processes that write the same files, see lines_driver.c.
+local function write_twice(dir, lines, size, record_size)
+  local binary = uv.fs_realpath(gateway.binary):gsub("[^/]*$", "lines_driver")
+  local code, out, err = gateway.run_program(binary, { tostring(lines), tostring(size), tostring(record_size) }, { cwd = dir, seconds = 120 })
+  assert.equal(0, code, err)
+  assert.equal("0\n0\n", out)
+end
+
+describe("two processes", function()
+  it("write whole lines to the log, the audit and the recorded calls, each once, while one and then the other renames the files", function()
+    local dir <const>, lines <const> = gateway.prepare {}, 12000
+    write_twice(dir, lines, 20000, 2000000)
+    local all = {}
+    for i = 1, lines do all[i] = i end
+    for _, name in ipairs { "out.log", "audit.jsonl", "calls.jsonl" } do
+      local numbers = numbers_of(dir .. "/" .. name)
+      for process = 1, 2 do
+        assert.equal(lines, #numbers[process], name)
+        assert.same(all, numbers[process], name)
+      end
+    end
+    for _, name in ipairs { "out.log", "audit.jsonl" } do assert.is_true(#files_of(dir .. "/" .. name) > 20, name) end
+    assert.is_true(exists(dir .. "/calls.jsonl.1"))
+  end)
+end)
+
 describe("log.file", function()
+  it("gets a line of its own for each line, where another program has ended inside of one", function()
+    local g <close> = start { file = "out.log" }
+    write_lines(g, 1, 1)
+    await_line(g.dir .. "/out.log", 1)
+    local file <close> = assert(io.open(g.dir .. "/out.log", "a"))
+    assert(file:write "half of a line")
+    file:flush()
+    write_lines(g, 2, 2)
+    wait.for_fact("the next line", 20, function() return read(g.dir .. "/out.log"):find('\nhalf of a line\n{[^\n]*"i":2,[^\n]*}\n') end)
+  end)
+
   it("gets the lines that stderr had, in a file for the user of the gateway alone", function()
     local g <close> = start { file = "out.log" }
     write_lines(g, 1, 3)
