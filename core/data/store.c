@@ -1,38 +1,18 @@
 /* store.c: a skip list of all entries, sorted by key, and a heap of those that expire. An expired entry is never returned. Later calls free
- * expired entries, a few at a time. */
-#include "data/store_entry.h"
+ * expired entries, a few at a time. The functions of an operation are in one file, so that the compiler can join them. */
+#include "data/store_wire.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <time.h>
 
 MP_GAUGE(store_entries, "store_entries", "", "", "entries of the store")
 MP_GAUGE(store_bytes, "store_bytes", "", "", "bytes of keys and values in the store")
 
-#define MAX_SWEPT 64 /* limit of the expired entries that one call frees */
-
-mp_store *mp_store_new(int64_t entries, size_t bytes)
-{
-    mp_store *store = mp_new(sizeof *store);
-    pthread_mutex_init(&store->lock, NULL);
-    store->most_entries = entries;
-    store->most_bytes = bytes;
-    atomic_init(&store->first, UINT64_MAX);
-    if (getrandom(&store->chance, sizeof store->chance, GRND_NONBLOCK) < 0)
-        store->chance = mp_store_now();
-    store->chance |= 1;
-    mp_link_init(&store->changed);
-    mp_link_init(&store->gone);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&store->news, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    return store;
-}
+#define MAX_SWEPT 64                      /* limit of the expired entries that one call frees */
+#define MAX_KEYS_BYTES ((size_t)64 << 10) /* of keys, copied under the lock */
 
 void mp_store_limit(mp_store *store, int64_t entries, size_t bytes)
 {
@@ -48,23 +28,46 @@ static void entry_free(entry *e)
     free(e);
 }
 
-void mp_store_free(mp_store *MP_NULLABLE store)
+/* Splices the links of one list into another, which is empty. */
+static void move_links(mp_link *from, mp_link *to)
 {
-    if (store == NULL)
+    mp_link_init(to);
+    if (mp_link_is_alone(from))
         return;
-    if (store->file != NULL)
-        mp_store_file_close(store->file);
-    for (entry *e = store->heads[0], *next; e != NULL; e = next) {
+    *to = *from;
+    to->next->prev = to->prev->next = to;
+    mp_link_init(from);
+}
+
+void mp_store_detach(mp_store *store, mp_store_rest *rest)
+{
+    *rest = (mp_store_rest){
+        .first = store->heads[0], .heap = store->heap, .entries = store->entries, .bytes = store->bytes};
+    move_links(&store->changed, &rest->changed);
+    move_links(&store->gone, &rest->gone);
+    memset(store->heads, 0, sizeof store->heads);
+    store->heap = NULL;
+    store->heap_count = store->heap_cap = 0;
+    store->entries = 0;
+    store->bytes = 0;
+    atomic_store_explicit(&store->first, UINT64_MAX, memory_order_relaxed);
+}
+
+void mp_store_discard(mp_store_rest *rest)
+{
+    mp_stat_add(&mp_stat_store_entries, -rest->entries);
+    mp_stat_add(&mp_stat_store_bytes, -(int64_t)rest->bytes);
+    mp_store_drop_changes(&rest->changed, &rest->gone);
+    for (entry *e = rest->first, *next; e != NULL; e = next) {
         next = e->next[0];
         entry_free(e);
     }
-    mp_stat_add(&mp_stat_store_entries, -store->entries);
-    mp_stat_add(&mp_stat_store_bytes, -(int64_t)store->bytes);
-    free(store->heap);
-    mp_store_drop_changes(store);
-    pthread_cond_destroy(&store->news);
-    pthread_mutex_destroy(&store->lock);
-    free(store);
+    free(rest->heap);
+}
+
+bool mp_store_is_own(mp_store *store)
+{
+    return atomic_load(&store->is_own);
 }
 
 /* -- order ----------------------------------------------------------------------------------------------------- */
@@ -153,7 +156,7 @@ static void count(mp_store *store, int64_t entries, int64_t bytes)
     mp_stat_add(&mp_stat_store_bytes, bytes);
 }
 
-static void forget(mp_store *store, entry *e)
+void mp_store_forget(mp_store *store, entry *e)
 {
     mp_store_note_end(store, e);
     entry **places[LEVELS];
@@ -170,13 +173,18 @@ static bool forget_one(mp_store *store, uint64_t now)
 {
     if (store->heap_count == 0 || store->heap[0]->until > now)
         return false;
-    forget(store, store->heap[0]);
+    mp_store_forget(store, store->heap[0]);
     return true;
 }
 
-static void enter(mp_store *store)
+/* Takes the lock. False: another process owns the store, and the lock is not held. */
+static bool enter(mp_store *store)
 {
     pthread_mutex_lock(&store->lock);
+    if (atomic_load_explicit(&store->is_own, memory_order_relaxed))
+        return true;
+    pthread_mutex_unlock(&store->lock);
+    return false;
 }
 
 static void leave(mp_store *store)
@@ -191,13 +199,14 @@ void mp_store_sweep(mp_store *store)
     uint64_t first = atomic_load_explicit(&store->first, memory_order_relaxed), now;
     if (first == UINT64_MAX || first > (now = mp_store_now()))
         return;
-    enter(store);
+    if (!enter(store))
+        return;
     for (int i = 0; i < MAX_SWEPT && forget_one(store, now); i++)
         continue;
     leave(store);
 }
 
-/* -- operations of callers ------------------------------------------------------------------------------------- */
+/* -- entries ---------------------------------------------------------------------------------------------------- */
 
 /* The entry of `key`, or NULL. An expired entry is freed. */
 static entry *MP_NULLABLE find(mp_store *store, mp_str key, uint64_t now)
@@ -208,7 +217,7 @@ static entry *MP_NULLABLE find(mp_store *store, mp_str key, uint64_t now)
         return NULL;
     if (e->until > now)
         return e;
-    forget(store, e);
+    mp_store_forget(store, e);
     return NULL;
 }
 
@@ -234,7 +243,7 @@ static entry *add(mp_store *store, mp_str key)
         memcpy(bytes, key.ptr, key.len);
     e->key = (mp_str){bytes, key.len};
     e->until = UINT64_MAX;
-    e->height = height;
+    e->height = (uint8_t)height;
     e->is_kept = mp_store_keeps(store, key);
     mp_link_init(&e->change);
     entry **places[LEVELS];
@@ -247,6 +256,14 @@ static entry *add(mp_store *store, mp_str key)
     return e;
 }
 
+static void set_text(mp_store *store, entry *e, mp_str text)
+{
+    count(store, 0, (int64_t)text.len - (int64_t)e->len);
+    free(e->text);
+    e->text = mp_dup(text);
+    e->len = text.len;
+}
+
 /* Sets the value of `*at`, the entry of the key. NULL: makes the entry. */
 static mp_store_result put(mp_store *store, entry *MP_NULLABLE *at, mp_str key, mp_str text, uint64_t now)
 {
@@ -254,45 +271,33 @@ static mp_store_result put(mp_store *store, entry *MP_NULLABLE *at, mp_str key, 
     if (!has_room(store, old == NULL ? 1 : 0, old == NULL ? 0 : key.len + old->len, key.len + text.len, now))
         return MP_STORE_FULL;
     entry *e = *at = old != NULL ? old : add(store, key);
-    count(store, 0, (int64_t)text.len - (int64_t)e->len);
-    free(e->text);
-    e->text = mp_dup(text);
-    e->len = text.len;
+    set_text(store, e, text);
     return MP_STORE_DONE;
 }
 
-mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
+/* The first entry whose key is not before `key`, or is behind it; NULL: there is none. It may have expired. */
+entry *MP_NULLABLE mp_store_find_after(mp_store *store, mp_str key, bool is_after)
 {
-    uint64_t now = mp_store_now();
-    enter(store);
-    entry *e = find(store, key, now);
-    mp_store_result result = e != NULL && only_new ? MP_STORE_THERE : put(store, &e, key, text, now);
-    if (result == MP_STORE_DONE) {
-        start_clock(store, e, mp_store_until(now, life_ms));
-        mp_store_note_change(store, e);
-    }
-    leave(store);
-    return result;
+    entry **places[LEVELS];
+    entry *e = find_place(store, key, places);
+    return e != NULL && is_after && compare(e->key, key) == 0 ? e->next[0] : e;
 }
 
-mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text)
+/* Sets an entry as it was in another process, whatever the limits are. */
+void mp_store_put_back(mp_store *store, mp_str key, mp_str text, uint64_t until)
 {
-    uint64_t now = mp_store_now();
-    enter(store);
-    entry *e = find(store, key, now);
-    mp_store_result result = MP_STORE_THERE;
-    if (e != NULL && compare((mp_str){e->text, e->len}, old) == 0)
-        result = put(store, &e, key, text, now);
-    if (result == MP_STORE_DONE)
-        mp_store_note_change(store, e);
-    leave(store);
-    return result;
+    entry **places[LEVELS];
+    entry *e = find_place(store, key, places);
+    if (e == NULL || compare(e->key, key) != 0)
+        e = add(store, key);
+    set_text(store, e, text);
+    start_clock(store, e, until);
 }
 
 mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t life_ms)
 {
     uint64_t now = mp_store_now();
-    enter(store);
+    pthread_mutex_lock(&store->lock);
     entry *e = find(store, key, now);
     mp_store_result result = put(store, &e, key, text, now);
     if (result == MP_STORE_DONE) {
@@ -301,41 +306,6 @@ mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t
     }
     leave(store);
     return result;
-}
-
-bool mp_store_get(mp_store *store, mp_str key, mp_buf *out)
-{
-    enter(store);
-    const entry *e = find(store, key, mp_store_now());
-    if (e != NULL)
-        mp_buf_put(out, (mp_str){e->text, e->len});
-    leave(store);
-    return e != NULL;
-}
-
-void mp_store_delete(mp_store *store, mp_str key)
-{
-    enter(store);
-    entry *e = find(store, key, mp_store_now());
-    if (e != NULL)
-        forget(store, e);
-    leave(store);
-}
-
-bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out)
-{
-    uint64_t now = mp_store_now();
-    bool starts = after.ptr == NULL;
-    entry **places[LEVELS];
-    enter(store);
-    const entry *e = find_place(store, starts ? prefix : after, places);
-    while (e != NULL && (e->until <= now || (!starts && compare(e->key, after) <= 0)))
-        e = e->next[0];
-    bool found = e != NULL && mp_str_starts(e->key, prefix);
-    if (found)
-        mp_buf_put(out, e->key);
-    leave(store);
-    return found;
 }
 
 /* Reads the value of an entry as an integer. False if it is not an integer. */
@@ -353,35 +323,90 @@ static mp_store_result put_number(mp_store *store, entry **at, mp_str key, int64
     return put(store, at, key, (mp_str){text, (size_t)len}, now);
 }
 
-mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
+/* -- operations: the functions in_x run under the lock -------------------------------------------------------------- */
+
+static mp_store_result in_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
 {
     uint64_t now = mp_store_now();
-    enter(store);
     entry *e = find(store, key, now);
-    bool is_new = e == NULL;
-    mp_store_result result = MP_STORE_DONE;
-    int64_t was = 0;
-    if (!is_new && !number_of(e, &was))
-        result = MP_STORE_NO_NUMBER;
+    mp_store_result result = e != NULL && only_new ? MP_STORE_THERE : put(store, &e, key, text, now);
     if (result == MP_STORE_DONE) {
-        *sum = (int64_t)((uint64_t)was + (uint64_t)n);
-        result = put_number(store, &e, key, *sum, now);
-        if (result == MP_STORE_DONE && is_new)
-            start_clock(store, e, mp_store_until(now, life_ms));
-        if (result == MP_STORE_DONE)
-            mp_store_note_change(store, e);
+        start_clock(store, e, mp_store_until(now, life_ms));
+        mp_store_note_change(store, e);
     }
-    leave(store);
     return result;
 }
 
-mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us)
+static mp_store_result in_replace(mp_store *store, mp_str key, mp_str old, mp_str text)
+{
+    uint64_t now = mp_store_now();
+    entry *e = find(store, key, now);
+    mp_store_result result = MP_STORE_THERE;
+    if (e != NULL && compare((mp_str){e->text, e->len}, old) == 0)
+        result = put(store, &e, key, text, now);
+    if (result == MP_STORE_DONE)
+        mp_store_note_change(store, e);
+    return result;
+}
+
+static mp_store_result in_get(mp_store *store, mp_str key, mp_buf *out)
+{
+    const entry *e = find(store, key, mp_store_now());
+    if (e == NULL)
+        return MP_STORE_NONE;
+    mp_buf_put(out, (mp_str){e->text, e->len});
+    return MP_STORE_DONE;
+}
+
+static mp_store_result in_delete(mp_store *store, mp_str key)
+{
+    entry *e = find(store, key, mp_store_now());
+    if (e != NULL)
+        mp_store_forget(store, e);
+    return MP_STORE_DONE;
+}
+
+static mp_store_result in_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count)
+{
+    uint64_t now = mp_store_now();
+    size_t end = out->len + MAX_KEYS_BYTES;
+    bool starts = after.ptr == NULL;
+    *count = 0;
+    for (const entry *e = mp_store_find_after(store, starts ? prefix : after, !starts);
+         e != NULL && mp_str_starts(e->key, prefix) && (uint64_t)*count < most && out->len < end; e = e->next[0]) {
+        if (e->until <= now)
+            continue;
+        uint32_t len = (uint32_t)e->key.len;
+        mp_buf_put(out, (mp_str){(const char *)&len, sizeof len});
+        mp_buf_put(out, e->key);
+        ++*count;
+    }
+    return MP_STORE_DONE;
+}
+
+static mp_store_result in_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
+{
+    uint64_t now = mp_store_now();
+    entry *e = find(store, key, now);
+    bool is_new = e == NULL;
+    int64_t was = 0;
+    if (!is_new && !number_of(e, &was))
+        return MP_STORE_NO_NUMBER;
+    *sum = (int64_t)((uint64_t)was + (uint64_t)n);
+    mp_store_result result = put_number(store, &e, key, *sum, now);
+    if (result == MP_STORE_DONE && is_new)
+        start_clock(store, e, mp_store_until(now, life_ms));
+    if (result == MP_STORE_DONE)
+        mp_store_note_change(store, e);
+    return result;
+}
+
+static mp_store_result in_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us)
 {
     struct timespec clock;
     clock_gettime(CLOCK_REALTIME, &clock);
     uint64_t wall = (uint64_t)clock.tv_sec * 1000000 + (uint64_t)clock.tv_nsec / 1000, now = mp_store_now();
     uint64_t whole = interval_us * burst; /* time in which an empty bucket becomes full */
-    enter(store);
     entry *e = find(store, key, now);
     int64_t text = 0;
     uint64_t full_at = e != NULL && number_of(e, &text) && text > 0 ? (uint64_t)text : 0;
@@ -390,16 +415,119 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
     if (full_at > wall + whole) /* the system clock was set back */
         full_at = wall + whole;
     full_at += interval_us;
-    mp_store_result result = MP_STORE_THERE;
-    if (full_at <= wall + whole) {
-        result = put_number(store, &e, key, (int64_t)full_at, now);
-        if (result == MP_STORE_DONE) {
-            start_clock(store, e, mp_store_until(now, (full_at - wall) / 1000 + 1));
-            mp_store_note_change(store, e);
-        }
-    } else {
+    if (full_at > wall + whole) {
         *wait_us = full_at - wall - whole;
+        return MP_STORE_THERE;
     }
+    mp_store_result result = put_number(store, &e, key, (int64_t)full_at, now);
+    if (result == MP_STORE_DONE) {
+        start_clock(store, e, mp_store_until(now, (full_at - wall) / 1000 + 1));
+        mp_store_note_change(store, e);
+    }
+    return result;
+}
+
+/* -- operations of callers ------------------------------------------------------------------------------------------- */
+
+mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
+{
+    if (!enter(store))
+        return store->ask(
+            store, &(mp_store_order){.kind = MP_STORE_SET, .key = key, .text = text, .number = life_ms, .n = only_new},
+            NULL, NULL);
+    mp_store_result result = in_set(store, key, text, life_ms, only_new);
+    leave(store);
+    return result;
+}
+
+mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text)
+{
+    if (!enter(store))
+        return store->ask(store, &(mp_store_order){.kind = MP_STORE_REPLACE, .key = key, .text = text, .old = old},
+                          NULL, NULL);
+    mp_store_result result = in_replace(store, key, old, text);
+    leave(store);
+    return result;
+}
+
+mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out)
+{
+    if (!enter(store))
+        return store->ask(store, &(mp_store_order){.kind = MP_STORE_GET, .key = key}, out, NULL);
+    mp_store_result result = in_get(store, key, out);
+    leave(store);
+    return result;
+}
+
+mp_store_result mp_store_delete(mp_store *store, mp_str key)
+{
+    if (!enter(store))
+        return store->ask(store, &(mp_store_order){.kind = MP_STORE_DELETE, .key = key}, NULL, NULL);
+    mp_store_result result = in_delete(store, key);
+    leave(store);
+    return result;
+}
+
+mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count)
+{
+    if (!enter(store))
+        return store->ask(
+            store,
+            &(mp_store_order){
+                .kind = MP_STORE_KEYS, .key = prefix, .old = after, .number = most, .n = after.ptr != NULL},
+            out, count);
+    mp_store_result result = in_keys(store, prefix, after, most, out, count);
+    leave(store);
+    return result;
+}
+
+mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
+{
+    if (!enter(store))
+        return store->ask(store, &(mp_store_order){.kind = MP_STORE_INCR, .key = key, .number = life_ms, .n = n}, NULL,
+                          sum);
+    mp_store_result result = in_incr(store, key, n, life_ms, sum);
+    leave(store);
+    return result;
+}
+
+mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us)
+{
+    if (!enter(store))
+        return store->ask(
+            store, &(mp_store_order){.kind = MP_STORE_TAKE, .key = key, .number = interval_us, .n = (int64_t)burst},
+            NULL, (int64_t *)wait_us);
+    mp_store_result result = in_take(store, key, interval_us, burst, wait_us);
+    leave(store);
+    return result;
+}
+
+static mp_store_result obey(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n)
+{
+    switch (order->kind) {
+    case MP_STORE_SET:
+        return in_set(store, order->key, order->text, order->number, order->n != 0);
+    case MP_STORE_GET:
+        return in_get(store, order->key, out);
+    case MP_STORE_REPLACE:
+        return in_replace(store, order->key, order->old, order->text);
+    case MP_STORE_DELETE:
+        return in_delete(store, order->key);
+    case MP_STORE_KEYS:
+        return in_keys(store, order->key, order->n != 0 ? order->old : MP_STR_NONE, order->number, out, n);
+    case MP_STORE_INCR:
+        return in_incr(store, order->key, order->n, order->number, n);
+    case MP_STORE_TAKE:
+        return in_take(store, order->key, order->number, (uint64_t)order->n, (uint64_t *)n);
+    }
+    return MP_STORE_AWAY;
+}
+
+mp_store_result mp_store_obey(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n)
+{
+    if (!enter(store))
+        return MP_STORE_AWAY;
+    mp_store_result result = obey(store, order, out, n);
     leave(store);
     return result;
 }

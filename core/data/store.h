@@ -1,5 +1,14 @@
 /* store.h: a key-value store that all workers of the process share. Keys are sorted; entries, bytes and lifetimes are bounded.
- * Any thread may call these functions: one lock is held for a look-up and a copy. */
+ * Any thread may call these functions: one lock is held for a look-up and a copy.
+ *
+ * While a gateway is several processes, as after an upgrade, one of them owns the store, and the others follow it: their operations go to the owner over
+ * a Unix socket. An operation waits there for at most 50 ms; then its result is AWAY, and that of later ones is AWAY at once, until the owner answers
+ * again: a stopped owner costs a process one such wait. What is promised of an operation:
+ *   - it is done at most once. It is sent again only if it was certainly not done: no whole order was sent, or the owner said so
+ *   - the owner does not do an order that is older than 40 ms: an operation that was AWAY because the owner stood still is not done later
+ *   - so AWAY means not done, unless the owner ended, or was stopped, between doing the operation and the answer. Nobody can know that then
+ *   - an operation on values of many megabytes may need more than 50 ms, and is AWAY then
+ * A store that is handed over takes everything with it: entries, lifetimes, buckets and counters. No operation is lost or done twice by it. */
 #ifndef MP_DATA_STORE_H
 #define MP_DATA_STORE_H
 
@@ -14,23 +23,54 @@ void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
 /* Loads the entries of the SQLite file at `path`, and saves later changes there. NULL: the store is in memory only. Call it before
  * any other thread uses the store. After -1 the store may only be freed. */
 int mp_store_keep(mp_store *store, const char *MP_NULLABLE path, mp_err *err);
-/* Saves changes that are not in the file yet, then frees the store. */
+/* Saves changes that are not in the file yet, then frees the store. A hand-over that runs is broken off. */
 void mp_store_free(mp_store *MP_NULLABLE store);
+
+/* -- several processes ------------------------------------------------------------------------------------------------ */
+
+#define MP_STORE_PATH 108 /* size of a buffer for the path of a Unix socket */
+
+/* Serves the store to the other processes of this user, at a Unix socket that is created at `path`, by a thread of its own. While this process does not own
+ * the store, they are told who does. */
+int mp_store_serve(mp_store *store, const char *path, mp_err *err);
+/* From now on operations go to the process that serves `path`; the store has no entries of its own. May be called again, with another path. -1: that process
+ * does not answer within a second, and nothing has changed. */
+int mp_store_follow(mp_store *store, const char *path, mp_err *err);
+/* As mp_store_keep, for a store that another process hands over: the file is opened once this process owns the store. It is not loaded: what differs
+ * from the store is written, while the store is used. NULL: the store is in memory only. */
+void mp_store_keep_later(mp_store *store, const char *MP_NULLABLE path);
+/* Hands the store over to the process that serves `path` and follows this one; then this one follows that. A thread copies the entries while the
+ * store is used; for the last ones operations wait some milliseconds. `done` is called by that thread once the file is closed. With `err` nothing has
+ * changed: this process owns the store, and the other one has none of it. One hand-over at a time. */
+void mp_store_hand_over(mp_store *store, const char *path, void (*done)(void *ctx, const mp_err *MP_NULLABLE err),
+                        void *ctx);
+bool mp_store_is_own(mp_store *store);
+
+/* -- operations ------------------------------------------------------------------------------------------------------- */
 
 #define MP_STORE_FOREVER UINT64_MAX
 
-typedef enum { MP_STORE_DONE, MP_STORE_THERE, MP_STORE_FULL, MP_STORE_NO_NUMBER } mp_store_result;
+/* AWAY: another process owns the store, and does not answer, see above. */
+typedef enum {
+    MP_STORE_DONE,
+    MP_STORE_THERE,
+    MP_STORE_FULL,
+    MP_STORE_NO_NUMBER,
+    MP_STORE_NONE,
+    MP_STORE_AWAY
+} mp_store_result;
 
 /* Sets the value of a key. The value expires after `life_ms`, or never (MP_STORE_FOREVER). With `only_new`, an
  * existing value stays, and the result is THERE. FULL: a limit of the store is reached. */
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new);
-/* Appends the value of a key to `out`. False if the key has no value. */
-bool mp_store_get(mp_store *store, mp_str key, mp_buf *out);
+/* Appends the value of a key to `out`. NONE: the key has no value. */
+mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out);
 /* Replaces the value of a key if it equals `old`; the value expires when the old one would have. THERE: the key has another value, or none. */
 mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text);
-void mp_store_delete(mp_store *store, mp_str key);
-/* Appends the first key after `after` (ptr NULL: the first key) that begins with `prefix`. False if there is none. */
-bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out);
+mp_store_result mp_store_delete(mp_store *store, mp_str key);
+/* Appends the first keys after `after` (ptr NULL: the first keys) that begin with `prefix`: at most `most`, and about 64 KiB. Each is a uint32_t, its
+ * length, and its bytes. Sets `*count` to their number: 0 if there are none. */
+mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count);
 /* Adds `n` to the value of the key, an integer; a key without a value counts as 0. `life_ms` applies to a new value
  * only. NO_NUMBER: the value is not an integer. */
 mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum);

@@ -1,4 +1,4 @@
-/* store_changes.c: the changes that are not in the file yet. Each key is recorded at most once. So the number of
+/* store_changes.c: the changes that are not in the file yet, or not in the process that takes the store over. Each key is recorded at most once. So the number of
  * changes is bounded by the entries of the store and the keys of the file, however slow the file is. */
 #include "data/store_entry.h"
 #include <stdlib.h>
@@ -19,23 +19,50 @@ static void put_change(mp_store *store, mp_link *into, mp_link *link)
     mp_stat_add(&mp_stat_store_unsaved, 1);
 }
 
+static void put_leftover(mp_store *store, mp_str key)
+{
+    leftover *left = mp_new(sizeof *left + key.len);
+    left->key = (mp_str){(char *)(left + 1), key.len};
+    memcpy(left + 1, key.ptr, key.len);
+    put_change(store, &store->gone, &left->link);
+}
+
+/* A key is in the journal at most once, unless it is deleted and made again. A hand-over whose journal is full is broken off. */
+static void put_moved(mp_store *store, mp_buf *moved, mp_str key)
+{
+    uint32_t len = (uint32_t)key.len;
+    if (moved->len + sizeof len + key.len > store->most_moved) {
+        store->is_moved_full = true;
+        return;
+    }
+    mp_buf_put(moved, (mp_str){(const char *)&len, sizeof len});
+    mp_buf_put(moved, key);
+}
+
+static void note_moved(mp_store *store, mp_buf *moved, entry *e)
+{
+    if (e->moved != store->moves)
+        put_moved(store, moved, e->key);
+    e->moved = store->moves;
+}
+
 void mp_store_note_change(mp_store *store, entry *e)
 {
+    if (store->moved != NULL)
+        note_moved(store, store->moved, e);
     if (e->is_kept && mp_link_is_alone(&e->change))
         put_change(store, &store->changed, &e->change);
 }
 
 void mp_store_note_end(mp_store *store, entry *e)
 {
+    if (store->moved != NULL)
+        note_moved(store, store->moved, e);
     if (!mp_link_is_alone(&e->change))
         mp_stat_add(&mp_stat_store_unsaved, -1);
     mp_link_drop(&e->change);
-    if (!e->is_saved)
-        return;
-    leftover *left = mp_new(sizeof *left + e->key.len);
-    left->key = (mp_str){(char *)(left + 1), e->key.len};
-    memcpy(left + 1, e->key.ptr, e->key.len);
-    put_change(store, &store->gone, &left->link);
+    if (e->is_saved)
+        put_leftover(store, e->key);
 }
 
 bool mp_store_keeps(const mp_store *store, mp_str key)
@@ -46,10 +73,14 @@ bool mp_store_keeps(const mp_store *store, mp_str key)
     return false;
 }
 
-void mp_store_drop_changes(mp_store *store)
+void mp_store_drop_changes(mp_link *changed, mp_link *gone)
 {
-    for (mp_link *link; (link = mp_link_take(&store->gone)) != NULL;)
+    int64_t count = 0;
+    for (; mp_link_take(changed) != NULL; count++)
+        continue;
+    for (mp_link *link; (link = mp_link_take(gone)) != NULL; count++)
         free(mp_container(link, leftover, link));
+    mp_stat_add(&mp_stat_store_unsaved, -count);
 }
 
 void mp_store_change_all(mp_store *store)
@@ -58,6 +89,53 @@ void mp_store_change_all(mp_store *store)
     for (entry *e = store->heads[0]; e != NULL; e = e->next[0])
         mp_store_note_change(store, e);
     pthread_mutex_unlock(&store->lock);
+}
+
+/* -- a file that this process opens after another one ------------------------------------------------------------- */
+
+#define SAME_MS 50 /* two computations of one expiry differ by less */
+
+static bool is_same(const entry *e, mp_str text, uint64_t until)
+{
+    uint64_t apart = e->until > until ? e->until - until : until - e->until;
+    return mp_str_eq((mp_str){e->text, e->len}, text) && apart < SAME_MS;
+}
+
+static void compare_row(mp_store *store, entry *MP_NULLABLE e, mp_str key, mp_str text, uint64_t until)
+{
+    if (e == NULL || !mp_str_eq(e->key, key)) {
+        put_leftover(store, key);
+    } else if (!e->is_saved) {
+        e->is_saved = true;
+        if (!is_same(e, text, until))
+            mp_store_note_change(store, e);
+    }
+}
+
+void mp_store_compare(mp_store *store, mp_str key, mp_str text, uint64_t until)
+{
+    pthread_mutex_lock(&store->lock);
+    entry *e = mp_store_find_after(store, key, false);
+    if (atomic_load(&store->is_own)) /* else it was handed over just now, and has no entries */
+        compare_row(store, e, key, text, until);
+    pthread_mutex_unlock(&store->lock);
+}
+
+#define MAX_LOOKED 1000 /* entries, under the lock */
+
+bool mp_store_change_new(mp_store *store, mp_buf *after)
+{
+    mp_str from = mp_buf_str(after);
+    pthread_mutex_lock(&store->lock);
+    entry *e = mp_store_find_after(store, from, from.ptr != NULL), *last = NULL;
+    for (int i = 0; i < MAX_LOOKED && e != NULL; i++, last = e, e = e->next[0])
+        if (!e->is_saved)
+            mp_store_note_change(store, e);
+    after->len = 0;
+    if (last != NULL)
+        mp_buf_put(after, last->key);
+    pthread_mutex_unlock(&store->lock);
+    return e != NULL;
 }
 
 /* -- for the file -------------------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* store_entry.h: the structs of a store, for store.c, store_changes.c and store_file.c. */
+/* store_entry.h: the structs of a store, for the files store*.c. */
 #ifndef MP_DATA_STORE_ENTRY_H
 #define MP_DATA_STORE_ENTRY_H
 
@@ -8,6 +8,10 @@
 #include <time.h>
 
 typedef struct mp_store_file mp_store_file;
+typedef struct mp_store_link mp_store_link;
+typedef struct mp_store_server mp_store_server;
+typedef struct mp_store_move mp_store_move;
+typedef struct mp_store_order mp_store_order;
 
 #define LEVELS 12 /* limit of the levels of the skip list: one entry of four reaches the next level */
 
@@ -20,7 +24,8 @@ typedef struct entry {
     mp_link change; /* link in store->changed, until the file has the entry's last change */
     bool is_kept;   /* the entry's key has a prefix that is saved to the file */
     bool is_saved;  /* the file may contain the entry */
-    int height;
+    uint8_t height;
+    uint32_t moved; /* store->moves: the key is in the journal of this hand-over */
     struct entry *next[];
 } entry;
 
@@ -38,6 +43,17 @@ struct mp_store {
     mp_link changed, gone; /* changes that are not in the file: of entries, and of deleted keys */
     pthread_cond_t news;
     bool is_closing;
+
+    atomic_bool is_own;        /* this process owns the store: is changed under the lock */
+    mp_buf *MP_NULLABLE moved; /* while entries are handed over: the keys that change meanwhile, see store_move.c */
+    size_t most_moved;         /* limit of its bytes */
+    bool is_moved_full;
+    uint32_t moves;      /* number of hand-overs that were begun */
+    mp_store_link *link; /* to the owner */
+    mp_store_result (*ask)(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
+                           int64_t *MP_NULLABLE n);
+    mp_store_server *MP_NULLABLE server;
+    mp_store_move *MP_NULLABLE move;
 
     entry *heads[LEVELS];
 };
@@ -57,7 +73,13 @@ static inline uint64_t mp_store_until(uint64_t now, uint64_t life_ms)
 bool mp_store_keeps(const mp_store *store, mp_str key);
 void mp_store_note_change(mp_store *store, entry *e);
 void mp_store_note_end(mp_store *store, entry *e);
-void mp_store_drop_changes(mp_store *store);
+/* Frees what was recorded; both lists have left the store. */
+void mp_store_drop_changes(mp_link *changed, mp_link *gone);
+
+/* Functions of store.c. The caller holds the lock. */
+entry *MP_NULLABLE mp_store_find_after(mp_store *store, mp_str key, bool is_after);
+void mp_store_put_back(mp_store *store, mp_str key, mp_str text, uint64_t until);
+void mp_store_forget(mp_store *store, entry *e);
 
 /* -- functions for store_file.c: changes that are not in the file yet -------------------------------------------- */
 
@@ -87,7 +109,15 @@ int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most);
 /* Records every entry with a saved prefix as changed, because the file is a new one. */
 void mp_store_change_all(mp_store *store);
 
-/* Writes the remaining changes, and closes the file. */
+/* A row of the file, for a store that was handed over: what differs is recorded as a change. */
+void mp_store_compare(mp_store *store, mp_str key, mp_str text, uint64_t until);
+/* Records the entries after `*after` that no row was compared with as changed, some of them; sets `*after` to the last one that was looked at. False:
+ * there are no more. */
+bool mp_store_change_new(mp_store *store, mp_buf *after);
+
+/* This process owns the store now: begins to write the file of mp_store_keep_later. */
+void mp_store_file_adopt(mp_store_file *file);
+/* Writes the remaining changes, and closes the file. If another process owns the store, that one will write what is not saved. */
 void mp_store_file_close(mp_store_file *file);
 
 #endif

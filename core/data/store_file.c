@@ -1,5 +1,8 @@
 /* store_file.c: the store's file, an SQLite database that only this process has open. It is read once when the gateway starts. Then a thread
- * of its own writes the changes, many in one transaction. A function that changes the store does not wait for the file. */
+ * of its own writes the changes, many in one transaction. A function that changes the store does not wait for the file.
+ *
+ * A process that takes a store over adopts its file: once the other process has closed it, this one compares its rows with the entries, piece by piece and
+ * between the transactions, and what differs becomes a change. So the file is whole, whatever the other process had saved of its last changes. */
 #include "data/store_entry.h"
 #include "data/database.h"
 #include "data/sql_memory.h"
@@ -19,6 +22,9 @@ MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store
 #define SAY_AGAIN_MS 60000
 #define PIECE ((size_t)256 << 10) /* copied under the store's lock */
 #define BATCH ((size_t)4 << 20)   /* limit of the bytes in one transaction */
+#define ADOPT_RETRY_MS 100
+#define ADOPT_QUIET_MS 5000 /* for which the other process may need to close the file */
+#define COMPARED "200"      /* rows at once */
 
 /* Prefixes of the keys that are saved: keys of scripts, of quotas, and of other data of the gateway that survives a
  * restart. */
@@ -34,6 +40,9 @@ struct mp_store_file {
     size_t unsynced_bytes; /* of changes that were written since the last checkpoint */
     bool is_synced;        /* nothing was written since the last checkpoint */
     bool is_swept;         /* expired entries were removed from the file */
+    bool adopts;           /* the rows are not all compared with the entries yet */
+    bool is_compared;      /* all rows are: the entries that have no row are left */
+    mp_buf after;          /* key of the last row, or entry, that was looked at */
     uint64_t synced_at;    /* times in ms of the monotonic clock */
     uint64_t said_at;      /* when a failure was last reported; 0: the last transaction succeeded */
     char said[256];        /* its reason */
@@ -194,6 +203,15 @@ static bool write_batch(mp_store_file *file)
     return false;
 }
 
+/* False if writing failed, and the store is being closed: then it is tried once more. */
+static bool write_at_last(mp_store_file *file)
+{
+    for (bool is_last = false; !write_batch(file); is_last = mp_store_nap(file->store, RETRY_MS))
+        if (is_last)
+            return false;
+    return true;
+}
+
 /* Returns false if writing failed and the store is being closed. */
 static bool save(mp_store_file *file)
 {
@@ -201,9 +219,8 @@ static bool save(mp_store_file *file)
     do
         file->count += taken = mp_store_take_changes(file->store, &file->batch, PIECE);
     while (taken > 0 && file->batch.len < BATCH);
-    while (!write_batch(file))
-        if (mp_store_nap(file->store, RETRY_MS))
-            return false;
+    if (!write_at_last(file))
+        return false;
     if (file->said_at != 0)
         mp_log(MP_INFO, "store saved again", mp_log_str("file", mp_str_of(file->database.path)));
     file->said_at = 0;
@@ -216,6 +233,71 @@ static bool save(mp_store_file *file)
         mp_buf_clear(&file->batch);
     return true;
 }
+
+/* -- adopting ------------------------------------------------------------------------------------------------------ */
+
+/* False if the store is closed before the file can be opened. */
+static bool open_later(mp_store_file *file)
+{
+    mp_err err;
+    uint64_t began = mp_clock_ms(CLOCK_MONOTONIC);
+    while (mp_store_database_open(&file->database, false, &err) != 0) {
+        mp_store_database_close(&file->database);
+        if (mp_clock_ms(CLOCK_MONOTONIC) - began > ADOPT_QUIET_MS)
+            note_failure(file, err.text, serves_on);
+        if (mp_store_nap(file->store, ADOPT_RETRY_MS))
+            return false;
+    }
+    file->is_synced = false;
+    return true;
+}
+
+static uint64_t until_of(sqlite3_stmt *row, int64_t ahead)
+{
+    if (sqlite3_column_type(row, 2) == SQLITE_NULL)
+        return MP_STORE_FOREVER;
+    int64_t until = sqlite3_column_int64(row, 2) - ahead;
+    return until < 0 ? 0 : (uint64_t)until;
+}
+
+/* Compares the next rows. Returns their number; -1 if they cannot be read. */
+static int compare_some(mp_store_file *file)
+{
+    sqlite3_stmt *rows = NULL;
+    int64_t ahead = (int64_t)mp_clock_ms(CLOCK_REALTIME) - (int64_t)mp_clock_ms(CLOCK_MONOTONIC);
+    static const char next[] = "SELECT key, text, until FROM entries WHERE key > ?1 OR ?2 ORDER BY key LIMIT " COMPARED;
+    int code = sqlite3_prepare_v2(file->database.db, next, -1, &rows, NULL), count = 0;
+    if (code == SQLITE_OK) {
+        sqlite3_bind_blob64(rows, 1, file->after.ptr == NULL ? "" : file->after.ptr, file->after.len, SQLITE_TRANSIENT);
+        sqlite3_bind_int(rows, 2, file->after.ptr == NULL);
+        for (; (code = sqlite3_step(rows)) == SQLITE_ROW; count++) {
+            mp_str key = {sqlite3_column_blob(rows, 0), (size_t)sqlite3_column_bytes(rows, 0)};
+            mp_str text = {sqlite3_column_blob(rows, 1), (size_t)sqlite3_column_bytes(rows, 1)};
+            mp_store_compare(file->store, key, text, until_of(rows, ahead));
+            file->after.len = 0;
+            mp_buf_room(&file->after, 1); /* ptr is not NULL for an empty key either */
+            mp_buf_put(&file->after, key);
+        }
+    }
+    sqlite3_finalize(rows);
+    return code == SQLITE_DONE ? count : -1;
+}
+
+static void adopt_some(mp_store_file *file)
+{
+    int count = file->is_compared ? 0 : compare_some(file);
+    if (count < 0) {
+        note_failure(file, sqlite3_errmsg(file->database.db), serves_on);
+        file->adopts = !mp_store_nap(file->store, RETRY_MS);
+    } else if (file->is_compared) {
+        file->adopts = mp_store_change_new(file->store, &file->after);
+    } else if (count == 0) {
+        file->is_compared = true;
+        mp_buf_clear(&file->after);
+    }
+}
+
+/* -- the writer thread, opening and closing ---------------------------------------------------------------------- */
 
 static uint64_t until_sync(const mp_store_file *file)
 {
@@ -231,20 +313,38 @@ static bool was_made_anew(mp_store_file *file)
     return mp_store_database_place(&file->database) != MP_STORE_FILE_THERE && is_ready(file);
 }
 
+static void say_lost(const mp_store_file *file)
+{
+    if (mp_store_is_own(file->store)) /* else the process that owns it has the changes */
+        mp_log(MP_ERROR, "store not saved at shutdown", mp_log_int("lost", mp_stat_read(&mp_stat_store_unsaved)));
+}
+
+/* True while the thread has work, or waits for some. */
+static bool goes_on(mp_store_file *file, mp_store_news *news)
+{
+    *news = mp_store_await(file->store, file->adopts ? 0 : until_sync(file));
+    return mp_store_is_own(file->store) && (*news != MP_STORE_CLOSING || file->adopts || was_made_anew(file));
+}
+
 static void *MP_NULLABLE keep(void *arg)
 {
     mp_store_file *file = arg;
     mp_store_news news;
     mp_crash_thread("store", 0);
-    while ((news = mp_store_await(file->store, until_sync(file))) != MP_STORE_CLOSING || was_made_anew(file)) {
+    if (file->adopts && !open_later(file)) {
+        say_lost(file);
+        return NULL;
+    }
+    while (goes_on(file, &news)) {
         if (news == MP_STORE_CHANGED) {
             if (!save(file)) {
-                mp_log(MP_ERROR, "store not saved at shutdown",
-                       mp_log_int("lost", mp_stat_read(&mp_stat_store_unsaved)));
+                say_lost(file);
                 break;
             }
             mp_store_nap(file->store, GATHER_MS);
         }
+        if (file->adopts)
+            adopt_some(file);
         if (until_sync(file) == 0) {
             mp_store_database_checkpoint(&file->database);
             file->is_synced = true;
@@ -254,8 +354,6 @@ static void *MP_NULLABLE keep(void *arg)
     }
     return NULL;
 }
-
-/* -- the writer thread, opening and closing ---------------------------------------------------------------------- */
 
 /* The thread blocks all signals: the main thread handles them. */
 static int start(mp_store_file *file, mp_err *err)
@@ -276,17 +374,34 @@ static int open_file(mp_store_file *file, mp_err *err)
     return start(file, err);
 }
 
-int mp_store_keep(mp_store *store, const char *MP_NULLABLE path, mp_err *err)
+static mp_store_file *make_file(mp_store *store, const char *path)
 {
-    if (path == NULL)
-        return 0;
     mp_sql_memory_start();
     mp_store_file *file = mp_new(sizeof *file);
     file->store = store;
     file->database = (mp_store_database){.path = mp_dup(mp_str_of(path)), .fd = -1};
     file->is_synced = true;
     mp_store_track(store, file, kept);
-    return open_file(file, err);
+    return file;
+}
+
+int mp_store_keep(mp_store *store, const char *MP_NULLABLE path, mp_err *err)
+{
+    return path == NULL ? 0 : open_file(make_file(store, path), err);
+}
+
+void mp_store_keep_later(mp_store *store, const char *MP_NULLABLE path)
+{
+    if (path != NULL)
+        make_file(store, path)->adopts = true;
+}
+
+void mp_store_file_adopt(mp_store_file *file)
+{
+    mp_err err;
+    if (start(file, &err) != 0)
+        mp_log(MP_ERROR, "store not saved", mp_log_str("file", mp_str_of(file->database.path)),
+               mp_log_str("why", mp_str_of(err.text)), mp_log_str("hint", mp_str_of(serves_on)));
 }
 
 void mp_store_file_close(mp_store_file *file)
@@ -296,6 +411,8 @@ void mp_store_file_close(mp_store_file *file)
         pthread_join(file->thread, NULL);
     mp_store_database_close(&file->database);
     mp_store_database_free(&file->database);
+    mp_stat_add(&mp_stat_store_unsaved, -file->count);
     mp_buf_clear(&file->batch);
+    mp_buf_clear(&file->after);
     free(file);
 }

@@ -35,9 +35,19 @@ static mp_buf *scratch_of(lua_State *L)
     return scratch;
 }
 
-/* Pushes true; false if the key existed; or nil and "full".  [-0, +1|2, throws] */
+/* Pushes nil and "unavailable": another process owns the store, and does not answer.  [-0, +2, throws] */
+static int push_away(lua_State *L)
+{
+    lua_pushnil(L);
+    lua_pushliteral(L, "unavailable");
+    return 2;
+}
+
+/* Pushes true; false if the key existed; or nil and "full" or "unavailable".  [-0, +1|2, throws] */
 static int push_result(lua_State *L, mp_store_result result)
 {
+    if (result == MP_STORE_AWAY)
+        return push_away(L);
     if (result == MP_STORE_FULL) {
         lua_pushnil(L);
         lua_pushliteral(L, "full");
@@ -47,7 +57,7 @@ static int push_result(lua_State *L, mp_store_result result)
     return 1;
 }
 
-/* store.set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil, "full".  [-0, +1|2, throws] */
+/* store.set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
 static int l_set(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
@@ -62,51 +72,67 @@ static int l_add(lua_State *L)
 }
 
 /* store.replace(key, old, text): replaces the text if it is `old`; the time to live stays. True; false if the key has another text, or none;
- * or nil, "full".  [-0, +1|2, throws] */
+ * or nil, "full" or "unavailable".  [-0, +1|2, throws] */
 static int l_replace(lua_State *L)
 {
     return push_result(L, mp_store_replace(store_of(L), mp_check_str(L, 1), mp_check_str(L, 2), mp_check_str(L, 3)));
 }
 
-/* store.get(key): the key's text, or nil.  [-0, +1, throws] */
+/* store.get(key): the key's text; nil; or nil, "unavailable".  [-0, +1|2, throws] */
 static int l_get(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
     mp_buf *text = scratch_of(L);
-    if (mp_store_get(store_of(L), key, text))
+    mp_store_result result = mp_store_get(store_of(L), key, text);
+    if (result == MP_STORE_AWAY)
+        return push_away(L);
+    if (result == MP_STORE_DONE)
         lua_pushlstring(L, text->ptr == NULL ? "" : text->ptr, text->len);
     else
         lua_pushnil(L);
     return 1;
 }
 
-/* store.delete(key): removes the key, if it exists.  [-0, +0, throws] */
+/* store.delete(key): removes the key, if it exists. True; or nil, "unavailable".  [-0, +1|2, throws] */
 static int l_delete(lua_State *L)
 {
-    mp_store_delete(store_of(L), mp_check_str(L, 1));
-    return 0;
+    return push_result(L, mp_store_delete(store_of(L), mp_check_str(L, 1)));
 }
 
-/* store.keys(prefix[, most]): a sorted list of at most `most` keys that begin with `prefix`.  [-0, +1, throws] */
+/* Appends the keys of mp_store_keys to the table at `list`, behind its first `count`. Returns the last one, whose bytes the table keeps.  [-0, +0, throws] */
+static mp_str put_keys(lua_State *L, int list, lua_Integer count, const mp_buf *keys)
+{
+    mp_str last = MP_STR_NONE;
+    uint32_t len;
+    for (size_t at = 0; at < keys->len; at += sizeof len + len) {
+        memcpy(&len, keys->ptr + at, sizeof len);
+        last = (mp_str){lua_pushlstring(L, keys->ptr + at + sizeof len, len), len};
+        lua_rawseti(L, list, ++count);
+    }
+    return last;
+}
+
+/* store.keys(prefix[, most]): a sorted list of at most `most` keys that begin with `prefix`; or an empty list and "unavailable".  [-0, +1|2, throws] */
 static int l_keys(lua_State *L)
 {
     mp_str prefix = mp_check_str(L, 1), after = MP_STR_NONE;
-    lua_Integer most = luaL_optinteger(L, 2, LUA_MAXINTEGER);
+    lua_Integer most = luaL_optinteger(L, 2, LUA_MAXINTEGER), all = 0;
+    int64_t count = 1;
     lua_settop(L, 2);
     lua_newtable(L);
-    for (lua_Integer i = 1; i <= most; i++) {
-        mp_buf *key = scratch_of(L);
-        if (!mp_store_next(store_of(L), prefix, after, key))
-            break;
-        after.ptr = lua_pushlstring(L, key->ptr == NULL ? "" : key->ptr,
-                                    key->len); /* the table holds a reference to the string */
-        after.len = lua_rawlen(L, -1);
-        lua_rawseti(L, 3, i);
+    for (; all < most && count > 0; all += count) {
+        mp_buf *keys = scratch_of(L);
+        if (mp_store_keys(store_of(L), prefix, after, (uint64_t)(most - all), keys, &count) != MP_STORE_DONE) {
+            lua_newtable(L);
+            lua_pushliteral(L, "unavailable");
+            return 2;
+        }
+        after = put_keys(L, 3, all, keys);
     }
     return 1;
 }
 
-/* store.incr(key, n[, seconds]): adds n to the key's number. The sum; or nil, "full". `seconds` applies only if the key is created.  [-0, +1|2, throws] */
+/* store.incr(key, n[, seconds]): adds n to the key's number. The sum; or nil, "full" or "unavailable". `seconds` applies only if the key is created.  [-0, +1|2, throws] */
 static int l_incr(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
@@ -114,7 +140,7 @@ static int l_incr(lua_State *L)
     mp_store_result result = mp_store_incr(store_of(L), key, luaL_checkinteger(L, 2), opt_ttl_ms(L, 3), &sum);
     if (result == MP_STORE_NO_NUMBER)
         return luaL_error(L, "the text of this key is not a whole number");
-    if (result == MP_STORE_FULL)
+    if (result != MP_STORE_DONE)
         return push_result(L, result);
     lua_pushinteger(L, sum);
     return 1;
@@ -124,7 +150,7 @@ static int l_incr(lua_State *L)
 #define MAX_BURST_TOKENS 1000000
 
 /* store.take(key, seconds, burst): takes a token from the key's bucket, which holds `burst` tokens and gains one every `seconds`. True; false
- * and the seconds until the next token; or nil, "full".  [-0, +1|2, throws] */
+ * and the seconds until the next token; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
 static int l_take(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);

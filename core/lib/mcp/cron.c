@@ -23,9 +23,9 @@ static bool claim_run(mp_cron *job)
 {
     mp_store *store = job->lib->store;
     mp_buf name = {0}, text = {0};
-    bool is_running = mp_store_get(store, put_key(&name, "running", job), &text);
-    bool due = !is_running &&
-               mp_store_set(store, put_key(&name, "last", job), MP_STR(""), job->every_ms, true) == MP_STORE_DONE;
+    bool is_idle = mp_store_get(store, put_key(&name, "running", job), &text) == MP_STORE_NONE;
+    bool due =
+        is_idle && mp_store_set(store, put_key(&name, "last", job), MP_STR(""), job->every_ms, true) == MP_STORE_DONE;
     if (due && mp_store_set(store, put_key(&name, "running", job), MP_STR(""), job->limit_ms + CLEANUP_MS, true) !=
                    MP_STORE_DONE)
         due = false;

@@ -1,0 +1,282 @@
+/* store_link.c: how a process follows a store: one connection to the owner, and one operation at a time on it. While an answer is late, no operation is
+ * sent: whether the late answer has come is asked without waiting. */
+#include "data/store_wire.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+MP_COUNTER(store_away, "store_away", "", "", "operations of the store that another process owned and did not answer")
+
+#define WAIT_US 45000     /* for which an operation waits: with the system's delays at most 50 ms */
+#define ANSWER_US 5000    /* before the end of that time, from which on the owner does not do the operation */
+#define PAUSE_US 1000     /* between two questions whether a process owns the store already */
+#define FOLLOW_US 1000000 /* for the first answer */
+#define MAX_TURNS 16      /* of connections, in one operation */
+#define KEPT_BYTES ((size_t)1 << 20)
+
+struct mp_store_link {
+    pthread_mutex_t lock;
+    char path[MP_STORE_PATH]; /* where the owner serves, as far as this process knows */
+    int fd;                   /* -1: not connected */
+    bool awaits;              /* an answer must come before the next order is sent */
+    atomic_bool is_late;      /* it did not come in time */
+    atomic_bool is_dropped;   /* this process owns the store: the connection is to be closed */
+    mp_buf in;                /* a part of an answer */
+};
+
+mp_store_link *mp_store_link_new(void)
+{
+    mp_store_link *link = mp_new(sizeof *link);
+    pthread_mutex_init(&link->lock, NULL);
+    link->fd = -1;
+    return link;
+}
+
+static void hang_up(mp_store_link *link)
+{
+    if (link->fd >= 0)
+        close(link->fd);
+    link->fd = -1;
+    link->awaits = false;
+    mp_buf_clear(&link->in);
+}
+
+void mp_store_link_free(mp_store_link *MP_NULLABLE link)
+{
+    if (link == NULL)
+        return;
+    hang_up(link);
+    pthread_mutex_destroy(&link->lock);
+    free(link);
+}
+
+static void turn(mp_store_link *link, mp_str path)
+{
+    hang_up(link);
+    link->is_late = false;
+    atomic_store(&link->is_dropped, false);
+    snprintf(link->path, sizeof link->path, "%.*s", (int)path.len, path.ptr);
+}
+
+void mp_store_link_turn(mp_store_link *link, const char *path)
+{
+    pthread_mutex_lock(&link->lock);
+    turn(link, mp_str_of(path));
+    pthread_mutex_unlock(&link->lock);
+}
+
+void mp_store_link_path(mp_store_link *link, char path[MP_STORE_PATH])
+{
+    pthread_mutex_lock(&link->lock);
+    memcpy(path, link->path, MP_STORE_PATH);
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* Whoever holds the lock closes the connection of a link that was dropped meanwhile. */
+static void let_go(mp_store_link *link)
+{
+    if (atomic_load(&link->is_dropped))
+        hang_up(link);
+    pthread_mutex_unlock(&link->lock);
+}
+
+void mp_store_link_drop(mp_store_link *link)
+{
+    atomic_store(&link->is_dropped, true);
+    if (pthread_mutex_trylock(&link->lock) == 0)
+        let_go(link);
+}
+
+/* -- one operation --------------------------------------------------------------------------------------------------- */
+
+typedef enum {
+    ANSWERED,
+    AWAY,
+    OTHER, /* the connection was another one, or is gone, and the order was not done: it may be sent again */
+    LATER, /* the other process does not own the store yet, and has not done the order */
+} outcome;
+
+static const mp_str nothing[3];
+
+static bool connect_link(mp_store_link *link)
+{
+    size_t sent = 0;
+    const mp_store_frame hello = {.kind = MP_WIRE_HELLO, .number = MP_STORE_WIRE_VERSION};
+    link->fd = mp_wire_connect(link->path);
+    if (link->fd < 0)
+        return false;
+    link->awaits = mp_wire_send(link->fd, &hello, nothing, 0, &sent) == 1;
+    if (!link->awaits)
+        hang_up(link);
+    return link->awaits;
+}
+
+/* Waits for the answer. ANSWERED: `*frame` is set, and its payload is behind it in link->in. AWAY: it is late. OTHER: the connection is gone, or the
+ * store is somewhere else; `is_moved` tells which. */
+static outcome read_answer(mp_store_link *link, uint64_t until, mp_store_frame *frame, bool *is_moved)
+{
+    int got = mp_wire_read(link->fd, &link->in, link->is_late ? 0 : until);
+    *is_moved = false;
+    if (got == 0) {
+        link->is_late = true;
+        return AWAY;
+    }
+    if (got < 0) {
+        hang_up(link);
+        return OTHER;
+    }
+    *frame = mp_wire_frame(&link->in);
+    link->awaits = false;
+    link->is_late = false;
+    if (frame->kind != MP_WIRE_MOVED)
+        return ANSWERED;
+    *is_moved = true;
+    char path[MP_STORE_PATH];
+    snprintf(path, sizeof path, "%.*s", (int)frame->text_len, link->in.ptr + sizeof *frame);
+    turn(link, mp_str_of(path));
+    return OTHER;
+}
+
+static void drop_answer(mp_store_link *link)
+{
+    link->in.len = 0;
+    if (link->in.cap > KEPT_BYTES)
+        mp_buf_clear(&link->in);
+}
+
+/* Makes a connection over which an order can be sent. */
+static outcome prepare(mp_store_link *link, uint64_t until)
+{
+    mp_store_frame frame;
+    bool is_moved;
+    if (link->fd < 0 && !connect_link(link))
+        return AWAY;
+    if (!link->awaits)
+        return ANSWERED;
+    outcome result = read_answer(link, until, &frame, &is_moved);
+    if (result == ANSWERED && frame.kind == MP_WIRE_REFUSED) {
+        hang_up(link);
+        return AWAY;
+    }
+    if (result == ANSWERED)
+        drop_answer(link);
+    return result;
+}
+
+/* Sends the whole order. OTHER: it was not done, whatever was sent of it: a part of an order is never done. */
+static outcome send_order(mp_store_link *link, const mp_store_order *order, uint64_t until)
+{
+    size_t sent = 0;
+    mp_store_frame frame = {.kind = MP_WIRE_ORDER,
+                            .what = order->kind,
+                            .key_len = order->key.len,
+                            .text_len = order->text.len,
+                            .old_len = order->old.len,
+                            .number = order->number,
+                            .n = order->n,
+                            .until_us = until - ANSWER_US};
+    bool is_moved;
+    int put = mp_wire_send(link->fd, &frame, (mp_str[3]){order->key, order->text, order->old}, until, &sent);
+    link->awaits = put == 1;
+    if (put == 1)
+        return ANSWERED;
+    if (put < 0 && read_answer(link, 0, &frame, &is_moved) == OTHER) /* it may have said where the store is now */
+        return OTHER;
+    hang_up(link);
+    link->is_late = put == 0;
+    return put == 0 ? AWAY : OTHER;
+}
+
+static outcome try_order(mp_store_link *link, const mp_store_order *order, uint64_t until, mp_store_frame *frame)
+{
+    bool is_moved;
+    outcome result = prepare(link, until);
+    if (result == ANSWERED)
+        result = send_order(link, order, until);
+    if (result != ANSWERED)
+        return result;
+    result = read_answer(link, until, frame, &is_moved);
+    if (result == OTHER && !is_moved)
+        return AWAY; /* nobody knows whether the order was done */
+    if (result != ANSWERED || frame->kind == MP_WIRE_DONE)
+        return result;
+    drop_answer(link);
+    return frame->kind == MP_WIRE_WAIT ? LATER : AWAY;
+}
+
+static outcome ask_until(mp_store *store, const mp_store_order *order, uint64_t until, mp_store_frame *frame)
+{
+    outcome result = OTHER;
+    for (int turns = 0; turns < MAX_TURNS && (result == OTHER || result == LATER); turns += result == OTHER) {
+        uint64_t now = mp_monotonic_us();
+        if (now + ANSWER_US >= until)
+            return AWAY;
+        result = try_order(store->link, order, until, frame);
+        if (result == LATER && mp_store_is_own(store))
+            return LATER;
+        if (result == LATER)
+            nanosleep(&(struct timespec){0, PAUSE_US * 1000L}, NULL);
+    }
+    return result;
+}
+
+/* Takes the lock. While an answer is late, nobody waits for another thread that looks whether it has come. */
+static bool take_turn(mp_store_link *link)
+{
+    if (atomic_load(&link->is_late))
+        return pthread_mutex_trylock(&link->lock) == 0;
+    pthread_mutex_lock(&link->lock);
+    return true;
+}
+
+/* This process owns the store by now. */
+static mp_store_result obey_here(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
+                                 int64_t *MP_NULLABLE n)
+{
+    mp_buf nothing_out = {0};
+    int64_t no_number;
+    return mp_store_obey(store, order, out != NULL ? out : &nothing_out, n != NULL ? n : &no_number);
+}
+
+mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
+                             int64_t *MP_NULLABLE n)
+{
+    mp_store_link *link = store->link;
+    mp_store_frame frame;
+    mp_store_result result = MP_STORE_AWAY;
+    uint64_t until = mp_monotonic_us() + WAIT_US;
+    if (!take_turn(link)) {
+        mp_stat_add(&mp_stat_store_away, 1);
+        return MP_STORE_AWAY;
+    }
+    outcome it = mp_store_is_own(store) ? LATER : ask_until(store, order, until, &frame);
+    if (it == ANSWERED) {
+        result = (mp_store_result)frame.what;
+        if (n != NULL)
+            *n = frame.n;
+        if (out != NULL)
+            mp_buf_put(out, (mp_str){link->in.ptr + sizeof frame, (size_t)frame.text_len});
+        drop_answer(link);
+    }
+    let_go(link);
+    if (it == LATER && mp_store_is_own(store))
+        return obey_here(store, order, out, n);
+    if (result == MP_STORE_AWAY)
+        mp_stat_add(&mp_stat_store_away, 1);
+    return result;
+}
+
+bool mp_store_link_try(mp_store_link *link, const char *path)
+{
+    char before[MP_STORE_PATH];
+    pthread_mutex_lock(&link->lock);
+    memcpy(before, link->path, sizeof before);
+    turn(link, mp_str_of(path));
+    bool is_there = strcmp(link->path, path) == 0 && prepare(link, mp_monotonic_us() + FOLLOW_US) == ANSWERED;
+    if (!is_there)
+        turn(link, mp_str_of(before));
+    pthread_mutex_unlock(&link->lock);
+    return is_there;
+}

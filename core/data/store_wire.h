@@ -1,0 +1,120 @@
+/* store_wire.h: what two processes of one gateway say about their store, over a Unix socket. Both are on one machine: numbers are in its byte order, and
+ * times are those of its monotonic clock. An exchange is a frame and its payload (key, text, old text), and one such frame as the answer.
+ *
+ *   order    an operation of a store as a struct, for the process that owns the store
+ *   mover    a connection over which a process hands its store over, in pieces: copies of struct mp_store_change with their keys and values */
+#ifndef MP_DATA_STORE_WIRE_H
+#define MP_DATA_STORE_WIRE_H
+
+#include "data/store_entry.h"
+
+#define MP_STORE_WIRE_VERSION 1
+#define MP_STORE_PIECE ((size_t)256 << 10) /* of entries, copied under the store's lock */
+
+enum {
+    /* from a process that follows, or hands over */
+    MP_WIRE_HELLO = 1, /* number: the version. The answer is one, too */
+    MP_WIRE_ORDER,
+    MP_WIRE_MOVE,   /* the pieces of a store follow. number: the most bytes of one of them */
+    MP_WIRE_PIECE,  /* text: the piece. The answer is DONE when the entries are there */
+    MP_WIRE_COMMIT, /* the pieces are complete: who gets this owns the store. There is no answer */
+    /* from the process that owns, or gets a store */
+    MP_WIRE_DONE,    /* result, n, text: those of the order */
+    MP_WIRE_EXPIRED, /* the order came after its deadline, and was not done */
+    MP_WIRE_MOVED, /* text: the path at which another process serves the store now. Also sent without a question. The order was not done */
+    MP_WIRE_WAIT,    /* this process will soon own the store. The order was not done */
+    MP_WIRE_REFUSED, /* another version, or a store that is not to be handed over to this process */
+};
+
+typedef struct {
+    uint32_t kind;
+    uint32_t what; /* of an order: its mp_store_kind; of an answer: its mp_store_result */
+    uint64_t key_len, text_len, old_len;
+    uint64_t number; /* life_ms of set and incr, interval_us of take, the most keys of keys */
+    int64_t
+        n; /* that of incr, burst of take, only_new of set; of an answer: the sum, the time to wait, or the number of keys */
+    uint64_t until_us;
+} mp_store_frame;
+
+typedef enum {
+    MP_STORE_SET,
+    MP_STORE_GET,
+    MP_STORE_REPLACE,
+    MP_STORE_DELETE,
+    MP_STORE_KEYS,
+    MP_STORE_INCR,
+    MP_STORE_TAKE
+} mp_store_kind;
+
+struct mp_store_order {
+    mp_store_kind kind;
+    mp_str key, text, old; /* of keys: the prefix, and the key after which to begin (has_after) */
+    uint64_t number;
+    int64_t n;
+};
+
+/* Does the order if this process owns the store; else the result is AWAY. Sets `*n`, and appends to `out`. */
+mp_store_result mp_store_obey(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n);
+/* Lets the process that owns the store do the order (store_link.c): store->ask. */
+mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
+                             int64_t *MP_NULLABLE n);
+
+/* -- links (store_link.c): the connection of a process to the one that owns the store ------------------------------- */
+
+mp_store_link *mp_store_link_new(void);
+void mp_store_link_free(mp_store_link *MP_NULLABLE link);
+/* From now on the store is at another path. */
+void mp_store_link_turn(mp_store_link *link, const char *path);
+void mp_store_link_path(mp_store_link *link, char path[MP_STORE_PATH]);
+/* Turns the link to `path` if the process there answers within a second. False: nothing has changed. */
+bool mp_store_link_try(mp_store_link *link, const char *path);
+/* Closes the connection: this process owns the store now. Does not wait. */
+void mp_store_link_drop(mp_store_link *link);
+
+/* -- hand-overs (store_take.c, store_move.c) ---------------------------------------------------------------------------- */
+
+/* Applies a piece to a store that this process does not own. False if it is not well formed. */
+bool mp_store_apply(mp_store *store, mp_str piece);
+/* The other process has committed: this one owns the store. */
+void mp_store_own(mp_store *store);
+/* This process does not own the store, and has no entries of it. */
+void mp_store_disown(mp_store *store);
+/* Breaks off a hand-over that runs, and frees what is left of it. */
+void mp_store_move_end(mp_store *store);
+
+/* Entries and recorded changes that have left a store. mp_store_detach is called under the lock, mp_store_discard after it. */
+typedef struct {
+    entry *MP_NULLABLE first;
+    entry **MP_NULLABLE heap;
+    mp_link changed, gone;
+    int64_t entries;
+    size_t bytes;
+} mp_store_rest;
+void mp_store_detach(mp_store *store, mp_store_rest *rest);
+void mp_store_discard(mp_store_rest *rest);
+
+/* -- servers (store_serve.c) ---------------------------------------------------------------------------------------- */
+
+void mp_store_server_free(mp_store_server *MP_NULLABLE server);
+/* The store was handed over: all who follow this process are told to follow the one at the link's path. */
+void mp_store_server_tell(mp_store_server *server);
+
+/* -- sockets --------------------------------------------------------------------------------------------------------- */
+
+struct sockaddr_un;
+/* -1: the path is too long. */
+int mp_wire_address(const char *path, struct sockaddr_un *address);
+/* A non-blocking socket that is connected with the process of this user at `path`; -1: see errno. */
+int mp_wire_connect(const char *path);
+/* True if the other end belongs to this user. */
+bool mp_wire_is_own_user(int fd);
+/* Sends a frame with the parts of its payload, from byte `*sent` on. 1: done. 0: the time is over, call it again with the same `*sent`. -1: the connection is broken. */
+int mp_wire_send(int fd, const mp_store_frame *frame, const mp_str parts[3], uint64_t until_us, size_t *sent);
+/* Reads until `in` holds one frame with its payload. 1: done. 0: the time is over, call it again with the same `in`. -1: the connection is broken. */
+int mp_wire_read(int fd, mp_buf *in, uint64_t until_us);
+/* The frame at the begin of the buffer. */
+mp_store_frame mp_wire_frame(const mp_buf *in);
+/* The length of the payload. UINT64_MAX if it is above `most`. */
+uint64_t mp_wire_payload(const mp_store_frame *frame, uint64_t most);
+
+#endif

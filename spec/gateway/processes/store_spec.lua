@@ -1,0 +1,40 @@
+-- A store that several processes use: one owns it, the others follow, and it goes from one to the next. The processes are those of store_driver.c, which
+-- compares all results with a model. An operation that is "unavailable" may or may not have been done, as core/data/store.h says: a slow machine makes
+-- some, and no number of them is expected.
+local gateway = require "spec.helpers.gateway"
+local uv = require "luv"
+
+local PATIENCE = 170 -- seconds
+
+local function try(case)
+  local folder = gateway.new_folder()
+  local binary = (uv.fs_realpath(gateway.binary):gsub("[^/]*$", "store_driver"))
+  local code, out, errors = gateway.run_program(binary, { case, folder }, { seconds = PATIENCE })
+  assert(code == 0 and out:find "ok\n$", ("%s ended with %s:\n%s%s"):format(case, code, out, errors))
+end
+
+describe("a store of several processes", function()
+  it("is handed over at 64 MiB under load, and no operation is lost or done twice", function()
+    try "move"
+  end)
+
+  it("is followed from one owner to the next, also after they have ended", function() try "chain" end)
+
+  it("shows each process the last value of the other, and costs a loop less than 60 ms while the owner is stopped for a second", function()
+    try "frozen"
+  end)
+
+  it("stays whole where it is if the process that takes it over is killed", function() try "kill-receiver" end)
+
+  it("is whole or not there at all if the process that hands it over is killed", function() try "kill-giver" end)
+
+  it("serves on while the process that takes it over is stopped", function() try "stop-receiver" end)
+
+  it("is not handed over to a process with a store of its own, nor to nobody", function() try "refused" end)
+
+  it("is not harmed by broken frames and many connections, and takes large values", function() try "strangers" end)
+
+  it("has all in its file afterwards, and nothing else", function() try "file" end)
+
+  it("has all in its file once a full disk has room again", function() try "full-disk" end)
+end)

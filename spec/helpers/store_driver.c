@@ -1,0 +1,1081 @@
+/* store_driver.c: a program for a spec that tries a store which several processes use (core/data/store.h). The first argument names the case, the second a
+ * folder. It forks before it starts threads, and prints "ok" and numbers, or what went wrong; then its status is 1. */
+#define _GNU_SOURCE
+#include "data/store_wire.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATIENCE_US 60000000
+#define PROCESSES 4
+#define WRITERS 2 /* threads of a process */
+#define KEYS 100  /* of a writer */
+#define CLAIMS 200000
+#define TOKENS 3000
+
+/* What the processes share beside the store. */
+static struct {
+    atomic_int state[PROCESSES]; /* what a process has reached, see `reach` */
+    atomic_int order;            /* what all shall do next */
+    atomic_int is_stopped;       /* the writers end */
+    atomic_int claims;           /* the next one */
+    atomic_uchar won[CLAIMS];
+    atomic_long done, away, taken, maybe_taken;
+    atomic_long published[2]; /* the last value that a process has set, and been told so */
+    atomic_long longest_us[PROCESSES];
+} *shared;
+
+static const char *folder;
+static int me;
+static pid_t pids[PROCESSES];
+
+static void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+static void fail(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("process %d: ", me);
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+    fflush(stdout);
+    for (int i = 0; i < PROCESSES; i++)
+        if (me == 0 && pids[i] > 0)
+            kill(pids[i], SIGKILL);
+    _exit(1);
+}
+
+#define CHECK(fact, ...)                                                                                               \
+    do                                                                                                                 \
+        if (!(fact))                                                                                                   \
+            fail(__VA_ARGS__);                                                                                         \
+    while (0)
+
+static void pause_us(long us)
+{
+    nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
+}
+
+#define WAIT_FOR(fact)                                                                                                 \
+    do {                                                                                                               \
+        uint64_t until_ = mp_monotonic_us() + PATIENCE_US;                                                             \
+        while (!(fact)) {                                                                                              \
+            CHECK(mp_monotonic_us() < until_, "waited in vain for %s", #fact);                                         \
+            pause_us(500);                                                                                             \
+        }                                                                                                              \
+    } while (0)
+
+static void reach(int state)
+{
+    atomic_store(&shared->state[me], state);
+}
+
+static const char *path_of(int process)
+{
+    static char paths[PROCESSES][MP_STORE_PATH];
+    snprintf(paths[process], sizeof paths[process], "%s/%d.store.sock", folder, process);
+    return paths[process];
+}
+
+static const char *file_path(void)
+{
+    static char path[200];
+    snprintf(path, sizeof path, "%s/store.db", folder);
+    return path;
+}
+
+/* A child runs `body`, and ends with status 0. */
+static void spawn(int process, void (*body)(void))
+{
+    pid_t parent = getpid();
+    CHECK((pids[process] = fork()) >= 0, "fork: %s", strerror(errno));
+    if (pids[process] > 0)
+        return;
+    me = process;
+    alarm(2 * PATIENCE_US / 1000000);
+    if (getppid() != parent)
+        _exit(1);
+    body();
+    fflush(stdout);
+    _exit(0);
+}
+
+static void wait_child(int process)
+{
+    int status;
+    CHECK(waitpid(pids[process], &status, 0) == pids[process], "waitpid: %s", strerror(errno));
+    pids[process] = 0;
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d ended with status %x", process, (unsigned)status);
+}
+
+/* -- what threads wait for ------------------------------------------------------------------------------------------- */
+
+/* For which the threads of this process, and this thread, have waited for sockets: at most what they asked for, whatever the scheduler adds. */
+static atomic_long waited_us;
+static __thread long waited_here_us;
+
+int __real_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask);
+int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask);
+int __real_pthread_mutex_lock(pthread_mutex_t *lock);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *lock);
+int __real_pthread_mutex_unlock(pthread_mutex_t *lock);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock);
+
+int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask)
+{
+    uint64_t began = mp_monotonic_us();
+    int ready = __real_ppoll(fds, count, time, mask);
+    long asked = time == NULL ? 0 : time->tv_sec * 1000000 + time->tv_nsec / 1000,
+         us = (long)(mp_monotonic_us() - began);
+    us = us < asked ? us : asked;
+    atomic_fetch_add(&waited_us, us);
+    waited_here_us += us;
+    return ready;
+}
+
+/* How long a store's lock was held at most: the processor time of its holder, and what that has waited for sockets. */
+static _Atomic(pthread_mutex_t *) watched;
+static atomic_long held_us;
+static __thread long held_since_us;
+
+static long worked_us(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000000 + time.tv_nsec / 1000 + waited_here_us;
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
+{
+    int code = __real_pthread_mutex_lock(lock);
+    if (lock == atomic_load(&watched))
+        held_since_us = worked_us();
+    return code;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
+{
+    if (lock == atomic_load(&watched) && held_since_us != 0) {
+        long held = worked_us() - held_since_us, most = atomic_load(&held_us);
+        held_since_us = 0;
+        while (held > most && !atomic_compare_exchange_weak(&held_us, &most, held))
+            continue;
+    }
+    return __real_pthread_mutex_unlock(lock);
+}
+
+/* -- stores ---------------------------------------------------------------------------------------------------------- */
+
+#define MOST_ENTRIES 1000000
+#define MOST_BYTES ((size_t)128 << 20)
+
+static mp_store *new_store(void)
+{
+    return mp_store_new(MOST_ENTRIES, MOST_BYTES);
+}
+
+static void serve_store(mp_store *store)
+{
+    mp_err err;
+    CHECK(mp_store_serve(store, path_of(me), &err) == 0, "serve: %s", err.text);
+}
+
+static void follow_store(mp_store *store, int process)
+{
+    mp_err err;
+    CHECK(mp_store_follow(store, path_of(process), &err) == 0, "follow: %s", err.text);
+}
+
+typedef struct {
+    atomic_int is_done; /* 1: handed over. -1: not */
+    char why[1024];
+} handing;
+
+static void on_done(void *ctx, const mp_err *MP_NULLABLE err)
+{
+    handing *it = ctx;
+    if (err != NULL)
+        snprintf(it->why, sizeof it->why, "%s", err->text);
+    atomic_store(&it->is_done, err == NULL ? 1 : -1);
+}
+
+static void hand_over(mp_store *store, int process)
+{
+    static handing it;
+    atomic_store(&it.is_done, 0);
+    mp_store_hand_over(store, path_of(process), on_done, &it);
+    WAIT_FOR(atomic_load(&it.is_done) != 0);
+    CHECK(it.is_done == 1, "%s", it.why);
+}
+
+/* Entries of `size` bytes, "fill:NUMBER". */
+static void fill(mp_store *store, int count, size_t size)
+{
+    char key[40], *text = malloc(size);
+    memset(text, 'x', size);
+    for (int i = 0; i < count; i++) {
+        int len = snprintf(key, sizeof key, "fill:%08d", i);
+        memcpy(text, key, (size_t)len);
+        CHECK(mp_store_set(store, (mp_str){key, (size_t)len}, (mp_str){text, size}, MP_STORE_FOREVER, false) ==
+                  MP_STORE_DONE,
+              "not filled");
+    }
+    free(text);
+}
+
+/* Repeats an operation that may be AWAY on a slow machine. */
+#define TRY(result, call) WAIT_FOR((result = (call)) != MP_STORE_AWAY)
+
+static int64_t number_at(mp_store *store, const char *key)
+{
+    mp_buf text = {0};
+    mp_store_result result;
+    TRY(result, mp_store_get(store, mp_str_of(key), &text));
+    mp_buf_putc(&text, '\0');
+    int64_t n = result == MP_STORE_DONE ? strtoll(text.ptr, NULL, 10) : -1;
+    mp_buf_clear(&text);
+    return n;
+}
+
+static int64_t count_keys(mp_store *store, const char *prefix)
+{
+    mp_buf keys = {0};
+    char last[100];
+    mp_str after = MP_STR_NONE;
+    int64_t all = 0, count = 1;
+    while (count > 0) {
+        mp_store_result result;
+        keys.len = 0;
+        TRY(result, mp_store_keys(store, mp_str_of(prefix), after, UINT64_MAX, &keys, &count));
+        uint32_t len = 0;
+        for (size_t at = 0; at < keys.len; at += sizeof len + len) {
+            memcpy(&len, keys.ptr + at, sizeof len);
+            CHECK(len < sizeof last, "a long key");
+            memcpy(last, keys.ptr + at + sizeof len, len);
+        }
+        after = (mp_str){last, len};
+        all += count;
+    }
+    mp_buf_clear(&keys);
+    return all;
+}
+
+static void check_filled(mp_store *store, int count)
+{
+    int64_t found = count_keys(store, "fill:");
+    CHECK(found == count, "%d entries were filled in, %lld are there", count, (long long)found);
+}
+
+/* -- writers: operations whose results are compared with a model ------------------------------------------------------ */
+
+typedef struct {
+    mp_store *store;
+    int id;
+    pthread_t thread;
+    int64_t values[KEYS]; /* -1: none; -2: nobody knows */
+    uint64_t chance;
+    int64_t sums_done, sums_away;
+    uint64_t longest_us;
+} writer;
+
+static uint64_t random_of(writer *w)
+{
+    w->chance ^= w->chance << 13;
+    w->chance ^= w->chance >> 7;
+    w->chance ^= w->chance << 17;
+    return w->chance;
+}
+
+static mp_str key_of(const writer *w, int i, char to[40])
+{
+    return (mp_str){to, (size_t)snprintf(to, 40, "s:k:%d:%d:%d", me, w->id, i)};
+}
+
+static void write_one(writer *w, int i)
+{
+    char key[40], text[40];
+    int64_t value = (int64_t)(random_of(w) % 1000000000);
+    int len = snprintf(text, sizeof text, "%lld", (long long)value);
+    mp_store_result result =
+        mp_store_set(w->store, key_of(w, i, key), (mp_str){text, (size_t)len}, MP_STORE_FOREVER, false);
+    CHECK(result == MP_STORE_DONE || result == MP_STORE_AWAY, "set: %d", (int)result);
+    w->values[i] = result == MP_STORE_DONE ? value : -2;
+}
+
+static void delete_one(writer *w, int i)
+{
+    char key[40];
+    w->values[i] = mp_store_delete(w->store, key_of(w, i, key)) == MP_STORE_DONE ? -1 : -2;
+}
+
+static void read_one(writer *w, int i)
+{
+    char key[40];
+    mp_buf text = {0};
+    mp_store_result result = mp_store_get(w->store, key_of(w, i, key), &text);
+    mp_buf_putc(&text, '\0');
+    int64_t value = result == MP_STORE_DONE ? strtoll(text.ptr, NULL, 10) : -1;
+    mp_buf_clear(&text);
+    if (result == MP_STORE_AWAY)
+        return;
+    CHECK(w->values[i] == -2 || w->values[i] == value, "key %d of writer %d has %lld instead of %lld", i, w->id,
+          (long long)value, (long long)w->values[i]);
+    w->values[i] = value;
+}
+
+static void add_one(writer *w)
+{
+    char key[40];
+    int64_t sum = 0;
+    int len = snprintf(key, sizeof key, "s:sum:%d:%d", me, w->id);
+    mp_store_result own = mp_store_incr(w->store, (mp_str){key, (size_t)len}, 1, MP_STORE_FOREVER, &sum);
+    own == MP_STORE_DONE ? w->sums_done++ : w->sums_away++;
+    CHECK(own != MP_STORE_DONE || (sum >= w->sums_done && sum <= w->sums_done + w->sums_away),
+          "a sum of %lld after %lld", (long long)sum, (long long)w->sums_done);
+    bool is_done = mp_store_incr(w->store, MP_STR("s:sum"), 1, MP_STORE_FOREVER, &sum) == MP_STORE_DONE;
+    atomic_fetch_add(is_done ? &shared->done : &shared->away, 1);
+}
+
+/* A claim is won at most once, by all writers together. All try the same ones. */
+static void claim_one(const writer *w)
+{
+    char key[40];
+    int claim = atomic_fetch_add(&shared->claims, 1) / 2;
+    int len = snprintf(key, sizeof key, "s:claim:%d", claim);
+    if (claim < CLAIMS &&
+        mp_store_set(w->store, (mp_str){key, (size_t)len}, MP_STR("x"), MP_STORE_FOREVER, true) == MP_STORE_DONE)
+        CHECK(atomic_fetch_add(&shared->won[claim], 1) == 0, "claim %d was won twice", claim);
+}
+
+static void take_one(const writer *w)
+{
+    uint64_t wait_us = 0;
+    mp_store_result result = mp_store_take(w->store, MP_STR("bucket"), 3600000000, TOKENS, &wait_us);
+    if (result == MP_STORE_DONE)
+        atomic_fetch_add(&shared->taken, 1);
+    if (result == MP_STORE_AWAY)
+        atomic_fetch_add(&shared->maybe_taken, 1);
+}
+
+static void do_one(writer *w)
+{
+    int i = (int)(random_of(w) % KEYS);
+    switch (random_of(w) % 8) {
+    case 0:
+    case 1:
+        write_one(w, i);
+        break;
+    case 2:
+        delete_one(w, i);
+        break;
+    case 3:
+    case 4:
+        read_one(w, i);
+        break;
+    case 5:
+        add_one(w);
+        break;
+    case 6:
+        claim_one(w);
+        break;
+    default:
+        take_one(w);
+    }
+}
+
+/* Some 2,500 operations a second. */
+static void *MP_NULLABLE write_on(void *arg)
+{
+    writer *w = arg;
+    for (int i = 0; i < KEYS; i++)
+        w->values[i] = -1;
+    while (!atomic_load(&shared->is_stopped)) {
+        for (int i = 0; i < 5; i++) {
+            uint64_t began = mp_monotonic_us();
+            do_one(w);
+            uint64_t needed = mp_monotonic_us() - began;
+            w->longest_us = needed > w->longest_us ? needed : w->longest_us;
+        }
+        pause_us(2000);
+    }
+    return NULL;
+}
+
+static writer writers[WRITERS];
+
+static void start_writers(mp_store *store)
+{
+    for (int i = 0; i < WRITERS; i++) {
+        writers[i] = (writer){.store = store, .id = i, .chance = (uint64_t)(me * 100 + i + 1) * 0x9e3779b97f4a7c15u};
+        CHECK(pthread_create(&writers[i].thread, NULL, write_on, &writers[i]) == 0, "no thread");
+    }
+}
+
+/* After the writers of all processes have ended. */
+static void check_writers(mp_store *store)
+{
+    char key[40];
+    for (int i = 0; i < WRITERS; i++) {
+        writer *w = &writers[i];
+        pthread_join(w->thread, NULL);
+        for (int k = 0; k < KEYS; k++)
+            read_one(w, k);
+        snprintf(key, sizeof key, "s:sum:%d:%d", me, i);
+        int64_t sum = w->sums_done + w->sums_away == 0 ? 0 : number_at(store, key);
+        CHECK(sum >= w->sums_done && sum <= w->sums_done + w->sums_away,
+              "%lld was added and %lld perhaps, the sum is %lld", (long long)w->sums_done, (long long)w->sums_away,
+              (long long)sum);
+        if ((long)w->longest_us > atomic_load(&shared->longest_us[me]))
+            atomic_store(&shared->longest_us[me], (long)w->longest_us);
+    }
+}
+
+/* After check_writers of all. */
+static void check_all(mp_store *store)
+{
+    int64_t sum = number_at(store, "s:sum");
+    CHECK(sum >= shared->done && sum <= shared->done + shared->away, "%ld was added and %ld perhaps, the sum is %lld",
+          shared->done, shared->away, (long long)sum);
+    uint64_t wait_us;
+    mp_store_result result = MP_STORE_DONE;
+    for (long left = TOKENS + 1; left > 0 && result == MP_STORE_DONE; left--) {
+        TRY(result, mp_store_take(store, MP_STR("bucket"), 3600000000, TOKENS, &wait_us));
+        shared->taken += result == MP_STORE_DONE;
+    }
+    CHECK(shared->taken <= TOKENS && shared->taken >= TOKENS - shared->maybe_taken, "%ld tokens were taken of %d",
+          shared->taken, TOKENS);
+    CHECK(shared->done > 100, "only %ld were added", shared->done);
+}
+
+static void run_until_stopped(mp_store *store)
+{
+    WAIT_FOR(atomic_load(&shared->is_stopped));
+    check_writers(store);
+    reach(9);
+}
+
+/* -- the cases ------------------------------------------------------------------------------------------------------- */
+
+#define MOST_HELD_US 20000
+#define FILLED 65536
+#define FILLED_BYTES 1000
+
+static void follower(void)
+{
+    WAIT_FOR(shared->state[0] >= 1);
+    mp_store *store = new_store();
+    follow_store(store, 0);
+    serve_store(store);
+    start_writers(store);
+    reach(1);
+    run_until_stopped(store);
+    WAIT_FOR(shared->order >= 1);
+    mp_store_free(store);
+}
+
+static void check_life(mp_store *store, uint64_t until_us)
+{
+    mp_buf text = {0};
+    mp_store_result result;
+    TRY(result, mp_store_get(store, MP_STR("mortal"), &text));
+    CHECK(result == MP_STORE_DONE || mp_monotonic_us() > until_us - 100000, "an entry has ended early");
+    WAIT_FOR(mp_monotonic_us() > until_us);
+    TRY(result, mp_store_get(store, MP_STR("mortal"), &text));
+    CHECK(result == MP_STORE_NONE, "an entry did not end");
+    mp_buf_clear(&text);
+}
+
+/* A store of 64 MiB is handed over while both processes use it. */
+static void move(void)
+{
+    spawn(1, follower);
+    mp_store *store = new_store();
+    serve_store(store);
+    fill(store, FILLED, FILLED_BYTES);
+    reach(1);
+    WAIT_FOR(shared->state[1] >= 1);
+    uint64_t until_us = mp_monotonic_us() + 4000000;
+    mp_store_set(store, MP_STR("mortal"), MP_STR("x"), 4000, false);
+    start_writers(store);
+    pause_us(300000);
+    int64_t bytes = mp_stat_read(&mp_stat_store_bytes);
+    atomic_store(&watched, &store->lock);
+    hand_over(store, 1);
+    atomic_store(&watched, NULL);
+    CHECK(!mp_store_is_own(store), "it is still owned here");
+    CHECK(bytes > FILLED * FILLED_BYTES && mp_stat_read(&mp_stat_store_bytes) == 0, "the gauge is not 0");
+    pause_us(300000);
+    atomic_store(&shared->is_stopped, 1);
+    check_writers(store);
+    WAIT_FOR(shared->state[1] == 9);
+    check_life(store, until_us);
+    check_filled(store, FILLED);
+    check_all(store);
+    atomic_store(&shared->order, 1);
+    wait_child(1);
+    mp_buf text = {0};
+    CHECK(mp_store_get(store, MP_STR("x"), &text) == MP_STORE_AWAY, "the owner has ended, and it is not AWAY");
+    printf("held %ld longest %ld away %ld done %ld\n", held_us, shared->longest_us[0], shared->away, shared->done);
+    CHECK(held_us > 0 && held_us < MOST_HELD_US, "operations stood still for %ld us", held_us);
+    mp_store_free(store);
+}
+
+/* Process 0 follows 1, which hands over to 2 and ends; 2 hands over to 3 and ends. */
+static void chain_owner(void)
+{
+    mp_store *store = new_store();
+    if (me > 1) {
+        WAIT_FOR(shared->order >= me - 1);
+        follow_store(store, me - 1);
+    }
+    serve_store(store);
+    if (me == 1)
+        fill(store, 2000, 1000);
+    reach(1);
+    WAIT_FOR(shared->order >= me);
+    if (me < 3) {
+        WAIT_FOR(shared->state[me + 1] >= 1);
+        hand_over(store, me + 1);
+        reach(2);
+        WAIT_FOR(shared->order > me);
+    }
+    mp_store_free(store);
+}
+
+static void chain(void)
+{
+    for (int i = 1; i < PROCESSES; i++)
+        spawn(i, chain_owner);
+    mp_store *store = new_store();
+    WAIT_FOR(shared->state[1] >= 1);
+    follow_store(store, 1);
+    start_writers(store);
+    for (int i = 1; i < 3; i++) {
+        pause_us(100000);
+        atomic_store(&shared->order, i);
+        WAIT_FOR(shared->state[i] >= 2);
+    }
+    pause_us(100000);
+    atomic_store(&shared->is_stopped, 1);
+    check_writers(store);
+    check_filled(store, 2000);
+    atomic_store(&shared->order, 3);
+    wait_child(1);
+    wait_child(2);
+    wait_child(3);
+    printf("away %ld done %ld\n", shared->away, shared->done);
+    mp_store_free(store);
+}
+
+/* Each process sets a value, and says so; the other one must read it then. */
+static void *MP_NULLABLE see_each_other(void *arg)
+{
+    mp_store *store = arg;
+    const char *keys[] = {"seen:0", "seen:1"};
+    char text[24];
+    for (long n = 1; !atomic_load(&shared->is_stopped); n++) {
+        int len = snprintf(text, sizeof text, "%ld", n);
+        if (mp_store_set(store, mp_str_of(keys[me]), (mp_str){text, (size_t)len}, MP_STORE_FOREVER, false) ==
+            MP_STORE_DONE)
+            atomic_store(&shared->published[me], n);
+        long least = atomic_load(&shared->published[1 - me]);
+        int64_t seen = number_at(store, keys[1 - me]);
+        CHECK(least == 0 || seen >= least, "%ld was set, %lld is seen", least, (long long)seen);
+        if (n % 5 == 0)
+            pause_us(1000);
+    }
+    return NULL;
+}
+
+static void owner(void)
+{
+    mp_store *store = new_store();
+    serve_store(store);
+    fill(store, 100, 1000);
+    reach(1);
+    see_each_other(store);
+    reach(2);
+    WAIT_FOR(shared->order >= 1);
+    mp_store_free(store);
+}
+
+static atomic_int is_running;
+
+/* A loop that uses a store whose owner is stopped. */
+static void *MP_NULLABLE use_stopped(void *store)
+{
+    int64_t sum = 0;
+    mp_buf text = {0};
+    while (atomic_load(&is_running)) {
+        CHECK(mp_store_incr(store, MP_STR("count"), 1, MP_STORE_FOREVER, &sum) == MP_STORE_AWAY,
+              "incr of a stopped owner");
+        CHECK(mp_store_get(store, MP_STR("count"), &text) == MP_STORE_AWAY, "get of a stopped owner");
+    }
+    mp_buf_clear(&text);
+    return NULL;
+}
+
+static void use_for_a_second(mp_store *store)
+{
+    pthread_t loops[2];
+    atomic_store(&is_running, 1);
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&loops[i], NULL, use_stopped, store) == 0, "no thread");
+    pause_us(1000000);
+    atomic_store(&is_running, 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(loops[i], NULL);
+}
+
+/* One thread waits for the owner, and the other one for that thread: so long do the loops stand still. */
+static void stop_owner(mp_store *store)
+{
+    int status;
+    mp_store_result result;
+    int64_t sum = 0;
+    TRY(result, mp_store_set(store, MP_STR("count"), MP_STR("5"), MP_STORE_FOREVER, false));
+    kill(pids[1], SIGSTOP);
+    CHECK(waitpid(pids[1], &status, WUNTRACED) == pids[1] && WIFSTOPPED(status), "not stopped");
+    atomic_store(&waited_us, 0);
+    use_for_a_second(store);
+    long waited = atomic_load(&waited_us);
+    kill(pids[1], SIGCONT);
+    printf("stood still for %ld us\n", waited);
+    CHECK(waited <= 50000, "loops stood still for %ld us", waited);
+    int64_t count = number_at(store, "count");
+    CHECK(count == 5, "an operation that was AWAY was done: %lld", (long long)count);
+    TRY(result, mp_store_incr(store, MP_STR("count"), 1, MP_STORE_FOREVER, &sum));
+    CHECK(result == MP_STORE_DONE && sum >= 6, "the owner answers again, and does not add");
+}
+
+static void frozen(void)
+{
+    spawn(1, owner);
+    mp_store *store = new_store();
+    WAIT_FOR(shared->state[1] >= 1);
+    follow_store(store, 1);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, see_each_other, store) == 0, "no thread");
+    WAIT_FOR(shared->published[0] > 2000 && shared->published[1] > 2000);
+    atomic_store(&shared->is_stopped, 1);
+    pthread_join(thread, NULL);
+    WAIT_FOR(shared->state[1] == 2);
+    stop_owner(store);
+    atomic_store(&shared->order, 1);
+    wait_child(1);
+    mp_store_free(store);
+}
+
+/* -- ends at a bad moment -------------------------------------------------------------------------------------------- */
+
+#define KILLS 25
+#define KILLED_FILL 3000
+
+static void receiver(void)
+{
+    WAIT_FOR(shared->state[0] >= 1);
+    mp_store *store = new_store();
+    follow_store(store, 0);
+    serve_store(store);
+    reach(1);
+    WAIT_FOR(shared->order >= 1);
+    check_filled(store, KILLED_FILL);
+    mp_store_free(store);
+}
+
+/* The process that takes the store over is killed: this one owns it, or has handed it over whole. */
+static void kill_receiver(void)
+{
+    int kept = 0;
+    for (int i = 0; i < KILLS; i++) {
+        atomic_store(&shared->state[0], 0);
+        atomic_store(&shared->state[1], 0);
+        spawn(1, receiver);
+        mp_store *store = new_store();
+        serve_store(store);
+        fill(store, KILLED_FILL, 1000);
+        reach(1);
+        WAIT_FOR(shared->state[1] >= 1);
+        handing it = {0};
+        mp_store_hand_over(store, path_of(1), on_done, &it);
+        pause_us(i * 400);
+        kill(pids[1], SIGKILL);
+        WAIT_FOR(it.is_done != 0);
+        CHECK(mp_store_is_own(store) == (it.is_done == -1), "is_own is not what was said");
+        mp_buf text = {0};
+        if (it.is_done == -1)
+            check_filled(store, KILLED_FILL), kept++;
+        else
+            CHECK(mp_store_get(store, MP_STR("fill:00000000"), &text) == MP_STORE_AWAY, "the owner was killed");
+        mp_buf_clear(&text);
+        waitpid(pids[1], NULL, 0);
+        mp_store_free(store);
+        unlink(path_of(1));
+    }
+    printf("kept %d of %d\n", kept, KILLS);
+}
+
+static void giver(void)
+{
+    mp_store *store = new_store();
+    serve_store(store);
+    fill(store, KILLED_FILL, 1000);
+    reach(1);
+    WAIT_FOR(shared->state[0] >= 1);
+    reach(2);
+    handing it = {0};
+    mp_store_hand_over(store, path_of(0), on_done, &it);
+    WAIT_FOR(false);
+}
+
+/* The process that hands the store over is killed: this one has none of it, or all. */
+static void kill_giver(void)
+{
+    int got = 0;
+    for (int i = 0; i < KILLS; i++) {
+        atomic_store(&shared->state[0], 0);
+        atomic_store(&shared->state[1], 0);
+        spawn(1, giver);
+        WAIT_FOR(shared->state[1] >= 1);
+        mp_store *store = new_store();
+        follow_store(store, 1);
+        serve_store(store);
+        reach(1);
+        WAIT_FOR(shared->state[1] >= 2);
+        pause_us(i * 400);
+        kill(pids[1], SIGKILL);
+        waitpid(pids[1], NULL, 0);
+        WAIT_FOR(mp_store_is_own(store) || mp_stat_read(&mp_stat_store_bytes) == 0);
+        mp_buf text = {0};
+        if (mp_store_is_own(store))
+            check_filled(store, KILLED_FILL), got++;
+        else
+            CHECK(mp_store_get(store, MP_STR("fill:00000000"), &text) == MP_STORE_AWAY, "nobody owns it");
+        mp_buf_clear(&text);
+        mp_store_free(store);
+        unlink(path_of(1));
+    }
+    printf("got %d of %d\n", got, KILLS);
+}
+
+/* The process that takes the store over is stopped for a time: operations here go on, and the hand-over afterwards. */
+static void stop_receiver(void)
+{
+    int status;
+    spawn(1, receiver);
+    mp_store *store = new_store();
+    serve_store(store);
+    fill(store, KILLED_FILL, 1000);
+    reach(1);
+    WAIT_FOR(shared->state[1] >= 1);
+    kill(pids[1], SIGSTOP);
+    CHECK(waitpid(pids[1], &status, WUNTRACED) == pids[1] && WIFSTOPPED(status), "not stopped");
+    handing it = {0};
+    mp_store_hand_over(store, path_of(1), on_done, &it);
+    int64_t sum = 0;
+    for (int i = 1; i <= 200; i++) {
+        CHECK(mp_store_incr(store, MP_STR("count"), 1, MP_STORE_FOREVER, &sum) == MP_STORE_DONE && sum == i,
+              "incr of an own store");
+        pause_us(1000);
+    }
+    CHECK(it.is_done == 0, "handed over to a stopped process");
+    kill(pids[1], SIGCONT);
+    WAIT_FOR(it.is_done != 0);
+    CHECK(it.is_done == 1, "%s", it.why);
+    CHECK(number_at(store, "count") == 200, "the count is another one");
+    atomic_store(&shared->order, 1);
+    wait_child(1);
+    mp_store_free(store);
+}
+
+/* A hand-over that is not possible, and a store that is freed while it is handed over. */
+static void refused(void)
+{
+    mp_err err;
+    mp_store *store = new_store(), *other = new_store();
+    me = 1;
+    serve_store(other);
+    me = 0;
+    handing it = {0};
+    mp_store_hand_over(store, path_of(1), on_done, &it);
+    WAIT_FOR(it.is_done != 0);
+    CHECK(it.is_done == -1 && strstr(it.why, "does not take it") != NULL && mp_store_is_own(store), "%s", it.why);
+    it = (handing){0};
+    mp_store_hand_over(store, path_of(2), on_done, &it);
+    WAIT_FOR(it.is_done != 0);
+    CHECK(it.is_done == -1 && mp_store_is_own(store), "handed over to nobody");
+    CHECK(mp_store_follow(store, path_of(2), &err) == -1 && mp_store_is_own(store), "follows nobody");
+    char path[200];
+    memset(path, 'x', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    CHECK(mp_store_serve(store, path, &err) == -1, "serves at a long path");
+    mp_store_free(other);
+    mp_store_free(store);
+}
+
+/* -- strangers ------------------------------------------------------------------------------------------------------- */
+
+static int dial(int process)
+{
+    int fd;
+    WAIT_FOR((fd = mp_wire_connect(path_of(process))) >= 0 || errno != EAGAIN);
+    CHECK(fd >= 0, "connect: %s", strerror(errno));
+    return fd;
+}
+
+/* Sends bytes. Returns the kind of the answer; 0: the connection was closed. */
+static uint32_t answer_to(int fd, const void *bytes, size_t len)
+{
+    mp_buf in = {0};
+    CHECK(send(fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len, "send: %s", strerror(errno));
+    int got = mp_wire_read(fd, &in, mp_monotonic_us() + PATIENCE_US);
+    CHECK(got != 0, "no answer");
+    uint32_t kind = got == 1 ? mp_wire_frame(&in).kind : 0;
+    mp_buf_clear(&in);
+    return kind;
+}
+
+static uint32_t answer_to_frame(int process, mp_store_frame frame)
+{
+    int fd = dial(process);
+    uint32_t kind = answer_to(fd, &frame, sizeof frame);
+    close(fd);
+    return kind;
+}
+
+static void stranger_owner(void)
+{
+    mp_store *store = new_store();
+    serve_store(store);
+    reach(1);
+    WAIT_FOR(shared->order >= 1);
+    mp_store_free(store);
+}
+
+static void try_frames(int process)
+{
+    char garbage[1000];
+    memset(garbage, 0xa5, sizeof garbage);
+    int fd = dial(process);
+    CHECK(answer_to(fd, garbage, sizeof garbage) == 0, "garbage was answered");
+    close(fd);
+    const uint64_t late = UINT64_MAX;
+    CHECK(answer_to_frame(process, (mp_store_frame){.kind = MP_WIRE_ORDER, .key_len = UINT64_MAX, .text_len = 5}) == 0,
+          "2^64 bytes");
+    CHECK(answer_to_frame(process, (mp_store_frame){.kind = MP_WIRE_PIECE, .text_len = 0}) == 0, "a piece");
+    CHECK(answer_to_frame(process, (mp_store_frame){.kind = MP_WIRE_COMMIT}) == 0, "a commit");
+    CHECK(answer_to_frame(process, (mp_store_frame){.kind = MP_WIRE_HELLO, .number = 77}) == MP_WIRE_REFUSED,
+          "version 77");
+    CHECK(answer_to_frame(process, (mp_store_frame){.kind = MP_WIRE_MOVE}) == MP_WIRE_REFUSED, "a store for an owner");
+    CHECK(answer_to_frame(process, (mp_store_frame){.kind = MP_WIRE_ORDER, .what = MP_STORE_DELETE, .until_us = 1}) ==
+              MP_WIRE_EXPIRED,
+          "an old order");
+    CHECK(answer_to_frame(process, (mp_store_frame){.kind = MP_WIRE_ORDER, .what = 99, .until_us = late}) ==
+              MP_WIRE_REFUSED,
+          "an unknown order");
+}
+
+static void strangers(void)
+{
+    spawn(1, stranger_owner);
+    WAIT_FOR(shared->state[1] >= 1);
+    mp_store *store = new_store();
+    follow_store(store, 1);
+    try_frames(1);
+    int fds[100];
+    for (int i = 0; i < 100; i++)
+        fds[i] = dial(1);
+    mp_store_result result;
+    TRY(result, mp_store_set(store, MP_STR("a"), MP_STR("b"), MP_STORE_FOREVER, false));
+    CHECK(result == MP_STORE_DONE, "not set among strangers");
+    for (int i = 0; i < 100; i++)
+        close(fds[i]);
+    mp_buf large = {0}, got = {0};
+    size_t size = MOST_BYTES + 100000;
+    memset(mp_buf_room(&large, size), 'x', size);
+    for (large.len = 1; large.len < size; large.len = large.len * 7 < size ? large.len * 7 : size) {
+        do
+            result = mp_store_set(store, MP_STR("large"), mp_buf_str(&large), MP_STORE_FOREVER, false);
+        while (result == MP_STORE_AWAY && large.len < 100000);
+        CHECK(result == MP_STORE_DONE || (result == MP_STORE_AWAY && large.len > 100000), "%zu bytes: %d", large.len,
+              (int)result);
+        got.len = 0;
+        if (result != MP_STORE_DONE)
+            continue;
+        TRY(result, mp_store_get(store, MP_STR("large"), &got));
+        CHECK(result == MP_STORE_DONE && mp_str_eq(mp_buf_str(&got), mp_buf_str(&large)), "other bytes");
+    }
+    large.len = size;
+    result = mp_store_set(store, MP_STR("large"), mp_buf_str(&large), MP_STORE_FOREVER, false);
+    CHECK(result == MP_STORE_FULL || result == MP_STORE_AWAY, "more than fits: %d", (int)result);
+    TRY(result, mp_store_get(store, MP_STR("a"), &got));
+    CHECK(result == MP_STORE_DONE, "not there after a large value");
+    mp_buf_clear(&large);
+    mp_buf_clear(&got);
+    atomic_store(&shared->order, 1);
+    wait_child(1);
+    mp_store_free(store);
+}
+
+/* -- the file -------------------------------------------------------------------------------------------------------- */
+
+static bool has_full_disk;
+
+static void limit_files(rlim_t bytes)
+{
+    const struct rlimit limit = {bytes, RLIM_INFINITY};
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit: %s", strerror(errno));
+}
+
+static void file_receiver(void)
+{
+    WAIT_FOR(shared->state[0] >= 1);
+    if (has_full_disk)
+        limit_files(4096);
+    mp_store *store = new_store();
+    follow_store(store, 0);
+    mp_store_keep_later(store, file_path());
+    serve_store(store);
+    start_writers(store);
+    reach(1);
+    if (has_full_disk) {
+        WAIT_FOR(mp_store_is_own(store) && mp_stat_read(&mp_stat_store_unsaved) > 100);
+        limit_files(RLIM_INFINITY);
+    }
+    run_until_stopped(store);
+    WAIT_FOR(shared->order == 1);
+    mp_store_free(store);
+}
+
+/* What the file has, loaded by a new store, equals what the store has. */
+static void compare_file(mp_buf *expected)
+{
+    mp_err err;
+    mp_store *store = new_store();
+    mp_buf found = {0};
+    int64_t count;
+    CHECK(mp_store_keep(store, file_path(), &err) == 0, "the file: %s", err.text);
+    for (size_t at = 0, next; at < expected->len; at = next) {
+        const char *key = expected->ptr + at, *text = key + strlen(key) + 1;
+        next = (size_t)(text + strlen(text) + 1 - expected->ptr);
+        found.len = 0;
+        CHECK(mp_store_get(store, mp_str_of(key), &found) == MP_STORE_DONE, "the file does not have %s", key);
+        CHECK(mp_str_is(mp_buf_str(&found), text), "the file has another value of %s", key);
+        mp_store_delete(store, mp_str_of(key));
+    }
+    found.len = 0;
+    mp_store_keys(store, MP_STR("s:"), MP_STR_NONE, 1, &found, &count);
+    CHECK(count == 0, "the file has %.*s, too", (int)(found.len - 4), found.ptr + 4);
+    mp_buf_clear(&found);
+    mp_store_free(store);
+}
+
+/* Appends all keys with "s:" and their values. */
+static void copy_all(mp_store *store, mp_buf *all)
+{
+    mp_buf keys = {0};
+    char last[100] = "";
+    mp_str after = MP_STR_NONE;
+    for (int64_t count = 1; count > 0;) {
+        mp_store_result result;
+        keys.len = 0;
+        TRY(result, mp_store_keys(store, MP_STR("s:"), after, 1, &keys, &count));
+        if (count == 0)
+            break;
+        memcpy(last, keys.ptr + 4, keys.len - 4);
+        after = (mp_str){last, keys.len - 4};
+        mp_buf_put(all, after);
+        mp_buf_putc(all, '\0');
+        TRY(result, mp_store_get(store, after, all));
+        mp_buf_putc(all, '\0');
+    }
+    mp_buf_clear(&keys);
+}
+
+static void file_case(void)
+{
+    mp_err err;
+    spawn(1, file_receiver);
+    mp_store *store = new_store();
+    CHECK(mp_store_keep(store, file_path(), &err) == 0, "the file: %s", err.text);
+    serve_store(store);
+    for (int i = 0; i < 3000; i++) {
+        char key[40];
+        int len = snprintf(key, sizeof key, "s:old:%d", i);
+        mp_store_set(store, (mp_str){key, (size_t)len}, MP_STR("before"), i % 3 == 0 ? 3600000 : MP_STORE_FOREVER,
+                     false);
+    }
+    reach(1);
+    WAIT_FOR(shared->state[1] >= 1);
+    start_writers(store);
+    WAIT_FOR(shared->done > 200);
+    for (int i = 0; i < 100; i++) { /* what the file has, and the store no longer */
+        char key[40];
+        int len = snprintf(key, sizeof key, "s:old:%d", i * 7);
+        mp_store_delete(store, (mp_str){key, (size_t)len});
+    }
+    hand_over(store, 1);
+    long before = shared->done;
+    WAIT_FOR(shared->done > before + 200);
+    atomic_store(&shared->is_stopped, 1);
+    check_writers(store);
+    WAIT_FOR(shared->state[1] == 9);
+    mp_buf all = {0};
+    copy_all(store, &all);
+    CHECK(all.len > 30000, "few entries");
+    atomic_store(&shared->order, 1);
+    wait_child(1);
+    compare_file(&all);
+    mp_buf_clear(&all);
+    mp_store_free(store);
+}
+
+static void full_disk(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    has_full_disk = true;
+    file_case();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"move", move},
+                 {"chain", chain},
+                 {"frozen", frozen},
+                 {"kill-receiver", kill_receiver},
+                 {"kill-giver", kill_giver},
+                 {"stop-receiver", stop_receiver},
+                 {"refused", refused},
+                 {"strangers", strangers},
+                 {"file", file_case},
+                 {"full-disk", full_disk}};
+    if (argc != 3)
+        return 2;
+    folder = argv[2];
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return 2;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (strcmp(cases[i].name, argv[1]) != 0)
+            continue;
+        cases[i].run();
+        printf("ok\n");
+        return 0;
+    }
+    return 2;
+}
