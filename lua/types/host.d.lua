@@ -783,13 +783,13 @@ function host.semaphore.take(name, most) end
 ---@return lightuserdata
 function host.task.current() end
 
--- -- the store (core/lib/store.c) --------------------------------------------------------------------------------------
+-- -- the store (core/lib/store.c): `why` is "full", or "unavailable" while the process that has the store does not answer ----
 
 ---@param key string
 ---@param text string
 ---@param seconds? number
 ---@return boolean? ok
----@return string? why  "full"
+---@return string? why
 function host.store.set(key, text, seconds) end
 
 --- Sets the text and returns true if the key has none; else returns false.
@@ -809,15 +809,19 @@ function host.store.add(key, text, seconds) end
 function host.store.replace(key, old, text) end
 
 ---@param key string
----@return string?
+---@return string? text
+---@return string? why
 function host.store.get(key) end
 
 ---@param key string
+---@return boolean? ok
+---@return string? why
 function host.store.delete(key) end
 
 ---@param prefix string
 ---@param most? integer
----@return string[]  Sorted
+---@return string[] keys  Sorted; empty if `why` is set
+---@return string? why
 function host.store.keys(prefix, most) end
 
 --- `seconds` is used for a new key only.
@@ -828,7 +832,7 @@ function host.store.keys(prefix, most) end
 ---@return string? why
 function host.store.incr(key, n, seconds) end
 
---- Takes one token of a bucket that gains one token every `seconds`. Returns true; false and the seconds until the next token; or nil, "full".
+--- Takes one token of a bucket that gains one token every `seconds`. Returns true; false and the seconds until the next token; or nil and why.
 ---@param key string
 ---@param seconds number
 ---@param burst integer

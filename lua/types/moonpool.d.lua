@@ -805,17 +805,19 @@ function job(spec) end
 
 --- JSON values by key, in memory, shared by all workers: for counters, caches and data that scripts share. Its size is limited by store.entries and
 --- store.bytes of moonpool.yaml. With store.file the values survive a restart; a killed process may lose the last 10 ms of changes.
+--- After an upgrade the newest process has the store, also for the calls that still run in an older one. If it does not answer within 50 ms, a function
+--- returns nil and "unavailable": then nothing was done, unless that process ended at that moment.
 ---@class moonpool.lib.store
 store = {}
 --- Sets the value of the key.
 ---@param key string
 ---@param value any                    Any value that json.encode accepts
 ---@param options? { ttl?: number }    Time to live in seconds
----@return true? done, string? why     "full"
+---@return true? done, string? why     "full" or "unavailable"
 function store.set(key, value, options) end
 --- The value of the key.
 ---@param key string
----@return any                         nil if the key has no value
+---@return any value, string? why      nil if the key has no value; nil, "unavailable" if that is not known
 function store.get(key) end
 --- Sets the value if the key has none and returns true; else returns false.
 ---@param key string
@@ -831,11 +833,12 @@ function store.add(key, value, options) end
 function store.incr(key, by, options) end
 --- Removes the key and its value, if there is one.
 ---@param key string
+---@return true? done, string? why
 function store.delete(key) end
 --- Returns the keys that begin with `prefix`, sorted; at most `most`, 1000 by default.
 ---@param prefix? string
 ---@param most? integer
----@return string[]
+---@return string[]? keys, string? why
 function store.list(prefix, most) end
 
 --- Hash functions of at most 16 MiB. The result is in hexadecimal digits, or in bytes if `form` is "bytes".

@@ -1,5 +1,6 @@
 -- The store of the host of spec/helpers/host.lua: texts in a table, with a clock that specs set.
 --   local s = store.add(host)    s.now = s.now + 60
+--   s.is_away = true             its process does not answer
 local store = {}
 
 function store.add(host)
@@ -27,7 +28,10 @@ function store.add(host)
     return true
   end
 
-  function host.store.delete(key) self.texts[key] = nil end
+  function host.store.delete(key)
+    self.texts[key] = nil
+    return true
+  end
 
   function host.store.keys(prefix, most)
     local keys = {}
@@ -49,6 +53,14 @@ function store.add(host)
     return sum
   end
 
+  function host.store.take() return true end
+
+  for name, f in pairs(host.store) do
+    host.store[name] = function(...)
+      if self.is_away then return name == "keys" and {} or nil, "unavailable" end
+      return f(...)
+    end
+  end
   return self
 end
 

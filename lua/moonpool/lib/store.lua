@@ -1,5 +1,6 @@
 -- The library `store` of scripts: JSON values by key, shared by all workers. Keys of scripts get a prefix, so scripts cannot reach the
 -- entries of the gateway. Keys that moonpool.yaml grants to single scripts are reserved: other scripts can neither read nor change them.
+-- Every function may give nil, "unavailable": after an upgrade the store is in the newest process, which does not answer for the moment.
 
 local host = require "moonpool.host"
 local grants = require "moonpool.runtime.grants"
@@ -39,27 +40,27 @@ local function text_of(value, what)
   return text
 end
 
---- set(key, value [, { ttl = seconds }]): true; or nil, "full".
+--- set(key, value [, { ttl = seconds }]): true; or nil, "full" or "unavailable".
 function store.set(key, value, options)
   return host.store.set(full_key(key, "store.set"), text_of(value, "store.set"), life(options, "store.set"))
 end
 
---- add(key, value [, { ttl }]): sets the value and returns true if the key has none; else false; or nil, "full".
+--- add(key, value [, { ttl }]): sets the value and returns true if the key has none; else false; or nil, "full" or "unavailable".
 function store.add(key, value, options)
   return host.store.add(full_key(key, "store.add"), text_of(value, "store.add"), life(options, "store.add"))
 end
 
---- get(key): the value of the key, or nil.
+--- get(key): the value of the key; nil; or nil, "unavailable".
 function store.get(key)
-  local text = host.store.get(full_key(key, "store.get"))
-  if text == nil then return nil end
+  local text, why = host.store.get(full_key(key, "store.get"))
+  if text == nil then return nil, why end
   return (json.decode(text))
 end
 
---- delete(key)
-function store.delete(key) host.store.delete(full_key(key, "store.delete")) end
+--- delete(key): true; or nil, "unavailable".
+function store.delete(key) return host.store.delete(full_key(key, "store.delete")) end
 
---- incr(key [, by [, { ttl }]]): the sum; or nil, "full". `ttl` applies only to a new key.
+--- incr(key [, by [, { ttl }]]): the sum; or nil, "full" or "unavailable". `ttl` applies only to a new key.
 function store.incr(key, by, options)
   by = by == nil and 1 or by
   if math.type(by) ~= "integer" then problem.raise(2, "store.incr adds whole numbers, not " .. tostring(by)) end
@@ -69,9 +70,10 @@ function store.incr(key, by, options)
   return sum, why
 end
 
---- list([prefix [, most]]): the keys that begin with `prefix`, sorted; at most `most`, 1000 by default.
+--- list([prefix [, most]]): the keys that begin with `prefix`, sorted; at most `most`, 1000 by default; or nil, "unavailable".
 function store.list(prefix, most)
-  local keys = host.store.keys(full_key(prefix == nil and "" or prefix, "store.list"), most or MAX_KEYS)
+  local keys, why = host.store.keys(full_key(prefix == nil and "" or prefix, "store.list"), most or MAX_KEYS)
+  if why then return nil, why end
   for i, key in ipairs(keys) do keys[i] = key:sub(#PREFIX + 1) end
   return keys
 end
@@ -103,8 +105,9 @@ function store.library(granted, path)
     end
   end
   function library.list(prefix, most)
-    local keys = {}
-    for _, key in ipairs(store.list(prefix, most)) do
+    local keys, all, why = {}, store.list(prefix, most)
+    if not all then return nil, why end
+    for _, key in ipairs(all) do
       if not reserved_by(reserved, granted.store, key) then keys[#keys + 1] = key end
     end
     return keys

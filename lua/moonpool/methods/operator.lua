@@ -177,9 +177,9 @@ local function switch(params)
   if not on and #registry.held_off() >= registry.MAX_OFF then
     return nil, errors.new("internal", "more than " .. registry.MAX_OFF - 1 .. " things are switched off: switch some on first")
   end
-  if not switches.operate(word, name, on, json.encode { by = params.by, since = host.time.clock() // 1 | 0 }) then
-    return nil, errors.new("internal", "the store is full: see store.entries and store.bytes in the configuration")
-  end
+  local done, why = switches.operate(word, name, on, json.encode { by = params.by, since = host.time.clock() // 1 | 0 })
+  if why == "unavailable" then return nil, errors.new("internal", "the process that has the store does not answer: try again") end
+  if not done then return nil, errors.new("internal", "the store is full: see store.entries and store.bytes in the configuration") end
   host.log.write("info", "switched by operator", { what = word .. " " .. name, on = on, caller = params.by })
   return { kind = word, name = name, on = on, lasts = lasting(params), resultType = "complete" }
 end
@@ -227,7 +227,8 @@ local function mark_of(record) return record.id:sub(1, 8) end
 -- One page of all tasks, by their ids.
 local function list_tasks(params)
   local found, first = json.array {}, (math.tointeger(params.page) or 0) * PAGE
-  local ids = task_record.all("", math.min(first + PAGE + 1, MAX_TASKS))
+  local ids, away = task_record.all("", math.min(first + PAGE + 1, MAX_TASKS))
+  if away then return nil, task_record.away() end
   for i = first + 1, math.min(first + PAGE, #ids) do
     local record = task_record.get(ids[i])
     if record then
@@ -242,7 +243,8 @@ end
 
 -- Cancels the task whose id begins with a mark.
 local function cancel_task(params)
-  local ids = task_record.all(params.name, 2)
+  local ids, away = task_record.all(params.name, 2)
+  if away then return nil, task_record.away() end
   local record = ids[1] and task_record.get(ids[1])
   if not record then return invalid "no such task: GET /api/tasks lists them" end
   if ids[2] then return invalid "several tasks have this mark, none was cancelled: name more digits" end

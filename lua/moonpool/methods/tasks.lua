@@ -28,9 +28,10 @@ local function unknown() return errors.new("invalid_params", "unknown task") end
 
 -- The record of the task params.taskId; or nil and an error.
 local function find(call, params, era)
-  local record = task_record.find(call, params.taskId)
+  local record, away = task_record.find(call, params.taskId)
   local refused = refusal(call, era, record)
   if refused then return nil, refused end
+  if away then return nil, task_record.away() end
   if not record then return nil, unknown() end
   if task_record.is_ended(record) then host.session.unsubscribe(call, "task:" .. record.id) end -- no further notification about this task follows: it has ended
   return record
@@ -163,7 +164,9 @@ methods["tasks/list"] = function(call, params, era)
   local refused = refusal(call, era)
   if refused then return nil, refused end
   if not principal.is_named(call.principal) then return nil, errors.new("unknown_method", "tasks/list needs an authenticated caller") end
-  local ids, first = task_record.ids(call), 1
+  local ids, away = task_record.ids(call)
+  if away then return nil, task_record.away() end
+  local first = 1
   if params.cursor ~= nil and params.cursor ~= json.null then
     local last = page.open("tasks/list", params.cursor, principal.key(call.principal))
     if not last then return nil, errors.new("invalid_params", "unknown cursor") end

@@ -76,22 +76,50 @@ function registry.off_key(word, name) return OFF_KEYS .. word .. ":" .. name end
 --- Limit of the things and upstreams that operators have switched off.
 registry.MAX_OFF = 1000
 
+-- The switches as they were read last: they hold while the store does not answer.
+--   last_off      the keys of what operators have switched off
+--   last_switch   thing -> the text at its switch_key, or false
+local last_off = {}
+local last_switch = setmetatable({}, { __mode = "k" })
+
+-- The keys of what operators have switched off: a list, which is not changed.
+local function off_keys()
+  local keys, why = host.store.keys(OFF_KEYS, registry.MAX_OFF)
+  if not why then last_off = keys end
+  return last_off
+end
+
 --- What operators have switched off: a list of { word, name }.
 function registry.held_off()
-  local list = host.store.keys(OFF_KEYS, registry.MAX_OFF)
-  for i, key in ipairs(list) do list[i] = { key:match("^(%a+):(.*)$", #OFF_KEYS + 1) } end
+  local list = {}
+  for i, key in ipairs(off_keys()) do list[i] = { key:match("^(%a+):(.*)$", #OFF_KEYS + 1) } end
   return list
+end
+
+local function was_off(key)
+  for _, off in ipairs(last_off) do
+    if off == key then return true end
+  end
+  return false
+end
+
+-- True if an operator has switched off what the key of the store names.
+local function is_key_off(key)
+  local note, why = host.store.get(key)
+  if why then return was_off(key) end
+  return note ~= nil
 end
 
 --- True if an operator has switched off the thing or its upstream. Scripts cannot switch it on then.
 function registry.is_held_off(word, thing)
-  if host.store.get(registry.off_key(word, thing.name)) then return true end
-  return thing.upstream ~= nil and host.store.get(registry.off_key("upstream", thing.upstream)) ~= nil
+  if is_key_off(registry.off_key(word, thing.name)) then return true end
+  return thing.upstream ~= nil and is_key_off(registry.off_key("upstream", thing.upstream))
 end
 
 --- True if scripts have a thing on: by its entry in the store, else by its option `enabled`.
 function registry.is_on_by_scripts(word, thing)
-  local kept = host.store.get(registry.switch_key(word, thing.name))
+  local kept, why = host.store.get(registry.switch_key(word, thing.name))
+  if why then kept = last_switch[thing] or nil else last_switch[thing] = kept or false end
   if kept then return kept == "on" end
   return thing.enabled ~= false
 end

@@ -59,7 +59,9 @@ local function switch(word, thing, on)
   if registry.is_on_by_scripts(word, thing) == on then return registry.follow(word, thing) end
   do
     local _ <close> = setmetatable({ text = word .. ":" .. thing.name }, announcement)
-    if not host.store.set(registry.switch_key(word, thing.name), on and "on" or "off") then
+    local done, why = host.store.set(registry.switch_key(word, thing.name), on and "on" or "off")
+    if why == "unavailable" then problem.raise(3, "'" .. thing.name .. "' cannot be switched: the process that has the store does not answer") end
+    if not done then
       problem.raise(3, "'" .. thing.name .. "' cannot be switched: the store is full", "store.entries and store.bytes in the config limit it")
     end
     registry.follow(word, thing)
@@ -85,7 +87,7 @@ local function notify_of_upstream(name, on)
 end
 
 --- An operator switches a thing, or an upstream (the word "upstream"). `note`, a text, is kept while it is off. What scripts have switched off is
---- switched on, too. Returns false if the store is full.
+--- switched on, too. Returns true; or false and "full" or "unavailable", what the store says.
 function switches.operate(word, name, on, note)
   local thing = word ~= "upstream" and registry.all(word)[name] or nil
   local was_on = thing and switches.is_on(word, thing)
@@ -93,11 +95,15 @@ function switches.operate(word, name, on, note)
   do
     local _ <close> = setmetatable({ text = word .. ":" .. name }, announcement)
     if not on then
-      if not host.store.set(registry.off_key(word, name), note) then return false end
+      local done, why = host.store.set(registry.off_key(word, name), note)
+      if not done then return false, why end
     else
-      local is_full = thing and not registry.is_on_by_scripts(word, thing) and not host.store.set(registry.switch_key(word, name), "on")
-      if is_full then return false end
-      host.store.delete(registry.off_key(word, name))
+      if thing and not registry.is_on_by_scripts(word, thing) then
+        local done, why = host.store.set(registry.switch_key(word, name), "on")
+        if not done then return false, why end
+      end
+      local done, why = host.store.delete(registry.off_key(word, name))
+      if not done then return false, why end
     end
     if thing then registry.follow(word, thing) elseif word == "upstream" then registry.refresh() end
   end

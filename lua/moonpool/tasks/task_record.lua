@@ -70,31 +70,36 @@ local function decode(text)
   return record
 end
 
---- Stores a new record. Returns true; or nil if the store is full.
+--- Stores a new record. Returns true; or nil and "full" or "unavailable", what the store says.
 function task_record.add(record)
   local left = record.ends - host.time.now()
-  if not host.store.set(key(record.id), encode(snapshot(record)), left) then return nil end
-  if record.is_listed and not host.store.set(list_key(record.owner, record.id), "", left) then
-    task_record.delete(record)
-    return nil
+  local done, why = host.store.set(key(record.id), encode(snapshot(record)), left)
+  if done and record.is_listed then
+    done, why = host.store.set(list_key(record.owner, record.id), "", left)
+    if not done then task_record.delete(record) end
   end
-  return true
+  return done, why
 end
+
+--- The error for a client while the store does not answer.
+function task_record.away() return errors.new("internal", "the tasks cannot be reached for the moment: try again later") end
 
 local no_room = { status = "failed", outcome = json.encode(errors.new("internal", "the store has no room for this task")) }
 
 --- Stores the record as it is now, or with `final`, { status, outcome, is_error }, as one that has ended. A stored record that has ended never
 --- changes: the first end is kept. Other tasks and orders may run between any two instructions of this function, so the store compares and replaces
---- in one step. If the store is full, the task fails. Returns the stored record and whether this call stored it; or nil if there is none any more.
+--- in one step. If the store is full, the task fails. Returns the stored record and whether this call stored it; or nil if there is none any more; or nil,
+--- false and "unavailable".
 function task_record.save(record, final)
   while true do
-    local text = host.store.get(key(record.id))
-    if not text then return nil end
+    local text, away = host.store.get(key(record.id))
+    if not text then return nil, false, away end
     local stored = decode(text)
     if ended[stored.status] then return stored, false end
     local shot = snapshot(record, final)
     local done, full = host.store.replace(key(record.id), text, encode(shot))
     if done then return shot, true end
+    if full == "unavailable" then return nil, false, full end
     if full and final == no_room then return stored, false end
     if full then final = no_room end
   end
@@ -105,32 +110,34 @@ function task_record.delete(record)
   host.store.delete(list_key(record.owner, record.id))
 end
 
---- The record with this id, whoever owns it, or nil.
+--- The record with this id, whoever owns it; nil; or nil and "unavailable".
 function task_record.get(id)
-  local text = host.store.get(key(id))
-  return text and decode(text)
+  local text, why = host.store.get(key(id))
+  if not text then return nil, why end
+  return decode(text)
 end
 
---- The ids of all tasks that begin so, at most `most`, sorted.
+--- The ids of all tasks that begin so, at most `most`, sorted; and "unavailable" if the store does not tell.
 function task_record.all(start, most)
-  local ids, prefix = {}, key ""
-  for i, name in ipairs(host.store.keys(key(start), most)) do ids[i] = name:sub(#prefix + 1) end
-  return ids
+  local ids, prefix, keys, why = {}, key "", host.store.keys(key(start), most)
+  for i, name in ipairs(keys) do ids[i] = name:sub(#prefix + 1) end
+  return ids, why
 end
 
---- The record with this id, if the caller owns it; else nil (TA-6).
+--- The record with this id, if the caller owns it; else nil (TA-6), and "unavailable" if the store does not tell.
 function task_record.find(call, id)
   if type(id) ~= "string" or #id ~= 36 then return nil end
-  local record = task_record.get(id)
-  return record and record.owner == owner_of(call) and record or nil
+  local record, why = task_record.get(id)
+  if not record then return nil, why end
+  return record.owner == owner_of(call) and record or nil
 end
 
---- The ids of all tasks that the caller owns, sorted.
+--- The ids of all tasks that the caller owns, sorted; and "unavailable" if the store does not tell.
 function task_record.ids(call)
   local prefix = list_key(owner_of(call), "")
-  local ids = {}
-  for i, name in ipairs(host.store.keys(prefix)) do ids[i] = name:sub(#prefix + 1) end
-  return ids
+  local ids, keys, why = {}, host.store.keys(prefix)
+  for i, name in ipairs(keys) do ids[i] = name:sub(#prefix + 1) end
+  return ids, why
 end
 
 function task_record.is_ended(record) return ended[record.status] or false end

@@ -42,9 +42,25 @@ local function notify_changed(record, work)
   host.bus.broadcast("task", record.id)
 end
 
+local AWAY_S = 5          -- seconds for which a record is kept back while the store does not answer
+local AWAY_PAUSE_S = 0.1
+
+-- As task_record.save. While the store does not answer, where the caller may wait, it is tried again and again for AWAY_S.
+local function save_record(work, final)
+  local over = host.time.now() + AWAY_S
+  while true do
+    local record, is_new, away = task_record.save(work.record, final)
+    if not away then return record, is_new end
+    if host.time.now() >= over or running[work.record.id] ~= work or not pcall(host.time.sleep, AWAY_PAUSE_S) then
+      host.log.write("error", "task not stored", { name = work.name, why = "the process that has the store does not answer" })
+      return nil, false, away
+    end
+  end
+end
+
 -- Stores the record while the task goes on. No effect if it has ended.
 local function save(work)
-  local record, is_new = task_record.save(work.record)
+  local record, is_new = save_record(work)
   if not is_new or running[record.id] ~= work then return end
   if task_record.is_ended(record) then -- the store had no room for it
     work.is_over = true
@@ -60,7 +76,8 @@ end
 local function finish(work, status, outcome, is_error)
   local id = work.record.id
   if running[id] ~= work then return false end
-  local record, is_new = task_record.save(work.record, { status = status, outcome = outcome, is_error = is_error or nil })
+  local record, is_new, away = save_record(work, { status = status, outcome = outcome, is_error = is_error or nil })
+  if away then return false end                        -- the bus message "ended" ends it
   if record and running[id] == work then
     work.is_over = true
     notify_changed(record)
@@ -190,7 +207,11 @@ local work_mt = { __close = function(work)
   task_record.delete(work.record)
 end }
 
-local function full() return errors.new("internal", "too many tasks are stored: try again later") end       -- the rule TX-2
+-- The error for a record that task_record.add did not store.
+local function refused(why)
+  if why == "unavailable" then return task_record.away() end
+  return errors.new("internal", "too many tasks are stored: try again later")         -- the rule TX-2
+end
 
 local function stop(work, by_operator) host.job.stop(work.job, by_operator and "cancelled by an operator" or "cancelled by its client") end
 
@@ -226,7 +247,8 @@ function tasks.start(call, tool, wanted, f)
   local work <close> = new_work(call, tool, wanted)
   local record = work.record
   running[record.id] = work
-  if not task_record.add(record) then return nil, full() end
+  local added, unstored = task_record.add(record)
+  if not added then return nil, refused(unstored) end
   local job, why = host.job.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000),
     record.id)
   if not job then return nil, errors.new("internal", why == "too many" and "too many tasks run: try again later" or why) end
@@ -240,7 +262,8 @@ end
 function tasks.ended(call, tool, wanted, result)
   local work <close> = new_work(call, tool, wanted)
   running[work.record.id] = work
-  if not task_record.add(work.record) then return nil, full() end
+  local added, unstored = task_record.add(work.record)
+  if not added then return nil, refused(unstored) end
   local _ <close> = setmetatable({}, { __close = function() left(work) end })
   work.has_begun = true
   settle(work, call, result)
@@ -287,7 +310,8 @@ local was_ended = json.encode(errors.new("internal", "the task was ended by the 
 -- A bus message: the job of the task with this id has ended. The record has ended before, unless the job was cancelled before it began or its
 -- `<close>` handlers took too long.
 bus.on("ended", function(id)
-  local record = task_record.get(id)
+  local record, away = task_record.get(id)
+  if away then running[id] = nil end
   if not record or task_record.is_ended(record) then return end
   local ended, is_new = task_record.save(record, { status = "failed", outcome = was_ended })
   local work = running[id]
@@ -326,13 +350,14 @@ function tasks.await(call, id, seconds, look, on_change)
   bucket(id)[self] = true
   while true do
     self.signal:clear()
-    local record = task_record.find(call, id)
-    if not record then return nil end
-    local found = look(record)
+    local record, away = task_record.find(call, id)
+    if not record and not away then return nil end
+    local found
+    if record then found = look(record) end
     if found ~= nil then return found end
-    local most = math.min(over, record.ends) - host.time.now()
+    local most = (record and math.min(over, record.ends) or over) - host.time.now()
     if most <= 0 then return nil end
-    self.signal:wait(most)
+    self.signal:wait(away and math.min(most, AWAY_PAUSE_S) or most)
   end
 end
 

@@ -78,9 +78,15 @@ local function refuse(call, answer, why, seconds)
   failure.refuse(errors.busy(why, math.max(1, math.ceil(seconds))))
 end
 
-local function no_room(row)
-  host.log.write("error", "limit not counted", { policy = row.name, why = "the store is full: raise store.entries or store.bytes" })
-end
+local AGAIN_S = 1      -- seconds after which a call that could not be counted may be tried again
+
+local whys = {
+  full = "the store is full: raise store.entries or store.bytes",
+  unavailable = "the process that has the store does not answer",
+}
+
+-- Logs that a call could not be counted: it is refused then.
+local function not_counted(row, why) host.log.write("error", "limit not counted", { policy = row.name, why = whys[why] or why }) end
 
 -- The policy that calls take(row, call): `take` returns nil if the call may go on, else the reason and the seconds until it may.
 local function made(spec, take, says)
@@ -111,8 +117,8 @@ function limit.rate(spec)
     local taken, wait = host.store.take(key_of("l:", row, by, call), interval, burst)
     if taken then return nil end
     if taken == nil then
-      no_room(row)
-      wait = 1
+      not_counted(row, wait)
+      wait = AGAIN_S
     end
     return "too many calls of '" .. call.name .. "'", wait
   end, rate .. " calls in " .. per .. " s")
@@ -142,9 +148,10 @@ function limit.quota(spec)
     local now = os.time()
     local rest = rest_of(per, now)
     local key = key_of("q:" .. os.date(periods[per], now), row, by, call)
-    local used = host.store.incr(key, 1, rest + 3600)
+    local used, uncounted = host.store.incr(key, 1, rest + 3600)
     if used and used <= most then return nil end
-    if used then host.store.incr(key, -1) else no_room(row) end
+    if used then host.store.incr(key, -1) else not_counted(row, uncounted) end
+    if uncounted == "unavailable" then return "the quota of '" .. call.name .. "' cannot be counted", AGAIN_S end
     return "the quota of " .. most .. (most == 1 and " call" or " calls") .. " of '" .. call.name .. "' in one " .. per .. " is used up", rest
   end, most .. " calls in one " .. per)
 end

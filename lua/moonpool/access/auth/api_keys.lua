@@ -115,7 +115,8 @@ local function finder(given, script)
   end
   check_reserved(given.store, script)
   return function(hash)
-    local kept = store.get(given.store .. hash)
+    local kept, away = store.get(given.store .. hash)
+    if away then return nil, "the keys cannot be read", "unavailable" end
     if type(kept) ~= "table" then return nil end
     return entry_of(kept.name, hash, kept.scopes, kept.expires)
   end

@@ -1,0 +1,105 @@
+-- The store is in another process, which does not answer: nothing is taken for "there is none".
+local host = require "spec.helpers.host"
+
+local scripts = {
+  ["tools/keep.lua"] = [[
+return tool { "Keep.", input = { what = t.string }, function(args)
+  local key = "k"
+  local ways = {
+    set = function() return store.set(key, 1) end, add = function() return store.add(key, 1) end, get = function() return store.get(key) end,
+    delete = function() return store.delete(key) end, incr = function() return store.incr(key) end, list = function() return store.list() end,
+  }
+  local value, why = ways[args.what]()
+  return tostring(value) .. " " .. tostring(why)
+end }]],
+  ["tools/long.lua"] = 'return tool { "Long.", task = "optional", function() return "done" end }',
+  ["tools/extra.lua"] = 'return tool { "Extra.", enabled = false, function() return "here" end }',
+  ["tools/switch.lua"] = [[
+return tool { "Switch.", input = { on = t.boolean }, function(args)
+  (args.on and enable or disable)("tool", "extra")
+  return "switched"
+end }]],
+}
+
+local tasks = { revision = "2026-07-28", capabilities = { extensions = { ["io.modelcontextprotocol/tasks"] = { x = 1 } } } }
+
+describe("while the process that has the store does not answer", function()
+  local vm
+  before_each(function()
+    vm = host.start(scripts)
+    assert.is_nil(vm.errors, vm.errors and vm.errors[1])
+    vm.host.time.now = function() return vm.store.now end
+    vm.host.time.sleep = function(seconds) vm.store.now = vm.store.now + seconds end
+    vm.host.random.id = function() return ("%036x"):format(1) end
+  end)
+  after_each(host.stop)
+
+  local function text_of(name, arguments) return vm:tool(name, arguments or {}, { revision = "2026-07-28" }).content[1].text end
+
+  it("every function of the library says that it is unavailable", function()
+    assert.equal("true nil", text_of("keep", { what = "set" }))
+    vm.store.is_away = true
+    for _, what in ipairs { "set", "add", "get", "delete", "incr", "list" } do
+      assert.equal("nil unavailable", text_of("keep", { what = what }), what)
+    end
+    vm.store.is_away = false
+    assert.equal("1.0 nil", text_of("keep", { what = "get" }))
+  end)
+
+  -- Runs a call through a policy: "in", or why it is refused.
+  local function through(made)
+    local frozen = require "moonpool.runtime.frozen"
+    local handler = frozen.content(made).spec[1]
+    vm.host.call.count_limited = function() end
+    local ok, value = pcall(handler, { kind = "tool", name = "it", phase = "prepare" }, function() return "in" end, { name = "p" })
+    return ok and value or tostring((frozen.content(value) or { why = value }).why)
+  end
+
+  it("a limit and a quota let no call through, and say to try again soon", function()
+    local limit = require "moonpool.things.limit"
+    local rate, quota = limit.rate { rate = 5, by = "all" }, limit.quota { most = 5, by = "all" }
+    assert.equal("in", through(rate))
+    assert.equal("in", through(quota))
+    vm.store.is_away = true
+    assert.truthy(through(rate):find("too many calls of 'it': try again in a second", 1, true))
+    assert.truthy(through(quota):find("the quota of 'it' cannot be counted: try again in a second", 1, true))
+    local whys = 0
+    for _, line in ipairs(vm.logs) do
+      if line.event == "limit not counted" and line.fields.why == "the process that has the store does not answer" then whys = whys + 1 end
+    end
+    assert.equal(2, whys)
+  end)
+
+  it("a task is not unknown, none begins, and one that ends then has its result afterwards", function()
+    local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
+    vm.store.is_away = true
+    local _, err = vm:call("tasks/get", { taskId = made.taskId }, tasks)
+    assert.equal("the tasks cannot be reached for the moment: try again later", err.message)
+    assert.equal(err.message, select(2, vm:call("tools/call", { name = "long", arguments = {} }, tasks)).message)
+    vm.store.is_away = false
+    assert.equal("completed", vm:call("tasks/get", { taskId = made.taskId }, tasks).status)
+  end)
+
+  it("a task that ends waits some seconds for it", function()
+    vm.host.time.sleep = function(seconds)
+      vm.store.now = vm.store.now + seconds
+      if vm.store.now > 2 then vm.store.is_away = false end
+    end
+    local replace = vm.host.store.replace
+    vm.host.store.replace = function(...)
+      if vm.store.now == 0 then vm.store.is_away = true end
+      return replace(...)
+    end
+    local made = vm:call("tools/call", { name = "long", arguments = {} }, tasks)
+    assert.equal("completed", vm:call("tasks/get", { taskId = made.taskId }, tasks).status)
+    assert.is_true(vm.store.now > 2)
+  end)
+
+  it("switches stay as they were", function()
+    text_of("switch", { on = true })
+    assert.truthy(vm:list().extra)
+    vm.store.is_away = true
+    require "moonpool.runtime.bus".deliver("missed", "")
+    assert.truthy(vm:list().extra)
+  end)
+end)
