@@ -82,19 +82,39 @@ local ways = {
   ["half-close"] = function(connection)
     connection:fin()
   end,
+  ["FIN behind bytes"] = function(connection) -- of a next request
+    connection:send_raw "GET /sse HTTP/1.1\r\nHost: localhost\r\n"
+    connection:close()
+  end,
   goodbye = function(connection) -- closes only TLS: TCP stays open
     connection:goodbye()
   end,
 }
+
+local function arrive(g, name)
+  local me = g:client "2024-11-05"
+  assert.equal(202, departures.ping(g, me.endpoint), name)
+  me.stream:wait_event(99)
+  return me
+end
+
+-- A client that leaves in the named way is noticed within the promise. Its session is then the only one that has ended, and its id is unknown.
+function departures.assert_noticed(g, name)
+  local others, endpoints = g:status().gauges.sessions.sse, {}
+  departures.notices(g, function()
+    local me = arrive(g, name)
+    endpoints[#endpoints + 1] = me.endpoint
+    return function() ways[name](me.stream) end, me
+  end, function(status) return status.gauges.sessions.sse == others and status.counters.sessions_closed.gone == #endpoints end)
+  for _, endpoint in ipairs(endpoints) do assert.equal(404, departures.ping(g, endpoint), name) end
+end
 
 -- For each entry of `names`, a client opens a session, initializes, gets an answer, and disconnects in the named way; `delay` seconds later, each
 -- session is sent a ping. Returns the HTTP statuses by way.
 function departures.leave_sessions(g, names, delay)
   local people = {}
   for i, name in ipairs(names) do
-    people[i] = g:client "2024-11-05"
-    assert.equal(202, departures.ping(g, people[i].endpoint), name)
-    people[i].stream:wait_event(99)
+    people[i] = arrive(g, name)
   end
   local statuses, left = {}, {}
   for i, name in ipairs(names) do
