@@ -77,6 +77,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
         local me, stream = stall(g, revision)
         stalled[i] = { me = me, stream = stream }
       end
+      local is_sse = revision == "2024-11-05"
       local most, rounds, loud = 0, 0, {}
       local status
       local started = uv.hrtime()
@@ -85,14 +86,14 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
         status = g:status()
         most = math.max(most, status.gauges.queue_bytes)
         rounds = rounds + 1
-      until status.counters.streams_ended.slow == STALLED or (uv.hrtime() - started) / 1e9 > PATIENCE
+        local ended = status.counters.streams_ended.slow == STALLED and (not is_sse or status.counters.sessions_closed.slow == STALLED)
+      until ended or (uv.hrtime() - started) / 1e9 > PATIENCE
       assert.equal(STALLED, status.counters.streams_ended.slow)
-      assert.is_true(most > 0 and most <= STALLED * QUEUE, most .. " bytes were queued")
+      assert.equal(is_sse and STALLED or 0, status.counters.sessions_closed.slow)
+      -- As much again may be on its way to the stream of 2024-11-05, whose worker need not be that of the call.
+      assert.is_true(most > 0 and most <= STALLED * QUEUE * (is_sse and 2 or 1), most .. " bytes were queued")
       local worst = usual_worst(loud)
       assert.is_true(worst <= math.max(0.05, 10 * calm), ("calls took %g s, alone %g s"):format(worst, calm))
-      if revision == "2024-11-05" then
-        assert.equal(STALLED, status.counters.sessions_closed.slow)
-      end
       for _, one in ipairs(stalled) do
         if one.me.delete then one.me:delete() end
         one.me:close()
