@@ -108,14 +108,14 @@ describe("a worker that is overloaded", function()
     assert.equal(20, count(answers, 200, 1, 20))
     local lists, calls = count(answers, 503, 2, 2), count(answers, 503, 1, 2)
     assert.is_true(lists > 0 and lists >= calls, ("%d of 200 lists and %d of 180 calls were refused"):format(lists, calls))
-    local said = {}
-    for _, answer in ipairs(answers) do
-      local result = answer:json().result
-      if result and result.content then said[result.content[1].text] = true end
+    local is_told = false
+    for _ = 1, 10 do -- on a busy machine a second may pass after the last refusal: then the worker is no longer overloaded
+      burst(g, all, burn)
+      local result = all[1]:request(burn()):json().result
+      is_told = is_told or result ~= nil and result.content[1].text == "true"
+      if is_told then break end
     end
-    assert.is_true(said["true"])
-
-    burst(g, all, burn)
+    assert.is_true(is_told, "no handler was told that its worker is overloaded")
     assert.equal(202, session:notify("notifications/cancelled", { requestId = 77 }).status)
     assert.equal(204, session:delete().status)
     assert.equal(200, g:admin("/status").status)
@@ -174,13 +174,16 @@ describe("a worker that is overloaded", function()
   it("accepts no connection above nine tenths of limits.connections", function()
     local g <close> = start { overload = { wait = "1ms" }, limits = { connections = 40 } }
     local all = connect(g, 37)
+    local function recovered() return select(2, g:log():gsub("worker no longer overloaded", "")) end
     burst(g, all, burn)
     burst(g, all, burn)
+    local before = recovered()
     g:signal "sigstop"
     local late = g:connect():send(burn())
     g:signal "sigcont"
     assert.equal(200, late:read_response(30).status)
-    assert.equal(0, g:status().gauges.workers_overloaded)
+    -- What the late one itself waited, on a busy machine, may be as long as overload.wait: then the worker is overloaded again.
+    assert.is_true(g:status().gauges.workers_overloaded == 0 or recovered() > before, "the worker was overloaded all the time")
     late:close()
     close(all)
     assert.has_nothing_left(g)
