@@ -34,8 +34,8 @@ end
 
 describe("calls under way at a reload", function()
   it("end on their scripts, each of three generations, whose states go with the last of them (B-87)", function()
-    local version = [[call:progress(1) sleep(0.3)]]
-    local g <close> = start { scripts = { ["tools/one.lua"] = tool("1", version) } }
+    local version = [[call:progress(1) while not store.get "done" do sleep(0.01) end]]
+    local g <close> = start { scripts = { ["tools/one.lua"] = tool("1", version), ["tools/done.lua"] = tool("done", 'store.set("done", true)') } }
     local c <close>, streams = g:client "2026-07-28", {}
     for n = 1, 3 do
       streams[n] = begin(c)
@@ -43,6 +43,7 @@ describe("calls under way at a reload", function()
       reload(g)
     end
     assert.is_true(g:status().gauges.vms > 2)
+    c:result("tools/call", { name = "done" })
     for n = 1, 3 do assert.equal(tostring(n), streams[n]:answer().result.content[1].text) end
     assert.equal("4", c:result("tools/call", { name = "one" }).content[1].text)
     g:wait_status(function(status) return status.gauges.vms == 2 and status.gauges.vms_draining == 0 end)

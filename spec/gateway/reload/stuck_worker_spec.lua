@@ -78,7 +78,7 @@ describe("a reload while the event loop of one of three workers does not run", f
     end
     assert_all_answer(g, "number 6")
     assert.equal(1, g:status().scripts.behind[1].generation)
-    assert.is_true(g:status().gauges.vms_draining <= 2) -- the generations of the other workers have ended
+    g:wait_status(function(now) return now.gauges.vms_draining <= 2 end) -- the generations of the other workers end
 
     release(g)
     g:wait_log("worker reloaded", { worker = number, generation = 6 })
