@@ -46,7 +46,7 @@ for name, leave in pairs(ways) do
           g:wait_status(function(status) return status.gauges.requests_in_flight == 0 and status.gauges.streams_open == 0 end)
         end)
         assert.is_true(spent < 1, ("%.3f s"):format(spent)) -- it takes milliseconds on a machine that is not loaded
-        assert.equal(name == "RST_STREAM" and 1 or 0, g:status().gauges.http2_connections)
+        g:wait_status(function(status) return status.gauges.http2_connections == (name == "RST_STREAM" and 1 or 0) end)
         peer:close()
         assert.equal(204, wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = session }).status)
         assert.has_nothing_left(g)

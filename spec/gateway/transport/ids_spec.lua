@@ -140,7 +140,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25" } do
       g:wait_log("gate closed", { as = "last" })
       assert.is_nil(g:log():find("gate closed%s+as=number"))
       assert.is_nil(g:log():find("gate closed%s+as=text"))
-      assert.equal(2, g:status().gauges.requests_in_flight)
+      g:wait_status(function(now) return now.gauges.requests_in_flight == 2 end)
       cancel(me, "1")
       g:wait_log("gate closed", { as = "number" })
       cancel(me, [["\u0032"]]) -- the same string with other escapes
