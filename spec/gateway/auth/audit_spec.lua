@@ -240,7 +240,7 @@ describe("the audit of requests that never became a call", function()
   end
 
   it("has the client that was not authenticated: its address, its request and the reason", function()
-    local g <close>, path = start { limits = { auth = { time = "100ms" } } }
+    local g <close>, path = start { limits = { auth = { time = "1s" } } }
     local function ask(headers, method, target)
       return client.request(g, { method = method or "GET", path = target or "/mcp?token=in-the-query", headers = headers }).status
     end

@@ -98,9 +98,9 @@ describe("a background task", function()
   end)
 
   it("can run longer than limits.call.time", function()
-    local g <close> = trusted.start { workers = 1, config = { limits = { call = { time = "50ms" } } } }
+    local g <close> = trusted.start { workers = 1, config = { limits = { call = { time = "500ms" } } } }
     local me = g:client "2026-07-28"
-    run(me, "host.job.spawn(call, function() sleep(0.2) kept.done = true end, 60)")
+    run(me, "host.job.spawn(call, function() sleep(1) kept.done = true end, 60)")
     wait_run(me, "kept.done", true)
     me:close()
     assert.has_nothing_left(g)

@@ -69,7 +69,7 @@ describe("a Streamable HTTP request", function()
   end)
 
   it("gets one answer for an unknown, a deleted and an expired id, and for one of the other transport", function()
-    local g <close> = gateway.start { config = { sessions = { idle = "100ms" } } }
+    local g <close> = gateway.start { config = { sessions = { idle = "1s" } } }
     local deleted = wire.initialize(g, "2025-11-25")
     end_session(g, deleted)
     local expired = wire.initialize(g, "2025-11-25")
