@@ -68,7 +68,7 @@ for how, depart in pairs(departures) do
           stream:wait "notifications/progress"
         end
         stream.connection[depart](stream.connection)
-        g:wait_log("outer closed", { as = as }, 1)
+        g:wait_log("outer closed", { as = as })
         g:wait_log("inner closed", { as = as, cancelled = "true" })
         local log = g:log()
         assert.is_true(log:find("inner closed%s+as=" .. as) < log:find("outer closed%s+as=" .. as))
@@ -140,7 +140,7 @@ for how, depart in pairs(departures) do
       end
       me.stream[depart](me.stream)
       for i = 1, 8 do
-        g:wait_log("outer closed", { as = "call" .. i }, 1)
+        g:wait_log("outer closed", { as = "call" .. i })
       end
       assert.is_false(has(g, "went on"))
       assert.equal(404, wire.post(g, wire.message(99, "ping"), nil, me.endpoint).status)
