@@ -114,7 +114,7 @@ describe("a reload with scripts.gate.replay", function()
     assert.equal("7", add_up(g, 3, 4).content[1].text)
     assert.equal(1, g:status().counters.gates.refused)
     assert.matches("recorded calls fail", cjson.encode((g:status())))
-    assert.matches("script refused", g:log())
+    g:wait_log "script refused"
     write(g, "tools/add.lua", (add:gsub("return args.a", "return 100 + args.a")))
     answer = reload(g)
     assert.equal(200, answer.status, answer.body)

@@ -4,6 +4,7 @@ local departures = require "spec.soak.departures"
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"
 local task_client = require "spec.helpers.task_client"
+local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
 local scripts = {
@@ -39,7 +40,10 @@ describe("a task of 2026-07-28 whose client leaves before it has the task's id",
       g:signal "sigcont"
       if how == "fin" then g:wait_status(function(status) return status.counters.calls == before + 20 end) end
       g:wait_status(function(status) return status.gauges.jobs == 0 and status.gauges.requests_in_flight == 0 and status.gauges.connections == 1 end)
-      assert.equal(count(g:log(), "begun"), count(g:log(), "gate closed"))
+      wait.for_fact(function() return "the ends of all tasks in the log\n" .. g:log() end, 5, function()
+        local log = g:log()
+        return count(log, "begun") == count(log, "gate closed")
+      end)
       for _, c in ipairs(all) do c:close() end
       assert.has_nothing_left(g)
     end)
