@@ -2,7 +2,6 @@
 -- waits and the number of waiting requests.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
-local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
 -- A token that begins with "slow" waits until the store has a value for it, or for ever.
@@ -172,7 +171,7 @@ describe("an auth script that waits", function()
     end
     waiting(g, 10)
     g:signal "sigterm"
-    wait.for_fact("draining", 2, function() return g:log():find("draining", 1, true) end)
+    g:wait_log "draining"
     g:signal "sigterm"
     assert.equal(0, (g:wait_exit()))
   end)

@@ -208,7 +208,7 @@ describe("client certificates", function()
       assert.equal(200, knock(g, "robot", max))
       assert.equal(2, g:status().counters.refused.tls)
       for _, why in ipairs { "no client certificate", "self%-signed certificate" } do
-        wait.for_fact("the audit's line", 2, function()
+        wait.for_fact("the audit's line", 10, function()
           local audit <close> = assert(io.open(g.dir .. "/audit.jsonl"))
           return audit:read("a"):find('"event":"refused","address":"127.0.0.1","why":"' .. why)
         end)

@@ -31,7 +31,7 @@ describe("an answer that takes too long", function()
       local took, got = wait.timed(errand.run, me, { url = server.url .. path, n = 150 })
       assert.equal("GET " .. server.url .. path .. ": no answer within 0.15 s", got.why)
       assert.is_true(took >= wait.least(0.15) and took < 10, path .. " took " .. took)
-      wait.for_fact("the connection to be closed", 2, function() return server.left == i end)
+      wait.for_fact("the connection to be closed", 10, function() return server.left == i end)
     end
     me:close()
     assert.has_nothing_left(g)
@@ -70,7 +70,7 @@ describe("a request whose call is cancelled", function()
       for i, stream in ipairs(streams) do
         if i % 2 == 0 then stream:reset() else stream:close() end
       end
-      wait.for_fact("the connections to be closed", 2, function() return server.left == 10 end)
+      wait.for_fact("the connections to be closed", 10, function() return server.left == 10 end)
       g:wait_status(function(status) return status.gauges.http_requests == 0 end) -- a gauge changes after the connection is closed
       me:close()
       assert.has_nothing_left(g)
@@ -89,7 +89,7 @@ describe("a request whose call is cancelled", function()
     local stream = errand.begin(me, { url = server.url })
     server:wait_request(1)
     g:wait_log "closed"
-    wait.for_fact("the connection to be closed", 2, function() return server.left == 1 end)
+    wait.for_fact("the connection to be closed", 10, function() return server.left == 1 end)
     stream:close()
     me:delete()
     me:close()

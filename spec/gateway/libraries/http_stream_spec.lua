@@ -94,7 +94,7 @@ describe("http.stream", function()
       assert.equal(data, stream:wait_event("notifications/progress").json.params.message)
     end
     assert.equal("done", stream:answer().result.content[1].text)
-    wait.for_fact("the connection to be closed", 2, function() return server.left == 1 end)
+    wait.for_fact("the connection to be closed", 10, function() return server.left == 1 end)
     stream:close()
     me:close()
     assert.has_nothing_left(g)
@@ -147,13 +147,13 @@ describe("http.stream", function()
     ]] }
     local me = g:client "2026-07-28"
     assert.equal("forgotten", (errand.run(me, { url = server.url, n = 1 })))
-    wait.for_fact("the connection to be closed", 2, function() return server.left == 1 end)
-    wait.for_fact("the request to be gone", 2, function() return g:status().gauges.http_requests == 0 end)
+    wait.for_fact("the connection to be closed", 10, function() return server.left == 1 end)
+    wait.for_fact("the request to be gone", 10, function() return g:status().gauges.http_requests == 0 end)
     for i, row in ipairs { { "/", 3 }, { "/much", 2 } } do
       local stream = errand.begin(me, { url = server.url .. row[1], n = row[2] })
       stream:wait "notifications/progress"
       stream:reset()
-      wait.for_fact("the connection to be closed", 2, function() return server.left == i + 1 end)
+      wait.for_fact("the connection to be closed", 10, function() return server.left == i + 1 end)
     end
     me:close()
     assert.has_nothing_left(g)

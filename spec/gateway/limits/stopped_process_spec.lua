@@ -32,7 +32,7 @@ end }]] },
       for _, caller in ipairs(callers) do
         pcall(caller.stream.head, caller.stream, 0)
         if caller.stream.connection.responses[1] then
-          local answer = caller.stream:answer(1)
+          local answer = caller.stream:answer(10)
           assert.same("done", answer.result and answer.result.content[1].text or answer)
           answered = answered + 1
           caller.stream:close()

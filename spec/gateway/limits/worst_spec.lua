@@ -19,7 +19,7 @@ local function start_callers(g)
     for _, caller in ipairs(self) do
       pcall(caller.stream.head, caller.stream, 0)
       if caller.stream.connection.responses[1] then
-        local answer = caller.stream:answer(1)
+        local answer = caller.stream:answer(10)
         if not (answer.result and answer.result.content[1].text == "ok") then self.wrong[#self.wrong + 1] = answer end
         self.answered = self.answered + 1
         caller.stream:close()
