@@ -2,6 +2,8 @@
  * its place, its loop gets a message. */
 #include "data/semaphore.h"
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 MP_GAUGE(calls_waiting, "calls_waiting", "", "",
@@ -11,6 +13,7 @@ MP_COUNTER(refused_waiting, "refused", "reason", "waiting", "calls over limits.c
 typedef struct {
     mp_node node;
     int64_t most, through, waiting;
+    bool is_shared;
     mp_link waiters;
 } semaphore;
 
@@ -37,6 +40,16 @@ struct mp_semaphores {
     pthread_mutex_t lock;
     mp_map by_name;
     int64_t most_waiting; /* link in the passes of one semaphore */
+
+    mp_store *MP_NULLABLE store; /* NULL: this process shares its semaphores with no other one */
+    char who[8];                 /* the number of this process */
+    pthread_t thread;
+    pthread_cond_t news; /* a pass waits for a shared semaphore, or the semaphores are freed */
+    bool is_ending;
+    int64_t awaiting; /* passes that wait for shared semaphores */
+    uint64_t said_us; /* when the store was told last which places are held */
+    bool is_due;      /* it is told so now */
+    mp_link called;   /* passes that the thread has let in */
 };
 
 mp_semaphores *mp_semaphores_new(int64_t most_waiting)
@@ -45,11 +58,25 @@ mp_semaphores *mp_semaphores_new(int64_t most_waiting)
     pthread_mutex_init(&semaphores->lock, NULL);
     mp_map_init(&semaphores->by_name);
     semaphores->most_waiting = most_waiting;
+    mp_link_init(&semaphores->called);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&semaphores->news, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     return semaphores;
 }
 
 void mp_semaphores_free(mp_semaphores *semaphores)
 {
+    if (semaphores->store != NULL) {
+        pthread_mutex_lock(&semaphores->lock);
+        semaphores->is_ending = true;
+        pthread_cond_signal(&semaphores->news);
+        pthread_mutex_unlock(&semaphores->lock);
+        pthread_join(semaphores->thread, NULL);
+    }
+    pthread_cond_destroy(&semaphores->news);
     mp_map_clear(&semaphores->by_name);
     pthread_mutex_destroy(&semaphores->lock);
     free(semaphores);
@@ -57,21 +84,47 @@ void mp_semaphores_free(mp_semaphores *semaphores)
 
 /* -- under the lock ---------------------------------------------------------------------------------------------- */
 
+/* Tells the store how many places this process holds. False: there are not so many for it, or the store does not answer. */
+static bool say_places(mp_semaphores *semaphores, const semaphore *g, int64_t count, int64_t most)
+{
+    mp_store *store = semaphores->store;
+    return store == NULL || !g->is_shared ||
+           mp_store_place(store, g->node.key, mp_str_of(semaphores->who), count, most) == MP_STORE_DONE;
+}
+
+static bool take_place(mp_semaphores *semaphores, semaphore *g)
+{
+    if (g->through >= g->most || !say_places(semaphores, g, g->through + 1, g->most))
+        return false;
+    g->through++;
+    return true;
+}
+
+static void start_waiting(mp_pass *pass, semaphore *g)
+{
+    pass->state = WAITS;
+    mp_link_put(&g->waiters, &pass->link);
+    g->waiting++;
+    mp_stat_add(&mp_stat_calls_waiting, 1);
+    if (g->is_shared && pass->semaphores->awaiting++ == 0)
+        pthread_cond_signal(&pass->semaphores->news);
+}
+
 static void stop_waiting(mp_pass *pass, semaphore *g)
 {
     mp_link_drop(&pass->link);
     g->waiting--;
+    pass->semaphores->awaiting -= g->is_shared;
     mp_stat_add(&mp_stat_calls_waiting, -1);
 }
 
 /* Gives free places to waiting passes, and moves these to `called`. Frees a semaphore that has no pass. */
 static void admit_waiting(mp_semaphores *semaphores, semaphore *g, mp_link *called)
 {
-    while (g->through < g->most && g->waiting > 0) {
+    while (g->waiting > 0 && take_place(semaphores, g)) {
         mp_pass *next = mp_container(g->waiters.next, mp_pass, link);
         stop_waiting(next, g);
         next->state = CALLED;
-        g->through++;
         mp_link_put(called, &next->link);
     }
     if (g->through > 0 || g->waiting > 0)
@@ -86,7 +139,7 @@ static void give_back(mp_pass *pass, semaphore *g, state after, mp_link *called)
     if (pass->state == WAITS)
         stop_waiting(pass, g);
     else
-        g->through--;
+        say_places(pass->semaphores, g, --g->through, INT64_MAX);
     pass->state = after;
     pass->semaphore = NULL;
     admit_waiting(pass->semaphores, g, called);
@@ -126,8 +179,8 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
     call(&called);
 }
 
-mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, mp_loop *loop,
-                                        void (*granted)(void *ctx), void *ctx, bool *waits)
+mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, bool is_shared,
+                                        mp_loop *loop, void (*granted)(void *ctx), void *ctx, bool *waits)
 {
     mp_pass *pass = mp_new(sizeof *pass);
     *pass = (mp_pass){.semaphores = semaphores, .loop = loop, .granted = granted, .ctx = ctx, .state = THROUGH};
@@ -137,21 +190,19 @@ mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, 
     bool is_new;
     semaphore *g = mp_map_need(&semaphores->by_name, name, sizeof *g, &is_new);
     pass->semaphore = g;
-    if (is_new)
+    if (is_new) {
         mp_link_init(&g->waiters);
+        g->is_shared = is_shared;
+    }
     g->most = most;
     if (g->waiting > 0)
         admit_waiting(semaphores, g, &called); /* `most`, the number of places, may have grown */
-    *waits = g->waiting > 0 || g->through >= most;
+    *waits = g->waiting > 0 || !take_place(semaphores, g);
     bool is_refused = *waits && g->waiting >= semaphores->most_waiting;
-    if (!*waits) {
-        g->through++;
-    } else if (!is_refused) {
-        pass->state = WAITS;
-        mp_link_put(&g->waiters, &pass->link);
-        g->waiting++;
-        mp_stat_add(&mp_stat_calls_waiting, 1);
-    }
+    if (*waits && !is_refused)
+        start_waiting(pass, g);
+    if (is_refused && g->through == 0 && g->waiting == 0)
+        admit_waiting(semaphores, g, &called); /* frees it */
     pthread_mutex_unlock(&semaphores->lock);
     call(&called);
     if (!is_refused)
@@ -175,4 +226,68 @@ void mp_pass_leave(mp_pass *pass)
     if (was != CALLED) /* `deliver` of the message frees the pass */
         free(pass);
     call(&called);
+}
+
+/* -- several processes ------------------------------------------------------------------------------------------------ */
+
+#define LOOK_US 20000                                   /* between two looks at semaphores that are full elsewhere */
+#define SAY_US (MP_STORE_PLACE_MS * (uint64_t)1000 / 4) /* between two times at which the held places are said */
+
+static void look_at(mp_node *node, void *arg)
+{
+    mp_semaphores *semaphores = arg;
+    semaphore *g = mp_container(node, semaphore, node);
+    if (!g->is_shared)
+        return;
+    if (semaphores->is_due && g->through > 0)
+        say_places(semaphores, g, g->through, INT64_MAX);
+    admit_waiting(semaphores, g, &semaphores->called);
+}
+
+/* Sleeps, under the lock. */
+static void await_news(mp_semaphores *semaphores)
+{
+    uint64_t until = mp_monotonic_us() + (semaphores->awaiting > 0 ? LOOK_US : SAY_US);
+    struct timespec time = {(time_t)(until / 1000000), (long)(until % 1000000) * 1000};
+    pthread_cond_timedwait(&semaphores->news, &semaphores->lock, &time);
+}
+
+static void *MP_NULLABLE share(void *arg)
+{
+    mp_semaphores *semaphores = arg;
+    mp_crash_thread("places", 0);
+    pthread_mutex_lock(&semaphores->lock);
+    while (!semaphores->is_ending) {
+        uint64_t now = mp_monotonic_us();
+        semaphores->is_due = now - semaphores->said_us >= SAY_US;
+        if (semaphores->is_due)
+            semaphores->said_us = now;
+        mp_map_each(&semaphores->by_name, look_at, semaphores);
+        if (!mp_link_is_alone(&semaphores->called)) {
+            pthread_mutex_unlock(&semaphores->lock);
+            call(&semaphores->called);
+            pthread_mutex_lock(&semaphores->lock);
+        }
+        if (!semaphores->is_ending)
+            await_news(semaphores);
+    }
+    pthread_mutex_unlock(&semaphores->lock);
+    return NULL;
+}
+
+/* The thread blocks all signals: the main thread handles them. */
+int mp_semaphores_share(mp_semaphores *semaphores, mp_store *store, uint16_t number, mp_err *err)
+{
+    sigset_t all, before;
+    pthread_mutex_lock(&semaphores->lock);
+    snprintf(semaphores->who, sizeof semaphores->who, "%u", (unsigned)number);
+    semaphores->store = store;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&semaphores->thread, NULL, share, semaphores);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0)
+        semaphores->store = NULL;
+    pthread_mutex_unlock(&semaphores->lock);
+    return code == 0 ? 0 : mp_err_set(err, "limits of concurrency: cannot start a thread: %s", strerror(code));
 }

@@ -427,6 +427,34 @@ static mp_store_result in_take(mp_store *store, mp_str key, uint64_t interval_us
     return result;
 }
 
+#define PLACES "place:" /* NAME \0 WHO: a number */
+
+static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most)
+{
+    uint64_t now = mp_store_now();
+    int64_t sum = 0, own = 0, count;
+    mp_buf key = {0};
+    mp_buf_put(&key, MP_STR(PLACES));
+    mp_buf_put(&key, name);
+    mp_buf_putc(&key, '\0');
+    for (const entry *e = mp_store_find_after(store, mp_buf_str(&key), false);
+         e != NULL && mp_str_starts(e->key, mp_buf_str(&key)); e = e->next[0])
+        if (e->until > now && number_of(e, &count))
+            *(mp_str_eq(mp_str_from(e->key, key.len), who) ? &own : &sum) += count;
+    mp_buf_put(&key, who);
+    mp_store_result result = MP_STORE_THERE;
+    if (n <= own || n <= most - sum) {
+        entry *e = find(store, mp_buf_str(&key), now);
+        result = put_number(store, &e, mp_buf_str(&key), n, now);
+        if (result == MP_STORE_DONE)
+            start_clock(store, e, mp_store_until(now, MP_STORE_PLACE_MS));
+        if (result == MP_STORE_DONE)
+            mp_store_note_change(store, e);
+    }
+    mp_buf_clear(&key);
+    return result;
+}
+
 /* -- operations of callers ------------------------------------------------------------------------------------------- */
 
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
@@ -502,6 +530,18 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
     return result;
 }
 
+mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most)
+{
+    if (!enter(store))
+        return store->ask(
+            store,
+            &(mp_store_order){.kind = MP_STORE_PLACE, .key = name, .text = who, .number = (uint64_t)most, .n = n}, NULL,
+            NULL);
+    mp_store_result result = in_place(store, name, who, n, most);
+    leave(store);
+    return result;
+}
+
 static mp_store_result obey(mp_store *store, const mp_store_order *order, mp_buf *out, int64_t *n)
 {
     switch (order->kind) {
@@ -519,6 +559,8 @@ static mp_store_result obey(mp_store *store, const mp_store_order *order, mp_buf
         return in_incr(store, order->key, order->n, order->number, n);
     case MP_STORE_TAKE:
         return in_take(store, order->key, order->number, (uint64_t)order->n, (uint64_t *)n);
+    case MP_STORE_PLACE:
+        return in_place(store, order->key, order->text, order->n, (int64_t)order->number);
     }
     return MP_STORE_AWAY;
 }

@@ -78,6 +78,10 @@ mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t l
  * was taken. THERE: the bucket is empty, and gets a token in `*wait_us`. FULL: a limit of the store is reached. The
  * value of the key is the time when the bucket is full again, in microseconds since 1970. */
 mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us);
+/* Sets how many of `most` places with this name the process `who` holds to `n`, for MP_STORE_PLACE_MS: then the process must say so again, or is believed
+ * to have ended. THERE: it has fewer, and the others leave no room for `n`. INT64_MAX places: as many as it says. */
+#define MP_STORE_PLACE_MS 5000
+mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most);
 /* Frees some expired entries. Cheap if there are none. */
 void mp_store_sweep(mp_store *store);
 

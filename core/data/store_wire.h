@@ -30,7 +30,7 @@ typedef struct {
     uint32_t kind;
     uint32_t what; /* of an order: its mp_store_kind; of an answer: its mp_store_result */
     uint64_t key_len, text_len, old_len;
-    uint64_t number; /* life_ms of set and incr, interval_us of take, the most keys of keys */
+    uint64_t number; /* life_ms of set and incr, interval_us of take, the most keys of keys, the most places of place */
     int64_t
         n; /* that of incr, burst of take, only_new of set; of an answer: the sum, the time to wait, or the number of keys */
     uint64_t until_us;
@@ -43,7 +43,8 @@ typedef enum {
     MP_STORE_DELETE,
     MP_STORE_KEYS,
     MP_STORE_INCR,
-    MP_STORE_TAKE
+    MP_STORE_TAKE,
+    MP_STORE_PLACE
 } mp_store_kind;
 
 struct mp_store_order {

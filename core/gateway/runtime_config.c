@@ -28,9 +28,9 @@ void mp_commons_use_upstreams(const mp_commons *commons, const mp_config *config
 void mp_commons_close(mp_commons *commons)
 {
     mp_upstreams_free(commons->upstreams);
+    mp_semaphores_free(commons->semaphores);
     mp_store_free(commons->store);
     mp_bus_free(commons->bus);
-    mp_semaphores_free(commons->semaphores);
 }
 
 static void make_seal_keys(mp_runtime_config *settings, const mp_commons *commons)

@@ -772,12 +772,13 @@ function host.task.cancel_at(n) end
 ---@return moonpool.host.Event
 function host.task.event() end
 
---- Takes one of `most` places of a named semaphore of the process, and parks until one is free. Closing the place or the end of the task
+--- Takes one of `most` places of a named semaphore of the process, or with `is_shared` of all processes of the gateway, and parks until one is free. Closing the place or the end of the task
 --- returns it. nil if too many tasks wait.
 ---@param name string
 ---@param most integer
+---@param is_shared? boolean
 ---@return userdata?
-function host.semaphore.take(name, most) end
+function host.semaphore.take(name, most, is_shared) end
 
 --- Returns a value that identifies the running task.
 ---@return lightuserdata

@@ -1,6 +1,7 @@
 /* store_driver.c: a program for a spec that tries a store which several processes use (core/data/store.h). The first argument names the case, the second a
  * folder. It forks before it starts threads, and prints "ok" and numbers, or what went wrong; then its status is 1. */
 #define _GNU_SOURCE
+#include "data/semaphore.h"
 #include "data/store_wire.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -35,6 +36,7 @@ static struct {
     atomic_long done, away, taken, maybe_taken;
     atomic_long published[2]; /* the last value that a process has set, and been told so */
     atomic_long longest_us[PROCESSES];
+    atomic_int inside, visits[PROCESSES]; /* of guests, who hold places of a semaphore */
 } *shared;
 
 static const char *folder;
@@ -929,6 +931,121 @@ static void strangers(void)
     mp_store_free(store);
 }
 
+/* -- places of semaphores ------------------------------------------------------------------------------------------ */
+
+#define MOST_INSIDE 3
+#define GUESTS 5 /* of a process, at once */
+#define VISITS 40
+#define STAY_MS 5
+
+typedef struct {
+    mp_timer timer;
+    mp_pass *MP_NULLABLE pass;
+    int left; /* visits */
+} guest;
+
+static mp_loop *places_loop;
+static mp_semaphores *places;
+static guest guests[GUESTS];
+static int guests_left;
+
+static void visit(guest *it);
+
+static void on_stayed(mp_timer *timer)
+{
+    guest *it = mp_container(timer, guest, timer);
+    atomic_fetch_sub(&shared->inside, 1);
+    mp_pass_leave(it->pass);
+    if (--it->left > 0)
+        visit(it);
+    else if (--guests_left == 0)
+        mp_loop_stop(places_loop);
+}
+
+static void on_inside(void *ctx)
+{
+    guest *it = ctx;
+    int inside = atomic_fetch_add(&shared->inside, 1) + 1;
+    CHECK(inside <= MOST_INSIDE, "%d hold %d places", inside, MOST_INSIDE);
+    atomic_fetch_add(&shared->visits[me], 1);
+    mp_timer_start(places_loop, &it->timer, STAY_MS, on_stayed);
+}
+
+static void visit(guest *it)
+{
+    bool waits;
+    it->pass = mp_semaphore_enter(places, MP_STR("tool:x"), MOST_INSIDE, true, places_loop, on_inside, it, &waits);
+    CHECK(it->pass != NULL, "nobody may wait");
+    if (!waits)
+        on_inside(it);
+}
+
+static void share_places(mp_store *store)
+{
+    mp_err err;
+    places = mp_semaphores_new(100);
+    CHECK((places_loop = mp_loop_new(&err)) != NULL, "loop: %s", err.text);
+    CHECK(mp_semaphores_share(places, store, (uint16_t)(me + 1), &err) == 0, "share: %s", err.text);
+}
+
+static void visit_all(void)
+{
+    guests_left = GUESTS;
+    for (int i = 0; i < GUESTS; i++) {
+        guests[i].left = VISITS;
+        visit(&guests[i]);
+    }
+    mp_loop_run(places_loop);
+    mp_loop_free(places_loop);
+}
+
+static void other_places(void)
+{
+    WAIT_FOR(shared->state[0] >= 1);
+    mp_store *store = new_store();
+    follow_store(store, 0);
+    share_places(store);
+    reach(1);
+    visit_all();
+    bool waits; /* and is killed with all places */
+    share_places(store);
+    for (int i = 0; i < MOST_INSIDE; i++)
+        WAIT_FOR(mp_semaphore_enter(places, MP_STR("tool:y"), MOST_INSIDE, true, places_loop, on_inside, NULL,
+                                    &waits) != NULL &&
+                 !waits);
+    reach(2);
+    WAIT_FOR(false);
+}
+
+/* Both processes together have no more places than one has. Those of a process that was killed are free some seconds later. */
+static void share_all_places(void)
+{
+    spawn(1, other_places);
+    mp_store *store = new_store();
+    serve_store(store);
+    share_places(store);
+    reach(1);
+    WAIT_FOR(shared->state[1] >= 1);
+    visit_all();
+    WAIT_FOR(shared->state[1] >= 2);
+    CHECK(shared->visits[0] == GUESTS * VISITS && shared->visits[1] == GUESTS * VISITS, "not all were inside");
+    kill(pids[1], SIGKILL);
+    waitpid(pids[1], NULL, 0);
+    mp_err err;
+    CHECK((places_loop = mp_loop_new(&err)) != NULL, "loop: %s", err.text);
+    guests[0].left = guests_left = 1;
+    bool waits;
+    guests[0].pass =
+        mp_semaphore_enter(places, MP_STR("tool:y"), MOST_INSIDE, true, places_loop, on_inside, &guests[0], &waits);
+    CHECK(guests[0].pass != NULL, "nobody may wait");
+    if (!waits) /* this process has waited that long for a processor */
+        on_inside(&guests[0]);
+    mp_loop_run(places_loop);
+    mp_loop_free(places_loop);
+    mp_semaphores_free(places);
+    mp_store_free(store);
+}
+
 /* -- the file -------------------------------------------------------------------------------------------------------- */
 
 static bool has_full_disk;
@@ -1062,6 +1179,7 @@ int main(int argc, char **argv)
                  {"stop-receiver", stop_receiver},
                  {"refused", refused},
                  {"strangers", strangers},
+                 {"places", share_all_places},
                  {"file", file_case},
                  {"full-disk", full_disk}};
     if (argc != 3)

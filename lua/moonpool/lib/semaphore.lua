@@ -1,4 +1,4 @@
--- The option `concurrency` of tools: the number of calls of a tool that run at once in the process. Further calls wait in the order of
+-- The option `concurrency` of tools: the number of calls of a tool that run at once in the gateway. Further calls wait in the order of
 -- their arrival, until their time limit.
 
 local failure = require "moonpool.runtime.outcome"
@@ -10,7 +10,7 @@ local turns = {}
 function turns.limit(name, handler, most)
   local key = "tool:" .. name
   return function(...)
-    local mine <close> = host.semaphore.take(key, most) or failure.fail "the tool is busy: too many calls of it wait already"     -- luacheck: ignore 211
+    local mine <close> = host.semaphore.take(key, most, true) or failure.fail "the tool is busy: too many calls of it wait already"     -- luacheck: ignore 211
     return handler(...)
   end
 end

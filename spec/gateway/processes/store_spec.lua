@@ -37,4 +37,6 @@ describe("a store of several processes", function()
   it("has all in its file afterwards, and nothing else", function() try "file" end)
 
   it("has all in its file once a full disk has room again", function() try "full-disk" end)
+
+  it("has the places of semaphores, which all processes share, and those of a killed one are free some seconds later", function() try "places" end)
 end)
