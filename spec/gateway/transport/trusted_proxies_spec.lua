@@ -92,6 +92,28 @@ describe("trusted_proxies", function()
       ids[i] = p:post(body, headers)
     end
     for i = 1, 8 do assert.truthy(p:answer(ids[i]).data:find('"203.0.113.' .. i .. '"', 1, true)) end
+    local stranger <close> = http2.connect(g, { from = "127.0.0.2" })
+    for _, line in ipairs { "203.0.113.7", "203.0.113.7, 127.0.0.1", "127.0.0.1" } do
+      local headers = wire.mirrored(body)
+      headers["x-forwarded-for"], headers.forwarded = line, "for=203.0.113.7"
+      assert.truthy(stranger:call(body, headers).data:find('"127.0.0.2"', 1, true))
+    end
+    assert.same({ 8, 3, 0 }, forwarded(g))
+  end)
+
+  it("are found in headers of any length, which are read no further than a chain of proxies goes", function()
+    local g <close> = start { "127.0.0.1", "10.0.0.0/8" }
+    for line, address in pairs {
+      [("198.51.100.1, "):rep(1000) .. "203.0.113.7"] = "203.0.113.7", [("10.1.1.1, "):rep(1000) .. "10.1.1.1"] = "10.1.1.1",
+      [("\\\""):rep(20000)] = "127.0.0.1", [(","):rep(50000)] = "127.0.0.1", ["fe80::1%eth0"] = "127.0.0.1",
+    } do
+      assert.equal(address, ask(g, { { FOR, line } }), line:sub(1, 40))
+    end
+    assert.equal("127.0.0.1", ask(g, { { "Forwarded", "for=10.1.1.1;" .. ("for=;"):rep(10000) } }))
+    local many = {}
+    for i = 1, 1000 do many[i] = { FOR, "10.1.1.1" } end
+    local c <close> = client.connect(g)
+    assert.equal(400, c:request(request("where", many)).status)
   end)
 
   it("have one spelling, and so has every peer: an IPv4 client of an IPv6 socket is the client that it is at any other", function()
