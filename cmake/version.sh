@@ -2,10 +2,11 @@
 # version.sh --seconds: prints the time of the commit in seconds, 0 if it is unknown: the date of all that is packaged.
 # version.sh BASE [HEADER]: prints the version of this checkout, and writes it as MOONPOOL_VERSION into HEADER if it has changed.
 # At the tag vX.Y.Z it is X.Y.Z. Elsewhere it is BASE, the time of the commit (UTC) and its hash, so that it grows with each commit, in a
-# shallow clone as well: 0.1.0+20261126071500.gf64a483d. ".dirty" is added where files are changed,
+# shallow clone as well: 0.1.0+20261126071500.gf64a483d. ".dirty" is added where files are changed or new,
 # but not where some are missing (a container builds from a part of them). An archive that git has made knows its
 # commit by this file; what has neither is BASE.
 set -eu
+built="cmake core docs examples lua man packaging" # a file that is new in there is built or packaged, too
 archived='$Format:%ct %H %(describe:tags=true,match=v[0-9]*)$' # git archive puts the commit's time, hash and tag here (.gitattributes)
 
 cd "$(dirname "$0")/.."
@@ -14,7 +15,7 @@ if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$(pwd -P)" ]; then
     seconds=$(git log -1 --format=%ct)
     hash=$(git log -1 --format=%H)
     tag=$(git describe --tags --exact-match --match 'v[0-9]*' 2>/dev/null) || tag=""
-    git diff --quiet --diff-filter=d HEAD || dirty=.dirty
+    git diff --quiet --diff-filter=d HEAD && [ -z "$(git ls-files --others --exclude-standard -- $built)" ] || dirty=.dirty
 elif [ "${archived#?Format}" = "$archived" ]; then
     # shellcheck disable=SC2086 # split into words on purpose
     set -- $archived

@@ -62,6 +62,22 @@ describe("the Debian package", function()
     for line in listed:gmatch "[^\n]+" do assert.matches("^%S+ root/root ", line) end
   end)
 
+  it("holds nothing that whoever follows a page writes into the examples: keys, tokens, databases", function()
+    local install, count = read(here .. "/CMakeLists.txt"):match "\ninstall%(DIRECTORY examples .-\n[^ ]", 0
+    for name in read(here .. "/.gitignore"):gmatch "\n/examples/[^\n]-([^/\n]+)/?%f[\n]" do
+      local is_left_out = false
+      for pattern in install:gmatch 'PATTERN "?([^%s"]+)"? EXCLUDE' do
+        is_left_out = is_left_out or ("\n" .. name):find("\n" .. pattern:gsub("[%.%-]", "%%%0"):gsub("%*", ".*") .. "$") ~= nil
+      end
+      assert.is_true(is_left_out, name)
+      count = count + 1
+    end
+    assert.is_true(count >= 8)
+    local known = { [""] = true }
+    for path in must("git ls-files examples", { cwd = here }):gmatch "[^\n]+" do known[path] = true end
+    for path in listed:gmatch " %./usr/share/moonpool/(examples/[^\n]*[^/\n])\n" do assert.is_true(known[path], path) end
+  end)
+
   it("has manual pages that can be read, and no page is missing without an error", function()
     local root = scratch .. "/pages"
     must(("dpkg-deb -x %s %s"):format(deb, root))

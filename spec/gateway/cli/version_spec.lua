@@ -42,6 +42,12 @@ describe("the version of a checkout", function()
     assert.matches("^0%.1%.0%+20261126100001%.g%x+$", second)
     assert.is_true(is_newer(second, first))
     assert.is_true(is_newer(first, "0.1.0-1"))
+    sh "mkdir core scratch && touch scratch/new.c"
+    assert.equal(second, sh "cmake/version.sh 0.1.0")
+    sh "touch core/new.c"
+    assert.equal(second .. ".dirty", sh "cmake/version.sh 0.1.0")
+    sh "rm core/new.c"
+    assert.equal(second, sh "cmake/version.sh 0.1.0")
     sh "echo '# changed' >>cmake/version.sh"
     assert.equal(second .. ".dirty", sh "cmake/version.sh 0.1.0")
   end)
