@@ -184,6 +184,7 @@ row([[host.seal.make
   host.seal.open
   host.auth.token_id
   host.random.bytes
+  host.random.id
   host.random.generator]], 10, "1 MiB to seal; 64 KiB of random bytes", { "", "return uuid.v4()" })
 family("keys.", "base64url unbase64url ec ed25519 equal is_within network private public random rsa sha256 split", 30,
   "a token or a key, which came in a request or a grant's file; RSA has at most 8192 bits")
