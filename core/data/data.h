@@ -6,6 +6,7 @@
  *   last good  the last generation that served without errors, kept in a file
  *   semaphore  a counting semaphore of the process, by name
  *   jwk        keys that sign and verify tokens
+ *   seal       encrypts what others store and send back
  *   sha256     the hash by which secrets are compared */
 #ifndef MP_DATA_H
 #define MP_DATA_H
@@ -14,6 +15,7 @@
 #include "data/jwk.h"
 #include "data/last_good.h"
 #include "data/semaphore.h"
+#include "data/seal.h"
 #include "data/sha256.h"
 #include "data/source.h"
 #include "data/store.h"

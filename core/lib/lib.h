@@ -13,17 +13,6 @@
 #define MP_REGEX_VERSION 64
 void mp_regex_version(char text[MP_REGEX_VERSION]);
 
-/* A key that encrypts what a client stores and sends back (cursors, requestState). */
-typedef struct {
-    bool is_set;
-    unsigned char id[4], bytes[32];
-} mp_seal_key;
-
-#define MP_SEAL_KEYS 8
-
-/* Derives the key from the operator's secret. An empty secret gives a random key, which other processes and a restarted gateway do not have. */
-void mp_seal_key_make(mp_seal_key *key, mp_str secret);
-
 typedef struct {
     const char *server_name, *server_version, *MP_NULLABLE instructions; /* serverInfo; instructions may be NULL */
     const char *MP_NULLABLE public_url,
