@@ -266,7 +266,7 @@ void mp_client_enter(mp_client *client)
 {
     mp_timer_stop(client->loop, &client->idle);
     client->active++;
-    mp_stat_add(&mp_stat_http_requests, 1);
+    mp_stat_add(&mp_stat_http_requests, !client->limits.is_inner);
 }
 
 int mp_client_add(mp_client *client, const mp_curl_api *curl, CURL *easy, mp_err *err)
@@ -284,7 +284,7 @@ void mp_client_remove(mp_client *client, const mp_curl_api *curl, CURL *easy)
     CURLM *multi = client->multi;
     if (multi != NULL)
         curl->multi_remove_handle(multi, easy);
-    mp_stat_add(&mp_stat_http_requests, -1);
+    mp_stat_add(&mp_stat_http_requests, client->limits.is_inner ? 0 : -1);
     client->has_ended = true;
     if (--client->active == 0)
         mp_timer_start(client->loop, &client->idle, client->limits.idle_ms, on_idle);

@@ -18,11 +18,12 @@ typedef struct mp_transfer mp_transfer;
 typedef struct {
     int64_t requests; /* limit of concurrent requests; a request above it is refused */
     int64_t lookups;  /* limit of concurrent name lookups in the process */
-    int64_t per_host; /* connections to one host; further requests wait for a free connection */
+    int64_t per_host; /* connections to one host; further requests wait for a free connection. 0: no limit */
     size_t held;      /* limit of buffered bytes of all responses */
     uint64_t idle_ms; /* how long an unused connection is kept */
     /* path of a file with the CA certificates to trust instead of the system's; may be NULL */
     const char *MP_NULLABLE ca;
+    bool is_inner; /* its requests go to other processes of this gateway: the gauge http_requests does not count them */
 } mp_client_limits;
 
 /* Allocates little: libcurl is loaded by the first transfer. `limits` is copied; `limits->ca` must outlive the
@@ -75,7 +76,8 @@ typedef struct {
     bool is_stream;
     bool is_repeatable; /* libcurl may send the request a second time on a new connection */
     mp_address_policy policy;
-    uint64_t connect_ms; /* time limit of connecting; 0: libcurl's own */
+    const char *MP_NULLABLE unix_path; /* of the Unix socket to connect to, instead of the URL's host; NULL: none */
+    uint64_t connect_ms;               /* time limit of connecting; 0: libcurl's own */
     /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */
     const char *MP_NULLABLE ca, *MP_NULLABLE certificate, *MP_NULLABLE key;
     /* Called when a stream's head or bytes have arrived, and at the end. It may run inside libcurl: it may only mark

@@ -155,6 +155,11 @@ void mp_stream_write_soon(mp_stream *stream)
 
 static void on_time(mp_timer *timer);
 
+static uint64_t stall_ms_of(const mp_live *live)
+{
+    return live->conn->server->limits.stall_ms * (live->stream->is_passage ? 2 : 1);
+}
+
 /* Moves the timer only to an earlier time; if it fires too early it is started again. */
 static void start_timer(const mp_live *live)
 {
@@ -163,8 +168,8 @@ static void start_timer(const mp_live *live)
     const mp_http_limits *limits = &live->conn->server->limits;
     uint64_t now = mp_loop_now(loop), at = stream->wrote_at;
     if (stream->is_writing)
-        at = at + limits->stall_ms < now + SLOW_MS ? at + limits->stall_ms : now + SLOW_MS;
-    else if (stream->state == MP_STREAM_EVENTS)
+        at = at + stall_ms_of(live) < now + SLOW_MS ? at + stall_ms_of(live) : now + SLOW_MS;
+    else if (stream->state == MP_STREAM_EVENTS && !stream->is_passage)
         at += limits->heartbeat_ms - mp_loop_chance(loop, limits->heartbeat_ms / 10 + 1);
     else
         return;
@@ -180,7 +185,7 @@ static void on_time(mp_timer *timer)
         return;
     const mp_http_limits *limits = &live->conn->server->limits;
     uint64_t quiet = mp_loop_now(stream->loop) - stream->wrote_at;
-    if (stream->is_writing && quiet >= limits->stall_ms) {
+    if (stream->is_writing && quiet >= stall_ms_of(live)) {
         mp_stream_lose(stream, true);
         return;
     }
@@ -189,7 +194,7 @@ static void on_time(mp_timer *timer)
         mp_stream_end_for_room(stream);
         return;
     }
-    if (!stream->is_writing && stream->state == MP_STREAM_EVENTS &&
+    if (!stream->is_writing && stream->state == MP_STREAM_EVENTS && !stream->is_passage &&
         quiet >= limits->heartbeat_ms - limits->heartbeat_ms / 10) {
         queue_own(stream, MP_STR(":\n\n"));
         mp_stream_write_soon(stream);
@@ -350,6 +355,21 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE header
     return 0;
 }
 
+int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const mp_header *MP_NULLABLE headers,
+                           size_t count)
+{
+    const mp_live *live = stream->live;
+    if (live == NULL || stream->state != MP_STREAM_ASKED)
+        return -1;
+    if (length == SIZE_MAX && live->req->version < 0x101)
+        live->req->http1_is_persistent = 0; /* no chunked encoding: the end of the connection ends the answer */
+    mp_stream_start(live, status, length, NULL, headers, count);
+    stream->state = MP_STREAM_EVENTS;
+    stream->is_passage = true;
+    mp_stream_detect_close(stream);
+    return 0;
+}
+
 int mp_stream_send(mp_stream *stream, mp_str bytes)
 {
     const mp_live *live = stream->live;
@@ -358,7 +378,7 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
     if (bytes.len == 0)
         return 0;
     size_t most = live->conn->server->limits.stream_queue;
-    if (bytes.len > most || stream->queue.bytes > most - bytes.len) {
+    if (!stream->is_passage && (bytes.len > most || stream->queue.bytes > most - bytes.len)) {
         mp_stat_add(&mp_stat_dropped_slow, 1);
         mp_stream_lose(stream, true);
         return -1;

@@ -60,6 +60,17 @@ mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, in
     return found == 0 ? MP_STR_NONE : str_of(head->headers->entries[head->known_first[which]].value);
 }
 
+bool mp_stream_each_header(const mp_stream *stream, size_t *at, mp_str *name, mp_str *value)
+{
+    const h2o_headers_t *headers = stream->head->headers;
+    if (*at >= headers->size)
+        return false;
+    const h2o_header_t *header = &headers->entries[(*at)++];
+    *name = str_of(*header->name);
+    *value = str_of(header->value);
+    return true;
+}
+
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at)
 {
     const h2o_headers_t *headers = stream->head->headers;

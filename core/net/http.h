@@ -25,7 +25,7 @@ typedef struct {
 /* The admin listener serves its operator also where there is no room for clients. */
 static inline bool mp_listener_is_admin(const mp_listener *listener)
 {
-    return listener->endpoint.reserve > 0;
+    return listener->endpoint.reserve > 0 && !listener->endpoint.is_inner;
 }
 
 #define MP_PEER_GONE "unknown" /* the peer of a connection that was reset before anything asked for its address */
@@ -127,6 +127,7 @@ struct mp_stream {
     uint32_t refs;
     mp_stream_state state : 8;
     bool is_events : 1, was_slow : 1;
+    bool is_passage : 1;  /* see mp_stream_open_passage */
     bool is_started : 1;  /* h2o_start_response was called */
     bool is_writing : 1;  /* an h2o_send is in progress: the next one waits */
     bool is_finished : 1; /* the last h2o_send was called: no other may follow */

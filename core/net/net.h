@@ -153,7 +153,9 @@ typedef struct {
 typedef struct {
     void (*on_request)(void *ctx, mp_stream *stream);
     void *ctx;
-    int64_t reserve;              /* additional connections that this listener accepts above `connections` */
+    int64_t reserve; /* additional connections that this listener accepts above `connections` */
+    bool is_inner;   /* other processes of this gateway connect to it, no clients */
+    size_t headers;  /* limit of a request's target and headers, instead of mp_http_limits.headers; 0: that */
     mp_tls_slot *MP_NULLABLE tls; /* NULL: no TLS; must outlive the server */
     bool http2;                   /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
     int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */
@@ -236,6 +238,8 @@ mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, in
 /* The value of a header, by its lower-case name; ptr == NULL if absent. `count` (may be NULL) receives the number of
  * headers with this name. */
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *MP_NULLABLE count);
+/* Iterates over all headers, whose names are in lower case: set `*at` to 0 first. False after the last one. */
+bool mp_stream_each_header(const mp_stream *stream, size_t *at, mp_str *name, mp_str *value);
 /* Iterates over the values of a header: set `*at` to 0 first; returns ptr == NULL after the last value. */
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. If a trusted proxy is in front, the address that it gives. */
@@ -243,6 +247,9 @@ mp_str mp_stream_address(const mp_stream *stream);
 /* The address of the connection, which may be a proxy's: "127.0.0.1" or "unix"; the one in its PROXY header, if it has one. Empty if the stream is
  * gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
+/* Another process of this gateway has sent the request on: the address of its client, which is copied, and the mark that it has there. Call it
+ * before anything asks for them. */
+void mp_stream_set_origin(mp_stream *stream, mp_str address, uint64_t mark);
 /* True if `address`, an IP address that may be in brackets, is the one that the client has connected to. */
 bool mp_stream_reached(const mp_stream *stream, mp_str address);
 /* The mark of the request (mark.h): made when it is first asked for. mp_stream_known_mark() makes none: 0. */
@@ -311,6 +318,11 @@ void mp_stream_answer(mp_stream *stream, int status, const char *MP_NULLABLE typ
  * gone, and for HEAD, which this call answers. */
 int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE headers, size_t count);
 bool mp_stream_is_events(const mp_stream *stream);
+/* Starts an answer whose bytes come from elsewhere: mp_stream_send() adds any part of it, and mp_stream_end() ends it. `length`: of its body; SIZE_MAX:
+ * not known. It has no heartbeats, and no limit of its queue: the caller sends nothing while much is queued. As source of the bytes ends slow
+ * readers, too, this reader has twice the time. Returns -1 if the stream is gone. */
+int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const mp_header *MP_NULLABLE headers,
+                           size_t count);
 /* Queues `bytes` (complete events, copied). Returns -1 if the stream is gone, or if the bytes do not fit the queue:
  * then the stream is ended as slow and `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);

@@ -53,6 +53,12 @@ static const char *MP_NULLABLE find_fault(mp_conn *conn, const h2o_req_t *req)
     return mp_framing_fault((mp_str){input->bytes, input->size}, req->version & 0xff);
 }
 
+static size_t most_headers(const mp_conn *conn)
+{
+    size_t own = conn->listener->endpoint.headers;
+    return own > 0 ? own : conn->server->limits.headers;
+}
+
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
     mp_server *server = ((handler *)self)->server;
@@ -67,7 +73,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
         refuse_request(live, refusal->cause, refusal->status, refusal->why);
     else if (fault != NULL)
         refuse_request(live, MP_CAUSE_HTTP, 400, mp_str_of(fault));
-    else if (live->stream->head->bytes > server->limits.headers)
+    else if (live->stream->head->bytes > most_headers(conn))
         refuse_request(live, MP_CAUSE_SIZE, 431, MP_STR("the request headers are too large\n"));
     else if (req->entity.len > server->limits.body)
         refuse_request(live, MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n"));
@@ -126,11 +132,11 @@ void mp_servers_press(int by)
     atomic_fetch_add_explicit(&overloads, by, memory_order_relaxed);
 }
 
-/* The number of connections from which on the listener accepts none. The admin listener has a reserve and is never overloaded. */
+/* The number of connections from which on the listener accepts none. A listener with a reserve is never overloaded. */
 static int64_t most_connections(const mp_listener *listener)
 {
     int64_t most = atomic_load_explicit(&max_connections, memory_order_relaxed), reserve = listener->endpoint.reserve;
-    if (!mp_listener_is_admin(listener) && atomic_load_explicit(&overloads, memory_order_relaxed) > 0)
+    if (reserve == 0 && atomic_load_explicit(&overloads, memory_order_relaxed) > 0)
         most -= most / 10;
     return most + reserve;
 }

@@ -19,7 +19,7 @@ const mp_request_head mp_no_request_head = {.headers = &no_headers};
 
 static void leave_state(mp_stream *stream, mp_stream_state to)
 {
-    if (stream->state == MP_STREAM_EVENTS)
+    if (stream->state == MP_STREAM_EVENTS && !stream->is_passage)
         mp_stat_add(&mp_stat_streams_open, -1);
     stream->state = to;
     stream->head = &mp_no_request_head;
@@ -192,6 +192,18 @@ bool mp_stream_unix_user(const mp_stream *stream, uint32_t *uid)
     return true;
 }
 
+void mp_stream_set_origin(mp_stream *stream, mp_str address, uint64_t mark)
+{
+    mp_live *live = stream->live;
+    stream->mark = mark;
+    if (live == NULL)
+        return;
+    char *copy = h2o_mem_alloc_pool(&live->req->pool, address.len + 1);
+    memcpy(copy, address.ptr, address.len);
+    copy[address.len] = '\0';
+    live->client = copy;
+}
+
 mp_loop *mp_stream_loop(const mp_stream *stream)
 {
     return stream->loop;
@@ -243,6 +255,7 @@ static const char *reason_of(int status)
         {409, "Conflict"},
         {413, "Content Too Large"},
         {415, "Unsupported Media Type"},
+        {421, "Misdirected Request"},
         {429, "Too Many Requests"},
         {431, "Request Header Fields Too Large"},
         {499, "Client Closed Request"},

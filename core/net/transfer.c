@@ -26,7 +26,7 @@ struct mp_transfer {
     int status;
     mp_buf head, body;
     size_t got; /* bytes of the body received so far */
-    bool has_head, is_paused, is_over, was_refused;
+    bool has_head, is_paused, is_over, was_refused, is_unix;
     /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
     bool was_sent, was_repeated;
     mp_err *MP_NULLABLE failure; /* NULL: none so far */
@@ -157,7 +157,8 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
 {
     (void)purpose;
     mp_transfer *transfer = ctx;
-    if (!mp_address_policy_allows(&transfer->how.policy, &address->addr)) {
+    if (transfer->is_unix ? address->family != AF_UNIX
+                          : !mp_address_policy_allows(&transfer->how.policy, &address->addr)) {
         refuse_address(transfer);
         return CURL_SOCKET_BAD;
     }
@@ -173,7 +174,7 @@ static int on_connected(void *ctx, char *ip, char *own_ip, int port, int own_por
     (void)port;
     (void)own_port;
     mp_transfer *transfer = ctx;
-    if (!mp_address_policy_allows_text(&transfer->how.policy, ip)) {
+    if (!transfer->is_unix && !mp_address_policy_allows_text(&transfer->how.policy, ip)) {
         refuse_address(transfer);
         return CURL_PREREQFUNC_ABORT;
     }
@@ -232,6 +233,8 @@ static void set_manners(const mp_client *client, const mp_outgoing *how, const m
     SET(CURLOPT_DNS_CACHE_TIMEOUT, MP_NAMES_S);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (how->unix_path != NULL)
+        SET(CURLOPT_UNIX_SOCKET_PATH, how->unix_path);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
     mp_curl_trust(curl, easy, ca);
@@ -364,6 +367,7 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     mp_transfer *transfer = mp_new(sizeof *transfer);
     transfer->client = client;
     transfer->how = *outgoing;
+    transfer->is_unix = outgoing->unix_path != NULL;
     transfer->curl = curl;
     CURL *easy = mp_client_take(client, curl);
     if (easy == NULL) {
@@ -376,7 +380,7 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     set_callbacks(transfer, curl, easy);
     set_manners(client, outgoing, curl, easy);
     transfer->how.url = MP_UNSET;
-    transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
+    transfer->how.ca = transfer->how.certificate = transfer->how.key = transfer->how.unix_path = NULL;
     transfer->how.headers = NULL;
     mp_client_enter(client);
     if (find_host(transfer, outgoing->url, err) == 0)
