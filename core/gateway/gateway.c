@@ -2,6 +2,7 @@
  * workers have loaded the scripts and all addresses are bound before any worker serves. */
 #define _GNU_SOURCE
 #include "gateway.h"
+#include "hop.h"
 #include "open_relay.h"
 #include "listeners.h"
 #include "notify.h"
@@ -241,6 +242,7 @@ static void serve(gateway *h)
 static void take_down(gateway *h, int code)
 {
     mp_watchdog_release(h->shared.watchdog);
+    mp_hop_close(&h->shared);
     mp_listeners_unlink(&h->listeners, true);
     mp_admin *admin = h->admin;
     if (admin != NULL)
@@ -325,6 +327,8 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             mp_open_relay_warn(config, &h->passed, first); /* no thread uses this VM before its worker is released */
         for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
             mp_worker_release(h->workers[i], serves);
+        if (serves && mp_processes_folder(h->shared.processes) != NULL && mp_hop_open(&h->shared, err) != 0)
+            mp_log(MP_ERROR, "no socket for other processes", mp_log_str("why", mp_str_of(err->text)));
         if (serves) {
             mp_start_log(&h->start);
             mp_watchdog_watch(h->shared.watchdog, h->workers, h->worker_count, h->admin, &h->listeners);

@@ -69,6 +69,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     rpc->sse = config->endpoint_sse;
     rpc->messages = config->endpoint_messages;
     rpc->answers = config->http.answers;
+    rpc->request_ms = config->http.request_ms;
     rpc->stream_queue = config->http.stream_queue;
     rpc->prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix;
     rpc->hosts = (const char *const *)config->hosts;

@@ -7,6 +7,8 @@
 
 MP_GAUGE(vms_draining, "vms_draining", "", "", "Lua states of earlier scripts, which finish their calls")
 
+#define HOP_ADDRESS (-1)     /* mp_endpoint.address of the listener for other processes */
+#define HOP_RESERVE 65536    /* connections of other processes beside limits.connections, which counts their clients */
 #define CLEANUP_GRACE_MS 100 /* additional time after limits.call.cleanup for handlers that do not wait */
 
 typedef enum { LOADING, LOADED, FAILED, SERVING, UNUSED } state;
@@ -98,6 +100,43 @@ int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_
     own.on_request = serve;
     own.ctx = worker;
     return mp_server_listen(worker->server, fd, &own, err);
+}
+
+static void serve_hop(void *ctx, mp_stream *stream)
+{
+    mp_worker *worker = ctx;
+    mp_rpc_serve_hop(worker->rpc, stream);
+    mp_phase_set(MP_PHASE_READ);
+}
+
+typedef struct {
+    mp_message super;
+    mp_worker *worker;
+    int fd;
+} hop_listener;
+
+static void listen_hop(mp_message *message, mp_loop *MP_NULLABLE loop)
+{
+    hop_listener *given = mp_container(message, hop_listener, super);
+    const mp_endpoint endpoint = {.on_request = serve_hop,
+                                  .ctx = given->worker,
+                                  .reserve = HOP_RESERVE,
+                                  .is_inner = true,
+                                  .headers = MP_HOP_HEADERS,
+                                  .address = HOP_ADDRESS,
+                                  .is_shared = true,
+                                  .proxies_index = SIZE_MAX};
+    mp_err err = {0};
+    if (loop == NULL || mp_server_listen(given->worker->server, given->fd, &endpoint, &err) != 0)
+        close(given->fd);
+    free(given);
+}
+
+void mp_worker_listen_hop(mp_worker *worker, int fd)
+{
+    hop_listener *given = mp_new(sizeof *given);
+    *given = (hop_listener){{.deliver = listen_hop}, worker, fd};
+    mp_loop_post(worker->loop, &given->super);
 }
 
 int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most)

@@ -49,6 +49,8 @@ typedef struct {
 mp_worker *MP_NULLABLE mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
 /* Takes ownership of `fd`. The worker sets in `endpoint` what answers requests, and the trusted proxies. */
 int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err);
+/* Serves other processes of the gateway by `fd`, which the worker owns from now on. Any thread, while the loop runs or before. */
+void mp_worker_listen_hop(mp_worker *worker, int fd);
 /* As mp_server_sockets. */
 int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most);
 /* All workers listen on the same addresses now: they share connections evenly. Before any is released. */

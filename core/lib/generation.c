@@ -91,6 +91,8 @@ static bool load_scripts(lua_State *L, void *ctx)
     lib->difference = ref_function(L, "difference");
     vm->on_message = ref_function(L, "deliver");
     lib->authenticate = ref_function(L, "authenticate");
+    lib->pack = ref_function(L, "pack");
+    lib->unpack = ref_function(L, "unpack");
     if (!it->config->trust_full)
         mp_hide_weak_mode(L);
     lua_getfield(L, 1, "load");

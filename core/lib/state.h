@@ -34,7 +34,7 @@ typedef struct {
     mp_upstream_host *MP_NULLABLE upstreams; /* NULL until attached */
     bool has_upstreams; /* the configuration names some: call.current() gives the handle that the call has */
     mp_store *store;
-    int dispatch, record, note, authenticate, run_job, describe, summary,
+    int dispatch, record, note, authenticate, pack, unpack, run_job, describe, summary,
         difference; /* functions of moonpool, as registry references */
 
     const void *call_metatable; /* address of the metatable of the userdata `call`, for a quick type check */

@@ -19,6 +19,8 @@ typedef struct mp_batch mp_batch;
 typedef struct mp_event_log mp_event_log;
 typedef struct mp_feed mp_feed;
 typedef struct mp_publisher mp_publisher;
+typedef struct mp_hop mp_hop;
+typedef struct mp_hops mp_hops;
 typedef struct mp_reader mp_reader;
 typedef struct mp_stdio mp_stdio;
 typedef struct mp_subscriber mp_subscriber;
@@ -48,6 +50,8 @@ typedef struct {
 struct mp_rpc {
     const mp_rpc_config *config;
     mp_table *table;
+    const mp_processes *processes;
+    mp_hops *hops; /* owned: requests that other processes serve */
     mp_loop *loop;
     const mp_rpc_hooks *hooks;
     void *ctx; /* context pointer of the hooks */
@@ -76,7 +80,8 @@ struct mp_rpc {
     size_t spare_call_count;
     /* About the message that is being served: */
     mp_envelope envelope;
-    mp_principal *principal; /* borrowed */
+    mp_principal *principal;       /* borrowed */
+    const mp_hop *MP_NULLABLE hop; /* what another process has sealed, which sent the request; NULL: a client sent it */
     uint64_t
         authn_began_us; /* start of its authentication by scripts, by mp_monotonic_us; 0: there was none, or no call is recorded */
     bool

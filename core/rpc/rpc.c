@@ -59,15 +59,35 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
         mp_serve_as(rpc, stream, mp_nobody);
 }
 
+/* The endpoint at this path; MP_HOP_ENDPOINTS: none. */
+static mp_hop_endpoint endpoint_of(const mp_rpc *rpc, mp_str path)
+{
+    const mp_rpc_config *config = rpc->config;
+    const mp_hop *hop = rpc->hop;
+    if (hop != NULL)
+        return hop->endpoint;
+    if (config->mcp != NULL && mp_str_is(path, config->mcp))
+        return MP_HOP_MCP;
+    if (config->sse != NULL && mp_str_is(path, config->sse))
+        return MP_HOP_SSE;
+    if (config->sse != NULL && config->messages != NULL && mp_str_is(path, config->messages))
+        return MP_HOP_MESSAGES;
+    return MP_HOP_ENDPOINTS;
+}
+
 static void serve_path(mp_rpc *rpc, mp_stream *stream)
 {
     const mp_rpc_config *config = rpc->config;
     mp_str path = mp_stream_request(stream)->path;
-    if (config->mcp != NULL && mp_str_is(path, config->mcp)) {
+    mp_hop_endpoint endpoint = endpoint_of(rpc, path);
+    if (endpoint < MP_HOP_ENDPOINTS && mp_processes_are_several(rpc->processes) &&
+        mp_hop_send_on(rpc, stream, endpoint)) {
+        return;
+    } else if (endpoint == MP_HOP_MCP) {
         mp_serve_streamable(rpc, stream);
-    } else if (config->sse != NULL && mp_str_is(path, config->sse)) {
+    } else if (endpoint == MP_HOP_SSE) {
         mp_serve_sse(rpc, stream);
-    } else if (config->sse != NULL && config->messages != NULL && mp_str_is(path, config->messages)) {
+    } else if (endpoint == MP_HOP_MESSAGES) {
         mp_serve_messages(rpc, stream);
     } else {
         mp_buf text = {0};
@@ -104,7 +124,9 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     mp_rpc *rpc = mp_new(sizeof *rpc);
     rpc->config = config;
     rpc->table = table;
+    rpc->processes = mp_table_processes(table);
     rpc->loop = loop;
+    rpc->hops = mp_hops_new(rpc);
     rpc->hooks = hooks;
     rpc->ctx = ctx;
     rpc->auth = hooks->auth(ctx);
@@ -159,6 +181,7 @@ void mp_rpc_drain(mp_rpc *rpc, uint64_t ms)
     rpc->ends_at = mp_monotonic_ms() + ms;
     mp_subscribers_end(rpc);
     mp_readers_drain(rpc, false);
+    mp_hops_drain(rpc);
     mp_timer_start(rpc->loop, &rpc->sweep, DRAIN_SWEEP_MS, sweep);
 }
 
@@ -166,6 +189,7 @@ void mp_rpc_abort(mp_rpc *rpc, const char *why)
 {
     const mp_stat *counter = rpc->is_input_over ? &mp_stat_tool_gone : &mp_stat_tool_shutdown;
     mp_authn_cancel_all(rpc, why);
+    mp_hops_abort(rpc);
     for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
         next = link->next;
         mp_call_cancel(mp_container(link, mp_call, link), why, counter, MP_CANCEL_ANSWER);
@@ -183,13 +207,14 @@ bool mp_rpc_sweep(mp_rpc *rpc)
     }
     if (rpc->draining && !mp_table_has_calls())
         mp_detached_cancel(rpc, "the gateway is stopping");
+    mp_hops_turn(rpc);
     mp_calls_sweep(rpc);
     return has_more;
 }
 
 bool mp_rpc_has_work(const mp_rpc *rpc)
 {
-    return mp_publisher_has_news(rpc) || !mp_link_is_alone(&rpc->ended);
+    return mp_publisher_has_news(rpc) || !mp_link_is_alone(&rpc->ended) || mp_hops_have_work(rpc);
 }
 
 int64_t mp_rpc_calls(const mp_rpc *rpc)
@@ -209,6 +234,7 @@ void mp_rpc_free(mp_rpc *rpc)
     mp_calls_sweep(rpc);
     mp_calls_free_spare(rpc);
     mp_consoles_free(rpc);
+    mp_hops_free(rpc);
     mp_publisher_free(rpc->publisher);
     mp_stdio_free(rpc->stdio);
     mp_timer_stop(rpc->loop, &rpc->sweep);

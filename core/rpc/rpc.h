@@ -46,9 +46,10 @@ typedef struct {
     int64_t replay_events; /* events kept for one session; 0: no events are kept */
     size_t replay_bytes, replay_total;
     size_t answers, stream_queue; /* as in mp_http_limits, for messages on their way to the thread of their stream */
-    uint64_t entry_ms;            /* time limit of one authentication */
-    int64_t max_entries;          /* limit of the requests whose authentication is pending */
-    uint64_t overload_ms;         /* a request that waited longer for its worker is refused as overload; 0: no limit */
+    uint64_t request_ms;  /* as in mp_http_limits, which also limits how long connections of other processes are kept */
+    uint64_t entry_ms;    /* time limit of one authentication */
+    int64_t max_entries;  /* limit of the requests whose authentication is pending */
+    uint64_t overload_ms; /* a request that waited longer for its worker is refused as overload; 0: no limit */
     const char *MP_NULLABLE
     instance;            /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
     bool is_child;       /* another gateway runs this one as a program */
@@ -77,6 +78,8 @@ typedef struct {
     const mp_auth_facts *(*auth)(void *ctx);
     /* Authenticate this request: answer once, with mp_authn_admit or mp_authn_refuse. */
     void (*on_entry)(void *ctx, mp_authn *entry);
+    /* Appends the principal as text, for another process; nothing if it is of scripts that are no more. */
+    void (*put_principal)(void *ctx, const mp_principal *principal, mp_buf *out);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
 } mp_rpc_hooks;
@@ -104,6 +107,9 @@ void mp_rpc_make_id(const mp_rpc *rpc, char id[MP_ID + 1]);
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
 /* The on_request function of a listener. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
+/* The on_request function of the listener for other processes of the gateway. Their headers may have MP_HOP_HEADERS bytes, since they tell who the client is. */
+#define MP_HOP_HEADERS ((size_t)256 << 10)
+void mp_rpc_serve_hop(void *rpc, mp_stream *stream);
 /* Serves one client on a pipe (stdio). The rpc borrows the pipe for the rest of its life. `ended` is the pipe's
  * `on_end`. */
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx);
@@ -352,6 +358,8 @@ void mp_principal_forsake(mp_principal *principal);
 
 /* Valid from on_entry until it is admitted, refused or cancelled. */
 mp_stream *mp_authn_stream(const mp_authn *entry);
+/* The principal, as put_principal wrote it, where another process has authenticated the request; else empty. */
+mp_str mp_authn_packed(const mp_authn *entry);
 void *MP_NULLABLE mp_authn_user(const mp_authn *entry); /* pointer that belongs to the hooks */
 void mp_authn_set_user(mp_authn *entry, void *MP_NULLABLE user);
 /* Authentication waits for an op: starts its time limit, and detects a client that disconnects. Refuses the request

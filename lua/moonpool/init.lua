@@ -22,6 +22,8 @@ local moonpool
 moonpool = {
   load = loader.load,
   authenticate = auth.authenticate,
+  pack = auth.pack,
+  unpack = auth.unpack,
   dispatch = audit.wrap(dispatch.answer),
   record = function(call, params, revision, method)
     return require("moonpool.replay.recorder").answer(moonpool.dispatch, call, params, revision, method)

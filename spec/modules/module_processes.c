@@ -1,7 +1,7 @@
 /* module_processes.c: processes of core/rpc and ids:
- *   new() → processes, whose methods have the names of the functions of processes.h; a process is { number =, version = } */
+ *   new([key of 16 bytes]) → processes, whose methods have the names of the functions of processes.h; a process is { number =, version = } */
 #include "modules.h"
-#include "rpc/processes.h"
+#include "rpc/request/hop.h"
 #include <stdio.h>
 
 #define PROCESSES "spec.processes"
@@ -33,6 +33,8 @@ static int l_new(lua_State *L)
 {
     mp_processes **at = lua_newuserdatauv(L, sizeof(mp_processes *), 0);
     *at = mp_processes_new();
+    if (lua_isstring(L, 1))
+        mp_processes_join(*at, (const unsigned char *)luaL_checkstring(L, 1), "/nowhere", NULL, 0);
     luaL_setmetatable(L, PROCESSES);
     return 1;
 }
@@ -130,12 +132,52 @@ static int l_number_of(lua_State *L)
     return 1;
 }
 
+static mp_str text_field(lua_State *L, const char *name)
+{
+    mp_str text;
+    lua_getfield(L, 2, name);
+    text.ptr = luaL_optlstring(L, -1, "", &text.len);
+    lua_pop(L, 1); /* the table has the text */
+    return text;
+}
+
+static lua_Integer number_field(lua_State *L, const char *name, lua_Integer usual)
+{
+    lua_getfield(L, 2, name);
+    lua_Integer number = luaL_optinteger(L, -1, usual);
+    lua_pop(L, 1);
+    return number;
+}
+
+/* The header by which a process sends a request on: seal { to =, endpoint = 0 to 2, hops =, age = ms, body = bytes, method =, session =, address =,
+ * principal = }. */
+static int l_seal(lua_State *L)
+{
+    mp_seal_key keys[2];
+    mp_buf out = {0};
+    const mp_hop hop = {.to = (uint16_t)number_field(L, "to", 0),
+                        .endpoint = (mp_hop_endpoint)number_field(L, "endpoint", 0),
+                        .hops = (unsigned)number_field(L, "hops", 1),
+                        .sent_ms = mp_hop_now_ms() - (uint64_t)number_field(L, "age", 0),
+                        .body = (uint64_t)number_field(L, "body", 0),
+                        .method = text_field(L, "method"),
+                        .session = text_field(L, "session"),
+                        .address = text_field(L, "address"),
+                        .principal = text_field(L, "principal")};
+    mp_hop_keys(check(L), keys);
+    if (!mp_hop_write(keys, &hop, &out))
+        return luaL_error(L, "not sealed");
+    lua_pushlstring(L, out.ptr, out.len);
+    mp_buf_clear(&out);
+    return 1;
+}
+
 int module_processes(lua_State *L)
 {
     static const luaL_Reg methods[] = {{"join", l_join},           {"number", l_number}, {"add", l_add},
                                        {"remove", l_remove},       {"list", l_list},     {"has", l_has},
                                        {"newest", l_newest},       {"path", l_path},     {"id", l_id},
-                                       {"number_of", l_number_of}, {NULL, NULL}};
+                                       {"number_of", l_number_of}, {"seal", l_seal},     {NULL, NULL}};
     luaL_newmetatable(L, PROCESSES);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");

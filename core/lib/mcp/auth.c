@@ -227,8 +227,13 @@ int mp_run_entry(lua_State *L)
     mp_lib_task *task = lua_touserdata(L, 1);
     if (task->entry == NULL)
         return 0;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->authenticate);
-    push_handle(L, task, REQUEST);
+    const mp_lib *lib = mp_lib_of_vm(task->super.vm);
+    mp_str packed = mp_authn_packed(task->entry);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, packed.len > 0 ? lib->unpack : lib->authenticate);
+    if (packed.len > 0)
+        push_str(L, packed);
+    else
+        push_handle(L, task, REQUEST);
     lua_callk(L, 1, 5, (lua_KContext)task, entry_done);
     return entry_done(L, LUA_OK, (lua_KContext)task);
 }

@@ -1,6 +1,7 @@
 /* hooks.c: the callbacks of a worker's rpc into its VM. They create or cancel tasks; none of them runs Lua. */
 #include "lib/bindings.h"
 #include "lib/mcp/frozen_answer.h"
+#include "lib/mcp/principal.h"
 
 MP_COUNTER(dropped_notes, "dropped", "reason", "notes",
            "notifications of clients that were dropped because the queue of a Lua state was full")
@@ -62,11 +63,16 @@ static const mp_auth_facts *auth_facts(void *ctx)
 
 static void on_entry(void *ctx, mp_authn *entry)
 {
-    if (mp_authn_is_known(ctx, entry))
+    if (mp_authn_packed(entry).len == 0 && mp_authn_is_known(ctx, entry))
         return;
     mp_lib_task *task = mp_lib_task_new(ctx, &mp_authn_work);
     task->entry = entry;
     mp_authn_set_user(entry, task);
+}
+
+static void put_principal(void *ctx, const mp_principal *principal, mp_buf *out)
+{
+    mp_principal_put_packed(ctx, principal, out);
 }
 
 static void on_entry_cancel(void *ctx, mp_authn *entry)
@@ -79,4 +85,4 @@ static void on_entry_cancel(void *ctx, mp_authn *entry)
     mp_task_cancel(&task->super);
 }
 
-const mp_rpc_hooks mp_lib_hooks = {on_call, on_note, on_cancel, auth_facts, on_entry, on_entry_cancel};
+const mp_rpc_hooks mp_lib_hooks = {on_call, on_note, on_cancel, auth_facts, on_entry, put_principal, on_entry_cancel};

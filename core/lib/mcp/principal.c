@@ -18,7 +18,12 @@ typedef struct {
 } principal_ref;
 
 /* The user values of a principal reference. */
-enum { TABLE = 1, ISSUER, USER_VALUES = ISSUER };
+enum { TABLE = 1, ISSUER, PACKED, USER_VALUES = PACKED };
+
+static bool is_constant(const mp_principal *principal)
+{
+    return principal == mp_nobody || principal == mp_lone;
+}
 
 /* -- references ---------------------------------------------------------------------------------------------------- */
 
@@ -122,12 +127,49 @@ void mp_principal_push(lua_State *L, const mp_principal *principal)
     lua_remove(L, -2);
 }
 
-/* -- facts for C ---------------------------------------------------------------------------------------------------- */
+/* -- for other processes ------------------------------------------------------------------------------------------- */
 
-static bool is_constant(const mp_principal *principal)
+typedef struct {
+    const mp_principal *principal;
+    mp_buf *out;
+} packing;
+
+/* The text is made once.  [-0, +0, throws] */
+static int pack(lua_State *L)
 {
-    return principal == mp_nobody || principal == mp_lone;
+    const packing *it = lua_touserdata(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of(L)->principals);
+    if (lua_rawgetp(L, -1, it->principal) != LUA_TUSERDATA)
+        return 0;
+    if (lua_getiuservalue(L, -1, PACKED) != LUA_TSTRING) {
+        lua_pop(L, 1);
+        lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of(L)->pack);
+        lua_getiuservalue(L, -2, TABLE);
+        lua_call(L, 1, 1);
+        lua_pushvalue(L, -1);
+        lua_setiuservalue(L, -3, PACKED);
+    }
+    mp_str text;
+    text.ptr = luaL_checklstring(L, -1, &text.len);
+    mp_buf_put(it->out, text);
+    return 0;
 }
+
+void mp_principal_put_packed(mp_vm *vm, const mp_principal *principal, mp_buf *out)
+{
+    packing it = {principal, out};
+    lua_State *L = vm->L;
+    if (is_constant(principal)) {
+        mp_buf_put(out, mp_principal_id(principal));
+        return;
+    }
+    lua_pushcfunction(L, pack);
+    lua_pushlightuserdata(L, &it);
+    if (lua_pcall(L, 1, 0, 0) != LUA_OK)
+        lua_pop(L, 1); /* no memory: the caller refuses the request */
+}
+
+/* -- facts for C ---------------------------------------------------------------------------------------------------- */
 
 bool mp_principal_is_of(const mp_lib *lib, const mp_principal *principal)
 {

@@ -23,4 +23,7 @@ void mp_principal_set_rights(lua_State *L, const mp_principal *principal, uint64
 /* The rights of the principal; NULL if they are not known for the snapshot of the registry that is served now. */
 const mp_rights *MP_NULLABLE mp_principal_rights(mp_lib *lib, const mp_principal *principal);
 
+/* Appends the principal as text, from which another process makes one; nothing if that fails, or the principal is of another VM. */
+void mp_principal_put_packed(mp_vm *vm, const mp_principal *principal, mp_buf *out);
+
 #endif

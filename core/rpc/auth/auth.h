@@ -6,6 +6,8 @@
 
 /* Starts the authentication of a request, which ends in mp_serve_as or a refusal. */
 void mp_authn_begin(mp_rpc *rpc, mp_stream *stream);
+/* For a request that another process has authenticated: takes ownership of `hop`. */
+void mp_authn_begin_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop);
 /* Auth scripts were reloaded: starts the authentication of every pending request again. `old_ctx` is the hooks'
  * context from before the reload. */
 void mp_authn_restart_all(mp_rpc *rpc, void *old_ctx);

@@ -1,6 +1,7 @@
 /* authn.c: an HTTP request whose authentication is pending. The stream keeps the request. Only the head of the
  * request has been read, and no session or call is made before the request is admitted (A-1). */
 #include "auth.h"
+#include "rpc/request/hop.h"
 #include <stdlib.h>
 
 MP_COUNTER(refused_auth, "refused", "reason", "auth", "requests with missing or invalid credentials")
@@ -11,7 +12,8 @@ struct mp_authn {
     mp_stream *stream; /* counted reference */
     bool is_parked;    /* the request counts against MP_QUOTA_AUTHN, and the timer `limit` runs */
     mp_timer limit;
-    uint64_t began_us; /* by mp_monotonic_us; 0: no call is recorded */
+    uint64_t began_us;       /* by mp_monotonic_us; 0: no call is recorded */
+    mp_hop *MP_NULLABLE hop; /* owned: another process has authenticated the request; NULL: it came from a client */
     void *MP_NULLABLE user;
 };
 
@@ -25,6 +27,8 @@ static void end_authn(mp_authn *authn)
         mp_quota_give(rpc->table, MP_QUOTA_AUTHN);
     mp_stream_on_gone(authn->stream, NULL, NULL);
     mp_stream_unref(authn->stream);
+    if (authn->hop != NULL)
+        mp_hop_free(authn->hop);
     free(authn);
 }
 
@@ -58,16 +62,26 @@ static void on_limit(mp_timer *timer)
     refuse_busy(mp_container(timer, mp_authn, limit), "authentication timed out: try again later");
 }
 
-void mp_authn_begin(mp_rpc *rpc, mp_stream *stream)
+static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop)
 {
     mp_authn *authn = mp_new(sizeof *authn);
-    *authn = (mp_authn){.rpc = rpc, .stream = mp_stream_ref(stream)};
+    *authn = (mp_authn){.rpc = rpc, .stream = mp_stream_ref(stream), .hop = hop};
     if (mp_traces_are_on())
         authn->began_us = mp_loop_now_us(rpc->loop);
     mp_link_init(&authn->link);
     mp_link_put(&rpc->authns, &authn->link);
     mp_stream_on_gone(stream, on_client_left, authn);
     rpc->hooks->on_entry(rpc->ctx, authn);
+}
+
+void mp_authn_begin(mp_rpc *rpc, mp_stream *stream)
+{
+    begin_authn(rpc, stream, NULL);
+}
+
+void mp_authn_begin_hop(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
+{
+    begin_authn(rpc, stream, hop);
 }
 
 void mp_authn_park(mp_authn *authn)
@@ -88,10 +102,16 @@ void mp_authn_admit(mp_authn *authn, mp_principal *principal)
 {
     mp_rpc *rpc = authn->rpc;
     mp_stream *stream = mp_stream_ref(authn->stream);
+    mp_hop *hop = authn->hop;
+    authn->hop = NULL;
     rpc->authn_began_us = authn->began_us;
     end_authn(authn);
+    rpc->hop = hop;
     mp_serve_as(rpc, stream, principal);
+    rpc->hop = NULL;
     rpc->authn_began_us = 0;
+    if (hop != NULL)
+        mp_hop_free(hop);
     mp_stream_unref(stream);
 }
 
@@ -134,7 +154,7 @@ void mp_authn_restart_all(mp_rpc *rpc, void *old)
         mp_authn *authn = mp_container(link, mp_authn, link);
         mp_link_put(&rpc->authns, link);
         rpc->hooks->on_entry_cancel(old, authn);
-        if (rpc->auth->is_asked)
+        if (rpc->auth->is_asked || authn->hop != NULL)
             rpc->hooks->on_entry(rpc->ctx, authn);
         else /* the request has credentials, but the new scripts have no authentication */
             refuse_busy(authn, "the auth scripts were reloaded: try again");
@@ -145,6 +165,11 @@ void mp_authn_cancel_all(mp_rpc *rpc, const char *why)
 {
     while (!mp_link_is_alone(&rpc->authns))
         refuse_busy(mp_container(rpc->authns.next, mp_authn, link), why);
+}
+
+mp_str mp_authn_packed(const mp_authn *authn)
+{
+    return authn->hop == NULL ? MP_STR_NONE : authn->hop->principal;
 }
 
 mp_stream *mp_authn_stream(const mp_authn *authn)

@@ -4,6 +4,7 @@
 #define MP_RPC_TRANSPORT_H
 
 #include "rpc/auth/auth.h"
+#include "rpc/request/hop.h"
 
 /* -- http.c: the tables of the HTTP transports --------------------------------------------------------------------- */
 
@@ -51,6 +52,22 @@ struct mp_stdio {
 };
 
 void mp_stdio_free(mp_stdio *MP_NULLABLE stdio); /* `stdio` may be NULL */
+
+/* -- hop_edge.c ---------------------------------------------------------------------------------------------------- */
+
+mp_hops *mp_hops_new(mp_rpc *rpc);
+/* The keys of sealed headers; made at the first call, since they need OpenSSL. */
+const mp_seal_key *mp_hops_keys(mp_rpc *rpc);
+/* True if another process is to serve the request of the principal rpc->principal: it has been sent on, or refused. */
+bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint);
+/* Passes on what has arrived. At the bottom of a turn. */
+void mp_hops_turn(mp_rpc *rpc);
+bool mp_hops_have_work(const mp_rpc *rpc);
+/* Ends event streams without a call. */
+void mp_hops_drain(mp_rpc *rpc);
+/* Ends all requests that were sent on, with an error for each client that has got nothing yet. */
+void mp_hops_abort(mp_rpc *rpc);
+void mp_hops_free(mp_rpc *rpc);
 
 /* -- console.c ----------------------------------------------------------------------------------------------------- */
 

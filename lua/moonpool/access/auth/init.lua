@@ -288,4 +288,20 @@ function auth.authenticate(request)
   return nil, 401, challenge, nil, reasons
 end
 
+--- The principal as text for another process of the gateway, which serves the request.
+auth.pack = principal.pack
+
+local unpacked = setmetatable({}, { __mode = "v" })      -- refs by such texts, as long as a call or session has them
+
+--- A ref for C, of a principal that another process has authenticated.
+function auth.unpack(text)
+  local ref = unpacked[text]
+  if ref then return ref end
+  local who = principal.unpack(text)
+  local facts = principal.facts(who)
+  ref = host.auth.principal_ref(who, facts.id, facts.key, facts.expires, facts.issuer)
+  unpacked[text] = ref
+  return ref
+end
+
 return auth

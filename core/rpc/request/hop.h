@@ -1,0 +1,39 @@
+/* hop.h: what one process of the gateway tells another about a request that it sends on: the header moonpool-hop, which is sealed. The sender, the edge, has
+ * read the request and knows who sent it; the receiver, the owner, runs it. */
+#ifndef MP_RPC_HOP_H
+#define MP_RPC_HOP_H
+
+#include "data/data.h"
+#include "rpc/role.h"
+
+#define MP_HOP_HEADER "moonpool-hop"
+#define MP_HOP_MOST_HEADER ((size_t)120 << 10) /* bytes of the sealed header */
+#define MP_HOP_OLDEST_MS 10000 /* a request that is older has long been answered with an error by its edge */
+#define MP_HOP_MOST 2          /* hops of one request */
+
+typedef enum { MP_HOP_MCP, MP_HOP_SSE, MP_HOP_MESSAGES, MP_HOP_ENDPOINTS } mp_hop_endpoint;
+/* The paths on which processes serve each other, whatever theirs for clients are. */
+extern const char *const mp_hop_paths[MP_HOP_ENDPOINTS];
+
+typedef struct mp_hop {
+    uint16_t to; /* number of the process that is to serve the request */
+    mp_hop_endpoint endpoint;
+    unsigned hops;    /* of the request, this one included */
+    uint64_t sent_ms; /* by CLOCK_BOOTTIME */
+    uint64_t mark;    /* of the request; 0: none */
+    uint64_t body;    /* its length */
+    /* session: its id, or empty; address: of the client; principal: as lua/moonpool/access/principal.lua packs it */
+    mp_str method, session, address, principal;
+    mp_buf room; /* owns the texts of a hop that was read */
+} mp_hop;
+
+uint64_t mp_hop_now_ms(void);
+/* The keys by which processes seal headers, from the key that they have in common: two, of which the second is not set. */
+void mp_hop_keys(const mp_processes *processes, mp_seal_key keys[2]);
+/* Appends the value of the header. False if OpenSSL fails. */
+bool mp_hop_write(const mp_seal_key *keys, const mp_hop *hop, mp_buf *out);
+/* False if no process of this gateway has sealed the value. Free the hop in any case. */
+bool mp_hop_read(const mp_seal_key *keys, mp_str value, mp_hop *hop);
+void mp_hop_free(mp_hop *hop);
+
+#endif

@@ -1,0 +1,539 @@
+/* hop_edge.c: requests that another process of the gateway serves: of sessions and tasks that are not this process's own, and in an older process those
+ * that begin something new. The request is sent on over that process's Unix socket, and its answer is passed on as it comes.
+ *
+ * libcurl's callbacks and those of streams only mark a passage; mp_hops_turn() goes on with it. A client that leaves ends the transfer at once, since the
+ * body that it sends belongs to the request. */
+#include "transport.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+MP_GAUGE(hops, "hops", "", "", "requests that another process of the gateway serves")
+MP_COUNTER(hops_begun, "hops_begun", "", "", "requests sent on to another process of the gateway")
+MP_COUNTER(refused_hops, "refused", "reason", "hops",
+           "requests for other processes of the gateway, while a worker sends on 4096, or that they did not take")
+
+#define MOST_HOPS 4096           /* that one worker sends on at once: each takes two descriptors */
+#define HIGH ((size_t)64 << 10)  /* nothing is read for a client while more bytes wait for it */
+#define WHOLE ((size_t)64 << 10) /* a shorter answer, unless it is an event stream, is passed on as a whole */
+#define KEPT_MS                                                                                                        \
+    UINT64_C(10000) /* how long a connection is kept for the next request: never as long as its other end keeps it */
+#define CONNECT_MS 1000
+
+typedef struct {
+    mp_link link; /* in hops->all */
+    mp_link due;  /* in hops->due */
+    mp_rpc *rpc;
+    mp_stream *stream;                 /* counted reference */
+    mp_transfer *MP_NULLABLE transfer; /* NULL: the client has left, or the answer is complete */
+    mp_hop_endpoint endpoint;
+    uint16_t to;
+    bool is_get;
+    bool has_begun; /* the client gets the answer piece by piece */
+} passage;
+
+struct mp_hops {
+    mp_client *client;
+    mp_seal_key keys[2]; /* not set before the first hop */
+    mp_link all, due;
+    int64_t count;
+};
+
+mp_hops *mp_hops_new(mp_rpc *rpc)
+{
+    uint64_t other_ms = rpc->config->request_ms / 2;
+    const mp_client_limits limits = {.requests = MOST_HOPS,
+                                     .lookups = 1,
+                                     .held = SIZE_MAX,
+                                     .idle_ms = other_ms < KEPT_MS ? other_ms : KEPT_MS,
+                                     .is_inner = true};
+    mp_hops *hops = mp_new(sizeof *hops);
+    hops->client = mp_client_new(rpc->loop, &limits);
+    mp_link_init(&hops->all);
+    mp_link_init(&hops->due);
+    return hops;
+}
+
+const mp_seal_key *mp_hops_keys(mp_rpc *rpc)
+{
+    mp_hops *hops = rpc->hops;
+    if (!hops->keys[0].is_set)
+        mp_hop_keys(rpc->processes, hops->keys);
+    return hops->keys;
+}
+
+/* -- where a request belongs --------------------------------------------------------------------------------------- */
+
+/* The number of another process that made this id; 0: none that lives. Foreign, unknown and ended ids of one number take the same way. */
+static uint16_t other_of(const mp_rpc *rpc, mp_str id)
+{
+    if (!mp_id_is(id))
+        return 0;
+    uint16_t number = mp_id_number(rpc->processes, id);
+    return number != mp_processes_number(rpc->processes) && mp_processes_has(rpc->processes, number) ? number : 0;
+}
+
+/* The number of the newest process, if that is another one; else 0. */
+static uint16_t newest_of(const mp_rpc *rpc)
+{
+    uint16_t newest = mp_processes_newest(rpc->processes);
+    return mp_processes_has(rpc->processes, newest) ? newest : 0;
+}
+
+static uint16_t find_for_mcp(const mp_rpc *rpc, const mp_stream *stream, bool is_post, mp_str *session)
+{
+    int count, names;
+    mp_str id = mp_stream_known_header(stream, MP_HEADER_MCP_SESSION_ID, &count);
+    if (count == 1) {
+        *session = id;
+        return other_of(rpc, id);
+    }
+    if (count > 1 || !is_post)
+        return 0;
+    mp_str name = mp_str_trim(mp_stream_known_header(stream, MP_HEADER_MCP_NAME, &names)); /* of a task: its id */
+    if (names == 1 && mp_id_is(name)) {
+        uint16_t other = other_of(rpc, name);
+        if (other != 0 || mp_id_number(rpc->processes, name) == mp_processes_number(rpc->processes))
+            return other;
+    }
+    return newest_of(rpc);
+}
+
+/* The number of the process that is to serve the request; 0: this one. */
+static uint16_t find_process(const mp_rpc *rpc, const mp_stream *stream, mp_hop_endpoint endpoint, mp_str *session)
+{
+    const mp_request *request = mp_stream_request(stream);
+    bool is_post = mp_str_is(request->method, "POST"), is_get = mp_str_is(request->method, "GET");
+    int count;
+    *session = MP_STR_NONE;
+    switch (endpoint) {
+    case MP_HOP_MCP:
+        return is_post || is_get || mp_str_is(request->method, "DELETE") ? find_for_mcp(rpc, stream, is_post, session)
+                                                                         : 0;
+    case MP_HOP_SSE:
+        return is_get ? newest_of(rpc) : 0;
+    default:
+        *session = mp_query_value(request->query, "session_id", &count);
+        return is_post && count == 1 ? other_of(rpc, *session) : 0;
+    }
+}
+
+/* -- the client's side --------------------------------------------------------------------------------------------- */
+
+static void mark(passage *it)
+{
+    mp_link_drop(&it->due);
+    mp_link_put(&it->rpc->hops->due, &it->due);
+}
+
+static void end_transfer(passage *it)
+{
+    mp_transfer_free(it->transfer);
+    it->transfer = NULL;
+    mark(it); /* mp_hops_turn() frees the passage */
+}
+
+static void on_client_left(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    end_transfer(ctx);
+}
+
+static void on_drained(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    mark(ctx);
+}
+
+/* The stream gets its answer now: nobody waits for its end any more. */
+static void leave_stream(passage *it)
+{
+    mp_stream_on_gone(it->stream, NULL, NULL);
+    mp_stream_on_drained(it->stream, NULL, NULL);
+    end_transfer(it);
+}
+
+static void free_passage(passage *it)
+{
+    mp_stream_on_gone(it->stream, NULL, NULL);
+    mp_stream_on_drained(it->stream, NULL, NULL);
+    mp_transfer_free(it->transfer);
+    mp_link_drop(&it->link);
+    mp_link_drop(&it->due);
+    mp_stream_unref(it->stream);
+    it->rpc->hops->count--;
+    mp_stat_add(&mp_stat_hops, -1);
+    free(it);
+}
+
+/* The id of the request in the body; empty if it has none. The body is there until the answer has begun. */
+static mp_str id_of(mp_rpc *rpc, mp_stream *stream)
+{
+    mp_str body = mp_stream_request(stream)->body;
+    rpc->envelope.id = MP_STR_NONE;
+    if (body.len == 0)
+        return MP_STR_NONE;
+    mp_envelope_read(&rpc->envelope, body, rpc->config->max_values);
+    return rpc->envelope.kind == MP_KIND_REQUEST ? rpc->envelope.id : MP_STR_NONE;
+}
+
+/* Nothing was sent to the client yet. */
+static void refuse_unanswered(passage *it)
+{
+    const mp_transfer *transfer = it->transfer;
+    mp_rpc *rpc = it->rpc;
+    bool is_unsent = transfer == NULL || mp_transfer_trouble_of(transfer) == MP_TRANSFER_UNSENT;
+    mp_stream *stream = mp_stream_ref(it->stream);
+    leave_stream(it);
+    mp_stat_add(&mp_stat_refused_hops, 1);
+    if (is_unsent)
+        mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "the process of this session does not answer: try again");
+    else
+        mp_refuse(rpc, stream, MP_CAUSE_HOP, 502, MP_CODE_INTERNAL, id_of(rpc, stream),
+                  "the process of this session does not answer any more; the call may have run", MP_STR_NONE);
+    mp_stream_unref(stream);
+}
+
+/* -- the answer ---------------------------------------------------------------------------------------------------- */
+
+/* Headers of an answer that the client gets; the others are of the connection between the processes. */
+static const char *const passed_on[] = {"allow", "cache-control", "content-type", "mcp-session-id", "retry-after"};
+enum { PASSED_ON = sizeof passed_on / sizeof *passed_on };
+
+typedef struct {
+    mp_header headers[PASSED_ON]; /* their values are the transfer's */
+    size_t count, length;         /* length: of the body; SIZE_MAX: not known */
+    bool is_events;
+} answer;
+
+static void take_header(answer *it, mp_str name, mp_str value)
+{
+    if (mp_str_is_nocase(name, "content-type"))
+        it->is_events = mp_str_starts(value, MP_STR("text/event-stream"));
+    if (mp_str_is_nocase(name, "content-length") && value.len > 0 && value.len < 16) {
+        it->length = 0;
+        for (size_t i = 0; i < value.len; i++)
+            it->length = it->length * 10 + (size_t)(value.ptr[i] - '0') % 10;
+    } else {
+        for (size_t i = 0; i < PASSED_ON && it->count < PASSED_ON; i++)
+            if (mp_str_is_nocase(name, passed_on[i]))
+                it->headers[it->count++] = (mp_header){passed_on[i], value};
+    }
+}
+
+static answer read_head(const mp_transfer *transfer)
+{
+    answer it = {.length = SIZE_MAX};
+    mp_str rest = mp_transfer_head(transfer), line;
+    while ((line = mp_str_cut(&rest, '\n')).len > 0) {
+        mp_str name = mp_str_cut(&line, ':');
+        take_header(&it, name, mp_str_trim(line));
+    }
+    return it;
+}
+
+/* No process has this number any more that has just been known: the session is unknown, as after a restart. */
+static void refuse_misdirected(passage *it)
+{
+    mp_stream *stream = mp_stream_ref(it->stream);
+    mp_rpc *rpc = it->rpc;
+    bool is_of_session = it->to != mp_processes_newest(rpc->processes) || it->endpoint == MP_HOP_MESSAGES;
+    leave_stream(it);
+    if (is_of_session)
+        mp_refuse(rpc, stream, MP_CAUSE_SESSION, 404, MP_CODE_INVALID_REQUEST, id_of(rpc, stream),
+                  it->endpoint == MP_HOP_MESSAGES ? "no such session: open the event stream again"
+                                                  : "no such session: send \"initialize\" without Mcp-Session-Id",
+                  MP_STR_NONE);
+    else
+        mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "the newest process does not take the request: try again");
+    mp_stream_unref(stream);
+}
+
+/* Passes the whole answer on, which has arrived. */
+static void answer_whole(passage *it, const mp_transfer *transfer)
+{
+    answer whole = read_head(transfer);
+    mp_stream_on_gone(it->stream, NULL, NULL);
+    mp_stream_answer(it->stream, mp_transfer_status(transfer), NULL, mp_transfer_body(transfer), whole.headers,
+                     whole.count);
+    end_transfer(it);
+}
+
+/* Begins to pass the answer on piece by piece. False if it is to be passed on as a whole, once it is there. */
+static bool begin_answer(passage *it, const mp_transfer *transfer)
+{
+    answer first = read_head(transfer);
+    if (!first.is_events && (first.length <= WHOLE || mp_transfer_body(transfer).len < WHOLE))
+        return false;
+    if (first.is_events)
+        mp_stream_add_header(it->stream, (mp_header){"x-accel-buffering", MP_STR("no")});
+    it->has_begun = true;
+    if (mp_stream_open_passage(it->stream, mp_transfer_status(transfer), first.length, first.headers, first.count) ==
+            0 &&
+        first.is_events)
+        mp_stream_forget_request(it->stream); /* its owner has the whole request */
+    return true;
+}
+
+/* Passes on what has arrived, as long as the client reads it. */
+static void pass_on(passage *it)
+{
+    mp_transfer *transfer;
+    while ((transfer = it->transfer) != NULL && mp_transfer_body(transfer).len > 0) {
+        if (mp_stream_queued(it->stream) > HIGH) {
+            mp_stream_on_drained(it->stream, on_drained, it);
+            return;
+        }
+        if (mp_stream_send(it->stream, mp_transfer_body(transfer)) != 0)
+            return; /* the client has left */
+        mp_transfer_take(transfer);
+    }
+    if (transfer == NULL || !mp_transfer_is_over(transfer))
+        return;
+    bool is_cut = mp_transfer_failure(transfer) != NULL;
+    leave_stream(it);
+    if (is_cut)
+        mp_stream_lose(it->stream, false);
+    else
+        mp_stream_end(it->stream);
+}
+
+static void go_on(passage *it)
+{
+    mp_transfer *transfer = it->transfer;
+    if (transfer == NULL)
+        return;
+    bool is_over = mp_transfer_is_over(transfer);
+    if (it->has_begun) {
+        pass_on(it);
+    } else if (is_over && mp_transfer_failure(transfer) != NULL) {
+        refuse_unanswered(it);
+    } else if (mp_transfer_status(transfer) == 421) {
+        refuse_misdirected(it);
+    } else if (mp_transfer_status(transfer) != 0 && begin_answer(it, transfer)) {
+        pass_on(it);
+    } else if (is_over) {
+        answer_whole(it, transfer);
+    }
+}
+
+void mp_hops_turn(mp_rpc *rpc)
+{
+    mp_link *link;
+    while ((link = mp_link_take(&rpc->hops->due)) != NULL) {
+        passage *it = mp_container(link, passage, due);
+        go_on(it);
+        if (it->transfer == NULL)
+            free_passage(it);
+    }
+}
+
+bool mp_hops_have_work(const mp_rpc *rpc)
+{
+    return !mp_link_is_alone(&rpc->hops->due);
+}
+
+/* -- sending on ---------------------------------------------------------------------------------------------------- */
+
+/* Inside libcurl. */
+static void on_news(mp_transfer *transfer, void *ctx)
+{
+    (void)transfer;
+    mark(ctx);
+}
+
+/* Names of headers that cross; also those that begin with "mcp-". */
+static const char *const crossing[] = {"accept",      "content-type", "last-event-id", "moonpool-hops",
+                                       "traceparent", "tracestate",   "baggage"};
+
+static bool crosses(mp_str name)
+{
+    bool does = mp_str_starts(name, MP_STR("mcp-"));
+    for (size_t i = 0; i < sizeof crossing / sizeof *crossing && !does; i++)
+        does = mp_str_is(name, crossing[i]);
+    return does;
+}
+
+/* True if libcurl can send the header as one line. HTTP/2 lets clients write bytes that would begin another line, or another request. */
+static bool is_one_line(mp_str name, mp_str value)
+{
+    bool is_fine = true;
+    for (size_t i = 0; i < name.len && is_fine; i++)
+        is_fine = (name.ptr[i] >= 'a' && name.ptr[i] <= 'z') || (name.ptr[i] >= '0' && name.ptr[i] <= '9') ||
+                  name.ptr[i] == '-' || name.ptr[i] == '_' || name.ptr[i] == '.';
+    for (size_t i = 0; i < value.len && is_fine; i++)
+        is_fine = (unsigned char)value.ptr[i] >= ' ' || value.ptr[i] == '\t';
+    return is_fine;
+}
+
+/* The lines of the request's headers, each with a zero byte, and an empty line at the end. */
+static void put_headers(const mp_stream *stream, mp_str sealed, mp_buf *out)
+{
+    mp_str name, value;
+    bool has_accept = false, has_type = false;
+    for (size_t at = 0; mp_stream_each_header(stream, &at, &name, &value);) {
+        if (!crosses(name) || !is_one_line(name, value))
+            continue;
+        has_accept = has_accept || mp_str_is(name, "accept");
+        has_type = has_type || mp_str_is(name, "content-type");
+        mp_buf_printf(out, "%.*s%s", MP_STR_ARG(name), value.len > 0 ? ": " : ";");
+        mp_buf_put(out, value);
+        mp_buf_putc(out, '\0');
+    }
+    /* what libcurl would add */
+    mp_buf_put(out, has_accept ? MP_STR("") : MP_STR("Accept:\0"));
+    mp_buf_put(out, has_type ? MP_STR("") : MP_STR("Content-Type:\0"));
+    mp_buf_put(out, MP_STR(MP_HOP_HEADER ": "));
+    mp_buf_put(out, sealed);
+    mp_buf_putc(out, '\0');
+    mp_buf_putc(out, '\0');
+}
+
+static mp_transfer *MP_NULLABLE start_transfer(passage *it, const char *path, mp_str session, mp_str headers)
+{
+    enum { MOST_LINES = 104 }; /* a request has at most 100 headers */
+    const char *lines[MOST_LINES + 1], *at = headers.ptr;
+    size_t count = 0;
+    for (; *at != '\0' && count < MOST_LINES; at += strlen(at) + 1)
+        lines[count++] = at;
+    lines[count] = NULL;
+    const mp_request *request = mp_stream_request(it->stream);
+    mp_buf url = {0};
+    mp_buf_printf(&url, "http://localhost%s", mp_hop_paths[it->endpoint]);
+    if (it->endpoint == MP_HOP_MESSAGES)
+        mp_buf_printf(&url, "?session_id=%.*s", MP_STR_ARG(session));
+    mp_buf_putc(&url, '\0');
+    char method[8] = "";
+    memcpy(method, request->method.ptr, request->method.len < sizeof method ? request->method.len : sizeof method - 1);
+    bool is_post = mp_str_is(request->method, "POST");
+    mp_err err = {0};
+    const mp_outgoing outgoing = {
+        .method = method,
+        .url = url.ptr,
+        .headers = lines,
+        .body = is_post ? (mp_str){request->body.len > 0 ? request->body.ptr : "", request->body.len} : MP_STR_NONE,
+        .most = SIZE_MAX,
+        .is_stream = true,
+        .unix_path = path,
+        .connect_ms = CONNECT_MS,
+        .ready = on_news,
+        .ctx = it};
+    mp_transfer *transfer = mp_transfer_start(it->rpc->hops->client, &outgoing, &err);
+    if (transfer == NULL)
+        mp_log(MP_ERROR, "request not sent on", mp_log_str("why", mp_str_of(err.text)));
+    mp_buf_clear(&url);
+    return transfer;
+}
+
+/* Seals what the other process must know of the request. False if that is too much, or OpenSSL fails. */
+static bool seal(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed)
+{
+    mp_buf principal = {0};
+    hop->sent_ms = mp_hop_now_ms();
+    hop->mark = mp_stream_mark(stream);
+    hop->method = mp_stream_request(stream)->method;
+    hop->body = mp_stream_request(stream)->body.len;
+    hop->address = mp_stream_address(stream);
+    rpc->hooks->put_principal(rpc->ctx, rpc->principal, &principal);
+    hop->principal = mp_buf_str(&principal);
+    bool is_done =
+        principal.len > 0 && mp_hop_write(mp_hops_keys(rpc), hop, sealed) && sealed->len <= MP_HOP_MOST_HEADER;
+    mp_buf_clear(&principal);
+    return is_done;
+}
+
+static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
+{
+    char path[MP_PROCESS_PATH];
+    mp_buf sealed = {0}, headers = {0};
+    mp_hops *hops = rpc->hops;
+    passage *it = mp_new(sizeof *it);
+    *it = (passage){.rpc = rpc,
+                    .stream = mp_stream_ref(stream),
+                    .endpoint = hop->endpoint,
+                    .to = hop->to,
+                    .is_get = mp_str_is(mp_stream_request(stream)->method, "GET")};
+    mp_link_init(&it->link);
+    mp_link_init(&it->due);
+    mp_link_put(&hops->all, &it->link);
+    hops->count++;
+    mp_stat_add(&mp_stat_hops, 1);
+    mp_stat_add(&mp_stat_hops_begun, 1);
+    if (!seal(rpc, stream, hop, &sealed)) {
+        mp_log(MP_ERROR, "request not sent on",
+               mp_log_str("why", MP_STR("what the other process must know of its principal is more than 120 KiB")));
+    } else if (mp_processes_path(rpc->processes, hop->to, "mcp", path)) {
+        put_headers(stream, mp_buf_str(&sealed), &headers);
+        it->transfer = start_transfer(it, path, hop->session, mp_buf_str(&headers));
+    }
+    mp_buf_clear(&sealed);
+    mp_buf_clear(&headers);
+    if (it->transfer == NULL) {
+        refuse_unanswered(it);
+        return;
+    }
+    mp_stream_on_gone(stream, on_client_left, it);
+    mp_stream_detect_close(stream);
+}
+
+bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint)
+{
+    const mp_hop *from = rpc->hop;
+    mp_hop hop = {.endpoint = endpoint, .hops = from == NULL ? 1 : from->hops + 1};
+    hop.to = find_process(rpc, stream, endpoint, &hop.session);
+    rpc->envelope.id = MP_STR_NONE;
+    if (hop.to == 0)
+        return false;
+    if (hop.hops > MP_HOP_MOST) {
+        mp_stat_add(&mp_stat_refused_hops, 1);
+        mp_refuse(rpc, stream, MP_CAUSE_HOP, 421, MP_CODE_INTERNAL, MP_STR_NONE,
+                  "the processes of the gateway send this request to each other", MP_STR_NONE);
+    } else if (rpc->hops->count >= MOST_HOPS) {
+        mp_stat_add(&mp_stat_refused_hops, 1);
+        mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "too many requests for other processes: try again later");
+    } else if (!mp_stream_has_client(stream)) {
+        mp_stream_detect_close(stream); /* ends the request */
+    } else {
+        send_on(rpc, stream, &hop);
+    }
+    return true;
+}
+
+/* -- the end ------------------------------------------------------------------------------------------------------- */
+
+void mp_hops_drain(mp_rpc *rpc)
+{
+    mp_hops *hops = rpc->hops;
+    for (mp_link *link = hops->all.next, *next; link != &hops->all; link = next) {
+        next = link->next;
+        passage *it = mp_container(link, passage, link);
+        if (it->endpoint != MP_HOP_SSE && !(it->has_begun && it->is_get))
+            continue;
+        leave_stream(it);
+        mp_stream_end(it->stream);
+    }
+}
+
+void mp_hops_abort(mp_rpc *rpc)
+{
+    mp_hops *hops = rpc->hops;
+    for (mp_link *link = hops->all.next, *next; link != &hops->all; link = next) {
+        next = link->next;
+        passage *it = mp_container(link, passage, link);
+        if (!it->has_begun) {
+            refuse_unanswered(it);
+        } else {
+            leave_stream(it);
+            mp_stream_lose(it->stream, false);
+        }
+    }
+}
+
+void mp_hops_free(mp_rpc *rpc)
+{
+    mp_hops *hops = rpc->hops;
+    while (!mp_link_is_alone(&hops->all))
+        free_passage(mp_container(hops->all.next, passage, link));
+    mp_client_free(hops->client);
+    explicit_bzero(hops->keys, sizeof hops->keys);
+    free(hops);
+}
