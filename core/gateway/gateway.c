@@ -329,6 +329,10 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             mp_worker_release(h->workers[i], serves);
         if (serves && mp_processes_folder(h->shared.processes) != NULL && mp_hop_open(&h->shared, err) != 0)
             mp_log(MP_ERROR, "no socket for other processes", mp_log_str("why", mp_str_of(err->text)));
+        mp_admin *MP_NULLABLE admin = h->admin;
+        if (serves && admin != NULL && mp_processes_folder(h->shared.processes) != NULL &&
+            mp_admin_open_door(admin, err) != 0)
+            mp_log(MP_ERROR, "no socket for other processes", mp_log_str("why", mp_str_of(err->text)));
         if (serves) {
             mp_start_log(&h->start);
             mp_watchdog_watch(h->shared.watchdog, h->workers, h->worker_count, h->admin, &h->listeners);
@@ -366,6 +370,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
     h.shared.started_at = mp_monotonic_ms();
     h.shared.processes = mp_processes_new();
     h.shared.serve_admin = mp_admin_serve;
+    h.shared.admin_door = &mp_admin_own_door;
     h.shared.commons.has_specs = options->has_specs;
     h.shared.commons.is_replay = options->is_replay;
     mp_watchdog *watchdog = mp_watchdog_start(&h.shared, config, &err);

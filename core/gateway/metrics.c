@@ -203,10 +203,20 @@ static void put_saturation(mp_buf *out, const mp_metrics_facts *given)
 
 static void send_text(const kept *one, mp_stream *stream)
 {
+    mp_buf whole = {0};
+    one->facts.put_last(one->facts.ctx, stream, &whole);
+    if (whole.len > 0) {
+        mp_str last = mp_buf_str(&whole);
+        whole = (mp_buf){0};
+        mp_buf_put(&whole, mp_buf_str(&one->text));
+        mp_buf_put(&whole, last);
+        free((void *)(uintptr_t)last.ptr);
+    }
     mp_stream_answer(stream, 200,
                      one->is_open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
                                   : "text/plain; version=0.0.4; charset=utf-8",
-                     mp_buf_str(&one->text), NULL, 0);
+                     mp_buf_str(whole.len > 0 ? &whole : &one->text), NULL, 0);
+    mp_buf_clear(&whole);
 }
 
 /* Appends what follows the series. */
@@ -251,6 +261,33 @@ static void on_next(mp_timer *timer)
     }
     one->series = NULL;
     mp_series_text_free(series);
+}
+
+void mp_metrics_put(const mp_metrics_facts *facts, mp_buf *out)
+{
+    kept one = {.facts = *facts, .text = *out};
+    mp_series_text *series = mp_series_text_new(false);
+    while (mp_series_text_put(series, &one.text, SLICE_STEPS))
+        continue;
+    mp_series_text_free(series);
+    put_rest(&one);
+    *out = one.text;
+}
+
+bool mp_metrics_adds_up(mp_str gauge)
+{
+    static const mp_stat **MP_NULLABLE made;
+    static size_t count;
+    if (made == NULL)
+        made = mp_stat_list(&count);
+    const mp_stat *const *all = MP_NEVER_NULL(made);
+    mp_str prefix = MP_STR("moonpool_"), family = mp_str_from(gauge, prefix.len);
+    if (!mp_str_starts(gauge, prefix))
+        return mp_str_is(gauge, "process_resident_memory_bytes") || mp_str_is(gauge, "process_open_fds");
+    for (size_t i = 0; i < count; i++)
+        if (all[i]->kind == MP_STAT_GAUGE && mp_str_is(family, all[i]->family))
+            return true;
+    return false;
 }
 
 static void wait_for_text(kept *one, const mp_metrics_facts *facts, mp_stream *stream)

@@ -14,6 +14,8 @@ typedef struct {
     const mp_readiness *readiness;
     uint64_t started_at;                 /* of the process, in ms of the monotonic clock */
     void (*put)(void *ctx, mp_buf *out); /* appends further families */
+    /* appends what belongs to the answer of this request alone */
+    void (*put_last)(void *ctx, const mp_stream *stream, mp_buf *out);
     void *ctx;
 } mp_metrics_facts;
 
@@ -22,6 +24,10 @@ mp_metrics *mp_metrics_new(void);
 void mp_metrics_free(mp_metrics *MP_NULLABLE metrics);
 /* Answers with a text that is at most a second old, in this turn or a later one. */
 void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_stream *stream);
+/* Appends the text, in Prometheus's format, in one turn. */
+void mp_metrics_put(const mp_metrics_facts *facts, mp_buf *out);
+/* True if the values of this gauge in several processes of one gateway make one value when they are added. */
+bool mp_metrics_adds_up(mp_str gauge);
 /* Appends a family with one sample. */
 void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, double value);
 

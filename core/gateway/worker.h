@@ -38,6 +38,7 @@ typedef struct {
     /* Frees a VM that has ended: on the main thread, later. Any thread. */
     void (*free_vm)(mp_reload *reload, mp_vm *vm);
     void (*serve_admin)(void *admin, mp_stream *stream); /* answers a request to the admin listener, on its thread */
+    const struct mp_admin_door *admin_door;              /* the rest of what the admin thread does for others.h */
     mp_worker *const *workers; /* they begin to serve before the admin listener does, and end before it */
     int worker_count;
     int ended_fd; /* an eventfd, incremented by each worker that has ended */

@@ -3,6 +3,7 @@
 --   local old, new = p:start { … }, p:start { … };   p:is_newest(new)
 -- They end with `p`.
 local uv = require "luv"
+local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -76,9 +77,16 @@ function processes:start(options)
   for number in pairs(numbers(self.folder)) do
     if not before[number] then g.number = number end
   end
+  g.status = function() return self:own_status(g) end
   self.all[#self.all + 1] = g
   self:settle()
   return g
+end
+
+--- What the process `g` says of itself alone; /status of its admin listener has the numbers of all.
+function processes:own_status(g)
+  local answer = client.request(("%s/%d.admin.sock"):format(self.folder, g.number), { path = "/status", headers = { ["moonpool-process"] = g.number } })
+  return assert(answer:json(), "the status is no JSON: " .. answer.body)
 end
 
 --- From now on `g` is the newest one.

@@ -46,6 +46,7 @@ local POSTS = {
   ["core/upstream/standing.c"] = "one for each standing stream and each channel",
   ["core/upstream/take.c"] = "one for each take of a channel",
   ["core/gateway/admin/api.c"] = "one for each question of an operator",
+  ["core/gateway/admin/others.c"] = "one for each process",
   ["core/gateway/admin/inbox.c"] = "one for each inbox, which bounds what it holds",
   ["core/gateway/admin/profile.c"] = "one for each worker and profile, of which one runs",
   ["core/gateway/admin/tap.c"] = "one for each tap, which bounds what it holds",

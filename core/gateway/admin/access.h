@@ -18,6 +18,7 @@ typedef struct {
     char name[96]; /* for the audit: "token grafana", "certificate CN=robot", "uid 1000"; "" if nothing is known */
     mp_secret_hash token; /* of the token that gave the role, or of the roles of certificates, if has_token */
     bool has_token, has_wrong_token;
+    bool is_process; /* a process of this gateway, which asks what this one alone has to say */
     bool has_bearer; /* a valid token was in Authorization, which no web page of another origin can know */
     uint64_t wait_s; /* above 0: this address has sent too many wrong tokens, and its token was not looked at */
 } mp_admin_caller;

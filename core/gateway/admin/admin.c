@@ -3,6 +3,7 @@
 #include "api.h"
 #include "facts.h"
 #include "live.h"
+#include "others.h"
 #include "profile.h"
 #include "record.h"
 #include "run.h"
@@ -50,33 +51,40 @@ static void put_stats(mp_buf *out, const mp_stat *const *list, size_t count, mp_
     mp_buf_put(out, last != NULL && *last->label != '\0' ? MP_STR("}}") : MP_STR("}"));
 }
 
-static void serve_status(mp_admin *admin, mp_stream *stream)
+static void put_status(mp_admin *admin, mp_buf *out)
 {
     mp_shared *shared = mp_admin_shared(admin);
-    mp_buf out = {0};
-    mp_buf_put(&out, MP_STR("{\"version\":\"" MOONPOOL_VERSION "\",\"pid\":"));
-    mp_json_put_int(&out, getpid());
-    mp_buf_put(&out, MP_STR(",\"uptime_ms\":"));
-    mp_json_put_int(&out, (int64_t)(mp_loop_now(mp_stream_loop(stream)) - shared->started_at));
-    mp_buf_put(&out, MP_STR(",\"workers\":"));
-    mp_json_put_int(&out, mp_admin_settings(admin)->config->workers);
-    mp_buf_put(&out, atomic_load(&shared->draining) ? MP_STR(",\"draining\":true") : MP_STR(",\"draining\":false"));
-    mp_buf_put(&out, MP_STR(",\"stuck\":"));
-    mp_watchdog_describe(shared->watchdog, &out);
-    mp_buf_put(&out, MP_STR(",\"scripts\":"));
-    mp_reload_describe(shared->reload, &out);
-    mp_buf_put(&out, MP_STR(",\"certificates\":"));
-    mp_certificates_describe(shared->certificates, &out);
-    mp_buf_put(&out, MP_STR(",\"upstreams\":"));
-    mp_admin_put_upstreams(&out, shared->commons.upstreams);
+    mp_buf_put(out, MP_STR("{\"version\":\"" MOONPOOL_VERSION "\",\"pid\":"));
+    mp_json_put_int(out, getpid());
+    mp_buf_put(out, MP_STR(",\"uptime_ms\":"));
+    mp_json_put_int(out, (int64_t)(mp_loop_now(mp_admin_loop(admin)) - shared->started_at));
+    mp_buf_put(out, MP_STR(",\"workers\":"));
+    mp_json_put_int(out, mp_admin_settings(admin)->config->workers);
+    mp_buf_put(out, atomic_load(&shared->draining) ? MP_STR(",\"draining\":true") : MP_STR(",\"draining\":false"));
+    mp_buf_put(out, MP_STR(",\"upgrade\":[],\"stuck\":")); /* others.h writes what follows an upgrade */
+    mp_watchdog_describe(shared->watchdog, out);
+    mp_buf_put(out, MP_STR(",\"scripts\":"));
+    mp_reload_describe(shared->reload, out);
+    mp_buf_put(out, MP_STR(",\"certificates\":"));
+    mp_certificates_describe(shared->certificates, out);
+    mp_buf_put(out, MP_STR(",\"upstreams\":"));
+    mp_admin_put_upstreams(out, shared->commons.upstreams);
     size_t count;
     const mp_stat **list = mp_stat_list(&count);
-    mp_buf_put(&out, MP_STR(",\"gauges\":"));
-    put_stats(&out, list, count, MP_STAT_GAUGE);
-    mp_buf_put(&out, MP_STR(",\"counters\":"));
-    put_stats(&out, list, count, MP_STAT_COUNTER);
+    mp_buf_put(out, MP_STR(",\"gauges\":"));
+    put_stats(out, list, count, MP_STAT_GAUGE);
+    mp_buf_put(out, MP_STR(",\"counters\":"));
+    put_stats(out, list, count, MP_STAT_COUNTER);
     free(list);
-    mp_buf_put(&out, MP_STR("}\n"));
+    mp_buf_put(out, MP_STR("}\n"));
+}
+
+static void serve_status(mp_admin *admin, mp_stream *stream)
+{
+    mp_buf out = {0};
+    put_status(admin, &out);
+    if (mp_others_is_other(admin, stream))
+        mp_others_put_status(admin, &out);
     mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
     mp_buf_clear(&out);
 }
@@ -147,6 +155,25 @@ static void put_metrics(void *ctx, mp_buf *out)
     mp_admin_put_upstream_metrics(out, shared->commons.upstreams);
 }
 
+static void put_left(void *ctx, const mp_stream *stream, mp_buf *out)
+{
+    if (mp_others_is_other(ctx, stream))
+        mp_others_put_metrics(ctx, out);
+}
+
+static mp_metrics_facts facts_of(mp_admin *admin)
+{
+    return (mp_metrics_facts){
+        read_settings, mp_admin_readiness(admin), mp_admin_shared(admin)->started_at, put_metrics, put_left, admin};
+}
+
+static void put_own_metrics(mp_admin *admin, mp_buf *out)
+{
+    mp_metrics_facts facts = facts_of(admin);
+    mp_metrics_put(&facts, out);
+    mp_others_put_metrics(admin, out);
+}
+
 /* Answers 200 while all workers make progress. The reason why they do not names scripts: a request with a foreign Host does not get it. */
 static void serve_health(mp_admin *admin, mp_stream *stream)
 {
@@ -201,10 +228,8 @@ static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 static void on_metrics(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)caller, (void)rest;
-    mp_shared *shared = mp_admin_shared(admin);
-    mp_metrics_serve(
-        mp_admin_metrics(admin),
-        &(mp_metrics_facts){read_settings, mp_admin_readiness(admin), shared->started_at, put_metrics, admin}, stream);
+    mp_metrics_facts facts = facts_of(admin);
+    mp_metrics_serve(mp_admin_metrics(admin), &facts, stream);
 }
 
 static void on_status(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -244,53 +269,54 @@ typedef struct {
     mp_admin_role role;
     bool is_open_near; /* needs no role where only this machine can reach the listener */
     void (*serve)(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+    mp_admin_view view; /* of a gateway that consists of several processes */
 } endpoint;
 
 static const endpoint endpoints[] = {
-    {"/", "GET", MP_ROLE_NONE, true, mp_admin_ui},
-    {"/ui/", "GET", MP_ROLE_NONE, true, mp_admin_ui},
-    {"/healthz", "GET", MP_ROLE_NONE, true, on_health},
-    {"/readyz", "GET", MP_ROLE_NONE, true, on_ready},
-    {"/metrics", "GET", MP_ROLE_METRICS, true, on_metrics},
-    {"/status", "GET", MP_ROLE_VIEW, true, on_status},
-    {"/reload", "POST", MP_ROLE_OPERATE, true, on_reload},
-    {"/api/sessions", "GET", MP_ROLE_VIEW, false, mp_api_sessions},
-    {"/api/session/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_session},
-    {"/api/calls", "GET", MP_ROLE_VIEW, false, mp_api_calls},
-    {"/api/call/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_call},
-    {"/api/overview", "GET", MP_ROLE_VIEW, false, on_status},
-    {"/api/scripts", "GET", MP_ROLE_VIEW, false, mp_api_scripts},
-    {"/api/jobs", "GET", MP_ROLE_VIEW, false, mp_api_jobs},
-    {"/api/reloads", "GET", MP_ROLE_VIEW, false, mp_api_reloads},
-    {"/api/certificates", "GET", MP_ROLE_VIEW, false, mp_api_certificates},
-    {"/api/config", "GET", MP_ROLE_OPERATE, false, mp_api_config},
-    {"/api/history", "GET", MP_ROLE_VIEW, false, mp_api_history},
-    {"/api/live", "GET", MP_ROLE_VIEW, false, mp_api_live},
-    {"/api/call", "POST", MP_ROLE_OPERATE, false, mp_api_call},
-    {"/api/answer/", "POST", MP_ROLE_OPERATE, false, mp_api_answer},
-    {"/api/tools", "GET", MP_ROLE_VIEW, false, mp_api_tools},
-    {"/api/tool/", "GET", MP_ROLE_VIEW, false, mp_api_tool},
-    {"/api/prompts", "GET", MP_ROLE_VIEW, false, mp_api_prompts},
-    {"/api/prompt/", "GET", MP_ROLE_VIEW, false, mp_api_prompt},
-    {"/api/resources", "GET", MP_ROLE_VIEW, false, mp_api_resources},
-    {"/api/resource", "GET", MP_ROLE_VIEW, false, mp_api_resource},
-    {"/api/tasks", "GET", MP_ROLE_VIEW, false, mp_api_tasks},
-    {"/api/task/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_task},
-    {"/api/streams", "GET", MP_ROLE_VIEW, false, mp_api_streams},
-    {"/api/stream/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_stream},
-    {"/session", "POST", MP_ROLE_NONE, true, mp_api_open_dashboard},
-    {"/api/code", "POST", MP_ROLE_OPERATE, false, mp_api_code},
-    {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches},
-    {"/api/switch", "POST", MP_ROLE_OPERATE, false, mp_api_switch},
-    {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
-    {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile},
-    {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end},
-    {"/api/record", "POST", MP_ROLE_OPERATE, false, mp_api_record},
-    {"/api/record/stop", "POST", MP_ROLE_OPERATE, false, mp_api_record_stop},
-    {"/api/records", "GET", MP_ROLE_OPERATE, false, mp_api_records},
-    {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log},
-    {"/api/log/reopen", "POST", MP_ROLE_OPERATE, false, mp_api_reopen},
-    {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain},
+    {"/", "GET", MP_ROLE_NONE, true, mp_admin_ui, MP_VIEW_OWN},
+    {"/ui/", "GET", MP_ROLE_NONE, true, mp_admin_ui, MP_VIEW_OWN},
+    {"/healthz", "GET", MP_ROLE_NONE, true, on_health, MP_VIEW_OWN},
+    {"/readyz", "GET", MP_ROLE_NONE, true, on_ready, MP_VIEW_OWN},
+    {"/metrics", "GET", MP_ROLE_METRICS, true, on_metrics, MP_VIEW_METRICS},
+    {"/status", "GET", MP_ROLE_VIEW, true, on_status, MP_VIEW_STATUS},
+    {"/reload", "POST", MP_ROLE_OPERATE, true, on_reload, MP_VIEW_OWN},
+    {"/api/sessions", "GET", MP_ROLE_VIEW, false, mp_api_sessions, MP_VIEW_LIST},
+    {"/api/session/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_session, MP_VIEW_ONE},
+    {"/api/calls", "GET", MP_ROLE_VIEW, false, mp_api_calls, MP_VIEW_LIST},
+    {"/api/call/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_call, MP_VIEW_ONE},
+    {"/api/overview", "GET", MP_ROLE_VIEW, false, on_status, MP_VIEW_STATUS},
+    {"/api/scripts", "GET", MP_ROLE_VIEW, false, mp_api_scripts, MP_VIEW_OWN},
+    {"/api/jobs", "GET", MP_ROLE_VIEW, false, mp_api_jobs, MP_VIEW_OWN},
+    {"/api/reloads", "GET", MP_ROLE_VIEW, false, mp_api_reloads, MP_VIEW_OWN},
+    {"/api/certificates", "GET", MP_ROLE_VIEW, false, mp_api_certificates, MP_VIEW_OWN},
+    {"/api/config", "GET", MP_ROLE_OPERATE, false, mp_api_config, MP_VIEW_OWN},
+    {"/api/history", "GET", MP_ROLE_VIEW, false, mp_api_history, MP_VIEW_OWN},
+    {"/api/live", "GET", MP_ROLE_VIEW, false, mp_api_live, MP_VIEW_OWN},
+    {"/api/call", "POST", MP_ROLE_OPERATE, false, mp_api_call, MP_VIEW_OWN},
+    {"/api/answer/", "POST", MP_ROLE_OPERATE, false, mp_api_answer, MP_VIEW_OWN},
+    {"/api/tools", "GET", MP_ROLE_VIEW, false, mp_api_tools, MP_VIEW_OWN},
+    {"/api/tool/", "GET", MP_ROLE_VIEW, false, mp_api_tool, MP_VIEW_OWN},
+    {"/api/prompts", "GET", MP_ROLE_VIEW, false, mp_api_prompts, MP_VIEW_OWN},
+    {"/api/prompt/", "GET", MP_ROLE_VIEW, false, mp_api_prompt, MP_VIEW_OWN},
+    {"/api/resources", "GET", MP_ROLE_VIEW, false, mp_api_resources, MP_VIEW_OWN},
+    {"/api/resource", "GET", MP_ROLE_VIEW, false, mp_api_resource, MP_VIEW_OWN},
+    {"/api/tasks", "GET", MP_ROLE_VIEW, false, mp_api_tasks, MP_VIEW_OWN},
+    {"/api/task/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_task, MP_VIEW_ALL},
+    {"/api/streams", "GET", MP_ROLE_VIEW, false, mp_api_streams, MP_VIEW_LIST},
+    {"/api/stream/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_stream, MP_VIEW_ONE},
+    {"/session", "POST", MP_ROLE_NONE, true, mp_api_open_dashboard, MP_VIEW_OWN},
+    {"/api/code", "POST", MP_ROLE_OPERATE, false, mp_api_code, MP_VIEW_OWN},
+    {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches, MP_VIEW_OWN},
+    {"/api/switch", "POST", MP_ROLE_OPERATE, false, mp_api_switch, MP_VIEW_ALL},
+    {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap, MP_VIEW_EVENTS},
+    {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile, MP_VIEW_OWN},
+    {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end, MP_VIEW_OWN},
+    {"/api/record", "POST", MP_ROLE_OPERATE, false, mp_api_record, MP_VIEW_OWN},
+    {"/api/record/stop", "POST", MP_ROLE_OPERATE, false, mp_api_record_stop, MP_VIEW_OWN},
+    {"/api/records", "GET", MP_ROLE_OPERATE, false, mp_api_records, MP_VIEW_OWN},
+    {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log, MP_VIEW_ALL},
+    {"/api/log/reopen", "POST", MP_ROLE_OPERATE, false, mp_api_reopen, MP_VIEW_ALL},
+    {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain, MP_VIEW_OWN},
 };
 
 /* True for what probes and collectors ask for, by the pod's address or any other name; with a role, they have to have a token. */
@@ -449,6 +475,41 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
         return;
     else if ((wrong = wrong_form(at, stream)) != NULL)
         refuse(stream, 400, wrong, NULL);
-    else
+    else if (!mp_others_answer(admin, stream, &caller, at->view, rest))
         at->serve(admin, stream, &caller, rest);
 }
+
+/* -- other processes of this gateway ------------------------------------------------------------------------------- */
+
+/* The name of the caller that another process has admitted, for the audit. */
+static mp_admin_caller caller_there(mp_admin *admin, const mp_stream *stream)
+{
+    mp_admin_caller caller = {.role = MP_ROLE_OPERATE};
+    /* What was passed on to the newest process goes no further. */
+    caller.is_process = mp_stream_header(stream, MP_OTHERS_ASKER, NULL).ptr != NULL ||
+                        !mp_processes_is_newest(mp_admin_shared(admin)->processes);
+    mp_str name = mp_stream_header(stream, "moonpool-caller", NULL);
+    snprintf(caller.name, sizeof caller.name, "%.*s", MP_STR_ARG(name));
+    return caller;
+}
+
+static void serve_door(void *ctx, mp_stream *stream)
+{
+    mp_admin *admin = ctx;
+    const mp_request *request = mp_stream_request(stream);
+    uint32_t uid;
+    mp_str rest;
+    const endpoint *at = find_endpoint(request->path, request->method, &rest);
+    mp_admin_caller caller = caller_there(admin, stream);
+    mp_loop_measure(mp_stream_loop(stream), MP_MEASURE_ADMIN);
+    if (!mp_stream_unix_user(stream, &uid) || uid != geteuid())
+        refuse(stream, 403, "only processes of this gateway are served here", NULL);
+    else if (mp_str_is(request->path, "/process/end"))
+        mp_others_take_end(admin, stream);
+    else if (at == NULL || !is_method(at, request->method))
+        refuse(stream, 404, "not found", NULL);
+    else if (!mp_others_answer(admin, stream, &caller, at->view, rest))
+        at->serve(admin, stream, &caller, rest);
+}
+
+const mp_admin_door mp_admin_own_door = {serve_door, put_status, put_own_metrics, mp_others_leave};

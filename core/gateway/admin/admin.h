@@ -24,6 +24,9 @@ void mp_admin_drain(mp_admin *admin);
  * reference to `settings` until then. */
 void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx);
 mp_loop *mp_admin_loop(mp_admin *admin);
+/* Opens the socket at which this process answers to the others of its gateway (others.h), once there is a folder for it: at the first upgrade, and at the
+ * start of a process that an upgrade has begun. */
+int mp_admin_open_door(mp_admin *admin, mp_err *err);
 /* As mp_server_sockets, for the admin listener. */
 int mp_admin_sockets(mp_admin *admin, int *fds, int most);
 
@@ -49,5 +52,15 @@ struct mp_metrics *mp_admin_metrics(mp_admin *admin);
 const struct mp_readiness *mp_admin_readiness(const mp_admin *admin);
 /* admin.c: answers one request; `ctx` is the mp_admin. */
 void mp_admin_serve(void *ctx, mp_stream *stream);
+/* What others.h needs of the files that answer requests, which need it. */
+typedef struct mp_admin_door {
+    void (*serve)(void *ctx,
+                  mp_stream *stream); /* answers a request of a process of this gateway; `ctx` is the mp_admin */
+    /* append what GET /status and GET /metrics answer for this process alone */
+    void (*put_status)(mp_admin *admin, mp_buf *out);
+    void (*put_metrics)(mp_admin *admin, mp_buf *out);
+    void (*leave)(mp_admin *admin, void (*left)(mp_admin *admin)); /* mp_others_leave */
+} mp_admin_door;
+extern const mp_admin_door mp_admin_own_door; /* admin.c */
 
 #endif

@@ -386,7 +386,10 @@ static bool end_refused(mp_admin_taps *taps)
     for (mp_link *link = taps->readers.next; link != &taps->readers; link = link->next) {
         reader *of = mp_container(link, reader, link);
         const char *why = NULL;
-        if (of->arguments > config->admin_tap)
+        mp_processes *processes = mp_admin_shared(taps->admin)->processes;
+        if (!of->caller.is_process && !mp_processes_is_newest(processes))
+            why = "another process has taken over, which sees the calls of all: tap again";
+        else if (of->arguments > config->admin_tap)
             why = "admin.tap has changed";
         else if (!mp_admin_access_has(mp_admin_access_of(taps->admin), &of->caller))
             why = "the caller has no longer the role operate";

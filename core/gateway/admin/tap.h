@@ -10,7 +10,8 @@ typedef struct mp_admin_taps mp_admin_taps;
 mp_admin_taps *mp_admin_taps_new(mp_admin *admin);
 /* After the thread has ended, and before its loop is freed. */
 void mp_admin_taps_free(mp_admin_taps *MP_NULLABLE taps);
-/* The configuration has changed: ends taps whose callers have lost their role, or that show more than the new configuration allows. */
+/* The configuration has changed, or another process is the newest: ends taps whose callers have lost their role, that show more than the new
+ * configuration allows, or that another process is to serve. */
 void mp_admin_taps_configure(mp_admin_taps *taps);
 
 void mp_api_tap(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);

@@ -113,11 +113,16 @@ int mp_admin_start(mp_admin *admin, mp_err *err)
 static void post(mp_admin *admin, mp_runtime_config *MP_NULLABLE settings, void (*used)(void *ctx),
                  void *MP_NULLABLE ctx);
 
+static void stop(mp_admin *admin)
+{
+    mp_admin_profile_await(admin->profile, admin->loop);
+}
+
 /* On the admin thread: the workers have ended. */
 static void end(void *ctx)
 {
     mp_admin *admin = ctx;
-    mp_admin_profile_await(admin->profile, admin->loop);
+    admin->shared->admin_door->leave(admin, stop);
 }
 
 void mp_admin_free(mp_admin *MP_NULLABLE admin)

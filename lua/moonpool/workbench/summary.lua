@@ -30,6 +30,14 @@ local function start_of(scripts)
   return "served without scripts that have errors: " .. table.concat(scripts.start.left_out, ", ")
 end
 
+-- An older process of the gateway, after an upgrade.
+local function line_of_process(one)
+  local version = one.version:gsub("%c", " ")
+  local serves = one.answers == false and "does not answer" or ("%d session%s, %d call%s"):format(one.sessions, one.sessions == 1 and "" or "s",
+    one.calls, one.calls == 1 and "" or "s")
+  return ("older process %d, version %s, since %s: %s"):format(one.pid, version, os.date("!%Y-%m-%dT%H:%M:%SZ", one.since), serves)
+end
+
 local function put_family(lines, title, family)
   lines[#lines + 1] = title
   for _, name in ipairs(sorted(family)) do
@@ -60,6 +68,7 @@ return function(body)
   for _, one in ipairs(status.certificates) do
     lines[#lines + 1] = ("certificate of %s: until %s%s"):format(one.address, one.expires, one.ok and "" or ", and the new one is refused: see the log")
   end
+  for _, one in ipairs(status.upgrade or {}) do lines[#lines + 1] = line_of_process(one) end
   lines[#lines] = lines[#lines]:gsub("\n*$", "\n") -- an empty line between two groups
   put_family(lines, "gauges", status.gauges)
   put_family(lines, "counters", status.counters)

@@ -25,9 +25,13 @@ local function row_of(one)
   return ("%-8s  %s  off %sby %s%s\n"):format(one.kind, plain(one.name), since, plain(one.by), one.gone and " (nothing has this name now)" or "")
 end
 
---- What is to be said if workers have not switched yet; nil if all have.
+--- What is to be said if workers, or processes, have not switched yet; nil if all have.
 function switch.lateness(body)
-  local late = json.decode(body).workers_without_answer or 0
+  local answer = json.decode(body)
+  local late, away = answer.workers_without_answer or 0, answer.processes_without_answer or 0
+  if away > 0 then
+    return away .. (away == 1 and " older process does" or " older processes do") .. " not answer: calls may still run there", "see `moonpool status`"
+  end
   if late == 0 then return nil end
   return late .. (late == 1 and " worker has" or " workers have") .. " not switched yet: calls may still run there", "see stuck in `moonpool status`"
 end

@@ -1,0 +1,211 @@
+/* others_events.c: event streams of several processes in one, as a tap. Whole events go on as they come, and what has no room is left with the process
+ * that sends it: no more is read, and that process drops and counts. */
+#define _GNU_SOURCE /* for memmem */
+#include "others.h"
+#include "places.h"
+#include "run.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define PAUSE_MS 20                 /* until a reader without room is looked at again */
+#define MOST_READ ((size_t)1 << 20) /* bytes of one process that wait here: an event has at most 64 KiB */
+
+typedef struct joined joined;
+
+typedef struct {
+    joined *of;
+    mp_transfer *MP_NULLABLE transfer;
+    mp_buf in; /* what has come and has not gone on */
+} source;
+
+struct joined {
+    mp_link link;
+    mp_admin *admin;
+    mp_stream *stream; /* counted reference */
+    mp_admin_caller caller;
+    mp_timer next;
+    bool is_open; /* the answer has begun */
+    size_t count;
+    source list[]; /* the first is this process */
+};
+
+static void close_joined(joined *of)
+{
+    mp_timer_stop(mp_admin_loop(of->admin), &of->next);
+    for (size_t i = 0; i < of->count; i++) {
+        mp_transfer_free(of->list[i].transfer);
+        mp_buf_clear(&of->list[i].in);
+    }
+    mp_stream_on_gone(of->stream, NULL, NULL);
+    mp_stream_unref(of->stream);
+    mp_link_drop(&of->link);
+    free(of);
+}
+
+static void on_gone(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    close_joined(ctx);
+}
+
+static void end_joined(joined *of)
+{
+    mp_stream *stream = mp_stream_ref(of->stream);
+    close_joined(of);
+    mp_stream_end(stream);
+    mp_stream_unref(stream);
+}
+
+/* The whole events at the beginning of what has come, as far as they have room. */
+static mp_str events_of(mp_str all, size_t room)
+{
+    mp_str events = {all.ptr, all.len < room ? all.len : room};
+    while (events.len >= 2 && memcmp(events.ptr + events.len - 2, "\n\n", 2) != 0)
+        events.len--;
+    return events.len < 2 ? MP_STR_NONE : events;
+}
+
+/* True for what each process says about its own tap: one of it is enough. */
+static bool is_of_tap(mp_str event)
+{
+    mp_str name = MP_STR("data: {\"event\":\"tap ");
+    return mp_str_starts(event, name) || event.ptr[0] == ':';
+}
+
+static void put_events(mp_buf *out, mp_str events, bool is_own)
+{
+    while (events.len > 0) {
+        const char *end = memmem(events.ptr, events.len, "\n\n", 2);
+        size_t len = end == NULL ? events.len : (size_t)(end - events.ptr) + 2;
+        mp_str event = {events.ptr, len};
+        if (is_own || !is_of_tap(event))
+            mp_buf_put(out, event);
+        events = mp_str_from(events, len);
+    }
+}
+
+/* Reads from one process as much as may wait here. True if it has ended and nothing of it is left. */
+static bool read_source(source *from)
+{
+    mp_transfer *transfer = from->transfer;
+    if (transfer == NULL)
+        return true;
+    bool is_over = mp_transfer_is_over(transfer);
+    if (from->in.len < MOST_READ && mp_transfer_status(transfer) == 200) {
+        mp_buf_put(&from->in, mp_transfer_body(transfer));
+        mp_transfer_take(transfer); /* more may have come meanwhile */
+    }
+    return is_over && mp_transfer_body(transfer).len == 0 && events_of(mp_buf_str(&from->in), SIZE_MAX).len == 0;
+}
+
+/* Moves events of one process to the reader. False: they have no room. */
+static bool move_events(source *from, mp_buf *out, size_t room, bool is_own)
+{
+    mp_str all = mp_buf_str(&from->in), events = events_of(all, room);
+    put_events(out, events, is_own);
+    from->in.len -= events.len;
+    if (events.len > 0)
+        memmove(from->in.ptr, from->in.ptr + events.len, from->in.len);
+    return events_of(mp_buf_str(&from->in), SIZE_MAX).len == 0;
+}
+
+static void on_next(mp_timer *timer);
+
+static void pump(joined *of)
+{
+    mp_buf out = {0};
+    bool is_over = false, has_room = true;
+    for (size_t i = 0; i < of->count; i++) {
+        bool ended = read_source(&of->list[i]);
+        is_over = is_over || (i == 0 && ended);
+        size_t room = mp_stream_room(of->stream);
+        has_room = move_events(&of->list[i], &out, room > out.len ? room - out.len : 0, i == 0) && has_room;
+    }
+    if (!has_room)
+        mp_timer_start(mp_admin_loop(of->admin), &of->next, PAUSE_MS, on_next);
+    if (mp_stream_send(of->stream, mp_buf_str(&out)) == 0 && is_over) /* a failed send has closed it */
+        end_joined(of);
+    mp_buf_clear(&out);
+}
+
+/* The own process refuses it: as it would be refused alone. */
+static void refuse(joined *of, int status, mp_str body)
+{
+    mp_stream *stream = mp_stream_ref(of->stream);
+    mp_stream_on_gone(stream, NULL, NULL);
+    if (status == 0)
+        mp_admin_refuse(stream, 503, MP_STR("try again"));
+    else
+        mp_stream_answer(stream, status, "application/json", body, NULL, 0);
+    close_joined(of);
+    mp_stream_unref(stream);
+}
+
+static void on_next(mp_timer *timer)
+{
+    joined *of = mp_container(timer, joined, next);
+    mp_transfer *own = of->list[0].transfer;
+    mp_loop_measure(mp_admin_loop(of->admin), MP_MEASURE_ADMIN);
+    if (!of->is_open) {
+        int status = own == NULL ? 0 : mp_transfer_status(own);
+        bool is_over = own == NULL || mp_transfer_is_over(own);
+        if (status != 200 && is_over) {
+            refuse(of, status, own == NULL ? MP_STR_NONE : mp_transfer_body(own));
+            return;
+        }
+        if (status != 200)
+            return;
+        of->is_open = true;
+        if (mp_stream_open_events(of->stream, NULL, 0) != 0) { /* a client that has left */
+            close_joined(of);
+            return;
+        }
+    }
+    pump(of);
+}
+
+/* May run inside libcurl. */
+static void on_ready(mp_transfer *transfer, void *ctx)
+{
+    joined *of = ((source *)ctx)->of;
+    (void)transfer;
+    mp_timer_start(mp_admin_loop(of->admin), &of->next, 0, on_next);
+}
+
+void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller,
+                           const mp_process_facts *processes, size_t count)
+{
+    const mp_request *request = mp_stream_request(stream);
+    mp_buf target = {0};
+    joined *of = mp_new(sizeof *of + count * sizeof *of->list);
+    of->admin = admin;
+    of->stream = mp_stream_ref(stream);
+    of->caller = *caller;
+    mp_link_put(mp_others_streams(admin), &of->link);
+    mp_buf_printf(&target, "%.*s?%.*s", MP_STR_ARG(request->path), MP_STR_ARG(request->query));
+    for (size_t i = 0; i < count; i++) {
+        source *from = &of->list[of->count++];
+        from->of = of;
+        const mp_outgoing how = {.method = "GET", .is_stream = true, .most = SIZE_MAX, .ready = on_ready, .ctx = from};
+        from->transfer =
+            mp_others_ask(admin, processes[i].number, &how,
+                          &(mp_others_question){mp_buf_str(&target), mp_str_of(caller->name), false, false});
+    }
+    mp_buf_clear(&target);
+    mp_stream_on_gone(stream, on_gone, of);
+    mp_timer_start(mp_admin_loop(admin), &of->next, 0, on_next);
+    mp_stream_detect_close(stream); /* may close it */
+}
+
+void mp_others_review_events(mp_admin *admin, bool ends_all)
+{
+    mp_link *all = mp_others_streams(admin);
+    for (mp_link *link = all->next; link != all;) {
+        joined *of = mp_container(link, joined, link);
+        bool is_allowed = !ends_all && mp_admin_access_has(mp_admin_access_of(admin), &of->caller);
+        link = is_allowed ? link->next
+                          : all->next; /* from the start again: what is written for one reader may end others */
+        if (!is_allowed)
+            end_joined(of);
+    }
+}
