@@ -18,8 +18,10 @@ typedef struct {
     h2o_socket_t *MP_NULLABLE socket; /* NULL once draining */
     mp_endpoint endpoint;
     bool is_paused;
-    int fd; /* `fd` and `is_suspended` are protected by the server's listen_lock; fd is -1 once draining */
+    bool is_left; /* mp_server_leave has closed it: its connections are in the gauge kept_connections */
+    int fd; /* `fd`, `is_suspended` and changes of `is_held` are protected by the server's listen_lock; fd is -1 once closed */
     bool is_suspended, is_unix;
+    _Atomic bool is_held; /* accepts no connections: see mp_server_hold */
 } mp_listener;
 
 /* The admin listener serves its operator also where there is no room for clients. */
@@ -81,7 +83,9 @@ struct mp_server {
     size_t streams;
     mp_stream *MP_NULLABLE spare; /* free list of streams, linked by `gone_ctx` */
     size_t spare_count;
-    mp_timer timer; /* timer that retries accept(), and ends a drain */
+    mp_timer timer;   /* timer that retries accept(), and ends a drain */
+    bool is_leaving;  /* see mp_server_leave */
+    mp_timer leaving; /* of GOAWAY to clients of HTTP/2 */
     bool is_draining, is_freed;
     void (*end_conn)(mp_conn *conn); /* the socket was closed: frees the connection */
     /* mp_http2_accept and mp_http2_read, for the files that http2.c calls */
@@ -114,7 +118,7 @@ typedef struct {
     mp_conn *conn;
     h2o_req_t *req;
     const char *MP_NULLABLE
-    client; /* the client's address by the request's headers; NULL: the connection's peer is the client */
+        client; /* the client's address by the request's headers; NULL: the connection's peer is the client */
 } mp_live;
 
 struct mp_stream {
@@ -291,6 +295,11 @@ void mp_server_drop_handovers(mp_server *server);
 /* On the server's thread: listens again after mp_server_suspend. True if the listener was suspended. */
 bool mp_listener_resume(mp_listener *listener);
 
+/* implemented in hold.c */
+extern const mp_stat mp_stat_kept_connections;
+/* On the server's thread: lets libh2o accept, or not, by what mp_server_hold has set. */
+void mp_server_apply_hold(mp_server *server);
+
 /* True if the client of this TLS connection has sent close_notify, and libh2o has read it. */
 bool mp_tls_is_ended(const mp_tls_conn *tls);
 /* The bytes of memory that OpenSSL holds for a record of which a part has arrived; 0 without TLS. */
@@ -299,6 +308,9 @@ size_t mp_tls_partial(const mp_conn *conn);
 /* implemented in server.c */
 /* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */
 mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket);
+void mp_server_on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error);
+/* Closes the listeners, those for other processes of the gateway `with_inner`; connections that wait at one that is not held are accepted first. */
+void mp_server_close_listeners(mp_server *server, bool with_inner);
 /* Closes everything that is open. Call it on the thread that accepted the connections: libh2o's input buffers use
  * thread-local variables. */
 void mp_server_close(mp_server *server);

@@ -200,6 +200,15 @@ void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
 void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to);
 /* The server's thread runs again: siblings may hand connections over to the server. Any thread. */
 void mp_server_recover(mp_server *server);
+/* Another process has the sockets of an address from now on, too: they are never shut down, and those that mp_server_suspend has shut
+ * down listen again. Any thread. */
+void mp_server_share(mp_server *server, int address);
+/* Accepts no connections at the sockets of an address, which go on listening, since another process accepts there; or accepts again. Any
+ * thread: when it returns, nothing is accepted any more, also if the server's thread is stuck. */
+void mp_server_hold(mp_server *server, int address, bool is_held);
+/* Closes the listening sockets; connections that wait at one that is not held are accepted first. What is connected is served on: an answer of
+ * HTTP/1 closes its connection, a client of HTTP/2 gets GOAWAY, and no connection is closed for being idle. Any thread. */
+void mp_server_leave(mp_server *server);
 /* Duplicates at most `most` of the sockets that listen for an address, and returns their number: none once the server drains. Any
  * thread. */
 int mp_server_sockets(mp_server *server, int address, int *fds, int most);

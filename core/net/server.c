@@ -65,6 +65,8 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     mp_conn *conn = req->conn->callbacks->get_socket(req->conn)->on_close.data;
     const mp_live *live = mp_stream_begin(conn, req);
     conn->opened_at = 0;
+    if (conn->listener->is_left)
+        req->http1_is_persistent = 0; /* another process serves the client's next connection */
     const mp_http2 *h2 = conn->http2;
     mp_stat_add(&mp_stat_requests, 1);
     const mp_http2_refusal *refusal = h2 == NULL ? NULL : mp_http2_refusal_of(h2);
@@ -94,6 +96,8 @@ static void end_conn(mp_conn *conn)
     mp_http2_free(conn->http2);
     mp_link_drop(&conn->link);
     mp_tls_conn_free(conn->tls);
+    if (conn->listener->is_left)
+        mp_stat_add(&mp_stat_kept_connections, -1);
     conn->server->conn_count--;
     atomic_fetch_sub_explicit(&conn->server->load, 1, memory_order_relaxed);
     mp_account_give(&mp_account_connections, 1);
@@ -108,6 +112,8 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     mp_link_init(&conn->streams);
     mp_link_init(&conn->link);
     mp_link_put(&server->conns, &conn->link);
+    if (listener->is_left)
+        mp_stat_add(&mp_stat_kept_connections, 1);
     server->conn_count++;
     atomic_fetch_add_explicit(&server->load, 1, memory_order_relaxed);
     mp_conn_own(conn);
@@ -125,7 +131,6 @@ void mp_server_uncount(void)
 }
 
 static void on_time(mp_timer *timer);
-static void on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error);
 
 void mp_servers_press(int by)
 {
@@ -167,11 +172,11 @@ static void resume_accepting(mp_server *server)
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
         mp_listener *listener = mp_container(link, mp_listener, link);
         h2o_socket_t *socket = listener->socket;
-        if (socket == NULL || !listener->is_paused)
+        if (socket == NULL || !listener->is_paused || atomic_load(&listener->is_held))
             continue;
         if (has_room(listener)) {
             listener->is_paused = false;
-            h2o_socket_read_start(socket, on_accept);
+            h2o_socket_read_start(socket, mp_server_on_accept);
         } else if (server->timer.slot == 0) {
             mp_timer_start(server->loop, &server->timer, RETRY_MS, on_time);
         }
@@ -223,18 +228,22 @@ static bool accept_for(mp_listener *listener, h2o_socket_t *socket, mp_server *t
 static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
 {
     mp_server *server = listener->server;
-    if (is_full(listener) && !server->is_draining) {
+    bool is_ending = server->is_draining ||
+                     (server->is_leaving && !listener->endpoint.is_inner); /* the listener is about to be closed */
+    if (atomic_load(&listener->is_held))
+        return false;
+    if (is_full(listener) && !is_ending) {
         mp_stat_add(&mp_stat_refused_own, 1);
         pause_accepting(listener, socket, RETRY_MS);
         return false;
     }
-    int64_t most = server->is_draining ? INT64_MAX : most_connections(listener); /* draining: see close_listeners */
+    int64_t most = is_ending ? INT64_MAX : most_connections(listener); /* see mp_server_close_listeners */
     if (!mp_account_take(&mp_account_connections, 1, most)) {
         mp_stat_add(&mp_stat_refused_connections, 1);
         pause_accepting(listener, socket, RETRY_MS);
         return false;
     }
-    mp_server *taker = server->is_draining ? server : find_taker(server);
+    mp_server *taker = is_ending ? server : find_taker(server);
     if (taker != server) {
         if (accept_for(listener, socket, taker))
             return true;
@@ -249,7 +258,7 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
     mp_account_give(&mp_account_connections, 1);
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
         complain(server, error);
-        if (!server->is_draining)
+        if (!is_ending)
             pause_accepting(listener, socket, STARVED_RETRY_MS);
     }
     if (error == EINVAL) /* the watchdog suspended this listener, and this thread is running again */
@@ -257,7 +266,7 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
     return error == ECONNABORTED || error == EINTR;
 }
 
-static void on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error)
+void mp_server_on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error)
 {
     mp_listener *listener = socket->data;
     for (int i = 0; error == NULL && i < ACCEPT_BATCH; i++)
@@ -333,7 +342,7 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_
     listener->is_unix = getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
     h2o_socket_t *socket = h2o_evloop_socket_create(server->loop->h2o, fd, H2O_SOCKET_FLAG_DONT_READ);
     socket->data = listener;
-    h2o_socket_read_start(socket, on_accept);
+    h2o_socket_read_start(socket, mp_server_on_accept);
     listener->socket = socket;
     return 0;
 }
@@ -347,13 +356,13 @@ void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *
     }
 }
 
-/* Closing a listener resets the connections that wait in its queue, so accept them first. */
-static void close_listeners(mp_server *server)
+/* Closing a listener resets the connections that wait in its queue, so accept them first; at a held one, another process accepts them. */
+void mp_server_close_listeners(mp_server *server, bool with_inner)
 {
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
         mp_listener *listener = mp_container(link, mp_listener, link);
         h2o_socket_t *socket = listener->socket;
-        if (socket == NULL)
+        if (socket == NULL || (listener->endpoint.is_inner && !with_inner))
             continue;
         while (accept_one(listener, socket))
             ;
@@ -361,6 +370,7 @@ static void close_listeners(mp_server *server)
         listener->fd = -1;
         h2o_socket_close(socket);
         listener->socket = NULL;
+        listener->is_left = server->is_leaving && !listener->endpoint.is_inner;
         pthread_mutex_unlock(&server->listen_lock);
     }
 }
@@ -423,7 +433,7 @@ void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
     server->drained = done;
     server->drained_ctx = ctx;
     mp_server_take_handovers(server); /* connections that were handed over before the line above */
-    close_listeners(server);
+    mp_server_close_listeners(server, true);
     h2o_context_request_shutdown(&server->context); /* later requests are answered with "connection: close" */
     end_idle(server);
     mp_timer_start(server->loop, &server->timer, 0, on_time);
@@ -459,9 +469,10 @@ static void end_all(mp_server *server)
 void mp_server_close(mp_server *server)
 {
     mp_timer_stop(server->loop, &server->timer);
+    mp_timer_stop(server->loop, &server->leaving);
     server->is_draining = true;
     mp_server_take_none(server);
-    close_listeners(server);
+    mp_server_close_listeners(server, true);
     /* libh2o closes connections in its own turns: the first turn closes those that have been answered, later turns
      * those that were shut down. */
     for (int i = 0; server->conn_count > 0 && i < FREE_TURNS; i++) {

@@ -183,7 +183,7 @@ void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to)
     pthread_mutex_lock(&server->listen_lock);
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
         mp_listener *listener = mp_container(link, mp_listener, link);
-        if (listener->fd < 0 || listener->is_suspended)
+        if (listener->fd < 0 || listener->is_suspended || atomic_load(&listener->is_held))
             continue;
         if (to != NULL)
             hand_over_queue(listener, to);

@@ -1,0 +1,107 @@
+/* hold.c: listening sockets that another process of the gateway has, too: this one does not accept there, without a change of the socket, which
+ * would be a change for both. */
+#include "http.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+MP_GAUGE(kept_connections, "kept_connections", "", "",
+         "open client connections of an older process, from before its upgrade")
+
+#define LEAVING_MS                                                                                                     \
+    1000 /* between GOAWAY and the end of an idle connection: the client's last requests arrive in this time */
+
+typedef struct {
+    mp_message super;
+    mp_server *server;
+    void (*act)(mp_server *server);
+} order;
+
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+{
+    order *given = mp_container(message, order, super);
+    if (loop != NULL)
+        given->act(given->server);
+    free(given);
+}
+
+static void command(mp_server *server, void (*act)(mp_server *server))
+{
+    order *given = mp_new(sizeof *given);
+    *given = (order){{.deliver = deliver}, server, act};
+    mp_loop_post(server->loop, &given->super);
+}
+
+void mp_server_share(mp_server *server, int address)
+{
+    pthread_mutex_lock(&server->listen_lock);
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
+        mp_listener *listener = mp_container(link, mp_listener, link);
+        if (listener->fd < 0 || listener->endpoint.address != address)
+            continue;
+        listener->endpoint.is_shared = true;
+        if (listener->is_suspended && listen(listener->fd, MP_BACKLOG) == 0)
+            listener->is_suspended = false;
+    }
+    pthread_mutex_unlock(&server->listen_lock);
+}
+
+void mp_server_apply_hold(mp_server *server)
+{
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
+        mp_listener *listener = mp_container(link, mp_listener, link);
+        h2o_socket_t *socket = listener->socket;
+        if (socket == NULL)
+            continue;
+        if (atomic_load(&listener->is_held))
+            h2o_socket_read_stop(socket);
+        else if (!listener->is_paused)
+            h2o_socket_read_start(socket, mp_server_on_accept);
+    }
+}
+
+void mp_server_hold(mp_server *server, int address, bool is_held)
+{
+    pthread_mutex_lock(&server->listen_lock);
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
+        mp_listener *listener = mp_container(link, mp_listener, link);
+        if (listener->endpoint.address == address)
+            atomic_store(&listener->is_held, is_held);
+    }
+    pthread_mutex_unlock(&server->listen_lock);
+    command(server, mp_server_apply_hold);
+}
+
+/* Lets clients of HTTP/2 open no more streams here: GOAWAY at first, then the end of a connection without streams. One that was just accepted has time
+ * for its first request. */
+static void on_leaving(mp_timer *timer)
+{
+    mp_server *server = mp_container(timer, mp_server, leaving);
+    uint64_t now = mp_loop_now(server->loop);
+    for (mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
+        mp_conn *conn = mp_container(link, mp_conn, link);
+        mp_http2 *h2 = conn->http2;
+        bool is_new = conn->opened_at != 0 && now < conn->opened_at + LEAVING_MS;
+        if (h2 != NULL && conn->listener->is_left && !is_new)
+            mp_http2_drain(h2);
+    }
+    mp_timer_start(server->loop, timer, LEAVING_MS, on_leaving);
+}
+
+static void leave(mp_server *server)
+{
+    if (server->is_draining || server->is_leaving)
+        return;
+    server->is_leaving = true;
+    mp_server_close_listeners(server, false);
+    int64_t kept = 0;
+    for (mp_link *link = server->conns.next; link != &server->conns; link = link->next)
+        kept += mp_container(link, mp_conn, link)->listener->is_left;
+    mp_stat_add(&mp_stat_kept_connections, kept);
+    mp_timer_start(server->loop, &server->leaving, 0, on_leaving);
+}
+
+void mp_server_leave(mp_server *server)
+{
+    command(server, leave);
+}
