@@ -14,13 +14,14 @@ static void open_standard_descriptors(void)
             _exit(1);
 }
 
-/* Blocks SIGHUP, which reloads a gateway: a signal that arrives before the gateway can reload stays pending
- * (gateway/watchdog.c). */
+/* Blocks SIGHUP and SIGUSR2, which reload and upgrade a gateway: a signal that arrives before the gateway can do that stays
+ * pending (gateway/watchdog.c). */
 static void hold_hangup(int argc, char **argv)
 {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR2);
     if (argc > 1 && (strcmp(argv[1], "run") == 0 || strcmp(argv[1], "stdio") == 0))
         sigprocmask(SIG_BLOCK, &set, NULL);
 }

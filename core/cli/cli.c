@@ -63,7 +63,7 @@ static const mp_cli_option *MP_NULLABLE option_of(const mp_cli_command *command,
     return NULL;
 }
 
-static int take(const mp_cli_command *command, int argc, char **argv)
+static int take(const mp_cli_command *command, char **whole, int argc, char **argv)
 {
     char letters[2 * MP_CLI_OPTIONS + 3];
     struct option options[MP_CLI_OPTIONS + 2];
@@ -88,6 +88,7 @@ static int take(const mp_cli_command *command, int argc, char **argv)
         args.given[args.given_count].option = option;
         args.given[args.given_count++].value = optarg;
     }
+    args.argv = whole;
     args.words = argv + optind;
     args.word_count = argc - optind;
     if (args.command_count > args.word_count)
@@ -121,5 +122,5 @@ int mp_cli(int argc, char **argv)
         return MP_BAD_USAGE;
     int first = optind;
     optind = 0; /* getopt starts again after the name of the command */
-    return take(command, argc - first, argv + first);
+    return take(command, argv, argc - first, argv + first);
 }

@@ -32,6 +32,7 @@ typedef struct mp_cli_command mp_cli_command;
 /* The given options in their order, then the other words. */
 typedef struct {
     const mp_cli_command *command;
+    char **argv; /* the arguments of the process, as they are */
     struct {
         const mp_cli_option *option;
         const char *value;

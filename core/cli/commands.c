@@ -6,22 +6,59 @@
 #define LEVELS "debug info warn error"
 #define KINDS "tools resources prompts jobs"
 #define ALGORITHMS "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519"
-#define CONFIG {"config", 'c', "FILE", "the configuration (default: ./moonpool.yaml)", "<file>"}
-#define URL {"url", 'u', "URL", "use the server at this endpoint, as in http://127.0.0.1:7300/mcp", NULL}
-#define REVISION {"revision", 'r', "DATE", "revision of the protocol (default: the newest)", MP_ERA_DATES}
-#define BEARER {"bearer-env", 'b', "VAR", "send the token in this environment variable to --url", NULL}
-#define HEADER {"header", 'H', "HEADER", "send 'Name: value' to --url, or the lines of @FILE;\nmay be repeated", NULL}
-#define CA {"ca", 0, "FILE", "trust these CA certificates at --url, not the system's", "<file>"}
-#define RAW {"raw", 0, NULL, "print the whole result as JSON", NULL}
+#define CONFIG                                                                                                         \
+    {                                                                                                                  \
+        "config", 'c', "FILE", "the configuration (default: ./moonpool.yaml)", "<file>"                                \
+    }
+#define URL                                                                                                            \
+    {                                                                                                                  \
+        "url", 'u', "URL", "use the server at this endpoint, as in http://127.0.0.1:7300/mcp", NULL                    \
+    }
+#define REVISION                                                                                                       \
+    {                                                                                                                  \
+        "revision", 'r', "DATE", "revision of the protocol (default: the newest)", MP_ERA_DATES                        \
+    }
+#define BEARER                                                                                                         \
+    {                                                                                                                  \
+        "bearer-env", 'b', "VAR", "send the token in this environment variable to --url", NULL                         \
+    }
+#define HEADER                                                                                                         \
+    {                                                                                                                  \
+        "header", 'H', "HEADER", "send 'Name: value' to --url, or the lines of @FILE;\nmay be repeated", NULL          \
+    }
+#define CA                                                                                                             \
+    {                                                                                                                  \
+        "ca", 0, "FILE", "trust these CA certificates at --url, not the system's", "<file>"                            \
+    }
+#define RAW                                                                                                            \
+    {                                                                                                                  \
+        "raw", 0, NULL, "print the whole result as JSON", NULL                                                         \
+    }
 #define ANSWER                                                                                                         \
-    {"answer", 0, "[KEY=]JSON",                                                                                        \
-     "answer a question of the tool: sure='{\"confirm\": true}', or decline;\nmay be repeated", NULL}
-#define SCOPES {"scopes", 's', "SCOPES", "scopes of the principal, as in \"orders:read orders:write\"", NULL}
-#define CLAIMS {"claims", 0, "OBJECT", "further claims of the principal, as JSON", NULL}
-#define ADMIN {"admin", 'a', "ADDRESS", "host:port or unix:/path (default: the file's `admin.listen`)", NULL}
-#define LOG_LEVEL {"log-level", 0, "LEVEL", "debug, info, warn or error (default: `log.level`, or info)", LEVELS}
+    {                                                                                                                  \
+        "answer", 0, "[KEY=]JSON",                                                                                     \
+            "answer a question of the tool: sure='{\"confirm\": true}', or decline;\nmay be repeated", NULL            \
+    }
+#define SCOPES                                                                                                         \
+    {                                                                                                                  \
+        "scopes", 's', "SCOPES", "scopes of the principal, as in \"orders:read orders:write\"", NULL                   \
+    }
+#define CLAIMS                                                                                                         \
+    {                                                                                                                  \
+        "claims", 0, "OBJECT", "further claims of the principal, as JSON", NULL                                        \
+    }
+#define ADMIN                                                                                                          \
+    {                                                                                                                  \
+        "admin", 'a', "ADDRESS", "host:port or unix:/path (default: the file's `admin.listen`)", NULL                  \
+    }
+#define LOG_LEVEL                                                                                                      \
+    {                                                                                                                  \
+        "log-level", 0, "LEVEL", "debug, info, warn or error (default: `log.level`, or info)", LEVELS                  \
+    }
 #define READY_FD                                                                                                       \
-    {"ready-fd", 0, "N", "write a line to the open descriptor N once all listeners\nare open (default: none)", NULL}
+    {                                                                                                                  \
+        "ready-fd", 0, "N", "write a line to the open descriptor N once all listeners\nare open (default: none)", NULL \
+    }
 
 const mp_cli_command mp_cli_commands[] = {
     {"run",
@@ -307,6 +344,20 @@ const mp_cli_command mp_cli_commands[] = {
      "<file>",
      mp_cli_admin,
      {ADMIN, CONFIG}},
+    {"upgrade",
+     "[-a ADDRESS] [--json] [moonpool.yaml]",
+     "replace the running gateway by the program that is installed now, without a refused connection",
+     "Lets the running gateway start the file at the path by which it was started, by its admin\n"
+     "listener, as SIGUSR2 does. The new process takes over the listening sockets, and after a trial of\n"
+     "2 s the store, schedules and the admin listener. Sessions live on in the process that opened\n"
+     "them, for an hour at most. Waits for the end, and prints the id of the new process. If the new\n"
+     "one does not serve, nothing changes, the reason is printed, and the exit code is 1.\n"
+     "Refused on stdio, in a container's first process, and below tini, runsv, supervisord and the\n"
+     "like: restart there. The environment and limits are those of the process before. Needs the role\n"
+     "operate.\n",
+     "<file>",
+     mp_cli_admin,
+     {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},
     {"switch",
      "[-a ADDRESS] [-c FILE] [--json] [on|off KIND NAME]",
      "switch a tool or an upstream of the running gateway off or on",
@@ -462,11 +513,11 @@ const size_t mp_cli_command_count = sizeof mp_cli_commands / sizeof *mp_cli_comm
 
 /* Command names of other programs, with the command that does the same here. */
 static const char *const other_words[][2] = {
-    {"serve", "run"},     {"start", "run"},      {"up", "run"},      {"dev", "run"},        {"ls", "list"},
-    {"tools", "list"},    {"show", "list"},      {"invoke", "call"}, {"exec", "call"},      {"create", "new"},
-    {"init", "new"},      {"generate", "new"},   {"lint", "check"},  {"validate", "check"}, {"get", "read"},
-    {"resource", "read"}, {"prompts", "prompt"}, {"ps", "status"},   {"ping", "status"},    {"schema", "config"},
-    {"stop", "drain"},    {"shutdown", "drain"}, {"quit", "drain"},
+    {"serve", "run"},     {"start", "run"},      {"up", "run"},      {"dev", "run"},         {"ls", "list"},
+    {"tools", "list"},    {"show", "list"},      {"invoke", "call"}, {"exec", "call"},       {"create", "new"},
+    {"init", "new"},      {"generate", "new"},   {"lint", "check"},  {"validate", "check"},  {"get", "read"},
+    {"resource", "read"}, {"prompts", "prompt"}, {"ps", "status"},   {"ping", "status"},     {"schema", "config"},
+    {"stop", "drain"},    {"shutdown", "drain"}, {"quit", "drain"},  {"restart", "upgrade"}, {"update", "upgrade"},
 };
 
 const mp_cli_command *MP_NULLABLE mp_cli_find(const char *name)

@@ -156,7 +156,8 @@ void mp_cli_end_with_parent(void)
 
 static int serve(const mp_cli_args *args, bool on_stdio)
 {
-    mp_gateway_options options = {.on_stdio = on_stdio,
+    mp_gateway_options options = {.argv = args->argv,
+                                  .on_stdio = on_stdio,
                                   .has_specs = mp_cli_value(args, "specs") != NULL,
                                   .prints = mp_cli_value(args, "watch") != NULL,
                                   .traces = mp_cli_value(args, "trace") != NULL,
@@ -170,6 +171,8 @@ static int serve(const mp_cli_args *args, bool on_stdio)
     origin from = {.args = args};
     struct stat info;
     const char *fd = mp_cli_value(args, "ready-fd"), *command = args->command->name;
+    if (mp_gateway_is_successor())
+        fd = NULL; /* the process before this one has used and closed it */
     if (fd != NULL && parse_fd(fd, command, &options.ready_fd) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     if (on_stdio && fd != NULL && options.ready_fd <= STDOUT_FILENO)

@@ -10,6 +10,8 @@
 #include "start.h"
 #include "traces.h"
 #include "trim.h"
+#include "upgrade.h"
+#include "gateway/admin/others.h"
 #include "watchdog.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -160,7 +162,22 @@ static int start_workers(gateway *h, mp_vm *first, mp_err *err)
         return -1;
     mp_workers_balance(h->workers, h->worker_count);
     mp_admin *admin = h->admin;
+    if (admin != NULL && atomic_load(&h->shared.is_on_trial))
+        mp_admin_hold(admin, true);
     return admin == NULL ? 0 : mp_admin_start(admin, err);
+}
+
+/* This process, which an upgrade has begun, is the newest one. */
+static void on_committed(void *ctx)
+{
+    gateway *h = ctx;
+    mp_admin *admin = h->admin;
+    mp_listeners_ready(&h->listeners, h->shared.settings->config);
+    if (admin != NULL)
+        mp_admin_hold(admin, false);
+    mp_lib_allow_schedules(true);
+    mp_rotate_allow(true);
+    mp_reload_commit(h->shared.reload);
 }
 
 /* Whoever reads `ready_fd` is told last, so that the log has all that belongs to the start by then. */
@@ -168,7 +185,7 @@ static void say_ready(gateway *h, int ready_fd)
 {
     const mp_config *config = h->shared.settings->config;
     mp_listeners_log(&h->listeners, h->shared.own_level);
-    if (!h->on_stdio) {
+    if (!h->on_stdio && !atomic_load(&h->shared.is_on_trial)) {
         mp_listeners_ready(&h->listeners, config);
         mp_admin *admin = h->admin;
         if (admin != NULL)
@@ -208,21 +225,25 @@ static void serve(gateway *h)
         mp_reload_wait next = mp_reload_next(h->shared.reload);
         int certificates_fd =
             atomic_load(&h->shared.draining) ? -1 : mp_certificates_next(h->shared.certificates, &next.wait_ms);
-        struct pollfd fds[] = {
+        struct pollfd fds[6 + MP_UPGRADE_FDS] = {
             {.fd = h->shared.ended_fd, .events = POLLIN}, {.fd = mp_watchdog_fd(watchdog), .events = POLLIN},
             {.fd = next.fds[0], .events = POLLIN},        {.fd = next.fds[1], .events = POLLIN},
             {.fd = next.fds[2], .events = POLLIN},        {.fd = certificates_fd, .events = POLLIN}};
+        int others = mp_upgrade_next(h->shared.upgrade, fds + 6, &next.wait_ms);
         next.wait_ms = mp_notify_turn(next.wait_ms);
         if (next.wait_ms < 0 || next.wait_ms > MP_TRIM_EVERY_MS)
             next.wait_ms = MP_TRIM_EVERY_MS;
         mp_watchdog_wait_begins(watchdog);
-        int ready = poll(fds, sizeof fds / sizeof *fds, next.wait_ms);
+        int ready = poll(fds, (nfds_t)(6 + others), next.wait_ms);
         mp_watchdog_wait_ends(watchdog);
         mp_trim_look(&trim, mp_monotonic_ms());
         if (mp_watchdog_take_hangup(watchdog) && !atomic_load(&h->shared.draining))
             on_hangup(h);
         if (mp_watchdog_take_reopen(watchdog))
             open_files_again(h->shared.settings->config);
+        if (mp_watchdog_take_upgrade(watchdog))
+            mp_upgrade_signal(h->shared.upgrade);
+        mp_upgrade_run(h->shared.upgrade);
         if (!is_stopping && atomic_load(&h->shared.draining)) {
             is_stopping = true;
             mp_notify_stopping();
@@ -340,6 +361,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             mp_reload_start(h->shared.reload, &h->start, h->workers, h->worker_count, h->admin, &h->listeners);
             mp_start_clear(&h->start);
             say_ready(h, options->ready_fd);
+            mp_upgrade_serve(h->shared.upgrade, &h->listeners);
             serve(h);
             mp_traces_finish(&h->shared);
         } else if (!atomic_load(&h->shared.draining)) {
@@ -352,6 +374,39 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     return code;
 }
 
+static void free_passed(gateway *h)
+{
+    mp_passed_free(&h->passed);
+    mp_upgrade_free(h->shared.upgrade);
+    mp_processes_free(h->shared.processes);
+    free(h->shared.commons.handed_seal_key);
+    if (h->shared.admin_token >= 0)
+        close(h->shared.admin_token);
+}
+
+bool mp_gateway_is_successor(void)
+{
+    return mp_upgrade_is_joining();
+}
+
+/* Takes what an earlier process of this gateway, or the service manager, hands to this one. -1 with the reason. */
+static int take_passed(gateway *h, mp_err *err)
+{
+    const mp_gateway_options *options = h->start.options;
+    bool listens = !h->on_stdio && !options->is_apart, is_joining = listens && mp_upgrade_is_joining();
+    if (listens && !is_joining)
+        mp_passed_read(&h->passed); /* before another descriptor is opened */
+    h->shared.processes = mp_processes_new();
+    h->shared.admin_token = -1;
+    h->shared.ask_upgrade = mp_upgrade_ask;
+    h->shared.upgrade = mp_upgrade_new(&h->shared, options, on_committed, h);
+    if (!is_joining)
+        return 0;
+    mp_lib_allow_schedules(false);
+    mp_rotate_allow(false);
+    return mp_upgrade_join(h->shared.upgrade, &h->passed, err);
+}
+
 int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *options)
 {
     gateway h = {.on_stdio = options->on_stdio, .in = -1, .out = -1, .start = {.options = options}};
@@ -359,16 +414,19 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
     int code = EXIT_FAILED;
     h.start.shared = &h.shared;
     h.shared.commons.passed = &h.passed;
-    if (!h.on_stdio && !options->is_apart)
-        mp_passed_read(&h.passed);
+    h.shared.started_at = mp_monotonic_ms();
+    if (take_passed(&h, &err) != 0) {
+        print_err(&err);
+        mp_config_free(config);
+        free_passed(&h);
+        return EXIT_FAILED;
+    }
     if (config == NULL && (config = mp_start_find_config(&h.start)) == NULL) {
         mp_start_clear(&h.start);
-        mp_passed_free(&h.passed);
+        free_passed(&h);
         return EXIT_CONFIG;
     }
     h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
-    h.shared.started_at = mp_monotonic_ms();
-    h.shared.processes = mp_processes_new();
     h.shared.serve_admin = mp_admin_serve;
     h.shared.admin_door = &mp_admin_own_door;
     h.shared.commons.has_specs = options->has_specs;
@@ -386,8 +444,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
             mp_commons_close(&h.shared.commons);
         }
     }
-    mp_processes_free(h.shared.processes);
-    mp_passed_free(&h.passed);
+    free_passed(&h);
     mp_notify_end();
     mp_certificates_free(h.shared.certificates);
     mp_runtime_config_unref(h.shared.settings);

@@ -9,9 +9,10 @@
 #include "lib/lib.h"
 
 typedef struct {
-    bool on_stdio;  /* serves one client on stdin and stdout, and has no listeners */
-    bool has_specs; /* serves the method "moonpool/specs" */
-    bool is_replay; /* serves the method "moonpool/replay", and its scripts reach nothing outside */
+    char *const *argv; /* the arguments of the process, with which an upgrade starts the next one */
+    bool on_stdio;     /* serves one client on stdin and stdout, and has no listeners */
+    bool has_specs;    /* serves the method "moonpool/specs" */
+    bool is_replay;    /* serves the method "moonpool/replay", and its scripts reach nothing outside */
     /* started for one command of the workbench: does not open store.file and logs nothing about itself */
     bool is_apart;
     bool traces;  /* prints each request on stderr, in a form for people */
@@ -31,6 +32,8 @@ typedef struct {
  * kept of it can serve. Prints errors to stderr. Returns the exit code: 0 success, 1 failure while running, 78 errors in scripts or
  * configuration. */
 int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *options);
+/* True if an upgrade of a running gateway has started this process. */
+bool mp_gateway_is_successor(void);
 /* Loads the scripts as mp_gateway_run would and prints what they serve to stdout, in a form of mp_lib_describe. Takes
  * ownership of `config`. Returns 0, or 78 on errors, or 1 for warnings if `is_strict`. */
 int mp_gateway_check(mp_config *config, const char *form, bool is_strict);

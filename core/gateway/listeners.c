@@ -37,6 +37,7 @@ static mp_bound *add(const binding *it, int most)
     one->fds = mp_new((size_t)most * sizeof *one->fds);
     one->tls = it->tls;
     one->item = it->item;
+    one->where = it->where;
     return one;
 }
 
@@ -84,9 +85,11 @@ static int take_named(const binding *it, mp_str name, mp_err *err)
             mp_config_check_admin_at(it->config, from->address.text, err) != 0)
             return name_key(it, err);
         mp_bound *one = add(it, it->workers);
+        int group = from->group;
         take(one, from, it->config);
         one->address.inode = 0; /* the unit removes the file */
         one->is_passed = true;
+        one->group = group;
         if (duplicate(it, one, err) != 0)
             return -1;
     }
@@ -144,7 +147,7 @@ static void discard_useless(mp_passed *passed, const mp_config *config)
     mp_address *list = passed->count == 0 ? NULL : mp_listeners_addresses(config, &wanted);
     for (int i = 0; i < passed->count; i++) {
         mp_passed_socket *one = &passed->all[i];
-        if (!mp_stored_is(one))
+        if (!mp_stored_is(one) || one->group != 0)
             continue;
         const char *fault = mp_stored_fault(one);
         if (fault == NULL && is_of_any(one, list, wanted))
@@ -167,7 +170,7 @@ static bool take_stored(const binding *it)
         return false;
     for (int i = 0; i < it->passed->count; i++) {
         mp_passed_socket *from = &it->passed->all[i];
-        if (from->fd < 0 || !mp_stored_is_of(from, &at))
+        if (from->fd < 0 || from->group != 0 || !mp_stored_is_of(from, &at))
             continue;
         if (one == NULL)
             one = add(it, it->passed->count + it->workers);
@@ -180,14 +183,54 @@ static bool take_stored(const binding *it)
     return one != NULL;
 }
 
+/* -- sockets of the process that an upgrade replaces --------------------------------------------------------------- */
+
+/* True if the socket is that of the address: what a configuration writes with port 0 names the port that the earlier process has. */
+static bool is_handed_for(const binding *it, const mp_passed_socket *one)
+{
+    mp_address at;
+    if (one->fd < 0 || one->group == 0 || one->is_of_admin != (it->file != NULL) || one->fault[0] != '\0' ||
+        (one->address.is_unix && one->address.inode == 0))
+        return false;
+    if (strcmp(one->where, it->where) == 0)
+        return true;
+    return !mp_config_is_any_port(mp_str_of(it->where)) && mp_address_of(it->where, &at) == 0 &&
+           strcmp(at.text, one->address.text) == 0;
+}
+
+/* Takes all sockets of the address, also if there are more than workers: clients may wait at each. False if there is none. */
+static bool take_handed(const binding *it)
+{
+    mp_bound *one = NULL;
+    for (int i = 0; i < it->passed->count; i++) {
+        mp_passed_socket *from = &it->passed->all[i];
+        if (one == NULL ? !is_handed_for(it, from) : from->fd < 0 || from->group != one->group)
+            continue;
+        if (one == NULL) {
+            one = add(it, it->passed->count + it->workers);
+            one->is_handed = true;
+            one->group = from->group;
+            memcpy(one->name, from->name, sizeof one->name);
+            atomic_store(&one->is_stored, from->is_stored);
+        }
+        take(one, from, it->config);
+    }
+    return one != NULL;
+}
+
 /* -- all addresses ------------------------------------------------------------------------------------------------- */
 
 /* Names the sockets that were passed and are not used, since one of them may have the address. */
 static void hint_passed(const binding *it, mp_err *err)
 {
+    mp_address at;
     for (int i = 0; i < it->passed->count; i++) {
         const mp_passed_socket *one = &it->passed->all[i];
-        if (one->fd >= 0 && one->fault[0] == '\0' && strcmp(one->address.text, it->where) == 0)
+        if (one->group != 0 && !one->address.is_unix && mp_address_of(it->where, &at) == 0 &&
+            at.port == one->address.port)
+            mp_err_hint(err, "the gateway listens on %s, which overlaps: stop it, and start it again",
+                        one->address.text);
+        else if (one->fd >= 0 && one->group == 0 && one->fault[0] == '\0' && strcmp(one->address.text, it->where) == 0)
             mp_err_hint(err, "the service manager has passed a socket for it: write systemd:%s", one->name);
     }
 }
@@ -211,7 +254,7 @@ static int bind_one(const binding *it, mp_err *err)
     mp_str name = mp_systemd_name(mp_str_of(it->where));
     if (name.ptr != NULL)
         return take_named(it, name, err);
-    if (!take_stored(it))
+    if (!take_handed(it) && !take_stored(it))
         return bind_own(it, err);
     mp_bound *one = &it->listeners->all[it->listeners->count - 1];
     if (it->file != NULL && one->address.is_unix && mp_restrict_file(it->where, it->file, err) != 0)
@@ -226,9 +269,11 @@ static void close_unused(mp_passed *passed)
         mp_passed_socket *one = &passed->all[i];
         if (one->fd < 0)
             continue;
-        mp_log(MP_WARN, "socket not used", mp_log_str("name", mp_str_of(one->name)),
-               mp_log_str("address", mp_str_of(one->address.text)),
-               mp_log_str("hint", MP_STR("the service manager has passed it: name it in listen, as in systemd:NAME")));
+        if (one->group == 0)
+            mp_log(
+                MP_WARN, "socket not used", mp_log_str("name", mp_str_of(one->name)),
+                mp_log_str("address", mp_str_of(one->address.text)),
+                mp_log_str("hint", MP_STR("the service manager has passed it: name it in listen, as in systemd:NAME")));
         close(one->fd);
         one->fd = -1;
     }
@@ -274,7 +319,8 @@ bool mp_listeners_is_admin(const mp_listeners *listeners, int i)
 /* A socket may be shut down, to suspend a worker, only if nothing else has it. */
 static bool is_shared(const mp_bound *one)
 {
-    return one->address.is_unix || one->sockets < one->count || one->name[0] != '\0' || one->is_passed;
+    return one->address.is_unix || one->sockets < one->count || one->name[0] != '\0' || one->is_passed ||
+           one->is_handed;
 }
 
 static int hand_out_one(mp_listeners *listeners, int i, const mp_config *config, mp_err *err)

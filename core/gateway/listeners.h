@@ -14,7 +14,10 @@ typedef struct {
     int sockets; /* number of different sockets, which are first in `fds`; the others duplicate their descriptors */
     mp_tls_slot *MP_NULLABLE tls;
     size_t item;               /* index in `listen`; unused for the admin listener */
+    const char *where;         /* the address as the configuration has it */
     bool is_passed;            /* by a socket unit, which keeps its descriptor */
+    bool is_handed;            /* by an earlier process of this gateway, at an upgrade */
+    int group;                 /* by which that process knows the address; 0: it was not handed over */
     char name[MP_PASSED_NAME]; /* under which the service manager may store the sockets; empty: it does not */
     /* the manager has the sockets: the next process listens on them, and the file of a Unix socket stays */
     atomic_bool is_stored;
@@ -45,6 +48,18 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int coun
 void mp_listeners_store(mp_listeners *listeners, const mp_config *config);
 /* Reports to the service manager that all listeners are open, then lets it store their sockets. */
 void mp_listeners_ready(mp_listeners *listeners, const mp_config *config);
+/* -- an upgrade (listeners_hand.c). Main thread, while the workers serve -- */
+
+/* Duplicates at most `most` of the different sockets of an address. Returns their number. */
+int mp_listeners_sockets(const mp_listeners *listeners, int i, int *fds, int most);
+/* Another process has all sockets from now on, too: they are not shut down any more. */
+void mp_listeners_share(const mp_listeners *listeners);
+/* Accepts no connections at the addresses that `which` says, since another process does; or accepts again. */
+void mp_listeners_hold(const mp_listeners *listeners, const bool *which, bool is_held);
+/* Closes the sockets. Another process serves at the addresses that `taken` says; the others are served no more: what waits there is accepted,
+ * and the manager closes what it has stored of them. */
+void mp_listeners_leave(mp_listeners *listeners, const bool *taken);
+
 /* Removes the files of Unix sockets that no other process has; that of the admin listener, which serves to the end, only
  * `with_admin`. Call it before the servers stop listening. One thread at a time. */
 void mp_listeners_unlink(mp_listeners *listeners, bool with_admin);

@@ -30,14 +30,8 @@ static void share_out(const mp_listeners *listeners, const bool *wanted, int *sh
 
 static void store_one(mp_listeners *listeners, int i, int most)
 {
-    int fds[MP_NOTIFY_SOCKETS], count = 0;
+    int fds[MP_NOTIFY_SOCKETS], count = mp_listeners_sockets(listeners, i, fds, most);
     mp_bound *one = &listeners->all[i];
-    mp_admin *MP_NULLABLE admin = listeners->admin;
-    if (mp_listeners_is_admin(listeners, i))
-        count = admin == NULL ? 0 : mp_admin_sockets(admin, fds, most);
-    else
-        for (int k = 0; k < listeners->worker_count && k < one->sockets && count < most; k++)
-            count += mp_worker_sockets(listeners->workers[k], i, fds + count, most - count);
     if (count < most)
         mp_log(MP_WARN, "socket not stored", mp_log_str("address", mp_str_of(one->address.text)),
                mp_log_str("why", MP_STR("no descriptor is free, or the gateway drains")));

@@ -156,6 +156,19 @@ void mp_notify_stopping(void)
     send_state("STOPPING=1\nSTATUS=draining\n");
 }
 
+void mp_notify_leave(int pid)
+{
+    char state[64];
+    snprintf(state, sizeof state, "MAINPID=%d\n", pid);
+    send_state(state);
+    is_started = false;
+}
+
+bool mp_notify_is_idle(void)
+{
+    return waiting == NULL;
+}
+
 void mp_notify_store(const char *name, const int *fds, int count)
 {
     char text[512];

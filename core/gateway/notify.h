@@ -23,6 +23,10 @@ void mp_notify_stopping(void);
 void mp_notify_store(const char *name, const int *fds, int count);
 /* Lets the manager close the sockets that it keeps under a name. */
 void mp_notify_remove(const char *name);
+/* Reports that another process serves now, and is the main process of the service. This process reports nothing more. */
+void mp_notify_leave(int pid);
+/* True if no message waits to be sent. */
+bool mp_notify_is_idle(void);
 /* Waits until the manager has handled all messages, for a second at most. */
 void mp_notify_settle(void);
 /* Call it once per turn of the main loop. Sends what is due, such as a watchdog ping. Returns how many milliseconds

@@ -13,7 +13,7 @@
 #define STORED "moonpool/"
 #define LISTED 8 /* names that an error lists */
 
-void mp_passed_add(mp_passed *passed, mp_str name, int fd)
+mp_passed_socket *mp_passed_add(mp_passed *passed, mp_str name, int fd)
 {
     mp_err err = {"", ""};
     mp_passed_socket *all = mp_new((size_t)(passed->count + 1) * sizeof *all), *one = &all[passed->count];
@@ -28,6 +28,7 @@ void mp_passed_add(mp_passed *passed, mp_str name, int fd)
         snprintf(one->fault, sizeof one->fault, "%.60s", err.text);
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
         one->fd = -1; /* not open: another file may get this number */
+    return one;
 }
 
 /* -- the environment ----------------------------------------------------------------------------------------------- */

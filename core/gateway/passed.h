@@ -1,8 +1,11 @@
 /* passed.h: listening sockets that another process has bound and passed to this one: the service manager, at the start
- * ($LISTEN_FDS). Each has a name, and belongs to the table until a listener takes it. Two kinds of names:
+ * ($LISTEN_FDS), or the process of this gateway that an upgrade replaces (upgrade.h). Each has a name, and belongs to the table until a
+ * listener takes it. Two kinds of names:
  *
  *   NAME               FileDescriptorName= of a socket unit: `listen: systemd:NAME` takes it
  *   moonpool/ADDRESS   what an earlier process of this gateway has stored with the manager: ADDRESS in `listen` takes it
+ *
+ * At an upgrade a socket may have no name: it is taken by its address, or by what the configuration of the earlier process wrote for it.
  *
  * Main thread; mp_passed_far also where no thread changes the table. */
 #ifndef MP_GATEWAY_PASSED_H
@@ -21,6 +24,9 @@ typedef struct {
     mp_address address; /* where it is bound */
     char fault[64];     /* why it cannot be served; empty: it can */
     bool is_forgotten;  /* the manager was asked to close what it has stored under this name */
+    int group;          /* at an upgrade: the sockets of one address have the same number, from 1; else 0 */
+    char where[MP_PASSED_NAME + 16]; /* at an upgrade: the address as the configuration of the earlier process has it */
+    bool is_of_admin, is_stored;     /* at an upgrade: of its admin listener; the manager has stored it */
 } mp_passed_socket;
 
 typedef struct {
@@ -33,8 +39,8 @@ typedef struct {
 /* Takes the sockets that the environment names, and removes its variables, so that no child sees them. Before any thread
  * is started. */
 void mp_passed_read(mp_passed *passed);
-/* Adds a socket, which belongs to the table from now on. */
-void mp_passed_add(mp_passed *passed, mp_str name, int fd);
+/* Adds a socket, which belongs to the table from now on. The result is valid until the next call. */
+mp_passed_socket *mp_passed_add(mp_passed *passed, mp_str name, int fd);
 /* Closes the sockets that no listener has taken. */
 void mp_passed_free(mp_passed *passed);
 

@@ -285,6 +285,8 @@ static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_runti
 
 static void keep(const mp_reload *reload)
 {
+    if (atomic_load(&reload->shared->is_on_trial) || !mp_processes_is_newest(reload->shared->processes))
+        return;
     mp_last_good_writer_keep(reload->writer, reload->generation, reload->serving, reload->shared->settings->config);
 }
 
@@ -541,6 +543,11 @@ void mp_reload_start(mp_reload *reload, const mp_start *start, mp_worker **worke
         return;
     reload->watcher = new_watcher(reload, config);
     reload_all(reload, false); /* handles files that were saved since the scripts were read */
+}
+
+void mp_reload_commit(mp_reload *reload)
+{
+    keep(reload);
 }
 
 void mp_reload_now(mp_reload *reload, const char *by)

@@ -10,7 +10,10 @@ void mp_commons_open(mp_commons *commons, const mp_config *config)
     commons->semaphores = mp_semaphores_new(config->call_waiting);
     commons->upstreams = mp_upstreams_new();
     mp_commons_use_upstreams(commons, config);
-    mp_seal_key_make(&commons->seal_key, MP_STR(""));
+    if (commons->handed_seal_key != NULL)
+        commons->seal_key = *commons->handed_seal_key;
+    else
+        mp_seal_key_make(&commons->seal_key, MP_STR(""));
 }
 
 void mp_commons_use_upstreams(const mp_commons *commons, const mp_config *config)

@@ -100,6 +100,24 @@ static void unload(mp_shared *shared)
     shared->source = MP_UNSET;
 }
 
+/* The store of the file, or that of the process before this one, which is handed over later. */
+static int open_store(attempt *it, const mp_config *config)
+{
+    const mp_shared *shared = it->start->shared;
+    const mp_processes *processes = shared->processes;
+    char path[MP_PROCESS_PATH];
+    mp_store *store = shared->commons.store;
+    if (!atomic_load(&shared->is_on_trial))
+        return mp_store_keep(store, config->store_file, it->err);
+    mp_store_keep_later(store, config->store_file);
+    if (!mp_processes_path(processes, shared->handed_by, "store", path))
+        return mp_err_set(it->err, "the path of the folder for upgrades is too long");
+    if (mp_store_follow(store, path, it->err) != 0)
+        return -1;
+    mp_processes_path(processes, mp_processes_number(processes), "store", path);
+    return mp_store_serve(store, path, it->err);
+}
+
 /* Makes what outlives the scripts of a generation, from its configuration, which it owns from then on. */
 static result open_shared(attempt *it, mp_config *config)
 {
@@ -118,7 +136,7 @@ static result open_shared(attempt *it, mp_config *config)
         return BROKEN;
     }
     shared->certificates = certificates;
-    if (!options->is_apart && mp_store_keep(shared->commons.store, config->store_file, it->err) != 0)
+    if (!options->is_apart && open_store(it, config) != 0)
         return FAILED;
     mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
     if (!options->is_apart)
@@ -200,7 +218,7 @@ mp_config *MP_NULLABLE mp_start_find_config(mp_start *start)
     start->is_config = true;
     start->event = "config refused";
     mp_buf_put(&start->report, mp_str_of(start->options->report));
-    mp_config *config = find_kept(start);
+    mp_config *config = atomic_load(&start->shared->is_on_trial) ? NULL : find_kept(start);
     if (config == NULL)
         print_errors(start);
     return config;
@@ -211,8 +229,9 @@ static mp_config *if_not_emptied(mp_start *start, mp_config *config)
 {
     if (config->text[0] != '\0' || config->name == NULL)
         return config;
-    mp_config *kept = find_kept(start);
-    if (kept == NULL || kept->text[0] == '\0') {
+    bool is_on_trial = atomic_load(&start->shared->is_on_trial);
+    mp_config *kept = is_on_trial ? NULL : find_kept(start);
+    if (is_on_trial ? start->shared->may_be_empty : kept == NULL || kept->text[0] == '\0') {
         mp_config_free(kept);
         return config;
     }
@@ -220,6 +239,8 @@ static mp_config *if_not_emptied(mp_start *start, mp_config *config)
     mp_buf_put(&start->report, MP_STR("  hint: to use every default, write a comment into the file\n"));
     start->is_config = true;
     start->event = "config refused";
+    if (is_on_trial)
+        return config; /* which is not served, either: see load_any */
     mp_config_free(config);
     return kept;
 }
@@ -281,10 +302,17 @@ static result load_disk(attempt *it, mp_config *config)
 static result load_any(attempt *it, mp_config *config)
 {
     mp_start *start = it->start;
-    if (start->is_config)
+    bool is_on_trial =
+        atomic_load(&start->shared->is_on_trial); /* with errors, the process before this one serves on */
+    if (start->is_config && !is_on_trial)
         return load_kept(it, config);
-    mp_broken_scripts mode =
-        start->options->is_apart || start->options->file == NULL ? MP_BROKEN_REFUSE : config->scripts_broken;
+    if (start->is_config) {
+        mp_config_free(config);
+        return BROKEN;
+    }
+    mp_broken_scripts mode = start->options->is_apart || start->options->file == NULL || is_on_trial
+                                 ? MP_BROKEN_REFUSE
+                                 : config->scripts_broken;
     char *text = mp_dup(mp_str_of(config->text)), *lock = config->lock == NULL ? NULL : mp_dup(mp_str_of(config->lock));
     mp_config_put_all(&start->tried_config, config);
     result found = load_disk(it, config);

@@ -37,7 +37,7 @@ struct mp_watchdog {
     bool has_stuck; /* a worker was stuck in the last round; the watchdog's thread only */
     atomic_bool is_ending;
     int fd;
-    atomic_bool has_hangup, has_reopen;
+    atomic_bool has_hangup, has_reopen, has_upgrade;
     _Atomic uint64_t stuck_ms, drain_ms, linger_ms, main_turns;
     atomic_int spared_code; /* exit code of a process that only frees memory; -1: it has more to do */
     atomic_bool main_waits;
@@ -331,11 +331,11 @@ static void on_end(mp_watchdog *watchdog, int number, bool is_own)
 static void on_signal(mp_watchdog *watchdog, const siginfo_t *info)
 {
     int number = info->si_signo;
-    if (number == SIGUSR2) { /* it would end the process at once, without a drain */
-        mp_log(MP_WARN, "signal ignored", mp_log_int("signal", number),
-               mp_log_str("hint", MP_STR("SIGUSR1 opens the log again, SIGHUP reloads, SIGTERM ends the gateway")));
-    } else if (number == SIGHUP || number == SIGUSR1) {
-        atomic_store(number == SIGHUP ? &watchdog->has_hangup : &watchdog->has_reopen, true);
+    if (number == SIGHUP || number == SIGUSR1 || number == SIGUSR2) {
+        atomic_store(number == SIGHUP    ? &watchdog->has_hangup
+                     : number == SIGUSR1 ? &watchdog->has_reopen
+                                         : &watchdog->has_upgrade,
+                     true);
         wake_main(watchdog);
     } else {
         on_end(watchdog, number, info->si_code == SI_USER && info->si_pid == getpid());
@@ -502,6 +502,21 @@ bool mp_watchdog_take_hangup(mp_watchdog *watchdog)
 bool mp_watchdog_take_reopen(mp_watchdog *watchdog)
 {
     return atomic_exchange(&watchdog->has_reopen, false);
+}
+
+bool mp_watchdog_take_upgrade(mp_watchdog *watchdog)
+{
+    return atomic_exchange(&watchdog->has_upgrade, false);
+}
+
+void mp_watchdog_end(mp_watchdog *watchdog, const char *why)
+{
+    pthread_mutex_lock(&watchdog->lock);
+    if (!atomic_exchange(&watchdog->shared->draining, true)) {
+        mp_log(watchdog->shared->own_level, "draining", mp_log_str("why", mp_str_of(why)));
+        begin_end(watchdog, 0, false);
+    }
+    pthread_mutex_unlock(&watchdog->lock);
 }
 
 /* -- status -------------------------------------------------------------------------------------------------------- */

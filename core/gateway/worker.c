@@ -144,6 +144,21 @@ int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most)
     return mp_server_sockets(worker->server, address, fds, most);
 }
 
+void mp_worker_share(mp_worker *worker, int address)
+{
+    mp_server_share(worker->server, address);
+}
+
+void mp_worker_hold(mp_worker *worker, int address, bool is_held)
+{
+    mp_server_hold(worker->server, address, is_held);
+}
+
+void mp_worker_leave(mp_worker *worker)
+{
+    mp_server_leave(worker->server);
+}
+
 void mp_workers_balance(mp_worker *const *workers, int count)
 {
     mp_server **servers = workers[0]->servers = mp_new((size_t)count * sizeof(mp_server *));

@@ -32,6 +32,8 @@ typedef struct {
     mp_reload *reload;
     mp_reload_past *past; /* belongs to the reload */
     mp_certificates *certificates;
+    struct mp_upgrade *upgrade;
+    void (*ask_upgrade)(struct mp_upgrade *upgrade, mp_stream *stream); /* mp_upgrade_ask */
     mp_watchdog *watchdog;
     atomic_bool draining, failed; /* failed: writing an answer on stdio failed for a reason other than a closed pipe */
     _Atomic uint64_t end_at;      /* monotonic ms: the process ends then, whatever still runs; 0: it serves */
@@ -41,7 +43,13 @@ typedef struct {
     const struct mp_admin_door *admin_door;              /* the rest of what the admin thread does for others.h */
     mp_worker *const *workers; /* they begin to serve before the admin listener does, and end before it */
     int worker_count;
-    int ended_fd; /* an eventfd, incremented by each worker that has ended */
+    /* the memory file of the admin listener's token, from the process before this one: it is used instead of a new token; -1: none */
+    int admin_token;
+    atomic_bool
+        is_on_trial; /* this process was begun by an upgrade whose commit is not done: it changes nothing that outlives a process */
+    uint16_t handed_by; /* during its start, the number of the process before it, which owns the store */
+    bool may_be_empty;  /* during such a start: the process before this one serves an empty configuration file */
+    int ended_fd;       /* an eventfd, incremented by each worker that has ended */
     uint64_t started_at;
     mp_log_level own_level; /* log level of lines about the gateway's own start and end */
 } mp_shared;
@@ -54,6 +62,10 @@ int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_
 void mp_worker_listen_hop(mp_worker *worker, int fd);
 /* As mp_server_sockets. */
 int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most);
+/* As the functions of mp_server with these names, at an upgrade. Any thread. */
+void mp_worker_share(mp_worker *worker, int address);
+void mp_worker_hold(mp_worker *worker, int address, bool is_held);
+void mp_worker_leave(mp_worker *worker);
 /* All workers listen on the same addresses now: they share connections evenly. Before any is released. */
 void mp_workers_balance(mp_worker *const *workers, int count);
 /* Serves one client on two descriptors instead of listeners, and takes ownership of both. The worker ends with the

@@ -81,6 +81,8 @@ void mp_lib_running_marks(mp_marks *marks);
 void mp_lib_put_work(void);
 /* Resumes the tasks that are ready. Called at the end of a turn only. True if the VM has more to do at once. */
 bool mp_lib_turn(void *vm);
+/* Whether scheduled jobs of this process start; initially they do. Of several processes of a gateway one starts them. Any thread. */
+void mp_lib_allow_schedules(bool are_allowed);
 /* Appends a summary of the tools, resources and prompts of the VM, for mp_lib_difference() of the next generation. */
 void mp_lib_summary(mp_vm *vm, mp_buf *out);
 /* Compares `before`, the summary of another VM, with this VM. `files` has the changed paths, one per line. Appends the differences for a

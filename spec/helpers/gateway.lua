@@ -200,7 +200,7 @@ end
 
 -- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path), scripts_path (a folder that
 -- exists), workers, env, args; tls (true: listens with TLS, which clients of specs then use); dir (a folder that already has its moonpool.yaml, and
--- is removed at the end); patience (seconds until it is ready).
+-- is removed at the end); patience (seconds until it is ready); binary (a program that is started instead of the binary).
 function gateway.start(options)
   options = options or {}
   if options.tls then
@@ -213,7 +213,7 @@ function gateway.start(options)
   local ready = uv.new_pipe(false)
   local args = { "run", "moonpool.yaml", "--ready-fd", "3" }
   table.move(options.args or {}, 1, #(options.args or {}), #args + 1, args)
-  local process = spawn(uv.fs_realpath(gateway.binary), args, dir, { env = options.env, cwd = dir }, ready)
+  local process = spawn(options.binary or uv.fs_realpath(gateway.binary), args, dir, { env = options.env, cwd = dir }, ready)
   local self = setmetatable({ dir = dir, pid = process.pid, process = process }, running)
   self.tls = options.tls and { name = "localhost", ca = dir .. "/cert.pem" }
   local ok, line = pcall(read_ready, process, ready, options.patience or PATIENCE)
@@ -224,7 +224,7 @@ function gateway.start(options)
   self.ready = line
   self.url = line:match "mcp=(%S+)"
   self.sse_url = line:match "sse=(%S+)"
-  self.port = tonumber((self.url or self.sse_url):match ":(%d+)/")
+  self.port = tonumber((self.url or self.sse_url):match ":(%d+)/") -- nil: the first address is a Unix socket
   self.admin_port = tonumber(line:match "admin=https?://[^:%s]*:(%d+)")
   self.baseline_fds = self:fds()
   return self

@@ -12,15 +12,18 @@ local manager = {}
 local running = {}
 running.__index = running
 
--- `options` are those of gateway.prepare; nofile: the limit of descriptors of the gateway.
+-- `options` are those of gateway.prepare; nofile: the limit of descriptors of the gateway; binary: another program; env: more variables; dir: a
+-- folder that has its moonpool.yaml.
 function manager.open(options)
-  local dir = gateway.prepare(options)
-  local args = { uv.fs_realpath(gateway.binary), "run", "moonpool.yaml", "--ready-fd", "{ready}" }
+  local dir = options.dir or gateway.prepare(options)
+  local args = { options.binary or uv.fs_realpath(gateway.binary), "run", "moonpool.yaml", "--ready-fd", "{ready}" }
   if options.nofile then
     table.insert(args, 1, ("--nofile=%d:%d"):format(options.nofile, options.nofile))
     table.insert(args, 1, "/usr/bin/prlimit")
   end
-  return driven.start(setmetatable({ dir = dir, at = 0 }, running), "manager_driver", args, { PWD = dir })
+  local env = { PWD = dir }
+  for key, value in pairs(options.env or {}) do env[key] = value end
+  return driven.start(setmetatable({ dir = dir, at = 0 }, running), "manager_driver", args, env)
 end
 
 running.command = driven.command

@@ -8,7 +8,8 @@
  *   most N               descriptors that are stored at most (64)
  *   start                prints "started PID", later "ready …", "notify MESSAGE", "ended CODE"
  *   restart on | off     starts the program again whenever it ends
- *   signal NUMBER        to the program
+ *   signal NUMBER        to the program, or to the process that MAINPID= of its last message has named
+ *   group on             when the main process ends, kills all processes that it has begun, as systemd does
  *   deaf | hear          stops reading messages, and goes on
  *   spoil NAME           replaces what is stored under the name by datagram sockets
  *   store                prints "store NAME=COUNT …", in the order of arrival
@@ -25,10 +26,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,7 +50,9 @@ static char *variables[32][2], **program;
 static pid_t pid;
 static int notify_fd, ready_fd = -1;
 static char notify_path[128];
-static bool restarts, is_deaf;
+static bool restarts, is_deaf, kills_group;
+static pid_t group;      /* of the processes that the program has begun */
+static int main_fd = -1; /* of a main process that another one has begun; -1: none */
 
 static void fail(const char *what)
 {
@@ -148,8 +153,11 @@ static void start(void)
         fail("pipe");
     fflush(stdout);
     pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
+        setpgid(0, 0);
         run_program(ends[1]);
+    }
+    group = pid;
     close(ends[1]);
     if (ready_fd >= 0)
         close(ready_fd);
@@ -157,18 +165,40 @@ static void start(void)
     printf("started %d\n", (int)pid);
 }
 
+/* The main process has ended. */
+static void end_main(const char *how)
+{
+    pid = 0;
+    if (main_fd >= 0)
+        close(main_fd);
+    main_fd = -1;
+    printf("ended %s\n", how);
+    if (kills_group)
+        kill(-group, SIGKILL);
+    if (restarts)
+        start();
+}
+
 static void reap(void)
 {
     int status;
+    char how[16];
     pid_t ended;
     while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
         if (ended != pid)
             continue;
-        pid = 0;
-        printf("ended %d\n", WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
-        if (restarts)
-            start();
+        snprintf(how, sizeof how, "%d", WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+        end_main(how);
     }
+}
+
+/* MAINPID= of the main process. */
+static void follow(pid_t other)
+{
+    if (main_fd >= 0)
+        close(main_fd);
+    pid = other;
+    main_fd = (int)syscall(SYS_pidfd_open, pid, 0U);
 }
 
 static void read_ready(void)
@@ -209,7 +239,7 @@ static void read_message(void)
 {
     char text[4096], room[400];
     union {
-        char bytes[CMSG_SPACE(sizeof(int) * 253)];
+        char bytes[CMSG_SPACE(sizeof(int) * 253) + CMSG_SPACE(sizeof(struct ucred))];
         struct cmsghdr align;
     } control;
     struct iovec part = {text, sizeof text - 1};
@@ -220,11 +250,24 @@ static void read_message(void)
         return;
     text[len] = '\0';
     int fds[253], count = 0;
+    pid_t sender = 0;
     for (struct cmsghdr *head = CMSG_FIRSTHDR(&whole); head != NULL; head = CMSG_NXTHDR(&whole, head))
-        if (head->cmsg_type == SCM_RIGHTS) {
+        if (head->cmsg_type == SCM_CREDENTIALS) {
+            sender = ((struct ucred *)CMSG_DATA(head))->pid;
+        } else if (head->cmsg_type == SCM_RIGHTS) {
             count = (int)((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
             memcpy(fds, CMSG_DATA(head), sizeof(int) * (size_t)count);
         }
+    for (char *c = text; sender != pid && *c != '\0'; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    if (sender != pid) { /* NotifyAccess=main */
+        for (int i = 0; i < count; i++)
+            close(fds[i]);
+        printf("ignored %d %s\n", (int)sender, text);
+        return;
+    }
+    if (value_of(text, "MAINPID=", room, sizeof room) != NULL)
+        follow(atoi(room));
     const char *name = value_of(text, "FDNAME=", room, sizeof room);
     name = name == NULL ? "stored" : name;
     if (strstr(text, "FDSTOREREMOVE=1") != NULL)
@@ -268,6 +311,8 @@ static void obey(char *line)
         start();
     else if (strcmp(words[0], "restart") == 0)
         restarts = strcmp(name, "on") == 0;
+    else if (strcmp(words[0], "group") == 0)
+        kills_group = true;
     else if (strcmp(words[0], "signal") == 0 && pid > 0)
         kill(pid, atoi(name));
     else if (strcmp(words[0], "deaf") == 0 || strcmp(words[0], "hear") == 0)
@@ -285,8 +330,8 @@ static void obey(char *line)
         }
         printf("\n");
     } else if (strcmp(words[0], "end") == 0) {
-        if (pid > 0)
-            kill(pid, SIGKILL);
+        if (group > 0)
+            kill(-group, SIGKILL);
         unlink(notify_path);
         exit(0);
     }
@@ -320,6 +365,7 @@ int main(int count, char **arguments)
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* takes the exit code of a process whose parent has ended */
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
@@ -330,13 +376,15 @@ int main(int count, char **arguments)
     notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (count < 2 || bind(notify_fd, (struct sockaddr *)&at, sizeof at) != 0)
         fail("notify socket");
+    setsockopt(notify_fd, SOL_SOCKET, SO_PASSCRED, &(int){1}, sizeof(int));
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (;;) {
         struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                {.fd = signals, .events = POLLIN},
                                {.fd = is_deaf ? -1 : notify_fd, .events = POLLIN},
-                               {.fd = ready_fd, .events = POLLIN}};
-        poll(fds, 4, -1);
+                               {.fd = ready_fd, .events = POLLIN},
+                               {.fd = main_fd, .events = POLLIN}};
+        poll(fds, 5, -1);
         struct signalfd_siginfo info;
         if (fds[2].revents & POLLIN)
             read_message();
@@ -346,5 +394,7 @@ int main(int count, char **arguments)
             obey((char[]){"end"});
         if (fds[1].revents != 0 && read(signals, &info, sizeof info) > 0)
             reap();
+        if (fds[4].revents != 0 && main_fd == fds[4].fd)
+            end_main("?"); /* its parent takes the exit code */
     }
 }

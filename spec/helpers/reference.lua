@@ -90,7 +90,7 @@ values; the Debian package installs them.
 | SIGTERM, SIGINT | stop listening, let running calls end within `limits.drain`, then exit; a second one exits at once. `limits.linger` delays SIGTERM |
 | SIGHUP | read configuration, scripts and certificates again, and open `log.file` and `log.audit` again |
 | SIGUSR1 | open `log.file` and `log.audit` again |
-| SIGUSR2 | nothing but a line of the log |
+| SIGUSR2 | let the program that is installed now take over, as `moonpool upgrade` does |
 
 The admin listener (`admin.listen`, on an address and a thread of its own) answers `GET /healthz` (200; 503 while the gateway
 drains or a worker is stuck), `GET /readyz` (200 while the gateway accepts requests), `GET /status` (JSON: gauges, counters, the last

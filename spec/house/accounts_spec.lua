@@ -10,6 +10,7 @@ local READERS = {
   ["core/gateway/history.c"] = "the charts",
   ["core/gateway/saturation.c"] = "/readyz",
   ["core/gateway/trim.c"] = "how much memory may be free",
+  ["core/gateway/upgrade_older.c"] = "whether an older process has something left to serve",
   ["core/gateway/watchdog.c"] = "waits until the store is written",
   ["core/data/store_file.c"] = "says what was not written",
   ["core/rpc/session/table.c"] = "how fast calls end, for Retry-After",
@@ -35,6 +36,7 @@ local POSTS = {
   ["core/net/pool.c"] = "limits.pool.queue",
   ["core/net/lookup.c"] = "limits.http.lookups",
   ["core/net/suspend.c"] = "limits.connections",
+  ["core/net/hold.c"] = "some for each address and upgrade",
   ["core/rpc/session/table.c"] = "one for each worker that a session was on, when it ends",
   ["core/rpc/call/call.c"] = "one for each call, when its client cancels it",
   ["core/rpc/call/client_request.c"] = "rpc->reply_bytes; one for each question of a call",
@@ -53,6 +55,7 @@ local POSTS = {
   ["core/gateway/admin/thread.c"] = "one for each reload, and the end",
   ["core/gateway/handover.c"] = "one for each worker and reload",
   ["core/gateway/reload_status.c"] = "one for each question of an operator",
+  ["core/gateway/upgrade.c"] = "one for each request for an upgrade, of which 8 may wait",
   ["core/gateway/worker.c"] = "32 configurations",
 }
 

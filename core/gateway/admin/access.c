@@ -29,8 +29,9 @@ struct mp_admin_access {
         by_certificate; /* stands for the token of callers with a certificate: of `certificates` as it is now */
     bool is_near, is_unix;
     uint16_t port;
-    mp_own_token *MP_NULLABLE own; /* NULL: none was needed yet, or none can be made */
-    mp_secret_hash own_hash;       /* of `own` */
+    _Atomic(mp_own_token *MP_NULLABLE) own; /* NULL: none was needed yet, or none can be made */
+    int handed_token;                       /* see mp_admin_access_new */
+    mp_secret_hash own_hash;                /* of `own` */
     mp_admin_codes *codes;
     struct {
         uint64_t since_ms;
@@ -138,7 +139,7 @@ void mp_admin_access_configure(mp_admin_access *access, const mp_config *config)
             add_token(access, pair->name, (mp_admin_role)(MP_ROLE_METRICS + i), hash);
         }
     if (access->count == 0 && access->is_near && !access->is_unix && access->own == NULL)
-        access->own = mp_own_token_new(access->port, &access->own_hash);
+        access->own = mp_own_token_new(access->port, access->handed_token, &access->own_hash);
     if (access->count == 0 && access->own != NULL)
         add_token(access, "of the gateway", MP_ROLE_OPERATE, access->own_hash);
     access->certificates = copy_pairs(config->admin_certificates);
@@ -147,9 +148,10 @@ void mp_admin_access_configure(mp_admin_access *access, const mp_config *config)
     mp_admin_codes_review(access->codes, is_operator, access);
 }
 
-mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at)
+mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at, int handed_token)
 {
     mp_admin_access *access = mp_new(sizeof *access);
+    access->handed_token = handed_token;
     access->is_near = at->is_loopback;
     access->is_unix = at->is_unix;
     access->port = at->port;
@@ -166,6 +168,16 @@ void mp_admin_access_free(mp_admin_access *MP_NULLABLE access)
     forget(access);
     mp_admin_codes_free(access->codes);
     free(access);
+}
+
+void mp_admin_access_leave(mp_admin_access *access)
+{
+    mp_own_token_leave(access->own);
+}
+
+int mp_admin_access_token_fd(mp_admin_access *access)
+{
+    return mp_own_token_fd(access->own);
 }
 
 bool mp_admin_is_near(const mp_admin_access *access)

@@ -23,8 +23,13 @@ typedef struct {
     uint64_t wait_s; /* above 0: this address has sent too many wrong tokens, and its token was not looked at */
 } mp_admin_caller;
 
-/* `at` is the bound address. */
-mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at);
+/* `at` is the bound address. `handed_token`: the memory file of the own token, from the process before this one at an upgrade, which is the caller's;
+ * -1: a token is made. */
+mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at, int handed_token);
+/* Another process has the listener from now on, and its own token. */
+void mp_admin_access_leave(mp_admin_access *access);
+/* Duplicates the memory file of the own token; -1: there is none. Any thread. */
+int mp_admin_access_token_fd(mp_admin_access *access);
 /* Makes the code of a link that opens the dashboard, for the terminal that the gateway runs in; see codes.h. `text` has
  * MP_CODE_SIZE bytes. Any thread may call it. */
 void mp_admin_own_code(mp_admin_access *access, char *text);

@@ -251,6 +251,14 @@ static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     mp_reload_ask(shared->reload, stream);
 }
 
+static void on_upgrade(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    mp_audit_request(stream, &(mp_decision){.event = "upgrade requested", .caller = mp_str_of(caller->name)});
+    mp_shared *shared = mp_admin_shared(admin);
+    shared->ask_upgrade(shared->upgrade, stream);
+}
+
 static void on_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)rest;
@@ -317,6 +325,7 @@ static const endpoint endpoints[] = {
     {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log, MP_VIEW_ALL},
     {"/api/log/reopen", "POST", MP_ROLE_OPERATE, false, mp_api_reopen, MP_VIEW_ALL},
     {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain, MP_VIEW_OWN},
+    {"/api/upgrade", "POST", MP_ROLE_OPERATE, false, on_upgrade, MP_VIEW_OWN},
 };
 
 /* True for what probes and collectors ask for, by the pod's address or any other name; with a role, they have to have a token. */

@@ -30,6 +30,13 @@ int mp_admin_open_door(mp_admin *admin, mp_err *err);
 /* As mp_server_sockets, for the admin listener. */
 int mp_admin_sockets(mp_admin *admin, int *fds, int most);
 
+/* At an upgrade: accepts no connections, since another process does, or accepts again. */
+void mp_admin_hold(mp_admin *admin, bool is_held);
+/* At an upgrade: another process has the listener from now on, its sockets and its token; requests in flight are answered. */
+void mp_admin_leave(mp_admin *admin);
+/* A descriptor of the own token's memory file, for the process that takes the listener over; -1: there is none. The caller closes it. */
+int mp_admin_token_fd(mp_admin *admin);
+
 /* -- functions for the admin thread ----- */
 
 const mp_runtime_config *mp_admin_settings(const mp_admin *admin);

@@ -89,8 +89,52 @@ static int hold(const char *text)
     return -1;
 }
 
-mp_own_token *MP_NULLABLE mp_own_token_new(uint16_t port, mp_secret_hash *hash)
+/* The text of an open file of a token. NULL: it has none. */
+static char *MP_NULLABLE read_token(int fd)
 {
+    char text[DIGITS + 2] = "";
+    ssize_t len = pread(fd, text, sizeof text, 0); /* other processes have the same open file */
+    bool is_token = len == (ssize_t)DIGITS + 1 && text[DIGITS] == '\n' && strspn(text, "0123456789abcdef") == DIGITS;
+    char *token = is_token ? mp_dup((mp_str){text, DIGITS}) : NULL;
+    explicit_bzero(text, sizeof text);
+    return token;
+}
+
+/* The token of an earlier process. Its file is there already. NULL: this is no memory file of a token. */
+static mp_own_token *MP_NULLABLE adopt(uint16_t port, int handed, mp_secret_hash *hash)
+{
+    char *text = read_token(handed);
+    int fd = text == NULL ? -1 : fcntl(handed, F_DUPFD_CLOEXEC, 0);
+    mp_own_token *token = fd < 0 ? NULL : mp_new(sizeof *token);
+    if (token != NULL) {
+        *hash = mp_secret_hash_of(mp_str_of(text));
+        token->fd = fd;
+        token->path = path_of_token(port);
+    }
+    if (text != NULL)
+        explicit_bzero(text, strlen(text));
+    free(text);
+    return token;
+}
+
+void mp_own_token_leave(mp_own_token *MP_NULLABLE token)
+{
+    if (token == NULL)
+        return;
+    free(token->path);
+    token->path = NULL;
+}
+
+int mp_own_token_fd(const mp_own_token *MP_NULLABLE token)
+{
+    return token == NULL || token->fd < 0 ? -1 : fcntl(token->fd, F_DUPFD_CLOEXEC, 0);
+}
+
+mp_own_token *MP_NULLABLE mp_own_token_new(uint16_t port, int handed, mp_secret_hash *hash)
+{
+    mp_own_token *given = handed < 0 ? NULL : adopt(port, handed, hash);
+    if (given != NULL)
+        return given;
     unsigned char random[TOKEN_BYTES];
     char text[DIGITS + 2];
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
@@ -198,17 +242,6 @@ static bool find_sockets(const char *address, sockets *found, unsigned *port)
 }
 
 /* -- a command: the process that has the sockets ------------------------------------------------------------------- */
-
-/* The text of an open file of a token. NULL: it has none. */
-static char *MP_NULLABLE read_token(int fd)
-{
-    char text[DIGITS + 2] = "";
-    ssize_t len = read(fd, text, sizeof text);
-    bool is_token = len == (ssize_t)DIGITS + 1 && text[DIGITS] == '\n' && strspn(text, "0123456789abcdef") == DIGITS;
-    char *token = is_token ? mp_dup((mp_str){text, DIGITS}) : NULL;
-    explicit_bzero(text, sizeof text);
-    return token;
-}
 
 /* The token that a process holds in its descriptor `name`. The file must be a sealed memory file: a process of another user that root asks
  * can have no other file read so, whatever it has opened or mounted. */

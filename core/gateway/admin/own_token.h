@@ -11,8 +11,13 @@
 
 typedef struct mp_own_token mp_own_token;
 
-/* Makes the token of the listener at `port`, and sets `hash`. NULL, which is logged: the kernel has no memory file and there is no folder. */
-mp_own_token *MP_NULLABLE mp_own_token_new(uint16_t port, mp_secret_hash *hash);
+/* Makes the token of the listener at `port`, and sets `hash`. NULL, which is logged: the kernel has no memory file and there is no folder.
+ * `handed`: the memory file of an earlier process of this gateway, whose token it is; the caller's; -1: none. */
+mp_own_token *MP_NULLABLE mp_own_token_new(uint16_t port, int handed, mp_secret_hash *hash);
+/* Another process has the token, too, and removes the file. NULL is allowed. */
+void mp_own_token_leave(mp_own_token *MP_NULLABLE token);
+/* Duplicates the memory file; -1: there is none. NULL is allowed. Any thread. */
+int mp_own_token_fd(const mp_own_token *MP_NULLABLE token);
 /* Removes the file. */
 void mp_own_token_free(mp_own_token *MP_NULLABLE token);
 

@@ -69,7 +69,7 @@ mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, const int *fds, int count,
     admin->shared = shared;
     admin->settings = mp_runtime_config_ref(shared->settings);
     admin->metrics = mp_metrics_new();
-    admin->access = mp_admin_access_new(admin->settings->config, at);
+    admin->access = mp_admin_access_new(admin->settings->config, at, shared->admin_token);
     admin->api = mp_admin_api_new();
     admin->taps = mp_admin_taps_new(admin);
     admin->profile = mp_admin_profile_new(shared, admin->access);
@@ -201,6 +201,28 @@ static void drain(void *ctx)
 {
     mp_admin *admin = ctx;
     mp_server_drain(admin->server, on_drained, admin);
+}
+
+static void leave(void *ctx)
+{
+    mp_admin *admin = ctx;
+    mp_admin_access_leave(admin->access);
+}
+
+void mp_admin_hold(mp_admin *admin, bool is_held)
+{
+    mp_server_hold(admin->server, 0, is_held);
+}
+
+void mp_admin_leave(mp_admin *admin)
+{
+    mp_server_leave(admin->server);
+    post(admin, NULL, leave, admin);
+}
+
+int mp_admin_token_fd(mp_admin *admin)
+{
+    return mp_admin_access_token_fd(admin->access);
 }
 
 void mp_admin_stop_profile(mp_admin *admin)

@@ -4,11 +4,19 @@
 #include "lib/mcp/job_log.h"
 #include "data/data.h"
 #include "vm/engine.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #define MIN_TICK_MS 20
 #define MAX_TICK_MS 1000
 #define CLEANUP_MS 5000 /* time for `<close>` handlers after the job's time limit */
+
+static atomic_bool is_paused; /* no job of this process starts: another process of the gateway starts them */
+
+void mp_lib_allow_schedules(bool are_allowed)
+{
+    atomic_store(&is_paused, !are_allowed);
+}
 
 /* The store's key for `what` of a job. Written to `to`. */
 static mp_str put_key(mp_buf *to, const char *what, const mp_cron *job)
@@ -69,7 +77,7 @@ static void on_tick(mp_timer *timer)
     if (loop == NULL || rpc == NULL || mp_rpc_is_draining(rpc))
         return;
     start_timer(job, loop);
-    if (claim_run(job))
+    if (!atomic_load(&is_paused) && claim_run(job))
         begin_job(job, rpc);
 }
 

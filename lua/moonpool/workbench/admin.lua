@@ -1,4 +1,4 @@
--- moonpool reload, status, upstreams, log, drain, switch, dashboard, tap and profile: requests to the admin listener of a running gateway.
+-- moonpool reload, status, upstreams, log, drain, upgrade, switch, dashboard, tap and profile: requests to the admin listener of a running gateway.
 
 local characters = require "moonpool.runtime.characters"
 local place_of = require "moonpool.workbench.place"
@@ -6,11 +6,12 @@ local say = require "moonpool.workbench.say"
 local span = require "moonpool.workbench.span"
 local summary = require "moonpool.workbench.summary"
 local switch = require "moonpool.workbench.switch"
+local upgrade = require "moonpool.workbench.upgrade"
 local upstreams = require "moonpool.workbench.upstreams"
 local wire = require "moonpool.wire"
 
 local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, reload = { "POST", "/reload" },
-  log = { "POST", "/api/log" }, drain = { "POST", "/api/drain" }, dashboard = { "POST", "/api/code" } }
+  log = { "POST", "/api/log" }, drain = { "POST", "/api/drain" }, upgrade = { "POST", "/api/upgrade" }, dashboard = { "POST", "/api/code" } }
 
 local HEALTHY_S <const> = 5 -- a gateway that has not said by then that it is healthy is not
 
@@ -39,7 +40,7 @@ return function(args)
     if args.json then return say.misuse "--healthy and --json exclude each other" end
     ask = { "GET", "/healthz" }
   end
-  if args.command == "drain" then request = "{}" end
+  if args.command == "drain" or args.command == "upgrade" then request = "{}" end
   if args.command == "dashboard" then
     request = "{}"
     if (args.address or ""):find "^unix:" then
@@ -73,6 +74,10 @@ return function(args)
   if is_fine and args.command == "switch" and not args.json then body = switch.text(body) end
   if is_fine and args.command == "log" then body = ("the level is %s for %s"):format(args.level, args["for"] or "5m") end
   if is_fine and args.command == "drain" then body = "it drains" end
+  if args.command == "upgrade" and not args.json then
+    if not is_fine then return say.wrong(upgrade.reason(body, status)) end
+    body = upgrade.text(body)
+  end
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine and args.command == "upstreams" then return upstreams(body, args) end
   if is_fine then

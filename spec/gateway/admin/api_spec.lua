@@ -68,7 +68,7 @@ describe("/api", function()
     local view = "Bearer " .. ("v"):rep(32)
     for _, at in ipairs {
       { "GET", "/api/sessions" }, { "GET", "/api/calls" }, { "DELETE", "/api/session/12345678" }, { "DELETE", "/api/call/0-1" }, { "POST", "/api/log" },
-      { "POST", "/api/drain" }, { "POST", "/api/log/reopen" },
+      { "POST", "/api/drain" }, { "POST", "/api/upgrade" }, { "POST", "/api/log/reopen" },
     } do
       assert.equal(401, api(g, at[1], at[2], nil, { Authorization = false }).status, at[2])
       assert.equal(at[1] == "GET" and 200 or 403, api(g, at[1], at[2], nil, { Authorization = view }).status, at[2])

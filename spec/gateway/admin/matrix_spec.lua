@@ -20,7 +20,7 @@ local known = {
   ["DELETE /api/call/"] = { "operate" }, ["GET /api/overview"] = { "view" }, ["GET /api/scripts"] = { "view" }, ["GET /api/jobs"] = { "view" },
   ["GET /api/reloads"] = { "view" }, ["GET /api/certificates"] = { "view" }, ["GET /api/config"] = { "operate" },
   ["GET /api/history"] = { "view" }, ["GET /api/live"] = { "view" }, ["GET /api/tap"] = { "operate" }, ["POST /api/log"] = { "operate" },
-  ["POST /api/log/reopen"] = { "operate" }, ["POST /api/drain"] = { "operate" }, ["POST /api/record"] = { "operate" },
+  ["POST /api/log/reopen"] = { "operate" }, ["POST /api/drain"] = { "operate" }, ["POST /api/upgrade"] = { "operate" }, ["POST /api/record"] = { "operate" },
   ["POST /api/record/stop"] = { "operate" }, ["GET /api/records"] = { "operate" }, ["POST /session"] = { "none", true }, ["POST /api/code"] = { "operate" },
   ["GET /api/streams"] = { "view" }, ["DELETE /api/stream/"] = { "operate" },
   ["GET /api/tasks"] = { "view" }, ["DELETE /api/task/"] = { "operate" },

@@ -1,0 +1,42 @@
+/* link.h: messages, with descriptors, between two processes of one gateway, over a pair of sockets that only these two have. A socket keeps
+ * the borders of messages. No function waits: what the other end does not take yet is queued here. Main thread only. */
+#ifndef MP_GATEWAY_LINK_H
+#define MP_GATEWAY_LINK_H
+
+#include "base/base.h"
+
+#define MP_LINK_BYTES 32768 /* of a message: far below what a socket may queue */
+#define MP_LINK_FDS 64      /* descriptors of a message */
+/* Messages that wait for the other end. A process that takes none of so many does not run any more. */
+#define MP_LINK_QUEUE 1024
+
+typedef struct mp_process_link mp_process_link;
+
+typedef struct {
+    unsigned char kind; /* not 0 */
+    mp_str body;        /* valid until the next message is taken from the same link */
+    int fds[MP_LINK_FDS];
+    int count;
+} mp_link_message;
+
+/* Makes the two ends of a link, which close on exec; -1 with errno. */
+int mp_process_link_pair(int ends[2]);
+/* Takes ownership of `fd`, one end of a link. */
+mp_process_link *mp_process_link_new(int fd);
+/* Closes its end: the process at the other end then takes what was sent, and after that the end. NULL is allowed. */
+void mp_process_link_free(mp_process_link *MP_NULLABLE link);
+/* Sends a message, at once or when the other end takes it. Takes ownership of the descriptors, of which there are at most MP_LINK_FDS; `body`
+ * has at most MP_LINK_BYTES - 1 bytes. */
+void mp_process_link_send(mp_process_link *link, unsigned char kind, mp_str body, const int *fds, int count);
+/* Sends what waits. True if nothing waits any more. */
+bool mp_process_link_flush(mp_process_link *link);
+/* Takes the oldest message that has arrived; the caller owns its descriptors. 0: there is none yet. -1: the other end is closed, or does not
+ * keep to this format. */
+int mp_process_link_take(mp_process_link *link, mp_link_message *message);
+/* Waits until a message has arrived and takes it, until the monotonic time `until_ms`. As mp_process_link_take; 0: it is too late. */
+int mp_process_link_await(mp_process_link *link, mp_link_message *message, uint64_t until_ms);
+/* The descriptor for poll, and the events to wait for. */
+int mp_process_link_fd(const mp_process_link *link);
+short mp_process_link_events(const mp_process_link *link);
+
+#endif

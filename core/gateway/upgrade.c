@@ -1,0 +1,682 @@
+/* upgrade.c: the older process, from a request for an upgrade to its commit or its failure; and what the main thread asks of all upgrades. */
+#define _GNU_SOURCE
+#include "upgrade_state.h"
+#include "gateway/admin/others.h"
+#include "json/json.h"
+#include "hop.h"
+#include "notify.h"
+#include "watchdog.h"
+#include "lib/lib.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define END_MS 3000 /* for a newer process that is to end, before it is killed */
+#define LOOK_MS 100 /* between looks at what must be asked for */
+#define CHUNK 4096  /* bytes that are written to stderr at once: poll says that so many do not wait */
+
+mp_upgrade *mp_upgrade_new(mp_shared *shared, const mp_gateway_options *options, void (*committed)(void *ctx),
+                           void *ctx)
+{
+    mp_upgrade *upgrade = mp_new(sizeof *upgrade);
+    *upgrade = (mp_upgrade){.shared = shared, .options = options, .committed = committed, .ctx = ctx, .log_fd = -1};
+    upgrade->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    pthread_mutex_init(&upgrade->lock, NULL);
+    mp_program_file_find(&upgrade->file, options->argv);
+    return upgrade;
+}
+
+/* -- answers ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    mp_stream *stream;
+    int status;
+    mp_buf json;
+} answer;
+
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+{
+    answer *given = mp_container(message, answer, super);
+    if (loop != NULL)
+        mp_stream_answer(given->stream, given->status, "application/json", mp_buf_str(&given->json), NULL, 0);
+    mp_stream_unref(given->stream);
+    mp_buf_clear(&given->json);
+    free(given);
+}
+
+/* Answers all requests that wait. */
+static void answer_all(mp_upgrade *upgrade, int status, mp_str json)
+{
+    mp_stream *asks[MP_UPGRADE_ASKS];
+    const mp_listeners *listeners = upgrade->listeners;
+    pthread_mutex_lock(&upgrade->lock);
+    int count = upgrade->ask_count;
+    memcpy(asks, upgrade->asks, (size_t)count * sizeof *asks);
+    upgrade->ask_count = 0;
+    pthread_mutex_unlock(&upgrade->lock);
+    mp_admin *admin = listeners == NULL ? NULL : listeners->admin;
+    for (int i = 0; i < count && admin != NULL; i++) {
+        answer *given = mp_new(sizeof *given);
+        *given = (answer){{.deliver = deliver}, asks[i], status, {0}};
+        mp_buf_put(&given->json, json);
+        mp_loop_post(mp_admin_loop(admin), &given->super);
+    }
+}
+
+static void answer_error(mp_upgrade *upgrade, int status, const mp_err *why)
+{
+    mp_buf json = {0};
+    mp_buf_put(&json, MP_STR("{\"error\":"));
+    mp_json_put_string(&json, mp_str_of(why->text));
+    if (why->hint[0] != '\0') {
+        mp_buf_put(&json, MP_STR(",\"hint\":"));
+        mp_json_put_string(&json, mp_str_of(why->hint));
+    }
+    mp_buf_put(&json, MP_STR("}\n"));
+    answer_all(upgrade, status, mp_buf_str(&json));
+    mp_buf_clear(&json);
+}
+
+static void answer_done(mp_upgrade *upgrade)
+{
+    const mp_process_facts *to = &upgrade->newer.facts;
+    mp_process_facts own = mp_upgrade_own_facts(upgrade);
+    mp_buf json = {0};
+    mp_buf_printf(&json, "{\"pid\":%d,\"version\":", to->pid);
+    mp_json_put_string(&json, mp_str_of(to->version));
+    mp_buf_printf(&json, ",\"from\":{\"pid\":%d,\"version\":", own.pid);
+    mp_json_put_string(&json, mp_str_of(own.version));
+    mp_buf_printf(&json, "},\"is_service\":%s}\n", mp_notify_can_store() ? "true" : "false");
+    answer_all(upgrade, 200, mp_buf_str(&json));
+    mp_buf_clear(&json);
+}
+
+static void wake(mp_upgrade *upgrade)
+{
+    uint64_t one = 1;
+    while (write(upgrade->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue;
+}
+
+void mp_upgrade_ask(mp_upgrade *upgrade, mp_stream *stream)
+{
+    pthread_mutex_lock(&upgrade->lock);
+    bool has_room = upgrade->ask_count < MP_UPGRADE_ASKS;
+    if (has_room)
+        upgrade->asks[upgrade->ask_count++] = mp_stream_ref(stream);
+    pthread_mutex_unlock(&upgrade->lock);
+    if (has_room)
+        wake(upgrade);
+    else
+        mp_stream_answer(stream, 503, "application/json",
+                         MP_STR("{\"error\":\"too many requests wait for an upgrade\"}\n"), NULL, 0);
+}
+
+/* -- what the newer process writes --------------------------------------------------------------------------------- */
+
+/* Writes to stderr what the newer process has written, and keeps its end. */
+static void read_said(mp_newer *newer)
+{
+    char bytes[CHUNK];
+    ssize_t got;
+    while (newer->said >= 0 && (got = read(newer->said, bytes, sizeof bytes)) != 0) {
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return;
+        mp_str chunk = {bytes, (size_t)got};
+        struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+        if (poll(&out, 1, 0) == 1 && write(STDERR_FILENO, bytes, chunk.len) < 0)
+            continue; /* no reader is left */
+        mp_buf_put(&newer->tail, chunk);
+        size_t over = newer->tail.len > MP_UPGRADE_TAIL ? newer->tail.len - MP_UPGRADE_TAIL : 0;
+        memmove(newer->tail.ptr, newer->tail.ptr + over, newer->tail.len - over);
+        newer->tail.len -= over;
+    }
+    if (newer->said >= 0)
+        close(newer->said);
+    newer->said = -1;
+}
+
+/* -- the end of an upgrade ----------------------------------------------------------------------------------------- */
+
+static void forget_newer(mp_newer *newer)
+{
+    mp_process_link_free(newer->link);
+    if (newer->pidfd >= 0)
+        close(newer->pidfd);
+    if (newer->said >= 0)
+        close(newer->said);
+    mp_buf_clear(&newer->tail);
+    free(newer->taken);
+    *newer = (mp_newer){.facts = newer->facts, .link = MP_UNSET, .pidfd = -1, .said = -1};
+}
+
+/* The upgrade has failed: this process serves as before, once the newer one has ended. */
+static void fail(mp_upgrade *upgrade, const char *format, mp_str what)
+{
+    mp_newer *newer = &upgrade->newer;
+    if (upgrade->state == MP_UPGRADE_TRIES || upgrade->state == MP_UPGRADE_HANDS) {
+        mp_listeners_hold(MP_NEVER_NULL(upgrade->listeners), newer->taken, false);
+        mp_processes_remove(upgrade->shared->processes, newer->facts.number);
+    }
+    if (newer->why.text[0] == '\0')
+        mp_err_set(&newer->why, format, MP_STR_ARG(what));
+    upgrade->state = MP_UPGRADE_FAILS;
+    upgrade->until = mp_monotonic_ms() + END_MS;
+    mp_process_link_free(newer->link); /* the newer process drains */
+    newer->link = MP_UNSET;
+    mp_lib_allow_schedules(true);
+    mp_rotate_allow(true);
+}
+
+/* The newer process has ended. */
+static void finish_failure(mp_upgrade *upgrade, int status)
+{
+    mp_newer *newer = &upgrade->newer;
+    read_said(newer);
+    mp_str said = mp_buf_str(&newer->tail);
+    while (said.len > 0 && said.ptr[said.len - 1] == '\n')
+        said.len--;
+    mp_err why = newer->why;
+    if (why.text[0] == '\0' && WIFSIGNALED(status))
+        mp_err_set(&why, "the new process was ended by signal %d", WTERMSIG(status));
+    else if (why.text[0] == '\0')
+        mp_err_set(&why, "the new process ended with code %d", WEXITSTATUS(status));
+    mp_log(MP_ERROR, "not upgraded", mp_log_str("why", mp_str_of(why.text)), mp_log_str("said", said),
+           mp_log_str("hint", MP_STR("this process serves on as before")));
+    size_t used = strlen(why.text);
+    if (said.len > 0 && said.len < sizeof why.text - used - 4)
+        snprintf(why.text + used, sizeof why.text - used, ":\n%.*s", MP_STR_ARG(said));
+    else if (said.len > 0)
+        snprintf(why.text + used, sizeof why.text - used, ":\n%.*s", (int)(sizeof why.text - used - 4),
+                 said.ptr + said.len - (sizeof why.text - used - 4));
+    answer_error(upgrade, 500, &why);
+    forget_newer(newer);
+    upgrade->state = MP_UPGRADE_IDLE;
+    upgrade->until = 0;
+}
+
+/* -- the beginning of an upgrade ----------------------------------------------------------------------------------- */
+
+static void send_group(mp_upgrade *upgrade, int i, int *fds, int count)
+{
+    const mp_bound *one = &MP_NEVER_NULL(upgrade->listeners)->all[i];
+    mp_str name = mp_systemd_name(mp_str_of(one->where));
+    char number[32], flags[3] = "";
+    mp_buf body = {0};
+    snprintf(number, sizeof number, "%d", i + 1);
+    if (mp_listeners_is_admin(MP_NEVER_NULL(upgrade->listeners), i))
+        strcat(flags, "a");
+    if (atomic_load(&one->is_stored))
+        strcat(flags, "s");
+    mp_say_put(&body, number);
+    mp_say_put(&body, one->where);
+    mp_say_put(&body, name.ptr == NULL ? one->name : name.ptr);
+    mp_say_put(&body, flags);
+    mp_process_link_send(upgrade->newer.link, MP_SAY_SOCKETS, mp_buf_str(&body), fds, count);
+    mp_buf_clear(&body);
+}
+
+static void send_sockets(mp_upgrade *upgrade)
+{
+    const mp_listeners *listeners = MP_NEVER_NULL(upgrade->listeners);
+    mp_listeners_share(listeners);
+    for (int i = 0; i < listeners->count; i++) {
+        int most = listeners->all[i].count, *fds = mp_new((size_t)(most + 1) * sizeof *fds);
+        int count = mp_listeners_sockets(listeners, i, fds, most);
+        for (int from = 0; from < count; from += MP_LINK_FDS)
+            send_group(upgrade, i, fds + from, count - from < MP_LINK_FDS ? count - from : MP_LINK_FDS);
+        free(fds);
+    }
+}
+
+static void put_hex(mp_buf *body, const void *bytes, size_t size)
+{
+    mp_hex_put(mp_buf_room(body, 2 * size), bytes, size);
+    body->len += 2 * size;
+    mp_buf_putc(body, '\0');
+}
+
+/* Listens in the folder: for requests, operations on the store, and questions to the admin listener. */
+static int open_sockets(const mp_upgrade *upgrade, mp_err *err)
+{
+    mp_shared *shared = upgrade->shared;
+    mp_admin *MP_NULLABLE admin = MP_NEVER_NULL(upgrade->listeners)->admin;
+    char path[MP_PROCESS_PATH];
+    if (!mp_processes_path(shared->processes, mp_processes_number(shared->processes), "store", path))
+        return mp_err_set(err, "the path of the folder for upgrades is too long");
+    return mp_store_serve(shared->commons.store, path, err) != 0 || mp_hop_open(shared, err) != 0 ||
+                   (admin != NULL && mp_admin_open_door(admin, err) != 0)
+               ? -1
+               : 0;
+}
+
+/* Removes sockets that a process has left which was killed. This process has no relatives yet. */
+static void clear_folder(const char *path)
+{
+    DIR *folder = opendir(path);
+    for (const struct dirent *one; folder != NULL && (one = readdir(folder)) != NULL;)
+        if (strlen(one->d_name) > 5 && strcmp(one->d_name + strlen(one->d_name) - 5, ".sock") == 0)
+            unlinkat(dirfd(folder), one->d_name, 0);
+    if (folder != NULL)
+        closedir(folder);
+}
+
+/* Makes the folder by whose sockets the processes of this gateway reach each other, at the first upgrade. */
+static int make_folder(mp_upgrade *upgrade, mp_err *err)
+{
+    const char *runtime = getenv("RUNTIME_DIRECTORY"), *temporary = getenv("TMPDIR");
+    char path[256];
+    struct stat info = {0};
+    bool has_runtime = runtime != NULL && runtime[0] == '/';
+    if (has_runtime)
+        snprintf(path, sizeof path, "%.*s/hop", (int)strcspn(runtime, ":"), runtime);
+    else
+        snprintf(path, sizeof path, "%s/moonpool-XXXXXX",
+                 temporary != NULL && temporary[0] == '/' ? temporary : "/tmp");
+    bool is_made = has_runtime ? mkdir(path, 0700) == 0 || errno == EEXIST : mkdtemp(path) != NULL;
+    if (!is_made || lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
+        chmod(path, 0700) != 0)
+        return mp_err_set(err, "cannot make the folder %s: %s", path, strerror(is_made ? EEXIST : errno));
+    clear_folder(path);
+    mp_processes_set_folder(upgrade->shared->processes, path);
+    return open_sockets(upgrade, err);
+}
+
+/* The folder and its sockets. What was missing once is missing until the next start. */
+static int join_folder(mp_upgrade *upgrade, mp_err *err)
+{
+    if (mp_processes_folder(upgrade->shared->processes) != NULL) {
+        *err = upgrade->no_folder;
+        return err->text[0] == '\0' ? 0 : -1;
+    }
+    int failed = make_folder(upgrade, err);
+    if (failed != 0)
+        upgrade->no_folder = *err;
+    return failed;
+}
+
+static void send_facts(const mp_upgrade *upgrade)
+{
+    const mp_shared *shared = upgrade->shared;
+    mp_admin *MP_NULLABLE admin = MP_NEVER_NULL(upgrade->listeners)->admin;
+    int token = admin == NULL ? -1 : mp_admin_token_fd(admin);
+    mp_buf body = {0};
+    put_hex(&body, mp_processes_key(shared->processes), MP_PROCESS_KEY);
+    mp_say_put(&body, MP_NEVER_NULL(mp_processes_folder(shared->processes)));
+    put_hex(&body, &shared->commons.seal_key, sizeof shared->commons.seal_key);
+    for (int i = 0; i < upgrade->older_count; i++)
+        mp_upgrade_put_facts(&body, &upgrade->older[i].facts);
+    mp_process_link_send(upgrade->newer.link, MP_SAY_FACTS, mp_buf_str(&body), &token, token >= 0 ? 1 : 0);
+    explicit_bzero(body.ptr, body.len);
+    mp_buf_clear(&body);
+}
+
+static void send_all(mp_upgrade *upgrade)
+{
+    mp_buf body = {0};
+    mp_process_facts own = mp_upgrade_own_facts(upgrade);
+    mp_buf_printf(&body, "%d%c", MP_UPGRADE_FORMAT, 0);
+    mp_upgrade_put_facts(&body, &own);
+    mp_process_link_send(upgrade->newer.link, MP_SAY_HELLO, mp_buf_str(&body), MP_UNSET, 0);
+    mp_buf_clear(&body);
+    send_sockets(upgrade);
+    send_facts(upgrade);
+    int log = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    bool is_empty = upgrade->shared->settings->config->text[0] == '\0';
+    mp_process_link_send(upgrade->newer.link, MP_SAY_BEGIN, is_empty ? MP_STR("empty") : MP_STR_NONE, &log,
+                         log >= 0 ? 1 : 0);
+}
+
+/* Starts the file. -1 and the reason. */
+static int start_newer(mp_upgrade *upgrade, mp_err *err)
+{
+    int ends[2], said[2];
+    pid_t pid = 0;
+    mp_newer *newer = &upgrade->newer;
+    if (join_folder(upgrade, err) != 0)
+        return -1;
+    if (mp_process_link_pair(ends) != 0)
+        return mp_err_set(err, "cannot make a link: %s", strerror(errno));
+    if (pipe2(said, O_CLOEXEC) != 0) {
+        mp_err_set(err, "cannot make a pipe: %s", strerror(errno));
+        close(ends[0]);
+        close(ends[1]);
+        return -1;
+    }
+    fcntl(said[0], F_SETFL, O_NONBLOCK);
+    int failed = mp_program_file_start(&upgrade->file, ends[1], said[1], &pid, &newer->pidfd, err);
+    close(ends[1]);
+    close(said[1]);
+    if (failed != 0) {
+        close(ends[0]);
+        close(said[0]);
+        return -1;
+    }
+    newer->facts = (mp_process_facts){.pid = pid};
+    newer->said = said[0];
+    newer->link = mp_process_link_new(ends[0]);
+    newer->taken = mp_new((size_t)(MP_NEVER_NULL(upgrade->listeners)->count + 1) * sizeof *newer->taken);
+    return 0;
+}
+
+static void begin(mp_upgrade *upgrade, const char *by)
+{
+    mp_err why;
+    int refused = mp_upgrade_refusal(upgrade, &why);
+    if (refused == 0 && start_newer(upgrade, &why) == 0) {
+        mp_log(MP_INFO, "upgrade begins", mp_log_int("pid", upgrade->newer.facts.pid), mp_log_str("by", mp_str_of(by)),
+               mp_log_str("file", mp_str_of(MP_NEVER_NULL(upgrade->file.path))));
+        upgrade->state = MP_UPGRADE_STARTS;
+        upgrade->until = mp_monotonic_ms() + MP_UPGRADE_START_MS;
+        send_all(upgrade);
+        return;
+    }
+    mp_log(MP_WARN, refused != 0 ? "upgrade refused" : "not upgraded", mp_log_str("why", mp_str_of(why.text)),
+           mp_log_str("hint", mp_str_of(why.hint)));
+    answer_error(upgrade, refused != 0 ? 409 : 500, &why);
+}
+
+/* -- trial and commit ---------------------------------------------------------------------------------------------- */
+
+static void begin_trial(mp_upgrade *upgrade, mp_str groups)
+{
+    const mp_listeners *listeners = MP_NEVER_NULL(upgrade->listeners);
+    mp_newer *newer = &upgrade->newer;
+    bool *held = mp_new((size_t)(listeners->count + 1) * sizeof *held);
+    while (groups.len > 0) {
+        int64_t group = 0;
+        mp_str text = mp_str_cut(&groups, '\0');
+        if (mp_json_int(text, &group) && group >= 1 && group <= listeners->count)
+            newer->taken[group - 1] = true;
+    }
+    for (int i = 0; i < listeners->count; i++)
+        held[i] = newer->taken[i] && !mp_listeners_is_admin(listeners, i);
+    mp_processes_add(upgrade->shared->processes, &newer->facts); /* it may open sessions from now on */
+    mp_listeners_hold(listeners, held, true);
+    free(held);
+    mp_log(MP_INFO, "upgrade on trial", mp_log_int("pid", newer->facts.pid),
+           mp_log_str("version", mp_str_of(newer->facts.version)));
+    upgrade->state = MP_UPGRADE_TRIES;
+    upgrade->until = mp_monotonic_ms() + MP_UPGRADE_TRIAL_MS;
+}
+
+/* Joins the newer process with each older one. */
+static void pass_links(mp_upgrade *upgrade)
+{
+    for (int i = 0; i < upgrade->older_count; i++) {
+        int ends[2];
+        mp_buf body = {0};
+        if (mp_process_link_pair(ends) != 0)
+            continue; /* this older process drains when its link to this one ends */
+        mp_upgrade_put_facts(&body, &upgrade->older[i].facts);
+        mp_process_link_send(upgrade->newer.link, MP_SAY_OLDER, mp_buf_str(&body), &ends[0], 1);
+        body.len = 0;
+        mp_upgrade_put_facts(&body, &upgrade->newer.facts);
+        mp_process_link_send(upgrade->older[i].link, MP_SAY_NEWEST, mp_buf_str(&body), &ends[1], 1);
+        mp_buf_clear(&body);
+    }
+}
+
+/* On a thread of the store. */
+static void on_handed(void *ctx, const mp_err *MP_NULLABLE err)
+{
+    mp_upgrade *upgrade = ctx;
+    if (err != NULL)
+        upgrade->hand_error = *err;
+    atomic_store(&upgrade->handed, err == NULL ? 1 : -1);
+    wake(upgrade);
+}
+
+static void hand_over_store(mp_upgrade *upgrade)
+{
+    const mp_processes *processes = upgrade->shared->processes;
+    char path[MP_PROCESS_PATH];
+    upgrade->state = MP_UPGRADE_HANDS;
+    upgrade->until = 0;
+    atomic_store(&upgrade->handed, 0);
+    mp_lib_allow_schedules(false);
+    mp_rotate_allow(false);
+    mp_processes_path(processes, upgrade->newer.facts.number, "store", path); /* as long as that of this process */
+    mp_store_hand_over(upgrade->shared->commons.store, path, on_handed, upgrade);
+}
+
+/* The newer process is the newest one from now on, and the service manager knows it before that one sends READY=1. */
+static void begin_commit(mp_upgrade *upgrade)
+{
+    mp_listeners *listeners = MP_NEVER_NULL(upgrade->listeners);
+    pass_links(upgrade);
+    mp_listeners_leave(listeners, upgrade->newer.taken);
+    mp_notify_leave(upgrade->newer.facts.pid);
+    upgrade->state = MP_UPGRADE_COMMITS;
+    upgrade->until = 0;
+}
+
+static void finish_commit(mp_upgrade *upgrade)
+{
+    mp_newer *newer = &upgrade->newer;
+    mp_process_link_send(newer->link, MP_SAY_COMMIT, MP_STR_NONE, MP_UNSET, 0);
+    upgrade->link = newer->link;
+    newer->link = MP_UNSET;
+    answer_done(upgrade);
+    forget_newer(newer);
+    mp_upgrade_become_older(upgrade);
+    if (upgrade->is_signalled) /* SIGUSR2 during the trial is for the newest process */
+        mp_process_link_send(MP_NEVER_NULL(upgrade->link), MP_SAY_ASK, MP_STR_NONE, MP_UNSET, 0);
+    upgrade->is_signalled = false;
+}
+
+/* -- messages of the newer process --------------------------------------------------------------------------------- */
+
+static void take_hello(mp_upgrade *upgrade, mp_str body)
+{
+    int64_t format = 0;
+    mp_process_facts facts;
+    mp_str number = mp_str_cut(&body, '\0');
+    if (!mp_json_int(number, &format) || format != MP_UPGRADE_FORMAT || !mp_upgrade_read_facts(&body, &facts)) {
+        fail(upgrade, "the new process hands over by another format%.*s: stop the gateway, and start it again",
+             MP_STR(""));
+        return;
+    }
+    facts.pid = upgrade->newer.facts.pid;
+    upgrade->newer.facts = facts;
+}
+
+static void run_link(mp_upgrade *upgrade)
+{
+    mp_newer *newer = &upgrade->newer;
+    mp_link_message message;
+    int taken = 1;
+    if (newer->link == NULL)
+        return;
+    mp_process_link_flush(newer->link);
+    while (newer->link != NULL && (taken = mp_process_link_take(newer->link, &message)) > 0) {
+        mp_link_message_close(&message);
+        if (message.kind == MP_SAY_HELLO)
+            take_hello(upgrade, message.body);
+        else if (message.kind == MP_SAY_SERVING && upgrade->state == MP_UPGRADE_STARTS && newer->facts.number != 0)
+            begin_trial(upgrade, message.body);
+        else if (message.kind == MP_SAY_UNWELL && upgrade->state == MP_UPGRADE_TRIES)
+            fail(upgrade, "the new process is not well: %.*s", message.body);
+    }
+    if (taken < 0 && (upgrade->state == MP_UPGRADE_STARTS || upgrade->state == MP_UPGRADE_TRIES))
+        fail(upgrade, "%.*s", MP_STR("")); /* its exit code says why */
+}
+
+/* True if the newer process has ended, and was reaped. */
+static bool has_ended(const mp_newer *newer, int *status)
+{
+    *status = 0;
+    return waitpid(newer->facts.pid, status, WNOHANG) == newer->facts.pid;
+}
+
+/* While the store goes over nothing can be given up; a newer process that has ended is an error of the hand-over. */
+static void run_handing(mp_upgrade *upgrade)
+{
+    int handed = atomic_load(&upgrade->handed);
+    if (handed > 0) {
+        begin_commit(upgrade);
+        if (mp_notify_is_idle())
+            finish_commit(upgrade);
+    } else if (handed < 0) {
+        mp_err why = upgrade->hand_error;
+        fail(upgrade, "the store was not handed over: %.*s", mp_str_of(why.text));
+    }
+}
+
+static void run_newer(mp_upgrade *upgrade)
+{
+    mp_newer *newer = &upgrade->newer;
+    uint64_t now = mp_monotonic_ms();
+    int status;
+    read_said(newer);
+    run_link(upgrade);
+    bool is_late = upgrade->until != 0 && now >= upgrade->until;
+    if (upgrade->state == MP_UPGRADE_COMMITS) {
+        if (mp_notify_is_idle())
+            finish_commit(upgrade);
+        return;
+    }
+    if (upgrade->state == MP_UPGRADE_HANDS) {
+        run_handing(upgrade);
+        return;
+    }
+    if (atomic_load(&upgrade->shared->draining) && upgrade->state != MP_UPGRADE_FAILS)
+        fail(upgrade, "the gateway %.*s", MP_STR("is stopping"));
+    if (has_ended(newer, &status)) {
+        if (upgrade->state == MP_UPGRADE_TRIES)
+            fail(upgrade, "%.*s", MP_STR(""));
+        finish_failure(upgrade, status);
+    } else if (is_late && upgrade->state == MP_UPGRADE_STARTS) {
+        fail(upgrade, "the new process does not serve after %.*s s", MP_STR("60"));
+        kill(newer->facts.pid, SIGKILL);
+    } else if (is_late && upgrade->state == MP_UPGRADE_FAILS) {
+        kill(newer->facts.pid, SIGKILL);
+        upgrade->until = now + END_MS;
+    } else if (is_late && upgrade->state == MP_UPGRADE_TRIES) {
+        hand_over_store(upgrade);
+    }
+}
+
+/* -- the main loop ------------------------------------------------------------------------------------------------- */
+
+static void shorten(int *wait_ms, uint64_t ms)
+{
+    if (*wait_ms < 0 || (uint64_t)*wait_ms > ms)
+        *wait_ms = (int)ms;
+}
+
+static void add_link(struct pollfd *fds, int *count, const mp_process_link *MP_NULLABLE link)
+{
+    if (link != NULL)
+        fds[(*count)++] = (struct pollfd){.fd = mp_process_link_fd(link), .events = mp_process_link_events(link)};
+}
+
+static bool has_newer(const mp_upgrade *upgrade)
+{
+    return upgrade->state >= MP_UPGRADE_STARTS && upgrade->state <= MP_UPGRADE_FAILS;
+}
+
+int mp_upgrade_next(mp_upgrade *upgrade, struct pollfd fds[MP_UPGRADE_FDS], int *wait_ms)
+{
+    const mp_newer *newer = &upgrade->newer;
+    uint64_t now = mp_monotonic_ms();
+    int count = 0;
+    fds[count++] = (struct pollfd){.fd = upgrade->wake_fd, .events = POLLIN};
+    add_link(fds, &count, upgrade->link);
+    for (int i = 0; i < upgrade->older_count; i++)
+        add_link(fds, &count, upgrade->older[i].link);
+    if (has_newer(upgrade)) {
+        add_link(fds, &count, newer->link);
+        fds[count++] = (struct pollfd){.fd = newer->said, .events = POLLIN};
+        fds[count++] = (struct pollfd){.fd = newer->pidfd, .events = POLLIN};
+    }
+    if (upgrade->until != 0)
+        shorten(wait_ms, upgrade->until > now ? upgrade->until - now : 0);
+    if (upgrade->state >= MP_UPGRADE_COMMITS)
+        shorten(wait_ms, LOOK_MS);
+    return count;
+}
+
+static bool is_asked(mp_upgrade *upgrade)
+{
+    pthread_mutex_lock(&upgrade->lock);
+    bool is = upgrade->ask_count > 0;
+    pthread_mutex_unlock(&upgrade->lock);
+    return is;
+}
+
+/* Begins what was asked for, or refuses it. A signal that arrives while an upgrade is under way stays until it is over. */
+static void take_asks(mp_upgrade *upgrade)
+{
+    mp_err why;
+    bool asked = is_asked(upgrade), may_begin = upgrade->state == MP_UPGRADE_IDLE;
+    if (may_begin && (asked || upgrade->is_signalled)) {
+        upgrade->is_signalled = false;
+        begin(upgrade, asked ? "admin" : "SIGUSR2");
+    } else if (asked && !may_begin && !has_newer(upgrade)) {
+        mp_upgrade_refusal(upgrade, &why);
+        answer_error(upgrade, 409, &why);
+    }
+}
+
+void mp_upgrade_run(mp_upgrade *upgrade)
+{
+    uint64_t count;
+    while (read(upgrade->wake_fd, &count, sizeof count) < 0 && errno == EINTR)
+        continue;
+    mp_upgrade_run_links(upgrade);
+    if (upgrade->state == MP_UPGRADE_JOINS)
+        mp_upgrade_run_joining(upgrade);
+    else if (upgrade->state == MP_UPGRADE_OLDER)
+        mp_upgrade_run_older(upgrade);
+    else if (upgrade->state != MP_UPGRADE_IDLE)
+        run_newer(upgrade);
+    take_asks(upgrade);
+}
+
+void mp_upgrade_signal(mp_upgrade *upgrade)
+{
+    upgrade->is_signalled = true;
+}
+
+/* This process ends while an upgrade is under way. */
+static void end_newer(mp_upgrade *upgrade)
+{
+    mp_newer *newer = &upgrade->newer;
+    if (upgrade->state == MP_UPGRADE_COMMITS)
+        mp_process_link_send(newer->link, MP_SAY_COMMIT, MP_STR_NONE, MP_UNSET, 0);
+    else
+        kill(newer->facts.pid, SIGKILL);
+    forget_newer(newer);
+}
+
+void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade)
+{
+    if (upgrade == NULL)
+        return;
+    for (int i = 0; i < upgrade->ask_count; i++)
+        mp_stream_unref(upgrade->asks[i]);
+    for (int i = 0; i < upgrade->older_count; i++)
+        mp_process_link_free(upgrade->older[i].link);
+    const char *folder = mp_processes_folder(upgrade->shared->processes);
+    if (folder != NULL && (upgrade->state != MP_UPGRADE_OLDER || upgrade->link == NULL || upgrade->has_drained))
+        rmdir(folder); /* by the last process of the gateway: the sockets of others are in it */
+    if (has_newer(upgrade))
+        end_newer(upgrade);
+    mp_process_link_free(upgrade->link);
+    mp_program_file_clear(&upgrade->file);
+    if (upgrade->wake_fd >= 0)
+        close(upgrade->wake_fd);
+    pthread_mutex_destroy(&upgrade->lock);
+    free(upgrade);
+}

@@ -1,0 +1,114 @@
+/* upgrade_links.c: the links between the newest process and the older ones, and what both ends of every link write alike. */
+#include "upgrade_state.h"
+#include <moonpool/version.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void mp_link_message_close(const mp_link_message *message)
+{
+    for (int i = 0; i < message->count; i++)
+        close(message->fds[i]);
+}
+
+/* -- facts of a process -------------------------------------------------------------------------------------------- */
+
+mp_process_facts mp_upgrade_own_facts(const mp_upgrade *upgrade)
+{
+    mp_process_facts own = {.number = mp_processes_number(upgrade->shared->processes), .pid = (int)getpid()};
+    snprintf(own.version, sizeof own.version, "%.31s", MOONPOOL_VERSION);
+    own.since = (int64_t)time(NULL) - (int64_t)((mp_monotonic_ms() - upgrade->shared->started_at) / 1000);
+    return own;
+}
+
+void mp_upgrade_put_facts(mp_buf *body, const mp_process_facts *facts)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%u", (unsigned)facts->number);
+    mp_say_put(body, text);
+    snprintf(text, sizeof text, "%d", facts->pid);
+    mp_say_put(body, text);
+    mp_say_put(body, facts->version);
+    snprintf(text, sizeof text, "%lld", (long long)facts->since);
+    mp_say_put(body, text);
+}
+
+static int64_t cut_number(mp_str *body)
+{
+    int64_t number = -1;
+    mp_str text = mp_str_cut(body, '\0');
+    return text.len > 0 && mp_json_int(text, &number) ? number : -1;
+}
+
+bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts)
+{
+    int64_t number = cut_number(body), pid = cut_number(body);
+    mp_str version = mp_str_cut(body, '\0');
+    facts->since = cut_number(body);
+    if (number <= 0 || number > UINT16_MAX || pid <= 0 || pid > INT32_MAX || facts->since < 0)
+        return false;
+    facts->number = (uint16_t)number;
+    facts->pid = (int)pid;
+    snprintf(facts->version, sizeof facts->version, "%.*s", (int)(version.len < 31 ? version.len : 31), version.ptr);
+    return true;
+}
+
+/* -- links to older processes -------------------------------------------------------------------------------------- */
+
+void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp_process_link *link)
+{
+    if (upgrade->older_count == MP_OLDER_MOST) {
+        mp_process_link_free(link);
+        return;
+    }
+    upgrade->older[upgrade->older_count++] = (mp_older){*facts, link};
+    mp_processes_add(upgrade->shared->processes, facts);
+}
+
+static void remove_older(mp_upgrade *upgrade, int i)
+{
+    mp_older *one = &upgrade->older[i];
+    if (upgrade->state != MP_UPGRADE_OLDER) {
+        mp_log(MP_INFO, "older process ended", mp_log_int("pid", one->facts.pid));
+        mp_processes_remove(upgrade->shared->processes, one->facts.number);
+    }
+    mp_process_link_free(one->link);
+    upgrade->older_count--;
+    for (int k = i; k < upgrade->older_count; k++)
+        upgrade->older[k] = upgrade->older[k + 1];
+}
+
+/* False if the older process has ended. */
+static bool read_older(mp_upgrade *upgrade, const mp_older *one)
+{
+    mp_link_message message;
+    int taken;
+    mp_process_link_flush(one->link);
+    while ((taken = mp_process_link_take(one->link, &message)) > 0) {
+        if (message.kind == MP_SAY_ASK)
+            upgrade->is_signalled = true;
+        mp_link_message_close(&message);
+    }
+    return taken == 0;
+}
+
+/* The service ends: older processes end with it. */
+static void drain_older(mp_upgrade *upgrade)
+{
+    if (upgrade->has_drained || !atomic_load(&upgrade->shared->draining))
+        return;
+    upgrade->has_drained = true;
+    for (int i = 0; i < upgrade->older_count; i++)
+        mp_process_link_send(upgrade->older[i].link, MP_SAY_DRAIN, MP_STR_NONE, MP_UNSET, 0);
+}
+
+void mp_upgrade_run_links(mp_upgrade *upgrade)
+{
+    if (upgrade->state != MP_UPGRADE_OLDER && upgrade->state != MP_UPGRADE_JOINS)
+        drain_older(upgrade);
+    for (int i = 0; i < upgrade->older_count;)
+        if (read_older(upgrade, &upgrade->older[i]))
+            i++;
+        else
+            remove_older(upgrade, i);
+}

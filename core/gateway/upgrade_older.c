@@ -1,0 +1,93 @@
+/* upgrade_older.c: a process after the commit of its upgrade: it serves its own sessions until these have ended. */
+#include "upgrade_state.h"
+#include "watchdog.h"
+
+#define QUIET_MS 500 /* for which nothing is left: a request that has arrived is counted by then */
+
+void mp_upgrade_become_older(mp_upgrade *upgrade)
+{
+    const mp_process_facts *newest = &upgrade->newer.facts;
+    upgrade->state = MP_UPGRADE_OLDER;
+    upgrade->keep_until = mp_monotonic_ms() + (uint64_t)MP_OLDER_KEEP_S * 1000;
+    mp_processes_set_newest(upgrade->shared->processes, newest->number);
+    mp_log(MP_INFO, "upgraded", mp_log_int("to", newest->pid), mp_log_str("to_version", mp_str_of(newest->version)),
+           mp_log_int("sessions", mp_stat_sum("sessions")));
+}
+
+/* Another process is the newest one now. */
+static void take_newest(mp_upgrade *upgrade, mp_link_message *message)
+{
+    mp_processes *processes = upgrade->shared->processes;
+    mp_process_facts facts;
+    if (message->count == 0 || !mp_upgrade_read_facts(&message->body, &facts))
+        return;
+    mp_process_link *before = upgrade->link;
+    upgrade->link = mp_process_link_new(message->fds[--message->count]);
+    mp_process_link_free(before);
+    upgrade->newer.facts = facts;
+    mp_processes_add(processes, &facts);
+    mp_processes_set_newest(processes, facts.number);
+}
+
+static void run_link(mp_upgrade *upgrade)
+{
+    mp_link_message message;
+    mp_process_link *link = upgrade->link;
+    int taken = -1;
+    while ((link = upgrade->link) != NULL && (taken = mp_process_link_take(link, &message)) > 0) {
+        upgrade->has_drained = upgrade->has_drained || message.kind == MP_SAY_DRAIN;
+        if (message.kind == MP_SAY_DRAIN)
+            mp_watchdog_end(upgrade->shared->watchdog, "the newest process of the gateway ends");
+        else if (message.kind == MP_SAY_NEWEST)
+            take_newest(upgrade, &message);
+        mp_link_message_close(&message);
+    }
+    if (link == NULL)
+        return;
+    if (taken < 0) {
+        mp_process_link_free(link);
+        upgrade->link = NULL;
+        mp_watchdog_end(upgrade->shared->watchdog, "the newest process of the gateway has ended");
+        return;
+    }
+    if (upgrade->is_signalled)
+        mp_process_link_send(link, MP_SAY_ASK, MP_STR_NONE, MP_UNSET, 0);
+    upgrade->is_signalled = false;
+    mp_process_link_flush(link);
+}
+
+/* True if this process serves no session, call, stream or task, and no client has a connection to it: kept connections are closed by their client, or
+ * after the time that a kept connection has, so that no request meets a connection which is being closed. */
+static bool has_nothing(void)
+{
+    static const char *const families[] = {"sessions", "requests_in_flight", "listeners",       "jobs",
+                                           "hops",     "streams_open",       "kept_connections"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (mp_stat_sum(families[i]) > 0)
+            return false;
+    return true;
+}
+
+static bool is_over(mp_upgrade *upgrade, uint64_t now)
+{
+    if (!has_nothing())
+        upgrade->quiet_since = 0;
+    else if (upgrade->quiet_since == 0)
+        upgrade->quiet_since = now;
+    return upgrade->quiet_since != 0 && now - upgrade->quiet_since >= QUIET_MS;
+}
+
+void mp_upgrade_run_older(mp_upgrade *upgrade)
+{
+    uint64_t now = mp_monotonic_ms();
+    run_link(upgrade);
+    if (atomic_load(&upgrade->shared->draining))
+        return;
+    if (now >= upgrade->keep_until) {
+        mp_log(MP_WARN, "sessions of an older process ended", mp_log_int("sessions", mp_stat_sum("sessions")),
+               mp_log_int("after_s", MP_OLDER_KEEP_S));
+        mp_watchdog_end(upgrade->shared->watchdog, "the time of an older process is over");
+    } else if (is_over(upgrade, now)) {
+        mp_watchdog_end(upgrade->shared->watchdog, "no session of this older process is left");
+    }
+}

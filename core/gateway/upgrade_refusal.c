@@ -1,0 +1,80 @@
+/* upgrade_refusal.c: where and when an upgrade is refused, before anything is begun. */
+#include "upgrade_state.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Programs that end when the process that they have started ends, or start it again. */
+static const char *const minders[] = {"tini",  "docker-init",  "dumb-init",  "catatonit",
+                                      "runsv", "s6-supervise", "supervisord"};
+
+/* The name of the parent process; "": unknown. */
+static void read_parent(char *name, size_t size)
+{
+    char path[64];
+    name[0] = '\0';
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)getppid());
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return;
+    if (fgets(name, (int)size, file) == NULL)
+        name[0] = '\0';
+    name[strcspn(name, "\n")] = '\0';
+    fclose(file);
+}
+
+static int refuse_place(mp_err *why)
+{
+    char parent[64];
+    if (getpid() == 1) {
+        mp_err_set(why, "this is process 1 of a container, which ends with it");
+        return mp_err_hint(why, "replace the container by one of the new image, or restart it");
+    }
+    read_parent(parent, sizeof parent);
+    for (size_t i = 0; i < sizeof minders / sizeof *minders; i++)
+        if (strcmp(parent, minders[i]) == 0) {
+            mp_err_set(why, "%s has started this process, and follows only the process that it has started", parent);
+            return mp_err_hint(why, "let %s restart the gateway, or replace the container", parent);
+        }
+    const char *own = getenv("SYSTEMD_EXEC_PID");
+    if (own == NULL || strtol(own, NULL, 10) != (long)getpid() || getenv("NOTIFY_SOCKET") != NULL)
+        return 0;
+    mp_err_set(why, "systemd has started this process, and would not follow another one");
+    return mp_err_hint(why, "write Type=notify into the unit, or restart it: systemctl restart");
+}
+
+static int refuse_state(const mp_upgrade *upgrade, mp_err *why)
+{
+    const mp_older *oldest = &upgrade->older[0];
+    switch (upgrade->state) {
+    case MP_UPGRADE_IDLE:
+        break;
+    case MP_UPGRADE_OLDER:
+        return mp_err_set(why, "process %d is the newest one, and this process serves its own sessions only",
+                          upgrade->newer.facts.pid);
+    default:
+        mp_err_set(why, "an upgrade is under way");
+        return mp_err_hint(why, "ask again when it is over, which takes some seconds");
+    }
+    if (upgrade->older_count < MP_OLDER_MOST)
+        return 0;
+    mp_err_set(why, "%d older processes still serve their sessions; the oldest is process %d, version %s",
+               MP_OLDER_MOST, oldest->facts.pid, oldest->facts.version);
+    return mp_err_hint(why,
+                       "it ends with its last session, or within an hour after its upgrade; SIGTERM ends it at once");
+}
+
+int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why)
+{
+    *why = (mp_err){"", ""};
+    if (upgrade->options->on_stdio || upgrade->options->is_apart) {
+        mp_err_set(why, "a gateway on stdio serves one client");
+        return mp_err_hint(why, "the client starts another one");
+    }
+    if (upgrade->listeners == NULL || atomic_load(&upgrade->shared->draining))
+        return mp_err_set(why, "the gateway is %s", upgrade->listeners == NULL ? "starting" : "draining");
+    return refuse_state(upgrade, why) != 0 || refuse_place(why) != 0 || mp_program_file_check(&upgrade->file, why) != 0
+               ? -1
+               : 0;
+}

@@ -1,0 +1,113 @@
+/* upgrade_state.h: what the files upgrade*.c share. */
+#ifndef MP_GATEWAY_UPGRADE_STATE_H
+#define MP_GATEWAY_UPGRADE_STATE_H
+
+#include "upgrade.h"
+#include "program_file.h"
+
+#define MP_UPGRADE_FORMAT 1 /* of the messages below: changes where an older program could not read them */
+#define MP_UPGRADE_START_MS 60000
+#define MP_UPGRADE_TRIAL_MS 2000
+#define MP_UPGRADE_ASKS 8    /* requests that wait for the end of an upgrade */
+#define MP_UPGRADE_TAIL 4096 /* of what the newer process has written to stderr, for the answer */
+
+/* Kinds of messages. Bodies are texts that end with a NUL each. */
+typedef enum {
+    MP_SAY_HELLO = 1, /* both, first: the format, the version, the process's id; of the newer process its number, too */
+    MP_SAY_SOCKETS,   /* to the newer one: a group, its address in the configuration, its name, flags; the sockets */
+    MP_SAY_FACTS,     /* to the newer one: keys and folder; the admin listener's token */
+    MP_SAY_BEGIN,     /* to the newer one: it may start; "empty" if the configuration file is; stderr */
+    MP_SAY_SERVING,   /* of the newer one: the groups whose sockets it has taken */
+    MP_SAY_UNWELL,    /* of the newer one, in the trial: why it must not become the newest one */
+    MP_SAY_OLDER,     /* to the newer one: the facts of another older process; a link to it */
+    MP_SAY_NEWEST,    /* to an older one: the facts of the newest process; a link to it */
+    MP_SAY_COMMIT,    /* to the newer one: it is the newest one */
+    MP_SAY_DRAIN,     /* of the newest one to an older one: the service ends */
+    MP_SAY_ASK,       /* of an older one: SIGUSR2 has arrived there */
+} mp_say;
+
+typedef enum {
+    MP_UPGRADE_IDLE,    /* the newest process, and no upgrade is under way */
+    MP_UPGRADE_STARTS,  /* the newer process starts */
+    MP_UPGRADE_TRIES,   /* the trial of the newer process */
+    MP_UPGRADE_HANDS,   /* the store goes over to the newer process */
+    MP_UPGRADE_COMMITS, /* the service manager is notified of the newer process */
+    MP_UPGRADE_FAILS,   /* the newer process is to end */
+    MP_UPGRADE_JOINS,   /* this process was begun by an upgrade, and is not the newest one yet */
+    MP_UPGRADE_OLDER    /* another process is the newest one */
+} mp_upgrade_state;
+
+/* The newer process, as the older one sees it. */
+typedef struct {
+    mp_process_facts facts;
+    mp_process_link *link;
+    int pidfd;
+    int said; /* the read end of the pipe that is its stderr until it serves; -1: closed */
+    mp_buf tail;
+    bool *taken; /* by address of the listeners: it has taken the sockets */
+    mp_err why;  /* why the upgrade has failed */
+} mp_newer;
+
+typedef struct {
+    mp_process_facts facts;
+    mp_process_link *link;
+} mp_older;
+
+struct mp_upgrade {
+    mp_shared *shared;
+    const mp_gateway_options *options;
+    mp_listeners *MP_NULLABLE listeners; /* NULL until the workers serve */
+    void (*committed)(void *ctx);
+    void *ctx;
+    mp_program_file file;
+    mp_upgrade_state state;
+    uint64_t until;                    /* the end of the state's time; 0: none */
+    mp_newer newer;                    /* STARTS to FAILS */
+    mp_process_link *MP_NULLABLE link; /* JOINS: to the process before this one; OLDER: to the newest one; else NULL */
+    mp_process_facts before;           /* JOINS */
+    mp_older older[MP_OLDER_MOST];
+    int older_count;
+    int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
+    bool is_signalled;    /* an upgrade is to begin when none is under way */
+    bool has_drained;     /* the service ends, and all processes know it */
+    mp_err no_folder;     /* why there are no sockets for other processes */
+    uint64_t keep_until;  /* OLDER */
+    uint64_t quiet_since; /* OLDER: since when nothing is left to serve; 0: something is */
+    atomic_int
+        handed; /* HANDS: 1: the store has gone over; -1: it has not, because of hand_error; 0: it is under way */
+    mp_err hand_error;
+    int wake_fd;                      /* an eventfd: another thread has asked for an upgrade */
+    pthread_mutex_t lock;             /* guards the rest */
+    mp_stream *asks[MP_UPGRADE_ASKS]; /* requests that wait for an upgrade; references of the admin thread */
+    int ask_count;
+};
+
+/* Appends a text with its NUL. */
+static inline void mp_say_put(mp_buf *body, const char *text)
+{
+    mp_buf_put(body, (mp_str){text, strlen(text) + 1});
+}
+
+/* implemented in upgrade_refusal.c */
+/* Sets why no upgrade can begin now. 0: one can. */
+int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why);
+
+/* implemented in upgrade_newer.c */
+void mp_upgrade_run_joining(mp_upgrade *upgrade);
+
+/* implemented in upgrade_older.c */
+/* The newer process is the newest one from now on. */
+void mp_upgrade_become_older(mp_upgrade *upgrade);
+void mp_upgrade_run_older(mp_upgrade *upgrade);
+
+/* implemented in upgrade_links.c */
+void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp_process_link *link);
+/* Reads what older processes have sent, and forgets those that have ended. */
+void mp_upgrade_run_links(mp_upgrade *upgrade);
+void mp_upgrade_put_facts(mp_buf *body, const mp_process_facts *facts);
+bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts);
+void mp_link_message_close(const mp_link_message *message);
+/* The facts of this process. */
+mp_process_facts mp_upgrade_own_facts(const mp_upgrade *upgrade);
+
+#endif

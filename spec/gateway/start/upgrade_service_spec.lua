@@ -1,0 +1,96 @@
+-- An upgrade below a service manager: which process the manager follows, and what is left when that one ends.
+local free_port = require "spec.helpers.free_port"
+local knocking = require "spec.helpers.knocking"
+local manager = require "spec.helpers.manager"
+local upgrading = require "spec.helpers.upgrading"
+local wait = require "spec.helpers.wait"
+
+-- A service, whose manager kills all of its processes when the main one ends. Returns the manager and the gateway.
+local function start(options)
+  options = upgrading.prepare(options)
+  local m = manager.open(options)
+  m:command("group", "on")
+  if options.unit then options.unit(m) end
+  return m, upgrading.of(m:start(), options.binary)
+end
+
+local function notes_about(m, what)
+  local list = {}
+  for _, note in ipairs(m:notes()) do
+    if note:find(what) then list[#list + 1] = note:match "^%S+" end
+  end
+  return list
+end
+
+local function wait_gone(pids)
+  wait.for_fact("the processes to end", 20, function()
+    for _, pid in ipairs(pids) do
+      if upgrading.lives(pid) then return false end
+    end
+    return true
+  end)
+end
+
+describe("an upgrade of a service", function()
+  it("names the new main process to the manager, which then reports that it is ready", function()
+    local m <close>, g = start {}
+    g:must_upgrade()
+    m:wait("^notify MAINPID=" .. g.pid .. " ")
+    m:wait "^notify READY=1 "
+    assert.same({ "READY=1", "MAINPID=" .. g.pid, "READY=1" }, notes_about(m, "^[RM][EA][AI][DN]"))
+    wait_gone { g.pids[1] }
+    assert.same({}, notes_about(m, "STOPPING"))
+    m:signal(15):wait "^ended "
+    assert.same({ "STOPPING=1" }, notes_about(m, "STOPPING"))
+  end)
+
+  it("that fails in its trial leaves the main process, its sockets and its notifications", function()
+    local m <close>, g = start {}
+    local new = knocking.start(g.port, 4)
+    for _, seconds in ipairs { "0.1", "1", "1.9" } do
+      g:replace_by_script("(sleep " .. seconds .. "; kill -9 $$) &")
+      local code = g:upgrade()
+      assert.equal(1, code)
+      new:wait(50)
+    end
+    new:stop()
+    assert.equal(0, new.refused, tostring(new.last))
+    assert.same({}, notes_about(m, "^MAINPID"))
+    assert.is_true(upgrading.lives(g.pid))
+    m:signal(15):wait "^ended 0$"
+  end)
+
+  it("whose new process ends later leaves nothing of the earlier one, and the service starts again", function()
+    local m <close>, g = start { config = { listen = "127.0.0.1:" .. free_port() } } -- which the manager stores
+    local before = g.pid
+    m:command("restart", "on")
+    local _ <close> = g:client "2025-06-18" -- a session, for which the earlier process lives on
+    g:must_upgrade()
+    wait.quietly(1)
+    assert.same({ before }, g:older())
+    local new = knocking.start(g.port, 4)
+    m:signal(9):wait "^ended "
+    wait_gone { before, g.pid }
+    m:wait_ready()
+    new:wait(50)
+    new:stop()
+    assert.equal(0, new.refused, tostring(new.last))
+  end)
+
+  it("three times in a row keeps the sockets of a socket unit, and the signs of life", function()
+    local m <close>, g = start {
+      config = { listen = "systemd:mcp" }, env = { WATCHDOG_USEC = "200000" },
+      unit = function(m) m:tcp "mcp" end,
+    }
+    local new = knocking.start(g.port, 4)
+    for _ = 1, 3 do
+      g:must_upgrade()
+      m:wait("^notify MAINPID=" .. g.pid .. " ")
+      for _ = 1, 5 do m:wait "^notify WATCHDOG=1 " end
+      new:wait(50)
+    end
+    new:stop()
+    assert.same({ 0, 0 }, { new.refused, new.lost }, tostring(new.last))
+    m:signal(15):wait "^ended "
+  end)
+end)

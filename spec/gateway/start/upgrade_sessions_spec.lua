@@ -1,0 +1,74 @@
+-- What clients have opened before an upgrade goes on after it, on connections of any process; and all processes have one store.
+local gateway = require "spec.helpers.gateway"
+local upgrading = require "spec.helpers.upgrading"
+local wait = require "spec.helpers.wait"
+
+local scripts = {
+  ["tools/count.lua"] = 'return tool { "Counts.", function() return tostring(store.incr "counted") end }',
+  ["tools/wait.lua"] = 'return tool { "Waits.", input = { seconds = t.number { "Time" } }, function(a) sleep(a.seconds) return "waited" end, timeout = 60 }',
+}
+
+local function text_of(result) return result.content[1].text end
+
+-- Closes the kept connection: the next request goes to the newest process.
+local function let_connect_anew(client)
+  if client.kept then client.kept:close() end
+  client.kept = nil
+end
+
+describe("sessions and calls at an upgrade", function()
+  it("go on in the process that opened them, through three upgrades", function()
+    local g <close> = upgrading.start { scripts = scripts, workers = 2 }
+    local clients, calls = {}, {}
+    local function open(revision)
+      clients[#clients + 1] = g:client(revision)
+      calls[#calls + 1] = clients[#clients]:open("tools/call", { name = "wait", arguments = { seconds = 12 } })
+    end
+    for _ = 1, 3 do
+      open "2025-06-18"
+      open "2024-11-05"
+      g:must_upgrade()
+    end
+    open "2025-06-18"
+    assert.equal(3, #g:older())
+    local counted = 0
+    for _ = 1, 3 do
+      for _, client in ipairs(clients) do
+        let_connect_anew(client)
+        counted = counted + 1
+        assert.equal(tostring(counted), text_of(client:result("tools/call", { name = "count", arguments = {} })))
+      end
+    end
+    for _, call in ipairs(calls) do
+      if call.answer then assert.equal("waited", text_of(call:answer(30).result)) end
+    end
+    for _, client in ipairs(clients) do
+      if client.delete then client:delete() end
+      client:close()
+    end
+    wait.for_fact("the older processes to end", 30, function() return #g:older() == 0 end)
+  end)
+
+  it("find a switch within a second, and run a job once", function()
+    local g <close> = upgrading.start {
+      scripts = {
+        ["tools/one.lua"] = 'return tool { "One.", function() return "one" end }',
+        ["jobs/tick.lua"] = 'return job { "Ticks.", every = 1, function() log.info "tick" end }',
+      },
+    }
+    local client <close> = g:client "2025-06-18"
+    g:must_upgrade()
+    let_connect_anew(client)
+    assert.equal("one", text_of(client:result("tools/call", { name = "one", arguments = {} })))
+    local code, _, err = gateway.exec { "switch", "--admin", "127.0.0.1:" .. g.admin_port, "off", "tool", "one" }
+    assert.equal(0, code, err)
+    wait.for_fact("the switch in the older process", 5, function()
+      let_connect_anew(client)
+      return (client:call("tools/call", { name = "one", arguments = {} })).error
+    end)
+    local before = select(2, g:log():gsub(" tick", ""))
+    wait.quietly(5)
+    local ticks = select(2, g:log():gsub(" tick", "")) - before
+    assert.is_true(ticks >= 2 and ticks <= 6, ticks .. " runs in 5 s")
+  end)
+end)
