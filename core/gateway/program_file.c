@@ -46,7 +46,7 @@ void mp_program_file_find(mp_program_file *file, char *const *argv)
     file->argv = argv;
     file->path = absolute((const char *)getauxval(AT_EXECFN)); /* the argument of execve */
     if (file->path == NULL)
-        file->path = absolute(argv == NULL ? NULL : argv[0]);
+        file->path = absolute(argv[0]);
     ssize_t len = file->path == NULL ? readlink("/proc/self/exe", link, sizeof link - 1) : -1;
     if (len <= 0)
         return;

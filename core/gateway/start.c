@@ -114,8 +114,11 @@ static int open_store(attempt *it, const mp_config *config)
         return mp_err_set(it->err, "the path of the folder for upgrades is too long");
     if (mp_store_follow(store, path, it->err) != 0)
         return -1;
-    mp_processes_path(processes, mp_processes_number(processes), "store", path);
-    return mp_store_serve(store, path, it->err);
+    uint16_t number = mp_processes_number(processes);
+    mp_processes_path(processes, number, "store", path);
+    if (mp_store_serve(store, path, it->err) != 0)
+        return -1;
+    return mp_semaphores_share(shared->commons.semaphores, store, number, it->err);
 }
 
 /* Makes what outlives the scripts of a generation, from its configuration, which it owns from then on. */

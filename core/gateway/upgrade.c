@@ -246,16 +246,19 @@ static void put_hex(mp_buf *body, const void *bytes, size_t size)
     mp_buf_putc(body, '\0');
 }
 
-/* Listens in the folder: for requests, operations on the store, and questions to the admin listener. */
+/* Listens in the folder: for requests, operations on the store, and questions to the admin listener. Limits of concurrency are counted in the store
+ * from now on. */
 static int open_sockets(const mp_upgrade *upgrade, mp_err *err)
 {
     mp_shared *shared = upgrade->shared;
     mp_admin *MP_NULLABLE admin = MP_NEVER_NULL(upgrade->listeners)->admin;
+    uint16_t number = mp_processes_number(shared->processes);
     char path[MP_PROCESS_PATH];
-    if (!mp_processes_path(shared->processes, mp_processes_number(shared->processes), "store", path))
+    if (!mp_processes_path(shared->processes, number, "store", path))
         return mp_err_set(err, "the path of the folder for upgrades is too long");
-    return mp_store_serve(shared->commons.store, path, err) != 0 || mp_hop_open(shared, err) != 0 ||
-                   (admin != NULL && mp_admin_open_door(admin, err) != 0)
+    return mp_store_serve(shared->commons.store, path, err) != 0 ||
+                   mp_semaphores_share(shared->commons.semaphores, shared->commons.store, number, err) != 0 ||
+                   mp_hop_open(shared, err) != 0 || (admin != NULL && mp_admin_open_door(admin, err) != 0)
                ? -1
                : 0;
 }

@@ -71,4 +71,24 @@ describe("sessions and calls at an upgrade", function()
     local ticks = select(2, g:log():gsub(" tick", "")) - before
     assert.is_true(ticks >= 2 and ticks <= 6, ticks .. " runs in 5 s")
   end)
+
+  it("have the places of a tool with `concurrency` together", function()
+    local g <close> = upgrading.start { workers = 2, scripts = {
+      ["tools/alone.lua"] = [[return tool { "Alone.", concurrency = 1, timeout = 60, function()
+        local inside <const> = store.incr "inside"
+        sleep(0.2)
+        store.incr("inside", -1)
+        return tostring(inside)
+      end }]],
+    } }
+    local older <close> = g:client "2025-06-18"
+    g:must_upgrade()
+    local newer <close> = g:client "2025-06-18"
+    let_connect_anew(older)
+    local calls = {}
+    for i = 1, 8 do
+      calls[i] = (i % 2 == 0 and older or newer):open("tools/call", { name = "alone", arguments = {} })
+    end
+    for _, call in ipairs(calls) do assert.equal("1", text_of(call:answer(30).result)) end
+  end)
 end)
