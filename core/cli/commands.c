@@ -6,59 +6,22 @@
 #define LEVELS "debug info warn error"
 #define KINDS "tools resources prompts jobs"
 #define ALGORITHMS "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519"
-#define CONFIG                                                                                                         \
-    {                                                                                                                  \
-        "config", 'c', "FILE", "the configuration (default: ./moonpool.yaml)", "<file>"                                \
-    }
-#define URL                                                                                                            \
-    {                                                                                                                  \
-        "url", 'u', "URL", "use the server at this endpoint, as in http://127.0.0.1:7300/mcp", NULL                    \
-    }
-#define REVISION                                                                                                       \
-    {                                                                                                                  \
-        "revision", 'r', "DATE", "revision of the protocol (default: the newest)", MP_ERA_DATES                        \
-    }
-#define BEARER                                                                                                         \
-    {                                                                                                                  \
-        "bearer-env", 'b', "VAR", "send the token in this environment variable to --url", NULL                         \
-    }
-#define HEADER                                                                                                         \
-    {                                                                                                                  \
-        "header", 'H', "HEADER", "send 'Name: value' to --url, or the lines of @FILE;\nmay be repeated", NULL          \
-    }
-#define CA                                                                                                             \
-    {                                                                                                                  \
-        "ca", 0, "FILE", "trust these CA certificates at --url, not the system's", "<file>"                            \
-    }
-#define RAW                                                                                                            \
-    {                                                                                                                  \
-        "raw", 0, NULL, "print the whole result as JSON", NULL                                                         \
-    }
+#define CONFIG {"config", 'c', "FILE", "the configuration (default: ./moonpool.yaml)", "<file>"}
+#define URL {"url", 'u', "URL", "use the server at this endpoint, as in http://127.0.0.1:7300/mcp", NULL}
+#define REVISION {"revision", 'r', "DATE", "revision of the protocol (default: the newest)", MP_ERA_DATES}
+#define BEARER {"bearer-env", 'b', "VAR", "send the token in this environment variable to --url", NULL}
+#define HEADER {"header", 'H', "HEADER", "send 'Name: value' to --url, or the lines of @FILE;\nmay be repeated", NULL}
+#define CA {"ca", 0, "FILE", "trust these CA certificates at --url, not the system's", "<file>"}
+#define RAW {"raw", 0, NULL, "print the whole result as JSON", NULL}
 #define ANSWER                                                                                                         \
-    {                                                                                                                  \
-        "answer", 0, "[KEY=]JSON",                                                                                     \
-            "answer a question of the tool: sure='{\"confirm\": true}', or decline;\nmay be repeated", NULL            \
-    }
-#define SCOPES                                                                                                         \
-    {                                                                                                                  \
-        "scopes", 's', "SCOPES", "scopes of the principal, as in \"orders:read orders:write\"", NULL                   \
-    }
-#define CLAIMS                                                                                                         \
-    {                                                                                                                  \
-        "claims", 0, "OBJECT", "further claims of the principal, as JSON", NULL                                        \
-    }
-#define ADMIN                                                                                                          \
-    {                                                                                                                  \
-        "admin", 'a', "ADDRESS", "host:port or unix:/path (default: the file's `admin.listen`)", NULL                  \
-    }
-#define LOG_LEVEL                                                                                                      \
-    {                                                                                                                  \
-        "log-level", 0, "LEVEL", "debug, info, warn or error (default: `log.level`, or info)", LEVELS                  \
-    }
+    {"answer", 0, "[KEY=]JSON",                                                                                        \
+     "answer a question of the tool: sure='{\"confirm\": true}', or decline;\nmay be repeated", NULL}
+#define SCOPES {"scopes", 's', "SCOPES", "scopes of the principal, as in \"orders:read orders:write\"", NULL}
+#define CLAIMS {"claims", 0, "OBJECT", "further claims of the principal, as JSON", NULL}
+#define ADMIN {"admin", 'a', "ADDRESS", "host:port or unix:/path (default: the file's `admin.listen`)", NULL}
+#define LOG_LEVEL {"log-level", 0, "LEVEL", "debug, info, warn or error (default: `log.level`, or info)", LEVELS}
 #define READY_FD                                                                                                       \
-    {                                                                                                                  \
-        "ready-fd", 0, "N", "write a line to the open descriptor N once all listeners\nare open (default: none)", NULL \
-    }
+    {"ready-fd", 0, "N", "write a line to the open descriptor N once all listeners\nare open (default: none)", NULL}
 
 const mp_cli_command mp_cli_commands[] = {
     {"run",

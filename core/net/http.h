@@ -118,7 +118,7 @@ typedef struct {
     mp_conn *conn;
     h2o_req_t *req;
     const char *MP_NULLABLE
-        client; /* the client's address by the request's headers; NULL: the connection's peer is the client */
+    client; /* the client's address by the request's headers; NULL: the connection's peer is the client */
 } mp_live;
 
 struct mp_stream {

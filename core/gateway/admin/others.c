@@ -39,6 +39,7 @@ typedef struct others {
     unsigned ticks, waiting; /* waiting: requests of /status and /metrics */
     mp_others_left left;
     /* this process ends */
+    bool has_left; /* what it has counted is on its way to the newest process */
     mp_transfer *MP_NULLABLE leaving;
     mp_timer leave;
     mp_buf last;
@@ -94,14 +95,6 @@ static mp_processes *processes_of(const others *all)
 }
 
 /* -- what processes have counted ----------------------------------------------------------------------------------- */
-
-bool mp_others_is_other(mp_admin *admin, const mp_stream *stream)
-{
-    int64_t number;
-    mp_str asker = mp_stream_header(stream, MP_OTHERS_ASKER, NULL);
-    return mp_stream_is_unix(stream) && mp_json_int(asker, &number) &&
-           number != mp_processes_number(mp_admin_shared(admin)->processes);
-}
 
 void mp_others_put_status(mp_admin *admin, mp_buf *out)
 {
@@ -477,6 +470,10 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 {
     others *all = others_of(admin);
     const mp_request *request = mp_stream_request(stream);
+    if (all->has_left && !asks_workers(view)) { /* numbers that are higher than those it has left would fall again */
+        refuse(stream, "this process ends");
+        return true;
+    }
     if (view == MP_VIEW_OWN || caller->is_process || all->door == NULL)
         return false;
     mp_left_settle(&all->left, processes_of(all));
@@ -583,6 +580,7 @@ void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin))
     char target[64];
     all->on_left = left;
     if (all->door != NULL && mp_processes_are_several(processes) && !mp_processes_is_newest(processes)) {
+        all->has_left = true;
         door->put_status(admin, &all->last);
         mp_buf_put(&all->last, all->left.status.len > 0 ? mp_buf_str(&all->left.status) : MP_STR("{}\n"));
         door->put_metrics(admin, &all->last);

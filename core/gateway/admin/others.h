@@ -28,7 +28,7 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 #define MP_OTHERS_ASKER                                                                                                \
     "moonpool-process" /* header of a process that asks at a door: its number. Without it, all processes are to answer */
 
-/* True if another process asks, which adds up what all say, and not this one. */
+/* others_ask.c. True if another process asks, which adds up what all say, and not this one. */
 bool mp_others_is_other(mp_admin *admin, const mp_stream *stream);
 /* Appends what processes have counted that have ended, and have left that with this one. */
 void mp_others_put_status(mp_admin *admin, mp_buf *out);

@@ -47,3 +47,11 @@ int mp_others_pid(mp_str name, mp_str *own_name)
     *own_name = rest;
     return (int)pid;
 }
+
+bool mp_others_is_other(mp_admin *admin, const mp_stream *stream)
+{
+    int64_t number;
+    mp_str asker = mp_stream_header(stream, MP_OTHERS_ASKER, NULL);
+    return mp_stream_is_unix(stream) && mp_json_int(asker, &number) &&
+           number != mp_processes_number(mp_admin_shared(admin)->processes);
+}
