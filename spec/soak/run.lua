@@ -3,11 +3,12 @@
 --   gone        SOAK_SEED=N SOAK_VISITORS=N SOAK_STDIO=N (at once)
 --   departures  SOAK_TIMES=N (clients of each form) SOAK_FORM=PATTERN (of the names of forms; all without it)
 --   forwards    SOAK_AT_ONCE=N (calls in flight)
+--   upgrades    SOAK_RATE=N (calls a second) SOAK_STREAMS=N SOAK_UPGRADES=N
 local children = require "spec.helpers.children"
 
 local name, minutes = "kills", arg[1]
 if arg[1] and not tonumber(arg[1]) then name, minutes = arg[1], arg[2] end
-minutes = tonumber(minutes or ({ gone = 10, forwards = 1 })[name] or 30)
+minutes = tonumber(minutes or ({ gone = 10, forwards = 1, upgrades = 10 })[name] or 30)
 
 local function variable(key) return tonumber(os.getenv("SOAK_" .. key)) end
 
@@ -40,8 +41,17 @@ function soaks.forwards()
   return report.accepted <= at_once + 10 -- and those of lists
 end
 
+function soaks.upgrades()
+  local upgrades = require "spec.soak.upgrades"
+  local report = upgrades.run {
+    upgrades = variable "UPGRADES" or 20, seconds = minutes * 60, rate = variable "RATE" or 1000, streams = variable "STREAMS" or 200, say = print,
+  }
+  print(upgrades.describe(report))
+  return report.violation_count == 0
+end
+
 if not soaks[name] or not minutes or minutes <= 0 then
-  io.stderr:write "dev: soak [kills | gone | departures | forwards] [MINUTES]\n"
+  io.stderr:write "dev: soak [kills | gone | departures | forwards | upgrades] [MINUTES]\n"
   os.exit(2)
 end
 io.stdout:setvbuf "line"
