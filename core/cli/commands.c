@@ -309,7 +309,7 @@ const mp_cli_command mp_cli_commands[] = {
      {ADMIN, CONFIG}},
     {"upgrade",
      "[-a ADDRESS] [--json] [moonpool.yaml]",
-     "replace the running gateway by the program that is installed now, without a refused connection",
+     "let the program that is installed now take over from the running one",
      "Lets the running gateway start the file at the path by which it was started, by its admin\n"
      "listener, as SIGUSR2 does. The new process takes over the listening sockets, and after a trial of\n"
      "2 s the store, schedules and the admin listener. Sessions live on in the process that opened\n"

@@ -155,10 +155,7 @@ describe("signals that come by hundreds", function()
     local g <close> = start { log = { file = "gateway.log", audit = "audit.log", rotate = { size = "64KiB", keep = 100 } }, scripts = { watch = false } }
     local me <close> = g:client "2026-07-28"
     for round = 1, 40 do
-      for _ = 1, 20 do
-        g:signal "sigusr1"
-        g:signal "sigusr2"
-      end
+      for _ = 1, 40 do g:signal "sigusr1" end
       if round % 5 == 0 then g:signal "sighup" end
       if round % 10 == 0 then os.rename(g.dir .. "/audit.log", g.dir .. "/audit.old" .. round) end
       assert.equal("2", adds(me))
@@ -173,7 +170,6 @@ describe("signals that come by hundreds", function()
       end
       return count == 41
     end)
-    assert.truthy(g:file("gateway.log"):find "signal ignored")
     me:close()
     assert.has_nothing_left(g)
   end)
