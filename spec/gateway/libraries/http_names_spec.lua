@@ -181,7 +181,7 @@ describe("a lookup that hangs", function()
     local me = g:client "2026-07-28"
     local streams = {}
     for i = 1, 6 do streams[i] = errand.begin(me, { url = "http://slow.test/" }) end
-    g:wait_status(function(status) return status.gauges.http_requests == 6 end)
+    g:wait_status(function(status) return status.gauges.http_requests == 6 and status.gauges.lookups > 0 end)
     assert.equal(1, g:status().gauges.lookups)
     assert.equal(1, lookup_threads(g))
     streams[1]:close() -- one that leaves does not end it for the others

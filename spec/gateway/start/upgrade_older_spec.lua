@@ -40,8 +40,11 @@ describe("an older process", function()
     assert.equal(404, idle:request({ path = "/nothing" }).status)
     g:must_upgrade()
     assert.is_falsy(idle:is_closed_by_peer())
-    local answer = idle:request { path = "/nothing" }
-    assert.same({ 404, "close" }, { answer.status, answer.headers.connection })
+    wait.for_fact("an answer that closes the connection", 20, function() -- each worker is told of the commit by a message
+      local answer = idle:request { path = "/nothing" }
+      assert.equal(404, answer.status)
+      return answer.headers.connection == "close"
+    end)
     idle:wait_closed()
     assert.equal(200, session:call("tools/list") and 200)
   end)
@@ -58,7 +61,7 @@ describe("an older process", function()
       end
       assert.equal(3, #g:older())
       uv.kill(g.pid, signal)
-      g:wait_exit(5)
+      g:wait_exit(10)
       g:stop()
       local _, left = gateway.run_program("/bin/ls", { "-A", runtime })
       if signal == "sigterm" then assert.equal("", left) end -- a process that is killed leaves its files
