@@ -71,6 +71,7 @@ static void answer_all(mp_upgrade *upgrade, int status, mp_str json)
     }
 }
 
+/* `status`: 409 if the upgrade was refused, else 500. */
 static void answer_error(mp_upgrade *upgrade, int status, const mp_err *why)
 {
     mp_buf json = {0};
@@ -80,7 +81,7 @@ static void answer_error(mp_upgrade *upgrade, int status, const mp_err *why)
         mp_buf_put(&json, MP_STR(",\"hint\":"));
         mp_json_put_string(&json, mp_str_of(why->hint));
     }
-    mp_buf_put(&json, MP_STR("}\n"));
+    mp_buf_printf(&json, ",\"refused\":%s}\n", status == 409 ? "true" : "false");
     answer_all(upgrade, status, mp_buf_str(&json));
     mp_buf_clear(&json);
 }
