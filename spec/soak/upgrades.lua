@@ -2,7 +2,8 @@
 --   local report = upgrades.run { upgrades = 20, seconds = 600, rate = 1000, streams = 200, say = print }     -- report.violations is empty if all is well
 -- Callers without a session keep their connections, or connect for each call; sessions of all stateful revisions are opened before each upgrade and called
 -- on new connections ever after; event streams stay open; calls take 20 s. No connection is refused, no call fails or is cancelled, no session and no stream
--- is lost. Over all processes a counter in the store is exact, a quota counts once, a job runs once, and a switch holds.
+-- is lost. Over all processes a counter in the store is exact, a quota counts once, a job runs once, and a switch holds. On a machine that stands still for
+-- 50 ms a call may get `unavailable` from the store, as it is promised: such calls are counted, and may be in the counter or not.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local upgrading = require "spec.helpers.upgrading"
@@ -24,7 +25,7 @@ local scripts = {
   ["policy/few.lua"] = ("return { few = quota { tools = { 'few' }, by = 'all', most = %d, per = 'month' } }"):format(QUOTA),
   ["tools/wait.lua"] = 'return tool { "Waits.", input = { seconds = t.number }, timeout = 120, function(args) sleep(args.seconds) return "waited" end }',
   ["tools/off.lua"] = 'return tool { "Is switched off and on.", function() return "on" end }',
-  ["tools/ticks.lua"] = 'return tool { "How often the job ran.", function() return store.get "ticks" or "0" end }',
+  ["tools/ticks.lua"] = 'return tool { "How often the job ran.", function() return try(store.get "ticks") end }',
   ["jobs/tick.lua"] = 'return job { "Ticks.", every = 1, function() try(store.incr "ticks") end }',
 }
 
@@ -104,6 +105,8 @@ local function call_again(self, one)
   send(self, one, one.request, function(answer, why)
     if answer and answer:find("^HTTP/1.1 200") and answer:find('"result"', 1, true) and not answer:find('"isError":true', 1, true) then
       self.counted = self.counted + 1
+    elseif answer and answer:find('"text":"unavailable"', 1, true) then
+      self.away = self.away + 1
     else
       violate(self, "a call of %s failed: %s", one.name, why or answer)
     end
@@ -146,12 +149,19 @@ local function let_connect_anew(c)
   c.kept = nil
 end
 
-local function text_of(c, name)
+-- The text of a tool's answer; nil and the answer if it is an error. Asks again while the store is away.
+local function text_of(self, c, name)
   let_connect_anew(c)
   local answer = c:call("tools/call", { name = name, arguments = {} }, PATIENCE)
   local result = answer and answer.result
-  if not result or result.isError then return nil, cjson.encode(answer) end
-  return result.content[1].text
+  if not result then return nil, cjson.encode(answer) end
+  local text = result.content[1].text
+  if result.isError and (text == "unavailable" or text:find("cannot be counted", 1, true)) then
+    self.away = self.away + 1
+    return text_of(self, c, name)
+  end
+  if result.isError then return nil, cjson.encode(answer) end
+  return text
 end
 
 -- Opens a session of each revision, with a call that takes long, and a caller.
@@ -182,16 +192,16 @@ end
 local function try_switch(self)
   switch(self, "off")
   for _, c in ipairs(self.sessions) do
-    wait.for_fact("the switch for a session of round " .. c.round, PATIENCE, function() return text_of(c, "off") == nil end)
+    wait.for_fact("the switch for a session of round " .. c.round, PATIENCE, function() return text_of(self, c, "off") == nil end)
   end
   switch(self, "on")
-  wait.for_fact("the switch back", PATIENCE, function() return text_of(self.sessions[1], "off") == "on" end)
+  wait.for_fact("the switch back", PATIENCE, function() return text_of(self, self.sessions[1], "off") == "on" end)
 end
 
 local function try_quota(self)
   local had = 0
   for i = 1, QUOTA + 20 do
-    local text = text_of(self.sessions[i % #self.sessions + 1], "few")
+    local text = text_of(self, self.sessions[i % #self.sessions + 1], "few")
     if text then had = had + 1 end
   end
   if had ~= QUOTA then violate(self, "a quota of %d calls gave %d", QUOTA, had) end
@@ -232,13 +242,14 @@ local function check_all(self)
   for _, one in ipairs(self.waiting) do call_again(self, one) end
   self.waiting = {}
   wait.for_fact("the last calls", PATIENCE, function() return self.under_way == 0 end)
-  local ticks, seconds = tonumber(text_of(self.sessions[1], "ticks")), elapsed(self)
+  local ticks, seconds = tonumber(text_of(self, self.sessions[1], "ticks")), elapsed(self)
   if ticks > seconds + 2 then violate(self, "a job that runs every second ran %d times in %.0f s", ticks, seconds) end
   answer_calls(self)
   for _, c in ipairs(self.sessions) do
     self.counted = self.counted + 1
-    local text, why = text_of(c, "count")
-    if text ~= tostring(self.counted) then
+    local text, why = text_of(self, c, "count")
+    local more = (tonumber(text) or -1) - self.counted
+    if more < 0 or more > self.away then
       violate(self, "the counter is %s for a session of %s from round %d, not %d", text or why, c.revision, c.round, self.counted)
     end
   end
@@ -263,7 +274,7 @@ function upgrades.run(options)
   local g <close> = upgrading.start { workers = 2, scripts = scripts, config = {
     store = { file = path }, sessions = { max = 10000, per_principal = 10000 }, limits = { calls_in_flight = 10000 },
   } }
-  local self = { g = g, say = options.say or function() end, began = uv.hrtime(), violations = {}, violation_count = 0, counted = 0, connected = 0,
+  local self = { g = g, say = options.say or function() end, began = uv.hrtime(), violations = {}, violation_count = 0, counted = 0, away = 0, connected = 0,
     under_way = 0, allowed = 0, waiting = {}, sessions = {}, calls = {}, streams = {}, readers = {} }
   open_streams(self, options.streams)
   local timer = pace(self, options.rate)
@@ -278,8 +289,8 @@ function upgrades.run(options)
 end
 
 function upgrades.describe(report)
-  return ("%d calls on %d connections in %.0f s; %d violations\n%s"):format(report.counted, report.connected, report.seconds, report.violation_count,
-    table.concat(report.violations, "\n"))
+  return ("%d calls on %d connections in %.0f s, of %d the store was away; %d violations\n%s"):format(report.counted, report.connected,
+    report.seconds, report.away, report.violation_count, table.concat(report.violations, "\n"))
 end
 
 return upgrades
