@@ -56,7 +56,7 @@ for _, kind in ipairs(KINDS) do
       local made = result(g, c, "tools/call", { name = "one_task_hold", arguments = {} })
       assert.equal("task", made.resultType)
       assert.equal("working", made.status)
-      assert.equal(32, #made.taskId)
+      assert.equal(36, #made.taskId)
       for _ = 1, 6 do assert.equal("working", result(g, c, "tasks/get", { taskId = made.taskId }).status) end
       u:wait_held(1)
       u:release()
