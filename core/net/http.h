@@ -66,7 +66,7 @@ struct mp_server {
     h2o_globalconf_t config;
     h2o_context_t context;
     h2o_accept_ctx_t accept;
-    pthread_mutex_t listen_lock; /* held while listeners are suspended, resumed or closed */
+    pthread_mutex_t listen_lock; /* held while listeners are added, suspended, resumed or closed */
     mp_link listeners, conns;
     size_t conn_count;
     _Atomic int64_t load; /* conn_count and `handed`, for other threads */

@@ -336,7 +336,6 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_
     mp_listener *listener = mp_new(sizeof *listener);
     *listener = (mp_listener){.server = server, .endpoint = *endpoint, .fd = fd};
     mp_link_init(&listener->link);
-    mp_link_put(&server->listeners, &listener->link);
     struct sockaddr_storage address = {0};
     socklen_t len = sizeof address;
     listener->is_unix = getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
@@ -344,6 +343,9 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_
     socket->data = listener;
     h2o_socket_read_start(socket, mp_server_on_accept);
     listener->socket = socket;
+    pthread_mutex_lock(&server->listen_lock); /* the server may serve already, and other threads look at its listeners */
+    mp_link_put(&server->listeners, &listener->link);
+    pthread_mutex_unlock(&server->listen_lock);
     return 0;
 }
 
