@@ -343,7 +343,8 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_
     socket->data = listener;
     h2o_socket_read_start(socket, mp_server_on_accept);
     listener->socket = socket;
-    pthread_mutex_lock(&server->listen_lock); /* the server may serve already, and other threads look at its listeners */
+    /* the server may serve already, and other threads look at its listeners */
+    pthread_mutex_lock(&server->listen_lock);
     mp_link_put(&server->listeners, &listener->link);
     pthread_mutex_unlock(&server->listen_lock);
     return 0;
