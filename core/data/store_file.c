@@ -40,8 +40,8 @@ struct mp_store_file {
     size_t unsynced_bytes; /* of changes that were written since the last checkpoint */
     bool is_synced;        /* nothing was written since the last checkpoint */
     bool is_swept;         /* expired entries were removed from the file */
-    bool adopts;           /* the rows are not all compared with the entries yet */
-    bool is_compared;      /* all rows are: the entries that have no row are left */
+    bool adopts;           /* it was another process's: its rows are not all compared yet */
+    bool is_compared;      /* while it adopts: all rows are; entries without a row are left */
     mp_buf after;          /* key of the last row, or entry, that was looked at */
     uint64_t synced_at;    /* times in ms of the monotonic clock */
     uint64_t said_at;      /* when a failure was last reported; 0: the last transaction succeeded */

@@ -56,8 +56,8 @@ int mp_listeners_sockets(const mp_listeners *listeners, int i, int *fds, int mos
 void mp_listeners_share(const mp_listeners *listeners);
 /* Accepts no connections at the addresses that `which` says, since another process does; or accepts again. */
 void mp_listeners_hold(const mp_listeners *listeners, const bool *which, bool is_held);
-/* Closes the sockets. Another process serves at the addresses that `taken` says; the others are served no more: what waits there is accepted,
- * and the manager closes what it has stored of them. */
+/* Closes the sockets of this process. `taken`, by index: the newest process serves the address from now on. Of an address that is not taken, which
+ * the newest process's configuration does not have, the connections that wait are accepted first, and the service manager closes its copies. */
 void mp_listeners_leave(mp_listeners *listeners, const bool *taken);
 
 /* Removes the files of Unix sockets that no other process has; that of the admin listener, which serves to the end, only
