@@ -1,4 +1,3 @@
--- lane: alone
 -- A request is reset at any moment; an op that still works for it never touches memory that was freed with the request. AddressSanitizer gives most
 -- of the proof.
 local uv = require "luv"
