@@ -166,6 +166,68 @@ mp_tls_slot *MP_NULLABLE mp_certificates_of_admin(const mp_certificates *all)
     return all->has_admin ? all->entries[all->count - 1].slot : NULL;
 }
 
+/* -- keys of session tickets --------------------------------------------------------------------------------------- */
+
+/* What one process hands to the next one, of the same machine. */
+typedef struct {
+    char address[128];
+    uint64_t made_at; /* the next process replaces the keys when this one would have */
+    uint64_t client_optional;
+    signature files[3];
+    unsigned char keys[MP_TLS_TICKET_KEYS];
+} handed_keys;
+
+/* Fills all but the keys. */
+static void describe_keys(const entry *e, handed_keys *it)
+{
+    memset(it, 0, sizeof *it);
+    snprintf(it->address, sizeof it->address, "%s", e->address);
+    it->made_at = e->made_at;
+    it->client_optional = e->client_optional;
+    memcpy(it->files, e->tried, sizeof it->files);
+}
+
+bool mp_certificates_hand(const mp_certificates *all, size_t i, mp_buf *out)
+{
+    handed_keys it;
+    if (i >= all->count)
+        return false;
+    const entry *e = &all->entries[i];
+    mp_tls *tls = mp_tls_slot_get(e->slot);
+    describe_keys(e, &it);
+    if (e->is_ok && mp_tls_get_ticket_keys(tls, it.keys))
+        mp_buf_put(out, (mp_str){(const char *)&it, sizeof it});
+    mp_tls_unref(tls);
+    explicit_bzero(&it, sizeof it);
+    return true;
+}
+
+/* Uses the keys if they were made for this address with these files. */
+static void take_keys(entry *e, const handed_keys *it)
+{
+    handed_keys own;
+    describe_keys(e, &own);
+    if (strcmp(own.address, it->address) != 0 || own.client_optional != it->client_optional ||
+        memcmp(own.files, it->files, sizeof own.files) != 0)
+        return;
+    mp_tls *tls = mp_tls_slot_get(e->slot);
+    mp_tls_set_ticket_keys(tls, it->keys);
+    mp_tls_unref(tls);
+    e->made_at = it->made_at;
+}
+
+void mp_certificates_take(const mp_certificates *all, mp_str handed)
+{
+    handed_keys it;
+    for (; handed.len >= sizeof it; handed.ptr += sizeof it, handed.len -= sizeof it) {
+        memcpy(&it, handed.ptr, sizeof it);
+        it.address[sizeof it.address - 1] = '\0';
+        for (size_t i = 0; i < all->count; i++)
+            take_keys(&all->entries[i], &it);
+    }
+    explicit_bzero(&it, sizeof it);
+}
+
 /* -- watching ------------------------------------------------------------------------------------------------------ */
 
 static void watch_folder_of(mp_certificates *all, const char *path)

@@ -138,6 +138,7 @@ static result open_shared(attempt *it, mp_config *config)
         it->start->event = "config refused";
         return BROKEN;
     }
+    mp_certificates_take(certificates, mp_buf_str(&shared->handed_tickets));
     shared->certificates = certificates;
     if (!options->is_apart && open_store(it, config) != 0)
         return FAILED;

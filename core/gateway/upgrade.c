@@ -335,6 +335,7 @@ static void send_all(mp_upgrade *upgrade)
     mp_buf_clear(&body);
     send_sockets(upgrade);
     send_facts(upgrade);
+    mp_upgrade_send_tickets(upgrade);
     int log = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
     bool is_empty = upgrade->shared->settings->config->text[0] == '\0';
     mp_process_link_send(upgrade->newer.link, MP_SAY_BEGIN, is_empty ? MP_STR("empty") : MP_STR_NONE, &log,
@@ -678,6 +679,7 @@ void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade)
     if (has_newer(upgrade))
         end_newer(upgrade);
     mp_process_link_free(upgrade->link);
+    mp_upgrade_forget_tickets(upgrade);
     mp_program_file_clear(&upgrade->file);
     if (upgrade->wake_fd >= 0)
         close(upgrade->wake_fd);

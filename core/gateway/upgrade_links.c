@@ -53,6 +53,34 @@ bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts)
     return true;
 }
 
+/* -- keys of session tickets --------------------------------------------------------------------------------------- */
+
+void mp_upgrade_send_tickets(const mp_upgrade *upgrade)
+{
+    mp_buf body = {0};
+    for (size_t i = 0; mp_certificates_hand(upgrade->shared->certificates, i, &body); i++) {
+        if (body.len == 0)
+            continue;
+        mp_process_link_send(upgrade->newer.link, MP_SAY_TICKETS, mp_buf_str(&body), MP_UNSET, 0);
+        explicit_bzero(body.ptr, body.len);
+        body.len = 0;
+    }
+    mp_buf_clear(&body);
+}
+
+void mp_upgrade_take_tickets(mp_upgrade *upgrade, mp_str body)
+{
+    mp_buf_put(&upgrade->shared->handed_tickets, body);
+}
+
+void mp_upgrade_forget_tickets(mp_upgrade *upgrade)
+{
+    mp_buf *handed = &upgrade->shared->handed_tickets;
+    if (handed->len > 0)
+        explicit_bzero(handed->ptr, handed->len);
+    mp_buf_clear(handed);
+}
+
 /* -- links to older processes -------------------------------------------------------------------------------------- */
 
 void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp_process_link *link)

@@ -123,6 +123,9 @@ static int take_message(mp_upgrade *upgrade, mp_passed *passed, mp_link_message 
         return 1;
     case MP_SAY_FACTS:
         return take_facts(upgrade, message, err) != 0 ? -1 : 1;
+    case MP_SAY_TICKETS:
+        mp_upgrade_take_tickets(upgrade, message->body);
+        return 1;
     case MP_SAY_BEGIN:
         upgrade->shared->may_be_empty = mp_str_is(message->body, "empty");
         if (message->count > 0)
@@ -161,6 +164,7 @@ void mp_upgrade_serve(mp_upgrade *upgrade, mp_listeners *listeners)
 {
     mp_buf groups = {0};
     upgrade->listeners = listeners;
+    mp_upgrade_forget_tickets(upgrade);
     mp_process_link *link = upgrade->link;
     if (link == NULL)
         return;

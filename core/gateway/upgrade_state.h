@@ -24,6 +24,7 @@ typedef enum {
     MP_SAY_COMMIT,    /* to the newer one: it is the newest one */
     MP_SAY_DRAIN,     /* of the newest one to an older one: the service ends */
     MP_SAY_ASK,       /* of an older one: SIGUSR2 has arrived there */
+    MP_SAY_TICKETS,   /* to the newer one: mp_certificates_hand, bytes instead of texts */
 } mp_say;
 
 typedef enum {
@@ -106,6 +107,10 @@ void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp
 void mp_upgrade_run_links(mp_upgrade *upgrade);
 void mp_upgrade_put_facts(mp_buf *body, const mp_process_facts *facts);
 bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts);
+/* Sends the keys of session tickets to the newer process, and takes them there. */
+void mp_upgrade_send_tickets(const mp_upgrade *upgrade);
+void mp_upgrade_take_tickets(mp_upgrade *upgrade, mp_str body);
+void mp_upgrade_forget_tickets(mp_upgrade *upgrade);
 void mp_link_message_close(const mp_link_message *message);
 /* The facts of this process. */
 mp_process_facts mp_upgrade_own_facts(const mp_upgrade *upgrade);

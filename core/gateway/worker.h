@@ -45,6 +45,7 @@ typedef struct {
     int worker_count;
     /* the memory file of the admin listener's token, from the process before this one: it is used instead of a new token; -1: none */
     int admin_token;
+    mp_buf handed_tickets; /* mp_certificates_hand of the process before this one; secret */
     atomic_bool
         is_on_trial; /* this process was begun by an upgrade whose commit is not done: it changes nothing that outlives a process */
     uint16_t handed_by; /* during its start, the number of the process before it, which owns the store */

@@ -45,6 +45,19 @@ int64_t mp_tls_expires(const mp_tls *tls)
     return tls->expires;
 }
 
+bool mp_tls_get_ticket_keys(const mp_tls *tls, unsigned char keys[MP_TLS_TICKET_KEYS])
+{
+    return SSL_CTX_get_tlsext_ticket_keys(tls->context, keys, MP_TLS_TICKET_KEYS) == 1;
+}
+
+void mp_tls_set_ticket_keys(mp_tls *tls, const unsigned char keys[MP_TLS_TICKET_KEYS])
+{
+    unsigned char copy[MP_TLS_TICKET_KEYS]; /* the call needs a pointer that is not const */
+    memcpy(copy, keys, sizeof copy);
+    SSL_CTX_set_tlsext_ticket_keys(tls->context, copy, sizeof copy);
+    explicit_bzero(copy, sizeof copy);
+}
+
 mp_tls_slot *mp_tls_slot_new(mp_tls *first)
 {
     mp_tls_slot *slot = mp_new(sizeof *slot);

@@ -38,6 +38,14 @@ void mp_tls_unref(mp_tls *MP_NULLABLE tls);
 /* The end of the certificate's validity, in seconds since 1970. */
 int64_t mp_tls_expires(const mp_tls *tls);
 
+#define MP_TLS_TICKET_KEYS 80 /* bytes: the name of the keys, and the two keys */
+
+/* The keys of session tickets; false: there are none. Connections with `tls` resume what was begun with another one that has the same keys, so
+ * both must have the same certificate, and accept the same clients. */
+bool mp_tls_get_ticket_keys(const mp_tls *tls, unsigned char keys[MP_TLS_TICKET_KEYS]);
+/* Before the first connection with `tls`. */
+void mp_tls_set_ticket_keys(mp_tls *tls, const unsigned char keys[MP_TLS_TICKET_KEYS]);
+
 /* Takes over the reference `first`. */
 mp_tls_slot *mp_tls_slot_new(mp_tls *first);
 /* New connections use `tls` from now on, whose reference is taken over; existing connections keep the old one. */

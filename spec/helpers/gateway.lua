@@ -192,7 +192,7 @@ local function read_ready(process, pipe, seconds)
 end
 
 -- Changes a configuration so that the gateway listens with a certificate made for it.
-local function use_tls(options)
+function gateway.use_tls(options)
   local here = require "spec.helpers.certificates".here()
   options.config = merge({ listen = { { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem" } } } }, options.config)
   options.files = merge({ ["cert.pem"] = here.certificate, ["key.pem"] = here.key }, options.files)
@@ -204,7 +204,7 @@ end
 function gateway.start(options)
   options = options or {}
   if options.tls then
-    use_tls(options)
+    gateway.use_tls(options)
   end
   if options.scripts_path then
     options.scripts_path = assert(uv.fs_realpath(options.scripts_path))

@@ -27,6 +27,7 @@ end
 -- Makes the folder with the copy: returns options for gateway.start or manager.open.
 function upgrading.prepare(options)
   options = options or {}
+  if options.tls then gateway.use_tls(options) end
   options.dir = options.dir or gateway.prepare(options)
   options.binary = options.dir .. "/bin/moonpool"
   uv.fs_mkdir(options.dir .. "/bin", 493)
@@ -91,13 +92,17 @@ end
 -- Sends SIGUSR2 and waits for the commit.
 function upgraded:must_upgrade_by_signal()
   local _, before = self:log():gsub("info  upgraded +pid=", "")
-  self:signal "sigusr2"
+  return self:signal("sigusr2"):wait_upgraded(before + 1)
+end
+
+-- Waits until there were `times` upgrades; the process that serves now.
+function upgraded:wait_upgraded(times)
   local pid = wait.for_fact(function() return "an upgrade; the log:\n" .. self:log() end, PATIENCE, function()
     local found, count = nil, 0
     for at in self:log():gmatch "info  upgraded +pid=(%d+)" do
       found, count = tonumber(at), count + 1
     end
-    return count > before and found
+    return count >= times and found
   end)
   self:follow(pid)
   return pid
