@@ -102,4 +102,24 @@ describe("while the process that has the store does not answer", function()
     require "moonpool.runtime.bus".deliver("missed", "")
     assert.truthy(vm:list().extra)
   end)
+
+  it("an operator's switch waits for it, and so does a worker that follows one", function()
+    local operator = require "moonpool.methods.operator"
+    vm.host.time.clock = function() return 0 end
+    local function ask(what, away)
+      local until_then = vm.store.now + 0.2
+      vm.host.time.sleep = function(seconds)
+        vm.store.now = vm.store.now + seconds
+        if away and vm.store.now >= until_then then vm.store.is_away = false end
+      end
+      vm.store.is_away = true
+      return operator.answer({ what = what, kind = "tool", name = "keep", on = false, by = "someone", is_kept = false })
+    end
+    assert.is_true(select(2, ask("switch", false)).message:find("the process that has the store does not answer", 1, true) ~= nil)
+    assert.truthy(vm:list().keep)
+    assert.equal("tool", ask("switch", true).kind)
+    assert.is_nil(vm:list().keep)
+    assert.equal("complete", ask("follow switch", true).resultType)
+    assert.is_false(vm.store.is_away)
+  end)
 end)

@@ -19,6 +19,7 @@ local operator = {}
 
 local PAGE = 200
 local MAX_TEXT_BYTES = 300
+local TRIES, PAUSE_S = 10, 0.05 -- of a store that does not answer
 
 -- The kinds of a question, the lists of the registry for it, and what measures and switches call it.
 local lists = { tools = { "tools" }, prompts = { "prompts" }, resources = { "resources", "templates" } }
@@ -168,16 +169,30 @@ local function switched_name(word, name)
   return thing and thing.name
 end
 
+-- Waits until the store answers, for a second at most: that of another process may not do so for a moment, and a switch holds in all processes.
+local function await_store(key)
+  for _ = 1, TRIES do
+    if select(2, host.store.get(key)) ~= "unavailable" then return end
+    host.time.sleep(PAUSE_S)
+  end
+end
+
 -- Switches { kind, name, on } for the operator `by`.
 local function switch(params)
   local word, on = params.kind, params.on
+  await_store(registry.off_key(word, params.name))
   local name = switched_name(word, params.name) or host.store.get(registry.off_key(word, params.name)) and params.name
   if not name and word == "upstream" then return unknown(word, params.name, upstreams.by_name) end
   if not name then return unknown_thing(kinds_of[word], params.name) end
   if not on and #registry.held_off() >= registry.MAX_OFF then
     return nil, errors.new("internal", "more than " .. registry.MAX_OFF - 1 .. " things are switched off: switch some on first")
   end
-  local done, why = switches.operate(word, name, on, json.encode { by = params.by, since = host.time.clock() // 1 | 0 })
+  local done, why
+  for _ = 1, TRIES do
+    done, why = switches.operate(word, name, on, json.encode { by = params.by, since = host.time.clock() // 1 | 0 })
+    if why ~= "unavailable" then break end
+    host.time.sleep(PAUSE_S)
+  end
   if why == "unavailable" then return nil, errors.new("internal", "the process that has the store does not answer: try again") end
   if not done then return nil, errors.new("internal", "the store is full: see store.entries and store.bytes in the configuration") end
   host.log.write("info", "switched by operator", { what = word .. " " .. name, on = on, caller = params.by })
@@ -186,6 +201,7 @@ end
 
 -- Another worker has switched { kind, name }: this worker's lists follow before it answers.
 local function follow_switch(params)
+  await_store(registry.off_key(params.kind, params.name))
   switches.follow(params.kind, switched_name(params.kind, params.name) or params.name)
   return { resultType = "complete" }
 end
