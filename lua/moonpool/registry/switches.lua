@@ -86,12 +86,22 @@ local function notify_of_upstream(name, on)
   end
 end
 
+-- True if a thing of the upstream is in a list.
+local function is_upstream_shown(name)
+  for word in pairs(lists) do
+    for _, thing in pairs(registry.all(word)) do
+      if thing.upstream == name and not registry.is_off(thing) then return true end
+    end
+  end
+  return false
+end
+
 --- An operator switches a thing, or an upstream (the word "upstream"). `note`, a text, is kept while it is off. What scripts have switched off is
 --- switched on, too. Returns true; or false and "full" or "unavailable", what the store says.
 function switches.operate(word, name, on, note)
   local thing = word ~= "upstream" and registry.all(word)[name] or nil
-  local was_on = thing and switches.is_on(word, thing)
-  local was_off = host.store.get(registry.off_key(word, name)) ~= nil
+  -- by the lists of this process, whose clients are notified: another process of the gateway may have changed the store already
+  local was_shown = thing and not registry.is_off(thing) or word == "upstream" and is_upstream_shown(name)
   do
     local _ <close> = setmetatable({ text = word .. ":" .. name }, announcement)
     if not on then
@@ -108,8 +118,8 @@ function switches.operate(word, name, on, note)
     if thing then registry.follow(word, thing) elseif word == "upstream" then registry.refresh() end
   end
   if thing then
-    if switches.is_on(word, thing) ~= was_on then subscriptions.switched(lists[word], thing) end
-  elseif word == "upstream" and was_off == on then
+    if switches.is_on(word, thing) ~= was_shown then subscriptions.switched(lists[word], thing) end
+  elseif word == "upstream" and was_shown ~= on then
     notify_of_upstream(name, on)
   end
   return true

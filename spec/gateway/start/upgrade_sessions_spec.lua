@@ -66,8 +66,12 @@ describe("sessions and calls at an upgrade", function()
     g:must_upgrade()
     let_connect_anew(client)
     assert.equal("one", text_of(client:result("tools/call", { name = "one", arguments = {} })))
-    local code, _, err = gateway.exec { "switch", "--admin", "127.0.0.1:" .. g.admin_port, "off", "tool", "one" }
-    assert.equal(0, code, err)
+    local stream = client:get_stream()
+    for _, which in ipairs { "off", "on", "off" } do -- and its clients are told, whichever process is first
+      local code, _, err = gateway.exec { "switch", "--admin", "127.0.0.1:" .. g.admin_port, which, "tool", "one" }
+      assert.equal(0, code, err)
+      stream:wait_event("notifications/tools/list_changed", 20)
+    end
     wait.for_fact("the switch in the older process", 5, function()
       let_connect_anew(client)
       return (client:call("tools/call", { name = "one", arguments = {} })).error
