@@ -366,9 +366,11 @@ end
 
 -- The port of the second address that the gateway listens on.
 local function tls_port(g)
-  local ports = {}
-  for port in g:log():gmatch "listening +address=127%.0%.0%.1:(%d+)" do ports[#ports + 1] = tonumber(port) end
-  return assert(ports[2], "no second address")
+  return wait.for_fact("the second address in the log", PATIENCE, function()
+    for port in g:log():gmatch "listening +address=127%.0%.0%.1:(%d+) for=mcp" do
+      if tonumber(port) ~= g.port then return tonumber(port) end
+    end
+  end)
 end
 
 --- `options`: upgrades, seconds, rate, streams, and perhaps long (seconds of the long calls) and say.
