@@ -30,6 +30,11 @@ function jobs.add(vm)
     return job
   end
 
+  function vm.host.job.begin(f, seconds)
+    local job, why = vm.host.job.spawn({}, f, seconds)
+    return job and true, why
+  end
+
   function vm.host.job.stop(job, why)
     if is_over(job) then return end
     job.stopped, job.call.cancelled = why or "stopped", true

@@ -103,6 +103,27 @@ describe("while the process that has the store does not answer", function()
     assert.truthy(vm:list().extra)
   end)
 
+  -- From now on a task that sleeps waits for the spec.
+  local function let_sleep() vm.host.time.sleep = function(seconds) coroutine.yield(seconds) end end
+
+  it("a switch that cannot be read is read once it answers", function()
+    let_sleep()
+    assert.truthy(vm:list().keep)
+    vm.host.store.set("kept:off:tool:keep", "{}") -- by another process
+    vm.store.is_away = true
+    require "moonpool.runtime.bus".deliver("switched", "tool:keep")
+    require "moonpool.runtime.bus".deliver("missed", "")
+    assert.truthy(vm:list().keep)
+    assert.equal(1, #vm.jobs)
+    assert(coroutine.resume(vm.jobs[1].co))
+    assert.truthy(vm:list().keep)
+    vm.store.is_away = false
+    assert(coroutine.resume(vm.jobs[1].co))
+    assert.is_nil(vm.jobs[1].failed)
+    assert.is_nil(vm:list().keep)
+    assert.equal(1, #vm.jobs)
+  end)
+
   it("an operator's switch waits for it, and so does a worker that follows one", function()
     local operator = require "moonpool.methods.operator"
     vm.host.time.clock = function() return 0 end

@@ -282,7 +282,7 @@ static void conclude(round *of)
     unsigned unanswered = 0;
     mp_stream *stream = of->stream;
     for (size_t i = 1; i < of->count; i++)
-        unanswered += status_of(&of->list[i]) == 0;
+        unanswered += status_of(&of->list[i]) == 0 || (of->view == MP_VIEW_ALL && status_of(&of->list[i]) >= 500);
     mp_stat_add(&mp_stat_others_unanswered, unanswered);
     mp_loop_measure(mp_admin_loop(of->all->admin), MP_MEASURE_ADMIN);
     mp_left_settle(&of->all->left, processes_of(of->all));

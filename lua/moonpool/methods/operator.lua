@@ -177,6 +177,8 @@ local function await_store(key)
   end
 end
 
+local function store_is_away() return nil, errors.new("internal", "the process that has the store does not answer: try again") end
+
 -- Switches { kind, name, on } for the operator `by`.
 local function switch(params)
   local word, on = params.kind, params.on
@@ -193,7 +195,7 @@ local function switch(params)
     if why ~= "unavailable" then break end
     host.time.sleep(PAUSE_S)
   end
-  if why == "unavailable" then return nil, errors.new("internal", "the process that has the store does not answer: try again") end
+  if why == "unavailable" then return store_is_away() end
   if not done then return nil, errors.new("internal", "the store is full: see store.entries and store.bytes in the configuration") end
   host.log.write("info", "switched by operator", { what = word .. " " .. name, on = on, caller = params.by })
   return { kind = word, name = name, on = on, lasts = lasting(params), resultType = "complete" }
@@ -202,7 +204,7 @@ end
 -- Another worker has switched { kind, name }: this worker's lists follow before it answers.
 local function follow_switch(params)
   await_store(registry.off_key(params.kind, params.name))
-  switches.follow(params.kind, switched_name(params.kind, params.name) or params.name)
+  if not switches.follow(params.kind, switched_name(params.kind, params.name) or params.name) then return store_is_away() end
   return { resultType = "complete" }
 end
 

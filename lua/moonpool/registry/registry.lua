@@ -79,13 +79,17 @@ registry.MAX_OFF = 1000
 -- The switches as they were read last: they hold while the store does not answer.
 --   last_off      the keys of what operators have switched off
 --   last_switch   thing -> the text at its switch_key, or false
+--   unread        how many times they held
 local last_off = {}
 local last_switch = setmetatable({}, { __mode = "k" })
+local unread = 0
+
+local function note_unread() unread = unread + 1 end
 
 -- The keys of what operators have switched off: a list, which is not changed.
 local function off_keys()
   local keys, why = host.store.keys(OFF_KEYS, registry.MAX_OFF)
-  if not why then last_off = keys end
+  if why then note_unread() else last_off = keys end
   return last_off
 end
 
@@ -106,8 +110,9 @@ end
 -- True if an operator has switched off what the key of the store names.
 local function is_key_off(key)
   local note, why = host.store.get(key)
-  if why then return was_off(key) end
-  return note ~= nil
+  if not why then return note ~= nil end
+  note_unread()
+  return was_off(key)
 end
 
 --- True if an operator has switched off the thing or its upstream. Scripts cannot switch it on then.
@@ -119,7 +124,12 @@ end
 --- True if scripts have a thing on: by its entry in the store, else by its option `enabled`.
 function registry.is_on_by_scripts(word, thing)
   local kept, why = host.store.get(registry.switch_key(word, thing.name))
-  if why then kept = last_switch[thing] or nil else last_switch[thing] = kept or false end
+  if not why then
+    last_switch[thing] = kept or false
+  else
+    note_unread()
+    kept = last_switch[thing] or nil
+  end
   if kept then return kept == "on" end
   return thing.enabled ~= false
 end
@@ -199,20 +209,45 @@ local function new_snapshot()
   return made
 end
 
---- Publishes a new snapshot by the switches in the store, with its call plans, unless one of a later generation is published meanwhile.
+local AWAY_S, AWAY_PAUSE_S = 3600, 0.1      -- seconds: how long an older process lives at most; between two questions to a store that does not answer
+local waits_until = 0      -- monotonic seconds, while a background task waits for the store
+
+-- Publishes another snapshot once the store answers.
+local function refresh_later()
+  if host.time.now() < waits_until then return end
+  local over = host.time.now() + AWAY_S
+  local function wait()
+    repeat
+      host.time.sleep(AWAY_PAUSE_S)
+      local _, why = host.store.keys(OFF_KEYS, 1)
+    until not why or host.time.now() >= over
+    waits_until = 0
+    if host.time.now() < over then registry.refresh() end
+  end
+  waits_until = over
+  if not host.job.begin(wait, AWAY_S) then waits_until = 0 end      -- a VM that does not serve yet refreshes when it does
+end
+
+--- Publishes a new snapshot by the switches in the store, with its call plans, unless one of a later generation is published meanwhile. True if the store
+--- answered; else another one is published once it does.
 function registry.refresh()
+  local before = unread
   local made = new_snapshot()
   local rows, scopes = plan.rows(made.tools.things)
   made.plan_scopes = scopes
   host.served.publish(served, made, made.generation, rows, made.has_private)
+  if unread == before then return true end
+  refresh_later()
+  return false
 end
 
---- Makes the lists follow the switch of one thing, which has changed in the store.
+--- Makes the lists follow the switch of one thing, which has changed in the store. Returns what registry.refresh returns.
 function registry.follow(word, thing)
   local is_settled = host.served.is_settled()      -- before the switch is read: no snapshot with an older switch can be published from here on
+  local before = unread
   local is_on = registry.is_on(word, thing)
-  if is_settled and is_on == not registry.is_off(thing) then return end
-  registry.refresh()
+  if is_settled and unread == before and is_on == not registry.is_off(thing) then return true end
+  return registry.refresh()
 end
 
 --- True if a thing is in no list because it is switched off.

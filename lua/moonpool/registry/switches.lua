@@ -27,11 +27,12 @@ end
 -- Called when this VM begins to serve: applies changes made since the VM was created.
 bus.on("attached", switches.load)
 
---- Makes the lists of this VM follow the switch of a thing, or of an upstream, that a worker has changed in the store.
+--- Makes the lists of this VM follow the switch of a thing, or of an upstream, that a worker has changed in the store. False: the store does not answer,
+--- and they follow once it does.
 function switches.follow(word, name)
   if word == "upstream" then return registry.refresh() end
   local thing = registry.all(word)[name]
-  if thing then registry.follow(word, thing) end
+  return not thing or registry.follow(word, thing)
 end
 
 -- A bus message "word:name": a worker switched this thing, or this upstream.

@@ -1,5 +1,6 @@
 -- What the admin listener of the newest process says and does for all processes of a gateway, as after an upgrade.
 local cjson = require "cjson.safe"
+local blocking = require "spec.helpers.blocking"
 local client = require "spec.helpers.client"
 local processes = require "spec.helpers.processes"
 local scrape = require "spec.helpers.scrape"
@@ -245,6 +246,35 @@ describe("what an operator changes at the newest process", function()
     for _, one in ipairs { c, d } do assert.equal("3", add(one).content[1].text) end
     assert.equal(200, admin(new, "/api/log", "POST", { level = "debug", seconds = 60 }).status)
     for _, g in ipairs { old, new } do g:wait_log("log level", { level = "debug" }) end
+    c:close()
+  end)
+
+  it("is told to the clients of all", function()
+    local _ <close>, _, new, c = two()
+    local stream = c:get_stream()
+    assert.equal(200, stream:head().status)
+    for _, on in ipairs { false, true } do
+      assert.equal(200, admin(new, "/api/switch", "POST", { tool = "add", on = on }).status)
+      stream:wait "notifications/tools/list_changed"
+    end
+    c:close()
+  end)
+
+  it("says how many processes could not follow: their workers are stuck", function()
+    local _ <close>, old, new, c = processes.two {
+      config = {
+        admin = { listen = config.admin.listen, tokens = config.admin.tokens, question_time = "300ms" }, scripts = { path = "scripts", trust = "full" },
+      },
+      scripts = { ["tools/block.lua"] = blocking.tool, ["tools/add.lua"] = scripts["tools/add.lua"] }, workers = 1,
+      before = function(first) return first:client "2025-11-25" end,
+    }
+    local before = old:status().gauges.tasks
+    local stream = blocking.open(old, c)
+    old:wait_status(function(now) return now.gauges.tasks > before end, 20)
+    local answer = admin(new, "/api/switch", "POST", { tool = "add", on = false })
+    assert.same({ 200, 1 }, { answer.status, answer:json().processes_without_answer })
+    blocking.release(old)
+    stream:answer(20)
     c:close()
   end)
 
