@@ -19,7 +19,9 @@ MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuc
 #define GRACE_MS 1000 /* time for a stuck worker's connections to be taken over, and for a stuck main thread to end */
 #define CLEAN_UP_MS                                                                                                    \
     5000 /* time for the main thread after all workers have ended: it frees memory and writes pending data */
-#define STORE_MS 100 /* part of MP_FORCE_MS in which the store's thread may save; the rest is for the log */
+#define STOOD_MS 250       /* a round that is later by this: the machine, or the process, stood still */
+#define GIVEN_MOST_MS 5000 /* by which the end of the process moves, however long it stood still while it was ending */
+#define STORE_MS 100       /* part of MP_FORCE_MS in which the store's thread may save; the rest is for the log */
 #define EXIT_FORCED 1
 
 /* The state of a watched thread. */
@@ -52,6 +54,7 @@ struct mp_watchdog {
     watched main;
     /* when only the main thread was left, because no worker was seen running any more; 0: not yet */
     uint64_t all_ended_at;
+    uint64_t given_ms;  /* by which the end of the process was moved */
     uint64_t drains_at; /* when the time of limits.linger is over and the drain begins; 0: it is not running */
     /* The process drains because of POST /api/drain, and got no SIGTERM or SIGINT since: the next one counts as the first. */
     bool is_asked;
@@ -359,6 +362,18 @@ static uint64_t tick_of(const mp_watchdog *watchdog)
     return watchdog->has_stuck || tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
 }
 
+/* The end of the process moves by the time in which nothing of it ran: nothing is ended by force that had no time to end. */
+static void give_back(mp_watchdog *watchdog, uint64_t lost)
+{
+    uint64_t left = GIVEN_MOST_MS - watchdog->given_ms, given = lost < left ? lost : left;
+    uint64_t before = atomic_load(&watchdog->shared->end_at);
+    if (lost < STOOD_MS || before == 0)
+        return;
+    watchdog->given_ms += given;
+    while (!atomic_compare_exchange_weak(&watchdog->shared->end_at, &before, before + given))
+        continue;
+}
+
 static void *MP_NULLABLE run(void *ctx)
 {
     mp_watchdog *watchdog = ctx;
@@ -375,11 +390,14 @@ static void *MP_NULLABLE run(void *ctx)
         if (atomic_load(&watchdog->is_ending))
             break;
         pthread_mutex_lock(&watchdog->lock);
+        /* If the whole process or machine was suspended, no thread was stuck. */
+        if (elapsed > 2 * tick) {
+            give_back(watchdog, elapsed - 2 * tick);
+            elapsed = 2 * tick;
+        }
         if (number > 0)
             on_signal(watchdog, &info);
         look_at_linger(watchdog, now);
-        /* If the whole process or machine was suspended, no thread was stuck. */
-        elapsed = elapsed > 2 * tick ? 2 * tick : elapsed;
         watchdog->has_stuck = false;
         for (int i = 0; i < watchdog->count; i++)
             look_at_worker(watchdog, i, elapsed);

@@ -15,7 +15,8 @@ typedef struct mp_watchdog mp_watchdog;
 
 /* How the process ends after a signal, in ms. MP_ENDING_MS before shared->end_at calls are cancelled, and their <close>
  * handlers run. MP_CUT_MS before it the workers' loops stop, so no handler waits any longer. MP_LEAVE_MS before it each
- * handler that is left is ended at its first instruction. MP_FORCE_MS before it the watchdog ends the process. */
+ * handler that is left is ended at its first instruction. MP_FORCE_MS before it the watchdog ends the process,
+ * which moves the end while the whole process stands still. */
 #define MP_ENDING_MS 1000
 #define MP_CUT_MS 500
 #define MP_LEAVE_MS 350

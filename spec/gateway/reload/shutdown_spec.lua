@@ -268,6 +268,22 @@ describe("limits.drain", function()
   end)
 end)
 
+describe("a process that stands still while it ends", function()
+  it("has the time afterwards that it did not have meanwhile", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 2, config = { limits = { drain = "1s" } } }
+    local clients, streams = start_calls(g, "long")
+    g:signal "sigterm"
+    g:wait_log "draining"
+    g:signal "sigstop"
+    wait.quietly(2.5)
+    g:signal "sigcont"
+    assert.equal(0, (g:wait_exit()), g:log())
+    assert.is_nil(g:log():find("ended by force", 1, true))
+    for _, call in ipairs(streams) do g:wait_log("gate closed", { as = call.as }) end
+    close(clients)
+  end)
+end)
+
 describe("a second signal", function()
   it("ends the process at once: <close> handlers run, and the exit code is 0", function()
     for _, second in ipairs { "sigterm", "sigint" } do
