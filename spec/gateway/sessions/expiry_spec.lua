@@ -4,6 +4,8 @@ local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 local resume = require "spec.helpers.resume"
 
+local PATIENCE <const> = 20 -- seconds
+
 local scripts = {
   ["auth/main.lua"] = credentials.script, ["tools/who.lua"] = credentials.who,
   ["tools/slow.lua"] = [[return tool { "Slow.", function(_, call)
@@ -19,13 +21,13 @@ local function start(config)
   return gateway.start { scripts = scripts, config = config }
 end
 
--- A token of `name` that is valid for one second at least, two at most.
+-- A token of `name` that is valid for five seconds at least: longer than a busy machine stands still while a spec uses it.
 local function short(name, serial)
-  return ("%s-%d-%d"):format(name, serial or 1, os.time() + 2)
+  return ("%s-%d-%d"):format(name, serial or 1, os.time() + 6)
 end
 
 local function has_expired(token)
-  wait.for_fact("the token to expire", 4, function() return os.time() >= tonumber(token:match "%d+$") end)
+  wait.for_fact("the token to expire", PATIENCE, function() return os.time() >= tonumber(token:match "%d+$") end)
 end
 
 describe("after credentials have expired", function()
@@ -49,13 +51,13 @@ describe("after credentials have expired", function()
     local listen = modern:open("subscriptions/listen", { notifications = { toolsListChanged = true } })
     listen:wait_event "notifications/subscriptions/acknowledged"
 
-    assert.is_table(listen:wait_event(listen.id, 4).json.result)
+    assert.is_table(listen:wait_event(listen.id, PATIENCE).json.result)
     listen.connection:wait_end()
-    legacy.stream:wait_end(4)
-    resumed.connection:wait_end(4)
+    legacy.stream:wait_end(PATIENCE)
+    resumed.connection:wait_end(PATIENCE)
     has_expired(token)
     for _, one in ipairs(all) do
-      one.own.connection:wait_end(4)
+      one.own.connection:wait_end(PATIENCE)
       assert.equal(401, select(2, credentials.ask(one.ann)))
       one.ann.token = "ann-2"
       assert.equal("user:ann", (credentials.ask(one.ann)))
@@ -89,7 +91,7 @@ describe("after credentials have expired", function()
     assert.equal(2, g:status().gauges.sessions.sse)
     bob:result("tools/call", { name = "go" })
     assert.equal("user:ann", slow:answer().result.content[1].text)
-    ann.stream:wait_end(4)
+    ann.stream:wait_end(PATIENCE)
     g:wait_status(function(status) return status.counters.sessions_closed.expired == 1 and status.gauges.sessions.sse == 1 end)
     bob:close()
     ann:close()

@@ -91,8 +91,8 @@ describe("an older process", function()
 
   it("whose worker is stuck shuts no socket of the newest one down", function()
     local g <close> = upgrading.start {
-      workers = 2, config = { limits = { stuck = "200ms", drain = "1s" }, scripts = { trust = "full" } },
-      scripts = { ["tools/stick.lua"] = 'return tool { "Blocks its worker.", function() os.execute "sleep 5" return "done" end, timeout = 20 }' },
+      workers = 2, config = { limits = { stuck = "1s", drain = "1s" }, scripts = { trust = "full" } },
+      scripts = { ["tools/stick.lua"] = 'return tool { "Blocks its worker.", function() os.execute "sleep 8" return "done" end, timeout = 20 }' },
     }
     local stateless <close> = g:client "2026-07-28"
     stateless:open("tools/call", { name = "stick", arguments = {} })

@@ -55,6 +55,7 @@ describe("an upgrade whose new process", function()
   end)
 
   it("is no program changes nothing", function()
+    if os.getenv "TSAN_OPTIONS" then return pending "posix_spawn of a process with ThreadSanitizer does not say that the program cannot be run" end
     g:replace "\0"
     assert.matches("cannot be started: Exec format error", must_fail(g), 1, true)
   end)
@@ -65,15 +66,15 @@ describe("an upgrade whose new process", function()
   end)
 
   it("is killed in its trial gives the sockets back", function()
-    for _, seconds in ipairs { "0.5", "1", "1.9" } do
-      g:replace_by_script("(sleep " .. seconds .. "; kill -9 $$) &")
+    for _, seconds in ipairs { "0", "0.5" } do
+      g:replace_by_trial("sleep " .. seconds .. "; kill -9 $$")
       local err = must_fail(g, true)
       assert.matches("the new process was ended by signal 9", err, 1, true)
     end
   end)
 
   it("is told to end in its trial gives the sockets back", function()
-    g:replace_by_script "(sleep 1; kill -15 $$) &"
+    g:replace_by_trial "kill -15 $$"
     assert.matches("the new process is not well: it was told to end", must_fail(g), 1, true)
   end)
 

@@ -1,10 +1,10 @@
 -- B-49: comments keep an idle stream open, so that nothing on the network path takes it for dead. The row's figures (a proxy that cuts after 60 s,
--- ten minutes, a comment every 15 s) are scaled down by about two hundred.
+-- ten minutes, a comment every 15 s) are scaled down, the comments most: a machine may stand still for longer than some of them.
 local gateway = require "spec.helpers.gateway"
 local proxy = require "spec.helpers.proxy"
 local wait = require "spec.helpers.wait"
 
-local HEARTBEAT, IDLE, LONG = 0.2, 0.8, 3 -- seconds
+local HEARTBEAT, IDLE, LONG = 0.2, 4, 6 -- seconds
 
 local scripts = { ["tools/quiet.lua"] = 'return tool { "Says a word, then nothing.", function(_, call) call:progress(1) sleep(60) end }' }
 
@@ -97,7 +97,7 @@ describe("an idle stream of each kind through a proxy that closes idle connectio
   it("is closed where comments are rarer than the proxy's idle timeout", function()
     local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s" } }
     for _, one in pairs(open_all(g)) do
-      one.connection:wait_closed(5)
+      one.connection:wait_closed(20)
       assert.is_true(one.way.cuts > 0)
       one.leave()
       one.way:stop()
