@@ -21,10 +21,9 @@ struct mp_call {
     size_t weight;          /* number of JSON values in the message: see mp_envelope */
     void *MP_NULLABLE user; /* pointer that belongs to the hooks */
     bool ended, is_being_cancelled, opens_session, id_is_free, is_detached;
-    bool is_cancel_posted; /* the message by which its thread cancels it is on its way; guarded by the session's lock */
-    bool has_place;        /* it counts in limits.calls_in_flight: until it has ended, or listens */
-    bool is_unix;          /* the request came by a Unix socket */
-    bool is_hidden;        /* neither counted nor shown to taps: a question of a page of the gateway's own */
+    bool has_place;                  /* it counts in limits.calls_in_flight: until it has ended, or listens */
+    bool is_unix;                    /* the request came by a Unix socket */
+    bool is_hidden;                  /* neither counted nor shown to taps: a question of a page of the gateway's own */
     mp_console *MP_NULLABLE console; /* borrowed, valid until the call has ended; NULL: a call of a client */
     int status;            /* HTTP status chosen by mp_call_forbid or mp_call_put_off; 0: the default status */
     int sent_status, code; /* for the request log: the HTTP status of the answer, and the code of its error; 0: none */
@@ -39,7 +38,10 @@ struct mp_call {
     uint64_t mark;                         /* 0: it was not asked for yet */
     uint64_t serial;                       /* number of the call, unique in its rpc */
     mp_link in_session;                    /* guarded by the session's lock, like `serial`, `rpc` and `id` */
-    mp_principal *principal;               /* counted reference, never NULL; mp_nobody once the call has ended */
+    /* The message by which its thread cancels it is on its way; guarded by the session's lock, and so not beside flags of the call's thread: the compiler
+     * reads several of those at once. */
+    bool is_cancel_posted;
+    mp_principal *principal; /* counted reference, never NULL; mp_nobody once the call has ended */
     char *MP_NULLABLE
     authorization; /* owned; Authorization of its request, which has ended; NULL: not kept (config->keeps_tokens) */
     mp_str id, method, params, progress_token;
