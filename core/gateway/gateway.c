@@ -317,6 +317,23 @@ static void on_session_end(void *ctx, mp_str session_id)
     mp_upstreams_end_session(ctx, session_id);
 }
 
+/* In a process that an upgrade has begun: the sockets by which the others reach this one. */
+static int open_sockets(gateway *h, mp_err *err)
+{
+    mp_admin *MP_NULLABLE admin = h->admin;
+    if (mp_processes_folder(h->shared.processes) == NULL)
+        return 0;
+    return mp_hop_open(&h->shared, err) != 0 || (admin != NULL && mp_admin_open_door(admin, err) != 0) ? -1 : 0;
+}
+
+/* The others would not reach this process, so that it must not become the newest one. */
+static void give_up(gateway *h, const mp_err *why)
+{
+    mp_log(MP_ERROR, "no socket for other processes", mp_log_str("why", mp_str_of(why->text)));
+    atomic_store(&h->shared.failed, true);
+    mp_watchdog_end(h->shared.watchdog, "no other process can reach this one");
+}
+
 /* Serves with `first` as the VM of the first worker, until all workers have ended. */
 static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *options, mp_err *err)
 {
@@ -348,12 +365,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             mp_open_relay_warn(config, &h->passed, first); /* no thread uses this VM before its worker is released */
         for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
             mp_worker_release(h->workers[i], serves);
-        if (serves && mp_processes_folder(h->shared.processes) != NULL && mp_hop_open(&h->shared, err) != 0)
-            mp_log(MP_ERROR, "no socket for other processes", mp_log_str("why", mp_str_of(err->text)));
-        mp_admin *MP_NULLABLE admin = h->admin;
-        if (serves && admin != NULL && mp_processes_folder(h->shared.processes) != NULL &&
-            mp_admin_open_door(admin, err) != 0)
-            mp_log(MP_ERROR, "no socket for other processes", mp_log_str("why", mp_str_of(err->text)));
+        bool is_reachable = !serves || open_sockets(h, err) == 0;
         if (serves) {
             mp_start_log(&h->start);
             mp_watchdog_watch(h->shared.watchdog, h->workers, h->worker_count, h->admin, &h->listeners);
@@ -361,7 +373,10 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             mp_reload_start(h->shared.reload, &h->start, h->workers, h->worker_count, h->admin, &h->listeners);
             mp_start_clear(&h->start);
             say_ready(h, options->ready_fd);
-            mp_upgrade_serve(h->shared.upgrade, &h->listeners);
+            if (is_reachable)
+                mp_upgrade_serve(h->shared.upgrade, &h->listeners);
+            else
+                give_up(h, err);
             serve(h);
             mp_traces_finish(&h->shared);
         } else if (!atomic_load(&h->shared.draining)) {

@@ -248,20 +248,30 @@ static void put_hex(mp_buf *body, const void *bytes, size_t size)
 }
 
 /* Listens in the folder: for requests, operations on the store, and questions to the admin listener. Limits of concurrency are counted in the store
- * from now on. */
-static int open_sockets(const mp_upgrade *upgrade, mp_err *err)
+ * from now on. What one upgrade could not open, as where descriptors were missing, the next one tries again. */
+static int open_sockets(mp_upgrade *upgrade, mp_err *err)
 {
+    enum { STORE, SEMAPHORES, HOP, ADMIN, ALL };
     mp_shared *shared = upgrade->shared;
     mp_admin *MP_NULLABLE admin = MP_NEVER_NULL(upgrade->listeners)->admin;
     uint16_t number = mp_processes_number(shared->processes);
     char path[MP_PROCESS_PATH];
+    int failed = 0;
     if (!mp_processes_path(shared->processes, number, "store", path))
         return mp_err_set(err, "the path of the folder for upgrades is too long");
-    return mp_store_serve(shared->commons.store, path, err) != 0 ||
-                   mp_semaphores_share(shared->commons.semaphores, shared->commons.store, number, err) != 0 ||
-                   mp_hop_open(shared, err) != 0 || (admin != NULL && mp_admin_open_door(admin, err) != 0)
-               ? -1
-               : 0;
+    for (; upgrade->opened < ALL; upgrade->opened++) {
+        if (upgrade->opened == STORE)
+            failed = mp_store_serve(shared->commons.store, path, err);
+        else if (upgrade->opened == SEMAPHORES)
+            failed = mp_semaphores_share(shared->commons.semaphores, shared->commons.store, number, err);
+        else if (upgrade->opened == HOP)
+            failed = mp_hop_open(shared, err);
+        else if (admin != NULL)
+            failed = mp_admin_open_door(admin, err);
+        if (failed != 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* Removes sockets that a process has left which was killed. This process has no relatives yet. */
@@ -276,7 +286,7 @@ static void clear_folder(const char *path)
 }
 
 /* Makes the folder by whose sockets the processes of this gateway reach each other, at the first upgrade. */
-static int make_folder(mp_upgrade *upgrade, mp_err *err)
+static int make_folder(const mp_upgrade *upgrade, mp_err *err)
 {
     const char *runtime = getenv("RUNTIME_DIRECTORY"), *temporary = getenv("TMPDIR");
     char path[256];
@@ -293,20 +303,17 @@ static int make_folder(mp_upgrade *upgrade, mp_err *err)
         return mp_err_set(err, "cannot make the folder %s: %s", path, strerror(is_made ? EEXIST : errno));
     clear_folder(path);
     mp_processes_set_folder(upgrade->shared->processes, path);
-    return open_sockets(upgrade, err);
+    return 0;
 }
 
-/* The folder and its sockets. What was missing once is missing until the next start. */
+/* The folder and its sockets. A process that an upgrade has begun has opened its sockets at its start. */
 static int join_folder(mp_upgrade *upgrade, mp_err *err)
 {
-    if (mp_processes_folder(upgrade->shared->processes) != NULL) {
-        *err = upgrade->no_folder;
-        return err->text[0] == '\0' ? 0 : -1;
-    }
-    int failed = make_folder(upgrade, err);
-    if (failed != 0)
-        upgrade->no_folder = *err;
-    return failed;
+    if (upgrade->has_joined)
+        return 0;
+    if (mp_processes_folder(upgrade->shared->processes) == NULL && make_folder(upgrade, err) != 0)
+        return -1;
+    return open_sockets(upgrade, err);
 }
 
 static void send_facts(const mp_upgrade *upgrade)

@@ -144,6 +144,7 @@ int mp_upgrade_join(mp_upgrade *upgrade, mp_passed *passed, mp_err *err)
     mp_process_link *link = mp_process_link_new(fd);
     upgrade->link = link;
     upgrade->state = MP_UPGRADE_JOINS;
+    upgrade->has_joined = true;
     atomic_store(&upgrade->shared->is_on_trial, true);
     uint64_t until = mp_monotonic_ms() + JOIN_MS;
     while (more == 1) {

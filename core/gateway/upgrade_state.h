@@ -71,7 +71,8 @@ struct mp_upgrade {
     int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
     bool is_signalled;    /* an upgrade is to begin when none is under way */
     bool has_drained;     /* the service ends, and all processes know it */
-    mp_err no_folder;     /* why there are no sockets for other processes */
+    bool has_joined;      /* this process was begun by an upgrade */
+    int opened;           /* of the steps of open_sockets() */
     uint64_t keep_until;  /* OLDER */
     uint64_t quiet_since; /* OLDER: since when nothing is left to serve; 0: something is */
     atomic_int

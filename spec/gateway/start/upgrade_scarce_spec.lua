@@ -1,0 +1,53 @@
+-- Upgrades where descriptors are missing: nothing of it stays once there are some again.
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+local upgrading = require "spec.helpers.upgrading"
+
+local MISSING <const> = "Too many open files"
+
+-- Sets the soft limit of open files of the process so that it can open `spare` more.
+local function leave(pid, spare)
+  local used, limit = {}, 0
+  local entries = assert(uv.fs_scandir("/proc/" .. pid .. "/fd"))
+  for name in function() return uv.fs_scandir_next(entries) end do
+    used[tonumber(name)] = true
+  end
+  while spare > 0 or used[limit] do
+    spare = used[limit] and spare or spare - 1
+    limit = limit + 1
+  end
+  assert(os.execute(("prlimit --pid %d --nofile=%d:"):format(pid, limit)))
+end
+
+describe("an upgrade without descriptors", function()
+  it("of the running process succeeds once there are some, whatever was missing before", function()
+    local g <close> = upgrading.start {}
+    local seen = 0
+    for spare = 1, 5 do -- the sockets between processes are opened one after the other
+      leave(g.pid, spare)
+      local code, _, err = g:upgrade()
+      if code == 0 then break end
+      assert.matches(MISSING, err, 1, true)
+      seen = seen + 1
+    end
+    assert.is_true(seen > 0)
+    leave(g.pid, 200)
+    g:must_upgrade()
+    assert.is_nil(g:log():find("no socket for other processes", 1, true))
+  end)
+
+  it("of the new process changes nothing, unless that one can be reached by the others", function()
+    local g <close> = upgrading.start {}
+    local code, out, err
+    for limit = 28, 80 do
+      g:replace_by_script("ulimit -n " .. limit)
+      code, out, err = gateway.exec({ "upgrade", "--admin", "127.0.0.1:" .. g.admin_port, "--json" }, { seconds = 90 })
+      if code == 0 then break end
+      assert.equal(g.pid, g:status().pid)
+    end
+    assert.equal(0, code, err)
+    g:follow(tonumber(out:match '"pid":(%d+)'))
+    local last = g:log():match ".*(info  upgrade begins.*)$"
+    assert.is_nil(last:find("no socket for other processes", 1, true), last)
+  end)
+end)
