@@ -183,6 +183,7 @@ static void fail(mp_upgrade *upgrade, const char *format, mp_str what)
 static void finish_failure(mp_upgrade *upgrade, int status)
 {
     mp_newer *newer = &upgrade->newer;
+    mp_upgrade_unlink(upgrade, newer->facts.number);
     read_said(newer);
     mp_str said = mp_buf_str(&newer->tail);
     while (said.len > 0 && said.ptr[said.len - 1] == '\n')
@@ -681,7 +682,7 @@ void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade)
     for (int i = 0; i < upgrade->older_count; i++)
         mp_process_link_free(upgrade->older[i].link);
     const char *folder = mp_processes_folder(upgrade->shared->processes);
-    if (folder != NULL && (upgrade->state != MP_UPGRADE_OLDER || upgrade->link == NULL || upgrade->has_drained))
+    if (folder != NULL)
         rmdir(folder); /* by the last process of the gateway: the sockets of others are in it */
     if (has_newer(upgrade))
         end_newer(upgrade);

@@ -93,12 +93,23 @@ void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp
     mp_processes_add(upgrade->shared->processes, facts);
 }
 
+void mp_upgrade_unlink(const mp_upgrade *upgrade, uint16_t number)
+{
+    static const char *const kinds[] = {"mcp", "store", "admin"};
+    char path[MP_PROCESS_PATH];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (mp_processes_path(upgrade->shared->processes, number, kinds[i], path))
+            unlink(path);
+}
+
 static void remove_older(mp_upgrade *upgrade, int i)
 {
     mp_older *one = &upgrade->older[i];
-    if (upgrade->state != MP_UPGRADE_OLDER) {
+    if (upgrade->state != MP_UPGRADE_OLDER &&
+        upgrade->state != MP_UPGRADE_COMMITS) { /* else its link may go to the newest one now */
         mp_log(MP_INFO, "older process ended", mp_log_int("pid", one->facts.pid));
         mp_processes_remove(upgrade->shared->processes, one->facts.number);
+        mp_upgrade_unlink(upgrade, one->facts.number);
     }
     mp_process_link_free(one->link);
     upgrade->older_count--;

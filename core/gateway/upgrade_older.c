@@ -35,7 +35,6 @@ static void run_link(mp_upgrade *upgrade)
     mp_process_link *link = upgrade->link;
     int taken = -1;
     while ((link = upgrade->link) != NULL && (taken = mp_process_link_take(link, &message)) > 0) {
-        upgrade->has_drained = upgrade->has_drained || message.kind == MP_SAY_DRAIN;
         if (message.kind == MP_SAY_DRAIN)
             mp_watchdog_end(upgrade->shared->watchdog, "the newest process of the gateway ends");
         else if (message.kind == MP_SAY_NEWEST)
@@ -47,6 +46,7 @@ static void run_link(mp_upgrade *upgrade)
     if (taken < 0) {
         mp_process_link_free(link);
         upgrade->link = NULL;
+        mp_upgrade_unlink(upgrade, upgrade->newer.facts.number);
         mp_watchdog_end(upgrade->shared->watchdog, "the newest process of the gateway has ended");
         return;
     }

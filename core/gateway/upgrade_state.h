@@ -106,6 +106,8 @@ void mp_upgrade_run_older(mp_upgrade *upgrade);
 void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp_process_link *link);
 /* Reads what older processes have sent, and forgets those that have ended. */
 void mp_upgrade_run_links(mp_upgrade *upgrade);
+/* Removes the sockets of a process that has ended, which it has left if it was killed. */
+void mp_upgrade_unlink(const mp_upgrade *upgrade, uint16_t number);
 void mp_upgrade_put_facts(mp_buf *body, const mp_process_facts *facts);
 bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts);
 /* Sends the keys of session tickets to the newer process, and takes them there. */

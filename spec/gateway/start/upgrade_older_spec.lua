@@ -49,8 +49,8 @@ describe("an older process", function()
     assert.equal(200, session:call("tools/list") and 200)
   end)
 
-  it("ends with the newest process, by SIGTERM and by SIGKILL of that one", function()
-    for _, signal in ipairs { "sigterm", "sigkill" } do
+  it("ends with the newest process, by SIGTERM and by SIGKILL of that one, and by SIGTERM of all", function()
+    for _, signal in ipairs { "sigterm", "sigkill", "all" } do
       local runtime = gateway.new_folder()
       local g = upgrading.start { config = { limits = { drain = "2s" } }, env = { RUNTIME_DIRECTORY = runtime } }
       local sessions = {}
@@ -60,13 +60,28 @@ describe("an older process", function()
         g:must_upgrade()
       end
       assert.equal(3, #g:older())
-      uv.kill(g.pid, signal)
+      for i = signal == "all" and 1 or #g.pids, #g.pids do
+        uv.kill(g.pids[i], signal == "all" and "sigterm" or signal)
+      end
       g:wait_exit(10)
       g:stop()
       local _, left = gateway.run_program("/bin/ls", { "-A", runtime })
-      if signal == "sigterm" then assert.equal("", left) end -- a process that is killed leaves its files
+      assert.equal(signal == "sigkill" and "admin.token\n" or "", left) -- a process that is killed leaves its token
       gateway.run_program("/bin/rm", { "-r", runtime })
     end
+  end)
+
+  it("leaves no socket to which a newer one that was killed had listened", function()
+    local runtime = gateway.new_folder()
+    local g <close> = upgrading.start { env = { RUNTIME_DIRECTORY = runtime } }
+    g:replace_by_script "(sleep 1; kill -9 $$) &"
+    assert.equal(1, (g:upgrade()))
+    local _, sockets = gateway.run_program("/bin/ls", { "-A", runtime .. "/hop" })
+    assert.equal(3, select(2, sockets:gsub("%.sock\n", "")), sockets) -- its own
+    g:stop()
+    local _, left = gateway.run_program("/bin/ls", { "-A", runtime })
+    assert.equal("", left)
+    gateway.run_program("/bin/rm", { "-r", runtime })
   end)
 
   it("leaves no file behind, and the token of the admin listener as it was", function()
