@@ -177,6 +177,7 @@ void mp_upgrade_serve(mp_upgrade *upgrade, mp_listeners *listeners)
     if (upgrade->log_fd < 0)
         return;
     dup2(upgrade->log_fd, STDERR_FILENO);
+    mp_log_find_reader();
     close(upgrade->log_fd);
     upgrade->log_fd = -1;
 }

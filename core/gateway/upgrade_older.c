@@ -1,6 +1,7 @@
 /* upgrade_older.c: a process after the commit of its upgrade: it serves its own sessions until these have ended. */
 #include "upgrade_state.h"
 #include "watchdog.h"
+#include <sys/wait.h>
 
 #define QUIET_MS 500 /* for which nothing is left: a request that has arrived is counted by then */
 
@@ -8,6 +9,7 @@ void mp_upgrade_become_older(mp_upgrade *upgrade)
 {
     const mp_process_facts *newest = &upgrade->newer.facts;
     upgrade->state = MP_UPGRADE_OLDER;
+    upgrade->child = newest->pid;
     upgrade->keep_until = mp_monotonic_ms() + (uint64_t)MP_OLDER_KEEP_S * 1000;
     mp_processes_set_newest(upgrade->shared->processes, newest->number);
     mp_log(MP_INFO, "upgraded", mp_log_int("to", newest->pid), mp_log_str("to_version", mp_str_of(newest->version)),
@@ -81,6 +83,8 @@ void mp_upgrade_run_older(mp_upgrade *upgrade)
 {
     uint64_t now = mp_monotonic_ms();
     run_link(upgrade);
+    if (upgrade->child > 0 && waitpid(upgrade->child, NULL, WNOHANG) != 0)
+        upgrade->child = 0;
     if (atomic_load(&upgrade->shared->draining))
         return;
     if (now >= upgrade->keep_until) {

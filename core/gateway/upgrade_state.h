@@ -68,6 +68,7 @@ struct mp_upgrade {
     mp_process_facts before;           /* JOINS */
     mp_older older[MP_OLDER_MOST];
     int older_count;
+    pid_t child;          /* OLDER: the process that this one has begun; 0: it has ended */
     int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
     bool is_signalled;    /* an upgrade is to begin when none is under way */
     bool has_drained;     /* the service ends, and all processes know it */

@@ -225,7 +225,7 @@ static bool take_budget(mp_log_level level, const char *event, int64_t *suppress
 /* -- forms --------------------------------------------------------------------------------------------------------- */
 
 static _Atomic mp_log_format form = MP_LOG_LOGFMT;
-static atomic_bool is_journal; /* set by mp_log_start(); other threads may log already */
+static atomic_bool is_journal; /* set by mp_log_find_reader(); other threads may log already */
 
 /* True if stderr is a stream to journald, which the service manager says by its device and inode. */
 static bool is_of_journal(void)
@@ -349,10 +349,15 @@ void mp_log_from(mp_log_level least)
     atomic_store_explicit(&least_level, least, memory_order_relaxed);
 }
 
+void mp_log_find_reader(void)
+{
+    atomic_store_explicit(&is_journal, !mp_log_has_file() && is_of_journal(), memory_order_relaxed);
+}
+
 void mp_log_start(mp_log_level least)
 {
     mp_log_from(least);
-    atomic_store_explicit(&is_journal, !mp_log_has_file() && is_of_journal(), memory_order_relaxed);
+    mp_log_find_reader();
     mp_writer_start(&writer);
 }
 

@@ -44,6 +44,8 @@ static inline mp_log_field mp_log_int(const char *key, int64_t value)
 /* Lines logged before mp_log_start and after mp_log_stop are written synchronously. mp_log_stop waits at most one
  * second for the queue to be written. */
 void mp_log_start(mp_log_level least);
+/* stderr is another file now, which journald may read or not. */
+void mp_log_find_reader(void);
 typedef enum { MP_LOG_LOGFMT, MP_LOG_JSON } mp_log_format;
 /* Sets the form of the lines, and how many lines of one event are written in a second; lines of level error have at least
  * MP_LOG_LEAST_ERRORS. Any thread. */

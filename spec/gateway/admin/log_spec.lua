@@ -1,6 +1,7 @@
 -- The forms of the log: logfmt, JSON, lines for journald; and the limit of lines of one event.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
+local upgrading = require "spec.helpers.upgrading"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
@@ -116,5 +117,17 @@ describe("a log that journald reads", function()
         assert.equal(not case.is_journal, line:match "^%d%d%d%d%-" ~= nil, line)
       end
     end
+  end)
+
+  it("has the same form after an upgrade", function()
+    local options = upgrading.prepare {}
+    local file = assert(io.open(options.dir .. "/stderr", "a"))
+    file:close()
+    local stat = uv.fs_stat(options.dir .. "/stderr")
+    options.env = { JOURNAL_STREAM = ("%d:%d"):format(stat.dev, stat.ino) }
+    local g <close> = upgrading.of(gateway.start(options), options.binary)
+    g:must_upgrade()
+    local line = "\n<6>upgraded pid=" .. g.pid .. " "
+    wait.for_fact(function() return "the line of the upgrade; the log is\n" .. g:log() end, 20, function() return g:log():find(line, 1, true) end)
   end)
 end)

@@ -49,6 +49,16 @@ describe("an older process", function()
     assert.equal(200, session:call("tools/list") and 200)
   end)
 
+  it("leaves nothing of the process that it has begun when that one ends before it", function()
+    local g <close> = upgrading.start {}
+    local session <close> = g:client "2025-06-18"
+    local second = g:must_upgrade()
+    g:must_upgrade()
+    wait.for_fact("nothing to be left of the second process", 30, function() return not uv.fs_stat("/proc/" .. second) end)
+    assert.equal(1, #g:older())
+    session:result("tools/list", {})
+  end)
+
   it("ends with the newest process, by SIGTERM and by SIGKILL of that one, and by SIGTERM of all", function()
     for _, signal in ipairs { "sigterm", "sigkill", "all" } do
       local runtime = gateway.new_folder()
