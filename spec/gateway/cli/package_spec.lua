@@ -11,7 +11,7 @@ local function has_program(name) return (gateway.run_program("/bin/sh", { "-c", 
 
 local function sh(line, options)
   options = options or {}
-  options.seconds = options.seconds or 60
+  options.seconds = options.seconds or 300 -- packing the symbols takes a loaded machine minutes
   local code, out, err = gateway.run_program("/bin/sh", { "-c", line }, options)
   return code, out .. err
 end
