@@ -58,12 +58,12 @@ static void run_link(mp_upgrade *upgrade)
     mp_process_link_flush(link);
 }
 
-/* True if this process serves no session, call, stream or task, and no client has a connection to it: kept connections are closed by their client, or
+/* True if this process serves no session, call, stream or task, keeps nothing for a client's retry, and no client has a connection to it: kept connections are closed by their client, or
  * after the time that a kept connection has, so that no request meets a connection which is being closed. */
 static bool has_nothing(void)
 {
-    static const char *const families[] = {"sessions", "requests_in_flight", "listeners",       "jobs",
-                                           "hops",     "streams_open",       "kept_connections"};
+    static const char *const families[] = {"sessions", "requests_in_flight", "listeners",        "jobs",
+                                           "hops",     "streams_open",       "kept_connections", "upstream_parked"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (mp_stat_sum(families[i]) > 0)
             return false;

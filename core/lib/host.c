@@ -46,6 +46,19 @@ static int l_id(lua_State *L)
     return 1;
 }
 
+/* bus.send_on(id[, text]): sends the bus message "order" to the process of the gateway that runs the task with this id: true; false if that cannot be sent; nil
+ * if no other living process made the id. Without a text nothing is sent.  [-0, +1, throws] */
+static int l_send_on(lua_State *L)
+{
+    mp_rpc *rpc = mp_lib_of(L)->rpc;
+    mp_str id = mp_check_str(L, 1), text = mp_opt_str(L, 2);
+    if (rpc == NULL || !mp_rpc_is_elsewhere(rpc, id))
+        lua_pushnil(L);
+    else
+        lua_pushboolean(L, text.len == 0 || mp_rpc_order(rpc, id, text));
+    return 1;
+}
+
 /* random.generator(): a function like math.random, with a state of its own, seeded by the kernel.  [-0, +1, throws] */
 static int l_random_generator(lua_State *L)
 {
@@ -206,9 +219,13 @@ int mp_lib_edit_distance(lua_State *L)
 
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
 {
-    static const luaL_Reg functions[] = {
-        {"random.bytes", l_random}, {"random.generator", l_random_generator},       {"random.id", l_id},
-        {"env.get", l_getenv},      {"script.edit_distance", mp_lib_edit_distance}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"random.bytes", l_random},
+                                         {"random.generator", l_random_generator},
+                                         {"random.id", l_id},
+                                         {"bus.send_on", l_send_on},
+                                         {"env.get", l_getenv},
+                                         {"script.edit_distance", mp_lib_edit_distance},
+                                         {NULL, NULL}};
     lua_newtable(L);
     mp_set_members(L, functions, 0);
     mp_lib_load(L);

@@ -321,6 +321,19 @@ void mp_stream_forget_request(mp_stream *stream)
         free_input(live);
 }
 
+/* False if the connection has too many event streams: the request is refused. */
+static bool admit_events(const mp_live *live)
+{
+    mp_http2 *h2 = live->conn->http2;
+    live->stream->is_admitted = h2 != NULL && mp_http2_admit_events(h2);
+    if (h2 == NULL || live->stream->is_admitted)
+        return true;
+    mp_stream_answer(live->stream, 503, "text/plain; charset=utf-8",
+                     MP_STR("too many event streams on this connection: open another one\n"),
+                     &(mp_header){"retry-after", MP_STR("0")}, 1);
+    return false;
+}
+
 int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE headers, size_t count)
 {
     const mp_live *live = stream->live;
@@ -330,13 +343,8 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE header
         mp_stream_answer(stream, 200, "text/event-stream", MP_STR(""), headers, count);
         return -1;
     }
-    mp_http2 *h2 = live->conn->http2;
-    if (h2 != NULL && !mp_http2_admit_events(h2)) {
-        mp_stream_answer(stream, 503, "text/plain; charset=utf-8",
-                         MP_STR("too many event streams on this connection: open another one\n"),
-                         &(mp_header){"retry-after", MP_STR("0")}, 1);
+    if (!admit_events(live))
         return -1;
-    }
     h2o_req_t *req = live->req;
     bool is_get = mp_str_is(stream->head->view.method, "GET") && req->entity.base == NULL;
     if (req->version < 0x101)
@@ -360,6 +368,8 @@ int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const m
 {
     const mp_live *live = stream->live;
     if (live == NULL || stream->state != MP_STREAM_ASKED)
+        return -1;
+    if (length == SIZE_MAX && !admit_events(live))
         return -1;
     if (length == SIZE_MAX && live->req->version < 0x101)
         live->req->http1_is_persistent = 0; /* no chunked encoding: the end of the connection ends the answer */

@@ -118,7 +118,8 @@ typedef struct {
     mp_conn *conn;
     h2o_req_t *req;
     const char *MP_NULLABLE
-    client; /* the client's address by the request's headers; NULL: the connection's peer is the client */
+    client;      /* the client's address by the request's headers; NULL: the connection's peer is the client */
+    mp_str base; /* as mp_stream_base() */
 } mp_live;
 
 struct mp_stream {
@@ -131,6 +132,7 @@ struct mp_stream {
     uint32_t refs;
     mp_stream_state state : 8;
     bool is_events : 1, was_slow : 1;
+    bool is_admitted : 1; /* it counts among the event streams of its connection */
     bool is_passage : 1;  /* see mp_stream_open_passage */
     bool is_started : 1;  /* h2o_start_response was called */
     bool is_writing : 1;  /* an h2o_send is in progress: the next one waits */

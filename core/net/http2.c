@@ -338,7 +338,7 @@ void mp_http2_forget(mp_http2 *h2, const mp_live *live)
 {
     const mp_stream *stream = live->stream;
     const h2o_http2_conn_t *h2o = mp_http2_conn_of(live->req);
-    if (stream->is_events)
+    if (stream->is_admitted)
         h2->events--;
     if (stream->state == MP_STREAM_ENDED && !stream->is_lost)
         mp_http2_earn(h2);

@@ -256,9 +256,11 @@ mp_str mp_stream_address(const mp_stream *stream);
 /* The address of the connection, which may be a proxy's: "127.0.0.1" or "unix"; the one in its PROXY header, if it has one. Empty if the stream is
  * gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
-/* Another process of this gateway has sent the request on: the address of its client, which is copied, and the mark that it has there. Call it
- * before anything asks for them. */
-void mp_stream_set_origin(mp_stream *stream, mp_str address, uint64_t mark);
+/* Another process of this gateway has sent the request on: the address of its client, the begin of its URL as clients see it ("https://host", may be
+ * empty), which are copied, and the mark that it has there. Call it before anything asks for them. */
+void mp_stream_set_origin(mp_stream *stream, mp_str address, mp_str base, uint64_t mark);
+/* That begin of the URL; empty if no other process has told it. */
+mp_str mp_stream_base(const mp_stream *stream);
 /* True if `address`, an IP address that may be in brackets, is the one that the client has connected to. */
 bool mp_stream_reached(const mp_stream *stream, mp_str address);
 /* The mark of the request (mark.h): made when it is first asked for. mp_stream_known_mark() makes none: 0. */
@@ -329,7 +331,8 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE header
 bool mp_stream_is_events(const mp_stream *stream);
 /* Starts an answer whose bytes come from elsewhere: mp_stream_send() adds any part of it, and mp_stream_end() ends it. `length`: of its body; SIZE_MAX:
  * not known. It has no heartbeats, and no limit of its queue: the caller sends nothing while much is queued. As source of the bytes ends slow
- * readers, too, this reader has twice the time. Returns -1 if the stream is gone. */
+ * readers, too, this reader has twice the time. Returns -1 if the stream is gone, and where its connection has too many streams: then the request is
+ * refused. */
 int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const mp_header *MP_NULLABLE headers,
                            size_t count);
 /* Queues `bytes` (complete events, copied). Returns -1 if the stream is gone, or if the bytes do not fit the queue:

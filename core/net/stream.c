@@ -192,16 +192,29 @@ bool mp_stream_unix_user(const mp_stream *stream, uint32_t *uid)
     return true;
 }
 
-void mp_stream_set_origin(mp_stream *stream, mp_str address, uint64_t mark)
+/* A copy that lives as long as the request. */
+static mp_str keep_text(const mp_live *live, mp_str text)
+{
+    char *copy = h2o_mem_alloc_pool(&live->req->pool, text.len + 1);
+    memcpy(copy, text.len > 0 ? text.ptr : "", text.len);
+    copy[text.len] = '\0';
+    return (mp_str){copy, text.len};
+}
+
+void mp_stream_set_origin(mp_stream *stream, mp_str address, mp_str base, uint64_t mark)
 {
     mp_live *live = stream->live;
     stream->mark = mark;
     if (live == NULL)
         return;
-    char *copy = h2o_mem_alloc_pool(&live->req->pool, address.len + 1);
-    memcpy(copy, address.ptr, address.len);
-    copy[address.len] = '\0';
-    live->client = copy;
+    live->client = keep_text(live, address).ptr;
+    live->base = keep_text(live, base);
+}
+
+mp_str mp_stream_base(const mp_stream *stream)
+{
+    const mp_live *live = stream->live;
+    return live == NULL ? MP_STR_NONE : live->base;
 }
 
 mp_loop *mp_stream_loop(const mp_stream *stream)

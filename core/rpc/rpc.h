@@ -80,6 +80,8 @@ typedef struct {
     void (*on_entry)(void *ctx, mp_authn *entry);
     /* Appends the principal as text, for another process; nothing if it is of scripts that are no more. */
     void (*put_principal)(void *ctx, const mp_principal *principal, mp_buf *out);
+    /* Another process of the gateway has sent an order about a task of this one (lua/moonpool/tasks/tasks.lua). False if there is no room for it. */
+    bool (*on_order)(void *ctx, mp_str text);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
 } mp_rpc_hooks;
@@ -102,6 +104,10 @@ void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 unsigned mp_rpc_index(const mp_rpc *rpc);
 /* Writes a new id, for a task. */
 void mp_rpc_make_id(const mp_rpc *rpc, char id[MP_ID + 1]);
+/* True if another living process of the gateway made this id of a task. */
+bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id);
+/* Sends an order about the task with this id to the process that runs it. False if it cannot be sent; what cannot be delivered later is logged. */
+bool mp_rpc_order(mp_rpc *rpc, mp_str id, mp_str text);
 /* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
  * authentications start again with the new auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);

@@ -230,6 +230,7 @@ row([[call:progress
   host.job.begin
   host.topic.publish
   host.bus.broadcast
+  host.bus.send_on
   host.call.retry_after
   host.call.count_limited
   host.call.count_question

@@ -78,7 +78,7 @@ function host.start(scripts, options)
     ["upstream.instance"] = ("0"):rep(32), ["upstream.hops"] = ("0"):rep(32),
     ["upstream.take_up"] = function() end, ["upstream.fetch"] = function() end,
     ["upstream.keep"] = function() return nil, { outcome = "unknown", reason = "busy" } end,
-    ["call.current"] = function() end,
+    ["call.current"] = function() end, ["bus.send_on"] = function() end,
     ["config.server"] = options.server or { name = "moonpool", version = "0.0-spec" },
     ["script.load"] = function(text, chunkname, env) return load(text, chunkname, "t", env) end,
     ["log.write"] = function(level, event, fields) vm.logs[#vm.logs + 1] = { level = level, event = event, fields = fields } end,

@@ -125,6 +125,11 @@ function processes.two(options)
   return p, old, new, kept
 end
 
+--- For `before`: a client of this revision, which the old process has opened a session for.
+function processes.opens(revision, options)
+  return function(old) return old:client(revision, options) end
+end
+
 --- The client goes on with another process, as clients do whose next connection another one accepts.
 function processes.move(c, g)
   c.gateway, c.kept = g, nil

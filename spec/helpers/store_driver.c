@@ -697,38 +697,6 @@ static void receiver(void)
     mp_store_free(store);
 }
 
-/* The process that takes the store over is killed: this one owns it, or has handed it over whole. */
-static void kill_receiver(void)
-{
-    int kept = 0;
-    for (int i = 0; i < KILLS; i++) {
-        atomic_store(&shared->state[0], 0);
-        atomic_store(&shared->state[1], 0);
-        spawn(1, receiver);
-        mp_store *store = new_store();
-        serve_store(store);
-        fill(store, KILLED_FILL, 1000);
-        reach(1);
-        WAIT_FOR(shared->state[1] >= 1);
-        handing it = {0};
-        mp_store_hand_over(store, path_of(1), on_done, &it);
-        pause_us(i * 400);
-        kill(pids[1], SIGKILL);
-        WAIT_FOR(it.is_done != 0);
-        CHECK(mp_store_is_own(store) == (it.is_done == -1), "is_own is not what was said");
-        mp_buf text = {0};
-        if (it.is_done == -1)
-            check_filled(store, KILLED_FILL), kept++;
-        else
-            CHECK(mp_store_get(store, MP_STR("fill:00000000"), &text) == MP_STORE_AWAY, "the owner was killed");
-        mp_buf_clear(&text);
-        waitpid(pids[1], NULL, 0);
-        mp_store_free(store);
-        unlink(path_of(1));
-    }
-    printf("kept %d of %d\n", kept, KILLS);
-}
-
 static void giver(void)
 {
     mp_store *store = new_store();
@@ -742,34 +710,68 @@ static void giver(void)
     WAIT_FOR(false);
 }
 
-/* The process that hands the store over is killed: this one has none of it, or all. */
-static void kill_giver(void)
+static void begin_to_give(mp_store *store, handing *it)
 {
-    int got = 0;
+    serve_store(store);
+    fill(store, KILLED_FILL, 1000);
+    reach(1);
+    WAIT_FOR(shared->state[1] >= 1);
+    mp_store_hand_over(store, path_of(1), on_done, it);
+}
+
+static void begin_to_take(mp_store *store)
+{
+    WAIT_FOR(shared->state[1] >= 1);
+    follow_store(store, 1);
+    serve_store(store);
+    reach(1);
+    WAIT_FOR(shared->state[1] >= 2);
+}
+
+/* The other process is killed in the middle of a hand-over, KILLS times. This one owns the whole store then, or has none of it. Returns how often it owns it. */
+static int kill_the_other(bool is_giver)
+{
+    int owned = 0;
     for (int i = 0; i < KILLS; i++) {
+        handing it = {0};
+        mp_buf text = {0};
         atomic_store(&shared->state[0], 0);
         atomic_store(&shared->state[1], 0);
-        spawn(1, giver);
-        WAIT_FOR(shared->state[1] >= 1);
+        spawn(1, is_giver ? receiver : giver);
         mp_store *store = new_store();
-        follow_store(store, 1);
-        serve_store(store);
-        reach(1);
-        WAIT_FOR(shared->state[1] >= 2);
+        if (is_giver)
+            begin_to_give(store, &it);
+        else
+            begin_to_take(store);
         pause_us(i * 400);
         kill(pids[1], SIGKILL);
         waitpid(pids[1], NULL, 0);
-        WAIT_FOR(mp_store_is_own(store) || mp_stat_read(&mp_stat_store_bytes) == 0);
-        mp_buf text = {0};
+        if (is_giver)
+            WAIT_FOR(it.is_done != 0);
+        else
+            WAIT_FOR(mp_store_is_own(store) || mp_stat_read(&mp_stat_store_bytes) == 0);
+        CHECK(!is_giver || mp_store_is_own(store) == (it.is_done == -1), "is_own is not what was said");
         if (mp_store_is_own(store))
-            check_filled(store, KILLED_FILL), got++;
+            check_filled(store, KILLED_FILL), owned++;
         else
             CHECK(mp_store_get(store, MP_STR("fill:00000000"), &text) == MP_STORE_AWAY, "nobody owns it");
         mp_buf_clear(&text);
         mp_store_free(store);
         unlink(path_of(1));
     }
-    printf("got %d of %d\n", got, KILLS);
+    return owned;
+}
+
+/* The process that takes the store over is killed: this one owns it, or has handed it over whole. */
+static void kill_receiver(void)
+{
+    printf("kept %d of %d\n", kill_the_other(true), KILLS);
+}
+
+/* The process that hands the store over is killed: this one has none of it, or all. */
+static void kill_giver(void)
+{
+    printf("got %d of %d\n", kill_the_other(false), KILLS);
 }
 
 /* The process that takes the store over is stopped for a time: operations here go on, and the hand-over afterwards. */

@@ -75,6 +75,12 @@ static void put_principal(void *ctx, const mp_principal *principal, mp_buf *out)
     mp_principal_put_packed(ctx, principal, out);
 }
 
+static bool on_order(void *ctx, mp_str text)
+{
+    mp_vm *vm = ctx;
+    return mp_bus_broadcast(vm->bus, MP_STR("order"), text);
+}
+
 static void on_entry_cancel(void *ctx, mp_authn *entry)
 {
     (void)ctx;
@@ -85,4 +91,5 @@ static void on_entry_cancel(void *ctx, mp_authn *entry)
     mp_task_cancel(&task->super);
 }
 
-const mp_rpc_hooks mp_lib_hooks = {on_call, on_note, on_cancel, auth_facts, on_entry, put_principal, on_entry_cancel};
+const mp_rpc_hooks mp_lib_hooks = {on_call,  on_note,       on_cancel, auth_facts,
+                                   on_entry, put_principal, on_order,  on_entry_cancel};

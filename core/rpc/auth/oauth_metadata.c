@@ -1,6 +1,7 @@
 /* oauth_metadata.c: how a client finds out where to get credentials: the protected-resource metadata of RFC 9728,
  * and the challenge of a 401. */
 #include "auth.h"
+#include "rpc/request/hop.h"
 
 static const mp_str well_known = {"/.well-known/oauth-protected-resource", 37};
 
@@ -14,13 +15,14 @@ static bool is_plain_host(mp_str host)
     return host.len > 0;
 }
 
-/* Appends scheme and host as clients see them (A-12): from public_url, else from the request's Host, which is among
- * `hosts`. False if Host has a character that no host name has. */
-static bool put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
+bool mp_put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
 {
     mp_str host = mp_stream_request(stream)->host;
-    if (rpc->config->public_url != NULL) {
-        mp_buf_put(out, mp_str_of(rpc->config->public_url));
+    mp_str base = rpc->config->public_url != NULL ? mp_str_of(rpc->config->public_url) : MP_STR_NONE;
+    if (mp_stream_base(stream).len > 0)
+        base = mp_stream_base(stream);
+    if (base.len > 0) {
+        mp_buf_put(out, base);
         return true;
     }
     if (!is_plain_host(host))
@@ -37,7 +39,8 @@ static bool put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
 static const char *MP_NULLABLE endpoint_of(const mp_rpc_config *config, mp_str path)
 {
     bool is_sse = config->sse != NULL &&
-                  (mp_str_is(path, config->sse) || (config->messages != NULL && mp_str_is(path, config->messages)));
+                  (mp_str_is(path, config->sse) || (config->messages != NULL && mp_str_is(path, config->messages)) ||
+                   mp_str_is(path, mp_hop_paths[MP_HOP_SSE]) || mp_str_is(path, mp_hop_paths[MP_HOP_MESSAGES]));
     return is_sse || config->mcp == NULL ? config->sse : config->mcp;
 }
 
@@ -56,7 +59,7 @@ void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const c
         mp_buf_printf(out, "%serror=\"%s\"", mark, error);
         mark = ", ";
     }
-    if (facts->resource_metadata.len > 0 && put_base(rpc, stream, &base)) {
+    if (facts->resource_metadata.len > 0 && mp_put_base(rpc, stream, &base)) {
         mp_buf_printf(out, "%sresource_metadata=\"%.*s%.*s%s%s\"", mark, MP_STR_ARG(mp_buf_str(&base)),
                       MP_STR_ARG(well_known), rpc->config->prefix,
                       endpoint_of(rpc->config, mp_stream_request(stream)->path));
@@ -96,7 +99,7 @@ static bool is_get(const mp_request *request)
 static void send_document(mp_rpc *rpc, mp_stream *stream, const char *endpoint, mp_str members)
 {
     mp_buf url = {0}, json = {0};
-    if (put_base(rpc, stream, &url)) {
+    if (mp_put_base(rpc, stream, &url)) {
         mp_buf_printf(&url, "%s%s", rpc->config->prefix, strcmp(endpoint, "/") == 0 ? "" : endpoint);
         mp_buf_put(&json, MP_STR("{\"resource\":"));
         mp_json_put_string(&json, mp_buf_str(&url));

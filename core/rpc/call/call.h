@@ -66,7 +66,7 @@ bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
 /* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
  * and the id is in use (B-27). */
 bool mp_call_join(mp_call *call, mp_session *session);
-/* Keeps Authorization of `stream` for as long as the call runs, if there is one and config->keeps_tokens. */
+/* Keeps Authorization of `stream`, or what another process has sealed of it, for as long as the call runs, if there is one and config->keeps_tokens. */
 void mp_call_keep_token(mp_call *call, const mp_stream *stream);
 /* Frees what mp_call_keep_token keeps. */
 void mp_call_forget_token(mp_call *call);

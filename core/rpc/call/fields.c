@@ -1,5 +1,6 @@
 /* fields.c: what lua/moonpool and the log read of a call. */
 #include "call.h"
+#include "rpc/request/hop.h"
 #include <stdlib.h>
 
 #define AUTHORIZATION "authorization"
@@ -70,23 +71,23 @@ void mp_call_set_user(mp_call *call, void *MP_NULLABLE user)
 
 mp_str mp_call_header(const mp_call *call, const char *name, int *count)
 {
-    *count = call->rpc->stdio != NULL || call->console != NULL ? -1 : 0;
-    if (mp_call_is_of_stream(call))
-        return mp_stream_header(call->stream, name, count);
     const char *authorization = call->authorization;
-    if (authorization == NULL || strcmp(name, AUTHORIZATION) != 0)
-        return MP_STR_NONE;
-    *count = 1;
-    return mp_str_of(authorization);
+    *count = call->rpc->stdio != NULL || call->console != NULL ? -1 : 0;
+    if (authorization != NULL && strcmp(name, AUTHORIZATION) == 0) {
+        *count = 1;
+        return mp_str_of(authorization);
+    }
+    return mp_call_is_of_stream(call) ? mp_stream_header(call->stream, name, count) : MP_STR_NONE;
 }
 
 void mp_call_keep_token(mp_call *call, const mp_stream *stream)
 {
     int count = 0;
+    const mp_hop *hop = call->rpc->hop; /* the request that is being served came by another process */
     if (!call->rpc->config->keeps_tokens || call->authorization != NULL)
         return;
-    mp_str value = mp_stream_header(stream, AUTHORIZATION, &count);
-    if (count == 1)
+    mp_str value = hop != NULL ? hop->authorization : mp_stream_header(stream, AUTHORIZATION, &count);
+    if (hop != NULL ? value.len > 0 : count == 1)
         call->authorization = mp_dup(value);
 }
 

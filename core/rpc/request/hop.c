@@ -4,9 +4,9 @@
 #include <time.h>
 
 #define PURPOSE "hop 1"
-#define TEXTS 4
+#define TEXTS 6
 
-const char *const mp_hop_paths[MP_HOP_ENDPOINTS] = {"/-/mcp", "/-/sse", "/-/messages"};
+const char *const mp_hop_paths[MP_HOP_ENDPOINTS] = {"/-/mcp", "/-/sse", "/-/messages", "/-/orders"};
 
 /* Both processes run on one machine. */
 typedef struct {
@@ -29,9 +29,18 @@ void mp_hop_keys(const mp_processes *processes, mp_seal_key keys[2])
     keys[1] = (mp_seal_key){0};
 }
 
+/* What is sealed has a secret of the client. */
+static void wipe(mp_buf *text)
+{
+    if (text->ptr != NULL)
+        explicit_bzero(text->ptr, text->len);
+    mp_buf_clear(text);
+}
+
 bool mp_hop_write(const mp_seal_key *keys, const mp_hop *hop, mp_buf *out)
 {
-    const mp_str texts[TEXTS] = {hop->method, hop->session, hop->address, hop->principal};
+    const mp_str texts[TEXTS] = {hop->method, hop->session,   hop->address,
+                                 hop->base,   hop->principal, hop->authorization};
     head first = {.sent_ms = hop->sent_ms,
                   .mark = hop->mark,
                   .body = hop->body,
@@ -53,14 +62,15 @@ bool mp_hop_write(const mp_seal_key *keys, const mp_hop *hop, mp_buf *out)
         free(value);
     }
     free(sealed);
-    mp_buf_clear(&text);
+    wipe(&text);
     return is_done;
 }
 
 /* Takes the texts that follow the head. False if they are not as long as the head says. */
 static bool take_texts(const head *first, mp_str rest, mp_hop *hop)
 {
-    mp_str *const texts[TEXTS] = {&hop->method, &hop->session, &hop->address, &hop->principal};
+    mp_str *const texts[TEXTS] = {&hop->method, &hop->session,   &hop->address,
+                                  &hop->base,   &hop->principal, &hop->authorization};
     for (int i = 0; i < TEXTS; i++) {
         size_t len = first->lengths[i];
         if (len > rest.len)
@@ -94,12 +104,13 @@ bool mp_hop_read(const mp_seal_key *keys, mp_str value, mp_hop *hop)
                   take_texts(&first, mp_str_from(mp_buf_str(&hop->room), sizeof first), hop);
     }
     free(sealed);
+    explicit_bzero(text, value.len);
     free(text);
     return is_good;
 }
 
 void mp_hop_free(mp_hop *hop)
 {
-    mp_buf_clear(&hop->room);
+    wipe(&hop->room);
     free(hop);
 }

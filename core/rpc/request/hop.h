@@ -11,8 +11,9 @@
 #define MP_HOP_OLDEST_MS 10000 /* a request that is older has long been answered with an error by its edge */
 #define MP_HOP_MOST 2          /* hops of one request */
 
-typedef enum { MP_HOP_MCP, MP_HOP_SSE, MP_HOP_MESSAGES, MP_HOP_ENDPOINTS } mp_hop_endpoint;
-/* The paths on which processes serve each other, whatever theirs for clients are. */
+typedef enum { MP_HOP_MCP, MP_HOP_SSE, MP_HOP_MESSAGES, MP_HOP_ORDERS, MP_HOP_ENDPOINTS } mp_hop_endpoint;
+#define MP_HOP_ALIVE "/-/alive" /* the path at which each process answers at once */
+/* The paths on which processes serve each other, whatever theirs for clients are. Orders are no requests of clients: they tell what to do with a task. */
 extern const char *const mp_hop_paths[MP_HOP_ENDPOINTS];
 
 typedef struct mp_hop {
@@ -22,9 +23,11 @@ typedef struct mp_hop {
     uint64_t sent_ms; /* by CLOCK_BOOTTIME */
     uint64_t mark;    /* of the request; 0: none */
     uint64_t body;    /* its length */
-    /* session: its id, or empty; address: of the client; principal: as lua/moonpool/access/principal.lua packs it */
-    mp_str method, session, address, principal;
-    mp_buf room; /* owns the texts of a hop that was read */
+    /* session: its id, or empty; address: of the client; base: scheme and host as it sees them, or empty; principal: as lua/moonpool/access/principal.lua packs it */
+    mp_str method, session, address, base, principal;
+    mp_str
+        authorization; /* the header of the client's request, for upstreams that get a token of each caller; empty: none */
+    mp_buf room;       /* owns the texts of a hop that was read */
 } mp_hop;
 
 uint64_t mp_hop_now_ms(void);

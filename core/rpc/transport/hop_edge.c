@@ -3,7 +3,8 @@
  *
  * libcurl's callbacks and those of streams only mark a passage; mp_hops_turn() goes on with it. A client that leaves ends the transfer at once, since the
  * body that it sends belongs to the request. */
-#include "transport.h"
+#define _GNU_SOURCE 1 /* for memmem */
+#include "hop_edge.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,25 +20,6 @@ MP_COUNTER(refused_hops, "refused", "reason", "hops",
     UINT64_C(10000) /* how long a connection is kept for the next request: never as long as its other end keeps it */
 #define CONNECT_MS 1000
 
-typedef struct {
-    mp_link link; /* in hops->all */
-    mp_link due;  /* in hops->due */
-    mp_rpc *rpc;
-    mp_stream *stream;                 /* counted reference */
-    mp_transfer *MP_NULLABLE transfer; /* NULL: the client has left, or the answer is complete */
-    mp_hop_endpoint endpoint;
-    uint16_t to;
-    bool is_get;
-    bool has_begun; /* the client gets the answer piece by piece */
-} passage;
-
-struct mp_hops {
-    mp_client *client;
-    mp_seal_key keys[2]; /* not set before the first hop */
-    mp_link all, due;
-    int64_t count;
-};
-
 mp_hops *mp_hops_new(mp_rpc *rpc)
 {
     uint64_t other_ms = rpc->config->request_ms / 2;
@@ -47,9 +29,11 @@ mp_hops *mp_hops_new(mp_rpc *rpc)
                                      .idle_ms = other_ms < KEPT_MS ? other_ms : KEPT_MS,
                                      .is_inner = true};
     mp_hops *hops = mp_new(sizeof *hops);
+    hops->rpc = rpc;
     hops->client = mp_client_new(rpc->loop, &limits);
     mp_link_init(&hops->all);
     mp_link_init(&hops->due);
+    mp_link_init(&hops->errands);
     return hops;
 }
 
@@ -63,8 +47,7 @@ const mp_seal_key *mp_hops_keys(mp_rpc *rpc)
 
 /* -- where a request belongs --------------------------------------------------------------------------------------- */
 
-/* The number of another process that made this id; 0: none that lives. Foreign, unknown and ended ids of one number take the same way. */
-static uint16_t other_of(const mp_rpc *rpc, mp_str id)
+uint16_t mp_hop_other_of(const mp_rpc *rpc, mp_str id)
 {
     if (!mp_id_is(id))
         return 0;
@@ -79,22 +62,54 @@ static uint16_t newest_of(const mp_rpc *rpc)
     return mp_processes_has(rpc->processes, newest) ? newest : 0;
 }
 
+static bool enter_params(void *ctx, unsigned level, mp_str key)
+{
+    (void)ctx;
+    return level == 1 && mp_str_is(key, "params");
+}
+
+static int take_state(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+{
+    mp_str *state = ctx;
+    if (level == 2 && type == MP_JSON_STRING && mp_str_is(key, "requestState"))
+        *state = (mp_str){value.ptr + 1, value.len - 2};
+    return 0;
+}
+
+/* The id at the begin of params.requestState, of the process that keeps what the state stands for (calls/client_request.lua); empty if there is none. */
+static mp_str id_of_state(mp_str body)
+{
+    static const char name[] = "\"requestState\"";
+    mp_str state = MP_STR_NONE;
+    const mp_json_visitor visitor = {enter_params, take_state, &state, NULL};
+    if (body.len == 0 || memmem(body.ptr, body.len, name, sizeof name - 1) == NULL ||
+        mp_json_scan(body, &visitor, NULL, NULL) != MP_JSON_OK || state.len <= MP_ID || state.ptr[MP_ID] != '.')
+        return MP_STR_NONE;
+    return (mp_str){state.ptr, MP_ID};
+}
+
+/* True if a living process made the id, and `number` is its number, or 0 if that is this one. */
+static bool find_maker(const mp_rpc *rpc, mp_str id, uint16_t *number)
+{
+    *number = mp_hop_other_of(rpc, id);
+    return *number != 0 || (mp_id_is(id) && mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes));
+}
+
 static uint16_t find_for_mcp(const mp_rpc *rpc, const mp_stream *stream, bool is_post, mp_str *session)
 {
     int count, names;
+    uint16_t number;
     mp_str id = mp_stream_known_header(stream, MP_HEADER_MCP_SESSION_ID, &count);
     if (count == 1) {
         *session = id;
-        return other_of(rpc, id);
+        return mp_hop_other_of(rpc, id);
     }
     if (count > 1 || !is_post)
         return 0;
     mp_str name = mp_str_trim(mp_stream_known_header(stream, MP_HEADER_MCP_NAME, &names)); /* of a task: its id */
-    if (names == 1 && mp_id_is(name)) {
-        uint16_t other = other_of(rpc, name);
-        if (other != 0 || mp_id_number(rpc->processes, name) == mp_processes_number(rpc->processes))
-            return other;
-    }
+    if ((names == 1 && find_maker(rpc, name, &number)) ||
+        find_maker(rpc, id_of_state(mp_stream_request(stream)->body), &number))
+        return number;
     return newest_of(rpc);
 }
 
@@ -113,23 +128,23 @@ static uint16_t find_process(const mp_rpc *rpc, const mp_stream *stream, mp_hop_
         return is_get ? newest_of(rpc) : 0;
     default:
         *session = mp_query_value(request->query, "session_id", &count);
-        return is_post && count == 1 ? other_of(rpc, *session) : 0;
+        return is_post && count == 1 ? mp_hop_other_of(rpc, *session) : 0;
     }
 }
 
 /* -- the client's side --------------------------------------------------------------------------------------------- */
 
-static void mark(passage *it)
+static void mark(mp_passage *it)
 {
     mp_link_drop(&it->due);
     mp_link_put(&it->rpc->hops->due, &it->due);
 }
 
-static void end_transfer(passage *it)
+static void end_transfer(mp_passage *it)
 {
     mp_transfer_free(it->transfer);
     it->transfer = NULL;
-    mark(it); /* mp_hops_turn() frees the passage */
+    mark(it); /* mp_hops_turn() frees the mp_passage */
 }
 
 static void on_client_left(void *ctx, mp_stream *stream)
@@ -145,14 +160,14 @@ static void on_drained(void *ctx, mp_stream *stream)
 }
 
 /* The stream gets its answer now: nobody waits for its end any more. */
-static void leave_stream(passage *it)
+static void leave_stream(mp_passage *it)
 {
     mp_stream_on_gone(it->stream, NULL, NULL);
     mp_stream_on_drained(it->stream, NULL, NULL);
     end_transfer(it);
 }
 
-static void free_passage(passage *it)
+static void free_passage(mp_passage *it)
 {
     mp_stream_on_gone(it->stream, NULL, NULL);
     mp_stream_on_drained(it->stream, NULL, NULL);
@@ -176,8 +191,10 @@ static mp_str id_of(mp_rpc *rpc, mp_stream *stream)
     return rpc->envelope.kind == MP_KIND_REQUEST ? rpc->envelope.id : MP_STR_NONE;
 }
 
+static const char unanswered[] = "the process of this session does not answer: try again";
+
 /* Nothing was sent to the client yet. */
-static void refuse_unanswered(passage *it)
+static void refuse_unanswered(mp_passage *it)
 {
     const mp_transfer *transfer = it->transfer;
     mp_rpc *rpc = it->rpc;
@@ -186,7 +203,7 @@ static void refuse_unanswered(passage *it)
     leave_stream(it);
     mp_stat_add(&mp_stat_refused_hops, 1);
     if (is_unsent)
-        mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "the process of this session does not answer: try again");
+        mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, unanswered);
     else
         mp_refuse(rpc, stream, MP_CAUSE_HOP, 502, MP_CODE_INTERNAL, id_of(rpc, stream),
                   "the process of this session does not answer any more; the call may have run", MP_STR_NONE);
@@ -196,7 +213,8 @@ static void refuse_unanswered(passage *it)
 /* -- the answer ---------------------------------------------------------------------------------------------------- */
 
 /* Headers of an answer that the client gets; the others are of the connection between the processes. */
-static const char *const passed_on[] = {"allow", "cache-control", "content-type", "mcp-session-id", "retry-after"};
+static const char *const passed_on[] = {"allow",          "cache-control", "content-type",
+                                        "mcp-session-id", "retry-after",   "www-authenticate"};
 enum { PASSED_ON = sizeof passed_on / sizeof *passed_on };
 
 typedef struct {
@@ -232,7 +250,7 @@ static answer read_head(const mp_transfer *transfer)
 }
 
 /* No process has this number any more that has just been known: the session is unknown, as after a restart. */
-static void refuse_misdirected(passage *it)
+static void refuse_misdirected(mp_passage *it)
 {
     mp_stream *stream = mp_stream_ref(it->stream);
     mp_rpc *rpc = it->rpc;
@@ -249,7 +267,7 @@ static void refuse_misdirected(passage *it)
 }
 
 /* Passes the whole answer on, which has arrived. */
-static void answer_whole(passage *it, const mp_transfer *transfer)
+static void answer_whole(mp_passage *it, const mp_transfer *transfer)
 {
     answer whole = read_head(transfer);
     mp_stream_on_gone(it->stream, NULL, NULL);
@@ -259,7 +277,7 @@ static void answer_whole(passage *it, const mp_transfer *transfer)
 }
 
 /* Begins to pass the answer on piece by piece. False if it is to be passed on as a whole, once it is there. */
-static bool begin_answer(passage *it, const mp_transfer *transfer)
+static bool begin_answer(mp_passage *it, const mp_transfer *transfer)
 {
     answer first = read_head(transfer);
     if (!first.is_events && (first.length <= WHOLE || mp_transfer_body(transfer).len < WHOLE))
@@ -267,15 +285,15 @@ static bool begin_answer(passage *it, const mp_transfer *transfer)
     if (first.is_events)
         mp_stream_add_header(it->stream, (mp_header){"x-accel-buffering", MP_STR("no")});
     it->has_begun = true;
-    if (mp_stream_open_passage(it->stream, mp_transfer_status(transfer), first.length, first.headers, first.count) ==
-            0 &&
-        first.is_events)
+    if (mp_stream_open_passage(it->stream, mp_transfer_status(transfer), first.length, first.headers, first.count) != 0)
+        leave_stream(it); /* its client has left, or was refused */
+    else if (first.is_events)
         mp_stream_forget_request(it->stream); /* its owner has the whole request */
     return true;
 }
 
 /* Passes on what has arrived, as long as the client reads it. */
-static void pass_on(passage *it)
+static void pass_on(mp_passage *it)
 {
     mp_transfer *transfer;
     while ((transfer = it->transfer) != NULL && mp_transfer_body(transfer).len > 0) {
@@ -297,7 +315,7 @@ static void pass_on(passage *it)
         mp_stream_end(it->stream);
 }
 
-static void go_on(passage *it)
+static void go_on(mp_passage *it)
 {
     mp_transfer *transfer = it->transfer;
     if (transfer == NULL)
@@ -320,7 +338,7 @@ void mp_hops_turn(mp_rpc *rpc)
 {
     mp_link *link;
     while ((link = mp_link_take(&rpc->hops->due)) != NULL) {
-        passage *it = mp_container(link, passage, due);
+        mp_passage *it = mp_container(link, mp_passage, due);
         go_on(it);
         if (it->transfer == NULL)
             free_passage(it);
@@ -338,7 +356,9 @@ bool mp_hops_have_work(const mp_rpc *rpc)
 static void on_news(mp_transfer *transfer, void *ctx)
 {
     (void)transfer;
-    mark(ctx);
+    mp_passage *it = ctx;
+    it->heard_ms = mp_monotonic_ms();
+    mark(it);
 }
 
 /* Names of headers that cross; also those that begin with "mcp-". */
@@ -388,7 +408,7 @@ static void put_headers(const mp_stream *stream, mp_str sealed, mp_buf *out)
     mp_buf_putc(out, '\0');
 }
 
-static mp_transfer *MP_NULLABLE start_transfer(passage *it, const char *path, mp_str session, mp_str headers)
+static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, const char *path, mp_str session, mp_str headers)
 {
     enum { MOST_LINES = 104 }; /* a request has at most 100 headers */
     const char *lines[MOST_LINES + 1], *at = headers.ptr;
@@ -427,17 +447,23 @@ static mp_transfer *MP_NULLABLE start_transfer(passage *it, const char *path, mp
 /* Seals what the other process must know of the request. False if that is too much, or OpenSSL fails. */
 static bool seal(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed)
 {
-    mp_buf principal = {0};
+    int tokens;
+    mp_buf principal = {0}, base = {0};
+    mp_str token = mp_stream_known_header(stream, MP_HEADER_AUTHORIZATION, &tokens);
     hop->sent_ms = mp_hop_now_ms();
     hop->mark = mp_stream_mark(stream);
     hop->method = mp_stream_request(stream)->method;
     hop->body = mp_stream_request(stream)->body.len;
     hop->address = mp_stream_address(stream);
+    mp_put_base(rpc, stream, &base);
+    hop->base = mp_buf_str(&base);
+    hop->authorization = rpc->hop != NULL ? rpc->hop->authorization : tokens == 1 ? token : MP_STR_NONE;
     rpc->hooks->put_principal(rpc->ctx, rpc->principal, &principal);
     hop->principal = mp_buf_str(&principal);
     bool is_done =
         principal.len > 0 && mp_hop_write(mp_hops_keys(rpc), hop, sealed) && sealed->len <= MP_HOP_MOST_HEADER;
     mp_buf_clear(&principal);
+    mp_buf_clear(&base);
     return is_done;
 }
 
@@ -446,16 +472,18 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
     char path[MP_PROCESS_PATH];
     mp_buf sealed = {0}, headers = {0};
     mp_hops *hops = rpc->hops;
-    passage *it = mp_new(sizeof *it);
-    *it = (passage){.rpc = rpc,
-                    .stream = mp_stream_ref(stream),
-                    .endpoint = hop->endpoint,
-                    .to = hop->to,
-                    .is_get = mp_str_is(mp_stream_request(stream)->method, "GET")};
+    mp_passage *it = mp_new(sizeof *it);
+    *it = (mp_passage){.rpc = rpc,
+                       .stream = mp_stream_ref(stream),
+                       .endpoint = hop->endpoint,
+                       .to = hop->to,
+                       .heard_ms = mp_monotonic_ms(),
+                       .is_get = mp_str_is(mp_stream_request(stream)->method, "GET")};
     mp_link_init(&it->link);
     mp_link_init(&it->due);
     mp_link_put(&hops->all, &it->link);
     hops->count++;
+    mp_hops_watch(rpc);
     mp_stat_add(&mp_stat_hops, 1);
     mp_stat_add(&mp_stat_hops_begun, 1);
     if (!seal(rpc, stream, hop, &sealed)) {
@@ -490,6 +518,9 @@ bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint)
     } else if (rpc->hops->count >= MOST_HOPS) {
         mp_stat_add(&mp_stat_refused_hops, 1);
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "too many requests for other processes: try again later");
+    } else if (mp_hops_are_silent(rpc->hops, hop.to)) {
+        mp_stat_add(&mp_stat_refused_hops, 1);
+        mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, unanswered);
     } else if (!mp_stream_has_client(stream)) {
         mp_stream_detect_close(stream); /* ends the request */
     } else {
@@ -505,11 +536,21 @@ void mp_hops_drain(mp_rpc *rpc)
     mp_hops *hops = rpc->hops;
     for (mp_link *link = hops->all.next, *next; link != &hops->all; link = next) {
         next = link->next;
-        passage *it = mp_container(link, passage, link);
+        mp_passage *it = mp_container(link, mp_passage, link);
         if (it->endpoint != MP_HOP_SSE && !(it->has_begun && it->is_get))
             continue;
         leave_stream(it);
         mp_stream_end(it->stream);
+    }
+}
+
+void mp_passage_end(mp_passage *it)
+{
+    if (!it->has_begun) {
+        refuse_unanswered(it);
+    } else {
+        leave_stream(it);
+        mp_stream_lose(it->stream, false);
     }
 }
 
@@ -518,13 +559,7 @@ void mp_hops_abort(mp_rpc *rpc)
     mp_hops *hops = rpc->hops;
     for (mp_link *link = hops->all.next, *next; link != &hops->all; link = next) {
         next = link->next;
-        passage *it = mp_container(link, passage, link);
-        if (!it->has_begun) {
-            refuse_unanswered(it);
-        } else {
-            leave_stream(it);
-            mp_stream_lose(it->stream, false);
-        }
+        mp_passage_end(mp_container(link, mp_passage, link));
     }
 }
 
@@ -532,7 +567,8 @@ void mp_hops_free(mp_rpc *rpc)
 {
     mp_hops *hops = rpc->hops;
     while (!mp_link_is_alone(&hops->all))
-        free_passage(mp_container(hops->all.next, passage, link));
+        free_passage(mp_container(hops->all.next, mp_passage, link));
+    mp_hops_end_errands(rpc);
     mp_client_free(hops->client);
     explicit_bzero(hops->keys, sizeof hops->keys);
     free(hops);

@@ -25,10 +25,19 @@ static bool is_of(const mp_hop *hop, const mp_stream *stream)
            request->body.len == hop->body && mp_str_eq(session, hop->session) && count <= 1;
 }
 
+/* An order about a task of this process. */
+static void obey(mp_rpc *rpc, mp_stream *stream)
+{
+    if (rpc->hooks->on_order(rpc->ctx, mp_stream_request(stream)->body))
+        mp_stream_answer(stream, 202, NULL, MP_STR(""), NULL, 0);
+    else
+        mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "a worker does not take messages now");
+}
+
 /* Takes ownership of `hop`. */
 static void serve(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
 {
-    mp_stream_set_origin(stream, hop->address, hop->mark);
+    mp_stream_set_origin(stream, hop->address, hop->base, hop->mark);
     if (!mp_str_eq(hop->principal, mp_principal_id(mp_nobody))) {
         mp_authn_begin_hop(rpc, stream, hop);
         return;
@@ -50,6 +59,10 @@ void mp_rpc_serve_hop(void *ctx, mp_stream *stream)
         refuse(rpc, stream, 403, "only processes of the gateway's own user may connect here");
         return;
     }
+    if (mp_str_is(mp_stream_request(stream)->path, MP_HOP_ALIVE)) {
+        mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
+        return;
+    }
     mp_hop *hop = mp_new(sizeof *hop);
     uint64_t now = mp_hop_now_ms();
     if (count != 1 || !mp_hop_read(mp_hops_keys(rpc), value, hop))
@@ -62,6 +75,8 @@ void mp_rpc_serve_hop(void *ctx, mp_stream *stream)
         refuse(rpc, stream, 421, "the request has come through too many processes");
     else if (hop->sent_ms > now || now - hop->sent_ms > MP_HOP_OLDEST_MS)
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "the request is too old: its client has its answer");
+    else if (hop->endpoint == MP_HOP_ORDERS)
+        obey(rpc, stream);
     else {
         serve(rpc, stream, hop);
         return;

@@ -237,8 +237,8 @@ end
 
 local PACKED = "\1"      -- the first byte of a packed principal: an id has no control characters
 
---- The principal as text, for other workers and for later generations of scripts.
-function principal.pack(p)
+--- The principal as text, for other workers and for later generations of scripts. `with_token`: of a request whose token goes with it.
+function principal.pack(p, with_token)
   local facts = facts_of[p]
   if facts.is_built_in then return facts.id end
   local askable = facts.askable
@@ -246,6 +246,7 @@ function principal.pack(p)
     id = facts.id, scopes = json.array { table.unpack(facts.scopes) }, claims = thawed(facts.claims), issuer = facts.issuer,
     subject = facts.subject, client = facts.client, expires = facts.expires, held = sorted(facts.held),
     askable = type(askable) == "table" and json.array { table.unpack(askable) } or askable,
+    has_token = with_token and facts.has_token or nil,
   }
 end
 

@@ -1,7 +1,8 @@
 -- Requests to the client in the middle of a handler, with one API for all revisions. In a revision with sessions the task waits while
 -- the request travels on the call's stream. In a stateless revision the handler unwinds: the client gets a result `input_required` and
 -- repeats its request with the answers; the handler runs again from the top, and questions that have answers return at once (V-1 to V-10).
---   state      the answers and the values of `once` so far, sealed and carried by the client as requestState
+--   state      the answers and the values of `once` so far, sealed and carried by the client as requestState; before it, with a point, an id of this
+--              process (of the scheme of sessions and tasks) if it stands for something that only this process has: the request is sent on to it
 --   asker      a function that sends the questions of a call which has no stream of its own: that of an MCP task
 
 local host = require "moonpool.host"
@@ -16,16 +17,24 @@ local questions = require "moonpool.calls.questions"
 
 local client_request = {}
 
+local ID <const>, POINT <const> = 36, 0x2E      -- characters of an id, and what follows it
 local STATE_LIFETIME_S = 10 * 60    -- seconds for which a sealed state is accepted
 
 -- -- sealed states ---------------------------------------------------------------------------------------------------
 
 local states = setmetatable({}, { __mode = "k" })      -- call -> { answers, done, pages = key -> elicitationId }
 
--- The context that a sealed state is bound to: its principal, method and parameters.
-local function purpose(call, params)
+-- The context that a sealed state is bound to: its principal, method and parameters, and the id before it, or nil.
+local function purpose(call, params, id)
   return table.concat({ "requestState", principal.key(call.principal), call.method, params.name or params.uri or "",
-    json.encode(params.arguments or json.null) }, "\0")
+    json.encode(params.arguments or json.null), id }, "\0")
+end
+
+-- The text of a state; nil if it is forged, or belongs to another request.
+local function unsealed(call, params, given)
+  if type(given) ~= "string" then return nil end
+  if given:byte(ID + 1) ~= POINT then return host.seal.open(given, purpose(call, params)) end
+  return host.seal.open(given:sub(ID + 2), purpose(call, params, given:sub(1, ID)))
 end
 
 --- True if a request repeats an earlier one and brings answers.
@@ -41,7 +50,7 @@ end
 function client_request.begin(call, params, is_harmless)
   local state = { answers = {}, done = {}, pages = {} }
   if params.requestState ~= nil and params.requestState ~= json.null then
-    local text = type(params.requestState) == "string" and host.seal.open(params.requestState, purpose(call, params))
+    local text = unsealed(call, params, params.requestState)
     local carried = text and json.decode(text)
     if not carried or carried.expires < os.time() then
       return client_request.stale()
@@ -68,6 +77,9 @@ local function state_of(call)
   end
   return state
 end
+
+--- What is kept until the client repeats its request stands for something that only this process has.
+function client_request.bind(call) state_of(call).is_bound = true end
 
 --- Keeps a value of JSON until the client repeats its request.
 function client_request.keep(call, key, value) state_of(call).done[key] = value end
@@ -124,8 +136,11 @@ function client_request.result(call, value, params)
   local text = json.encode {
     expires = os.time() + STATE_LIFETIME_S, answers = json.object(state.answers), done = json.object(state.done),
   }
+  local id = state.is_bound and host.random.id() or nil
+  local sealed = host.seal.make(text, purpose(call, params, id))
   return {
-    resultType = "input_required", inputRequests = requests, requestState = host.seal.make(text, purpose(call, params)), _meta = content.meta,
+    resultType = "input_required", inputRequests = requests, requestState = id and id .. "." .. sealed or sealed,
+    _meta = content.meta,
   }
 end
 

@@ -1,5 +1,5 @@
--- MCP tasks: tool calls that run on after the answer to their request. The worker that got the call runs the task; other workers send it
--- orders over the bus, to cancel it or to deliver answers.
+-- MCP tasks: tool calls that run on after the answer to their request. The worker that got the call runs the task; other workers, also those of other
+-- processes of the gateway, send it orders over the bus, to cancel it or to deliver answers.
 --   work      a task that this VM runs: its record, its job (a detached call), and the answers that arrived
 -- Topics of the bus: "task" (the record with this id has changed), "order" (for the VM that runs the task: cancel, answers), "ended" (its job is over)
 -- and "lost" (the client never got its id). After "missed" every waiter looks again.
@@ -44,6 +44,7 @@ end
 
 local AWAY_S = 5          -- seconds for which a record is kept back while the store does not answer
 local AWAY_PAUSE_S = 0.1
+local FAR_PAUSE_S <const> = 0.25      -- between two looks at the record of a task that another process runs
 
 -- As task_record.save. While the store does not answer, where the caller may wait, it is tried again and again for AWAY_S.
 local function save_record(work, final)
@@ -349,6 +350,8 @@ function tasks.await(call, id, seconds, look, on_change)
   local self <close> = setmetatable({ id = id, signal = host.task.event(), on_change = on_change or nothing }, waiter_mt)
   bucket(id)[self] = true
   while true do
+    local is_far = host.bus.send_on(id)          -- the messages of its process about its changes do not come here
+    if is_far then self.on_change() end
     self.signal:clear()
     local record, away = task_record.find(call, id)
     if not record and not away then return nil end
@@ -357,13 +360,17 @@ function tasks.await(call, id, seconds, look, on_change)
     if found ~= nil then return found end
     local most = (record and math.min(over, record.ends) or over) - host.time.now()
     if most <= 0 then return nil end
-    self.signal:wait(away and math.min(most, AWAY_PAUSE_S) or most)
+    self.signal:wait((away or is_far) and math.min(most, away and AWAY_PAUSE_S or FAR_PAUSE_S) or most)
   end
 end
 
---- Sends an order to the worker that runs the task. Returns an error if a worker, which may be that one, has no room for it.
+--- Sends an order to the worker that runs the task, which may be one of another process. Returns an error if a worker, which may be that one, has no room
+--- for it.
 function tasks.order(order)
-  if host.bus.broadcast("order", json.encode(order)) then return nil end
+  local text = json.encode(order)
+  local sent = host.bus.send_on(order.id, text)
+  if sent == nil then sent = host.bus.broadcast("order", text) end
+  if sent then return nil end
   return errors.new("internal", "a worker does not take messages now: try again later")
 end
 

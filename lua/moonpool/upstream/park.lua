@@ -142,6 +142,7 @@ local function park_entry(call, entry, open)
     return false
   end
   host.upstream.expect(call, handle)
+  client_request.bind(call)
   entry.pending = nil
   if asker then asker.gathered, asker.gather_until = {}, nil end
   client_request.keep(call, PLACE .. entry.place, {
@@ -197,6 +198,7 @@ function client_request.saving(call)
   local handle = host.upstream.keep(json.encode(list), host.limits.upstreams.park, owner(call))
   if handle then
     host.upstream.expect(call, handle)
+    client_request.bind(call)
     client_request.keep(call, JOURNAL, handle)
     return nil
   end

@@ -7,7 +7,7 @@ local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 require "spec.helpers.asserts"
 
-local two, move, text = processes.two, processes.move, processes.text
+local two, opens, move, text = processes.two, processes.opens, processes.move, processes.text
 local STATEFUL <const> = "2025-11-25"
 local BOUND <const> = 10 * wait.slower -- seconds
 
@@ -39,10 +39,6 @@ end }]],
     return try(said.name, whys.name).name
   end }]],
 }
-
-local function opens(revision, options)
-  return function(old) return old:client(revision, options) end
-end
 
 local function pair(revision, options, config)
   return two { scripts = scripts, config = config, before = opens(revision, options) }
@@ -160,6 +156,25 @@ describe("over a hop", function()
     assert.truthy(answer.data:find("counted to 3", 1, true), answer.data)
     local large = peer:call(wire.message(10, "tools/call", { name = "large", arguments = { size = 300000 } }), headers)
     assert.is_true(#large.data > 300000)
+    c:close()
+  end)
+
+  it("event streams count for the limit of their HTTP/2 connection", function()
+    local _ <close>, old, new, c = two { scripts = scripts, config = http2.config(), before = opens(STATEFUL) }
+    local peer <close> = http2.connect(new)
+    local headers = { ["mcp-session-id"] = c.session, ["mcp-protocol-version"] = STATEFUL }
+    local function open(id) return peer:post(wire.message(id, "tools/call", { name = "stay", _meta = { progressToken = id } }), headers) end
+    local last
+    for id = 1, 50 do last = open(id) end
+    peer:wait("the last of 50 streams", function(self) return self.streams[last] and #self.streams[last].events > 0 end, BOUND)
+    old:wait_status(function(status) return status.gauges.requests_in_flight == 50 end, BOUND)
+    local refused = peer:answer(open(51))
+    assert.equal(503, refused.status)
+    assert.truthy(refused.data:find("too many event streams on this connection", 1, true), refused.data)
+    peer:close()
+    new:wait_status(function(status) return status.gauges.hops == 0 end, BOUND)
+    for id = 1, 51 do c:notify("notifications/cancelled", { requestId = id }) end
+    old:wait_status(function(status) return status.gauges.requests_in_flight == 0 end, BOUND)
     c:close()
   end)
 

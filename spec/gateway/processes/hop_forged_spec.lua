@@ -9,12 +9,8 @@ local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 require "spec.helpers.asserts"
 
-local two, move, text = processes.two, processes.move, processes.text
+local two, opens, move, text = processes.two, processes.opens, processes.move, processes.text
 local STATEFUL <const> = "2025-11-25"
-
-local function opens(revision, options)
-  return function(old) return old:client(revision, options) end
-end
 
 local PING <const> = '{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
@@ -61,6 +57,12 @@ describe("the socket between processes", function()
     for _, path in ipairs { "/mcp", "/", "/-/sse", "/-/messages", "/-/mcp/", "/-/other" } do
       assert.equal(403, knock(p, old, sealed(p, old, s), path).status, path)
     end
+    assert.equal(403, knock(p, old, sealed(p, old, s, { endpoint = 3 })).status)
+    local order = '{"id":"' .. c.session .. '","cancel":true}'
+    assert.equal(403, knock(p, old, {}, "/-/orders", order).status)
+    assert.equal(403, knock(p, old, sealed(p, old, "", { body = #order }), "/-/orders", order).status)
+    assert.equal(202, knock(p, old, sealed(p, old, "", { endpoint = 3, body = #order }), "/-/orders", order).status)
+    assert.equal(204, knock(p, old, {}, "/-/alive").status) -- tells nothing
     local connection <close> = client.connect(p:path(old))
     connection:send_raw(("POST /-/mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nmoonpool-hop: %s\r\nmoonpool-hop: %s\r\n\r\n"):format(good, good))
     assert.equal(403, connection:read_response().status)

@@ -4,11 +4,7 @@ local processes = require "spec.helpers.processes"
 local wire = require "spec.helpers.wire"
 require "spec.helpers.asserts"
 
-local two, move, text = processes.two, processes.move, processes.text
-
-local function opens(revision, options)
-  return function(old) return old:client(revision, options) end
-end
+local two, opens, move, text = processes.two, processes.opens, processes.move, processes.text
 
 describe("a session", function()
   for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25", "2024-11-05" } do

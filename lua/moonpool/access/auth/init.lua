@@ -289,7 +289,7 @@ function auth.authenticate(request)
 end
 
 --- The principal as text for another process of the gateway, which serves the request.
-auth.pack = principal.pack
+function auth.pack(p) return principal.pack(p, true) end
 
 local unpacked = setmetatable({}, { __mode = "v" })      -- refs by such texts, as long as a call or session has them
 

@@ -1,0 +1,52 @@
+/* hop_edge.h: what a worker has sent on to other processes of the gateway; for hop_edge.c and hop_errands.c.
+ *
+ *   passage   a request of a client that another process serves
+ *   errand    a request of the gateway's own to another process: an order about a task, or the question whether it lives
+ *   peer      what is known of another process while it does not answer */
+#ifndef MP_RPC_HOP_EDGE_H
+#define MP_RPC_HOP_EDGE_H
+
+#include "transport.h"
+
+typedef struct {
+    mp_link link; /* in hops->all */
+    mp_link due;  /* in hops->due */
+    mp_rpc *rpc;
+    mp_stream *stream;                 /* counted reference */
+    mp_transfer *MP_NULLABLE transfer; /* NULL: the client has left, or the answer is complete */
+    mp_hop_endpoint endpoint;
+    uint16_t to;
+    uint64_t heard_ms; /* when the last byte came, or the request was sent; by mp_monotonic_ms */
+    bool is_get;
+    bool has_begun; /* the client gets the answer piece by piece */
+} mp_passage;
+
+typedef struct {
+    uint16_t number;   /* 0: the place is free */
+    bool is_asked;     /* an errand asks whether it lives */
+    bool is_silent;    /* it did not answer the last time it was asked */
+    uint64_t alive_ms; /* when it answered last; 0: it was not asked yet */
+} mp_hop_peer;
+
+struct mp_hops {
+    mp_rpc *rpc;
+    mp_client *client;
+    mp_seal_key keys[2]; /* not set before the first hop */
+    mp_link all, due, errands;
+    int64_t count;
+    mp_timer look;
+    mp_hop_peer peers[MP_OLDER_MOST + 1];
+};
+
+/* The number of another process that made this id; 0: none that lives. Foreign, unknown and ended ids of one number take the same way. */
+uint16_t mp_hop_other_of(const mp_rpc *rpc, mp_str id);
+/* Ends a request that was sent on: with an error, or in the middle of its answer. */
+void mp_passage_end(mp_passage *passage);
+/* From now on, until nothing is under way any more, processes are asked whether they live that let requests wait. */
+void mp_hops_watch(mp_rpc *rpc);
+/* True if the process with this number does not answer: nothing is to be sent to it. */
+bool mp_hops_are_silent(const mp_hops *hops, uint16_t number);
+/* Drops what is under way. */
+void mp_hops_end_errands(mp_rpc *rpc);
+
+#endif

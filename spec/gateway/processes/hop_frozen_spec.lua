@@ -1,0 +1,72 @@
+-- A process that stands still while requests are sent on to it: its kernel still takes them. And one that is only slow to answer.
+local uv = require "luv"
+local processes = require "spec.helpers.processes"
+local wait = require "spec.helpers.wait"
+
+local two, move, text = processes.two, processes.move, processes.text
+local STATEFUL <const> = "2025-11-25"
+local BOUND <const> = 40 * wait.slower -- seconds: it is asked after 10, and has 5 to answer
+
+local scripts = {
+  ["tools/stay.lua"] = [[return tool { "Stays.", input = { seconds = t.number }, timeout = 60, function(args, call)
+    call:progress(1)
+    sleep(args.seconds)
+    return "stayed"
+  end }]],
+}
+
+local function open_two(old) return { old:client(STATEFUL), old:client(STATEFUL) } end
+
+-- Stops all threads, and lets them go on at the end.
+local function stop(g)
+  uv.kill(g.pid, "sigstop")
+  wait.for_fact("all threads to stand still", 10, function()
+    local threads = assert(uv.fs_scandir(("/proc/%d/task"):format(g.pid)))
+    for id in function() return uv.fs_scandir_next(threads) end do
+      local file <close> = io.open(("/proc/%d/task/%s/stat"):format(g.pid, id), "rb")
+      if file and file:read("a"):match "%) (%a)" ~= "T" then return false end
+    end
+    return true
+  end)
+  return setmetatable({}, { __close = function() uv.kill(g.pid, "sigcont") end })
+end
+
+describe("a process that stands still", function()
+  it("is not waited for: what was sent to it fails, what comes is refused at once, and it serves again when it goes on", function()
+    local _ <close>, old, new, kept = two { scripts = scripts, workers = 1, before = open_two } -- each worker finds out by itself
+    local c, d = move(kept[1], new), move(kept[2], new)
+    local stream = d:open("tools/call", { name = "stay", arguments = { seconds = 60 }, _meta = { progressToken = "p" } })
+    stream:wait "notifications/progress"
+    local stopped <close> = stop(old)
+    local silent = c:open("tools/call", { name = "place", arguments = {} })
+    local answer = silent.connection:read_response(BOUND)
+    assert.equal(502, answer.status)
+    assert.equal("the process of this session does not answer any more; the call may have run", answer:json().error.message)
+    stream.connection:wait_closed(BOUND)
+    local took = wait.timed(function()
+      local refused = move(c, new):post(c:message "ping")
+      assert.equal(503, refused.status)
+      assert.equal("1", refused.headers["retry-after"])
+    end)
+    assert.is_true(took < 5 * wait.slower, took)
+    assert.equal(200, new:client(STATEFUL):post(c:message "ping").status) -- the others are served
+    getmetatable(stopped).__close()
+    wait.for_fact("the process to be asked again", BOUND, function() return move(c, new):post(c:message "ping").status == 200 end)
+    assert.equal("old", text(c, "place"))
+    new:wait_status(function(status) return status.gauges.hops == 0 end)
+    c:close()
+    d:close()
+  end)
+end)
+
+describe("a call of another process that says nothing for long", function()
+  it("is not cut", function()
+    local _ <close>, _, new, kept = two { scripts = scripts, before = open_two }
+    local silent = move(kept[1], new):open("tools/call", { name = "stay", arguments = { seconds = 21 } })
+    local spoken = move(kept[2], new):open("tools/call", { name = "stay", arguments = { seconds = 21 }, _meta = { progressToken = "p" } })
+    assert.equal("stayed", spoken:answer(BOUND).result.content[1].text)
+    assert.equal("stayed", silent:answer(BOUND).result.content[1].text)
+    kept[1]:close()
+    kept[2]:close()
+  end)
+end)
