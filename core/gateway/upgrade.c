@@ -3,18 +3,15 @@
 #include "upgrade_state.h"
 #include "gateway/admin/others.h"
 #include "json/json.h"
-#include "hop.h"
 #include "notify.h"
 #include "watchdog.h"
 #include "lib/lib.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +23,8 @@ mp_upgrade *mp_upgrade_new(mp_shared *shared, const mp_gateway_options *options,
                            void *ctx)
 {
     mp_upgrade *upgrade = mp_new(sizeof *upgrade);
-    *upgrade = (mp_upgrade){.shared = shared, .options = options, .committed = committed, .ctx = ctx, .log_fd = -1};
+    *upgrade = (mp_upgrade){
+        .shared = shared, .options = options, .committed = committed, .ctx = ctx, .log_fd = -1, .folder_fd = -1};
     upgrade->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&upgrade->lock, NULL);
     mp_program_file_find(&upgrade->file, options->argv);
@@ -248,75 +246,6 @@ static void put_hex(mp_buf *body, const void *bytes, size_t size)
     mp_buf_putc(body, '\0');
 }
 
-/* Listens in the folder: for requests, operations on the store, and questions to the admin listener. Limits of concurrency are counted in the store
- * from now on. What one upgrade could not open, as where descriptors were missing, the next one tries again. */
-static int open_sockets(mp_upgrade *upgrade, mp_err *err)
-{
-    enum { STORE, SEMAPHORES, HOP, ADMIN, ALL };
-    mp_shared *shared = upgrade->shared;
-    mp_admin *MP_NULLABLE admin = MP_NEVER_NULL(upgrade->listeners)->admin;
-    uint16_t number = mp_processes_number(shared->processes);
-    char path[MP_PROCESS_PATH];
-    int failed = 0;
-    if (!mp_processes_path(shared->processes, number, "store", path))
-        return mp_err_set(err, "the path of the folder for upgrades is too long");
-    for (; upgrade->opened < ALL; upgrade->opened++) {
-        if (upgrade->opened == STORE)
-            failed = mp_store_serve(shared->commons.store, path, err);
-        else if (upgrade->opened == SEMAPHORES)
-            failed = mp_semaphores_share(shared->commons.semaphores, shared->commons.store, number, err);
-        else if (upgrade->opened == HOP)
-            failed = mp_hop_open(shared, err);
-        else if (admin != NULL)
-            failed = mp_admin_open_door(admin, err);
-        if (failed != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Removes sockets that a process has left which was killed. This process has no relatives yet. */
-static void clear_folder(const char *path)
-{
-    DIR *folder = opendir(path);
-    for (const struct dirent *one; folder != NULL && (one = readdir(folder)) != NULL;)
-        if (strlen(one->d_name) > 5 && strcmp(one->d_name + strlen(one->d_name) - 5, ".sock") == 0)
-            unlinkat(dirfd(folder), one->d_name, 0);
-    if (folder != NULL)
-        closedir(folder);
-}
-
-/* Makes the folder by whose sockets the processes of this gateway reach each other, at the first upgrade. */
-static int make_folder(const mp_upgrade *upgrade, mp_err *err)
-{
-    const char *runtime = getenv("RUNTIME_DIRECTORY"), *temporary = getenv("TMPDIR");
-    char path[256];
-    struct stat info = {0};
-    bool has_runtime = runtime != NULL && runtime[0] == '/';
-    if (has_runtime)
-        snprintf(path, sizeof path, "%.*s/hop", (int)strcspn(runtime, ":"), runtime);
-    else
-        snprintf(path, sizeof path, "%s/moonpool-XXXXXX",
-                 temporary != NULL && temporary[0] == '/' ? temporary : "/tmp");
-    bool is_made = has_runtime ? mkdir(path, 0700) == 0 || errno == EEXIST : mkdtemp(path) != NULL;
-    if (!is_made || lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
-        chmod(path, 0700) != 0)
-        return mp_err_set(err, "cannot make the folder %s: %s", path, strerror(is_made ? EEXIST : errno));
-    clear_folder(path);
-    mp_processes_set_folder(upgrade->shared->processes, path);
-    return 0;
-}
-
-/* The folder and its sockets. A process that an upgrade has begun has opened its sockets at its start. */
-static int join_folder(mp_upgrade *upgrade, mp_err *err)
-{
-    if (upgrade->has_joined)
-        return 0;
-    if (mp_processes_folder(upgrade->shared->processes) == NULL && make_folder(upgrade, err) != 0)
-        return -1;
-    return open_sockets(upgrade, err);
-}
-
 static void send_facts(const mp_upgrade *upgrade)
 {
     const mp_shared *shared = upgrade->shared;
@@ -356,7 +285,7 @@ static int start_newer(mp_upgrade *upgrade, mp_err *err)
     int ends[2], said[2];
     pid_t pid = 0;
     mp_newer *newer = &upgrade->newer;
-    if (join_folder(upgrade, err) != 0)
+    if (mp_upgrade_open_folder(upgrade, err) != 0)
         return -1;
     if (mp_process_link_pair(ends) != 0)
         return mp_err_set(err, "cannot make a link: %s", strerror(errno));
@@ -390,7 +319,7 @@ static void begin(mp_upgrade *upgrade, const char *by)
         mp_log(MP_INFO, "upgrade begins", mp_log_int("pid", upgrade->newer.facts.pid), mp_log_str("by", mp_str_of(by)),
                mp_log_str("file", mp_str_of(MP_NEVER_NULL(upgrade->file.path))));
         upgrade->state = MP_UPGRADE_STARTS;
-        upgrade->until = mp_monotonic_ms() + MP_UPGRADE_START_MS;
+        upgrade->until = mp_monotonic_ms() + mp_upgrade_time(MP_UPGRADE_START_MS);
         send_all(upgrade);
         return;
     }
@@ -420,7 +349,7 @@ static void begin_trial(mp_upgrade *upgrade, mp_str groups)
     mp_log(MP_INFO, "upgrade on trial", mp_log_int("pid", newer->facts.pid),
            mp_log_str("version", mp_str_of(newer->facts.version)));
     upgrade->state = MP_UPGRADE_TRIES;
-    upgrade->until = mp_monotonic_ms() + MP_UPGRADE_TRIAL_MS;
+    upgrade->until = mp_monotonic_ms() + mp_upgrade_time(MP_UPGRADE_TRIAL_MS);
 }
 
 /* Joins the newer process with each older one. */
@@ -691,6 +620,8 @@ void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade)
     mp_program_file_clear(&upgrade->file);
     if (upgrade->wake_fd >= 0)
         close(upgrade->wake_fd);
+    if (upgrade->folder_fd >= 0)
+        close(upgrade->folder_fd);
     pthread_mutex_destroy(&upgrade->lock);
     free(upgrade);
 }

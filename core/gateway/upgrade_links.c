@@ -11,6 +11,11 @@ void mp_link_message_close(const mp_link_message *message)
         close(message->fds[i]);
 }
 
+uint64_t mp_upgrade_time(uint64_t ms)
+{
+    return ms;
+}
+
 /* -- facts of a process -------------------------------------------------------------------------------------------- */
 
 mp_process_facts mp_upgrade_own_facts(const mp_upgrade *upgrade)

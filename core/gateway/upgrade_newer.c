@@ -90,15 +90,19 @@ static int take_facts(mp_upgrade *upgrade, mp_link_message *message, mp_err *err
     while (is_whole && message->body.len > 0 && count <= MP_OLDER_MOST)
         is_whole = mp_upgrade_read_facts(&message->body, &others[count++]);
     shared->commons.handed_seal_key = seal_key;
+    int held = 0;
     if (is_whole) {
         char *path = mp_dup(folder);
         mp_processes_join(shared->processes, key, path, others, count);
+        held = mp_upgrade_hold_folder(upgrade, path) == 0 ? 0 : errno;
         shared->handed_by = upgrade->before.number;
         free(path);
     }
     if (message->count > 0)
         shared->admin_token = message->fds[--message->count];
     explicit_bzero(key, sizeof key);
+    if (held != 0)
+        return mp_err_set(err, "cannot open the folder of the process before this one: %s", strerror(held));
     return is_whole ? 0 : mp_err_set(err, "the process before this one has sent facts that cannot be read");
 }
 
@@ -144,7 +148,7 @@ int mp_upgrade_join(mp_upgrade *upgrade, mp_passed *passed, mp_err *err)
     mp_process_link *link = mp_process_link_new(fd);
     upgrade->link = link;
     upgrade->state = MP_UPGRADE_JOINS;
-    upgrade->has_joined = true;
+    upgrade->opened = MP_UPGRADE_OPENED; /* at its start */
     atomic_store(&upgrade->shared->is_on_trial, true);
     uint64_t until = mp_monotonic_ms() + JOIN_MS;
     while (more == 1) {

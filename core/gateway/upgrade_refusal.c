@@ -9,12 +9,15 @@
 static const char *const minders[] = {"tini",  "docker-init",  "dumb-init",  "catatonit",
                                       "runsv", "s6-supervise", "supervisord"};
 
-/* The name of the parent process; "": unknown. */
-static void read_parent(char *name, size_t size)
+/* Programs that are the first process of a system, and go on when a process that they have started ends. */
+static const char *const inits[] = {"systemd", "init", "openrc-init", "runit"};
+
+/* The name of a process; "": unknown. */
+static void read_name(int pid, char *name, size_t size)
 {
     char path[64];
     name[0] = '\0';
-    snprintf(path, sizeof path, "/proc/%d/comm", (int)getppid());
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return;
@@ -24,19 +27,39 @@ static void read_parent(char *name, size_t size)
     fclose(file);
 }
 
-static int refuse_place(mp_err *why)
+static bool is_among(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The parent of a process that an upgrade has begun is whoever takes orphans, and did not start it. */
+static int refuse_parent(mp_err *why)
 {
     char parent[64];
+    int pid = (int)getppid();
+    read_name(pid, parent, sizeof parent);
+    if (is_among(parent, minders, sizeof minders / sizeof *minders)) {
+        mp_err_set(why, "%s has started this process, and follows only the process that it has started", parent);
+        return mp_err_hint(why, "let %s restart the gateway, or replace the container", parent);
+    }
+    if (pid != 1 || parent[0] == '\0' || is_among(parent, inits, sizeof inits / sizeof *inits))
+        return 0;
+    mp_err_set(why, "%s, process 1 of a container, has started this process, and the container ends with that one",
+               parent);
+    return mp_err_hint(why, "replace the container by one of the new image, or restart it");
+}
+
+static int refuse_place(const mp_upgrade *upgrade, mp_err *why)
+{
     if (getpid() == 1) {
         mp_err_set(why, "this is process 1 of a container, which ends with it");
         return mp_err_hint(why, "replace the container by one of the new image, or restart it");
     }
-    read_parent(parent, sizeof parent);
-    for (size_t i = 0; i < sizeof minders / sizeof *minders; i++)
-        if (strcmp(parent, minders[i]) == 0) {
-            mp_err_set(why, "%s has started this process, and follows only the process that it has started", parent);
-            return mp_err_hint(why, "let %s restart the gateway, or replace the container", parent);
-        }
+    if (upgrade->before.number == 0 && refuse_parent(why) != 0)
+        return -1;
     const char *own = getenv("SYSTEMD_EXEC_PID");
     if (own == NULL || strtol(own, NULL, 10) != (long)getpid() || getenv("NOTIFY_SOCKET") != NULL)
         return 0;
@@ -74,7 +97,8 @@ int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why)
     }
     if (upgrade->listeners == NULL || atomic_load(&upgrade->shared->draining))
         return mp_err_set(why, "the gateway is %s", upgrade->listeners == NULL ? "starting" : "draining");
-    return refuse_state(upgrade, why) != 0 || refuse_place(why) != 0 || mp_program_file_check(&upgrade->file, why) != 0
+    return refuse_state(upgrade, why) != 0 || refuse_place(upgrade, why) != 0 ||
+                   mp_program_file_check(&upgrade->file, why) != 0
                ? -1
                : 0;
 }

@@ -8,6 +8,7 @@
 #define MP_UPGRADE_FORMAT 1 /* of the messages below: changes where an older program could not read them */
 #define MP_UPGRADE_START_MS 60000
 #define MP_UPGRADE_TRIAL_MS 2000
+#define MP_UPGRADE_OPENED 4
 #define MP_UPGRADE_ASKS 8    /* requests that wait for the end of an upgrade */
 #define MP_UPGRADE_TAIL 4096 /* of what the newer process has written to stderr, for the answer */
 
@@ -65,15 +66,15 @@ struct mp_upgrade {
     uint64_t until;                    /* the end of the state's time; 0: none */
     mp_newer newer;                    /* STARTS to FAILS */
     mp_process_link *MP_NULLABLE link; /* JOINS: to the process before this one; OLDER: to the newest one; else NULL */
-    mp_process_facts before;           /* JOINS */
+    mp_process_facts before;           /* from JOINS on; number 0: no upgrade has begun this process */
     mp_older older[MP_OLDER_MOST];
     int older_count;
     pid_t child;          /* OLDER: the process that this one has begun; 0: it has ended */
     int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
     bool is_signalled;    /* an upgrade is to begin when none is under way */
     bool has_drained;     /* the service ends, and all processes know it */
-    bool has_joined;      /* this process was begun by an upgrade */
-    int opened;           /* of the steps of open_sockets() */
+    int folder_fd;        /* holds the folder of the sockets; -1: there was no upgrade */
+    int opened;           /* how many steps of opening sockets for other processes are done, MP_UPGRADE_OPENED if all */
     uint64_t keep_until;  /* OLDER */
     uint64_t quiet_since; /* OLDER: since when nothing is left to serve; 0: something is */
     atomic_int
@@ -95,6 +96,13 @@ static inline void mp_say_put(mp_buf *body, const char *text)
 /* Sets why no upgrade can begin now. 0: one can. */
 int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why);
 
+/* implemented in upgrade_folder.c */
+/* Makes the folder by whose sockets the processes of this gateway reach each other, unless an upgrade has made it, holds it, and opens the sockets. -1
+ * with the reason. */
+int mp_upgrade_open_folder(mp_upgrade *upgrade, mp_err *err);
+/* Holds the folder that the process before this one has made. -1 with errno. */
+int mp_upgrade_hold_folder(mp_upgrade *upgrade, const char *path);
+
 /* implemented in upgrade_newer.c */
 void mp_upgrade_run_joining(mp_upgrade *upgrade);
 
@@ -104,6 +112,8 @@ void mp_upgrade_become_older(mp_upgrade *upgrade);
 void mp_upgrade_run_older(mp_upgrade *upgrade);
 
 /* implemented in upgrade_links.c */
+/* A time that an upgrade has, which is `ms`. A function, so that the binary for specs can have another one. */
+uint64_t mp_upgrade_time(uint64_t ms);
 void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp_process_link *link);
 /* Reads what older processes have sent, and forgets those that have ended. */
 void mp_upgrade_run_links(mp_upgrade *upgrade);

@@ -15,6 +15,22 @@ function upgrade.reason(body, status)
   return text ~= "" and text or "the gateway answered with " .. status, answer.hint
 end
 
+-- The unit of a process, from what /proc/PID/cgroup has, and the option of systemctl for its manager; nil if it is no service's main folder.
+local function unit_of(pid)
+  local file <close> = io.open(("/proc/%d/cgroup"):format(pid))
+  local path = ("\n" .. (file and file:read "a" or "")):match "\n%d+:[^:\n]*:(/[^\n]*%.service)\n"
+  return path and path:match "/([%w:_.@\\-]+)$", path and path:find "/user@%d+%.service/" and "--user" or "--system"
+end
+
+-- The unit of both processes, if systemd says that its file has changed since it was read.
+local function changed_unit(pid, from)
+  local unit, manager = unit_of(pid)
+  if not unit or unit ~= unit_of(from) then return nil end -- or they run on another machine
+  local command = ("timeout 5 systemctl %s show --property=NeedDaemonReload --value -- '%s' 2>/dev/null"):format(manager, unit)
+  local answer <close> = io.popen(command)
+  return answer and answer:read "l" == "yes" and unit
+end
+
 --- The processes, and what has not changed.
 function upgrade.text(body)
   local answer = decode(body)
@@ -27,6 +43,10 @@ function upgrade.text(body)
     lines[3] = "environment, limits and sandbox are as before: what changed in the unit or its EnvironmentFile waits for a restart"
   else
     lines[3] = "a program that watches the earlier process watches the wrong one now; the environment is as before"
+  end
+  local changed = math.type(answer.pid) == "integer" and math.type(from.pid) == "integer" and changed_unit(answer.pid, from.pid)
+  if changed then
+    lines[#lines + 1] = ("the file of %s has changed since systemd read it: run systemctl daemon-reload, and restart it when that suits"):format(changed)
   end
   return table.concat(lines, "\n")
 end
