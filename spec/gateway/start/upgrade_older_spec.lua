@@ -1,5 +1,7 @@
 -- The processes before the newest one: how long they live, and what they do not do any more.
 local uv = require "luv"
+local certificates = require "spec.helpers.certificates"
+local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
 local knocking = require "spec.helpers.knocking"
 local upgrading = require "spec.helpers.upgrading"
@@ -94,19 +96,21 @@ describe("an older process", function()
     gateway.run_program("/bin/rm", { "-r", runtime })
   end)
 
-  it("leaves no file behind, and the token of the admin listener as it was", function()
+  it("leaves no file and no descriptor behind, and the token of the admin listener as it was", function()
     local runtime = gateway.new_folder()
     local g <close> = upgrading.start { env = { RUNTIME_DIRECTORY = runtime } }
     local function token()
       local file <close> = assert(io.open(runtime .. "/admin.token", "rb"))
       return file:read "a"
     end
-    local first = token()
-    for _ = 1, 2 do
+    local first, most = token(), nil
+    for _ = 1, 3 do
       g:must_upgrade()
       assert.equal(first, token())
       wait.for_fact("the older process to end", 20, function() return #g:older() == 0 end)
       assert.equal(first, token())
+      most = most or g:fds() -- as many has each process that an upgrade has begun
+      wait.for_fact(function() return ("no more than %d descriptors; there are %d"):format(most, g:fds()) end, 20, function() return g:fds() <= most end)
     end
     g:stop()
     local _, left = gateway.run_program("/bin/ls", { "-A", runtime })
@@ -170,6 +174,23 @@ describe("an upgrade with another configuration", function()
     assert.is_nil(uv.fs_stat(folder .. "/one.sock"))
     g:stop()
     gateway.run_program("/bin/rm", { "-r", folder })
+  end)
+
+  it("speaks TLS at an address that spoke none, and refuses no connection", function()
+    local here, port = certificates.here(), free_port()
+    local text = '{"listen":[{"address":"127.0.0.1:%d"%s}],"admin":{"listen":"127.0.0.1:0"},"scripts":{"path":"scripts","watch":false}}'
+    local g <close> = upgrading.start { config = text:format(port, ""), files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key } }
+    local new, older = knocking.start(port, 4), g:client "2025-06-18"
+    new:wait(50)
+    write(g.dir .. "/moonpool.yaml", text:format(port, ',"tls":{"certificate":"cert.pem","key":"key.pem"}'))
+    g:must_upgrade()
+    new:stop()
+    assert.equal(0, new.refused, tostring(new.last)) -- requests without TLS are lost
+    assert.truthy(older:result "tools/list") -- on the connection that it has
+    older:close()
+    g.tls = { name = "localhost", ca = g.dir .. "/cert.pem" }
+    local newer <close> = g:client "2025-06-18"
+    assert.truthy(newer:result "tools/list")
   end)
 
   it("takes a file of a Unix socket over, and the last process removes it", function()

@@ -44,14 +44,21 @@ describe("an upgrade of a service", function()
     assert.same({ "STOPPING=1" }, notes_about(m, "STOPPING"))
   end)
 
-  it("that fails in its trial leaves the main process, its sockets and its notifications", function()
-    local m <close>, g = start {}
+  it("that fails in its trial leaves the main process, its sockets, store, schedules and notifications", function()
+    local m <close>, g = start { scripts = {
+      ["tools/count.lua"] = 'return tool { "Counts.", function() return store.incr "counted" end }',
+      ["jobs/tick.lua"] = 'return job { "Ticks.", every = 1, function() store.incr "ticks" log.info "tick" end }',
+    } }
+    local me <close> = g:client "2025-06-18"
     local new = knocking.start(g.port, 4)
-    for _, seconds in ipairs { "0", "0.5" } do
+    for i, seconds in ipairs { "0", "0.5" } do
       g:replace_by_trial("sleep " .. seconds .. "; kill -9 $$")
       local code = g:upgrade()
       assert.equal(1, code)
       new:wait(50)
+      assert.equal(tostring(i), me:result("tools/call", { name = "count", arguments = {} }).content[1].text)
+      local ticks = select(2, g:log():gsub("info  tick", ""))
+      wait.for_fact("the next run of the job", 20, function() return select(2, g:log():gsub("info  tick", "")) > ticks end)
     end
     new:stop()
     assert.equal(0, new.refused, tostring(new.last))
@@ -75,6 +82,24 @@ describe("an upgrade of a service", function()
     new:wait(50)
     new:stop()
     assert.equal(0, new.refused, tostring(new.last))
+  end)
+
+  it("ends with all older processes, their sessions and calls when the service is stopped, or its manager ends the group", function()
+    local scripts = { ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(60) end, timeout = 60 }' }
+    for _, signal in ipairs { 15, 9 } do
+      local m <close>, g = start { scripts = scripts, config = { limits = { drain = "1s" } } }
+      local clients = {}
+      for i = 1, 3 do
+        clients[i] = g:client "2025-06-18"
+        clients[i]:open("tools/call", { name = "hold", arguments = {} })
+        g:wait_status(function(now) return now.gauges.requests_in_flight >= i end)
+        g:must_upgrade()
+      end
+      assert.equal(3, #g:older())
+      m:signal(signal):wait "^ended "
+      wait_gone(g.pids)
+      for _, client in ipairs(clients) do client:close() end
+    end
   end)
 
   it("three times in a row keeps the sockets of a socket unit, and the signs of life", function()

@@ -1,0 +1,149 @@
+-- Upgrades while something goes wrong at a bad moment: processes that stand still or are killed, requests and signals at once, no descriptors. The binary
+-- for specs has another time for the trial where SPEC_TIME_2000 says so (other_times.c).
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+local knocking = require "spec.helpers.knocking"
+local upgrading = require "spec.helpers.upgrading"
+local wait = require "spec.helpers.wait"
+
+local TRIAL <const> = "SPEC_TIME_2000"
+local LONG <const> = { [TRIAL] = "5000" } -- a spec has to do something in it, also on a busy machine
+
+describe("a new process", function()
+  it("that stands still in its trial and is killed at the hand-over leaves all with the old one", function()
+    local g <close> = upgrading.start { env = LONG, scripts = { ["tools/count.lua"] = 'return tool { "Counts.", function() return store.incr "n" end }' } }
+    local me <close> = g:client "2025-06-18"
+    local function count() return me:result("tools/call", { name = "count", arguments = {} }).content[1].text end
+    assert.equal("1", count())
+    g:signal "sigusr2"
+    local pid = tonumber(g:wait_log "upgrade on trial".fields.pid)
+    uv.kill(pid, "sigstop")
+    wait.quietly(6) -- the store is to go over now, or soon
+    uv.kill(pid, "sigkill")
+    g:wait_log "not upgraded"
+    assert.equal("2", count())
+    assert.equal(g.pid, g:status().pid)
+    g:must_upgrade()
+    assert.equal("3", count())
+  end)
+
+  it("that stands still is given up, and clients that connect wait meanwhile", function()
+    local g <close> = upgrading.start { env = LONG }
+    g:signal "sigusr2"
+    local pid = tonumber(g:wait_log "upgrade on trial".fields.pid)
+    uv.kill(pid, "sigstop")
+    local new = knocking.start(g.port, 2)
+    g:wait_log("not upgraded", { why = "the store was not handed over: store: not handed over: the other process does not answer" }, 60)
+    new:wait(20)
+    new:stop()
+    assert.equal(0, new.refused, tostring(new.last))
+    assert.is_false(upgrading.lives(pid))
+    g:must_upgrade()
+  end)
+end)
+
+describe("an old process", function()
+  it("that stands still in the trial goes on with it afterwards", function()
+    local g <close> = upgrading.start {}
+    g:signal "sigusr2"
+    local pid = tonumber(g:wait_log "upgrade on trial".fields.pid)
+    local new = knocking.start(g.port, 2)
+    g:signal "sigstop"
+    new:wait(20)
+    wait.quietly(3)
+    g:signal "sigcont"
+    g:wait_log("upgraded", { pid = pid })
+    g:follow(pid)
+    new:wait(20)
+    new:stop()
+    assert.equal(0, new.refused, tostring(new.last))
+    assert.equal(pid, g:status().pid)
+  end)
+
+  it("that is killed leaves no new one behind, in its start and in its trial", function()
+    for _, event in ipairs { "upgrade begins", "upgrade on trial" } do
+      local g = upgrading.start { env = LONG }
+      g:signal "sigusr2"
+      local pid = tonumber(g:wait_log(event).fields.pid)
+      g:follow(pid)
+      uv.kill(g.pids[1], "sigkill")
+      g:wait_exit(30)
+      gateway.run_program("/bin/rm", { "-r", g.dir })
+    end
+  end)
+end)
+
+describe("upgrades that are asked for", function()
+  -- Starts the command, and returns what it will have printed.
+  local function ask(g)
+    return gateway.spawn(uv.fs_realpath(gateway.binary), { "upgrade", "--json", "--admin", "127.0.0.1:" .. g.admin_port }, gateway.new_folder(), {})
+  end
+
+  local function read(one)
+    wait.for_fact("the command to end", 60, function() return one.code end)
+    local file <close> = assert(io.open(one.dir .. "/stdout", "rb"))
+    local pid = math.tointeger(tonumber(file:read "a":match '"pid":(%d+)'))
+    gateway.run_program("/bin/rm", { "-r", one.dir })
+    return pid
+  end
+
+  it("twice at once are one, and both are answered", function()
+    local g <close> = upgrading.start { env = LONG }
+    local first = ask(g)
+    g:wait_log "upgrade on trial"
+    local second = ask(g)
+    local one, two = read(first), read(second)
+    g:follow(one)
+    assert.same({ 0, 0, one }, { first.code, second.code, two })
+    assert.equal(one, g:status().pid)
+    assert.equal(1, select(2, g:log():gsub("upgrade begins", "")))
+  end)
+
+  it("by hundreds of signals follow each other, and no connection is refused", function()
+    local g <close> = upgrading.start { env = { [TRIAL] = "200" } }
+    local new = knocking.start(g.port, 2)
+    local seen = {}
+    for _ = 1, 300 do
+      uv.kill(g.pid, "sigusr2")
+      for pid in g:log():gmatch "info  upgraded +pid=(%d+)" do
+        if not seen[pid] then
+          seen[pid] = true
+          g:follow(tonumber(pid))
+        end
+      end
+      wait.quietly(0.01)
+    end
+    wait.for_fact("the last upgrade", 60, function()
+      local begun, done = select(2, g:log():gsub("upgrade begins", "")), 0
+      for pid in g:log():gmatch "info  upgraded +pid=(%d+)" do
+        done = done + 1
+        if not seen[pid] then
+          seen[pid] = true
+          g:follow(tonumber(pid))
+        end
+      end
+      return begun == done and g:status().pid == g.pid
+    end)
+    new:wait(20)
+    new:stop()
+    assert.same({ 0, 0 }, { new.refused, new.lost }, tostring(new.last))
+  end)
+
+  it("with few descriptors left are done, or fail and change nothing, and with enough are done", function()
+    local g <close> = upgrading.start { workers = 1 }
+    local new, failed = knocking.start(g.port, 1), 0
+    for more = 2, 26, 3 do
+      local limit = g:fds() + more
+      gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--nofile=" .. limit .. ":1024" })
+      local code = g:upgrade()
+      failed = failed + code
+      new:wait(10)
+      gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--nofile=1024:1024" })
+    end
+    new:stop()
+    assert.is_true(failed > 0)
+    assert.equal(0, new.refused, tostring(new.last))
+    assert.equal(g.pid, g:status().pid)
+    g:must_upgrade()
+  end)
+end)
