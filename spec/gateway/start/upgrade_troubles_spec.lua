@@ -79,24 +79,29 @@ describe("upgrades that are asked for", function()
     return gateway.spawn(uv.fs_realpath(gateway.binary), { "upgrade", "--json", "--admin", "127.0.0.1:" .. g.admin_port }, gateway.new_folder(), {})
   end
 
+  -- The new process, or nil and the reason.
   local function read(one)
     wait.for_fact("the command to end", 60, function() return one.code end)
-    local file <close> = assert(io.open(one.dir .. "/stdout", "rb"))
-    local pid = math.tointeger(tonumber(file:read "a":match '"pid":(%d+)'))
+    local out <close> = assert(io.open(one.dir .. "/stdout", "rb"))
+    local err <close> = assert(io.open(one.dir .. "/stderr", "rb"))
+    local pid, why = math.tointeger(tonumber(out:read "a":match '"pid":(%d+)')), err:read "a"
     gateway.run_program("/bin/rm", { "-r", one.dir })
-    return pid
+    return pid, why
   end
 
-  it("twice at once are one, and both are answered", function()
+  it("twice at once are one, or follow each other, and both are answered", function()
     local g <close> = upgrading.start { env = LONG }
     local first = ask(g)
     g:wait_log "upgrade on trial"
     local second = ask(g)
-    local one, two = read(first), read(second)
-    g:follow(one)
-    assert.same({ 0, 0, one }, { first.code, second.code, two })
-    assert.equal(one, g:status().pid)
-    assert.equal(1, select(2, g:log():gsub("upgrade begins", "")))
+    local one = read(first)
+    local two, why = read(second) -- on a busy machine the second request arrives after the trial
+    g:follow(assert(one))
+    if two and two ~= one then g:follow(two) end
+    assert.equal(0, first.code)
+    assert.is_true(second.code == 0 or why:find("is the newest one", 1, true) ~= nil, why)
+    assert.equal(g.pid, g:status().pid)
+    assert.equal(two and two ~= one and 2 or 1, select(2, g:log():gsub("upgrade begins", "")))
   end)
 
   it("by hundreds of signals follow each other, and no connection is refused", function()
