@@ -167,7 +167,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of open sessions. Further sessions are refused with 429."},
     {"sessions.per_principal", COUNT(1, 10 * MILLION), SLOT(rpc.max_sessions_per_principal), .preset = "1000",
      .doc = "Limit of open sessions per principal: per authenticated identity, or per client address without "
-            "authentication."},
+            "authentication. Addresses of one IPv6 network of 64 bits count as one."},
     {"sessions.subscriptions", COUNT(1, MILLION), SLOT(rpc.max_subscriptions), .preset = "1024",
      .doc = "Limit of subscriptions per session, or per subscriptions/listen call. Further subscriptions are refused."},
     {"sessions.replay", MP_KEY_SECTION, .bare = "sessions.replay.events",

@@ -317,7 +317,7 @@ static result load_any(attempt *it, mp_config *config)
     mp_broken_scripts mode = start->options->is_apart || start->options->file == NULL || is_on_trial
                                  ? MP_BROKEN_REFUSE
                                  : config->scripts_broken;
-    char *text = mp_dup(mp_str_of(config->text)), *lock = config->lock == NULL ? NULL : mp_dup(mp_str_of(config->lock));
+    char *text = mp_dup(mp_str_of(config->text)), *lock = mp_dup_text(config->lock);
     mp_config_put_all(&start->tried_config, config);
     result found = load_disk(it, config);
     if (found == BROKEN) {

@@ -425,10 +425,23 @@ static int l_address(lua_State *L)
     return 1;
 }
 
+/* http.counted(address): what stands for the client at this address where clients are counted.  [-0, +1, throws] */
+static int l_counted(lua_State *L)
+{
+    char room[MP_COUNTED_TEXT];
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    mp_str counted = mp_address_counted((mp_str){text, len}, room);
+    lua_pushlstring(L, counted.ptr, counted.len);
+    return 1;
+}
+
 void mp_lib_http(lua_State *L, const mp_lib_config *config)
 {
-    static const luaL_Reg functions[] = {{"http.send", l_http}, {"http.read", l_read},       {"http.close", l_close},
-                                         {"http.url", l_url},   {"http.address", l_address}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"http.send", l_http}, {"http.read", l_read},       {"http.close", l_close},
+        {"http.url", l_url},   {"http.address", l_address}, {"http.counted", l_counted},
+        {NULL, NULL}};
     mp_set_members(L, functions, 0);
     luaL_newmetatable(L, HANDLE);
     mp_field_function(L, "__gc", l_collect);

@@ -253,6 +253,12 @@ bool mp_stream_each_header(const mp_stream *stream, size_t *at, mp_str *name, mp
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. If a trusted proxy is in front, the address that it gives. */
 mp_str mp_stream_address(const mp_stream *stream);
+#define MP_COUNTED_TEXT 50 /* room for what mp_address_counted writes */
+/* What stands for the client at this address wherever clients are counted by address: sessions.per_principal, `by = "address"`, wrong tokens. It is the
+ * address, but of an IPv6 address its network of 64 bits ("2001:db8:1:2::/64"): whoever has one address there has all of them. A link-local address
+ * stands for itself, since its network is that of everyone on the link. A text that is no address ("unix") stands for itself, too. The result is
+ * `address` or is in `room`. Implemented in proxies.c. */
+mp_str mp_address_counted(mp_str address, char room[MP_COUNTED_TEXT]);
 /* The address of the connection, which may be a proxy's: "127.0.0.1" or "unix"; the one in its PROXY header, if it has one. Empty if the stream is
  * gone. */
 mp_str mp_stream_peer(const mp_stream *stream);

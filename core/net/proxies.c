@@ -1,5 +1,6 @@
 /* proxies.c: sets of addresses and networks: which proxies are trusted. */
 #include "proxies.h"
+#include "net.h"
 #include "json/json.h"
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -51,6 +52,22 @@ void mp_ip_write(const mp_ip *ip, char room[MP_IP_TEXT])
         inet_ntop(AF_INET, ip->bytes + MAPPED_BITS / 8, room, MP_IP_TEXT);
     else
         inet_ntop(AF_INET6, ip->bytes, room, MP_IP_TEXT);
+}
+
+_Static_assert(MP_COUNTED_TEXT >= MP_IP_TEXT + sizeof "/64" - 1, "a network is an address with its length");
+
+mp_str mp_address_counted(mp_str address, char room[MP_COUNTED_TEXT])
+{
+    mp_ip ip;
+    if (address.len == 0 || memchr(address.ptr, ':', address.len) == NULL || !mp_ip_read(address, &ip))
+        return address;
+    bool is_link_local = ip.bytes[0] == 0xfe && (ip.bytes[1] & 0xc0) == 0x80;
+    if (!is_v4(&ip) && !is_link_local)
+        memset(ip.bytes + sizeof ip.bytes / 2, 0, sizeof ip.bytes / 2);
+    mp_ip_write(&ip, room);
+    if (!is_v4(&ip) && !is_link_local)
+        strcat(room, "/64");
+    return mp_str_of(room);
 }
 
 bool mp_digits_read(mp_str text, unsigned most, unsigned *number)

@@ -902,6 +902,10 @@ function host.http.url(text, base) end
 ---@return string?  The IP address in its canonical form; nil if the text is no address
 function host.http.address(text) end
 
+---@param address string
+---@return string  What stands for the client at this address where clients are counted by address: of IPv6 its network of 64 bits
+function host.http.counted(address) end
+
 -- -- SQLite (core/lib/sqlite.c) ----------------------------------------------------------------------------------------
 
 ---@param root? string  nil: in memory

@@ -293,6 +293,7 @@ row("host.cjson.new (Lua's)", 10, "finds and loads lua-cjson, once")
 row([[host.http.send
   host.http.address
   host.http.close
+  host.http.counted
   host.http.read
   host.http.url
   moonpool.http.__gc]], 40, "begins a request; a body of limits.http.body is copied once, an answer comes in pieces",

@@ -95,6 +95,16 @@ static int l_client(lua_State *L)
     return 2;
 }
 
+static int l_counted(lua_State *L)
+{
+    char room[MP_COUNTED_TEXT];
+    mp_str text;
+    text.ptr = luaL_checklstring(L, 1, &text.len);
+    mp_str counted = mp_address_counted(text, room);
+    lua_pushlstring(L, counted.ptr, counted.len);
+    return 1;
+}
+
 static int l_proxy_header(lua_State *L)
 {
     mp_str input;
@@ -183,9 +193,11 @@ static int l_is_page(lua_State *L)
 
 int module_net(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"reach", l_reach},   {"canonical", l_canonical},       {"framing", l_framing},
-                                         {"blocks", l_blocks}, {"is_page", l_is_page},           {"proxy", l_proxy},
-                                         {"client", l_client}, {"proxy_header", l_proxy_header}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"reach", l_reach},   {"canonical", l_canonical}, {"framing", l_framing},
+        {"blocks", l_blocks}, {"is_page", l_is_page},     {"proxy", l_proxy},
+        {"client", l_client}, {"counted", l_counted},     {"proxy_header", l_proxy_header},
+        {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }

@@ -181,3 +181,26 @@ describe("a PROXY header", function()
     assert.equal("partial", (read(v2(0x21, 0x11, "", 4096 - 16))))
   end)
 end)
+
+describe("an address where clients are counted by address", function()
+  it("is that of the client, and of IPv6 its network of 64 bits", function()
+    for address, counted in pairs {
+      ["203.0.113.7"] = "203.0.113.7", ["::ffff:203.0.113.7"] = "203.0.113.7", ["::ffff:cb00:7107"] = "203.0.113.7",
+      ["2001:db8:1:2::7"] = "2001:db8:1:2::/64", ["2001:DB8:1:2:ffff:ffff:ffff:ffff"] = "2001:db8:1:2::/64", ["2001:db8:1:3::7"] = "2001:db8:1:3::/64",
+      ["::1"] = "::/64", ["fd00:0:0:1::1"] = "fd00:0:0:1::/64", ["2001:db8:1:2:3:4:203.0.113.7"] = "2001:db8:1:2::/64",
+    } do
+      assert.equal(counted, net.counted(address), address)
+    end
+  end)
+
+  it("is a whole link-local address, since all clients of a link have its network", function()
+    for _, address in ipairs { "fe80::1", "fe80::2", "febf:1:2:3:4:5:6:7" } do assert.equal(address, net.counted(address)) end
+    assert.equal("fec0::/64", net.counted "fec0::1")
+  end)
+
+  it("stays what it is if it is no address", function()
+    for _, text in ipairs { "", "unix", ":", "2001:db8::g", "[2001:db8::1]", "fe80::1%eth0", ("1:"):rep(40), "10.0.0.1:80" } do
+      assert.equal(text, net.counted(text))
+    end
+  end)
+end)

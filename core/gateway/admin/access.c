@@ -188,8 +188,10 @@ bool mp_admin_is_near(const mp_admin_access *access)
 /* -- a request ----------------------------------------------------------------------------------------------------- */
 
 /* The slot in which wrong tokens of this address are counted. */
-static size_t slot_of(mp_str peer)
+static size_t slot_of(mp_str address)
 {
+    char room[MP_COUNTED_TEXT];
+    mp_str peer = mp_address_counted(address, room);
     size_t sum = 5381;
     for (size_t i = 0; i < peer.len; i++)
         sum = sum * 33 + (unsigned char)peer.ptr[i];

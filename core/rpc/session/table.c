@@ -1,6 +1,7 @@
-/* table.c: the sessions of the process, in shards by id, and the numbers that are limited in the process. A shard's
+/* table.c: the sessions of the process, in shards by id, and the numbers that are limited in the gateway. A shard's
  * lock is held only for a look-up. This file is long because all of it works on mp_table. */
 #include "session.h"
+#include "net/proxies.h"
 #include "rpc/request/tap.h"
 #include <stdlib.h>
 
@@ -284,8 +285,9 @@ mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transpor
                                        mp_str peer)
 {
     mp_table *table = rpc->table;
+    char room[MP_COUNTED_TEXT];
     mp_str key = {(const char *)principal->key, sizeof principal->key};
-    mp_owner *counted = count_session(table, principal == mp_nobody ? peer : key);
+    mp_owner *counted = count_session(table, principal == mp_nobody ? mp_address_counted(peer, room) : key);
     if (counted == NULL) {
         mp_stat_add(&mp_stat_refused_sessions, 1);
         return NULL;
@@ -462,8 +464,8 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
     pthread_mutex_lock(&table->shards[shard].lock);
     mp_map_drop(&table->shards[shard].sessions, &session->node);
     pthread_mutex_unlock(&table->shards[shard].lock);
+    mp_stat_add(reason, 1); /* first: nobody sees a session that is neither open nor closed */
     mp_stat_add(session->is_sse ? &mp_stat_sessions_sse : &mp_stat_sessions_http, -1);
-    mp_stat_add(reason, 1);
     if (mp_tap_is_on())
         tap_session(session, "session ended", NULL, reason->value);
     observe_end(session, reason);

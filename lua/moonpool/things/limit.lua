@@ -40,14 +40,17 @@ local function check(word, spec, own, form)
   return list
 end
 
+-- Addresses of one IPv6 network of 64 bits count as one client.
+local function address_of(call) return host.http.counted(call.address or "") end
+
 local readers = {
   -- a caller without a name is identified by its address
   principal = function(call)
     local who = call.principal
-    return principal.is_named(who) and principal.key(who) or "address " .. (call.address or "")
+    return principal.is_named(who) and principal.key(who) or "address " .. address_of(call)
   end,
   tool = function(call) return call.kind .. " " .. call.name end,
-  address = function(call) return call.address or "" end,
+  address = address_of,
   all = function() return "" end,
 }
 

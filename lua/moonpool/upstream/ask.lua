@@ -160,7 +160,7 @@ end
 -- Who is asked, for the rate: a principal, else a session or an address.
 local function asked_of(call)
   if principal.is_named(call.principal) then return "p" .. principal.key(call.principal) end
-  return call.has_session and "s" .. host.session.id(call) or "a" .. (call.address or "")
+  return call.has_session and "s" .. host.session.id(call) or "a" .. host.http.counted(call.address or "")
 end
 
 -- Why the rates refuse one more question; nil if they do not.

@@ -55,7 +55,7 @@ end
 -- Whose share of limits.upstreams.followed a subscription takes, as a short text: that of its principal; clients without one count by address, since one
 -- client can open many sessions.
 local function share_of(call)
-  local who = principal.is_named(call.principal) and "p" .. principal.key(call.principal) or "a" .. (call.address or "")
+  local who = principal.is_named(call.principal) and "p" .. principal.key(call.principal) or "a" .. host.http.counted(call.address or "")
   return host.base64.encode(host.digest.sum("sha256", who)):sub(1, 16)
 end
 

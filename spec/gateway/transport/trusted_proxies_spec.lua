@@ -138,6 +138,10 @@ describe("trusted_proxies", function()
         assert.equal(i < 3, ask(g, { { FOR, address .. ":" .. i } }, nil, "twice") == "ran", address .. i)
       end
     end
+    for i = 1, 3 do -- whoever has one address of a network of 64 bits has all of them
+      assert.equal(i < 3, ask(g, { { FOR, "2001:db8:0:7::" .. i } }, nil, "twice") == "ran", i)
+    end
+    assert.equal("ran", ask(g, { { FOR, "2001:db8:0:8::1" } }, nil, "twice"))
     for i = 1, 5 do -- a client that lies is the client that it is
       assert.not_equal("ran", ask(g, { { FOR, "198.51.100." .. i }, { FOR, "203.0.113.7" } }, nil, "twice"))
     end
