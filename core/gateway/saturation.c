@@ -37,19 +37,19 @@ void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *
     const mp_config *config = settings->config;
     struct rlimit fds = {0};
     getrlimit(RLIMIT_NOFILE, &fds);
-    uses[MP_USE_CALLS] = share(mp_stat_sum("requests_in_flight"), settings->rpc.max_calls);
+    uses[MP_USE_CALLS] = share(mp_places_used(readiness->places, MP_PLACE_CALLS), settings->rpc.max_calls);
     uses[MP_USE_CONNECTIONS] = share(mp_stat_sum("connections"), settings->http.connections);
     uses[MP_USE_FDS] = share(mp_count_fds(), (int64_t)fds.rlim_cur);
-    uses[MP_USE_LISTENERS] = share(mp_stat_sum("listeners"), settings->rpc.max_listeners);
+    uses[MP_USE_LISTENERS] = share(mp_places_used(readiness->places, MP_PLACE_LISTENERS), settings->rpc.max_listeners);
     uses[MP_USE_LOOP] = readiness->loop;
     uses[MP_USE_LUA_MEMORY] =
         share(mp_stat_sum("lua_bytes"), (int64_t)settings->lib.vm.memory * (int64_t)config->workers);
     uses[MP_USE_POOL] = share(mp_stat_sum("pool_jobs"), config->pool_threads + config->pool_queue);
     uses[MP_USE_REPLAY] = share(mp_stat_sum("replay_bytes"), (int64_t)settings->rpc.replay_total);
-    uses[MP_USE_SESSIONS] = share(mp_stat_sum("sessions"), settings->rpc.max_sessions);
+    uses[MP_USE_SESSIONS] = share(mp_places_used(readiness->places, MP_PLACE_SESSIONS), settings->rpc.max_sessions);
     uses[MP_USE_STORE] = share(mp_stat_sum("store_entries"), config->store_entries);
     uses[MP_USE_STREAM_BYTES] = share(mp_stat_sum("queue_bytes"), (int64_t)settings->http.answers);
-    uses[MP_USE_TASKS] = share(mp_stat_sum("jobs"), settings->rpc.max_jobs);
+    uses[MP_USE_TASKS] = share(mp_places_used(readiness->places, MP_PLACE_TASKS), settings->rpc.max_jobs);
 }
 
 /* -- readiness ----------------------------------------------------------------------------------------------------- */

@@ -37,8 +37,9 @@ uint64_t mp_hold_left_ms(const mp_hold *hold, uint64_t now_ms);
 
 #define MP_READY_CAUSES 4 /* the keys of ready.when, and the overload of a worker */
 
-/* Zeroed at the start. */
+/* Zeroed at the start, but for `places`. */
 typedef struct mp_readiness {
+    const mp_places *places; /* what all processes of the gateway have */
     uint64_t at_us, loop_us; /* of the last sample */
     double loop;             /* see MP_USE_LOOP */
     mp_hold holds[MP_READY_CAUSES];
@@ -51,7 +52,7 @@ void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *setti
 bool mp_readiness_is_good(const mp_readiness *readiness, const mp_runtime_config *settings, mp_buf *why);
 /* The seconds after which all can be below the limits at the earliest, at least 1: for Retry-After. */
 unsigned mp_readiness_wait_s(const mp_readiness *readiness);
-/* The share of each limit that is used, from 0 to 1. */
+/* The share of each limit that is used, from 0 to 1: of limits that all processes of the gateway have together, by all of them. */
 void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *settings, double uses[MP_USES]);
 /* Open descriptors of the process. */
 int64_t mp_count_fds(void);

@@ -181,7 +181,6 @@ static void fail(mp_upgrade *upgrade, const char *format, mp_str what)
 static void finish_failure(mp_upgrade *upgrade, int status)
 {
     mp_newer *newer = &upgrade->newer;
-    mp_upgrade_unlink(upgrade, newer->facts.number);
     read_said(newer);
     mp_str said = mp_buf_str(&newer->tail);
     while (said.len > 0 && said.ptr[said.len - 1] == '\n')
@@ -200,6 +199,7 @@ static void finish_failure(mp_upgrade *upgrade, int status)
         snprintf(why.text + used, sizeof why.text - used, ":\n%.*s", (int)(sizeof why.text - used - 4),
                  said.ptr + said.len - (sizeof why.text - used - 4));
     answer_error(upgrade, 500, &why);
+    mp_upgrade_forget(upgrade, &newer->facts);
     forget_newer(newer);
     upgrade->state = MP_UPGRADE_IDLE;
     upgrade->until = 0;
@@ -273,6 +273,7 @@ static void send_all(mp_upgrade *upgrade)
     send_sockets(upgrade);
     send_facts(upgrade);
     mp_upgrade_send_tickets(upgrade);
+    mp_upgrade_share_places(upgrade);
     int log = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
     bool is_empty = upgrade->shared->settings->config->text[0] == '\0';
     mp_process_link_send(upgrade->newer.link, MP_SAY_BEGIN, is_empty ? MP_STR("empty") : MP_STR_NONE, &log,
@@ -358,7 +359,8 @@ static void pass_links(mp_upgrade *upgrade)
     for (int i = 0; i < upgrade->older_count; i++) {
         int ends[2];
         mp_buf body = {0};
-        if (mp_process_link_pair(ends) != 0)
+        upgrade->older[i].is_kept = mp_process_link_pair(ends) != 0;
+        if (upgrade->older[i].is_kept)
             continue; /* this older process drains when its link to this one ends */
         mp_upgrade_put_facts(&body, &upgrade->older[i].facts);
         mp_process_link_send(upgrade->newer.link, MP_SAY_OLDER, mp_buf_str(&body), &ends[0], 1);
@@ -396,6 +398,7 @@ static void hand_over_store(mp_upgrade *upgrade)
 static void begin_commit(mp_upgrade *upgrade)
 {
     mp_listeners *listeners = MP_NEVER_NULL(upgrade->listeners);
+    mp_upgrade_run_owners(upgrade);
     pass_links(upgrade);
     mp_listeners_leave(listeners, upgrade->newer.taken);
     mp_notify_leave(upgrade->newer.facts.pid);
@@ -449,6 +452,8 @@ static void run_link(mp_upgrade *upgrade)
             begin_trial(upgrade, message.body);
         else if (message.kind == MP_SAY_UNWELL && upgrade->state == MP_UPGRADE_TRIES)
             fail(upgrade, "the new process is not well: %.*s", message.body);
+        else if (message.kind == MP_SAY_OWNERS)
+            mp_table_take_owners(upgrade->shared->table, message.body);
     }
     if (taken < 0 && (upgrade->state == MP_UPGRADE_STARTS || upgrade->state == MP_UPGRADE_TRIES))
         fail(upgrade, "%.*s", MP_STR("")); /* its exit code says why */
@@ -509,8 +514,6 @@ static void run_newer(mp_upgrade *upgrade)
     }
 }
 
-/* -- the main loop ------------------------------------------------------------------------------------------------- */
-
 static void shorten(int *wait_ms, uint64_t ms)
 {
     if (*wait_ms < 0 || (uint64_t)*wait_ms > ms)
@@ -544,7 +547,7 @@ int mp_upgrade_next(mp_upgrade *upgrade, struct pollfd fds[MP_UPGRADE_FDS], int 
     }
     if (upgrade->until != 0)
         shorten(wait_ms, upgrade->until > now ? upgrade->until - now : 0);
-    if (upgrade->state >= MP_UPGRADE_COMMITS)
+    if (upgrade->state >= MP_UPGRADE_TRIES)
         shorten(wait_ms, LOOK_MS);
     return count;
 }
@@ -583,6 +586,7 @@ void mp_upgrade_run(mp_upgrade *upgrade)
         mp_upgrade_run_older(upgrade);
     else if (upgrade->state != MP_UPGRADE_IDLE)
         run_newer(upgrade);
+    mp_upgrade_run_owners(upgrade);
     take_asks(upgrade);
 }
 

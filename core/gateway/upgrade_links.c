@@ -1,6 +1,7 @@
 /* upgrade_links.c: the links between the newest process and the older ones, and what both ends of every link write alike. */
 #include "upgrade_state.h"
 #include <moonpool/version.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -94,7 +95,7 @@ void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp
         mp_process_link_free(link);
         return;
     }
-    upgrade->older[upgrade->older_count++] = (mp_older){*facts, link};
+    upgrade->older[upgrade->older_count++] = (mp_older){.facts = *facts, .link = link};
     mp_processes_add(upgrade->shared->processes, facts);
 }
 
@@ -107,6 +108,14 @@ void mp_upgrade_unlink(const mp_upgrade *upgrade, uint16_t number)
             unlink(path);
 }
 
+void mp_upgrade_forget(mp_upgrade *upgrade, const mp_process_facts *facts)
+{
+    mp_upgrade_unlink(upgrade, facts->number);
+    mp_places_remove(mp_processes_places(upgrade->shared->processes), facts->pid);
+    if (upgrade->listeners != NULL && facts->number != 0) /* 0: it has ended before it said hello */
+        mp_table_forget_owners(upgrade->shared->table, facts->number);
+}
+
 static void remove_older(mp_upgrade *upgrade, int i)
 {
     mp_older *one = &upgrade->older[i];
@@ -114,7 +123,9 @@ static void remove_older(mp_upgrade *upgrade, int i)
         upgrade->state != MP_UPGRADE_COMMITS) { /* else its link may go to the newest one now */
         mp_log(MP_INFO, "older process ended", mp_log_int("pid", one->facts.pid));
         mp_processes_remove(upgrade->shared->processes, one->facts.number);
-        mp_upgrade_unlink(upgrade, one->facts.number);
+        mp_upgrade_forget(upgrade, &one->facts);
+    } else if (one->is_kept) {
+        mp_upgrade_forget(upgrade, &one->facts);
     }
     mp_process_link_free(one->link);
     upgrade->older_count--;
@@ -131,6 +142,8 @@ static bool read_older(mp_upgrade *upgrade, const mp_older *one)
     while ((taken = mp_process_link_take(one->link, &message)) > 0) {
         if (message.kind == MP_SAY_ASK)
             upgrade->is_signalled = true;
+        else if (message.kind == MP_SAY_OWNERS && upgrade->listeners != NULL)
+            mp_table_take_owners(upgrade->shared->table, message.body);
         mp_link_message_close(&message);
     }
     return taken == 0;
@@ -155,4 +168,54 @@ void mp_upgrade_run_links(mp_upgrade *upgrade)
             i++;
         else
             remove_older(upgrade, i);
+}
+
+/* -- what is counted together -------------------------------------------------------------------------------------- */
+
+#define SAY_MOST 64 /* messages that are sent at once */
+
+void mp_upgrade_share_places(mp_upgrade *upgrade)
+{
+    mp_places *places = mp_processes_places(upgrade->shared->processes);
+    int fd = mp_places_fd(places), copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0 || !mp_places_add(places, upgrade->newer.facts.pid))
+        mp_log(MP_WARN, "limits not shared", mp_log_int("pid", upgrade->newer.facts.pid),
+               mp_log_str("hint", MP_STR("until this process ends, it and the new one have limits of their own")));
+    if (copy >= 0)
+        mp_process_link_send(upgrade->newer.link, MP_SAY_PLACES, MP_STR_NONE, &copy, 1);
+}
+
+/* The link over which another process has to know which sessions principals have; NULL: there is none. */
+static mp_process_link *MP_NULLABLE find_listener(const mp_upgrade *upgrade, mp_owners_said *said)
+{
+    bool is_tried = upgrade->state >= MP_UPGRADE_TRIES && upgrade->state <= MP_UPGRADE_COMMITS;
+    bool is_elsewhere = upgrade->state == MP_UPGRADE_OLDER || upgrade->state == MP_UPGRADE_JOINS;
+    *said = is_tried ? MP_OWNERS_ALL : MP_OWNERS_OWN;
+    return is_tried ? upgrade->newer.link : is_elsewhere ? upgrade->link : NULL;
+}
+
+void mp_upgrade_run_owners(mp_upgrade *upgrade)
+{
+    mp_owners_said said;
+    mp_process_link *to = find_listener(upgrade, &said);
+    mp_table *table = upgrade->shared->table;
+    mp_buf body = {0};
+    if (upgrade->listeners == NULL)
+        return;
+    if (to == NULL)
+        said = MP_OWNERS_NONE;
+    if (said != upgrade->said || to != upgrade->said_to)
+        mp_table_say_owners(table, said);
+    if (upgrade->said == MP_OWNERS_ALL && upgrade->state == MP_UPGRADE_OLDER)
+        mp_table_forget_owners(table, 0);
+    upgrade->said = said;
+    upgrade->said_to = to;
+    for (int i = 0; to != NULL && i < SAY_MOST && mp_process_link_flush(to); i++) {
+        body.len = 0;
+        mp_table_put_owners(table, &body, MP_LINK_BYTES - 1);
+        if (body.len == 0)
+            break;
+        mp_process_link_send(to, MP_SAY_OWNERS, mp_buf_str(&body), MP_UNSET, 0);
+    }
+    mp_buf_clear(&body);
 }

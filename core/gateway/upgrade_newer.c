@@ -130,6 +130,13 @@ static int take_message(mp_upgrade *upgrade, mp_passed *passed, mp_link_message 
     case MP_SAY_TICKETS:
         mp_upgrade_take_tickets(upgrade, message->body);
         return 1;
+    case MP_SAY_PLACES:
+        if (message->count > 0 &&
+            !mp_places_join(mp_processes_places(upgrade->shared->processes), message->fds[--message->count]))
+            mp_log(
+                MP_WARN, "limits not shared", mp_log_int("pid", upgrade->before.pid),
+                mp_log_str("hint", MP_STR("until the older process ends, it and this one have limits of their own")));
+        return 1;
     case MP_SAY_BEGIN:
         upgrade->shared->may_be_empty = mp_str_is(message->body, "empty");
         if (message->count > 0)
@@ -223,6 +230,8 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
     while ((link = upgrade->link) != NULL && (taken = mp_process_link_take(link, &message)) > 0) {
         if (message.kind == MP_SAY_OLDER)
             take_older(upgrade, &message);
+        else if (message.kind == MP_SAY_OWNERS)
+            mp_table_take_owners(upgrade->shared->table, message.body);
         else if (message.kind == MP_SAY_COMMIT)
             commit(upgrade);
         mp_link_message_close(&message);

@@ -26,6 +26,8 @@ typedef enum {
     MP_SAY_DRAIN,     /* of the newest one to an older one: the service ends */
     MP_SAY_ASK,       /* of an older one: SIGUSR2 has arrived there */
     MP_SAY_TICKETS,   /* to the newer one: mp_certificates_hand, bytes instead of texts */
+    MP_SAY_PLACES,    /* to the newer one: the memory of what all processes count together (rpc/places.h) */
+    MP_SAY_OWNERS, /* to the newest one, and in a trial both: how many sessions principals have (mp_table_put_owners) */
 } mp_say;
 
 typedef enum {
@@ -53,6 +55,7 @@ typedef struct {
 typedef struct {
     mp_process_facts facts;
     mp_process_link *link;
+    bool is_kept; /* OLDER: the newest process has no link to it */
 } mp_older;
 
 struct mp_upgrade {
@@ -69,7 +72,9 @@ struct mp_upgrade {
     mp_process_facts before;           /* from JOINS on; number 0: no upgrade has begun this process */
     mp_older older[MP_OLDER_MOST];
     int older_count;
-    pid_t child;          /* OLDER: the process that this one has begun; 0: it has ended */
+    pid_t child;                          /* OLDER: the process that this one has begun; 0: it has ended */
+    mp_owners_said said;                  /* what this process says to `said_to`, see mp_upgrade_run_owners */
+    mp_process_link *MP_NULLABLE said_to; /* never used but compared */
     int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
     bool is_signalled;    /* an upgrade is to begin when none is under way */
     bool has_drained;     /* the service ends, and all processes know it */
@@ -119,6 +124,12 @@ void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp
 void mp_upgrade_run_links(mp_upgrade *upgrade);
 /* Removes the sockets of a process that has ended, which it has left if it was killed. */
 void mp_upgrade_unlink(const mp_upgrade *upgrade, uint16_t number);
+/* Gives the newer process its row in what all processes count together, and sends it the memory. */
+void mp_upgrade_share_places(mp_upgrade *upgrade);
+/* Says what has changed in what sessions principals have, to the process that has to know. */
+void mp_upgrade_run_owners(mp_upgrade *upgrade);
+/* This process has ended: it holds nothing of what is counted. */
+void mp_upgrade_forget(mp_upgrade *upgrade, const mp_process_facts *facts);
 void mp_upgrade_put_facts(mp_buf *body, const mp_process_facts *facts);
 bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts);
 /* Sends the keys of session tickets to the newer process, and takes them there. */

@@ -12,6 +12,7 @@
 struct mp_processes {
     unsigned char key[MP_PROCESS_KEY]; /* like `number`, set before other threads use it */
     uint16_t number;
+    mp_places *places;
     atomic_uint newest;
     atomic_int count;
     _Atomic(char *MP_NULLABLE) folder;
@@ -46,6 +47,7 @@ mp_processes *mp_processes_new(void)
 {
     mp_processes *processes = mp_new(sizeof *processes);
     pthread_mutex_init(&processes->lock, NULL);
+    processes->places = mp_places_new();
     fill_random(processes->key, sizeof processes->key);
     take_number(processes);
     return processes;
@@ -53,6 +55,7 @@ mp_processes *mp_processes_new(void)
 
 void mp_processes_free(mp_processes *processes)
 {
+    mp_places_free(processes->places);
     pthread_mutex_destroy(&processes->lock);
     free(atomic_load(&processes->folder));
     explicit_bzero(processes->key, sizeof processes->key);
@@ -67,6 +70,11 @@ void mp_processes_join(mp_processes *processes, const unsigned char key[MP_PROCE
     for (int i = 0; i < count; i++)
         mp_processes_add(processes, &others[i]);
     take_number(processes);
+}
+
+mp_places *mp_processes_places(const mp_processes *processes)
+{
+    return processes->places;
 }
 
 uint16_t mp_processes_number(const mp_processes *processes)

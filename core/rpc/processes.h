@@ -7,7 +7,7 @@
 #ifndef MP_RPC_PROCESSES_H
 #define MP_RPC_PROCESSES_H
 
-#include "base/base.h"
+#include "places.h"
 
 #define MP_OLDER_MOST 32 /* older processes that may live at once */
 #define MP_ID 36         /* hex digits of the id of a session or task */
@@ -31,6 +31,8 @@ void mp_processes_free(mp_processes *processes);
  * random number. Before other threads use `processes`. */
 void mp_processes_join(mp_processes *processes, const unsigned char key[MP_PROCESS_KEY], const char *folder,
                        const mp_process_facts *others, int count);
+/* What these processes have together. */
+mp_places *mp_processes_places(const mp_processes *processes);
 uint16_t mp_processes_number(const mp_processes *processes);
 const unsigned char *mp_processes_key(const mp_processes *processes);
 /* The folder of the sockets by which processes reach each other: at the first upgrade, by the older one. Once. */

@@ -68,6 +68,7 @@ mp_admin *MP_NULLABLE mp_admin_new(mp_shared *shared, const int *fds, int count,
     mp_admin *admin = mp_new(sizeof *admin);
     admin->shared = shared;
     admin->settings = mp_runtime_config_ref(shared->settings);
+    admin->readiness.places = mp_processes_places(shared->processes);
     admin->metrics = mp_metrics_new();
     admin->access = mp_admin_access_new(admin->settings->config, at, shared->admin_token);
     admin->api = mp_admin_api_new();

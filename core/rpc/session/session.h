@@ -60,11 +60,7 @@ typedef struct {
 } mp_card;
 
 /* A principal, or the address of an anonymous client, that has sessions. */
-typedef struct {
-    mp_node node;
-    int64_t sessions;
-    char name[];
-} mp_owner;
+typedef struct mp_owner mp_owner;
 
 /* The session's part of the event log, guarded by the log's lock. */
 typedef struct {
@@ -156,17 +152,33 @@ void mp_table_sweep(mp_rpc *rpc);
 
 /* Counts one more call in flight. False, which is counted, if limits.calls_in_flight has no place. */
 bool mp_table_take_call(mp_table *table);
-void mp_table_give_call(void);
+void mp_table_give_call(mp_table *table);
 bool mp_table_has_calls(void);
 /* What a request was refused for, and the seconds of its Retry-After: when there is a place for it, at the rate at which places become free. A
  * place of MEMORY becomes free with each call that ends. */
 typedef enum { MP_ROOM_CALLS, MP_ROOM_MEMORY, MP_ROOM_SESSIONS, MP_ROOM_AUTHN, MP_ROOMS } mp_room;
 unsigned mp_table_room_s(mp_table *table, mp_room room);
-/* Things whose number is limited in the whole process. */
+/* Things whose number is limited in the whole gateway. */
 typedef enum { MP_QUOTA_SUBSCRIBER, MP_QUOTA_DETACHED, MP_QUOTA_AUTHN, MP_QUOTAS } mp_quota;
 /* Returns false, and counts the refusal, if the limit is reached. */
 bool mp_quota_take(mp_table *table, mp_quota quota);
 void mp_quota_give(mp_table *table, mp_quota quota);
+
+/* -- owners.c: who has how many sessions --------------------------------------------------------------------------- */
+
+typedef struct mp_owners mp_owners;
+
+/* `number`: that of this process. */
+mp_owners *mp_owners_new(uint16_t number);
+void mp_owners_free(mp_owners *owners);
+/* Counts one more session of the owner `name`. NULL: it has `most` in all processes. */
+mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t most);
+void mp_owners_uncount(mp_owners *owners, mp_owner *owner);
+/* As mp_table_say_owners and so on. */
+void mp_owners_say(mp_owners *owners, mp_owners_said which);
+void mp_owners_put(mp_owners *owners, mp_buf *out, size_t room);
+void mp_owners_take(mp_owners *owners, mp_str body);
+void mp_owners_forget(mp_owners *owners, uint16_t number);
 
 /* -- expiry.c: event streams end with the credentials that opened them --------------------------------------------- */
 

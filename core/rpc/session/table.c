@@ -1,7 +1,6 @@
 /* table.c: the sessions of the process, in shards by id, and the numbers that are limited in the gateway. A shard's
  * lock is held only for a look-up. This file is long because all of it works on mp_table. */
 #include "session.h"
-#include "net/proxies.h"
 #include "rpc/request/tap.h"
 #include <stdlib.h>
 
@@ -49,9 +48,8 @@ struct mp_table {
      * session of another principal. */
     mp_session *decoys;
     atomic_uint rpc_count;
-    pthread_mutex_t owners_lock; /* guards `owners`, `count`, and `rpcs` while workers join */
-    mp_map owners;
-    int64_t count;
+    mp_owners *owners;
+    pthread_mutex_t rpcs_lock; /* guards `rpcs` while workers join */
     mp_rpc *rpcs[MP_RPC_MAX];
 };
 
@@ -68,10 +66,10 @@ mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_processes *proce
         pthread_mutex_init(&table->shards[i].lock, NULL);
         mp_map_init(&table->shards[i].sessions);
     }
-    pthread_mutex_init(&table->owners_lock, NULL);
+    pthread_mutex_init(&table->rpcs_lock, NULL);
     for (mp_room room = 0; room < MP_ROOMS; room++)
         mp_pace_init(&table->rooms[room]);
-    mp_map_init(&table->owners);
+    table->owners = mp_owners_new(mp_processes_number(processes));
     table->decoys = mp_new(DECOYS * sizeof *table->decoys);
     for (int i = 0; i < DECOYS; i++)
         atomic_init(&table->decoys[i].refs, 1);
@@ -114,11 +112,11 @@ void mp_sessions_free(mp_table *table)
         mp_map_clear(&table->shards[i].sessions);
         pthread_mutex_destroy(&table->shards[i].lock);
     }
-    mp_map_clear(&table->owners);
+    mp_owners_free(table->owners);
     free(table->decoys);
     for (mp_room room = 0; room < MP_ROOMS; room++)
         pthread_mutex_destroy(&table->rooms[room].lock);
-    pthread_mutex_destroy(&table->owners_lock);
+    pthread_mutex_destroy(&table->rpcs_lock);
     free(table);
 }
 
@@ -146,11 +144,11 @@ void mp_table_take_shard(mp_table *table, unsigned shard, mp_session_list *all)
 
 unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
 {
-    pthread_mutex_lock(&table->owners_lock);
+    pthread_mutex_lock(&table->rpcs_lock);
     unsigned index = atomic_load(&table->rpc_count);
     table->rpcs[index] = rpc;
     atomic_store(&table->rpc_count, index + 1);
-    pthread_mutex_unlock(&table->owners_lock);
+    pthread_mutex_unlock(&table->rpcs_lock);
     return index;
 }
 
@@ -175,6 +173,7 @@ mp_event_log *MP_NULLABLE mp_table_event_log(mp_table *table)
 }
 
 static mp_account *const quotas[] = {&mp_account_listeners, &mp_account_jobs, &mp_account_auth_pending};
+static const mp_place places_of[] = {MP_PLACE_LISTENERS, MP_PLACE_TASKS, MP_PLACE_AUTHN};
 
 bool mp_quota_take(mp_table *table, mp_quota quota)
 {
@@ -182,7 +181,8 @@ bool mp_quota_take(mp_table *table, mp_quota quota)
                                               &mp_stat_refused_auth_pending};
     const mp_rpc_config *config = atomic_load(&table->config);
     const int64_t limits[] = {config->max_listeners, config->max_jobs, config->max_entries};
-    bool is_taken = mp_account_take(quotas[quota], 1, limits[quota]);
+    bool is_taken = mp_places_take(mp_processes_places(table->processes), places_of[quota], limits[quota]);
+    mp_account_add(quotas[quota], is_taken);
     mp_stat_add(refusals[quota], !is_taken);
     return is_taken;
 }
@@ -190,19 +190,23 @@ bool mp_quota_take(mp_table *table, mp_quota quota)
 void mp_quota_give(mp_table *table, mp_quota quota)
 {
     mp_account_give(quotas[quota], 1);
+    mp_places_give(mp_processes_places(table->processes), places_of[quota]);
     if (quota == MP_QUOTA_AUTHN)
         mp_pace_count(&table->rooms[MP_ROOM_AUTHN], 1);
 }
 
 bool mp_table_take_call(mp_table *table)
 {
-    bool is_taken = mp_account_take(&mp_account_requests_in_flight, 1, atomic_load(&table->config)->max_calls);
+    mp_places *places = mp_processes_places(table->processes);
+    bool is_taken = mp_places_take(places, MP_PLACE_CALLS, atomic_load(&table->config)->max_calls);
+    mp_account_add(&mp_account_requests_in_flight, is_taken);
     mp_stat_add(&mp_stat_refused_calls, !is_taken);
     return is_taken;
 }
 
-void mp_table_give_call(void)
+void mp_table_give_call(mp_table *table)
 {
+    mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
     mp_account_give(&mp_account_requests_in_flight, 1);
 }
 
@@ -226,38 +230,35 @@ static unsigned shard_of(mp_str id)
     return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10) % SHARDS;
 }
 
+void mp_table_say_owners(mp_table *table, mp_owners_said which)
+{
+    mp_owners_say(table->owners, which);
+}
+
+void mp_table_put_owners(mp_table *table, mp_buf *out, size_t room)
+{
+    mp_owners_put(table->owners, out, room);
+}
+
+void mp_table_take_owners(mp_table *table, mp_str body)
+{
+    mp_owners_take(table->owners, body);
+}
+
+void mp_table_forget_owners(mp_table *table, uint16_t number)
+{
+    mp_owners_forget(table->owners, number);
+}
+
 /* Counts one more session of the owner `name`. Returns the owner, or NULL if a cap is reached. */
 static mp_owner *MP_NULLABLE count_session(mp_table *table, mp_str name)
 {
-    pthread_mutex_lock(&table->owners_lock);
-    mp_node *node = mp_map_find(&table->owners, name);
-    mp_owner *owner = node == NULL ? NULL : mp_container(node, mp_owner, node);
     const mp_rpc_config *config = atomic_load(&table->config);
-    bool refused = table->count >= config->max_sessions ||
-                   (owner != NULL && owner->sessions >= config->max_sessions_per_principal);
-    if (!refused) {
-        if (owner == NULL) {
-            owner = mp_slab_new(sizeof *owner + name.len + 1);
-            memcpy(owner->name, name.ptr, name.len);
-            owner->node.key = (mp_str){owner->name, name.len};
-            mp_map_put(&table->owners, &owner->node);
-        }
-        owner->sessions++;
-        table->count++;
-    }
-    pthread_mutex_unlock(&table->owners_lock);
-    return refused ? NULL : owner;
-}
-
-static void uncount_session(mp_table *table, mp_owner *owner)
-{
-    pthread_mutex_lock(&table->owners_lock);
-    table->count--;
-    if (--owner->sessions == 0) {
-        mp_map_drop(&table->owners, &owner->node);
-        mp_slab_free(owner, sizeof *owner + owner->node.key.len + 1);
-    }
-    pthread_mutex_unlock(&table->owners_lock);
+    mp_owner *owner = mp_owners_count(table->owners, name, config->max_sessions_per_principal);
+    if (owner == NULL || mp_places_take(mp_processes_places(table->processes), MP_PLACE_SESSIONS, config->max_sessions))
+        return owner;
+    mp_owners_uncount(table->owners, owner);
+    return NULL;
 }
 
 static char *copy_text(mp_str text)
@@ -470,7 +471,8 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
         tap_session(session, "session ended", NULL, reason->value);
     observe_end(session, reason);
     mp_pace_count(&table->rooms[MP_ROOM_SESSIONS], 1);
-    uncount_session(table, session->owner);
+    mp_owners_uncount(table->owners, session->owner);
+    mp_places_give(mp_processes_places(table->processes), MP_PLACE_SESSIONS);
 
     for (unsigned i = 0; i < MP_RPC_MAX; i++)
         if (rpcs & (UINT64_C(1) << i)) {

@@ -193,7 +193,7 @@ static void serve_array(mp_rpc *rpc, mp_stream *stream, const era_headers *heade
     else if (headers->version_count > 0 && headers->era != mp_session_era(session))
         refuse_request(rpc, stream, MP_CAUSE_REVISION, 400, "MCP-Protocol-Version is not what this session negotiated");
     else if (!refuse_if_busy(rpc, stream)) {
-        mp_table_give_call(); /* a place was there, which let the batch in: each of its calls takes its own */
+        mp_table_give_call(rpc->table); /* a place was there, which let the batch in: each of its calls takes its own */
         mp_serve_batch(rpc, stream, session);
     }
     if (session != NULL)

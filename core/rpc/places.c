@@ -1,0 +1,177 @@
+/* places.c: counts in a memory file, a row for each process. A process changes its own row alone. */
+#define _GNU_SOURCE
+#include "processes.h"
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FORMAT 0x4d504c01                                 /* "MPL", and a number */
+#define ROWS (MP_OLDER_MOST + 2)                          /* the older ones, the newest, and one that is begun */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* else one process could take the memory from the others */
+#define TRIES 8                                           /* at a last place, for which others try, too */
+
+/* Part of what processes of different versions share, as the rest of this memory. */
+typedef struct {
+    _Atomic int32_t pid; /* 0: nobody's */
+    int32_t unused;
+    _Atomic int64_t counts[15];
+} row;
+
+typedef struct {
+    uint32_t format;
+    _Atomic int32_t used; /* rows that were ever in use */
+    char unused[120];
+    row rows[ROWS];
+} shared;
+
+struct mp_places {
+    int fd; /* -1: no other process can map it */
+    shared *all;
+    row *own;
+};
+
+static shared *MP_NULLABLE map(int fd)
+{
+    void *at =
+        mmap(NULL, sizeof(shared), PROT_READ | PROT_WRITE, fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static int make_file(void)
+{
+    int fd = memfd_create("moonpool-places", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && (ftruncate(fd, sizeof(shared)) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static row *MP_NULLABLE find(const mp_places *places, int pid)
+{
+    int count = atomic_load(&places->all->used);
+    for (int i = 0; i < count && i < ROWS; i++)
+        if (atomic_load(&places->all->rows[i].pid) == pid)
+            return &places->all->rows[i];
+    return NULL;
+}
+
+mp_places *mp_places_new(void)
+{
+    mp_places *places = mp_new(sizeof *places);
+    places->fd = make_file();
+    shared *all = map(places->fd);
+    if (all == NULL)
+        abort(); /* two pages */
+    places->all = all;
+    all->format = FORMAT;
+    mp_places_add(places, (int)getpid());
+    places->own = &all->rows[0];
+    return places;
+}
+
+static void leave(const mp_places *places)
+{
+    munmap(places->all, sizeof *places->all);
+    if (places->fd >= 0)
+        close(places->fd);
+}
+
+void mp_places_free(mp_places *places)
+{
+    leave(places);
+    free(places);
+}
+
+int mp_places_fd(const mp_places *places)
+{
+    return places->fd;
+}
+
+/* Only the newest process adds rows, and removes them. */
+bool mp_places_add(mp_places *places, int pid)
+{
+    int count = atomic_load(&places->all->used), i = 0;
+    while (i < count && atomic_load(&places->all->rows[i].pid) != 0)
+        i++;
+    if (i >= ROWS)
+        return false;
+    for (int k = 0; k < 15; k++)
+        atomic_store(&places->all->rows[i].counts[k], 0);
+    atomic_store(&places->all->rows[i].pid, pid);
+    if (i == count)
+        atomic_store(&places->all->used, count + 1);
+    return true;
+}
+
+void mp_places_remove(mp_places *places, int pid)
+{
+    row *of = find(places, pid);
+    if (of != NULL && of != places->own)
+        atomic_store(&of->pid, 0);
+}
+
+bool mp_places_join(mp_places *places, int fd)
+{
+    struct stat state;
+    bool is_whole = fstat(fd, &state) == 0 && state.st_size >= (off_t)sizeof(shared) &&
+                    (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0;
+    shared *all = is_whole ? map(fd) : NULL;
+    mp_places joined = {.fd = fd, .all = all == NULL ? places->all : all};
+    row *own = all == NULL || all->format != FORMAT ? NULL : find(&joined, (int)getpid());
+    if (own != NULL) {
+        leave(places);
+        *places = (mp_places){fd, joined.all, own};
+        return true;
+    }
+    if (all != NULL)
+        munmap(all, sizeof *all);
+    close(fd);
+    return false;
+}
+
+/* -- counting ------------------------------------------------------------------------------------------------------ */
+
+int64_t mp_places_used(const mp_places *places, mp_place kind)
+{
+    int64_t sum = 0;
+    int count = atomic_load(&places->all->used);
+    for (int i = 0; i < count && i < ROWS; i++)
+        if (atomic_load(&places->all->rows[i].pid) != 0)
+            sum += atomic_load(&places->all->rows[i].counts[kind]);
+    return sum;
+}
+
+/* Alone, the row has all: what is compared is what is changed. */
+static bool take_alone(_Atomic int64_t *count, int64_t most)
+{
+    int64_t used = atomic_load_explicit(count, memory_order_relaxed);
+    do
+        if (used >= most)
+            return false;
+    while (!atomic_compare_exchange_weak(count, &used, used + 1));
+    return true;
+}
+
+/* With others, a place is taken first and compared then: of two that take the last place at once, each sees the other one, so that no limit is exceeded. */
+bool mp_places_take(mp_places *places, mp_place kind, int64_t most)
+{
+    _Atomic int64_t *count = &places->own->counts[kind];
+    if (atomic_load_explicit(&places->all->used, memory_order_relaxed) == 1)
+        return take_alone(count, most);
+    for (int i = 0; i < TRIES && mp_places_used(places, kind) < most; i++) {
+        atomic_fetch_add(count, 1);
+        if (mp_places_used(places, kind) <= most)
+            return true;
+        atomic_fetch_sub(count, 1);
+    }
+    return false;
+}
+
+void mp_places_give(mp_places *places, mp_place kind)
+{
+    atomic_fetch_sub(&places->own->counts[kind], 1);
+}

@@ -1,0 +1,263 @@
+/* owners.c: how many sessions each principal has, or each address of clients without one. While a gateway is several processes, the newest one knows
+ * what the older ones have, since these say what changes. */
+#include "session.h"
+#include "json/json.h"
+#include "net/net.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NAME_MOST 128 /* bytes of a name: a key of MP_PRINCIPAL_KEY bytes, or the text of an address */
+
+struct mp_owner {
+    mp_node node;
+    mp_link news; /* in the list of owners whose number is to be said; alone: it is known */
+    uint16_t number;
+    int64_t sessions;
+    char name[];
+};
+
+/* What another process has. */
+typedef struct {
+    uint16_t number;
+    mp_map owners;
+} other;
+
+struct mp_owners {
+    pthread_mutex_t lock;
+    uint16_t number;
+    mp_map own;
+    mp_owners_said said;
+    mp_link news;
+    int count;
+    other others[MP_OLDER_MOST + 1];
+};
+
+mp_owners *mp_owners_new(uint16_t number)
+{
+    mp_owners *owners = mp_new(sizeof *owners);
+    pthread_mutex_init(&owners->lock, NULL);
+    owners->number = number;
+    mp_map_init(&owners->own);
+    mp_link_init(&owners->news);
+    return owners;
+}
+
+static mp_owner *MP_NULLABLE find(const mp_map *map, mp_str name)
+{
+    mp_node *node = mp_map_find(map, name);
+    return node == NULL ? NULL : mp_container(node, mp_owner, node);
+}
+
+static mp_owner *add(mp_map *map, uint16_t number, mp_str name)
+{
+    mp_owner *owner = mp_slab_new(sizeof *owner + name.len + 1);
+    mp_link_init(&owner->news);
+    owner->number = number;
+    memcpy(owner->name, name.ptr, name.len);
+    owner->node.key = (mp_str){owner->name, name.len};
+    mp_map_put(map, &owner->node);
+    return owner;
+}
+
+static void drop(mp_map *map, mp_owner *owner)
+{
+    mp_link_drop(&owner->news);
+    mp_map_drop(map, &owner->node);
+    mp_slab_free(owner, sizeof *owner + owner->node.key.len + 1);
+}
+
+static void drop_each(mp_node *node, void *map)
+{
+    drop(map, mp_container(node, mp_owner, node));
+}
+
+void mp_owners_free(mp_owners *owners)
+{
+    for (int i = 0; i <= owners->count; i++) {
+        mp_map *map = i < owners->count ? &owners->others[i].owners : &owners->own;
+        mp_map_each(map, drop_each, map);
+        mp_map_clear(map);
+    }
+    pthread_mutex_destroy(&owners->lock);
+    free(owners);
+}
+
+/* The owner's number has changed. Frees one without sessions, unless that has to be said first. */
+static void changed(mp_owners *owners, mp_map *map, mp_owner *owner)
+{
+    bool is_said = owners->said == MP_OWNERS_ALL || (owners->said == MP_OWNERS_OWN && map == &owners->own);
+    if (is_said && mp_link_is_alone(&owner->news))
+        mp_link_put(&owners->news, &owner->news);
+    else if (!is_said && owner->sessions == 0)
+        drop(map, owner);
+}
+
+mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t most)
+{
+    pthread_mutex_lock(&owners->lock);
+    mp_owner *owner = find(&owners->own, name);
+    int64_t sum = owner == NULL ? 0 : owner->sessions;
+    for (int i = 0; i < owners->count; i++) {
+        const mp_owner *elsewhere = find(&owners->others[i].owners, name);
+        sum += elsewhere == NULL ? 0 : elsewhere->sessions;
+    }
+    if (sum >= most) {
+        owner = NULL;
+    } else {
+        if (owner == NULL)
+            owner = add(&owners->own, owners->number, name);
+        owner->sessions++;
+        changed(owners, &owners->own, owner);
+    }
+    pthread_mutex_unlock(&owners->lock);
+    return owner;
+}
+
+void mp_owners_uncount(mp_owners *owners, mp_owner *owner)
+{
+    pthread_mutex_lock(&owners->lock);
+    owner->sessions--;
+    changed(owners, &owners->own, owner);
+    pthread_mutex_unlock(&owners->lock);
+}
+
+/* -- several processes --------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_owners *owners;
+    mp_map *map;
+} all;
+
+/* Says everything anew, or nothing any more. */
+static void begin_saying(mp_node *node, void *arg)
+{
+    const all *of = arg;
+    mp_owner *owner = mp_container(node, mp_owner, node);
+    mp_link_drop(&owner->news);
+    changed(of->owners, of->map, owner);
+}
+
+void mp_owners_say(mp_owners *owners, mp_owners_said which)
+{
+    pthread_mutex_lock(&owners->lock);
+    owners->said = which;
+    all own = {owners, &owners->own};
+    mp_map_each(&owners->own, begin_saying, &own);
+    for (int i = 0; i < owners->count; i++) {
+        all of = {owners, &owners->others[i].owners};
+        mp_map_each(of.map, begin_saying, &of);
+    }
+    pthread_mutex_unlock(&owners->lock);
+}
+
+static other *MP_NULLABLE find_other(mp_owners *owners, uint16_t number)
+{
+    for (int i = 0; i < owners->count; i++)
+        if (owners->others[i].number == number)
+            return &owners->others[i];
+    return NULL;
+}
+
+/* A place for what the process `number` has: that of a process without sessions may be used again. NULL: there are too many processes. */
+static other *MP_NULLABLE need_other(mp_owners *owners, uint16_t number)
+{
+    other *found = find_other(owners, number);
+    for (int i = 0; i < owners->count && found == NULL; i++)
+        if (owners->others[i].owners.count == 0)
+            found = &owners->others[i];
+    if (found == NULL && owners->count <= MP_OLDER_MOST) {
+        found = &owners->others[owners->count++];
+        mp_map_init(&found->owners);
+    }
+    if (found != NULL)
+        found->number = number;
+    return found;
+}
+
+static void end_each(mp_node *node, void *arg)
+{
+    const all *of = arg;
+    mp_owner *owner = mp_container(node, mp_owner, node);
+    owner->sessions = 0;
+    changed(of->owners, of->map, owner);
+}
+
+void mp_owners_forget(mp_owners *owners, uint16_t number)
+{
+    pthread_mutex_lock(&owners->lock);
+    for (int i = 0; i < owners->count; i++)
+        if (number == 0 || owners->others[i].number == number) {
+            all of = {owners, &owners->others[i].owners};
+            mp_map_each(of.map, end_each, &of);
+        }
+    pthread_mutex_unlock(&owners->lock);
+}
+
+static mp_map *map_of(mp_owners *owners, uint16_t number)
+{
+    return number == owners->number ? &owners->own : &MP_NEVER_NULL(find_other(owners, number))->owners;
+}
+
+/* Each owner as three texts that end with a NUL: the process, the name in hex digits, the number of its sessions. */
+void mp_owners_put(mp_owners *owners, mp_buf *out, size_t room)
+{
+    mp_link *link;
+    pthread_mutex_lock(&owners->lock);
+    while (out->len + 2 * NAME_MOST + 32 <= room && (link = mp_link_take(&owners->news)) != NULL) {
+        mp_owner *owner = mp_container(link, mp_owner, news);
+        mp_str name = owner->node.key;
+        if (name.len > 0 && name.len <= NAME_MOST) {
+            mp_buf_printf(out, "%u%c", (unsigned)owner->number, 0);
+            mp_hex_put(mp_buf_room(out, 2 * name.len), (const unsigned char *)name.ptr, name.len);
+            out->len += 2 * name.len;
+            mp_buf_printf(out, "%c%lld%c", 0, (long long)owner->sessions, 0);
+        }
+        if (owner->sessions == 0)
+            drop(map_of(owners, owner->number), owner);
+    }
+    pthread_mutex_unlock(&owners->lock);
+}
+
+/* Reads hex digits. The number of bytes; 0: they are no name. */
+static size_t read_name(mp_str digits, char bytes[NAME_MOST])
+{
+    unsigned value;
+    if (digits.len == 0 || digits.len % 2 != 0 || digits.len > (size_t)2 * NAME_MOST)
+        return 0;
+    for (size_t i = 0; i < digits.len / 2; i++) {
+        if (sscanf(digits.ptr + 2 * i, "%2x", &value) != 1)
+            return 0;
+        bytes[i] = (char)value;
+    }
+    return digits.len / 2;
+}
+
+static void take(mp_owners *owners, uint16_t number, mp_str name, int64_t sessions)
+{
+    other *one = number == owners->number ? NULL : need_other(owners, number);
+    if (one == NULL)
+        return; /* what this process has itself has come back */
+    mp_owner *owner = find(&one->owners, name);
+    if (owner == NULL && sessions == 0)
+        return;
+    if (owner == NULL)
+        owner = add(&one->owners, number, name);
+    owner->sessions = sessions;
+    changed(owners, &one->owners, owner);
+}
+
+void mp_owners_take(mp_owners *owners, mp_str body)
+{
+    pthread_mutex_lock(&owners->lock);
+    while (body.len > 0) {
+        char bytes[NAME_MOST];
+        int64_t number = 0, sessions = 0;
+        mp_str process = mp_str_cut(&body, '\0'), digits = mp_str_cut(&body, '\0'), count = mp_str_cut(&body, '\0');
+        size_t len = read_name(digits, bytes);
+        if (len == 0 || !mp_json_int(process, &number) || number <= 0 || number > UINT16_MAX ||
+            !mp_json_int(count, &sessions) || sessions < 0)
+            break; /* of another version */
+        take(owners, (uint16_t)number, (mp_str){bytes, len}, sessions);
+    }
+    pthread_mutex_unlock(&owners->lock);
+}
