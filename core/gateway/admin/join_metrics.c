@@ -3,26 +3,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct sample {
-    mp_node node; /* its key: name and labels */
-    struct sample *MP_NULLABLE next;
+/* What has a place in the order in which it was found first. */
+typedef struct item {
+    mp_node node; /* its key */
+    struct item *MP_NULLABLE next;
+} item;
+
+typedef struct {
+    item *MP_NULLABLE first, *MP_NULLABLE last;
+} chain;
+
+typedef struct {
+    item super;         /* its key: name and labels */
     mp_str value, rest; /* rest: what follows the value on its line: an exemplar */
     int64_t whole;
     double real;
     bool is_whole, is_sum; /* is_sum: more than one value was added, in `whole` or `real` */
 } sample;
 
-typedef struct metric {
-    mp_node node; /* its key: the name */
-    struct metric *MP_NULLABLE next;
+typedef struct {
+    item super;  /* its key: the name */
     mp_str head; /* the lines HELP and TYPE */
     bool is_counted, sums;
-    sample *MP_NULLABLE first, *MP_NULLABLE last;
+    chain samples;
 } metric;
 
 typedef struct {
     mp_map metrics, samples;
-    metric *MP_NULLABLE first, *MP_NULLABLE last;
+    chain order; /* of metrics */
     bool (*sums)(mp_str gauge);
 } joined;
 
@@ -33,17 +41,18 @@ static mp_str cut_name(mp_str line, mp_str *rest)
     return mp_str_cut(rest, ' ');
 }
 
-static metric *metric_of(joined *all, mp_str name, bool *is_new)
+/* The item of this key, which is the last one of `order` if it is new; `size` is that of what it is embedded in, as its first member. */
+static item *item_of(mp_map *map, chain *order, mp_str key, size_t size, bool *is_new)
 {
-    metric *of = mp_map_need(&all->metrics, name, sizeof *of, is_new);
+    item *of = mp_map_need(map, key, size, is_new);
     if (!*is_new)
         return of;
-    metric *MP_NULLABLE last = all->last;
+    item *MP_NULLABLE last = order->last;
     if (last == NULL)
-        all->first = of;
+        order->first = of;
     else
         last->next = of;
-    all->last = of;
+    order->last = of;
     return of;
 }
 
@@ -55,7 +64,7 @@ static metric *MP_NULLABLE take_comment(joined *all, metric *MP_NULLABLE current
     if (!is_type && !mp_str_starts(line, MP_STR("# HELP ")))
         return current;
     mp_str name = cut_name(line, &rest);
-    metric *of = metric_of(all, name, &is_new);
+    metric *of = mp_container(item_of(&all->metrics, &all->order, name, sizeof *of, &is_new), metric, super);
     if (is_new)
         of->head = line;
     else if (is_type && of->head.ptr + of->head.len + 1 == line.ptr)
@@ -108,16 +117,10 @@ static void take_sample(joined *all, metric *of, mp_str line)
     size_t length = key_length(line);
     mp_str key = {line.ptr, length}, rest = mp_str_from(line, length + 1), whole_rest = rest,
            value = mp_str_cut(&rest, ' ');
-    sample *one = mp_map_need(&all->samples, key, sizeof *one, &is_new);
+    sample *one = mp_container(item_of(&all->samples, &of->samples, key, sizeof *one, &is_new), sample, super);
     int64_t number = 0;
     bool is_whole = read_whole(value, &number);
     if (is_new) {
-        sample *MP_NULLABLE last = of->last;
-        if (last == NULL)
-            of->first = one;
-        else
-            last->next = one;
-        of->last = one;
         one->value = value;
         one->rest = mp_str_from(whole_rest, value.len);
         one->is_whole = is_whole;
@@ -149,8 +152,9 @@ static void put_metric(mp_buf *out, const metric *of)
 {
     mp_buf_put(out, of->head);
     mp_buf_putc(out, '\n');
-    for (const sample *one = of->first; one != NULL; one = one->next) {
-        mp_buf_put(out, one->node.key);
+    for (const item *at = of->samples.first; at != NULL; at = at->next) {
+        const sample *one = mp_container(at, sample, super);
+        mp_buf_put(out, at->node.key);
         if (!one->is_sum)
             mp_buf_printf(out, " %.*s", MP_STR_ARG(one->value));
         else if (one->is_whole)
@@ -176,9 +180,11 @@ void mp_join_metrics(mp_buf *out, const mp_str *texts, size_t count, bool (*sums
     mp_map_init(&all.samples);
     for (size_t i = 0; i < count; i++)
         take_text(&all, texts[i]);
-    for (const metric *of = all.first; of != NULL; of = of->next)
+    for (const item *at = all.order.first; at != NULL; at = at->next) {
+        const metric *of = mp_container(at, metric, super);
         if (of->is_counted || !only_counted)
             put_metric(out, of);
+    }
     if (is_open)
         mp_buf_put(out, MP_STR("# EOF\n"));
     mp_map_each(&all.samples, free_node, &all.samples);
