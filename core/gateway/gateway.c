@@ -345,6 +345,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     h->shared.ended_fd = eventfd(0, EFD_CLOEXEC);
     h->shared.table = mp_table_new(&h->shared.settings->rpc, h->shared.processes);
     mp_table_on_session_end(h->shared.table, on_session_end, h->shared.commons.upstreams);
+    mp_upgrade_carry_news(h->shared.upgrade);
     h->workers = mp_new((size_t)h->worker_count * sizeof *h->workers);
     h->shared.workers = h->workers;
     h->shared.worker_count = h->worker_count;

@@ -17,6 +17,7 @@ typedef struct waiting {
 struct mp_process_link {
     int fd;
     bool is_broken; /* the other end is closed, or took nothing for too long */
+    bool has_lost;  /* since the last message that was offered and had room */
     waiting *MP_NULLABLE first;
     int waiting_count;
     char bytes[MP_LINK_BYTES]; /* of the message that was taken last */
@@ -111,6 +112,19 @@ void mp_process_link_send(mp_process_link *link, unsigned char kind, mp_str body
     if (++link->waiting_count > MP_LINK_QUEUE)
         link->is_broken = true;
     mp_process_link_flush(link);
+}
+
+bool mp_process_link_offer(mp_process_link *link, unsigned char kind, mp_str body, mp_str instead)
+{
+    if (link->waiting_count >= MP_LINK_OFFERS) {
+        link->has_lost = true;
+        return false;
+    }
+    if (link->has_lost)
+        mp_process_link_send(link, kind, instead, MP_UNSET, 0);
+    link->has_lost = false;
+    mp_process_link_send(link, kind, body, MP_UNSET, 0);
+    return true;
 }
 
 /* -- taking -------------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #define MP_LINK_FDS 64      /* descriptors of a message */
 /* Messages that wait for the other end. A process that takes none of so many does not run any more. */
 #define MP_LINK_QUEUE 1024
+#define MP_LINK_OFFERS 256 /* waiting messages above which none that may be lost is added: 8 MiB at most */
 
 typedef struct mp_process_link mp_process_link;
 
@@ -28,6 +29,9 @@ void mp_process_link_free(mp_process_link *MP_NULLABLE link);
 /* Sends a message, at once or when the other end takes it. Takes ownership of the descriptors, of which there are at most MP_LINK_FDS; `body`
  * has at most MP_LINK_BYTES - 1 bytes. */
 void mp_process_link_send(mp_process_link *link, unsigned char kind, mp_str body, const int *fds, int count);
+/* As mp_process_link_send, for a message that may be lost: false if MP_LINK_OFFERS messages wait. The next one that has room comes after `instead`,
+ * which tells the other end that something was lost. */
+bool mp_process_link_offer(mp_process_link *link, unsigned char kind, mp_str body, mp_str instead);
 /* Sends what waits. True if nothing waits any more. */
 bool mp_process_link_flush(mp_process_link *link);
 /* Takes the oldest message that has arrived; the caller owns its descriptors. 0: there is none yet. -1: the other end is closed, or does not

@@ -98,13 +98,6 @@ static void answer_done(mp_upgrade *upgrade)
     mp_buf_clear(&json);
 }
 
-static void wake(mp_upgrade *upgrade)
-{
-    uint64_t one = 1;
-    while (write(upgrade->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-        continue;
-}
-
 void mp_upgrade_ask(mp_upgrade *upgrade, mp_stream *stream)
 {
     pthread_mutex_lock(&upgrade->lock);
@@ -113,7 +106,7 @@ void mp_upgrade_ask(mp_upgrade *upgrade, mp_stream *stream)
         upgrade->asks[upgrade->ask_count++] = mp_stream_ref(stream);
     pthread_mutex_unlock(&upgrade->lock);
     if (has_room)
-        wake(upgrade);
+        mp_upgrade_wake(upgrade);
     else
         mp_stream_answer(stream, 503, "application/json",
                          MP_STR("{\"error\":\"too many requests wait for an upgrade\"}\n"), NULL, 0);
@@ -378,7 +371,7 @@ static void on_handed(void *ctx, const mp_err *MP_NULLABLE err)
     if (err != NULL)
         upgrade->hand_error = *err;
     atomic_store(&upgrade->handed, err == NULL ? 1 : -1);
-    wake(upgrade);
+    mp_upgrade_wake(upgrade);
 }
 
 static void hand_over_store(mp_upgrade *upgrade)
@@ -409,6 +402,7 @@ static void begin_commit(mp_upgrade *upgrade)
 static void finish_commit(mp_upgrade *upgrade)
 {
     mp_newer *newer = &upgrade->newer;
+    mp_upgrade_send_logins(upgrade);
     mp_process_link_send(newer->link, MP_SAY_COMMIT, MP_STR_NONE, MP_UNSET, 0);
     upgrade->link = newer->link;
     newer->link = MP_UNSET;
@@ -454,6 +448,8 @@ static void run_link(mp_upgrade *upgrade)
             fail(upgrade, "the new process is not well: %.*s", message.body);
         else if (message.kind == MP_SAY_OWNERS)
             mp_table_take_owners(upgrade->shared->table, message.body);
+        else if (message.kind == MP_SAY_NEWS)
+            mp_upgrade_take_news(upgrade, newer->link, message.body);
     }
     if (taken < 0 && (upgrade->state == MP_UPGRADE_STARTS || upgrade->state == MP_UPGRADE_TRIES))
         fail(upgrade, "%.*s", MP_STR("")); /* its exit code says why */
@@ -587,6 +583,7 @@ void mp_upgrade_run(mp_upgrade *upgrade)
     else if (upgrade->state != MP_UPGRADE_IDLE)
         run_newer(upgrade);
     mp_upgrade_run_owners(upgrade);
+    mp_upgrade_run_news(upgrade);
     take_asks(upgrade);
 }
 
@@ -622,6 +619,7 @@ void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade)
     mp_process_link_free(upgrade->link);
     mp_upgrade_forget_tickets(upgrade);
     mp_program_file_clear(&upgrade->file);
+    mp_buf_clear(&upgrade->news);
     if (upgrade->wake_fd >= 0)
         close(upgrade->wake_fd);
     if (upgrade->folder_fd >= 0)

@@ -33,6 +33,8 @@ void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade);
 /* In a process that an upgrade has begun: waits for the sockets of the older one, and adds them to `passed`. Before threads are started. -1 with
  * the reason. */
 int mp_upgrade_join(mp_upgrade *upgrade, mp_passed *passed, mp_err *err);
+/* What Lua states tell those of other processes is carried from now on. Before workers start. */
+void mp_upgrade_carry_news(mp_upgrade *upgrade);
 /* All workers serve. In a process that an upgrade has begun, the trial begins. */
 void mp_upgrade_serve(mp_upgrade *upgrade, mp_listeners *listeners);
 

@@ -144,6 +144,8 @@ static bool read_older(mp_upgrade *upgrade, const mp_older *one)
             upgrade->is_signalled = true;
         else if (message.kind == MP_SAY_OWNERS && upgrade->listeners != NULL)
             mp_table_take_owners(upgrade->shared->table, message.body);
+        else if (message.kind == MP_SAY_NEWS)
+            mp_upgrade_take_news(upgrade, one->link, message.body);
         mp_link_message_close(&message);
     }
     return taken == 0;
@@ -218,4 +220,19 @@ void mp_upgrade_run_owners(mp_upgrade *upgrade)
         mp_process_link_send(to, MP_SAY_OWNERS, mp_buf_str(&body), MP_UNSET, 0);
     }
     mp_buf_clear(&body);
+}
+
+/* -- logins of the dashboard --------------------------------------------------------------------------------------- */
+
+static void send_logins(void *ctx, mp_str text)
+{
+    const mp_upgrade *upgrade = ctx;
+    mp_process_link_send(upgrade->newer.link, MP_SAY_LOGINS, text, MP_UNSET, 0);
+}
+
+void mp_upgrade_send_logins(mp_upgrade *upgrade)
+{
+    mp_admin *MP_NULLABLE admin = MP_NEVER_NULL(upgrade->listeners)->admin;
+    if (admin != NULL)
+        mp_admin_hand_logins(admin, send_logins, upgrade);
 }

@@ -205,6 +205,14 @@ static void commit(mp_upgrade *upgrade)
     upgrade->committed(upgrade->ctx);
 }
 
+static void take_logins(const mp_upgrade *upgrade, mp_str text)
+{
+    const mp_listeners *listeners = upgrade->listeners;
+    mp_admin *admin = listeners == NULL ? NULL : listeners->admin;
+    if (admin != NULL)
+        mp_admin_take_logins(admin, text);
+}
+
 static void take_older(mp_upgrade *upgrade, mp_link_message *message)
 {
     mp_process_facts facts;
@@ -234,6 +242,10 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
             mp_table_take_owners(upgrade->shared->table, message.body);
         else if (message.kind == MP_SAY_COMMIT)
             commit(upgrade);
+        else if (message.kind == MP_SAY_LOGINS)
+            take_logins(upgrade, message.body);
+        else if (message.kind == MP_SAY_NEWS)
+            mp_upgrade_take_news(upgrade, link, message.body);
         mp_link_message_close(&message);
     }
     if (link == NULL)

@@ -41,6 +41,8 @@ static void run_link(mp_upgrade *upgrade)
             mp_watchdog_end(upgrade->shared->watchdog, "the newest process of the gateway ends");
         else if (message.kind == MP_SAY_NEWEST)
             take_newest(upgrade, &message);
+        else if (message.kind == MP_SAY_NEWS)
+            mp_upgrade_take_news(upgrade, link, message.body);
         mp_link_message_close(&message);
     }
     if (link == NULL)

@@ -4,6 +4,8 @@
 
 #include "upgrade.h"
 #include "program_file.h"
+#include <errno.h>
+#include <unistd.h>
 
 #define MP_UPGRADE_FORMAT 1 /* of the messages below: changes where an older program could not read them */
 #define MP_UPGRADE_START_MS 60000
@@ -28,6 +30,8 @@ typedef enum {
     MP_SAY_TICKETS,   /* to the newer one: mp_certificates_hand, bytes instead of texts */
     MP_SAY_PLACES,    /* to the newer one: the memory of what all processes count together (rpc/places.h) */
     MP_SAY_OWNERS, /* to the newest one, and in a trial both: how many sessions principals have (mp_table_put_owners) */
+    MP_SAY_LOGINS,    /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
+    MP_SAY_NEWS,      /* any: what a Lua state tells those of other processes; see upgrade_news.c */
 } mp_say;
 
 typedef enum {
@@ -89,6 +93,9 @@ struct mp_upgrade {
     pthread_mutex_t lock;             /* guards the rest */
     mp_stream *asks[MP_UPGRADE_ASKS]; /* requests that wait for an upgrade; references of the admin thread */
     int ask_count;
+    mp_account untaken; /* messages of other processes that wait for workers; any thread */
+    mp_buf news;        /* for the other processes: a length and a message each */
+    bool has_lost_news;
 };
 
 /* Appends a text with its NUL. */
@@ -96,6 +103,20 @@ static inline void mp_say_put(mp_buf *body, const char *text)
 {
     mp_buf_put(body, (mp_str){text, strlen(text) + 1});
 }
+
+/* Makes the main loop run mp_upgrade_run. Any thread. */
+static inline void mp_upgrade_wake(const mp_upgrade *upgrade)
+{
+    uint64_t one = 1;
+    while (write(upgrade->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue;
+}
+
+/* implemented in upgrade_news.c */
+/* Sends what Lua states of this process have said. */
+void mp_upgrade_run_news(mp_upgrade *upgrade);
+/* Takes a message MP_SAY_NEWS that has come by the link `from`: gives it to a worker, and sends it on. */
+void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str body);
 
 /* implemented in upgrade_refusal.c */
 /* Sets why no upgrade can begin now. 0: one can. */
@@ -136,6 +157,8 @@ bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts);
 void mp_upgrade_send_tickets(const mp_upgrade *upgrade);
 void mp_upgrade_take_tickets(mp_upgrade *upgrade, mp_str body);
 void mp_upgrade_forget_tickets(mp_upgrade *upgrade);
+/* Sends the dashboard's logins to the newer process. */
+void mp_upgrade_send_logins(mp_upgrade *upgrade);
 void mp_link_message_close(const mp_link_message *message);
 /* The facts of this process. */
 mp_process_facts mp_upgrade_own_facts(const mp_upgrade *upgrade);

@@ -20,6 +20,8 @@ struct mp_bus {
     pthread_mutex_t lock;
     mp_link vms; /* list of the attached VMs, linked by mp_vm.bus_link */
     uint64_t joined;
+    bool (*MP_NULLABLE relay)(void *ctx, mp_str topic, mp_str text); /* NULL: there are no other processes */
+    void *relay_ctx;
 };
 
 typedef struct {
@@ -44,6 +46,12 @@ void mp_bus_free(mp_bus *bus)
 {
     pthread_mutex_destroy(&bus->lock);
     free(bus);
+}
+
+void mp_bus_relay_by(mp_bus *bus, bool (*relay)(void *ctx, mp_str topic, mp_str text), void *ctx)
+{
+    bus->relay = relay;
+    bus->relay_ctx = ctx;
 }
 
 void mp_bus_join(mp_bus *bus, mp_vm *vm)
@@ -214,9 +222,22 @@ static int l_broadcast(lua_State *L)
     return 1;
 }
 
+/* bus.relay(topic, text[, unless]): sends a message to one VM of each other process of the gateway. False if it has no room. Sends nothing if the table
+ * `unless` has a field `is_over`, as topic.publish.  [-0, +1, throws] */
+static int l_relay(lua_State *L)
+{
+    const mp_bus *bus = lua_touserdata(L, lua_upvalueindex(1));
+    mp_str topic, text;
+    topic.ptr = luaL_checklstring(L, 1, &topic.len);
+    text.ptr = luaL_checklstring(L, 2, &text.len);
+    bool is_over = lua_type(L, 3) == LUA_TTABLE && lua_getfield(L, 3, "is_over") != LUA_TNIL;
+    lua_pushboolean(L, is_over || bus->relay == NULL || bus->relay(bus->relay_ctx, topic, text));
+    return 1;
+}
+
 void mp_lib_bus(lua_State *L, mp_bus *bus)
 {
-    static const luaL_Reg functions[] = {{"bus.broadcast", l_broadcast}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"bus.broadcast", l_broadcast}, {"bus.relay", l_relay}, {NULL, NULL}};
     lua_pushlightuserdata(L, bus);
     mp_set_members(L, functions, 1);
 }

@@ -28,6 +28,9 @@ typedef struct {
 /* The bus: one per process. It outlives its VMs. */
 mp_bus *mp_bus_new(void);
 void mp_bus_free(mp_bus *bus);
+/* What carries the messages of host.bus.relay to the other processes of the gateway; `relay` is called on the threads of VMs, and returns false if it has
+ * no room. Before a VM runs. Without it, there are no others. */
+void mp_bus_relay_by(mp_bus *bus, bool (*relay)(void *ctx, mp_str topic, mp_str text), void *ctx);
 /* Sends a message to every VM, which delivers it in its next turn. False if a VM does not get it, because too much waits for it: that VM gets a message
  * with the topic "missed". Any thread. */
 bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text);

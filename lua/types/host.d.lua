@@ -349,6 +349,12 @@ function host.bus.broadcast(topic, text) end
 ---@param text? string  nil: nothing is sent
 ---@return boolean? sent  nil: no other living process made the id; false: it cannot be sent
 function host.bus.send_on(id, text) end
+--- Sends a message to one VM of each other process of the gateway, which handles it as one of the bus. Does nothing where there is no other process.
+---@param topic string
+---@param text string
+---@param unless? table  nothing is sent if it has a field is_over
+---@return boolean fits  false: it is too large, or too much waits; each other process then gets a message with the topic "lost elsewhere"
+function host.bus.relay(topic, text, unless) end
 
 -- -- records of calls, for `moonpool replay` ---------------------------------------------------------------------------
 

@@ -231,6 +231,7 @@ row([[call:progress
   host.topic.publish
   host.bus.broadcast
   host.bus.send_on
+  host.bus.relay
   host.call.retry_after
   host.call.count_limited
   host.call.count_question

@@ -79,6 +79,7 @@ function host.start(scripts, options)
     ["upstream.take_up"] = function() end, ["upstream.fetch"] = function() end,
     ["upstream.keep"] = function() return nil, { outcome = "unknown", reason = "busy" } end,
     ["call.current"] = function() end, ["bus.send_on"] = function() end,
+    ["call.current"] = function() end, ["bus.relay"] = function() return true end,
     ["config.server"] = options.server or { name = "moonpool", version = "0.0-spec" },
     ["script.load"] = function(text, chunkname, env) return load(text, chunkname, "t", env) end,
     ["log.write"] = function(level, event, fields) vm.logs[#vm.logs + 1] = { level = level, event = event, fields = fields } end,

@@ -48,14 +48,15 @@ local POSTS = {
   ["core/upstream/standing.c"] = "one for each standing stream and each channel",
   ["core/upstream/take.c"] = "one for each take of a channel",
   ["core/gateway/admin/api.c"] = "one for each question of an operator",
-  ["core/gateway/admin/others.c"] = "one for each process",
+  ["core/gateway/admin/others_door.c"] = "one for each process",
   ["core/gateway/admin/inbox.c"] = "one for each inbox, which bounds what it holds",
   ["core/gateway/admin/profile.c"] = "one for each worker and profile, of which one runs",
   ["core/gateway/admin/tap.c"] = "one for each tap, which bounds what it holds",
-  ["core/gateway/admin/thread.c"] = "one for each reload, and the end",
+  ["core/gateway/admin/thread.c"] = "one for each reload, and the end; at an upgrade those of admin.codes and admin.sign_ins",
   ["core/gateway/handover.c"] = "one for each worker and reload",
   ["core/gateway/reload_status.c"] = "one for each question of an operator",
   ["core/gateway/upgrade.c"] = "one for each request for an upgrade, of which 8 may wait",
+  ["core/gateway/upgrade_news.c"] = "256 messages of other processes",
   ["core/gateway/worker.c"] = "32 configurations",
 }
 

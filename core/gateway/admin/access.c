@@ -276,6 +276,12 @@ mp_admin_codes *mp_admin_codes_of(mp_admin_access *access)
     return access->codes;
 }
 
+void mp_admin_access_take_codes(mp_admin_access *access, mp_str text)
+{
+    mp_admin_codes_take(access->codes, text);
+    mp_admin_codes_review(access->codes, is_operator, access);
+}
+
 bool mp_admin_access_has(const mp_admin_access *access, const mp_admin_caller *caller)
 {
     mp_admin_caller session;

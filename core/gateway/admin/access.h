@@ -35,6 +35,8 @@ int mp_admin_access_token_fd(mp_admin_access *access);
 void mp_admin_own_code(mp_admin_access *access, char *text);
 /* The codes and sessions of the dashboard. */
 struct mp_admin_codes *mp_admin_codes_of(mp_admin_access *access);
+/* At an upgrade: takes codes and sessions of the process before this one, as mp_admin_codes_take. On the admin thread. */
+void mp_admin_access_take_codes(mp_admin_access *access, mp_str text);
 /* Changes a code for a token, as mp_admin_code_change. A wrong code counts as a wrong token of its address: if
  * caller->wait_s is above 0 it was not looked at. */
 bool mp_admin_take_code(mp_admin_access *access, const mp_stream *stream, mp_str code, char *token,

@@ -37,6 +37,11 @@ void mp_admin_leave(mp_admin *admin);
 /* A descriptor of the own token's memory file, for the process that takes the listener over; -1: there is none. The caller closes it. */
 int mp_admin_token_fd(mp_admin *admin);
 
+/* Hands the dashboard's logins to the process that takes the listener over, as hashes: mp_admin_codes_hand. */
+void mp_admin_hand_logins(mp_admin *admin, void (*send)(void *ctx, mp_str text), void *ctx);
+/* Takes such a text of the process before this one. */
+void mp_admin_take_logins(mp_admin *admin, mp_str text);
+
 /* -- functions for the admin thread ----- */
 
 const mp_runtime_config *mp_admin_settings(const mp_admin *admin);

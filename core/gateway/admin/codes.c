@@ -1,4 +1,5 @@
 #include "codes.h"
+#include "json/json.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,5 +174,97 @@ void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *c
         if (at->has_maker && !is_valid(ctx, &at->maker) && /* after the sessions, one of which may have made it */
             find(&codes->sessions, &at->maker, now) == NULL)
             at->ends_ms = 0;
+    pthread_mutex_unlock(&codes->lock);
+}
+
+/* -- at an upgrade ------------------------------------------------------------------------------------------------- */
+
+#define MOST_BYTES 512 /* of one entry as a line */
+
+static void put_hash(mp_buf *out, const mp_secret_hash *hash)
+{
+    mp_hex_put(mp_buf_room(out, 2 * sizeof hash->bytes), hash->bytes, sizeof hash->bytes);
+    out->len += 2 * sizeof hash->bytes;
+}
+
+static void put_entry(mp_buf *out, char kind, const entry *at)
+{
+    mp_buf_putc(out, kind);
+    put_hash(out, &at->hash);
+    put_hash(out, &at->maker);
+    mp_buf_printf(out, " %d %d %llu %llu %s%c", at->has_maker, (int)at->role, (unsigned long long)at->made_ms,
+                  (unsigned long long)at->ends_ms, at->name, 0);
+}
+
+static void hand(const places *in, char kind, void (*send)(void *ctx, mp_str text), void *ctx)
+{
+    mp_buf out = {0};
+    uint64_t now = mp_monotonic_ms();
+    for (const entry *at = in->list; at < in->list + in->most; at++) {
+        if (at->ends_ms > now)
+            put_entry(&out, kind, at);
+        if (out.len > MP_CODES_HANDED - MOST_BYTES || (at + 1 == in->list + in->most && out.len > 0)) {
+            send(ctx, mp_buf_str(&out));
+            out.len = 0;
+        }
+    }
+    mp_buf_clear(&out);
+}
+
+void mp_admin_codes_hand(mp_admin_codes *codes, void (*send)(void *ctx, mp_str text), void *ctx)
+{
+    pthread_mutex_lock(&codes->lock);
+    hand(&codes->sessions, 's', send, ctx); /* first: one of them may have made a code */
+    hand(&codes->codes, 'c', send, ctx);
+    pthread_mutex_unlock(&codes->lock);
+}
+
+static bool read_hash(mp_str *text, mp_secret_hash *hash)
+{
+    unsigned value;
+    for (size_t i = 0; i < sizeof hash->bytes && text->len >= 2 * sizeof hash->bytes; i++) {
+        if (sscanf(text->ptr + 2 * i, "%2x", &value) != 1)
+            return false;
+        hash->bytes[i] = (unsigned char)value;
+    }
+    bool is_whole = text->len >= 2 * sizeof hash->bytes;
+    *text = mp_str_from(*text, 2 * sizeof hash->bytes);
+    return is_whole;
+}
+
+static bool read_number(mp_str *text, int64_t most, int64_t *number)
+{
+    return mp_json_int(mp_str_cut(text, ' '), number) && *number >= 0 && *number <= most;
+}
+
+/* The clock of both processes is that of the machine. */
+static bool read_entry(mp_str line, entry *to)
+{
+    int64_t has_maker, role, made_ms, ends_ms;
+    mp_str text = mp_str_from(line, 1);
+    if (!read_hash(&text, &to->hash) || !read_hash(&text, &to->maker) || text.len == 0)
+        return false;
+    text = mp_str_from(text, 1);
+    if (!read_number(&text, 1, &has_maker) || !read_number(&text, MP_ROLE_OPERATE, &role) ||
+        !read_number(&text, INT64_MAX, &made_ms) || !read_number(&text, INT64_MAX, &ends_ms))
+        return false;
+    to->has_maker = has_maker == 1;
+    to->role = (mp_admin_role)role;
+    to->made_ms = (uint64_t)made_ms;
+    to->ends_ms = (uint64_t)ends_ms;
+    snprintf(to->name, sizeof to->name, "%.*s", MP_STR_ARG(text));
+    return true;
+}
+
+void mp_admin_codes_take(mp_admin_codes *codes, mp_str text)
+{
+    uint64_t now = mp_monotonic_ms();
+    pthread_mutex_lock(&codes->lock);
+    while (text.len > 0) {
+        entry taken = {0};
+        mp_str line = mp_str_cut(&text, '\0');
+        if (line.len > 0 && read_entry(line, &taken))
+            *place_in(line.ptr[0] == 's' ? &codes->sessions : &codes->codes, now) = taken;
+    }
     pthread_mutex_unlock(&codes->lock);
 }

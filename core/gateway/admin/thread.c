@@ -1,6 +1,7 @@
 /* thread.c: the thread of the admin listener, with its loop and server. */
 #include "admin.h"
 #include "api.h"
+#include "codes.h"
 #include "live.h"
 #include "places.h"
 #include "profile.h"
@@ -224,6 +225,34 @@ void mp_admin_leave(mp_admin *admin)
 int mp_admin_token_fd(mp_admin *admin)
 {
     return mp_admin_access_token_fd(admin->access);
+}
+
+void mp_admin_hand_logins(mp_admin *admin, void (*send)(void *ctx, mp_str text), void *ctx)
+{
+    mp_admin_codes_hand(mp_admin_codes_of(admin->access), send, ctx);
+}
+
+typedef struct {
+    mp_message super;
+    mp_admin *admin;
+    mp_buf text;
+} logins;
+
+static void deliver_logins(mp_message *message, mp_loop *MP_NULLABLE loop)
+{
+    logins *given = mp_container(message, logins, super);
+    if (loop != NULL)
+        mp_admin_access_take_codes(given->admin->access, mp_buf_str(&given->text));
+    mp_buf_clear(&given->text);
+    free(given);
+}
+
+void mp_admin_take_logins(mp_admin *admin, mp_str text)
+{
+    logins *given = mp_new(sizeof *given);
+    *given = (logins){.super = {.deliver = deliver_logins}, .admin = admin};
+    mp_buf_put(&given->text, text);
+    mp_loop_post(admin->loop, &given->super);
 }
 
 void mp_admin_stop_profile(mp_admin *admin)

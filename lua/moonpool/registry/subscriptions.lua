@@ -5,6 +5,7 @@
 
 local host = require "moonpool.host"
 local access = require "moonpool.access.access"
+local bus = require "moonpool.runtime.bus"
 local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
 local registry = require "moonpool.registry.registry"
@@ -49,13 +50,21 @@ function subscriptions.notify_updated(normal, resource, uri)
   access.notify("resource:" .. normal, resource, publisher("notifications/resources/updated", { uri = uri }))
 end
 
---- resource_updated(uri): notifies the subscribers of a resource that its content has changed.
-function subscriptions.updated(uri)
-  if type(uri) ~= "string" then problem.raise(2, "resource_updated takes a URI, got a " .. type(uri)) end
-  if not registry.serves(uri) then problem.raise(2, "no resource has the URI '" .. uri:sub(1, 128) .. "'") end
+local function notify_uri(uri)
   local normal = uris.normal(uri)
   local resource = registry.resource(normal)
   if resource then subscriptions.notify_updated(normal, resource, uri) end
 end
+
+--- resource_updated(uri): notifies the subscribers of a resource that its content has changed.
+function subscriptions.updated(uri)
+  if type(uri) ~= "string" then problem.raise(2, "resource_updated takes a URI, got a " .. type(uri)) end
+  if not registry.serves(uri) then problem.raise(2, "no resource has the URI '" .. uri:sub(1, 128) .. "'") end
+  notify_uri(uri)
+  host.bus.relay("resource elsewhere", uri)
+end
+
+-- A script of another process has updated the resource.
+bus.on("resource elsewhere", notify_uri)
 
 return subscriptions

@@ -5,6 +5,7 @@
 
 local host = require "moonpool.host"
 local bus = require "moonpool.runtime.bus"
+local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
 local registry = require "moonpool.registry.registry"
 local subscriptions = require "moonpool.registry.subscriptions"
@@ -54,7 +55,41 @@ local function find(what, word, name)
 end
 
 -- Sends a bus message about a switch to all workers when the block ends. If the task was cancelled in that block, the message makes this VM follow, too.
-local announcement = { __close = function(self) host.bus.broadcast("switched", self.text) end }
+local announcement = { __close = function(self) bus.everywhere("switched", self.text) end }
+
+-- The same in this process alone: each process gets an operator's order, and notifies its own clients by what they saw (operate).
+local own_announcement = { __close = function(self) host.bus.broadcast("switched", self.text) end }
+
+-- Notifies the clients of this process that saw, or now see, things of an upstream.
+local function notify_of_upstream(name, on)
+  for word, list in pairs(lists) do
+    local changes = {}
+    for _, thing in pairs(registry.all(word)) do
+      if thing.upstream == name and registry.is_on_by_scripts(word, thing) and not host.store.get(registry.off_key(word, thing.name)) then
+        changes[#changes + 1] = on and { is = thing } or { was = { scopes = thing.scopes or {}, visible = thing.visible ~= nil } }
+      end
+    end
+    if changes[1] then subscriptions.list_changed(list, changes) end
+  end
+end
+
+local function notify_here(word, name, on)
+  if word == "upstream" then return notify_of_upstream(name, on) end
+  local thing = registry.all(word)[name]
+  if thing then subscriptions.switched(lists[word], thing) end
+end
+
+-- Notifies the clients of all processes. `on`: of an upstream.
+local function notify(word, name, on)
+  notify_here(word, name, on)
+  host.bus.relay("switch elsewhere", json.encode { word = word, name = name, on = on == true })
+end
+
+-- A worker of another process has switched a thing, or an upstream, and has notified the clients of that process. Its message "switched" has come before.
+bus.on("switch elsewhere", function(text)
+  local switched = json.decode(text)
+  notify_here(switched.word, switched.name, switched.on)
+end)
 
 local function switch(word, thing, on)
   if registry.is_on_by_scripts(word, thing) == on then return registry.follow(word, thing) end
@@ -67,25 +102,12 @@ local function switch(word, thing, on)
     end
     registry.follow(word, thing)
   end
-  if not registry.is_held_off(word, thing) then subscriptions.switched(lists[word], thing) end
+  if not registry.is_held_off(word, thing) then notify(word, thing.name) end
 end
 
---- enable(word, name) and disable(word, name): apply to all clients of this process, which are notified.
+--- enable(word, name) and disable(word, name): apply to all clients of the gateway, which are notified.
 function switches.enable(word, name) switch(word, find("enable", word, name), true) end
 function switches.disable(word, name) switch(word, find("disable", word, name), false) end
-
--- Notifies the clients that saw, or now see, things of an upstream.
-local function notify_of_upstream(name, on)
-  for word, list in pairs(lists) do
-    local changes = {}
-    for _, thing in pairs(registry.all(word)) do
-      if thing.upstream == name and registry.is_on_by_scripts(word, thing) and not host.store.get(registry.off_key(word, thing.name)) then
-        changes[#changes + 1] = on and { is = thing } or { was = { scopes = thing.scopes or {}, visible = thing.visible ~= nil } }
-      end
-    end
-    if changes[1] then subscriptions.list_changed(list, changes) end
-  end
-end
 
 -- True if a thing of the upstream is in a list.
 local function is_upstream_shown(name)
@@ -104,7 +126,7 @@ function switches.operate(word, name, on, note)
   -- by the lists of this process, whose clients are notified: another process of the gateway may have changed the store already
   local was_shown = thing and not registry.is_off(thing) or word == "upstream" and is_upstream_shown(name)
   do
-    local _ <close> = setmetatable({ text = word .. ":" .. name }, announcement)
+    local _ <close> = setmetatable({ text = word .. ":" .. name }, own_announcement)
     if not on then
       local done, why = host.store.set(registry.off_key(word, name), note)
       if not done then return false, why end
@@ -119,9 +141,9 @@ function switches.operate(word, name, on, note)
     if thing then registry.follow(word, thing) elseif word == "upstream" then registry.refresh() end
   end
   if thing then
-    if switches.is_on(word, thing) ~= was_shown then subscriptions.switched(lists[word], thing) end
+    if switches.is_on(word, thing) ~= was_shown then notify_here(word, name) end
   elseif word == "upstream" and was_shown ~= on then
-    notify_of_upstream(name, on)
+    notify_here(word, name, on)
   end
   return true
 end

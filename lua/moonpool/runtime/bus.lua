@@ -1,5 +1,8 @@
 -- Messages between the workers of this process, which host.bus.broadcast sends: the handlers of each topic. Handlers run before the tasks of a
 -- turn and must not wait. The topic "missed": messages to this VM did not fit its queue, and what they say has to be found in another way.
+-- After an upgrade a gateway may consist of several processes: host.bus.relay sends a message to one VM of each other one.
+
+local host = require "moonpool.host"
 
 local bus = {}
 
@@ -15,5 +18,17 @@ end
 function bus.deliver(topic, text)
   for _, f in ipairs(handlers[topic] or {}) do f(text) end
 end
+
+--- Sends a message to every VM of all processes.
+function bus.everywhere(topic, text)
+  host.bus.relay("everywhere", topic .. "\0" .. text)
+  return host.bus.broadcast(topic, text)
+end
+
+-- A VM of another process has sent this to all.
+bus.on("everywhere", function(both) host.bus.broadcast(both:match "^(%Z*)%z(.*)$") end)
+
+-- What another process has sent was lost on the way: every VM of this one looks at the store again.
+bus.on("lost elsewhere", function() host.bus.broadcast("missed", "") end)
 
 return bus

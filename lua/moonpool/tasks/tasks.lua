@@ -33,14 +33,34 @@ local function bucket(id) return waiting[tonumber(id:sub(1, 2), 16)] end
 
 -- -- notifying clients and workers --------------------------------------------------------------------------------------
 
+local MAX_RELAYED_BYTES = 16384 -- of a notification that other processes get as it is; of a larger one they get the id, and read the record in the store
+local RELAYED = "s4s4s4s4s4"
+
+local function texts_of(record)
+  local before, after = subscriptions.halves("notifications/tasks", task_record.modern(record, true))
+  return "task:" .. record.id, subscriptions.plain("notifications/tasks/status", task_record.legacy(record)), before, after
+end
+
 -- Nothing is sent if `work` is given and is over: its last notification may have been sent while this one was made.
 local function notify_changed(record, work)
-  local topic = "task:" .. record.id
-  local plain = subscriptions.plain("notifications/tasks/status", task_record.legacy(record))
-  local before, after = subscriptions.halves("notifications/tasks", task_record.modern(record, true))
+  local topic, plain, before, after = texts_of(record)
   host.topic.publish(topic, plain, before, after, work)                                -- the rule TX-7
   host.bus.broadcast("task", record.id)
+  local is_large = #plain + #before + #after > MAX_RELAYED_BYTES
+  host.bus.relay("task elsewhere", RELAYED:pack(record.id, topic, is_large and "" or plain, before, is_large and "" or after), work)
 end
+
+-- A task of another process has changed.
+bus.on("task elsewhere", function(text)
+  local id, topic, plain, before, after = RELAYED:unpack(text)
+  if plain == "" then
+    local record = task_record.get(id)
+    if not record then return end
+    topic, plain, before, after = texts_of(record)
+  end
+  host.topic.publish(topic, plain, before, after)
+  host.bus.broadcast("task", id)
+end)
 
 local AWAY_S = 5          -- seconds for which a record is kept back while the store does not answer
 local AWAY_PAUSE_S = 0.1

@@ -130,7 +130,7 @@ local function make_room()
     local key = table.remove(keys, string.unpack("I4", host.random.bytes(4)) % count + 1)
     host.store.delete(key)
     host.upstream.count_token "evicted"
-    host.bus.broadcast("credential dropped", key:sub(#PREFIX + 1))
+    bus.everywhere("credential dropped", key:sub(#PREFIX + 1))
   end
 end
 
@@ -196,7 +196,7 @@ local function fetch(record, key, identity)
   local begun = host.job.begin(function()
     local _ <close> = setmetatable({}, { __close = function()
       if host.store.get(lock) == mine then host.store.delete(lock) end
-      host.bus.broadcast("credential", key)
+      bus.everywhere("credential", key)
     end })
     local got, failure = server.token(record, identity and identity.subject)
     if got then
@@ -256,7 +256,7 @@ function auth.drop(key, text)
   if not host.store.set(refused_key(key), joined(text), seconds) and is_kept then host.store.delete(PREFIX .. key) end
   local cached = known:get(key)
   if cached and cached.text == text then known:put(key, false) end
-  host.bus.broadcast("credential dropped", key)
+  bus.everywhere("credential dropped", key)
 end
 
 --- The upstream refuses new tokens, too: none is got for a while, so that neither server is asked again and again. It refuses one caller's, if `identity`
@@ -265,7 +265,7 @@ function auth.bar(record, key, identity)
   note_failure(record, key, key, { kind = identity and "denied" or "barred", why = "the upstream refuses the token that the authorization server gave" },
     identity)
   known:put(key, false)
-  host.bus.broadcast("credential dropped", key)
+  bus.everywhere("credential dropped", key)
 end
 
 return auth
