@@ -395,6 +395,7 @@ const mp_cli_command mp_cli_commands[] = {
       {"worker", 0, "N", "only this worker; the first one is 0", NULL},
       {"tool", 0, "PATTERN", "only calls of this tool, prompt or resource", NULL},
       {"hz", 0, "N", "samples a second, from 1 to 1000 (default: 199)", NULL},
+      {"process", 0, "PID", "an older process, after an upgrade (default: the newest)", NULL},
       {"memory", 0, NULL, "sample allocations, one in 512 KiB, not time", NULL},
       {"out", 0, "FILE", "write to this file: .svg, .folded or .json", NULL},
       ADMIN,

@@ -1,4 +1,4 @@
-#include "history.h"
+#include "history_state.h"
 #include "json/json.h"
 #include <math.h>
 #include <stdio.h>
@@ -7,26 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPARE 8  /* rows that are kept longer, for an answer that is being written */
-#define STEPS 12 /* rows of the hour in one row of the day */
-
-/* How a number is made. */
-typedef enum {
-    RATE,  /* what the counters of a family have counted, per second */
-    LEVEL, /* the sum of the gauges of a family */
-    ERRORS,
-    HALF_CALLS, /* the time within which half of the requests were answered, in ms */
-    MOST_CALLS, /* the time within which 99 of 100 were answered */
-    MOST_TURNS, /* the same of the turns of the workers */
-    CPU,        /* processors in use */
-    RESIDENT
-} kind;
-
-static const struct {
-    const char *name;
-    kind kind;
-    const char *MP_NULLABLE family; /* of RATE and LEVEL */
-} numbers[] = {
+const mp_history_number mp_history_numbers[] = {
     {"calls", RATE, "calls"},
     {"errors", ERRORS, NULL},
     {"p50_ms", HALF_CALLS, NULL},
@@ -69,21 +50,13 @@ static const struct {
     {"workers_stuck", LEVEL, "workers_stuck"},
 };
 
-_Static_assert(sizeof numbers / sizeof *numbers == MP_HISTORY_NUMBERS, "the rows have one value for each number");
+_Static_assert(sizeof mp_history_numbers / sizeof *mp_history_numbers == MP_HISTORY_NUMBERS,
+               "the rows have one value for each number");
 
 static const struct {
     uint64_t every_ms;
     size_t most;
 } spans[] = {[MP_HISTORY_HOUR] = {MP_HISTORY_STEP_MS, 720}, [MP_HISTORY_DAY] = {STEPS * MP_HISTORY_STEP_MS, 1440}};
-
-struct mp_history {
-    const mp_stat **stats;                                       /* of all families, by family */
-    size_t first[MP_HISTORY_NUMBERS], count[MP_HISTORY_NUMBERS]; /* those of a number */
-    uint64_t started_ms;                                         /* monotonic; of row 0 */
-    uint64_t serial;                                             /* rows of the hour that were added */
-    mp_history_reading step, minute;                             /* at the end of the last row of each span */
-    mp_history_row hour[720 + SPARE], day[1440 + SPARE];
-};
 
 _Static_assert(sizeof(mp_history) < 1 << 20, "the dashboard's history has less than 1 MiB");
 
@@ -93,8 +66,8 @@ mp_history *mp_history_new(void)
     size_t count;
     history->stats = mp_stat_list(&count);
     for (size_t n = 0; n < MP_HISTORY_NUMBERS; n++) {
-        for (size_t i = 0; numbers[n].family != NULL && i < count; i++) {
-            if (strcmp(history->stats[i]->family, numbers[n].family) != 0)
+        for (size_t i = 0; mp_history_numbers[n].family != NULL && i < count; i++) {
+            if (strcmp(history->stats[i]->family, mp_history_numbers[n].family) != 0)
                 continue;
             if (history->count[n]++ == 0)
                 history->first[n] = i;
@@ -113,29 +86,30 @@ void mp_history_free(mp_history *MP_NULLABLE history)
 
 const char *MP_NULLABLE mp_history_name(size_t number)
 {
-    return number < MP_HISTORY_NUMBERS ? numbers[number].name : NULL;
+    return number < MP_HISTORY_NUMBERS ? mp_history_numbers[number].name : NULL;
 }
 
 size_t mp_history_find(mp_str name)
 {
     size_t i = 0;
-    while (i < MP_HISTORY_NUMBERS && !mp_str_is(name, numbers[i].name))
+    while (i < MP_HISTORY_NUMBERS && !mp_str_is(name, mp_history_numbers[i].name))
         i++;
     return i;
 }
 
 /* -- measuring ----------------------------------------------------------------------------------------------------- */
 
-static float resident_bytes(void)
+/* 0: not known */
+static int64_t resident_bytes(void)
 {
     FILE *file = fopen("/proc/self/statm", "re");
     long long all = 0, resident = 0;
     if (file == NULL)
-        return NAN;
+        return 0;
     if (fscanf(file, "%lld %lld", &all, &resident) != 2)
         resident = 0;
     fclose(file);
-    return (float)(resident * sysconf(_SC_PAGESIZE));
+    return resident * sysconf(_SC_PAGESIZE);
 }
 
 static uint64_t cpu_us(void)
@@ -146,12 +120,12 @@ static uint64_t cpu_us(void)
            (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-static void read_counters(const mp_history *history, mp_history_reading *now)
+void mp_history_read_own(const mp_history *history, mp_history_reading *now)
 {
     now->at_us = mp_monotonic_us();
     now->cpu_us = cpu_us();
     for (size_t n = 0; n < MP_HISTORY_NUMBERS; n++) {
-        now->counts[n] = 0;
+        now->counts[n] = mp_history_numbers[n].kind == RESIDENT ? resident_bytes() : 0;
         for (size_t i = 0; i < history->count[n]; i++)
             now->counts[n] += mp_stat_read(history->stats[history->first[n] + i]);
     }
@@ -186,13 +160,11 @@ static int64_t errors_since(const mp_history_reading *before, const mp_history_r
 static float value_of(size_t n, const mp_history_reading *before, const mp_history_reading *now)
 {
     double seconds = (double)(now->at_us - before->at_us) / 1e6;
-    if (numbers[n].kind == LEVEL)
-        return (float)now->counts[n];
-    if (numbers[n].kind == RESIDENT)
-        return resident_bytes();
+    if (mp_history_is_level(n))
+        return mp_history_numbers[n].kind == RESIDENT && now->counts[n] == 0 ? NAN : (float)now->counts[n];
     if (before->at_us == 0 || seconds <= 0)
         return NAN;
-    switch (numbers[n].kind) {
+    switch (mp_history_numbers[n].kind) {
     case RATE:
         return (float)((double)(now->counts[n] - before->counts[n]) / seconds);
     case ERRORS: /* without metrics no call is measured */
@@ -211,14 +183,15 @@ static float value_of(size_t n, const mp_history_reading *before, const mp_histo
 void mp_history_measure(const mp_history *history, const mp_history_reading *before, mp_history_reading *now,
                         mp_history_row *row)
 {
-    read_counters(history, now);
+    mp_history_read_own(history, now);
+    mp_history_add_others(history, now);
     for (size_t n = 0; n < MP_HISTORY_NUMBERS; n++)
         row->values[n] = value_of(n, before, now);
 }
 
 /* -- rows ---------------------------------------------------------------------------------------------------------- */
 
-static mp_history_row *row_at(const mp_history *history, mp_history_span span, uint64_t serial)
+mp_history_row *mp_history_row_at(const mp_history *history, mp_history_span span, uint64_t serial)
 {
     mp_history *own = (mp_history *)(uintptr_t)history;
     size_t room = spans[span].most + SPARE;
@@ -229,16 +202,16 @@ static mp_history_row *row_at(const mp_history *history, mp_history_span span, u
 static void add_minute(mp_history *history, const mp_history_reading *now)
 {
     uint64_t last = history->serial / STEPS - 1;
-    mp_history_row *row = row_at(history, MP_HISTORY_DAY, last);
+    mp_history_row *row = mp_history_row_at(history, MP_HISTORY_DAY, last);
     for (size_t n = 0; n < MP_HISTORY_NUMBERS; n++) {
-        if (numbers[n].kind != LEVEL && numbers[n].kind != RESIDENT) {
+        if (!mp_history_is_level(n)) {
             row->values[n] = value_of(n, &history->minute, now);
             continue;
         }
         double sum = 0;
         int count = 0;
         for (uint64_t i = last * STEPS; i < history->serial; i++) {
-            float one = row_at(history, MP_HISTORY_HOUR, i)->values[n];
+            float one = mp_history_row_at(history, MP_HISTORY_HOUR, i)->values[n];
             sum += isnan(one) ? 0 : (double)one;
             count += !isnan(one);
         }
@@ -249,7 +222,7 @@ static void add_minute(mp_history *history, const mp_history_reading *now)
 
 static void add_row(mp_history *history, const mp_history_row *row, const mp_history_reading *now)
 {
-    *row_at(history, MP_HISTORY_HOUR, history->serial++) = *row;
+    *mp_history_row_at(history, MP_HISTORY_HOUR, history->serial++) = *row;
     if (history->serial % STEPS == 0)
         add_minute(history, now);
 }
@@ -302,7 +275,7 @@ uint64_t mp_history_until_ms(const mp_history *history, mp_history_span span)
 
 float mp_history_value(const mp_history *history, mp_history_span span, uint64_t serial, size_t number)
 {
-    return row_at(history, span, serial)->values[number];
+    return mp_history_row_at(history, span, serial)->values[number];
 }
 
 void mp_history_put(mp_buf *out, float value)

@@ -90,7 +90,12 @@ void mp_lib_summary(mp_vm *vm, mp_buf *out);
  * to `lists`. */
 void mp_lib_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
 /* Appends a JSON array: the scheduled jobs of the process, when each began last and begins next, and how it ended. Any thread. */
-void mp_lib_put_jobs(mp_buf *out);
+void mp_lib_put_jobs(mp_buf *out, bool is_joined); /* is_joined: with what other processes of the gateway have said */
+/* The same of this process as a text for another one, which takes it: what a later run has left is kept. Any thread. */
+void mp_lib_put_jobs_text(mp_buf *out);
+void mp_lib_take_jobs(mp_str text);
+/* Other processes are about to say again which jobs run there. */
+void mp_lib_forget_jobs_elsewhere(void);
 /* Stops the VM's scheduled jobs, because the VM of a newer generation runs them, and delivers the bus message "retired". */
 void mp_lib_retire(mp_vm *vm);
 /* True if auth scripts authenticate the requests. */

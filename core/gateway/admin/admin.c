@@ -259,10 +259,18 @@ static void on_upgrade(mp_admin *admin, mp_stream *stream, const mp_admin_caller
     shared->ask_upgrade(shared->upgrade, stream);
 }
 
+/* "process=PID": a profile of another process of the gateway. */
 static void on_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)rest;
-    mp_admin_profile_serve(mp_admin_profile_of(admin), mp_admin_settings(admin), stream, caller);
+    int64_t pid = getpid();
+    mp_str query = mp_stream_request(stream)->query, name = MP_STR("process=");
+    if (query.len > 0 && (!mp_str_starts(query, name) || !mp_json_int(mp_str_from(query, name.len), &pid)))
+        mp_admin_refuse(stream, 400, MP_STR("the query is process=PID"));
+    else if (pid != getpid() && (caller->is_process || !mp_others_open_process(admin, stream, caller, pid)))
+        mp_admin_refuse(stream, 404, MP_STR("no process of this gateway has this number: see upgrade in /status"));
+    else if (pid == getpid())
+        mp_admin_profile_serve(mp_admin_profile_of(admin), mp_admin_settings(admin), stream, caller);
 }
 
 static void on_profile_end(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -294,12 +302,12 @@ static const endpoint endpoints[] = {
     {"/api/call/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_call, MP_VIEW_ONE},
     {"/api/overview", "GET", MP_ROLE_VIEW, false, on_status, MP_VIEW_STATUS},
     {"/api/scripts", "GET", MP_ROLE_VIEW, false, mp_api_scripts, MP_VIEW_OWN},
-    {"/api/jobs", "GET", MP_ROLE_VIEW, false, mp_api_jobs, MP_VIEW_OWN},
+    {"/api/jobs", "GET", MP_ROLE_VIEW, false, mp_api_jobs, MP_VIEW_JOBS},
     {"/api/reloads", "GET", MP_ROLE_VIEW, false, mp_api_reloads, MP_VIEW_OWN},
     {"/api/certificates", "GET", MP_ROLE_VIEW, false, mp_api_certificates, MP_VIEW_OWN},
     {"/api/config", "GET", MP_ROLE_OPERATE, false, mp_api_config, MP_VIEW_OWN},
-    {"/api/history", "GET", MP_ROLE_VIEW, false, mp_api_history, MP_VIEW_OWN},
-    {"/api/live", "GET", MP_ROLE_VIEW, false, mp_api_live, MP_VIEW_OWN},
+    {"/api/history", "GET", MP_ROLE_VIEW, false, mp_api_history, MP_VIEW_NEWEST},
+    {"/api/live", "GET", MP_ROLE_VIEW, false, mp_api_live, MP_VIEW_FOLLOWED},
     {"/api/call", "POST", MP_ROLE_OPERATE, false, mp_api_call, MP_VIEW_OWN},
     {"/api/answer/", "POST", MP_ROLE_OPERATE, false, mp_api_answer, MP_VIEW_OWN},
     {"/api/tools", "GET", MP_ROLE_VIEW, false, mp_api_tools, MP_VIEW_OWN},
@@ -312,13 +320,13 @@ static const endpoint endpoints[] = {
     {"/api/task/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_task, MP_VIEW_ALL},
     {"/api/streams", "GET", MP_ROLE_VIEW, false, mp_api_streams, MP_VIEW_LIST},
     {"/api/stream/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_stream, MP_VIEW_ONE},
-    {"/session", "POST", MP_ROLE_NONE, true, mp_api_open_dashboard, MP_VIEW_OWN},
-    {"/api/code", "POST", MP_ROLE_OPERATE, false, mp_api_code, MP_VIEW_OWN},
+    {"/session", "POST", MP_ROLE_NONE, true, mp_api_open_dashboard, MP_VIEW_NEWEST},
+    {"/api/code", "POST", MP_ROLE_OPERATE, false, mp_api_code, MP_VIEW_NEWEST},
     {"/api/switch", "GET", MP_ROLE_VIEW, false, mp_api_switches, MP_VIEW_OWN},
     {"/api/switch", "POST", MP_ROLE_OPERATE, false, mp_api_switch, MP_VIEW_ALL},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap, MP_VIEW_EVENTS},
-    {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile, MP_VIEW_OWN},
-    {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end, MP_VIEW_OWN},
+    {"/api/profile", "POST", MP_ROLE_OPERATE, false, on_profile, MP_VIEW_FOLLOWED},
+    {"/api/profile/end", "POST", MP_ROLE_OPERATE, false, on_profile_end, MP_VIEW_ONE},
     {"/api/record", "POST", MP_ROLE_OPERATE, false, mp_api_record, MP_VIEW_OWN},
     {"/api/record/stop", "POST", MP_ROLE_OPERATE, false, mp_api_record_stop, MP_VIEW_OWN},
     {"/api/records", "GET", MP_ROLE_OPERATE, false, mp_api_records, MP_VIEW_OWN},
@@ -502,6 +510,18 @@ static mp_admin_caller caller_there(mp_admin *admin, const mp_stream *stream)
     return caller;
 }
 
+/* What the newest process adds to its own charts, or to what it knows of jobs. */
+static void serve_text(mp_admin *admin, mp_stream *stream)
+{
+    mp_buf out = {0};
+    if (mp_str_is(mp_stream_request(stream)->path, "/process/numbers"))
+        mp_admin_live_put_numbers(mp_admin_live_of(admin), &out);
+    else
+        mp_lib_put_jobs_text(&out);
+    mp_stream_answer(stream, 200, "text/plain", mp_buf_str(&out), NULL, 0);
+    mp_buf_clear(&out);
+}
+
 static void serve_door(void *ctx, mp_stream *stream)
 {
     mp_admin *admin = ctx;
@@ -515,6 +535,8 @@ static void serve_door(void *ctx, mp_stream *stream)
         refuse(stream, 403, "only processes of this gateway are served here", NULL);
     else if (mp_str_is(request->path, "/process/end"))
         mp_others_take_end(admin, stream);
+    else if (mp_str_is(request->path, "/process/numbers") || mp_str_is(request->path, "/process/jobs"))
+        serve_text(admin, stream);
     else if (at == NULL || !is_method(at, request->method))
         refuse(stream, 404, "not found", NULL);
     else if (!mp_others_answer(admin, stream, &caller, at->view, rest))

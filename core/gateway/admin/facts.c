@@ -105,13 +105,18 @@ void mp_api_reloads(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
     answer(stream, &out);
 }
 
+void mp_api_put_jobs(mp_buf *out, bool is_joined)
+{
+    mp_buf_put(out, MP_STR("{\"jobs\":"));
+    mp_lib_put_jobs(out, is_joined);
+    mp_buf_put(out, MP_STR("}\n"));
+}
+
 void mp_api_jobs(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)admin, (void)caller, (void)rest;
     mp_buf out = {0};
-    mp_buf_put(&out, MP_STR("{\"jobs\":"));
-    mp_lib_put_jobs(&out);
-    mp_buf_put(&out, MP_STR("}\n"));
+    mp_api_put_jobs(&out, false);
     answer(stream, &out);
 }
 

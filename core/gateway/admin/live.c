@@ -276,6 +276,35 @@ void mp_api_history(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
     on_next(&of->next);
 }
 
+/* -- several processes --------------------------------------------------------------------------------------------- */
+
+void mp_admin_live_put_numbers(const mp_admin_live *live, mp_buf *out)
+{
+    mp_history_put_numbers(live->history, out);
+}
+
+void mp_admin_live_take_numbers(mp_admin_live *live, uint16_t number, mp_str text)
+{
+    mp_history_take_numbers(live->history, number, text);
+}
+
+void mp_admin_live_settle(mp_admin_live *live, const mp_processes *processes)
+{
+    mp_history_settle(live->history, processes);
+}
+
+void mp_admin_live_take_rows(mp_admin_live *live, mp_str json)
+{
+    uint64_t shifted = mp_history_take_rows(live->history, json);
+    for (mp_link *link = live->answers.next; link != &live->answers; link = link->next) {
+        answer *of = mp_container(link, answer, link);
+        uint64_t more = of->span == MP_HISTORY_DAY ? shifted / MP_HISTORY_SHIFT : shifted;
+        of->first += more;
+        of->at += more;
+        of->end += more;
+    }
+}
+
 /* -- the whole ----------------------------------------------------------------------------------------------------- */
 
 static void on_step(mp_timer *timer)

@@ -17,6 +17,12 @@ void mp_admin_live_start(mp_admin_live *live);
 /* The configuration has changed: readers of /api/live are to come again, with what they need now. */
 void mp_admin_live_configure(mp_admin_live *live);
 
+/* Several processes: as the functions of history.h with these names. */
+void mp_admin_live_put_numbers(const mp_admin_live *live, mp_buf *out);
+void mp_admin_live_take_numbers(mp_admin_live *live, uint16_t number, mp_str text);
+void mp_admin_live_settle(mp_admin_live *live, const mp_processes *processes);
+void mp_admin_live_take_rows(mp_admin_live *live, mp_str json);
+
 void mp_api_history(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_live(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 

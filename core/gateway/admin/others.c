@@ -1,8 +1,9 @@
 /* others.c: questions to all processes, and what those that end leave behind. */
 #define _GNU_SOURCE /* for memmem */
-#include "others.h"
-#include "others_left.h"
+#include "others_state.h"
+#include "facts.h"
 #include "join.h"
+#include "live.h"
 #include "places.h"
 #include "run.h"
 #include "tap.h"
@@ -21,30 +22,12 @@ MP_COUNTER(refused_others, "refused", "reason", "admin_processes",
 
 #define MAX_WAITING 64 /* requests of /status and /metrics; each keeps an answer of each process */
 #define LIMIT_MS 1000  /* for the answer of another process, beside admin.question_time where it asks its workers */
-#define LEAVE_MS 1000  /* for what this process leaves behind */
 #define TICK_MS 1000   /* between two looks whether this process is still the newest */
+#define MOST_ASKED 5   /* times that the process before this one is asked for its history */
 #define POLL_TICKS 5   /* between two questions what the others count: no more is lost with one that is killed */
 #define MAX_HELD ((size_t)1 << 30) /* of all answers: those of 32 processes at their caps, for a moment */
 #define MAX_REQUESTS 1024          /* admin.questions bounds them */
 #define IDLE_MS 4000               /* a connection to another process is kept */
-#define DOOR_RESERVE 256           /* connections of other processes, above limits.connections */
-
-typedef struct others {
-    mp_admin *admin;
-    mp_client *client;
-    mp_server *MP_NULLABLE door;
-    mp_address at; /* of the door */
-    mp_link rounds, streams;
-    mp_timer tick;
-    unsigned ticks, waiting; /* waiting: requests of /status and /metrics */
-    mp_others_left left;
-    /* this process ends */
-    bool has_left; /* what it has counted is on its way to the newest process */
-    mp_transfer *MP_NULLABLE leaving;
-    mp_timer leave;
-    mp_buf last;
-    void (*on_left)(mp_admin *admin);
-} others;
 
 typedef struct round round;
 
@@ -58,11 +41,12 @@ typedef struct {
 /* A question to several processes. */
 struct round {
     mp_link link;
-    others *all;
+    mp_others *all;
     mp_stream *MP_NULLABLE stream; /* counted reference; NULL: nobody waits for an answer */
     mp_admin_view view;
     bool is_open, is_relayed; /* is_open: OpenMetrics; is_relayed: the answer is that of another process alone */
     bool is_late;             /* the time of the other processes is over */
+    void (*MP_NULLABLE take)(round *of, asked *one); /* where nobody waits: takes what a process has answered */
     mp_buf body;
     mp_timer limit, next;
     size_t count;
@@ -73,7 +57,7 @@ static void *make_others(mp_admin *admin);
 static void configure_others(void *part);
 static void free_others(void *part);
 
-static others *others_of(mp_admin *admin)
+mp_others *mp_others_of(mp_admin *admin)
 {
     static const mp_admin_part kind = {make_others, configure_others, free_others};
     return mp_admin_part_of(admin, &kind);
@@ -81,36 +65,31 @@ static others *others_of(mp_admin *admin)
 
 mp_client *mp_others_client(mp_admin *admin)
 {
-    return others_of(admin)->client;
+    return mp_others_of(admin)->client;
 }
 
 mp_link *mp_others_streams(mp_admin *admin)
 {
-    return &others_of(admin)->streams;
-}
-
-static mp_processes *processes_of(const others *all)
-{
-    return mp_admin_shared(all->admin)->processes;
+    return &mp_others_of(admin)->streams;
 }
 
 /* -- what processes have counted ----------------------------------------------------------------------------------- */
 
 void mp_others_put_status(mp_admin *admin, mp_buf *out)
 {
-    mp_buf_put(out, mp_buf_str(&others_of(admin)->left.status));
+    mp_buf_put(out, mp_buf_str(&mp_others_of(admin)->left.status));
 }
 
 void mp_others_put_metrics(mp_admin *admin, mp_buf *out)
 {
-    mp_buf_put(out, mp_buf_str(&others_of(admin)->left.metrics));
+    mp_buf_put(out, mp_buf_str(&mp_others_of(admin)->left.metrics));
 }
 
 /* -- questions ----------------------------------------------------------------------------------------------------- */
 
 static bool asks_workers(mp_admin_view view)
 {
-    return view != MP_VIEW_STATUS && view != MP_VIEW_METRICS;
+    return view != MP_VIEW_STATUS && view != MP_VIEW_METRICS && view != MP_VIEW_JOBS;
 }
 
 static void close_round(round *of)
@@ -188,7 +167,7 @@ static void put_facts(mp_buf *out, const asked *one, mp_str status)
 /* Keeps what another process has answered, and returns it; of one that does not answer what it had counted last. */
 static mp_str known_of(round *of, asked *one)
 {
-    bool is_there = status_of(one) == 200, lives = mp_processes_has(processes_of(of->all), one->facts.number);
+    bool is_there = status_of(one) == 200, lives = mp_processes_has(mp_others_processes(of->all), one->facts.number);
     mp_left_record *MP_NULLABLE known = lives ? mp_left_record_of(&of->all->left, one->facts.number, true) : NULL;
     if (!lives || (known != NULL && known->has_ended)) /* what it has counted is in what it has left */
         return MP_STR_NONE;
@@ -239,6 +218,17 @@ static bool join_lists(round *of, mp_buf *out, unsigned unanswered)
     return status_of(&of->list[0]) == 200 && mp_join_lists(out, texts, pids, count, unanswered);
 }
 
+/* Takes what the others know of jobs, and answers with what all know. False: this process has not answered. */
+static bool join_jobs(const round *of, mp_buf *out)
+{
+    mp_lib_forget_jobs_elsewhere();
+    for (size_t i = 1; i < of->count; i++)
+        if (status_of(&of->list[i]) == 200)
+            mp_lib_take_jobs(body_of(&of->list[i]));
+    mp_api_put_jobs(out, true);
+    return status_of(&of->list[0]) == 200;
+}
+
 static void refuse(mp_stream *stream, const char *why)
 {
     mp_admin_refuse(stream, 503, mp_str_of(why));
@@ -265,6 +255,8 @@ static void answer(round *of, mp_stream *stream, unsigned unanswered)
         is_joined = join_numbers(of, &out);
     else if (of->view == MP_VIEW_LIST)
         is_joined = join_lists(of, &out, unanswered);
+    else if (of->view == MP_VIEW_JOBS)
+        is_joined = join_jobs(of, &out);
     else if (of->view == MP_VIEW_ALL && status == 200)
         mp_join_unanswered(&out, body_of(one), unanswered);
     if (status == 0)
@@ -285,7 +277,7 @@ static void conclude(round *of)
         unanswered += status_of(&of->list[i]) == 0 || (of->view == MP_VIEW_ALL && status_of(&of->list[i]) >= 500);
     mp_stat_add(&mp_stat_others_unanswered, unanswered);
     mp_loop_measure(mp_admin_loop(of->all->admin), MP_MEASURE_ADMIN);
-    mp_left_settle(&of->all->left, processes_of(of->all));
+    mp_left_settle(&of->all->left, mp_others_processes(of->all));
     if (stream != NULL) {
         mp_stream_ref(stream);
         mp_stream_on_gone(stream, NULL, NULL);
@@ -293,7 +285,7 @@ static void conclude(round *of)
         mp_stream_unref(stream);
     } else {
         for (size_t i = 0; i < of->count; i++)
-            known_of(of, &of->list[i]);
+            of->take(of, &of->list[i]);
     }
     close_round(of);
 }
@@ -329,7 +321,7 @@ static void on_limit(mp_timer *timer)
     mp_timer_start(mp_admin_loop(of->all->admin), &of->limit, LIMIT_MS, on_limit);
 }
 
-static round *new_round(others *all, mp_stream *MP_NULLABLE stream, mp_admin_view view, size_t most)
+static round *new_round(mp_others *all, mp_stream *MP_NULLABLE stream, mp_admin_view view, size_t most)
 {
     round *of = mp_new(sizeof *of + most * sizeof *of->list);
     of->all = all;
@@ -370,9 +362,9 @@ static void begin(round *of, uint64_t limit_ms)
 }
 
 /* The processes to ask, this one first. */
-static size_t list_processes(others *all, mp_process_facts facts[MP_OLDER_MOST + 2])
+static size_t list_processes(mp_others *all, mp_process_facts facts[MP_OLDER_MOST + 2])
 {
-    mp_processes *processes = processes_of(all);
+    mp_processes *processes = mp_others_processes(all);
     mp_process_facts living[MP_OLDER_MOST + 1];
     int count = mp_processes_list(processes, living);
     size_t used = 1;
@@ -393,7 +385,7 @@ static bool accepts_open(const mp_stream *stream)
     return accept.len > 0 && memmem(accept.ptr, accept.len, wanted.ptr, wanted.len) != NULL;
 }
 
-static uint64_t limit_of(const others *all, mp_admin_view view)
+static uint64_t limit_of(const mp_others *all, mp_admin_view view)
 {
     return LIMIT_MS + (asks_workers(view) ? mp_admin_settings(all->admin)->config->admin_question_ms : 0);
 }
@@ -406,7 +398,7 @@ static void put_target(mp_buf *out, mp_str path, mp_str query)
 }
 
 /* False: the request was refused. */
-static bool take_place(others *all, mp_stream *stream, mp_admin_view view)
+static bool take_place(mp_others *all, mp_stream *stream, mp_admin_view view)
 {
     if (asks_workers(view))
         return mp_admin_places_take(mp_admin_places_of(all->admin),
@@ -420,7 +412,7 @@ static bool take_place(others *all, mp_stream *stream, mp_admin_view view)
     return true;
 }
 
-static void ask(others *all, mp_stream *stream, mp_admin_view view, const mp_others_question *question,
+static void ask(mp_others *all, mp_stream *stream, mp_admin_view view, const mp_others_question *question,
                 const mp_process_facts *facts, size_t count)
 {
     if (!take_place(all, stream, view))
@@ -429,19 +421,19 @@ static void ask(others *all, mp_stream *stream, mp_admin_view view, const mp_oth
     mp_str method = mp_str_is(request->method, "HEAD") ? MP_STR("GET") : request->method;
     round *of = new_round(all, stream, view, count);
     of->is_open = question->is_open;
-    of->is_relayed = facts[0].number != mp_processes_number(processes_of(all));
+    of->is_relayed = facts[0].number != mp_processes_number(mp_others_processes(all));
     for (size_t i = 0; i < count; i++)
         add_process(of, &facts[i], method, question);
     begin(of, limit_of(all, view));
 }
 
 /* A request by a connection that was open before another process became the newest. */
-static void pass_on(others *all, mp_stream *stream, const mp_admin_caller *caller, mp_admin_view view)
+static void pass_on(mp_others *all, mp_stream *stream, const mp_admin_caller *caller, mp_admin_view view)
 {
     const mp_request *request = mp_stream_request(stream);
     mp_buf target = {0};
-    mp_process_facts newest = {.number = mp_processes_newest(processes_of(all))};
-    if (view == MP_VIEW_EVENTS) {
+    mp_process_facts newest = {.number = mp_processes_newest(mp_others_processes(all))};
+    if (view == MP_VIEW_EVENTS || view == MP_VIEW_FOLLOWED) {
         refuse(stream, "another process has taken over: try again, by another connection");
         return;
     }
@@ -453,7 +445,7 @@ static void pass_on(others *all, mp_stream *stream, const mp_admin_caller *calle
 }
 
 /* The status of the only process that is left. True. */
-static bool answer_alone(others *all, mp_stream *stream)
+static bool answer_alone(mp_others *all, mp_stream *stream)
 {
     mp_buf own = {0}, out = {0};
     mp_admin_shared(all->admin)->admin_door->put_status(all->admin, &own);
@@ -468,7 +460,7 @@ static bool answer_alone(others *all, mp_stream *stream)
 bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_admin_view view,
                       mp_str rest)
 {
-    others *all = others_of(admin);
+    mp_others *all = mp_others_of(admin);
     const mp_request *request = mp_stream_request(stream);
     if (all->has_left && !asks_workers(view)) { /* numbers that are higher than those it has left would fall again */
         refuse(stream, "this process ends");
@@ -476,13 +468,16 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     }
     if (view == MP_VIEW_OWN || caller->is_process || all->door == NULL)
         return false;
-    mp_left_settle(&all->left, processes_of(all));
-    if (!mp_processes_are_several(processes_of(all)) && (mp_left_is_empty(&all->left) || view != MP_VIEW_METRICS))
+    mp_left_settle(&all->left, mp_others_processes(all));
+    if (!mp_processes_are_several(mp_others_processes(all)) &&
+        (mp_left_is_empty(&all->left) || view != MP_VIEW_METRICS))
         return view == MP_VIEW_STATUS && !mp_left_is_empty(&all->left) && answer_alone(all, stream);
-    if (!mp_processes_is_newest(processes_of(all))) {
+    if (!mp_processes_is_newest(mp_others_processes(all))) {
         pass_on(all, stream, caller, view);
         return true;
     }
+    if (view == MP_VIEW_NEWEST || view == MP_VIEW_FOLLOWED)
+        return false;
     mp_process_facts facts[MP_OLDER_MOST + 2];
     size_t count = list_processes(all, facts), first = 0;
     mp_str name = rest;
@@ -491,7 +486,10 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     bool is_own = view == MP_VIEW_ONE && pid == 0 && memchr(rest.ptr, '-', rest.len) != NULL;
     while (pid != 0 && first < count && facts[first].pid != pid)
         first++;
-    put_target(&target, (mp_str){request->path.ptr, request->path.len - rest.len}, MP_STR_NONE);
+    if (view == MP_VIEW_JOBS)
+        put_target(&target, MP_STR("/process/jobs"), MP_STR_NONE);
+    else
+        put_target(&target, (mp_str){request->path.ptr, request->path.len - rest.len}, MP_STR_NONE);
     put_target(&target, name, request->query);
     const mp_others_question question = {mp_buf_str(&target), mp_str_of(caller->name),
                                          view == MP_VIEW_METRICS && accepts_open(stream), false};
@@ -505,157 +503,101 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     return !is_own;
 }
 
+bool mp_others_open_process(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, int64_t pid)
+{
+    mp_process_facts facts[MP_OLDER_MOST + 2];
+    size_t count = list_processes(mp_others_of(admin), facts), i = 1;
+    while (i < count && facts[i].pid != pid)
+        i++;
+    if (i < count)
+        mp_others_open_events(admin, stream, caller, &facts[i], 1);
+    return i < count;
+}
+
 /* -- without a request --------------------------------------------------------------------------------------------- */
 
-/* Asks the others what they count, so that little of it is lost with one that is killed. */
-static void poll_others(others *all)
+/* What others count, so that little of it is lost with one that is killed. */
+static void take_counted(round *of, asked *one)
 {
-    static const mp_admin_view views[] = {MP_VIEW_STATUS, MP_VIEW_METRICS};
-    static const char *const targets[] = {"/status", "/metrics"};
+    known_of(of, one);
+}
+
+/* The same for the charts. */
+static void take_numbers(round *of, asked *one)
+{
+    if (status_of(one) == 200)
+        mp_admin_live_take_numbers(mp_admin_live_of(of->all->admin), one->facts.number, body_of(one));
+}
+
+static void take_rows(round *of, asked *one)
+{
+    if (status_of(one) != 200)
+        return;
+    mp_admin_live_take_rows(mp_admin_live_of(of->all->admin), body_of(one));
+    of->all->rows_asked = MOST_ASKED;
+}
+
+static void take_jobs(round *of, asked *one)
+{
+    (void)of;
+    if (status_of(one) == 200)
+        mp_lib_take_jobs(body_of(one));
+}
+
+/* Asks the others, or one of them, for what nobody waits for. */
+static void poll_others(mp_others *all, uint16_t only, mp_admin_view view, const char *target,
+                        void (*take)(round *of, asked *one))
+{
     mp_process_facts facts[MP_OLDER_MOST + 2];
     size_t count = list_processes(all, facts);
-    for (int n = 0; n < 2 && count > 1; n++) {
-        round *of = new_round(all, NULL, views[n], count);
-        for (size_t i = 1; i < count; i++)
-            add_process(of, &facts[i], MP_STR("GET"), &(mp_others_question){.target = mp_str_of(targets[n])});
-        begin(of, LIMIT_MS);
-    }
+    if (count < 2)
+        return;
+    round *of = new_round(all, NULL, view, count);
+    of->take = take;
+    for (size_t i = 1; i < count; i++)
+        if (only == 0 || facts[i].number == only)
+            add_process(of, &facts[i], MP_STR("GET"), &(mp_others_question){.target = mp_str_of(target)});
+    begin(of, LIMIT_MS);
 }
 
-static void on_tick(mp_timer *timer)
+/* At the start of a process that an upgrade has begun, while the process before it still lives. */
+static void ask_past(mp_others *all)
 {
-    others *all = mp_container(timer, others, tick);
-    mp_left_settle(&all->left, processes_of(all));
-    if (!mp_processes_is_newest(processes_of(all))) {
+    uint16_t before = mp_admin_shared(all->admin)->handed_by;
+    if (before == 0 || all->rows_asked >= MOST_ASKED)
+        return;
+    all->rows_asked++;
+    poll_others(all, before, MP_VIEW_NEWEST, "/api/history?span=hour", take_rows);
+    poll_others(all, before, MP_VIEW_NEWEST, "/api/history?span=day", take_rows);
+    poll_others(all, before, MP_VIEW_JOBS, "/process/jobs", take_jobs);
+}
+
+void mp_others_on_tick(mp_timer *timer)
+{
+    mp_others *all = mp_container(timer, mp_others, tick);
+    mp_admin_live *live = mp_admin_live_of(all->admin);
+    mp_left_settle(&all->left, mp_others_processes(all));
+    mp_admin_live_settle(live, mp_others_processes(all));
+    ask_past(all);
+    if (!mp_processes_is_newest(mp_others_processes(all))) {
         mp_others_review_events(all->admin, true);
         mp_admin_taps_configure(mp_admin_taps_of(all->admin));
-    } else if (all->ticks++ % POLL_TICKS == 0) {
-        poll_others(all);
-    }
-    mp_timer_start(mp_admin_loop(all->admin), &all->tick, TICK_MS, on_tick);
-}
-
-/* -- the end of a process ------------------------------------------------------------------------------------------ */
-
-void mp_others_take_end(mp_admin *admin, mp_stream *stream)
-{
-    others *all = others_of(admin);
-    int64_t number;
-    mp_str query = mp_stream_request(stream)->query, name = MP_STR("number="), body = mp_stream_request(stream)->body;
-    if (!mp_str_starts(query, name) || !mp_json_int(mp_str_from(query, name.len), &number) || number <= 0 ||
-        number > UINT16_MAX) {
-        mp_admin_refuse(stream, 400, MP_STR("the query is number=N"));
-        return;
-    }
-    if (!mp_processes_has(processes_of(all), (uint16_t)number) ||
-        !mp_left_take_end(&all->left, (uint16_t)number, body)) {
-        mp_admin_refuse(stream, 409, MP_STR("what was last known of this process counts already"));
-        return;
-    }
-    mp_stream_answer(stream, 200, "application/json", MP_STR("{}\n"), NULL, 0);
-}
-
-static void on_left(mp_timer *timer)
-{
-    others *all = mp_container(timer, others, leave);
-    mp_transfer_free(all->leaving);
-    all->leaving = NULL;
-    mp_buf_clear(&all->last);
-    all->on_left(all->admin);
-}
-
-/* May run inside libcurl. */
-static void on_taken(mp_transfer *transfer, void *ctx)
-{
-    others *all = ctx;
-    (void)transfer;
-    mp_timer_start(mp_admin_loop(all->admin), &all->leave, 0, on_left);
-}
-
-void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin))
-{
-    others *all = others_of(admin);
-    mp_processes *processes = processes_of(all);
-    const mp_admin_door *door = mp_admin_shared(admin)->admin_door;
-    char target[64];
-    all->on_left = left;
-    if (all->door != NULL && mp_processes_are_several(processes) && !mp_processes_is_newest(processes)) {
-        all->has_left = true;
-        door->put_status(admin, &all->last);
-        mp_buf_put(&all->last, all->left.status.len > 0 ? mp_buf_str(&all->left.status) : MP_STR("{}\n"));
-        door->put_metrics(admin, &all->last);
-        snprintf(target, sizeof target, "/process/end?number=%u", mp_processes_number(processes));
-        const mp_outgoing how = {
-            .method = "POST", .body = mp_buf_str(&all->last), .connect_ms = LEAVE_MS, .ready = on_taken, .ctx = all};
-        all->leaving = mp_others_ask(admin, mp_processes_newest(processes), &how,
-                                     &(mp_others_question){.target = mp_str_of(target)});
-    }
-    mp_timer_start(mp_admin_loop(admin), &all->leave, all->leaving == NULL ? 0 : LEAVE_MS, on_left);
-}
-
-/* -- the door ------------------------------------------------------------------------------------------------------ */
-
-static mp_http_limits limits_of(const others *all)
-{
-    mp_http_limits limits = mp_admin_settings(all->admin)->http;
-    limits.body = limits.body > MP_OTHERS_ANSWER ? limits.body : MP_OTHERS_ANSWER; /* what a process leaves behind */
-    limits.bodies = limits.bodies > MP_OTHERS_ANSWER ? limits.bodies : MP_OTHERS_ANSWER;
-    return limits;
-}
-
-typedef struct {
-    mp_message super;
-    mp_admin *admin;
-    mp_address at;
-    int fd;
-} opening;
-
-/* On the admin thread. `loop` NULL: it has ended. */
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
-{
-    opening *given = mp_container(message, opening, super);
-    others *MP_NULLABLE all = loop == NULL ? NULL : others_of(given->admin);
-    mp_err err = {0};
-    mp_http_limits limits = all == NULL ? (mp_http_limits){0} : limits_of(all);
-    mp_server *MP_NULLABLE door = all == NULL || loop == NULL ? NULL : mp_server_new(loop, &limits, &err);
-    const mp_endpoint endpoint = {.on_request = mp_admin_shared(given->admin)->admin_door->serve,
-                                  .ctx = given->admin,
-                                  .reserve = DOOR_RESERVE,
-                                  .is_shared = true};
-    if (all == NULL || door == NULL || all->door != NULL || mp_server_listen(door, given->fd, &endpoint, &err) != 0) {
-        mp_log(MP_WARN, "door not opened", mp_log_str("why", mp_str_of(err.text)));
-        mp_unlink_address(&given->at);
-        close(given->fd);
-        mp_server_free(door);
+        mp_admin_live_configure(live);
     } else {
-        all->door = door;
-        all->at = given->at;
-        mp_timer_start(loop, &all->tick, 0, on_tick);
+        poll_others(all, 0, MP_VIEW_NEWEST, "/process/numbers", take_numbers);
+        if (all->ticks++ % POLL_TICKS == 0) {
+            poll_others(all, 0, MP_VIEW_STATUS, "/status", take_counted);
+            poll_others(all, 0, MP_VIEW_METRICS, "/metrics", take_counted);
+        }
     }
-    free(given);
+    mp_timer_start(mp_admin_loop(all->admin), &all->tick, TICK_MS, mp_others_on_tick);
 }
 
-int mp_admin_open_door(mp_admin *admin, mp_err *err)
-{
-    mp_shared *shared = mp_admin_shared(admin);
-    char path[MP_PROCESS_PATH], where[MP_PROCESS_PATH + 8];
-    if (!mp_processes_path(shared->processes, mp_processes_number(shared->processes), "admin", path))
-        return mp_err_set(err, "the path of the folder for upgrades is too long");
-    opening *made = mp_new(sizeof *made);
-    made->super = (mp_message){.deliver = deliver};
-    made->admin = admin;
-    snprintf(where, sizeof where, "unix:%s", path);
-    if (mp_listen(where, 1, 0, &(mp_socket_file){0600, NULL}, &made->fd, &made->at, err) != 0) {
-        free(made);
-        return -1;
-    }
-    mp_loop_post(mp_admin_loop(admin), &made->super);
-    return 0;
-}
+/* -- the part of the listener -------------------------------------------------------------------------------------- */
 
 static void *make_others(mp_admin *admin)
 {
-    others *all = mp_new(sizeof *all);
+    mp_others *all = mp_new(sizeof *all);
     all->admin = admin;
     all->client = mp_client_new(
         mp_admin_loop(admin),
@@ -668,9 +610,9 @@ static void *make_others(mp_admin *admin)
 
 static void configure_others(void *part)
 {
-    others *all = part;
+    mp_others *all = part;
     mp_server *MP_NULLABLE door = all->door;
-    mp_http_limits limits = limits_of(all);
+    mp_http_limits limits = mp_others_door_limits(all);
     if (door != NULL)
         mp_server_configure(door, &limits);
     mp_others_review_events(all->admin, false);
@@ -678,7 +620,7 @@ static void configure_others(void *part)
 
 static void free_others(void *part)
 {
-    others *all = part;
+    mp_others *all = part;
     mp_loop *loop = mp_admin_loop(all->admin);
     while (!mp_link_is_alone(&all->rounds))
         close_round(mp_container(all->rounds.next, round, link));

@@ -17,7 +17,10 @@ typedef enum {
     MP_VIEW_LIST,    /* joined */
     MP_VIEW_ONE,     /* a thing by its name: the process that has it does what is asked */
     MP_VIEW_ALL,     /* all processes do it; the answer is that of the newest */
-    MP_VIEW_EVENTS   /* the events of all, as they come */
+    MP_VIEW_EVENTS,  /* the events of all, as they come */
+    MP_VIEW_JOBS,    /* joined, see facts.h */
+    MP_VIEW_NEWEST,  /* the newest answers for all */
+    MP_VIEW_FOLLOWED /* so it does, with events */
 } mp_admin_view;
 
 /* All functions are for the admin thread. */
@@ -46,6 +49,8 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
                            const mp_process_facts *processes, size_t count);
 /* Ends the streams of callers who have lost their role, or all: the thread has ended, or another process is the newest. */
 void mp_others_review_events(mp_admin *admin, bool ends_all);
+/* Answers with the event stream of the process with this pid alone. False: there is none. */
+bool mp_others_open_process(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, int64_t pid);
 /* The list of these streams, and what asks. */
 mp_link *mp_others_streams(mp_admin *admin);
 mp_client *mp_others_client(mp_admin *admin);

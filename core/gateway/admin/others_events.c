@@ -25,8 +25,9 @@ struct joined {
     mp_admin_caller caller;
     mp_timer next;
     bool is_open; /* the answer has begun */
+    mp_buf body;  /* of the request */
     size_t count;
-    source list[]; /* the first is this process */
+    source list[]; /* the first is this process, or the only one */
 };
 
 static void close_joined(joined *of)
@@ -39,6 +40,7 @@ static void close_joined(joined *of)
     mp_stream_on_gone(of->stream, NULL, NULL);
     mp_stream_unref(of->stream);
     mp_link_drop(&of->link);
+    mp_buf_clear(&of->body);
     free(of);
 }
 
@@ -182,11 +184,17 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
     of->stream = mp_stream_ref(stream);
     of->caller = *caller;
     mp_link_put(mp_others_streams(admin), &of->link);
+    mp_buf_put(&of->body, request->body);
     mp_buf_printf(&target, "%.*s?%.*s", MP_STR_ARG(request->path), MP_STR_ARG(request->query));
     for (size_t i = 0; i < count; i++) {
         source *from = &of->list[of->count++];
         from->of = of;
-        const mp_outgoing how = {.method = "GET", .is_stream = true, .most = SIZE_MAX, .ready = on_ready, .ctx = from};
+        const mp_outgoing how = {.method = mp_str_is(request->method, "POST") ? "POST" : "GET",
+                                 .body = of->body.len > 0 ? mp_buf_str(&of->body) : MP_STR_NONE,
+                                 .is_stream = true,
+                                 .most = SIZE_MAX,
+                                 .ready = on_ready,
+                                 .ctx = from};
         from->transfer =
             mp_others_ask(admin, processes[i].number, &how,
                           &(mp_others_question){mp_buf_str(&target), mp_str_of(caller->name), false, false});

@@ -8,6 +8,7 @@
 #include "json/json.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 MP_GAUGE(profiles, "profiles", "", "", "profiles that run")
 
@@ -379,9 +380,9 @@ static void begin(mp_admin_profile *p, const mp_runtime_config *settings, mp_str
     mp_timer_start(p->home, &p->limit, (uint64_t)asked->seconds * 1000, on_limit);
     mp_timer_start(p->home, &p->clock, PROGRESS_MS, tell_progress);
     mp_buf out = {0};
-    mp_buf_printf(
-        &out, "data: {\"event\":\"profile began\",\"seconds\":%lld,\"hz\":%lld,\"unit\":\"%s\",\"workers\":%d}\n\n",
-        (long long)asked->seconds, (long long)asked->hz, asked->options.memory ? "512 KiB" : "samples", p->part_count);
+    mp_buf_printf(&out, "data: {\"event\":\"profile began\",\"pid\":%d,", (int)getpid());
+    mp_buf_printf(&out, "\"seconds\":%lld,\"hz\":%lld,\"unit\":\"%s\",\"workers\":%d}\n\n", (long long)asked->seconds,
+                  (long long)asked->hz, asked->options.memory ? "512 KiB" : "samples", p->part_count);
     mp_stream_send(stream, mp_buf_str(&out));
     mp_buf_clear(&out);
 }

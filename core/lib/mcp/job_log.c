@@ -11,6 +11,7 @@ typedef struct record {
     uint64_t every_ms, last_ms, next_ms, took_ms; /* times since 1970; 0: none */
     const char *MP_NULLABLE outcome;              /* of the last run that has ended; NULL: none has */
     bool is_running, is_listed;
+    bool is_elsewhere; /* it runs in another process */
 } record;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `records` */
@@ -99,7 +100,7 @@ static void put_time(mp_buf *out, const char *name, uint64_t ms)
     mp_buf_printf(out, ",\"%s\":\"%s\"", name, when);
 }
 
-void mp_lib_put_jobs(mp_buf *out)
+void mp_lib_put_jobs(mp_buf *out, bool is_joined)
 {
     mp_buf_putc(out, '[');
     pthread_mutex_lock(&lock);
@@ -108,7 +109,8 @@ void mp_lib_put_jobs(mp_buf *out)
         mp_json_put_string(out, mp_str_of(one->name));
         mp_buf_put(out, MP_STR(",\"when\":"));
         mp_json_put_string(out, mp_str_of(one->when));
-        mp_buf_put(out, one->is_running ? MP_STR(",\"running\":true") : MP_STR(",\"running\":false"));
+        mp_buf_put(out, one->is_running || (is_joined && one->is_elsewhere) ? MP_STR(",\"running\":true")
+                                                                            : MP_STR(",\"running\":false"));
         put_time(out, "last", one->last_ms);
         put_time(out, "next", one->next_ms);
         if (one->outcome != NULL)
@@ -117,4 +119,56 @@ void mp_lib_put_jobs(mp_buf *out)
     }
     pthread_mutex_unlock(&lock);
     mp_buf_putc(out, ']');
+}
+
+/* -- other processes of the gateway -------------------------------------------------------------------------------- */
+
+static const char *const outcomes[] = {"ok", "failed", "cancelled"}; /* as host.job.note knows them */
+
+void mp_lib_put_jobs_text(mp_buf *out)
+{
+    pthread_mutex_lock(&lock);
+    for (const record *one = records; one != NULL; one = one->next)
+        mp_buf_printf(out, "%llu %llu %d %s %s\n", (unsigned long long)one->last_ms, (unsigned long long)one->took_ms,
+                      one->is_running, one->outcome == NULL ? "none" : one->outcome, one->name);
+    pthread_mutex_unlock(&lock);
+}
+
+static void take_job(mp_str line)
+{
+    int64_t last_ms, took_ms;
+    mp_str last = mp_str_cut(&line, ' '), took = mp_str_cut(&line, ' '), running = mp_str_cut(&line, ' ');
+    mp_str outcome = mp_str_cut(&line, ' ');
+    if (!mp_json_int(last, &last_ms) || !mp_json_int(took, &took_ms) || line.len == 0)
+        return;
+    char *name = mp_dup(line);
+    record *one = *place_of(name);
+    free(name);
+    if (one == NULL)
+        return;
+    one->is_elsewhere = one->is_elsewhere || mp_str_is(running, "1");
+    if (one->is_running || (uint64_t)last_ms <= one->last_ms)
+        return;
+    one->last_ms = (uint64_t)last_ms;
+    one->took_ms = (uint64_t)took_ms;
+    one->outcome = NULL;
+    for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
+        if (mp_str_is(outcome, outcomes[i]))
+            one->outcome = outcomes[i];
+}
+
+void mp_lib_take_jobs(mp_str text)
+{
+    pthread_mutex_lock(&lock);
+    while (text.len > 0)
+        take_job(mp_str_cut(&text, '\n'));
+    pthread_mutex_unlock(&lock);
+}
+
+void mp_lib_forget_jobs_elsewhere(void)
+{
+    pthread_mutex_lock(&lock);
+    for (record *one = records; one != NULL; one = one->next)
+        one->is_elsewhere = false;
+    pthread_mutex_unlock(&lock);
 }

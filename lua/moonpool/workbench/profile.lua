@@ -15,9 +15,9 @@ local ROWS <const> = 15 -- lines of the table
 local function question_of(args)
   local asked = { seconds = span(args["for"] or "30s"), tool = args.tool, memory = args.memory and true or nil }
   if not asked.seconds or asked.seconds > 300 then return nil, "--for is a time from 1s to 5m: '" .. args["for"] .. "'", "as in 30s or 2m" end
-  for option, most in pairs { worker = 65535, hz = 1000 } do
+  for option, most in pairs { worker = 65535, hz = 1000, process = 99999999 } do
     local text = args[option]
-    local number = text and text:find "^%d+$" and #text <= 5 and math.tointeger(text)
+    local number = text and text:find "^%d+$" and #text <= 8 and math.tointeger(text)
     if text and not (number and number <= most) then return nil, ("--%s is a number, at most %d: '%s'"):format(option, most, text) end
     asked[option] = number
   end
@@ -100,7 +100,9 @@ return function(args, request)
   local form = args.out and args.out:match "%.(%a+)$"
   if args.out and not FORMS[form] then return say.misuse("--out is a file that ends in .svg, .folded or .json: '" .. args.out .. "'") end
   local began, ended, list = nil, nil, {}
-  request.method, request.url, request.body = "POST", request.url .. "/api/profile", json.encode(asked)
+  local path = "/api/profile" .. (asked.process and "?process=" .. asked.process or "")
+  asked.process = nil
+  request.method, request.url, request.body = "POST", request.url .. path, json.encode(asked)
   request.seconds = asked.seconds + LATER_S
   table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #request.headers + 1, request.headers)
   request.on_bytes = events(function(data)
@@ -110,8 +112,8 @@ return function(args, request)
       list[#list + 1] = { frames = event.frames, count = event.count }
     elseif event.event == "profile began" then
       began = event
-      say.note(("profile of %s for %d s, of %d %s. Ctrl-C ends it without a result."):format(args.memory and "memory" or "time", event.seconds,
-        event.workers, event.workers == 1 and "worker" or "workers"))
+      say.note(("profile of %s for %d s, of %d %s of process %d. Ctrl-C ends it without a result."):format(args.memory and "memory" or "time",
+        event.seconds, event.workers, event.workers == 1 and "worker" or "workers", event.pid))
     elseif event.event == "profile ended" then
       ended = event
     end
