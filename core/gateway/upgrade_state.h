@@ -30,8 +30,8 @@ typedef enum {
     MP_SAY_TICKETS,   /* to the newer one: mp_certificates_hand, bytes instead of texts */
     MP_SAY_PLACES,    /* to the newer one: the memory of what all processes count together (rpc/places.h) */
     MP_SAY_OWNERS, /* to the newest one, and in a trial both: how many sessions principals have (mp_table_put_owners) */
-    MP_SAY_LOGINS,    /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
-    MP_SAY_NEWS,      /* any: what a Lua state tells those of other processes; see upgrade_news.c */
+    MP_SAY_LOGINS, /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
+    MP_SAY_NEWS,   /* any: what a Lua state tells those of other processes; see upgrade_news.c */
 } mp_say;
 
 typedef enum {

@@ -85,7 +85,9 @@ describe("a question of an upstream in a stateless call", function()
     local c <close> = new:client("2026-07-28", { capabilities = { elicitation = { form = {} } } })
     local own = ask(c)
     local state = params.requestState
-    for _, forged in ipairs { ("0"):rep(36) .. state:sub(37), own.requestState:sub(1, 37) .. state:sub(38), state:sub(38), state:sub(1, 36), state .. ".x", "." } do
+    for _, forged in ipairs {
+      ("0"):rep(36) .. state:sub(37), own.requestState:sub(1, 37) .. state:sub(38), state:sub(38), state:sub(1, 36), state .. ".x", ".",
+    } do
       params.requestState = forged
       local refused = c:call("tools/call", params).error
       assert.equal(-32602, refused.code, refused.message)
