@@ -179,7 +179,7 @@ describe("lists of the newest process", function()
       assert.is_true(near:answer().error ~= nil or near:answer().result.isError)
       assert.equal(404, admin(new, "/api/call/1-1-99999", "DELETE", {}).status)
       assert.equal(404, admin(new, "/api/call/77777-1-1", "DELETE", {}).status)
-      assert.truthy(old:file "audit.jsonl":find('call cancelled by operator[^\n]*token joe'))
+      wait.for_fact("the audit's line", 20, function() return old:file "audit.jsonl":find('call cancelled by operator[^\n]*token joe') end)
       c:close()
     end
   end)
