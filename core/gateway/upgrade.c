@@ -450,6 +450,8 @@ static void run_link(mp_upgrade *upgrade)
             mp_table_take_owners(upgrade->shared->table, message.body);
         else if (message.kind == MP_SAY_NEWS)
             mp_upgrade_take_news(upgrade, newer->link, message.body);
+        else if (message.kind == MP_SAY_ENDED)
+            mp_upgrade_take_ended(upgrade, message.body);
     }
     if (taken < 0 && (upgrade->state == MP_UPGRADE_STARTS || upgrade->state == MP_UPGRADE_TRIES))
         fail(upgrade, "%.*s", MP_STR("")); /* its exit code says why */

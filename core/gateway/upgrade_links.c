@@ -116,6 +116,26 @@ void mp_upgrade_forget(mp_upgrade *upgrade, const mp_process_facts *facts)
         mp_table_forget_owners(upgrade->shared->table, facts->number);
 }
 
+/* Tells all to which this process has a link that an older one has ended, so that they do not take it for one that lives and does not answer. */
+static void tell_ended(const mp_upgrade *upgrade, uint16_t number)
+{
+    mp_process_link *MP_NULLABLE to[MP_OLDER_MOST + 2] = {upgrade->link, upgrade->newer.link};
+    char text[16];
+    mp_str body = {text, (size_t)snprintf(text, sizeof text, "%u", (unsigned)number)};
+    for (int i = 0; i < upgrade->older_count; i++)
+        to[i + 2] = upgrade->older[i].link;
+    for (int i = 0; i < upgrade->older_count + 2; i++)
+        if (to[i] != NULL)
+            mp_process_link_send(to[i], MP_SAY_ENDED, body, MP_UNSET, 0);
+}
+
+void mp_upgrade_take_ended(mp_upgrade *upgrade, mp_str body)
+{
+    int64_t number = cut_number(&body);
+    if (number > 0 && number <= UINT16_MAX)
+        mp_processes_remove(upgrade->shared->processes, (uint16_t)number);
+}
+
 static void remove_older(mp_upgrade *upgrade, int i)
 {
     mp_older *one = &upgrade->older[i];
@@ -124,8 +144,10 @@ static void remove_older(mp_upgrade *upgrade, int i)
         mp_log(MP_INFO, "older process ended", mp_log_int("pid", one->facts.pid));
         mp_processes_remove(upgrade->shared->processes, one->facts.number);
         mp_upgrade_forget(upgrade, &one->facts);
+        tell_ended(upgrade, one->facts.number);
     } else if (one->is_kept) {
         mp_upgrade_forget(upgrade, &one->facts);
+        tell_ended(upgrade, one->facts.number);
     }
     mp_process_link_free(one->link);
     upgrade->older_count--;
@@ -146,6 +168,8 @@ static bool read_older(mp_upgrade *upgrade, const mp_older *one)
             mp_table_take_owners(upgrade->shared->table, message.body);
         else if (message.kind == MP_SAY_NEWS)
             mp_upgrade_take_news(upgrade, one->link, message.body);
+        else if (message.kind == MP_SAY_ENDED)
+            mp_upgrade_take_ended(upgrade, message.body);
         mp_link_message_close(&message);
     }
     return taken == 0;

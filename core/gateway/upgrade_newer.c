@@ -246,6 +246,8 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
             take_logins(upgrade, message.body);
         else if (message.kind == MP_SAY_NEWS)
             mp_upgrade_take_news(upgrade, link, message.body);
+        else if (message.kind == MP_SAY_ENDED)
+            mp_upgrade_take_ended(upgrade, message.body);
         mp_link_message_close(&message);
     }
     if (link == NULL)

@@ -43,6 +43,8 @@ static void run_link(mp_upgrade *upgrade)
             take_newest(upgrade, &message);
         else if (message.kind == MP_SAY_NEWS)
             mp_upgrade_take_news(upgrade, link, message.body);
+        else if (message.kind == MP_SAY_ENDED)
+            mp_upgrade_take_ended(upgrade, message.body);
         mp_link_message_close(&message);
     }
     if (link == NULL)

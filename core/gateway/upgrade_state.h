@@ -32,6 +32,7 @@ typedef enum {
     MP_SAY_OWNERS, /* to the newest one, and in a trial both: how many sessions principals have (mp_table_put_owners) */
     MP_SAY_LOGINS, /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
     MP_SAY_NEWS,   /* any: what a Lua state tells those of other processes; see upgrade_news.c */
+    MP_SAY_ENDED,  /* any: the number of another process that has ended */
 } mp_say;
 
 typedef enum {
@@ -149,6 +150,8 @@ void mp_upgrade_unlink(const mp_upgrade *upgrade, uint16_t number);
 void mp_upgrade_share_places(mp_upgrade *upgrade);
 /* Says what has changed in what sessions principals have, to the process that has to know. */
 void mp_upgrade_run_owners(mp_upgrade *upgrade);
+/* Takes a message MP_SAY_ENDED: the process is unknown from now on. */
+void mp_upgrade_take_ended(mp_upgrade *upgrade, mp_str body);
 /* This process has ended: it holds nothing of what is counted. */
 void mp_upgrade_forget(mp_upgrade *upgrade, const mp_process_facts *facts);
 void mp_upgrade_put_facts(mp_buf *body, const mp_process_facts *facts);
