@@ -20,7 +20,8 @@ struct mp_process_link {
     bool has_lost;  /* since the last message that was offered and had room */
     waiting *MP_NULLABLE first;
     int waiting_count;
-    char bytes[MP_LINK_BYTES]; /* of the message that was taken last */
+    size_t len;                /* of the message that was taken last */
+    char bytes[MP_LINK_BYTES]; /* it; keys are handed on in some, so what was sent or taken is wiped */
 };
 
 typedef union {
@@ -51,6 +52,7 @@ static void drop_first(mp_process_link *link, waiting *first)
     link->first = first->next;
     link->waiting_count--;
     close_all(first->fds, first->count);
+    explicit_bzero(first->bytes.ptr, first->bytes.len);
     mp_buf_clear(&first->bytes);
     free(first);
 }
@@ -63,6 +65,7 @@ void mp_process_link_free(mp_process_link *MP_NULLABLE link)
     for (waiting *first; (first = link->first) != NULL;)
         drop_first(link, first);
     close(link->fd);
+    explicit_bzero(link->bytes, link->len);
     free(link);
 }
 
@@ -147,6 +150,8 @@ int mp_process_link_take(mp_process_link *link, mp_link_message *message)
     struct msghdr whole = {
         .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
     *message = (mp_link_message){.count = 0};
+    explicit_bzero(link->bytes, link->len);
+    link->len = 0;
     ssize_t got;
     while ((got = recvmsg(link->fd, &whole, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && errno == EINTR)
         continue;
@@ -154,6 +159,7 @@ int mp_process_link_take(mp_process_link *link, mp_link_message *message)
         return link->is_broken ? -1 : 0;
     if (got <= 0)
         return -1;
+    link->len = (size_t)got;
     take_descriptors(&whole, message);
     if ((whole.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || link->bytes[0] == 0) {
         close_all(message->fds, message->count);

@@ -15,7 +15,7 @@ typedef struct mp_process_link mp_process_link;
 
 typedef struct {
     unsigned char kind; /* not 0 */
-    mp_str body;        /* valid until the next message is taken from the same link */
+    mp_str body;        /* valid until the next call of mp_process_link_take */
     int fds[MP_LINK_FDS];
     int count;
 } mp_link_message;

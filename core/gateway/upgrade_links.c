@@ -76,7 +76,12 @@ void mp_upgrade_send_tickets(const mp_upgrade *upgrade)
 
 void mp_upgrade_take_tickets(mp_upgrade *upgrade, mp_str body)
 {
-    mp_buf_put(&upgrade->shared->handed_tickets, body);
+    mp_buf *handed = &upgrade->shared->handed_tickets, all = {0};
+    mp_buf_room(&all, handed->len + body.len); /* at once: a buffer that grows leaves what it had */
+    mp_buf_put(&all, mp_buf_str(handed));
+    mp_buf_put(&all, body);
+    mp_upgrade_forget_tickets(upgrade);
+    *handed = all;
 }
 
 void mp_upgrade_forget_tickets(mp_upgrade *upgrade)
