@@ -387,7 +387,7 @@ static void hand_over_store(mp_upgrade *upgrade)
     mp_store_hand_over(upgrade->shared->commons.store, path, on_handed, upgrade);
 }
 
-/* The newer process is the newest one from now on, and the service manager knows it before that one sends READY=1. */
+/* The newer process is the newest one from now on, and a service manager that takes messages knows it before that one sends READY=1. */
 static void begin_commit(mp_upgrade *upgrade)
 {
     mp_listeners *listeners = MP_NEVER_NULL(upgrade->listeners);
@@ -396,7 +396,7 @@ static void begin_commit(mp_upgrade *upgrade)
     mp_listeners_leave(listeners, upgrade->newer.taken);
     mp_notify_leave(upgrade->newer.facts.pid);
     upgrade->state = MP_UPGRADE_COMMITS;
-    upgrade->until = 0;
+    upgrade->until = mp_monotonic_ms() + mp_upgrade_time(MP_UPGRADE_TELL_MS);
 }
 
 static void finish_commit(mp_upgrade *upgrade)
@@ -404,6 +404,7 @@ static void finish_commit(mp_upgrade *upgrade)
     mp_newer *newer = &upgrade->newer;
     mp_upgrade_send_logins(upgrade);
     mp_process_link_send(newer->link, MP_SAY_COMMIT, MP_STR_NONE, MP_UNSET, 0);
+    upgrade->until = 0;
     upgrade->link = newer->link;
     newer->link = MP_UNSET;
     answer_done(upgrade);
@@ -487,7 +488,7 @@ static void run_newer(mp_upgrade *upgrade)
     run_link(upgrade);
     bool is_late = upgrade->until != 0 && now >= upgrade->until;
     if (upgrade->state == MP_UPGRADE_COMMITS) {
-        if (mp_notify_is_idle())
+        if (mp_notify_is_idle() || is_late)
             finish_commit(upgrade);
         return;
     }

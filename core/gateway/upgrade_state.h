@@ -10,6 +10,7 @@
 #define MP_UPGRADE_FORMAT 1 /* of the messages below: changes where an older program could not read them */
 #define MP_UPGRADE_START_MS 60000
 #define MP_UPGRADE_TRIAL_MS 2000
+#define MP_UPGRADE_TELL_MS 10000 /* for the service manager's queue, also while it loads units */
 #define MP_UPGRADE_OPENED 4
 #define MP_UPGRADE_ASKS 8    /* requests that wait for the end of an upgrade */
 #define MP_UPGRADE_TAIL 4096 /* of what the newer process has written to stderr, for the answer */

@@ -44,6 +44,23 @@ describe("an upgrade of a service", function()
     assert.same({ "STOPPING=1" }, notes_about(m, "STOPPING"))
   end)
 
+  it("whose manager does not read its messages is done a little later, and the manager follows once it reads", function()
+    local m <close>, g = start { env = { SPEC_TIME_10000 = "500" } }
+    local session <close> = g:client "2025-06-18" -- keeps the first process, whose end would be that of the service
+    m:command "deaf"
+    for _ = 1, 30 do -- two messages each, unless two of them arrive at once: more than the system queues, and fewer than the gateway does
+      m:signal(1)
+      g:status()
+    end
+    g:must_upgrade()
+    assert.equal(g.pid, g:status().pid)
+    session:result("tools/list", {})
+    m:command "hear"
+    m:wait("^notify MAINPID=" .. g.pid .. " ")
+    m:signal(15):wait "^ended "
+    wait_gone(g.pids)
+  end)
+
   it("that fails in its trial leaves the main process, its sockets, store, schedules and notifications", function()
     -- the trial of the binary for specs takes 8 s here (other_times.c): on a busy machine 1.9 s are over after 2
     local m <close>, g = start { env = { SPEC_TIME_2000 = "8000" }, scripts = {
