@@ -399,11 +399,20 @@ static void begin_commit(mp_upgrade *upgrade)
     upgrade->until = mp_monotonic_ms() + mp_upgrade_time(MP_UPGRADE_TELL_MS);
 }
 
+/* Says that the newer process is the newest one. What has told this one to end since the store went over was meant for the gateway. */
+static void say_commit(const mp_upgrade *upgrade)
+{
+    const mp_newer *newer = &upgrade->newer;
+    mp_process_link_send(newer->link, MP_SAY_COMMIT, MP_STR_NONE, MP_UNSET, 0);
+    if (atomic_load(&upgrade->shared->draining))
+        kill(newer->facts.pid, SIGTERM);
+}
+
 static void finish_commit(mp_upgrade *upgrade)
 {
     mp_newer *newer = &upgrade->newer;
     mp_upgrade_send_logins(upgrade);
-    mp_process_link_send(newer->link, MP_SAY_COMMIT, MP_STR_NONE, MP_UNSET, 0);
+    say_commit(upgrade);
     upgrade->until = 0;
     upgrade->link = newer->link;
     newer->link = MP_UNSET;
@@ -600,7 +609,7 @@ static void end_newer(mp_upgrade *upgrade)
 {
     mp_newer *newer = &upgrade->newer;
     if (upgrade->state == MP_UPGRADE_COMMITS)
-        mp_process_link_send(newer->link, MP_SAY_COMMIT, MP_STR_NONE, MP_UNSET, 0);
+        say_commit(upgrade);
     else
         kill(newer->facts.pid, SIGKILL);
     forget_newer(newer);

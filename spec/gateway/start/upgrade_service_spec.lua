@@ -5,11 +5,11 @@ local manager = require "spec.helpers.manager"
 local upgrading = require "spec.helpers.upgrading"
 local wait = require "spec.helpers.wait"
 
--- A service, whose manager kills all of its processes when the main one ends. Returns the manager and the gateway.
+-- A service, whose manager kills all of its processes when the main one ends, unless `spares`. Returns the manager and the gateway.
 local function start(options)
   options = upgrading.prepare(options)
   local m = manager.open(options)
-  m:command("group", "on")
+  if not options.spares then m:command("group", "on") end
   if options.unit then options.unit(m) end
   return m, upgrading.of(m:start(), options.binary)
 end
@@ -31,6 +31,15 @@ local function wait_gone(pids)
   end)
 end
 
+-- The manager reads nothing any more, and no message has room.
+local function deafen(m, g)
+  m:command "deaf"
+  for _ = 1, 30 do -- two messages each, unless two of them arrive at once: more than the system queues, and fewer than the gateway does
+    m:signal(1)
+    g:status()
+  end
+end
+
 describe("an upgrade of a service", function()
   it("names the new main process to the manager, which then reports that it is ready", function()
     local m <close>, g = start {}
@@ -47,11 +56,7 @@ describe("an upgrade of a service", function()
   it("whose manager does not read its messages is done a little later, and the manager follows once it reads", function()
     local m <close>, g = start { env = { SPEC_TIME_10000 = "500" } }
     local session <close> = g:client "2025-06-18" -- keeps the first process, whose end would be that of the service
-    m:command "deaf"
-    for _ = 1, 30 do -- two messages each, unless two of them arrive at once: more than the system queues, and fewer than the gateway does
-      m:signal(1)
-      g:status()
-    end
+    deafen(m, g)
     g:must_upgrade()
     assert.equal(g.pid, g:status().pid)
     session:result("tools/list", {})
@@ -59,6 +64,16 @@ describe("an upgrade of a service", function()
     m:wait("^notify MAINPID=" .. g.pid .. " ")
     m:signal(15):wait "^ended "
     wait_gone(g.pids)
+  end)
+
+  it("ends with its old process that is told to end when the store has gone over", function()
+    local m <close>, g = start { spares = true, env = { SPEC_TIME_2000 = "100", SPEC_TIME_10000 = "4000" }, config = { limits = { drain = "1s" } } }
+    deafen(m, g)
+    g:signal "sigusr2"
+    local new = tonumber(g:wait_log "upgrade on trial".fields.pid)
+    wait.quietly(1) -- the store goes over, and nothing says so before the commit
+    g:signal "sigterm"
+    wait_gone { g.pid, new }
   end)
 
   it("that fails in its trial leaves the main process, its sockets, store, schedules and notifications", function()
