@@ -257,9 +257,10 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
         mp_buf_put(&stuck, MP_STR("it was told to end"));
     if (taken < 0) {
         give_up(upgrade, "the process before this one goes on");
-    } else if (stuck.len > 0) {
+    } else if (stuck.len > 0 && !upgrade->is_unwell) {
+        /* in the trial the link ends for that; once the store has gone over this process is needed as it is */
+        upgrade->is_unwell = true;
         mp_process_link_send(link, MP_SAY_UNWELL, mp_buf_str(&stuck), MP_UNSET, 0);
-        give_up(upgrade, "it does not feel well");
     } else {
         mp_process_link_flush(link);
     }

@@ -82,6 +82,7 @@ struct mp_upgrade {
     mp_owners_said said;                  /* what this process says to `said_to`, see mp_upgrade_run_owners */
     mp_process_link *MP_NULLABLE said_to; /* never used but compared */
     int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
+    bool is_unwell;       /* JOINS: the process before this one was told so */
     bool is_signalled;    /* an upgrade is to begin when none is under way */
     bool has_drained;     /* the service ends, and all processes know it */
     int folder_fd;        /* holds the folder of the sockets; -1: there was no upgrade */

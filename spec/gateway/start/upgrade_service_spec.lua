@@ -76,6 +76,28 @@ describe("an upgrade of a service", function()
     wait_gone { g.pid, new }
   end)
 
+  it("is done with a new process one of whose workers gets stuck when the store has gone over", function()
+    local m <close>, g = start {
+      workers = 2, env = { SPEC_TIME_2000 = "100", SPEC_TIME_10000 = "30000" },
+      config = { limits = { stuck = "1s", drain = "1s" }, scripts = { trust = "full" } },
+      scripts = { ["tools/stick.lua"] = 'return tool { "Blocks its worker.", function() os.execute "sleep 4" return "done" end, timeout = 20 }' },
+    }
+    deafen(m, g)
+    g:signal "sigusr2"
+    g:wait_log "upgrade on trial"
+    wait.quietly(1) -- the store goes over, and nothing says so before the commit
+    local client <close> = g:client "2026-07-28"
+    client:open("tools/call", { name = "stick", arguments = {} })
+    g:wait_log "thread stuck"
+    wait.quietly(0.5) -- the new process may say that it does not feel well
+    m:command "hear"
+    g:wait_upgraded(1)
+    wait.quietly(1)
+    assert.is_true(upgrading.lives(g.pid))
+    assert.equal(g.pid, g:status().pid)
+    m:signal(15):wait "^ended "
+  end)
+
   it("that fails in its trial leaves the main process, its sockets, store, schedules and notifications", function()
     -- the trial of the binary for specs takes 8 s here (other_times.c): on a busy machine 1.9 s are over after 2
     local m <close>, g = start { env = { SPEC_TIME_2000 = "8000" }, scripts = {

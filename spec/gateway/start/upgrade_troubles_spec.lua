@@ -40,6 +40,20 @@ describe("a new process", function()
     assert.is_false(upgrading.lives(pid))
     g:must_upgrade()
   end)
+
+  it("one of whose workers gets stuck in its trial is given up", function()
+    local g <close> = upgrading.start {
+      workers = 2, env = { [TRIAL] = "20000" }, config = { limits = { stuck = "1s", drain = "1s" }, scripts = { trust = "full" } },
+      scripts = { ["tools/stick.lua"] = 'return tool { "Blocks its worker.", function() os.execute "sleep 4" return "done" end, timeout = 20 }' },
+    }
+    g:signal "sigusr2"
+    local pid = tonumber(g:wait_log "upgrade on trial".fields.pid)
+    local client <close> = g:client "2026-07-28"
+    client:open("tools/call", { name = "stick", arguments = {} })
+    assert.matches("the new process is not well: worker %d is stuck", g:wait_log("not upgraded", nil, 30).fields.why)
+    assert.is_false(upgrading.lives(pid))
+    assert.equal(g.pid, g:status().pid)
+  end)
 end)
 
 describe("an old process", function()
