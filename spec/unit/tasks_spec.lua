@@ -355,6 +355,26 @@ describe("a task of 2025-11-25", function()
     assert.equal("Ann Lee nil unsupported", result.content[1].text)
   end)
 
+  it("withdraws a question that is no longer open, and none because the store does not answer for a moment", function()
+    local id, withdrawn, found = create("ask", legacy).task.taskId, 0, vm.host.store.get
+    local asked = false
+    vm.host.call.withdraw = function() withdrawn = withdrawn + 1 end
+    vm.host.call.ask = function()
+      if asked then return false end
+      asked = true
+      vm.host.store.get = function() return nil, "unavailable" end
+      require "moonpool.runtime.bus".deliver("task", id)
+      assert.equal(0, withdrawn)
+      vm.host.store.get = function() return nil end
+      require "moonpool.runtime.bus".deliver("task", id)
+      assert.equal(1, withdrawn)
+      vm.host.store.get = found
+      return false
+    end
+    assert(coroutine.resume(coroutine.create(function() read("tasks/result", { taskId = id }, legacy) end)))
+    assert.is_true(asked)
+  end)
+
   it("can be cancelled once", function()
     local id = create("ask", legacy).task.taskId
     local now = read("tasks/cancel", { taskId = id }, legacy)

@@ -122,8 +122,8 @@ end
 
 -- Called when the record has changed. Withdraws the question that is in flight, if it is no longer open.
 function asker:on_change()
-  local record = task_record.find(self.call, self.id)
-  if not self.open or record and record.requests[self.open] then return end
+  local record, away = task_record.find(self.call, self.id)
+  if not self.open or away or record and record.requests[self.open] then return end
   self.open = nil
   host.call.withdraw(self.call)
 end

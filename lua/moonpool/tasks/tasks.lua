@@ -370,7 +370,7 @@ function tasks.await(call, id, seconds, look, on_change)
   local self <close> = setmetatable({ id = id, signal = host.task.event(), on_change = on_change or nothing }, waiter_mt)
   bucket(id)[self] = true
   while true do
-    local is_far = host.bus.send_on(id)          -- the messages of its process about its changes do not come here
+    local is_far = host.bus.send_on(id)          -- what its process says of its changes may be lost on the way
     if is_far then self.on_change() end
     self.signal:clear()
     local record, away = task_record.find(call, id)
