@@ -22,6 +22,21 @@ describe("an upgrade", function()
     wait.for_fact("the older processes to end", 20, function() return #g:older() == 0 end)
     assert.equal(g.pid, g:status().pid)
   end)
+
+  it("forgets an older process that ends while the next one is on trial", function()
+    local g <close> = upgrading.start {}
+    local first, session = g.pid, g:client "2025-06-18"
+    g:must_upgrade()
+    g:replace_by_trial("kill -TERM " .. first)
+    g:must_upgrade()
+    g:wait_log("older process ended", { pid = first })
+    local last = {}
+    wait.for_fact(function() return "no older process; the last answer: " .. require "cjson.safe".encode(last) end, 20, function()
+      last = g:status().upgrade or {}
+      return #last == 0
+    end)
+    session.kept:close()
+  end)
 end)
 
 -- Upgrades while clients connect, which must fail: returns what the command has printed. `may_lose`: what the new process serves ends with it.
