@@ -22,7 +22,7 @@ uint64_t mp_upgrade_time(uint64_t ms)
 mp_process_facts mp_upgrade_own_facts(const mp_upgrade *upgrade)
 {
     mp_process_facts own = {.number = mp_processes_number(upgrade->shared->processes), .pid = (int)getpid()};
-    snprintf(own.version, sizeof own.version, "%.31s", MOONPOOL_VERSION);
+    snprintf(own.version, sizeof own.version, "%s", MOONPOOL_VERSION);
     own.since = (int64_t)time(NULL) - (int64_t)((mp_monotonic_ms() - upgrade->shared->started_at) / 1000);
     return own;
 }
@@ -55,7 +55,9 @@ bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts)
         return false;
     facts->number = (uint16_t)number;
     facts->pid = (int)pid;
-    snprintf(facts->version, sizeof facts->version, "%.*s", (int)(version.len < 31 ? version.len : 31), version.ptr);
+    size_t most = sizeof facts->version - 1;
+    snprintf(facts->version, sizeof facts->version, "%.*s", (int)(version.len < most ? version.len : most),
+             version.ptr);
     return true;
 }
 

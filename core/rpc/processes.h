@@ -18,8 +18,8 @@
 typedef struct {
     uint16_t number;
     int pid;
-    char version[32];
-    int64_t since; /* Unix seconds when it began */
+    char version[64]; /* longer ones are cut */
+    int64_t since;    /* Unix seconds when it began */
 } mp_process_facts;
 
 typedef struct mp_processes mp_processes;
