@@ -310,9 +310,9 @@ const mp_cli_command mp_cli_commands[] = {
     {"upgrade",
      "[-a ADDRESS] [--json] [moonpool.yaml]",
      "let the program that is installed now take over from the running one",
-     "Lets the running gateway start the file at the path by which it was started, by its admin\n"
-     "listener, as SIGUSR2 does. The new process takes over the listening sockets, and after a trial of\n"
-     "2 s the store, schedules and the admin listener. Sessions live on in the process that opened\n"
+     "Asks the running gateway, by its admin listener, to start the file that is now at its path,\n"
+     "as SIGUSR2 does. The new process takes over the listening sockets, and after a trial of 2 s\n"
+     "the store, schedules and the admin listener. Sessions live on in the process that opened\n"
      "them, for an hour at most. Waits for the end, and prints the id of the new process. If the new\n"
      "one does not serve, nothing changes, the reason is printed, and the exit code is 1.\n"
      "Refused on stdio, in a container's first process or a child of it, and below tini, runsv,\n"

@@ -318,7 +318,7 @@ static void begin(mp_upgrade *upgrade, const char *by)
         return;
     }
     mp_log(MP_WARN, refused != 0 ? "upgrade refused" : "not upgraded", mp_log_str("why", mp_str_of(why.text)),
-           mp_log_str("hint", mp_str_of(why.hint)));
+           mp_log_str("hint", why.hint[0] != '\0' ? mp_str_of(why.hint) : MP_STR("this process serves on as before")));
     answer_error(upgrade, refused != 0 ? 409 : 500, &why);
 }
 

@@ -12,7 +12,7 @@ end
 function upgrade.reason(body, status)
   local answer = decode(body)
   local text = answer.error or body:match "^(.-)%s*$"
-  return text ~= "" and text or "the gateway answered with " .. status, answer.hint
+  return text ~= "" and text or "the gateway answered with " .. status, answer.hint or "the process of before serves on: mend this, then upgrade again"
 end
 
 -- The unit of a process, from what /proc/PID/cgroup has, and the option of systemctl for its manager; nil if it is no service's main folder.
@@ -42,7 +42,7 @@ function upgrade.text(body)
   if answer.is_service then
     lines[3] = "environment, limits and sandbox are as before: what changed in the unit or its EnvironmentFile waits for a restart"
   else
-    lines[3] = "a program that watches the earlier process watches the wrong one now; the environment is as before"
+    lines[3] = ("what started process %s, as a shell, does not know the new one: moonpool drain ends that; the environment is as before"):format(from.pid)
   end
   local changed = math.type(answer.pid) == "integer" and math.type(from.pid) == "integer" and changed_unit(answer.pid, from.pid)
   if changed then
