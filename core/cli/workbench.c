@@ -226,8 +226,12 @@ static int take_admin(const mp_cli_args *args, const char *MP_NULLABLE file, arg
     }
     if (address == NULL) {
         *config = mp_cli_load(file, args->command->name);
-        if (*config == NULL)
+        if (*config == NULL) {
+            fprintf(stderr,
+                    "moonpool: a running gateway can be asked without this file: moonpool %s --admin 127.0.0.1:7301\n",
+                    args->command->name);
             return MP_BAD_CONFIG;
+        }
         address = (*config)->admin_listen;
         if (address != NULL && is_socket_unit(address)) {
             fprintf(stderr,

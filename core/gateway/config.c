@@ -428,7 +428,7 @@ mp_config *MP_NULLABLE mp_config_load(const char *path, mp_buf *report)
         mp_put_visible(report, mp_str_of(path));
         mp_buf_printf(report, ": cannot read the configuration: %s\n", strerror(why));
         if (why == ENOENT)
-            mp_buf_put(report, MP_STR("  hint: an empty file is valid: every key has a default (moonpool config)\n"));
+            mp_buf_put(report, MP_STR("  hint: is the path right? An empty file is a valid configuration\n"));
         if (why == EISDIR) {
             mp_buf_put(report, MP_STR("  hint: this is a folder; name the file in it, as in "));
             mp_put_visible(report, mp_str_of(path));

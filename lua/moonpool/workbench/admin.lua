@@ -1,6 +1,7 @@
 -- moonpool reload, status, upstreams, log, drain, upgrade, switch, dashboard, tap and profile: requests to the admin listener of a running gateway.
 
 local characters = require "moonpool.runtime.characters"
+local json = require "moonpool.json"
 local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
 local span = require "moonpool.workbench.span"
@@ -60,12 +61,8 @@ return function(args)
   if request then table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #headers + 1, headers) end
   local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers, body = request,
     seconds = args.healthy and HEALTHY_S or nil }
-  if not status then
-    return say.wrong("no gateway answers at " .. args.address .. ": " .. body, "is it running? `moonpool run` starts it; --admin names another address")
-  end
-  if status == 401 and not args.token then
-    return say.wrong(say.no_token(args.address))
-  end
+  if not status then return say.wrong(say.unreached(args.address, body)) end
+  if status == 401 then return say.wrong(say.no_token(args.address, args.token)) end
   if not args.json then body = body:gsub("[^\n]+", characters.shown) end -- another program may listen there
   local is_fine = status >= 200 and status < 300
   if is_fine and args.command == "dashboard" then return require "moonpool.workbench.dashboard"(body, args, place.origin) end
@@ -78,6 +75,8 @@ return function(args)
     if not is_fine then return say.wrong(upgrade.reason(body, status)) end
     body = upgrade.text(body)
   end
+  local refusal = not is_fine and not args.json and body:match "^{" and json.decode(body)
+  if type(refusal) == "table" and type(refusal.error) == "string" then return say.wrong(characters.shown(refusal.error)) end
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine and args.command == "upstreams" then return upstreams(body, args) end
   if is_fine then

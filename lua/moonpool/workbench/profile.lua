@@ -119,10 +119,12 @@ return function(args, request)
     end
   end)
   local status, body = wire.fetch(request)
+  if status == 401 then return say.wrong(say.no_token(args.address, args.token)) end
   if status and status ~= 200 then
     local answer = json.decode(body)
     return say.wrong(type(answer) == "table" and answer.error or (body:gsub("\n$", "")))
   end
+  if not status and not began then return say.wrong(say.unreached(args.address, body)) end
   if not ended then return say.wrong("the profile has no end: " .. (status and "the gateway has closed the connection" or body)) end
   local unit = began.unit == "samples" and "samples" or "times 512 KiB"
   local stacks = merged(list)

@@ -28,10 +28,8 @@ function records.ask(args, method, path, body)
   local request, what, hint = records.request(args, method, path, body)
   if not request then return nil, what, hint end
   local status, answer = wire.fetch(request)
-  if not status then return nil, "no gateway answers at " .. args.address .. ": " .. answer end
-  if status == 401 and not args.token then
-    return nil, say.no_token(args.address)
-  end
+  if not status then return nil, say.unreached(args.address, answer) end
+  if status == 401 then return nil, say.no_token(args.address, args.token) end
   if status ~= 200 then
     local value = json.decode(answer)
     return nil, type(value) == "table" and type(value.error) == "string" and value.error or "the gateway answered with " .. status

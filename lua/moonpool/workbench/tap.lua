@@ -84,6 +84,7 @@ return function(args, request)
   if not query then return say.misuse(seconds, hint) end
   request.method, request.url = "GET", request.url .. "/api/tap" .. query
   request.seconds = seconds + LATER_S
+  local has_begun = false
   local lost                                                -- why an event could not be written: then the tap ends, as its output is lost
   local function put(line)
     local ok, why = io.stdout:write(line, "\n")
@@ -95,6 +96,7 @@ return function(args, request)
   end
   request.on_bytes = events(function(data)
     local event = json.decode(data)
+    has_begun = true
     if args.json then
       put(characters.shown(data))
     elseif event and event.event == "tap opened" then
@@ -108,8 +110,10 @@ return function(args, request)
   local ok, status, body = pcall(wire.fetch, request)
   if lost then return say.wrong("cannot write to stdout: " .. lost) end
   if not ok then error(status, 0) end
+  if not status and not has_begun then return say.wrong(say.unreached(args.address, body)) end
   if not status then return say.wrong("the tap has ended: " .. body) end
   if status == 200 then return 0 end
+  if status == 401 then return say.wrong(say.no_token(args.address, args.token)) end
   local answer = json.decode(body)
   return say.wrong(type(answer) == "table" and answer.error or body:gsub("\n$", ""))
 end

@@ -369,6 +369,15 @@ describe("moonpool switch", function()
     end
     code, out, err = run("off", "tool", "ad")
     assert.same({ 1, "" }, { code, out })
-    assert.matches("there is no tool 'ad'", err)
+    assert.matches("^moonpool: there is no tool 'ad': did you mean 'add'", err)
+  end)
+
+  it("says with a wrong token that the gateway does not know it, as other commands do", function()
+    local g <close> = start {}
+    for _, command in ipairs { { "switch" }, { "tap" }, { "profile" }, { "record" } } do
+      local code, out, err = gateway.exec({ command[1], "--admin", "127.0.0.1:" .. g.admin_port }, { env = { MOONPOOL_ADMIN_TOKEN = ("x"):rep(32) } })
+      assert.same({ 1, "" }, { code, out })
+      assert.equal("moonpool: the gateway at 127.0.0.1:" .. g.admin_port .. " does not know this token", err:match "^[^\n]+")
+    end
   end)
 end)

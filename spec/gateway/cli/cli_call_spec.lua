@@ -218,13 +218,27 @@ describe("moonpool status", function()
   end)
 
   it("says that no gateway answers, and that there is no such listener", function()
-    local code, _, err = gateway.exec { "reload", "--admin", "unix:/nowhere/at/all" }
-    assert.equal(1, code)
-    assert.equal("moonpool: no gateway answers at unix:/nowhere/at/all: No such file or directory", err:match "^[^\n]+")
+    for _, command in ipairs { "reload", "tap", "profile", "record" } do
+      local code, _, err = gateway.exec { command, "--admin", "unix:/nowhere/at/all" }
+      assert.equal(1, code)
+      assert.equal("moonpool: no gateway answers at unix:/nowhere/at/all: No such file or directory\n" ..
+        "  hint: is it running? `moonpool run` starts it; --admin names another address\n", err)
+    end
     local without = gateway.prepare { config = "admin: {listen: off}\n" }
-    code, _, err = gateway.exec({ "reload" }, { cwd = without })
+    local code, _, err = gateway.exec({ "reload" }, { cwd = without })
     os.execute("rm -rf '" .. without .. "'")
     assert.equal(78, code)
     assert.equal("moonpool: this configuration has no admin listener", err:match "^[^\n]+")
+  end)
+
+  it("says how to ask a gateway whose configuration has errors", function()
+    local folder = gateway.new_folder()
+    local file <close> = assert(io.open(folder .. "/moonpool.yaml", "w"))
+    assert(file:write "lisen: 1\n")
+    file:close()
+    local code, _, err = gateway.exec({ "status" }, { cwd = folder })
+    os.execute("rm -r '" .. folder .. "'")
+    assert.equal(78, code)
+    assert.matches("\nmoonpool: a running gateway can be asked without this file: moonpool status --admin 127.0.0.1:7301\n", err, 1, true)
   end)
 end)
