@@ -246,9 +246,9 @@ static bool all_have_ended(const mp_watchdog *watchdog)
     return watchdog->count > 0;
 }
 
-static void look_at_end(mp_watchdog *watchdog)
+/* `now` is the time of the round: a standstill within the round is not seen before the next one, which gives the time back first. */
+static void look_at_end(mp_watchdog *watchdog, uint64_t now)
 {
-    uint64_t now = mp_monotonic_ms();
     uint64_t end_at = atomic_load(&watchdog->shared->end_at);
     if (end_at == 0)
         return;
@@ -402,7 +402,7 @@ static void *MP_NULLABLE run(void *ctx)
         for (int i = 0; i < watchdog->count; i++)
             look_at_worker(watchdog, i, elapsed);
         look_at_main(watchdog, elapsed);
-        look_at_end(watchdog);
+        look_at_end(watchdog, now);
         pthread_mutex_unlock(&watchdog->lock);
     }
     return NULL;
