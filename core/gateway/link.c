@@ -170,6 +170,13 @@ int mp_process_link_take(mp_process_link *link, mp_link_message *message)
     return 1;
 }
 
+bool mp_process_link_is_closed(const mp_process_link *link)
+{
+    char byte;
+    ssize_t got = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 int mp_process_link_await(mp_process_link *link, mp_link_message *message, uint64_t until_ms)
 {
     for (;;) {

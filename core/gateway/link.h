@@ -37,6 +37,8 @@ bool mp_process_link_flush(mp_process_link *link);
 /* Takes the oldest message that has arrived; the caller owns its descriptors. 0: there is none yet. -1: the other end is closed, or does not
  * keep to this format. */
 int mp_process_link_take(mp_process_link *link, mp_link_message *message);
+/* After mp_process_link_take has given -1: true if the other end is closed, as by the end of its process. */
+bool mp_process_link_is_closed(const mp_process_link *link);
 /* Waits until a message has arrived and takes it, until the monotonic time `until_ms`. As mp_process_link_take; 0: it is too late. */
 int mp_process_link_await(mp_process_link *link, mp_link_message *message, uint64_t until_ms);
 /* The descriptor for poll, and the events to wait for. */

@@ -50,10 +50,13 @@ static void run_link(mp_upgrade *upgrade)
     if (link == NULL)
         return;
     if (taken < 0) {
+        bool has_ended = mp_process_link_is_closed(link); /* else a message was cut, as without descriptors */
         mp_process_link_free(link);
         upgrade->link = NULL;
-        mp_upgrade_unlink(upgrade, upgrade->newer.facts.number);
-        mp_watchdog_end(upgrade->shared->watchdog, "the newest process of the gateway has ended");
+        if (has_ended)
+            mp_upgrade_unlink(upgrade, upgrade->newer.facts.number);
+        mp_watchdog_end(upgrade->shared->watchdog, has_ended ? "the newest process of the gateway has ended"
+                                                             : "the newest process of the gateway cannot be heard");
         return;
     }
     if (upgrade->is_signalled)

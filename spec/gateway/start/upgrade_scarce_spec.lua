@@ -2,6 +2,7 @@
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local upgrading = require "spec.helpers.upgrading"
+local wait = require "spec.helpers.wait"
 
 local MISSING <const> = "Too many open files"
 
@@ -34,6 +35,21 @@ describe("an upgrade without descriptors", function()
     leave(g.pid, 200)
     g:must_upgrade()
     assert.is_nil(g:log():find("no socket for other processes", 1, true))
+  end)
+
+  it("of an older process is the end of that one alone", function()
+    local g <close> = upgrading.start { config = { limits = { drain = "1s" } } }
+    local first = g.pid
+    local _ <close> = g:client "2025-06-18" -- keeps the first process
+    g:must_upgrade()
+    local kept <close> = g:client "2025-06-18"
+    kept.kept:close()
+    kept.kept = nil
+    leave(first, 0) -- it cannot take its link to the next process
+    g:must_upgrade()
+    g:wait_log("older process ended", { pid = first })
+    wait.for_fact("the end of the first process", 20, function() return not upgrading.lives(first) end)
+    kept:result("tools/list", {})
   end)
 
   it("of the new process changes nothing, unless that one can be reached by the others", function()
