@@ -251,7 +251,7 @@ static mp_config *if_not_emptied(mp_start *start, mp_config *config)
 
 /* -- without the scripts that have errors -------------------------------------------------------------------------- */
 
-static result leave_out(attempt *it, mp_str config, const char *lock)
+static result leave_out(attempt *it, mp_str config, const char *MP_NULLABLE lock)
 {
     mp_start *start = it->start;
     result found = BROKEN;
@@ -278,7 +278,7 @@ static result leave_out(attempt *it, mp_str config, const char *lock)
 /* -- the whole start ----------------------------------------------------------------------------------------------- */
 
 /* Finds what serves instead of the files on the disk, which have errors. */
-static result load_instead(attempt *it, mp_broken_scripts mode, mp_str config, const char *lock)
+static result load_instead(attempt *it, mp_broken_scripts mode, mp_str config, const char *MP_NULLABLE lock)
 {
     mp_config *kept = mode == MP_BROKEN_LAST_GOOD ? find_kept(it->start) : NULL;
     mp_buf broken = it->broken; /* of the files on the disk */

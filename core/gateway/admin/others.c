@@ -285,7 +285,7 @@ static void conclude(round *of)
         mp_stream_unref(stream);
     } else {
         for (size_t i = 0; i < of->count; i++)
-            of->take(of, &of->list[i]);
+            MP_NEVER_NULL(of->take)(of, &of->list[i]);
     }
     close_round(of);
 }
