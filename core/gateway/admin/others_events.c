@@ -86,7 +86,7 @@ static void put_events(mp_buf *out, mp_str events, bool is_own)
     }
 }
 
-/* Reads from one process as much as may wait here. True if it has ended and nothing of it is left. */
+/* Reads from one process as much as may wait here. True if it has ended and all of it has been read. */
 static bool read_source(source *from)
 {
     mp_transfer *transfer = from->transfer;
@@ -97,7 +97,7 @@ static bool read_source(source *from)
         mp_buf_put(&from->in, mp_transfer_body(transfer));
         mp_transfer_take(transfer); /* more may have come meanwhile */
     }
-    return is_over && mp_transfer_body(transfer).len == 0 && events_of(mp_buf_str(&from->in), SIZE_MAX).len == 0;
+    return is_over && mp_transfer_body(transfer).len == 0;
 }
 
 /* Moves events of one process to the reader. False: they have no room. */
@@ -119,9 +119,10 @@ static void pump(joined *of)
     bool is_over = false, has_room = true;
     for (size_t i = 0; i < of->count; i++) {
         bool ended = read_source(&of->list[i]);
-        is_over = is_over || (i == 0 && ended);
         size_t room = mp_stream_room(of->stream);
-        has_room = move_events(&of->list[i], &out, room > out.len ? room - out.len : 0, i == 0) && has_room;
+        bool has_moved = move_events(&of->list[i], &out, room > out.len ? room - out.len : 0, i == 0);
+        has_room = has_room && has_moved;
+        is_over = is_over || (i == 0 && ended && has_moved); /* nothing of the others may ever come again */
     }
     if (!has_room)
         mp_timer_start(mp_admin_loop(of->admin), &of->next, PAUSE_MS, on_next);

@@ -1,6 +1,8 @@
 -- What operators see over an upgrade, and over the end of older processes: one gateway, whose counters never fall.
+local uv = require "luv"
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
+local gateway = require "spec.helpers.gateway"
 local scrape = require "spec.helpers.scrape"
 local upgrading = require "spec.helpers.upgrading"
 local wait = require "spec.helpers.wait"
@@ -121,6 +123,20 @@ describe("a tap", function()
       end
       return ended == 2
     end)
+  end)
+
+  it("ends in its time while an older process stands still", function()
+    local g <close> = start()
+    local c <close> = g:client "2025-11-25"
+    local older = g.pid
+    g:must_upgrade_by_signal()
+    uv.kill(older, "sigstop")
+    local code, out, err = gateway.exec({ "tap", "--for", "1s", "--admin", "127.0.0.1:" .. g.admin_port },
+      { env = { MOONPOOL_ADMIN_TOKEN = token }, seconds = 20 })
+    uv.kill(older, "sigcont")
+    assert.same({ 0, "" }, { code, out })
+    assert.matches("the time of the tap is over", err, 1, true)
+    add(c)
   end)
 end)
 
