@@ -193,7 +193,9 @@ end)
 
 describe("a process that is killed", function()
   it("leaves an error with the id where nothing was sent yet, and a cut stream elsewhere; then its sessions are unknown", function()
-    local p <close>, old, new, c = pair(STATEFUL, nil, { limits = { request_time = "4s" } }) -- connections between processes are kept for half of it
+    local config = { limits = { request_time = "4s" } } -- connections between processes are kept for half of it
+    local p <close>, old, new, c = two { scripts = scripts, workers = 1, config = config, before = opens(STATEFUL) }
+    new.baseline_fds = new.baseline_fds + 2 -- a pipe of libcurl, which the first hop of a worker makes
     move(c, new)
     local silent = c:open("tools/call", { name = "stay" })
     local spoken = stay(c)
