@@ -28,7 +28,7 @@ local function has(part, text) assert.truthy(text:find(part, 1, true), text) end
 describe("the first hour", function()
   it("runs as the README says", function()
     local told, commands = section()
-    assert.same({ "moonpool new tool greet", "moonpool check", "moonpool run &", commands[4] }, commands)
+    assert.same({ "moonpool new tool greet", "moonpool check", "moonpool run &", "sleep 1", commands[5] }, commands)
     local dir = gateway.new_folder()
     local function moonpool(line)
       local words = {}
@@ -43,7 +43,7 @@ describe("the first hour", function()
     write(dir .. "/moonpool.yaml", example.read(dir .. "/moonpool.yaml") .. "admin: {listen: 127.0.0.1:0}\n")
 
     local g <close> = gateway.start { dir = dir, args = { "--listen", "127.0.0.1:0" } }
-    local typed = commands[4]:gsub("127%.0%.0%.1:7300", "127.0.0.1:" .. g.port)
+    local typed = commands[5]:gsub("127%.0%.0%.1:7300", "127.0.0.1:" .. g.port)
     local function curl() return select(2, gateway.run_program("/bin/sh", { "-c", typed }, { cwd = dir })) end
     has(told:match 'answer has `(.-)`', curl())
 
