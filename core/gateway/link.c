@@ -20,8 +20,9 @@ struct mp_process_link {
     bool has_lost;  /* since the last message that was offered and had room */
     waiting *MP_NULLABLE first;
     int waiting_count;
-    size_t len;                /* of the message that was taken last */
-    char bytes[MP_LINK_BYTES]; /* it; keys are handed on in some, so what was sent or taken is wiped */
+    /* The message that was taken last. Some messages have keys in them, so each is wiped once it was sent or read. */
+    size_t len;
+    char bytes[MP_LINK_BYTES];
 };
 
 typedef union {

@@ -107,7 +107,7 @@ static int make_folder(mp_upgrade *upgrade, char *path, size_t size)
         made = make(upgrade, runtime, parent, path, size);
     int sockets = made == 0 ? fcntl(upgrade->folder_fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (sockets >= 0)
-        remove_sockets(sockets); /* in a runtime directory, those of a process that was killed */
+        remove_sockets(sockets); /* a runtime directory outlives a killed process, and so do its sockets */
     return made;
 }
 

@@ -212,6 +212,21 @@ function keeping:stop()
   wait.for_fact("the last clients", PATIENCE, function() return self.under_way == 0 end)
 end
 
+-- A counter in the store that each call raises by one: returns a function that takes what a call has said, and fails if the sum is wrong. A call that
+-- was "unavailable", since the machine stood still, may have counted or not.
+function upgrading.counter()
+  local counted, away = 0, 0
+  return function(said)
+    if said == "unavailable" then
+      away = away + 1
+      return
+    end
+    counted = counted + 1
+    local more = tonumber(said) - counted
+    assert(more >= 0 and more <= away, ("the counter is %s, not %d"):format(said, counted))
+  end
+end
+
 upgrading.client = client
 
 return upgrading

@@ -67,7 +67,7 @@ void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin))
     mp_timer_start(mp_admin_loop(admin), &all->leave, all->leaving == NULL ? 0 : LEAVE_MS, on_left);
 }
 
-/* -- the door ------------------------------------------------------------------------------------------------------ */
+/* -- the socket at which other processes of the gateway ask this one ----------------------------------------------- */
 
 mp_http_limits mp_others_door_limits(const mp_others *all)
 {

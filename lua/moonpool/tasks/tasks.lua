@@ -33,7 +33,8 @@ local function bucket(id) return waiting[tonumber(id:sub(1, 2), 16)] end
 
 -- -- notifying clients and workers --------------------------------------------------------------------------------------
 
-local MAX_RELAYED_BYTES = 16384 -- of a notification that other processes get as it is; of a larger one they get the id, and read the record in the store
+-- Other processes get a notification of up to so many bytes whole; of a larger one they get the task's id, and read its record in the store.
+local MAX_RELAYED_BYTES = 16384
 local RELAYED = "s4s4s4s4s4"
 
 local function texts_of(record)
