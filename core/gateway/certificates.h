@@ -3,7 +3,7 @@
 #ifndef MP_GATEWAY_CERTIFICATES_H
 #define MP_GATEWAY_CERTIFICATES_H
 
-#include "config.h"
+#include "config/config.h"
 #include "net/net.h"
 
 typedef struct mp_certificates mp_certificates;

@@ -1,7 +1,7 @@
 /* check.c: `moonpool check`: loads what a gateway would serve, and prints it with every error and doubt. */
 #include "certificates.h"
 #include "gateway.h"
-#include "open_relay.h"
+#include "config/config.h"
 #include "start.h"
 #include <stdio.h>
 #include <stdlib.h>

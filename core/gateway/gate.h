@@ -3,7 +3,7 @@
 #ifndef MP_GATEWAY_GATE_H
 #define MP_GATEWAY_GATE_H
 
-#include "config.h"
+#include "config/config.h"
 #include "data/data.h"
 
 typedef struct mp_gate mp_gate;

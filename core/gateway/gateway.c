@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "gateway.h"
 #include "hop.h"
-#include "open_relay.h"
+#include "config/config.h"
 #include "listeners.h"
 #include "notify.h"
 #include "reload.h"

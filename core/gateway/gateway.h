@@ -5,7 +5,7 @@
 #ifndef MP_GATEWAY_H
 #define MP_GATEWAY_H
 
-#include "config.h"
+#include "config/config.h"
 #include "lib/lib.h"
 
 typedef struct {

@@ -5,7 +5,7 @@
 #ifndef MP_GATEWAY_LAST_GOOD_WRITER_H
 #define MP_GATEWAY_LAST_GOOD_WRITER_H
 
-#include "config.h"
+#include "config/config.h"
 
 typedef struct mp_last_good_writer mp_last_good_writer;
 

@@ -5,7 +5,7 @@
 #define MP_GATEWAY_LISTENERS_H
 
 #include "gateway/admin/admin.h"
-#include "passed.h"
+#include "config/config.h"
 
 typedef struct {
     mp_address address;

@@ -3,7 +3,7 @@
 #ifndef MP_GATEWAY_METRICS_H
 #define MP_GATEWAY_METRICS_H
 
-#include "runtime_config.h"
+#include "config/config.h"
 #include "saturation.h"
 
 typedef struct mp_metrics mp_metrics;

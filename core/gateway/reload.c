@@ -1,7 +1,7 @@
 #include "reload.h"
 #include "gate.h"
 #include "handover.h"
-#include "open_relay.h"
+#include "config/config.h"
 #include "reload_status.h"
 #include "terminal.h"
 #include "traces.h"

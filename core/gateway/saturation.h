@@ -2,7 +2,7 @@
 #ifndef MP_GATEWAY_SATURATION_H
 #define MP_GATEWAY_SATURATION_H
 
-#include "runtime_config.h"
+#include "config/config.h"
 
 /* In the order of the label `resource` of moonpool_saturation_ratio. */
 typedef enum {

@@ -1,6 +1,6 @@
 #include "start.h"
 #include "json/json.h"
-#include "open_relay.h"
+#include "config/config.h"
 #include "reload_status.h"
 #include "watchdog.h"
 #include <stdio.h>

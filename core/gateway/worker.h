@@ -5,7 +5,7 @@
 
 #include "certificates.h"
 #include "reload_past.h"
-#include "runtime_config.h"
+#include "config/config.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

@@ -2,7 +2,7 @@
  * safe to print on a terminal and contains no secret. MOONPOOL_FUZZ builds it; run it with
  * -dict=spec/fuzz/config.dict. */
 #define _GNU_SOURCE 1
-#include "gateway/config.h"
+#include "config/config.h"
 #include <stdlib.h>
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);

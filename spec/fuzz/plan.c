@@ -2,7 +2,7 @@
  * of the tool takes them, the tool's compiled schema takes them as well, and the handler would get the same values in the same order:
  * mp_plan_prove_arguments ends the process otherwise. */
 #define MP_SPEC_BUILD 1 /* as core has it in builds with sanitizers */
-#include "gateway/runtime_config.h"
+#include "config/runtime_config.h"
 #include "lib/mcp/plan.h"
 #include <lauxlib.h>
 #include <stdio.h>

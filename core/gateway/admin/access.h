@@ -7,7 +7,7 @@
 #ifndef MP_GATEWAY_ADMIN_ACCESS_H
 #define MP_GATEWAY_ADMIN_ACCESS_H
 
-#include "gateway/config.h"
+#include "config/config.h"
 
 typedef enum { MP_ROLE_NONE, MP_ROLE_METRICS, MP_ROLE_VIEW, MP_ROLE_OPERATE } mp_admin_role;
 

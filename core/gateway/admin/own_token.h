@@ -7,7 +7,7 @@
 #ifndef MP_GATEWAY_ADMIN_OWN_TOKEN_H
 #define MP_GATEWAY_ADMIN_OWN_TOKEN_H
 
-#include "gateway/config.h"
+#include "config/config.h"
 
 typedef struct mp_own_token mp_own_token;
 

@@ -427,7 +427,7 @@ describe("the table of keys", function()
     local seen = {}
     local text = ""
     for _, name in ipairs { "config_table.c", "config_upstream_limits.def", "config_upstream_keys.def" } do
-      local file <close> = assert(io.open("core/gateway/" .. name))
+      local file <close> = assert(io.open("core/config/" .. name))
       text = text .. file:read "a"
     end
     for member in text:gmatch "SLOT%(([%w_.%[%]]+)%)[,}]" do

@@ -8,8 +8,8 @@
  * At an upgrade a socket may have no name: it is taken by its address, or by what the configuration of the earlier process wrote for it.
  *
  * Main thread; mp_passed_far also where no thread changes the table. */
-#ifndef MP_GATEWAY_PASSED_H
-#define MP_GATEWAY_PASSED_H
+#ifndef MP_CONFIG_PASSED_H
+#define MP_CONFIG_PASSED_H
 
 #include "net/net.h"
 

@@ -4,8 +4,8 @@
  *   section  a key that contains keys
  *   bare     the child that a section's plain scalar sets: `scripts: tools` is `scripts: {path: tools}`
  *   shown    a value as written in the file, before ${…} is expanded; messages may quote only this form */
-#ifndef MP_GATEWAY_CONFIG_H
-#define MP_GATEWAY_CONFIG_H
+#ifndef MP_CONFIG_CONFIG_H
+#define MP_CONFIG_CONFIG_H
 
 #include "telemetry/telemetry.h"
 #include "lib/lib.h"
@@ -358,5 +358,9 @@ void mp_config_put_missing_folders(const mp_config *config, mp_buf *report);
 void mp_config_put_refused_hosts(const mp_config *config, mp_buf *report);
 /* Appends a warning where a proxy must be in front and hides the addresses of all clients. */
 void mp_config_put_unseen_clients(const mp_config *config, mp_buf *report);
+
+#include "open_relay.h" /* these use what is above */
+#include "passed.h"
+#include "runtime_config.h"
 
 #endif

@@ -1,6 +1,6 @@
 /* open_relay.h: refuses to start a gateway that is public without authentication. */
-#ifndef MP_GATEWAY_OPEN_RELAY_H
-#define MP_GATEWAY_OPEN_RELAY_H
+#ifndef MP_CONFIG_OPEN_RELAY_H
+#define MP_CONFIG_OPEN_RELAY_H
 
 #include "config.h"
 #include "passed.h"

@@ -1,6 +1,6 @@
 /* config_read.h: shared by the files that read moonpool.yaml. */
-#ifndef MP_GATEWAY_CONFIG_READ_H
-#define MP_GATEWAY_CONFIG_READ_H
+#ifndef MP_CONFIG_CONFIG_READ_H
+#define MP_CONFIG_CONFIG_READ_H
 
 #include "config.h"
 #include "yaml.h"

@@ -1,7 +1,7 @@
 /* passed.c: the table of passed sockets, its names, and what the environment says of it. */
 #define _GNU_SOURCE
 #include "passed.h"
-#include "gateway/yaml.h"
+#include "yaml.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* yaml.h: parses one YAML document into a tree whose nodes know their place in the file. Refused, with their place:
  * anchors, aliases, tags, a second document, keys that are not text, and more than 1 MiB, 16 levels or 20,000
  * values. */
-#ifndef MP_GATEWAY_YAML_H
-#define MP_GATEWAY_YAML_H
+#ifndef MP_CONFIG_YAML_H
+#define MP_CONFIG_YAML_H
 
 #include "telemetry/telemetry.h"
 

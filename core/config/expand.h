@@ -5,8 +5,8 @@
  *   ${NAME:?message}   an error with this message if the variable is not set or empty
  *   ${file:path}       the contents of the file, without the final line break
  *   $$                 a dollar; a single dollar before any other character is kept */
-#ifndef MP_GATEWAY_EXPAND_H
-#define MP_GATEWAY_EXPAND_H
+#ifndef MP_CONFIG_EXPAND_H
+#define MP_CONFIG_EXPAND_H
 
 #include "telemetry/telemetry.h"
 
