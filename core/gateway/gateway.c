@@ -11,7 +11,7 @@
 #include "traces.h"
 #include "trim.h"
 #include "upgrade.h"
-#include "gateway/admin/others.h"
+#include "for_admin.h"
 #include "watchdog.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -156,9 +156,10 @@ static int start_workers(gateway *h, mp_vm *first, mp_err *err)
         return -1;
     if (h->on_stdio)
         return hand_out_stdio(h, err);
+    const mp_admin_gateway for_admin = mp_gateway_for_admin(&h->shared);
     if (mp_listeners_bind(&h->listeners, h->shared.settings->config, h->shared.certificates, &h->passed,
                           h->worker_count, err) != 0 ||
-        mp_listeners_hand_out(&h->listeners, h->workers, h->worker_count, &h->shared, &h->admin, err) != 0)
+        mp_listeners_hand_out(&h->listeners, h->workers, h->worker_count, &for_admin, &h->admin, err) != 0)
         return -1;
     mp_workers_balance(h->workers, h->worker_count);
     mp_admin *admin = h->admin;
@@ -414,7 +415,6 @@ static int take_passed(gateway *h, mp_err *err)
         mp_passed_read(&h->passed); /* before another descriptor is opened */
     h->shared.processes = mp_processes_new();
     h->shared.admin_token = -1;
-    h->shared.ask_upgrade = mp_upgrade_ask;
     h->shared.upgrade = mp_upgrade_new(&h->shared, options, on_committed, h);
     if (!is_joining)
         return 0;
@@ -443,8 +443,6 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
         return EXIT_CONFIG;
     }
     h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
-    h.shared.serve_admin = mp_admin_serve;
-    h.shared.admin_door = &mp_admin_own_door;
     h.shared.commons.has_specs = options->has_specs;
     h.shared.commons.is_replay = options->is_replay;
     mp_watchdog *watchdog = mp_watchdog_start(&h.shared, config, &err);

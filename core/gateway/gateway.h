@@ -42,8 +42,4 @@ void mp_gateway_put_libraries(mp_buf *out);
 /* Runs a command of the workbench and returns its exit code. */
 int mp_gateway_workbench(const char *command, const mp_workbench_argument *arguments, size_t count);
 
-/* The token with which a command asks the gateway whose admin listener is at `address`: that of the variable MOONPOOL_ADMIN_TOKEN, of the
- * configuration (the highest role), or the gateway's own. The caller frees it. NULL: none. `config` may be NULL. */
-char *MP_NULLABLE mp_admin_find_token(const mp_config *MP_NULLABLE config, const char *address);
-
 #endif

@@ -5,7 +5,7 @@
 #ifndef MP_GATEWAY_HANDOVER_H
 #define MP_GATEWAY_HANDOVER_H
 
-#include "gateway/admin/admin.h"
+#include "admin/admin.h"
 #include "reload_status.h"
 
 typedef struct mp_handover mp_handover;

@@ -1,7 +1,6 @@
 /* listeners.c: binds addresses, or takes passed sockets over, and hands the sockets out. */
 #define _GNU_SOURCE
 #include "listeners.h"
-#include "gateway/admin/codes.h"
 #include "notify.h"
 #include "terminal.h"
 #include <errno.h>
@@ -341,7 +340,7 @@ static int hand_out_one(mp_listeners *listeners, int i, const mp_config *config,
     return 0;
 }
 
-int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int count, mp_shared *shared,
+int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int count, const mp_admin_gateway *gateway,
                           mp_admin *MP_NULLABLE *admin, mp_err *err)
 {
     listeners->workers = workers;
@@ -349,11 +348,11 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int coun
     for (int i = 0; i < listeners->count; i++) {
         mp_bound *one = &listeners->all[i];
         if (!mp_listeners_is_admin(listeners, i)) {
-            if (hand_out_one(listeners, i, shared->settings->config, err) != 0)
+            if (hand_out_one(listeners, i, gateway->settings->config, err) != 0)
                 return -1;
             continue;
         }
-        listeners->admin = *admin = mp_admin_new(shared, one->fds, one->count, one->tls, &one->address, err);
+        listeners->admin = *admin = mp_admin_new(gateway, one->fds, one->count, one->tls, &one->address, err);
         if (*admin == NULL)
             return -1;
         for (int k = 0; k < one->count; k++)

@@ -4,8 +4,8 @@
 #ifndef MP_GATEWAY_LISTENERS_H
 #define MP_GATEWAY_LISTENERS_H
 
-#include "gateway/admin/admin.h"
-#include "config/config.h"
+#include "admin/admin.h"
+#include "worker.h"
 
 typedef struct {
     mp_address address;
@@ -41,7 +41,7 @@ mp_address *mp_listeners_addresses(const mp_config *config, int *count);
 int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp_certificates *certificates,
                       mp_passed *passed, int workers, mp_err *err);
 /* Call it before the workers' loops run. Sets `*admin` if there is an admin listener, without starting it. */
-int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int count, mp_shared *shared,
+int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int count, const mp_admin_gateway *gateway,
                           mp_admin *MP_NULLABLE *admin, mp_err *err);
 /* Lets the service manager store the sockets of the addresses that `config` has, and close those that it stores of others. Does
  * nothing before mp_listeners_ready. Main thread, while the workers serve. */

@@ -3,7 +3,7 @@
 #ifndef MP_GATEWAY_RELOAD_H
 #define MP_GATEWAY_RELOAD_H
 
-#include "gateway/admin/admin.h"
+#include "admin/admin.h"
 #include "listeners.h"
 #include "start.h"
 

@@ -1,7 +1,6 @@
 /* upgrade.c: the older process, from a request for an upgrade to its commit or its failure; and what the main thread asks of all upgrades. */
 #define _GNU_SOURCE
 #include "upgrade_state.h"
-#include "gateway/admin/others.h"
 #include "json/json.h"
 #include "notify.h"
 #include "watchdog.h"

@@ -10,7 +10,7 @@
 #ifndef MP_GATEWAY_WATCHDOG_H
 #define MP_GATEWAY_WATCHDOG_H
 
-#include "gateway/admin/admin.h"
+#include "admin/admin.h"
 #include "listeners.h"
 
 typedef struct mp_watchdog mp_watchdog;

@@ -34,14 +34,11 @@ typedef struct {
     mp_reload_past *past; /* belongs to the reload */
     mp_certificates *certificates;
     struct mp_upgrade *upgrade;
-    void (*ask_upgrade)(struct mp_upgrade *upgrade, mp_stream *stream); /* mp_upgrade_ask */
     mp_watchdog *watchdog;
     atomic_bool draining, failed; /* failed: writing an answer on stdio failed for a reason other than a closed pipe */
     _Atomic uint64_t end_at;      /* monotonic ms: the process ends then, whatever still runs; 0: it serves */
     /* Frees a VM that has ended: on the main thread, later. Any thread. */
     void (*free_vm)(mp_reload *reload, mp_vm *vm);
-    void (*serve_admin)(void *admin, mp_stream *stream); /* answers a request to the admin listener, on its thread */
-    const struct mp_admin_door *admin_door;              /* the rest of what the admin thread does for others.h */
     mp_worker *const *workers; /* they begin to serve before the admin listener does, and end before it */
     int worker_count;
     /* the memory file of the admin listener's token, from the process before this one: it is used instead of a new token; -1: none */

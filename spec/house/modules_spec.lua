@@ -2,14 +2,14 @@
 -- modules below it, and each foreign library is included by the modules named here.
 local lfs = require "lfs"
 
-local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, net = 5, trace = 6, data = 7, vm = 8, rpc = 9, upstream = 10, lib = 11, config = 12, gateway = 13,
-  cli = 14 }
+local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, net = 5, trace = 6, data = 7, vm = 8, rpc = 9, upstream = 10, lib = 11, config = 12, admin = 13,
+  gateway = 14, cli = 15 }
 
 -- Patterns for the headers of foreign libraries, and the modules that may include each.
 local foreign = {
   { "^h2o[./]", "net" }, { "^h2o$", "net" }, { "^lua%.h$", "vm lib" }, { "^lualib%.h$", "vm lib" }, { "^lauxlib%.h$", "vm lib" },
   { "^yaml%.h$", "config gateway" }, { "^pcre2%.h$", "lib" }, { "^curl/", "net" },
-  { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "telemetry trace vm gateway" }, { "^openssl/", "net data rpc lib" },
+  { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "telemetry trace vm admin gateway" }, { "^openssl/", "net data rpc lib" },
 }
 
 -- A second public header, and the only module that may include it: the Lua states of the engine are for the libraries alone.

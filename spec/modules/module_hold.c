@@ -1,6 +1,6 @@
 /* module_hold.c: mp_hold of core/gateway: new() → userdata; step(hold, value, limit, ms) → whether it is over the limit. */
 #include "modules.h"
-#include "gateway/saturation.h"
+#include "admin/saturation.h"
 
 static int l_new(lua_State *L)
 {

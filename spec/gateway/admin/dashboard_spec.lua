@@ -36,7 +36,7 @@ end
 -- The addresses of the files of the dashboard: { ["/"] = "index.html", ["/ui/app.js"] = "app.js", … }
 local function files()
   local found = { ["/"] = "index.html" }
-  for name in lfs.dir "core/gateway/admin/ui" do
+  for name in lfs.dir "core/admin/ui" do
     if name:sub(1, 1) ~= "." then
       found["/ui/" .. name] = name
     end
@@ -83,7 +83,7 @@ describe("the dashboard", function()
       out:write(answer.body)
       out:close()
       local pipe <close> = assert(io.popen("gzip -dc '" .. packed .. "'"))
-      local text = read("core/gateway/admin/ui/" .. file)
+      local text = read("core/admin/ui/" .. file)
       assert.equal(text, pipe:read "a")
       packed_bytes, bytes = packed_bytes + #answer.body, bytes + #text
       local again = fetch(g, path, { ["Accept-Encoding"] = "gzip", ["If-None-Match"] = answer.headers.etag })
@@ -103,7 +103,7 @@ describe("the dashboard", function()
 
   it("is sent without compression to a client that does not take gzip", function()
     local g <close> = start()
-    local text = read "core/gateway/admin/ui/app.js"
+    local text = read "core/admin/ui/app.js"
     local packed = fetch(g, "/ui/app.js", { ["Accept-Encoding"] = "gzip" })
     for _, wanted in ipairs { "", "br", "gzip;q=0", "gzip; q=0.000, *", "identity, *;q=0", "gzipped", ",;," } do
       local answer = fetch(g, "/ui/app.js", wanted ~= "" and { ["Accept-Encoding"] = wanted } or {})
@@ -124,13 +124,13 @@ describe("the dashboard", function()
   end)
 
   it("has no markup, style or code inside its page, and loads nothing from elsewhere", function()
-    local page = read "core/gateway/admin/ui/index.html"
+    local page = read "core/admin/ui/index.html"
     assert.is_nil(page:find("<style", 1, true))
     assert.is_nil(page:find " style=")
     assert.is_nil(page:find " on%w+=")
     assert.is_nil(page:find "<script[^>]*>[^<]")
     for _, file in pairs(files()) do
-      local text = read("core/gateway/admin/ui/" .. file):gsub('"http://www%.w3%.org/2000/svg"', "")
+      local text = read("core/admin/ui/" .. file):gsub('"http://www%.w3%.org/2000/svg"', "")
       for _, word in ipairs { "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://", "localStorage", "cookie" } do
         assert.is_nil(text:find(word, 1, true), file .. " has " .. word)
       end

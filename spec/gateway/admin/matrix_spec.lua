@@ -1,5 +1,5 @@
 -- Each path of the admin listener × each role × each kind of listener × each method: who is admitted. The paths are read from the table in
--- core/gateway/admin/admin.c, so that a new one cannot be left out.
+-- core/admin/admin.c, so that a new one cannot be left out.
 local uv = require "luv"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
@@ -30,7 +30,7 @@ local known = {
 -- The rows of the program's table: { method, path, role, is_open }; and the methods of each path.
 local rows, of_path = {}, {}
 do
-  local file <close> = assert(io.open("core/gateway/admin/admin.c", "rb"))
+  local file <close> = assert(io.open("core/admin/admin.c", "rb"))
   for path, method, role, is_open in file:read("a"):gmatch '{"(/[^"]*)",%s*"(%u+)",%s*MP_ROLE_(%u+),%s*(%l+),' do
     rows[#rows + 1] = { method = method, path = path, role = role:lower(), is_open = is_open == "true" }
     of_path[path] = of_path[path] or {}

@@ -56,13 +56,13 @@ end
 -- The GET endpoints of the admin listener, as its table has them.
 local function endpoints()
   local list = {}
-  for path in read("core/gateway/admin/admin.c"):gmatch '\n    {"(/[%w/_.-]*)", "GET"' do list[#list + 1] = path end
+  for path in read("core/admin/admin.c"):gmatch '\n    {"(/[%w/_.-]*)", "GET"' do list[#list + 1] = path end
   assert(#list > 8, "no table of endpoints in admin.c")
   return list
 end
 
 local function dashboard_files()
-  local list, files = {}, assert(uv.fs_scandir "core/gateway/admin/ui")
+  local list, files = {}, assert(uv.fs_scandir "core/admin/ui")
   for name in uv.fs_scandir_next, files do list[#list + 1] = "/ui/" .. name end
   return list
 end

@@ -1,0 +1,418 @@
+/* api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers, or for
+ * admin.question_time, since one of them may be stuck. */
+#include "api.h"
+#include "codes.h"
+#include "places.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MAX_STREAM_PAGES 50
+#define MAX_LOG_MS (24 * 3600 * 1000)
+
+/* -- questions to all workers -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_link link;
+    mp_timer limit;
+    mp_admin *admin;
+    mp_stream *MP_NULLABLE stream; /* counted reference of the admin thread; NULL once it has its answer */
+    mp_loop *home;
+    mp_message all_answered;
+    mp_call_inquiry super;
+    atomic_int refs; /* one of the admin thread, one of each worker that has not answered */
+    atomic_uint left;
+    pthread_mutex_t lock; /* guards the rest */
+    mp_buf json;
+    bool ended;
+} inquiry;
+
+struct mp_admin_api {
+    mp_link inquiries;
+    mp_timer log_ends;
+    mp_admin *admin; /* whose configuration has the level that the log goes back to */
+};
+
+static void give_back(inquiry *asked)
+{
+    if (atomic_fetch_sub(&asked->refs, 1) != 1)
+        return;
+    mp_buf_clear(&asked->json);
+    pthread_mutex_destroy(&asked->lock);
+    free(asked);
+}
+
+static void answer_json(mp_stream *stream, int status, const char *json)
+{
+    mp_stream_answer(stream, status, "application/json", mp_str_of(json), NULL, 0);
+}
+
+/* The reader has its answer, or has left. `unanswered`: workers that have not answered in time. */
+static void close_inquiry(inquiry *asked, unsigned unanswered)
+{
+    mp_stream *stream = asked->stream;
+    if (stream == NULL)
+        return;
+    asked->stream = NULL;
+    mp_timer_stop(asked->home, &asked->limit);
+    mp_link_drop(&asked->link);
+    mp_admin_places_give(mp_admin_places_of(asked->admin), unanswered);
+    mp_stream_on_gone(stream, NULL, NULL);
+    mp_stream_unref(stream);
+    give_back(asked);
+}
+
+static void on_gone(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    close_inquiry(ctx, 0);
+}
+
+/* Answers with what has come so far. */
+static void conclude(inquiry *asked)
+{
+    mp_stream *stream = asked->stream;
+    if (stream == NULL)
+        return;
+    unsigned left = atomic_load(&asked->left);
+    mp_buf out = {0};
+    pthread_mutex_lock(&asked->lock);
+    bool ended = asked->ended;
+    bool is_of_streams = asked->super.is_of_streams;
+    mp_buf_put(&out, is_of_streams ? MP_STR("{\"streams\":[") : MP_STR("{\"calls\":["));
+    mp_buf_put(&out, mp_buf_str(&asked->json));
+    mp_buf_putc(&out, ']');
+    if (atomic_load(&asked->super.has_more))
+        mp_buf_printf(&out, ",\"next\":%u", asked->super.page + 1);
+    mp_buf_printf(&out, ",\"workers_without_answer\":%u}\n", left);
+    pthread_mutex_unlock(&asked->lock);
+    if (asked->super.serial == 0 && asked->super.mark == 0)
+        mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+    else if (ended)
+        answer_json(stream, 200, is_of_streams ? "{\"ended\":true}\n" : "{\"cancelled\":true}\n");
+    else if (left > 0)
+        answer_json(stream, 503, "{\"error\":\"the worker does not answer: see stuck in /status\"}\n");
+    else if (is_of_streams)
+        answer_json(stream, 404, "{\"error\":\"no such stream is open: GET /api/streams lists them\"}\n");
+    else
+        answer_json(stream, 404, "{\"error\":\"no such call runs: GET /api/calls lists them\"}\n");
+    mp_buf_clear(&out);
+    close_inquiry(asked, left);
+}
+
+static void on_all_answered(mp_message *message, mp_loop *MP_NULLABLE loop)
+{
+    inquiry *asked = mp_container(message, inquiry, all_answered);
+    if (loop != NULL) {
+        mp_loop_measure(loop, MP_MEASURE_ADMIN);
+        conclude(asked);
+    }
+    give_back(asked);
+}
+
+static void on_limit(mp_timer *timer)
+{
+    conclude(mp_container(timer, inquiry, limit));
+}
+
+/* On the thread of a worker. `is_over`: the admin thread may have ended, too. */
+static void on_answer(mp_call_inquiry *super, mp_str json, bool ended, bool is_over)
+{
+    inquiry *asked = mp_container(super, inquiry, super);
+    pthread_mutex_lock(&asked->lock);
+    if (json.len > 0 && asked->json.len > 0)
+        mp_buf_putc(&asked->json, ',');
+    mp_buf_put(&asked->json, json);
+    asked->ended = asked->ended || ended;
+    pthread_mutex_unlock(&asked->lock);
+    if (atomic_fetch_sub(&asked->left, 1) == 1 && !is_over)
+        mp_loop_post(asked->home, &asked->all_answered); /* with this worker's reference */
+    else
+        give_back(asked);
+}
+
+static void inquire(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
+{
+    mp_admin_api *api = mp_admin_api_of(admin);
+    mp_table *table = mp_admin_gateway_of(admin)->table;
+    const mp_config *config = mp_admin_settings(admin)->config;
+    if (!mp_admin_places_take(mp_admin_places_of(admin), config->admin_questions, stream))
+        return;
+    unsigned count = mp_table_rpcs(table);
+    inquiry *asked = mp_new(sizeof *asked);
+    asked->admin = admin;
+    asked->home = mp_stream_loop(stream);
+    asked->stream = mp_stream_ref(stream);
+    asked->all_answered = (mp_message){.deliver = on_all_answered};
+    asked->super = what;
+    asked->super.answer = on_answer;
+    atomic_init(&asked->refs, (int)count + 1);
+    atomic_init(&asked->left, count);
+    pthread_mutex_init(&asked->lock, NULL);
+    mp_link_put(&api->inquiries, &asked->link);
+    mp_timer_start(asked->home, &asked->limit, config->admin_question_ms, on_limit);
+    mp_stream_on_gone(stream, on_gone, asked);
+    mp_table_inquire(table, count, &asked->super);
+    mp_stream_detect_close(stream); /* may close the inquiry */
+}
+
+/* -- sessions and calls -------------------------------------------------------------------------------------------- */
+
+void mp_api_calls(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)caller, (void)rest;
+    inquire(admin, stream, (mp_call_inquiry){.serial = 0});
+}
+
+static bool read_number(mp_str text, uint64_t most, uint64_t *number)
+{
+    int64_t n;
+    if (text.len == 0 || text.ptr[0] == '-' || !mp_json_int(text, &n) || (uint64_t)n > most)
+        return false;
+    *number = (uint64_t)n;
+    return true;
+}
+
+static void audit(mp_stream *stream, const char *event, const mp_admin_caller *caller, mp_str why)
+{
+    mp_audit_request(stream, &(mp_decision){.event = event, .caller = mp_str_of(caller->name), .why = why});
+}
+
+void mp_api_end_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    uint64_t worker = 0, serial = 0, mark = 0;
+    mp_str whole = rest, first = mp_str_cut(&rest, '-');
+    if (!mp_mark_read(whole, &mark) && (!read_number(first, MP_SESSION_PAGES * 64, &worker) ||
+                                        !read_number(rest, INT64_MAX, &serial) || serial == 0)) {
+        answer_json(stream, 404,
+                    "{\"error\":\"a call is named as in 0-17, or by its id: GET /api/calls lists them\"}\n");
+        return;
+    }
+    audit(stream, "call cancelled by operator", caller, whole);
+    inquire(admin, stream, (mp_call_inquiry){.worker = (unsigned)worker, .serial = serial, .mark = mark});
+}
+
+void mp_api_streams(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)caller, (void)rest;
+    uint64_t page = 0;
+    mp_str query = mp_stream_request(stream)->query, name = MP_STR("page=");
+    if (query.len > 0 &&
+        !(mp_str_starts(query, name) && read_number(mp_str_from(query, name.len), MAX_STREAM_PAGES - 1, &page)))
+        answer_json(stream, 400, "{\"error\":\"the query is page=N, from 0 to 49\"}\n");
+    else
+        inquire(admin, stream, (mp_call_inquiry){.is_of_streams = true, .page = (unsigned)page});
+}
+
+void mp_api_end_stream(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    uint64_t worker = 0, serial = 0;
+    mp_str whole = rest, first = mp_str_cut(&rest, '-');
+    if (!read_number(first, MP_SESSION_PAGES * 64, &worker) || !read_number(rest, INT64_MAX, &serial) || serial == 0) {
+        answer_json(stream, 404, "{\"error\":\"a stream is named as in 0-17: GET /api/streams lists them\"}\n");
+        return;
+    }
+    audit(stream, "stream ended by operator", caller, whole);
+    inquire(admin, stream, (mp_call_inquiry){.worker = (unsigned)worker, .serial = serial, .is_of_streams = true});
+}
+
+void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)caller, (void)rest;
+    uint64_t page = 0;
+    mp_str query = mp_stream_request(stream)->query, name = MP_STR("page=");
+    if (query.len > 0 &&
+        !(mp_str_starts(query, name) && read_number(mp_str_from(query, name.len), MP_SESSION_PAGES - 1, &page))) {
+        answer_json(stream, 400, "{\"error\":\"the query is page=N, from 0 to 15\"}\n");
+        return;
+    }
+    mp_buf list = {0}, out = {0};
+    mp_table_put_sessions(mp_admin_gateway_of(admin)->table, (unsigned)page, mp_loop_now(mp_stream_loop(stream)),
+                          &list);
+    mp_buf_put(&out, MP_STR("{\"sessions\":["));
+    mp_buf_put(&out, mp_buf_str(&list));
+    if (page + 1 < MP_SESSION_PAGES)
+        mp_buf_printf(&out, "],\"next\":%u}\n", (unsigned)page + 1);
+    else
+        mp_buf_put(&out, MP_STR("]}\n"));
+    mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+    mp_buf_clear(&list);
+    mp_buf_clear(&out);
+}
+
+void mp_api_end_session(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    audit(stream, "session ended by operator", caller, rest);
+    switch (mp_table_end_session(mp_admin_gateway_of(admin)->table, rest)) {
+    case 1:
+        answer_json(stream, 200, "{\"ended\":true}\n");
+        break;
+    case 0:
+        answer_json(stream, 404, "{\"error\":\"no such session: GET /api/sessions lists them\"}\n");
+        break;
+    default:
+        answer_json(stream, 409, "{\"error\":\"several sessions have this mark, none was ended\"}\n");
+    }
+}
+
+/* -- the level of the log ------------------------------------------------------------------------------------------ */
+
+static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
+
+typedef struct {
+    mp_log_level level;
+    int64_t seconds;
+    const char *MP_NULLABLE wrong; /* why the request makes no sense; NULL: it does */
+} log_request;
+
+static int see_log_member(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+{
+    log_request *request = ctx;
+    (void)depth;
+    if (mp_str_is(key, "seconds")) {
+        if (type != MP_JSON_NUMBER || !mp_json_int(value, &request->seconds) || request->seconds < 1 ||
+            request->seconds > MAX_LOG_MS / 1000)
+            request->wrong = "seconds is a number from 1 to 86400";
+    } else if (mp_str_is(key, "level")) {
+        int i = 0;
+        while (levels[i] != NULL && !(type == MP_JSON_STRING && mp_json_string_is(value, mp_str_of(levels[i]))))
+            i++;
+        if (levels[i] == NULL)
+            request->wrong = "level is debug, info, warn or error";
+        else
+            request->level = (mp_log_level)i;
+    } else {
+        request->wrong = "the members are level and seconds";
+    }
+    return 0;
+}
+
+/* The log goes back to the level of the configuration. */
+static void on_log_ends(mp_timer *timer)
+{
+    mp_admin_api *api = mp_container(timer, mp_admin_api, log_ends);
+    mp_log_level level = mp_admin_settings(api->admin)->config->log_level;
+    mp_log(MP_INFO, "log level", mp_log_str("level", mp_str_of(levels[level])),
+           mp_log_str("why", MP_STR("the time of the last change is over")));
+    mp_log_from(level);
+}
+
+void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    log_request wanted = {.level = (mp_log_level)-1, .seconds = 300};
+    mp_json_type type = MP_JSON_NULL;
+    mp_buf out = {0};
+    if (mp_json_scan(mp_stream_request(stream)->body, &(mp_json_visitor){.member = see_log_member, .ctx = &wanted},
+                     &type, NULL) != MP_JSON_OK ||
+        type != MP_JSON_OBJECT || (wanted.wrong == NULL && wanted.level == (mp_log_level)-1))
+        wanted.wrong = "send an object, as in {\"level\":\"debug\",\"seconds\":300}";
+    if (wanted.wrong != NULL) {
+        mp_buf_put(&out, MP_STR("{\"error\":"));
+        mp_json_put_string(&out, mp_str_of(wanted.wrong));
+        mp_buf_put(&out, MP_STR("}\n"));
+        mp_stream_answer(stream, 400, "application/json", mp_buf_str(&out), NULL, 0);
+        mp_buf_clear(&out);
+        return;
+    }
+    mp_admin_api *api = mp_admin_api_of(admin);
+    api->admin = admin;
+    audit(stream, "log level changed", caller, mp_str_of(levels[wanted.level]));
+    mp_log_from(wanted.level);
+    mp_log(MP_INFO, "log level", mp_log_str("level", mp_str_of(levels[wanted.level])),
+           mp_log_int("seconds", wanted.seconds));
+    mp_timer_start(mp_stream_loop(stream), &api->log_ends, (uint64_t)wanted.seconds * 1000, on_log_ends);
+    mp_buf_printf(&out, "{\"level\":\"%s\",\"seconds\":%lld}\n", levels[wanted.level], (long long)wanted.seconds);
+    mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+    mp_buf_clear(&out);
+}
+
+/* -- links to the dashboard ---------------------------------------------------------------------------------------- */
+
+void mp_api_code(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    char code[MP_CODE_SIZE], json[MP_CODE_SIZE + 40];
+    mp_admin_code_make(mp_admin_codes_of(mp_admin_access_of(admin)), caller, code);
+    audit(stream, "dashboard code made", caller, MP_STR_NONE);
+    snprintf(json, sizeof json, "{\"code\":\"%s\",\"seconds\":%d}\n", code, MP_CODE_S);
+    answer_json(stream, 200, json);
+    explicit_bzero(code, sizeof code);
+    explicit_bzero(json, sizeof json);
+}
+
+static int see_code(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+{
+    mp_str *code = ctx;
+    if (depth <= 1 && mp_str_is(key, "code") && type == MP_JSON_STRING && value.len >= 2)
+        *code = (mp_str){value.ptr + 1, value.len - 2};
+    return 0;
+}
+
+void mp_api_open_dashboard(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)caller, (void)rest;
+    mp_str code = MP_STR_NONE;
+    mp_json_type type = MP_JSON_NULL;
+    mp_admin_caller owner;
+    char token[MP_CODE_SIZE], json[MP_CODE_SIZE + 40];
+    if (mp_json_scan(mp_stream_request(stream)->body, &(mp_json_visitor){.member = see_code, .ctx = &code}, &type,
+                     NULL) != MP_JSON_OK ||
+        type != MP_JSON_OBJECT || code.len == 0) {
+        answer_json(stream, 400, "{\"error\":\"send an object with the code of a link\"}\n");
+    } else if (mp_admin_take_code(mp_admin_access_of(admin), stream, code, token, &owner)) {
+        audit(stream, "dashboard opened", &owner, MP_STR_NONE);
+        snprintf(json, sizeof json, "{\"token\":\"%s\",\"seconds\":%d}\n", token, MP_CODE_SESSION_S);
+        answer_json(stream, 200, json);
+        explicit_bzero(token, sizeof token);
+        explicit_bzero(json, sizeof json);
+    } else if (owner.wait_s > 0) {
+        answer_json(stream, 429, "{\"error\":\"too many wrong tokens from this address\"}\n");
+    } else {
+        mp_admin_count_refused();
+        audit(stream, "dashboard refused", &owner, MP_STR_NONE);
+        answer_json(stream, 404,
+                    "{\"error\":\"this link was used already, or is older than a minute: moonpool dashboard "
+                    "prints another one\"}\n");
+    }
+}
+
+/* -- the end ------------------------------------------------------------------------------------------------------- */
+
+/* As SIGUSR1 does. */
+void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)admin, (void)rest;
+    audit(stream, "log reopened by operator", caller, MP_STR_NONE);
+    answer_json(stream, 202, "{\"reopening\":true}\n");
+    kill(getpid(), SIGUSR1);
+}
+
+/* Sends the process SIGTERM. The watchdog sees that the process itself is the sender, and does not take it for a second signal, which would stop the
+ * workers at once. */
+void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)admin, (void)rest;
+    audit(stream, "drain requested", caller, MP_STR_NONE);
+    answer_json(stream, 202, "{\"draining\":true}\n");
+    kill(getpid(), SIGTERM);
+}
+
+mp_admin_api *mp_admin_api_new(void)
+{
+    mp_admin_api *api = mp_new(sizeof *api);
+    mp_link_init(&api->inquiries);
+    return api;
+}
+
+void mp_admin_api_free(mp_admin_api *MP_NULLABLE api, mp_loop *loop)
+{
+    if (api == NULL)
+        return;
+    while (!mp_link_is_alone(&api->inquiries))
+        close_inquiry(mp_container(api->inquiries.next, inquiry, link), 0);
+    mp_timer_stop(loop, &api->log_ends);
+    free(api);
+}

@@ -1,0 +1,128 @@
+/* others_door.c: the socket at which a process answers to the others, and what it leaves with the newest at its end. */
+#include "others_state.h"
+#include "run.h"
+#include "json/json.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define DOOR_RESERVE 256 /* connections of other processes, above limits.connections */
+#define LEAVE_MS 1000    /* for what this process leaves behind */
+
+/* -- the end of a process ------------------------------------------------------------------------------------------ */
+
+void mp_others_take_end(mp_admin *admin, mp_stream *stream)
+{
+    mp_others *all = mp_others_of(admin);
+    int64_t number;
+    mp_str query = mp_stream_request(stream)->query, name = MP_STR("number="), body = mp_stream_request(stream)->body;
+    if (!mp_str_starts(query, name) || !mp_json_int(mp_str_from(query, name.len), &number) || number <= 0 ||
+        number > UINT16_MAX) {
+        mp_admin_refuse(stream, 400, MP_STR("the query is number=N"));
+        return;
+    }
+    if (!mp_processes_has(mp_others_processes(all), (uint16_t)number) ||
+        !mp_left_take_end(&all->left, (uint16_t)number, body)) {
+        mp_admin_refuse(stream, 409, MP_STR("what was last known of this process counts already"));
+        return;
+    }
+    mp_stream_answer(stream, 200, "application/json", MP_STR("{}\n"), NULL, 0);
+}
+
+static void on_left(mp_timer *timer)
+{
+    mp_others *all = mp_container(timer, mp_others, leave);
+    mp_transfer_free(all->leaving);
+    all->leaving = NULL;
+    mp_buf_clear(&all->last);
+    all->on_left(all->admin);
+}
+
+/* May run inside libcurl. */
+static void on_taken(mp_transfer *transfer, void *ctx)
+{
+    mp_others *all = ctx;
+    (void)transfer;
+    mp_timer_start(mp_admin_loop(all->admin), &all->leave, 0, on_left);
+}
+
+void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin))
+{
+    mp_others *all = mp_others_of(admin);
+    mp_processes *processes = mp_others_processes(all);
+    const mp_admin_door *door = mp_admin_gateway_of(admin)->door;
+    char target[64];
+    all->on_left = left;
+    if (all->door != NULL && mp_processes_are_several(processes) && !mp_processes_is_newest(processes)) {
+        all->has_left = true;
+        door->put_status(admin, &all->last);
+        mp_buf_put(&all->last, all->left.status.len > 0 ? mp_buf_str(&all->left.status) : MP_STR("{}\n"));
+        door->put_metrics(admin, &all->last);
+        snprintf(target, sizeof target, "/process/end?number=%u", mp_processes_number(processes));
+        const mp_outgoing how = {
+            .method = "POST", .body = mp_buf_str(&all->last), .connect_ms = LEAVE_MS, .ready = on_taken, .ctx = all};
+        all->leaving = mp_others_ask(admin, mp_processes_newest(processes), &how,
+                                     &(mp_others_question){.target = mp_str_of(target)});
+    }
+    mp_timer_start(mp_admin_loop(admin), &all->leave, all->leaving == NULL ? 0 : LEAVE_MS, on_left);
+}
+
+/* -- the socket at which other processes of the gateway ask this one ----------------------------------------------- */
+
+mp_http_limits mp_others_door_limits(const mp_others *all)
+{
+    mp_http_limits limits = mp_admin_settings(all->admin)->http;
+    limits.body = limits.body > MP_OTHERS_ANSWER ? limits.body : MP_OTHERS_ANSWER; /* what a process leaves behind */
+    limits.bodies = limits.bodies > MP_OTHERS_ANSWER ? limits.bodies : MP_OTHERS_ANSWER;
+    return limits;
+}
+
+typedef struct {
+    mp_message super;
+    mp_admin *admin;
+    mp_address at;
+    int fd;
+} opening;
+
+/* On the admin thread. `loop` NULL: it has ended. */
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+{
+    opening *given = mp_container(message, opening, super);
+    mp_others *MP_NULLABLE all = loop == NULL ? NULL : mp_others_of(given->admin);
+    mp_err err = {0};
+    mp_http_limits limits = all == NULL ? (mp_http_limits){0} : mp_others_door_limits(all);
+    mp_server *MP_NULLABLE door = all == NULL || loop == NULL ? NULL : mp_server_new(loop, &limits, &err);
+    const mp_endpoint endpoint = {.on_request = mp_admin_gateway_of(given->admin)->door->serve,
+                                  .ctx = given->admin,
+                                  .reserve = DOOR_RESERVE,
+                                  .is_shared = true};
+    if (all == NULL || door == NULL || all->door != NULL || mp_server_listen(door, given->fd, &endpoint, &err) != 0) {
+        mp_log(MP_WARN, "door not opened", mp_log_str("why", mp_str_of(err.text)));
+        mp_unlink_address(&given->at);
+        close(given->fd);
+        mp_server_free(door);
+    } else {
+        all->door = door;
+        all->at = given->at;
+        mp_timer_start(loop, &all->tick, 0, mp_others_on_tick);
+    }
+    free(given);
+}
+
+int mp_admin_open_door(mp_admin *admin, mp_err *err)
+{
+    mp_processes *processes = mp_admin_gateway_of(admin)->processes;
+    char path[MP_PROCESS_PATH], where[MP_PROCESS_PATH + 8];
+    if (!mp_processes_path(processes, mp_processes_number(processes), "admin", path))
+        return mp_err_set(err, "the path of the folder for upgrades is too long");
+    opening *made = mp_new(sizeof *made);
+    made->super = (mp_message){.deliver = deliver};
+    made->admin = admin;
+    snprintf(where, sizeof where, "unix:%s", path);
+    if (mp_listen(where, 1, 0, &(mp_socket_file){0600, NULL}, &made->fd, &made->at, err) != 0) {
+        free(made);
+        return -1;
+    }
+    mp_loop_post(mp_admin_loop(admin), &made->super);
+    return 0;
+}

@@ -1,0 +1,40 @@
+/* run.h: what operators run through the admin listener: tools, resources and prompts inside a worker (POST /api/call), and the lists of them (GET
+ * /api/tools and its like). Belongs to the admin thread. */
+#ifndef MP_ADMIN_RUN_H
+#define MP_ADMIN_RUN_H
+
+#include "admin.h"
+
+/* Asks a worker's Lua (lua/moonpool/methods/operator.lua): `params` are the members of the question, as JSON. What it answers becomes the answer. */
+void mp_admin_ask(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params);
+/* As mp_admin_ask. Once that worker has done it, all workers are asked `then`. The answer comes when all have done that, or after
+ * admin.question_time, with a member `workers_without_answer`: how many have not. */
+void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params, mp_str then);
+/* run.c. Puts the message that asks a worker's Lua. */
+void mp_admin_put_question(mp_buf *out, const char *id, mp_str params);
+/* Answers {"error":WHY}. */
+void mp_admin_refuse(mp_stream *stream, int status, mp_str why);
+
+/* lists.c. Lists, by ?page=N&search=TEXT; `rest` is empty. */
+void mp_api_tools(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_prompts(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_resources(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+/* One thing; `rest` is its name, percent-encoded; a resource is named by ?uri=…. */
+void mp_api_tool(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_prompt(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
+/* MCP tasks; and cancels one, which `rest` names. */
+void mp_api_tasks(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
+/* switch.c. What is switched off; and switches something off or on. */
+void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
+/* Begins a call and answers with an event stream of what happens to it. */
+void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+/* Answers a question of the call, or cancels it; `rest` is the run that the stream has named. */
+void mp_api_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
+#endif

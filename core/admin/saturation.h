@@ -1,0 +1,60 @@
+/* saturation.h: how much of each limit is used, and whether the gateway should get traffic. Called on the admin thread. */
+#ifndef MP_ADMIN_SATURATION_H
+#define MP_ADMIN_SATURATION_H
+
+#include "config/config.h"
+
+/* In the order of the label `resource` of moonpool_saturation_ratio. */
+typedef enum {
+    MP_USE_CALLS,
+    MP_USE_CONNECTIONS,
+    MP_USE_FDS,
+    MP_USE_LISTENERS,
+    MP_USE_LOOP, /* share of the last second that the workers' loops spent in turns */
+    MP_USE_LUA_MEMORY,
+    MP_USE_POOL,
+    MP_USE_REPLAY,
+    MP_USE_SESSIONS,
+    MP_USE_STORE,
+    MP_USE_STREAM_BYTES,
+    MP_USE_TASKS,
+    MP_USES
+} mp_use;
+
+extern const char *const mp_use_names[MP_USES];
+
+/* A value that has to be across a line for MP_HOLD_MS before it counts: above the limit, and then below four fifths of it. */
+#define MP_HOLD_MS 5000
+typedef struct {
+    bool is_over, is_across;
+    uint64_t since_ms; /* if is_across: since when the value is on the other side of the line */
+} mp_hold;
+/* Takes a sample of the value. `now_ms`: of the monotonic clock. Returns is_over. */
+bool mp_hold_step(mp_hold *hold, double value, double limit, uint64_t now_ms);
+
+/* The time after which `is_over` is false at the earliest; 0: it is false. */
+uint64_t mp_hold_left_ms(const mp_hold *hold, uint64_t now_ms);
+
+#define MP_READY_CAUSES 4 /* the keys of ready.when, and the overload of a worker */
+
+/* Zeroed at the start, but for `places`. */
+typedef struct mp_readiness {
+    const mp_places *places; /* what all processes of the gateway have */
+    uint64_t at_us, loop_us; /* of the last sample */
+    double loop;             /* see MP_USE_LOOP */
+    mp_hold holds[MP_READY_CAUSES];
+    double values[MP_READY_CAUSES];
+} mp_readiness;
+
+/* Takes a sample, once a second. */
+void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *settings);
+/* True if all is below the limits of ready.when. Else appends why not, as a text for people. */
+bool mp_readiness_is_good(const mp_readiness *readiness, const mp_runtime_config *settings, mp_buf *why);
+/* The seconds after which all can be below the limits at the earliest, at least 1: for Retry-After. */
+unsigned mp_readiness_wait_s(const mp_readiness *readiness);
+/* The share of each limit that is used, from 0 to 1: of limits that all processes of the gateway have together, by all of them. */
+void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *settings, double uses[MP_USES]);
+/* Open descriptors of the process. */
+int64_t mp_count_fds(void);
+
+#endif

@@ -1,0 +1,338 @@
+/* thread.c: the thread of the admin listener, with its loop and server. */
+#include "admin.h"
+#include "api.h"
+#include "codes.h"
+#include "live.h"
+#include "places.h"
+#include "profile.h"
+#include "tap.h"
+#include "metrics.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define RESERVE                                                                                                        \
+    16 /* additional connections above limits.connections, so that an operator can connect to a full gateway */
+
+#define SAMPLE_MS 1000 /* between samples of what is used of the limits */
+#define MAX_PARTS 4    /* kinds of mp_admin_part */
+
+struct mp_admin {
+    mp_admin_gateway gateway;
+    mp_runtime_config *settings;
+    mp_loop *loop;
+    mp_server *server;
+    mp_metrics *metrics;
+    mp_readiness readiness;
+    mp_timer sampling; /* of `readiness` */
+    mp_admin_access *access;
+    mp_admin_api *api;
+    mp_admin_taps *taps;
+    mp_admin_live *live;
+    mp_admin_profile *profile;
+    mp_admin_places places;
+    struct {
+        const mp_admin_part *kind;
+        void *it;
+    } parts[MAX_PARTS];
+    pthread_t thread;
+    bool has_thread;
+};
+
+static void sample(mp_timer *timer)
+{
+    mp_admin *admin = mp_container(timer, mp_admin, sampling);
+    mp_readiness_sample(&admin->readiness, admin->settings);
+    mp_timer_start(admin->loop, timer, SAMPLE_MS, sample);
+}
+
+static int listen_on(mp_admin *admin, const int *fds, int count, mp_tls_slot *MP_NULLABLE tls, mp_err *err)
+{
+    const mp_endpoint endpoint = {.on_request = admin->gateway.serve,
+                                  .ctx = admin,
+                                  .reserve = RESERVE,
+                                  .tls = tls,
+                                  .most = admin->settings->config->admin_connections,
+                                  .is_shared = true};
+    int failed = 0;
+    for (int i = 0; i < count && failed == 0; i++)
+        failed = mp_server_listen(admin->server, fds[i], &endpoint, err);
+    return failed;
+}
+
+mp_admin *MP_NULLABLE mp_admin_new(const mp_admin_gateway *gateway, const int *fds, int count,
+                                   mp_tls_slot *MP_NULLABLE tls, const mp_address *at, mp_err *err)
+{
+    mp_loop *loop = mp_loop_new(err);
+    if (loop == NULL)
+        return NULL;
+    mp_admin *admin = mp_new(sizeof *admin);
+    admin->gateway = *gateway;
+    admin->settings = mp_runtime_config_ref(gateway->settings);
+    admin->readiness.places = mp_processes_places(gateway->processes);
+    admin->metrics = mp_metrics_new();
+    admin->access = mp_admin_access_new(admin->settings->config, at, gateway->token);
+    admin->api = mp_admin_api_new();
+    admin->taps = mp_admin_taps_new(admin);
+    admin->profile = mp_admin_profile_new(&admin->gateway, admin->access);
+    admin->loop = loop;
+    admin->live = mp_admin_live_new(loop);
+    mp_server *server = mp_server_new(loop, &admin->settings->http, err);
+    if (server != NULL) {
+        admin->server = server;
+        if (listen_on(admin, fds, count, tls, err) == 0)
+            return admin;
+    }
+    mp_admin_free(admin);
+    return NULL;
+}
+
+int mp_admin_sockets(mp_admin *admin, int *fds, int most)
+{
+    return mp_server_sockets(admin->server, 0, fds, most);
+}
+
+static void *MP_NULLABLE run(void *ctx)
+{
+    mp_admin *admin = ctx;
+    mp_crash_thread("admin", 0);
+    mp_stat_thread();
+    mp_admin_live_start(admin->live);
+    sample(&admin->sampling);
+    mp_loop_run(admin->loop);
+    return NULL;
+}
+
+int mp_admin_start(mp_admin *admin, mp_err *err)
+{
+    int code = pthread_create(&admin->thread, NULL, run, admin);
+    if (code != 0)
+        return mp_err_set(err, "cannot start a thread for the admin listener: %s", strerror(code));
+    admin->has_thread = true;
+    return 0;
+}
+
+static void post(mp_admin *admin, mp_runtime_config *MP_NULLABLE settings, void (*used)(void *ctx),
+                 void *MP_NULLABLE ctx);
+
+static void stop(mp_admin *admin)
+{
+    mp_admin_profile_await(admin->profile, admin->loop);
+}
+
+/* On the admin thread: the workers have ended. */
+static void end(void *ctx)
+{
+    mp_admin *admin = ctx;
+    admin->gateway.door->leave(admin, stop);
+}
+
+void mp_admin_free(mp_admin *MP_NULLABLE admin)
+{
+    if (admin == NULL)
+        return;
+    if (admin->has_thread) {
+        post(admin, NULL, end, admin);
+        pthread_join(admin->thread, NULL);
+    }
+    mp_admin_api_free(admin->api, admin->loop);
+    mp_admin_taps_free(admin->taps);
+    mp_admin_live_free(admin->live);
+    mp_metrics_free(admin->metrics);
+    mp_admin_profile_free(admin->profile);
+    for (int i = 0; i < MAX_PARTS && admin->parts[i].kind != NULL; i++)
+        admin->parts[i].kind->free(admin->parts[i].it);
+    mp_server_free(admin->server);
+    mp_loop_free(admin->loop);
+    mp_admin_access_free(admin->access);
+    mp_runtime_config_unref(admin->settings);
+    free(admin);
+}
+
+/* -- messages from other threads ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    mp_admin *admin;
+    mp_runtime_config *MP_NULLABLE settings; /* to use from now on; NULL: `used` is all, on the admin thread or never */
+    void (*used)(void *ctx);
+    void *ctx;
+} order;
+
+static void on_drained(void *ctx)
+{
+    (void)ctx; /* the admin thread ends after the workers */
+}
+
+static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+{
+    order *given = mp_container(message, order, super);
+    mp_admin *admin = given->admin;
+    if (loop != NULL && given->settings != NULL) {
+        mp_runtime_config *before = admin->settings;
+        admin->settings = mp_runtime_config_ref(given->settings);
+        mp_server_configure(admin->server, &given->settings->http);
+        mp_admin_access_configure(admin->access, given->settings->config);
+        mp_admin_taps_configure(admin->taps);
+        mp_admin_live_configure(admin->live);
+        mp_admin_profile_configure(admin->profile);
+        for (int i = 0; i < MAX_PARTS && admin->parts[i].kind != NULL; i++)
+            admin->parts[i].kind->configure(admin->parts[i].it);
+        mp_runtime_config_unref(before);
+    }
+    if (loop != NULL || given->settings != NULL)
+        given->used(given->ctx);
+    free(given);
+}
+
+static void post(mp_admin *admin, mp_runtime_config *MP_NULLABLE settings, void (*used)(void *ctx),
+                 void *MP_NULLABLE ctx)
+{
+    order *given = mp_new(sizeof *given);
+    *given = (order){{.deliver = deliver}, admin, settings, used, ctx};
+    mp_loop_post(admin->loop, &given->super);
+}
+
+static void stop_profile(void *ctx)
+{
+    mp_admin *admin = ctx;
+    mp_admin_profile_stop(admin->profile);
+}
+
+static void drain(void *ctx)
+{
+    mp_admin *admin = ctx;
+    mp_server_drain(admin->server, on_drained, admin);
+}
+
+static void leave(void *ctx)
+{
+    mp_admin *admin = ctx;
+    mp_admin_access_leave(admin->access);
+}
+
+void mp_admin_hold(mp_admin *admin, bool is_held)
+{
+    mp_server_hold(admin->server, 0, is_held);
+}
+
+void mp_admin_leave(mp_admin *admin)
+{
+    mp_server_leave(admin->server);
+    post(admin, NULL, leave, admin);
+}
+
+int mp_admin_token_fd(mp_admin *admin)
+{
+    return mp_admin_access_token_fd(admin->access);
+}
+
+void mp_admin_hand_logins(mp_admin *admin, void (*send)(void *ctx, mp_str text), void *ctx)
+{
+    mp_admin_codes_hand(mp_admin_codes_of(admin->access), send, ctx);
+}
+
+typedef struct {
+    mp_message super;
+    mp_admin *admin;
+    mp_buf text;
+} logins;
+
+static void deliver_logins(mp_message *message, mp_loop *MP_NULLABLE loop)
+{
+    logins *given = mp_container(message, logins, super);
+    if (loop != NULL)
+        mp_admin_access_take_codes(given->admin->access, mp_buf_str(&given->text));
+    mp_buf_clear(&given->text);
+    free(given);
+}
+
+void mp_admin_take_logins(mp_admin *admin, mp_str text)
+{
+    logins *given = mp_new(sizeof *given);
+    *given = (logins){.super = {.deliver = deliver_logins}, .admin = admin};
+    mp_buf_put(&given->text, text);
+    mp_loop_post(admin->loop, &given->super);
+}
+
+void mp_admin_stop_profile(mp_admin *admin)
+{
+    post(admin, NULL, stop_profile, admin);
+}
+
+void mp_admin_drain(mp_admin *admin)
+{
+    post(admin, NULL, drain, admin);
+}
+
+void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)
+{
+    post(admin, settings, used, ctx);
+}
+
+mp_loop *mp_admin_loop(mp_admin *admin)
+{
+    return admin->loop;
+}
+
+const mp_runtime_config *mp_admin_settings(const mp_admin *admin)
+{
+    return admin->settings;
+}
+
+const mp_admin_gateway *mp_admin_gateway_of(const mp_admin *admin)
+{
+    return &admin->gateway;
+}
+
+mp_metrics *mp_admin_metrics(mp_admin *admin)
+{
+    return admin->metrics;
+}
+
+mp_admin_access *mp_admin_access_of(mp_admin *admin)
+{
+    return admin->access;
+}
+
+struct mp_admin_live *mp_admin_live_of(mp_admin *admin)
+{
+    return admin->live;
+}
+
+const mp_readiness *mp_admin_readiness(const mp_admin *admin)
+{
+    return &admin->readiness;
+}
+
+void *mp_admin_part_of(mp_admin *admin, const mp_admin_part *kind)
+{
+    int i = 0;
+    while (admin->parts[i].kind != NULL && admin->parts[i].kind != kind)
+        i++;
+    if (admin->parts[i].kind == NULL) {
+        admin->parts[i].kind = kind;
+        admin->parts[i].it = kind->make(admin);
+    }
+    return admin->parts[i].it;
+}
+
+struct mp_admin_places *mp_admin_places_of(mp_admin *admin)
+{
+    return &admin->places;
+}
+
+struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin)
+{
+    return admin->taps;
+}
+
+struct mp_admin_profile *mp_admin_profile_of(mp_admin *admin)
+{
+    return admin->profile;
+}
+
+struct mp_admin_api *mp_admin_api_of(mp_admin *admin)
+{
+    return admin->api;
+}

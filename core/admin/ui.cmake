@@ -1,0 +1,16 @@
+# ui.cmake: puts the files of core/admin/ui into the binary, compressed, as the table mp_ui_files[] of ui.c.
+
+function(moonpool_ui result)
+    set(folder ${CMAKE_SOURCE_DIR}/core/admin/ui)
+    file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*)
+    list(SORT files)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/compiled/ui)
+    foreach(file ${files})
+        set(packed ${CMAKE_BINARY_DIR}/compiled/ui/${file}.gz)
+        moonpool_gzip(${folder}/${file} ${packed} gzip)
+        add_custom_command(OUTPUT ${packed} ${gzip} DEPENDS ${folder}/${file} VERBATIM)
+        moonpool_table_row(mp_ui_files ${packed} "" ${file})
+    endforeach()
+    moonpool_table_write(mp_ui_files mp_ui_file_count packed_ui out)
+    set(${result} ${out} PARENT_SCOPE)
+endfunction()
