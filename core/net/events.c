@@ -2,8 +2,6 @@
 #include "http.h"
 
 MP_GAUGE(streams_open, "streams_open", "", "", "event streams with a connected reader")
-MP_ACCOUNT(queue_bytes, "queue_bytes", "", "",
-           "bytes of events, of answers above 4 KiB and of batches, that wait for their readers")
 MP_COUNTER(dropped_slow, "dropped", "reason", "slow",
            "messages that did not fit the queue of a stalled reader: the first ends its stream, and other workers may "
            "send more until it has ended")

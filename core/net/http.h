@@ -6,8 +6,9 @@
 #ifndef MP_NET_HTTP_H
 #define MP_NET_HTTP_H
 
-#include "loop.h"
-#include "queue.h"
+#include "net.h"
+#include "loop/state.h"
+#include "loop/queue.h"
 #include <pthread.h>
 
 #define MP_BACKLOG 4096 /* connections that the kernel queues for a listener until they are accepted */

@@ -2,7 +2,7 @@
 #ifndef MP_NET_HTTP2_ABI_H
 #define MP_NET_HTTP2_ABI_H
 
-#include "h2o_abi.h"
+#include "loop/h2o_abi.h"
 #include "base/base.h"
 #include <h2o/http2.h>
 #include <h2o/http2_internal.h>

@@ -1,90 +1,23 @@
-/* net.h: the event loop, HTTP server and client, TLS, processes, files and threads. The only module that uses libh2o.
+/* net.h: HTTP server and client, TLS.
  *
- *   loop     one thread's events: sockets, timers, watched descriptors, messages from other threads
  *   server   the HTTP server of one loop
  *   stream   one HTTP request and its answer: undecided, then either one body or an event stream (SSE)
  *   gone     said of a stream whose request no longer exists: the client disconnected, or the answer is complete
- *   pipe     one peer on two descriptors, a line per message: stdin and stdout of a process
- *   pool     threads for blocking work
  *
- * Everything belongs to the thread of its loop, except `mp_loop_post`, `mp_loop_stop`, `mp_peer_left` and the pool.
- * Callbacks may run inside libh2o: they only mark and enqueue, and never run Lua. Times are milliseconds of
- * CLOCK_MONOTONIC. */
+ * Everything belongs to the thread of its loop, except `mp_peer_left`. Callbacks may run inside libh2o: they only mark
+ * and enqueue, and never run Lua. Times are milliseconds of CLOCK_MONOTONIC. */
 #ifndef MP_NET_H
 #define MP_NET_H
 
-#include "telemetry/telemetry.h"
-#include "child.h"
-#include "keeper.h"
-#include "process.h"
+#include "os/os.h"
 #include "client.h"
 #include "fetch.h"
-#include "files.h"
-#include "message.h"
-#include "pool.h"
 #include "proxies.h"
 #include "slabs.h"
 #include "tls.h"
 
-typedef struct mp_loop mp_loop;
 typedef struct mp_server mp_server;
 typedef struct mp_stream mp_stream;
-
-/* -- loop ------------------------------------------------------------------------------------------------------ */
-
-mp_loop *MP_NULLABLE mp_loop_new(mp_err *err);
-void mp_loop_free(mp_loop *MP_NULLABLE loop);
-/* The time of the current turn, in milliseconds of the monotonic clock: read once after each wake-up. */
-uint64_t mp_loop_now(const mp_loop *loop);
-/* The time of the current turn, in microseconds. */
-uint64_t mp_loop_now_us(const mp_loop *loop);
-/* Sets the function that runs at the bottom of each turn, outside libh2o: it returns true if it has more to do at once.
- * `has_work` returns true if `turn` is to run before the loop waits: it is asked when callbacks ran since the bottom. NULL: it always is then. */
-void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), bool (*MP_NULLABLE has_work)(void *ctx), void *ctx);
-/* Runs until `mp_loop_stop`; may be called once. Then closes all connections of its servers, and `gone` runs for
- * their streams. */
-void mp_loop_run(mp_loop *loop);
-/* May be called on any thread. */
-void mp_loop_stop(mp_loop *loop);
-/* The number of turns begun; rises at least once a second while the loop runs. Any thread: a loop whose number does
- * not change is stuck. */
-uint64_t mp_loop_turns(const mp_loop *loop);
-/* The times of the loop's turns are those of worker `number` in /metrics. Before the loop runs. */
-void mp_loop_name(mp_loop *loop, unsigned number);
-/* Ends the loop's wait for events. Any thread. */
-void mp_loop_wake(mp_loop *loop);
-/* Kinds of work whose turns are counted by their processor time: in reload_turns, memory_turns, asked_turns (of workers that the admin
- * listener asks) and admin_turns (of the admin thread). */
-typedef enum { MP_MEASURE_RELOAD, MP_MEASURE_MEMORY, MP_MEASURE_ASKED, MP_MEASURE_ADMIN, MP_MEASURES } mp_measure;
-/* The processor time of the rest of this turn is counted for this kind of work. */
-void mp_loop_measure(mp_loop *loop, mp_measure kind);
-
-/* A timer, embedded in its owner's struct. A zeroed timer is stopped. */
-typedef struct mp_timer {
-    uint64_t at;
-    uint32_t slot; /* 1-based index in the heap; 0: stopped */
-    void (*fire)(struct mp_timer *timer);
-} mp_timer;
-
-/* Starting a started timer moves it. Timers fire at the bottom of a turn and are stopped before `fire` runs, so
- * `fire` may free or restart them. */
-void mp_timer_start(mp_loop *loop, mp_timer *timer, uint64_t after_ms, void (*fire)(mp_timer *timer));
-void mp_timer_stop(mp_loop *loop, mp_timer *timer);
-
-/* Watches a descriptor that is not an HTTP connection. Embedded in its owner's struct; a zeroed watch is stopped.
- * `events` are epoll's. */
-typedef struct mp_fdwatch {
-    int fd;
-    uint32_t slot; /* index among the watches of the loop; 0: stopped */
-    void (*ready)(struct mp_fdwatch *watch, uint32_t events);
-} mp_fdwatch;
-
-int mp_fdwatch_start(mp_loop *loop, mp_fdwatch *watch, int fd, uint32_t events, void (*ready)(mp_fdwatch *, uint32_t));
-/* After this, `ready` is not called again, not even for events that were already read. */
-void mp_fdwatch_stop(mp_loop *loop, mp_fdwatch *watch);
-
-/* May be called on any thread. */
-void mp_loop_post(mp_loop *loop, mp_message *message);
 
 /* -- listening ------------------------------------------------------------------------------------------------- */
 
@@ -358,50 +291,11 @@ void mp_stream_lose(mp_stream *stream, bool is_slow);
 /* True if the stream is gone because its reader stalled. */
 bool mp_stream_was_slow(const mp_stream *stream);
 
-/* -- lines ----------------------------------------------------------------------------------------------------- */
-
-typedef struct mp_pipe mp_pipe;
-
-typedef struct {
-    /* `line` is without its line end (LF, or CR and LF) and valid during the call */
-    void (*on_line)(void *ctx, mp_str line);
-    void (*on_long)(void *ctx); /* a line exceeded the limit and was dropped */
-    /* error 0: the input ended; output can still be sent. Else an errno, usually EPIPE: the peer closed its end.
-     * Each of the two happens at most once. */
-    void (*on_end)(void *ctx, int error);
-    bool
-        reads_to_end; /* input is read to its end even if the peer no longer reads; else on_end (errno) is the last hook */
-} mp_pipe_hooks;
-
-/* Takes ownership of both descriptors, which may be pipes, sockets, terminals or files. Their flags are restored at
- * the end for other processes that share them. A line has at most `longest` bytes. While more than `most_queued`
- * bytes wait to be written, nothing is read. */
-mp_pipe *MP_NULLABLE mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most_queued, mp_err *err);
-/* Begins to read; `hooks` is copied. The hooks may run inside any function below except `send` and `free`. */
-void mp_pipe_start(mp_pipe *pipe, const mp_pipe_hooks *hooks, void *ctx);
-/* Queues a line (copied; the line end is added), even above the queue limit. Returns -1 if the peer closed its end. */
-int mp_pipe_send(mp_pipe *pipe, mp_str line);
-/* True if `bytes` more fit under the queue limit, or the queue is empty. Check it before sending a message that may
- * be dropped. */
-bool mp_pipe_has_room(const mp_pipe *pipe, size_t bytes);
-/* Writes as much as the peer accepts now; the rest is written as the peer reads. Call it at the bottom of each turn. */
-void mp_pipe_flush(mp_pipe *pipe);
-size_t mp_pipe_queued(const mp_pipe *pipe);
-/* The number of bytes written since the beginning: an earlier line is out, whole or in part, if it began before. */
-uint64_t mp_pipe_written(const mp_pipe *pipe);
-/* Closes the output as soon as all that is queued is written: the peer reads end-of-file. Nothing can be sent any
- * more; input goes on. For pipes, not for a descriptor that is input and output at once. */
-void mp_pipe_finish(mp_pipe *pipe);
-/* Drops what is queued. Must not be called from a hook. */
-void mp_pipe_free(mp_pipe *pipe);
-
 /* The versions of the OpenSSL that is loaded, and of the libcurl that outgoing requests load; or why there is none. */
 const char *mp_tls_version(void);
 const char *mp_client_version(void);
 
 /* Gauges and counters that other files read or count, too. */
-extern mp_account mp_account_queue_bytes;
-extern const mp_stat mp_stat_loop_us, mp_stat_connections, mp_stat_queue_bytes, mp_stat_streams_open,
-    mp_stat_dropped_slow;
+extern const mp_stat mp_stat_connections, mp_stat_queue_bytes, mp_stat_streams_open, mp_stat_dropped_slow;
 
 #endif

@@ -1,7 +1,7 @@
 /* recycle.c: defines h2o_mem_alloc_recycle and h2o_mem_free_recycle in place of libh2o's weak ones (cmake/patches/h2o), for the
  * pools of requests and the inputs of connections. They keep a few blocks of each thread for reuse, as libh2o's do; every
  * other block is of whole pages (pages.h), where libh2o would call malloc. */
-#include "h2o_abi.h"
+#include "loop/h2o_abi.h"
 #include "pages.h"
 #include <stdlib.h>
 

@@ -26,14 +26,14 @@ local LOCKED = {
 -- Files that post messages to the loop of another thread, which may be stuck: what bounds those that wait there. A file that is not here needs an answer
 -- first: a message that anyone can cause again and again is compared with an account where it is posted.
 local POSTS = {
-  ["core/net/mailbox.c"] = "defines it",
+  ["core/loop/mailbox.c"] = "defines it",
   ["core/vm/bus.c"] = "vm->message_bytes",
   ["core/rpc/stream/reader.c"] = "reader->posted_bytes and limits.answers; one for each reader that is replaced, and for each call whose stream is resumed",
   ["core/upstream/exchange.c"] = "host->ordered; exchange->queued; one for each slot that is granted",
   ["core/trace/export.c"] = "traces.queue and traces.queue_bytes",
   ["core/data/database.c"] = "limits.sqlite.queue and limits.sqlite.held",
   ["core/data/semaphore.c"] = "one for each waiter",
-  ["core/net/pool.c"] = "limits.pool.queue",
+  ["core/os/pool.c"] = "limits.pool.queue",
   ["core/net/lookup.c"] = "limits.http.lookups",
   ["core/net/suspend.c"] = "limits.connections",
   ["core/net/hold.c"] = "some for each address and upgrade",

@@ -7,7 +7,7 @@ local MAX_FILES = 4
 local build = (os.getenv "MOONPOOL" or "build/debug/moonpool"):match "^(.*)/[^/]*$"
 local objects = build .. "/CMakeFiles/core.dir/core"
 
--- The object files of the sources that there are: { "net/loop.c", … }. A build folder may have older ones.
+-- The object files of the sources that there are: { "loop/loop.c", … }. A build folder may have older ones.
 local function each_source(folder, list)
   for name in lfs.dir("core/" .. folder) do
     local path = folder == "" and name or folder .. "/" .. name

@@ -20,7 +20,7 @@ describe("gauges and counters", function()
     each_source("core", function(path, text)
       if path:find "telemetry/stats%.h$" then return end
       local function complain(format, ...) complaints[#complaints + 1] = path .. ": " .. format:format(...) end
-      for family in text:gmatch "\nTURN_COUNTERS%(([%w_]+)" do -- counters of a family, which core/net/loop.c declares
+      for family in text:gmatch "\nTURN_COUNTERS%(([%w_]+)" do -- counters of a family, which core/loop/loop.c declares
         if declared[family] then complain("%s is declared twice", family) end
         declared[family] = path
       end

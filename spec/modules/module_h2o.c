@@ -4,7 +4,7 @@
  *                                  some time after the client closed the connection. `limit`: of the bytes of a body
  *   leave(bytes)                   sends bytes, and is gone before they are read
  *   after_loop()                   what kind of descriptor the number is that lies in memory after the struct of an event loop */
-#include "net/h2o_abi.h"
+#include "loop/h2o_abi.h"
 #include "modules.h"
 #include <errno.h>
 #include <stdbool.h>

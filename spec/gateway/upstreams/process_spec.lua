@@ -1,4 +1,4 @@
--- The programs of upstreams, as core/net runs them: lines both ways, stderr, bounds, and the end of all descendants. A program of its own
+-- The programs of upstreams, as core/os runs them: lines both ways, stderr, bounds, and the end of all descendants. A program of its own
 -- (process_driver.c) stands for the gateway.
 local gateway = require "spec.helpers.gateway"
 local process = require "spec.helpers.process"

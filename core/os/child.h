@@ -1,11 +1,11 @@
-/* child.h: programs that a loop runs; part of the public header net.h.
+/* child.h: programs that a loop runs; part of the public header os.h.
  *
  *   child   a program with pipes on its stdin, stdout and stderr, in its own process group
  *
  * Nothing here blocks: the thread pool starts the program, and its pipes and its end are events of the loop. A
  * program is killed and reaped when its child is left or its loop ends. */
-#ifndef MP_NET_CHILD_H
-#define MP_NET_CHILD_H
+#ifndef MP_OS_CHILD_H
+#define MP_OS_CHILD_H
 
 #include "telemetry/telemetry.h"
 

@@ -1,7 +1,6 @@
 /* loop.c: the turns of one thread's event loop. First libh2o's events and watched descriptors; then, outside libh2o,
  * messages, timers, the owner's turn hook, and the writes that all of these requested. */
-#include "loop.h"
-#include "http.h"
+#include "state.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

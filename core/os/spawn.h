@@ -1,6 +1,6 @@
 /* spawn.h: starts a program below a keeper; blocks until the program runs. */
-#ifndef MP_NET_SPAWN_H
-#define MP_NET_SPAWN_H
+#ifndef MP_OS_SPAWN_H
+#define MP_OS_SPAWN_H
 
 #include <sys/types.h>
 

@@ -1,10 +1,10 @@
-/* loop.h: the struct of a loop, for the files of this module. */
-#ifndef MP_NET_LOOP_H
-#define MP_NET_LOOP_H
+/* state.h: the struct of a loop, for the files of this module, of os and of net. */
+#ifndef MP_LOOP_STATE_H
+#define MP_LOOP_STATE_H
 
 #include "h2o_abi.h"
 #include "heap.h"
-#include "net.h"
+#include "loop.h"
 #include <stdatomic.h>
 #include <sys/epoll.h>
 

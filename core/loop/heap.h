@@ -1,9 +1,9 @@
 /* heap.h: a priority queue of timers. It reads no clock: `now` is an argument, in milliseconds. A zeroed heap is
  * empty. */
-#ifndef MP_NET_HEAP_H
-#define MP_NET_HEAP_H
+#ifndef MP_LOOP_HEAP_H
+#define MP_LOOP_HEAP_H
 
-#include "net.h"
+#include "loop.h"
 
 typedef struct {
     mp_timer **slots;

@@ -1,10 +1,10 @@
 /* queue.h: bytes that wait to be written, in order. They are copied in and never move:
  * they are written from where they lie. A zeroed queue is empty and holds no memory. */
-#ifndef MP_NET_QUEUE_H
-#define MP_NET_QUEUE_H
+#ifndef MP_LOOP_QUEUE_H
+#define MP_LOOP_QUEUE_H
 
 #include "h2o_abi.h"
-#include "net.h"
+#include "loop.h"
 
 typedef struct mp_chunk mp_chunk;
 

@@ -1,6 +1,6 @@
-/* message.h: a message from one thread to the loop of another; part of the public header net.h. */
-#ifndef MP_NET_MESSAGE_H
-#define MP_NET_MESSAGE_H
+/* message.h: a message from one thread to the loop of another; part of the public header loop.h. */
+#ifndef MP_LOOP_MESSAGE_H
+#define MP_LOOP_MESSAGE_H
 
 #include "base/base.h"
 

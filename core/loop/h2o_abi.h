@@ -1,7 +1,7 @@
 /* h2o_abi.h: the only file that includes h2o.h. Some of what moonpool uses of libh2o is private to it, so the sizes of
  * its structs are checked here (docs/dev/libh2o.md). */
-#ifndef MP_NET_H2O_ABI_H
-#define MP_NET_H2O_ABI_H
+#ifndef MP_LOOP_H2O_ABI_H
+#define MP_LOOP_H2O_ABI_H
 
 #include <h2o.h>
 

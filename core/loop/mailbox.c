@@ -1,6 +1,6 @@
 /* mailbox.c: messages from other threads: a lock-free stack, which the loop takes as a whole and reverses, so that
  * the messages of each sender keep their order. */
-#include "loop.h"
+#include "state.h"
 #include <errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

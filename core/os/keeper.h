@@ -6,8 +6,8 @@
  *
  * Two signs tell the keeper that the gateway is gone: the kernel's signal at the end of the thread that started it,
  * and the end of a pipe whose other end only the gateway has. Each alone is enough. */
-#ifndef MP_NET_KEEPER_H
-#define MP_NET_KEEPER_H
+#ifndef MP_OS_KEEPER_H
+#define MP_OS_KEEPER_H
 
 #include <signal.h>
 

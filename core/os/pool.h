@@ -1,13 +1,13 @@
-/* pool.h: a few threads that run blocking work for all loops; part of the public header net.h.
+/* pool.h: a few threads that run blocking work for all loops; part of the public header os.h.
  *
  *   job   one piece of work, owned by its submitter; its memory must stay valid until `done` runs
  *
  * Jobs begin in the order in which they were submitted; several run at once. */
-#ifndef MP_NET_POOL_H
-#define MP_NET_POOL_H
+#ifndef MP_OS_POOL_H
+#define MP_OS_POOL_H
 
 #include "telemetry/telemetry.h"
-#include "message.h"
+#include "loop/loop.h"
 
 typedef struct mp_job {
     void (*work)(struct mp_job *job); /* runs on a thread of the pool and may touch only the job */

@@ -1,5 +1,5 @@
 /* pool.c: threads that take jobs from one queue and post them back to the loops that submitted them. */
-#include "net.h"
+#include "pool.h"
 #include <pthread.h>
 #include <signal.h>
 

@@ -1,9 +1,9 @@
 /* program.h: one program below a keeper: its start on the thread pool, the ends of its pipes, its end. The common part
  * of child.c and process.c, which embed an mp_program in their structs. Belongs to the thread of its loop. */
-#ifndef MP_NET_PROGRAM_H
-#define MP_NET_PROGRAM_H
+#ifndef MP_OS_PROGRAM_H
+#define MP_OS_PROGRAM_H
 
-#include "net.h"
+#include "os.h"
 #include <stdatomic.h>
 
 typedef struct mp_program mp_program;

@@ -3,7 +3,7 @@
 #include "child.h"
 #include "keeper.h"
 #include "program.h"
-#include "loop.h"
+#include "loop/state.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

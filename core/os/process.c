@@ -2,7 +2,7 @@
 #define _GNU_SOURCE 1
 #include "process.h"
 #include "keeper.h"
-#include "loop.h"
+#include "loop/state.h"
 #include "program.h"
 #include <errno.h>
 #include <signal.h>

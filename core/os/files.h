@@ -1,10 +1,10 @@
-/* files.h: files below a root folder; part of the public header net.h. No path leaves the root: not by "..", by a
+/* files.h: files below a root folder; part of the public header os.h. No path leaves the root: not by "..", by a
  * symbolic link, or by a race that exchanges one. All functions block: call them on the thread pool.
  *
  *   root   an absolute path that the operator configured: a folder or a single file
  *   rest   the path below the root: "" (the root itself), or names separated by '/', none of them "." or ".." */
-#ifndef MP_NET_FILES_H
-#define MP_NET_FILES_H
+#ifndef MP_OS_FILES_H
+#define MP_OS_FILES_H
 
 #include "telemetry/telemetry.h"
 #include <sys/types.h>

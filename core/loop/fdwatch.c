@@ -1,6 +1,6 @@
 /* fdwatch.c: watches descriptors that are not libh2o's: an inner epoll set, which libh2o's loop sees as one socket
  * that it never reads. */
-#include "loop.h"
+#include "state.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE 1
 #include "program.h"
 #include "keeper.h"
-#include "loop.h"
+#include "loop/state.h"
 #include "spawn.h"
 #include <errno.h>
 #include <fcntl.h>

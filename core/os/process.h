@@ -1,12 +1,12 @@
-/* process.h: long-lived programs that a loop runs and talks with in lines; part of the public header net.h.
+/* process.h: long-lived programs that a loop runs and talks with in lines; part of the public header os.h.
  *
  *   process   a program with its descendants: lines to its stdin, lines from its stdout, its stderr for the log
  *
  * Nothing here blocks: the thread pool starts the program and reads its memory; pipes, timers and the end are events
  * of the loop, on whose thread all functions are called and all hooks run. Every descendant of a process ends with it,
  * and with the gateway (keeper.h). */
-#ifndef MP_NET_PROCESS_H
-#define MP_NET_PROCESS_H
+#ifndef MP_OS_PROCESS_H
+#define MP_OS_PROCESS_H
 
 #include "telemetry/telemetry.h"
 #include <sys/types.h>

@@ -1,7 +1,8 @@
 /* pipe.c: one peer on two descriptors, with one message per line. Input is buffered until a line is complete. Output
  * is buffered until the peer reads it; while more than `most_queued` bytes of it wait, no input is read. Descriptors
  * that epoll refuses, such as those of regular files, are always ready: a timer reads them. */
-#include "queue.h"
+#include "os.h"
+#include "loop/queue.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,6 +12,9 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+MP_ACCOUNT(queue_bytes, "queue_bytes", "", "",
+           "bytes of events, of answers above 4 KiB and of batches, that wait for their readers")
 
 #define PIECE ((size_t)64 << 10)
 #define KEPT_BYTES ((size_t)256 << 10) /* capacity of the input buffer that is kept after a long line */
