@@ -1,6 +1,6 @@
 #include "for_admin.h"
 #include "reload.h"
-#include "upgrade.h"
+#include "gateway/upgrade/upgrade.h"
 #include "watchdog.h"
 
 static void put_stuck(void *self, mp_buf *out)

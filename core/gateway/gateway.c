@@ -2,7 +2,7 @@
  * workers have loaded the scripts and all addresses are bound before any worker serves. */
 #define _GNU_SOURCE
 #include "gateway.h"
-#include "hop.h"
+#include "gateway/upgrade/hop.h"
 #include "config/config.h"
 #include "listeners.h"
 #include "notify.h"
@@ -10,7 +10,7 @@
 #include "start.h"
 #include "traces.h"
 #include "trim.h"
-#include "upgrade.h"
+#include "gateway/upgrade/upgrade.h"
 #include "for_admin.h"
 #include "watchdog.h"
 #include <errno.h>

@@ -48,7 +48,7 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int coun
 void mp_listeners_store(mp_listeners *listeners, const mp_config *config);
 /* Reports to the service manager that all listeners are open, then lets it store their sockets. */
 void mp_listeners_ready(mp_listeners *listeners, const mp_config *config);
-/* -- an upgrade (listeners_hand.c). Main thread, while the workers serve -- */
+/* -- an upgrade (upgrade/listeners_hand.c). Main thread, while the workers serve -- */
 
 /* Duplicates at most `most` of the different sockets of an address. Returns their number. */
 int mp_listeners_sockets(const mp_listeners *listeners, int i, int *fds, int most);

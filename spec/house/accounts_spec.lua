@@ -10,7 +10,7 @@ local READERS = {
   ["core/admin/history.c"] = "the charts",
   ["core/admin/saturation.c"] = "/readyz",
   ["core/gateway/trim.c"] = "how much memory may be free",
-  ["core/gateway/upgrade_older.c"] = "whether an older process has something left to serve",
+  ["core/gateway/upgrade/upgrade_older.c"] = "whether an older process has something left to serve",
   ["core/gateway/watchdog.c"] = "waits until the store is written",
   ["core/data/store_file.c"] = "says what was not written",
   ["core/rpc/session/table.c"] = "how fast calls end, for Retry-After",
@@ -55,8 +55,8 @@ local POSTS = {
   ["core/admin/thread.c"] = "one for each reload, and the end; at an upgrade those of admin.codes and admin.sign_ins",
   ["core/gateway/handover.c"] = "one for each worker and reload",
   ["core/gateway/reload_status.c"] = "one for each question of an operator",
-  ["core/gateway/upgrade.c"] = "one for each request for an upgrade, of which 8 may wait",
-  ["core/gateway/upgrade_news.c"] = "256 messages of other processes",
+  ["core/gateway/upgrade/upgrade.c"] = "one for each request for an upgrade, of which 8 may wait",
+  ["core/gateway/upgrade/upgrade_news.c"] = "256 messages of other processes",
   ["core/gateway/worker.c"] = "32 configurations",
 }
 

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "upgrade_state.h"
 #include "json/json.h"
-#include "notify.h"
-#include "watchdog.h"
+#include "gateway/notify.h"
+#include "gateway/watchdog.h"
 #include "lib/lib.h"
 #include <errno.h>
 #include <fcntl.h>

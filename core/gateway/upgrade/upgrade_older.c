@@ -1,6 +1,6 @@
 /* upgrade_older.c: a process after the commit of its upgrade: it serves its own sessions until these have ended. */
 #include "upgrade_state.h"
-#include "watchdog.h"
+#include "gateway/watchdog.h"
 #include <sys/wait.h>
 
 #define QUIET_MS 500 /* for which nothing is left: a request that has arrived is counted by then */

@@ -5,7 +5,7 @@
  * What has no room is dropped, and counted; what waits already stays. The others are then told that something was lost, so that they look at what
  * the store has. Body of a message: the number of the process that it is of, "1" or "0" (put_body), the topic, each with a NUL; the text. */
 #include "upgrade_state.h"
-#include "watchdog.h"
+#include "gateway/watchdog.h"
 #include <stdio.h>
 #include <stdlib.h>
 

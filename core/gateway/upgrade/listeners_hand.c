@@ -1,6 +1,6 @@
 /* listeners_hand.c: the listening sockets at an upgrade, in the process that hands them to another one. */
-#include "listeners.h"
-#include "notify.h"
+#include "gateway/listeners.h"
+#include "gateway/notify.h"
 
 int mp_listeners_sockets(const mp_listeners *listeners, int i, int *fds, int most)
 {

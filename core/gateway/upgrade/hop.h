@@ -2,7 +2,7 @@
 #ifndef MP_GATEWAY_HOP_H
 #define MP_GATEWAY_HOP_H
 
-#include "worker.h"
+#include "gateway/worker.h"
 
 /* Listens at FOLDER/NUMBER.mcp.sock, with all workers, which serve or are about to. The folder must be set. Once, on the main thread. */
 int mp_hop_open(mp_shared *shared, mp_err *err);

@@ -13,8 +13,8 @@
 #ifndef MP_GATEWAY_UPGRADE_H
 #define MP_GATEWAY_UPGRADE_H
 
-#include "gateway.h"
-#include "listeners.h"
+#include "gateway/gateway.h"
+#include "gateway/listeners.h"
 #include "link.h"
 #include <poll.h>
 
