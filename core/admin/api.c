@@ -390,14 +390,13 @@ void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     kill(getpid(), SIGUSR1);
 }
 
-/* Sends the process SIGTERM. The watchdog sees that the process itself is the sender, and does not take it for a second signal, which would stop the
- * workers at once. */
 void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    (void)admin, (void)rest;
+    (void)rest;
     audit(stream, "drain requested", caller, MP_STR_NONE);
     answer_json(stream, 202, "{\"draining\":true}\n");
-    kill(getpid(), SIGTERM);
+    const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
+    gateway->drain(gateway->self);
 }
 
 mp_admin_api *mp_admin_api_new(void)

@@ -9,6 +9,12 @@ static void put_stuck(void *self, mp_buf *out)
     mp_watchdog_put_stuck(shared->watchdog, out);
 }
 
+static void drain(void *self)
+{
+    mp_shared *shared = self;
+    mp_watchdog_drain(shared->watchdog);
+}
+
 static void describe_stuck(void *self, mp_buf *out)
 {
     const mp_shared *shared = self;
@@ -94,6 +100,7 @@ mp_admin_gateway mp_gateway_for_admin(mp_shared *shared)
                               .worker_count = shared->worker_count,
                               .serve = mp_admin_serve,
                               .door = &mp_admin_own_door,
+                              .drain = drain,
                               .put_stuck = put_stuck,
                               .describe_stuck = describe_stuck,
                               .describe_reload = describe_reload,

@@ -314,8 +314,8 @@ static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
     wake_main(watchdog);
 }
 
-/* SIGTERM or SIGINT. `is_own`: the process sent the signal to itself, for POST /api/drain. A hook of Kubernetes posts that before
- * Kubernetes sends SIGTERM, so that a signal after it counts as the first one. */
+/* SIGTERM or SIGINT. `is_own`: of mp_watchdog_drain, for POST /api/drain. A hook of Kubernetes posts that before Kubernetes sends
+ * SIGTERM, so that a signal after it counts as the first one. */
 static void on_end(mp_watchdog *watchdog, int number, bool is_own)
 {
     bool has_begun = atomic_exchange(&watchdog->shared->draining, true), was_asked = watchdog->is_asked;
@@ -535,6 +535,12 @@ void mp_watchdog_end(mp_watchdog *watchdog, const char *why)
         begin_end(watchdog, 0, false);
     }
     pthread_mutex_unlock(&watchdog->lock);
+}
+
+/* By a signal for the thread alone: those wait in a queue of their own, so that a SIGTERM from outside that waits as well is not lost. */
+void mp_watchdog_drain(mp_watchdog *watchdog)
+{
+    pthread_kill(watchdog->thread, SIGTERM);
 }
 
 /* -- status -------------------------------------------------------------------------------------------------------- */

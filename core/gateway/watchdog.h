@@ -50,6 +50,8 @@ bool mp_watchdog_take_reopen(mp_watchdog *watchdog);
 
 /* -- any thread -- */
 
+/* Begins to drain, as the first SIGTERM does, with limits.linger; nothing if the process drains already. */
+void mp_watchdog_drain(mp_watchdog *watchdog);
 /* True if the loop of worker `i`, from 0, has not turned for limits.stuck. */
 bool mp_watchdog_is_stuck(mp_watchdog *watchdog, int i);
 /* Appends a sentence per stuck thread, for people; nothing if there is none. */

@@ -1,4 +1,5 @@
 -- /api of the admin listener: sessions and running calls, their end, the level of the log, draining.
+local affinity = require "spec.helpers.affinity"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local blocking = require "spec.helpers.blocking"
@@ -273,6 +274,22 @@ describe("/api", function()
       assert.equal(then_sent == "sigterm", g:log():find("stopping now", 1, true) ~= nil)
       assert.equal(2, select(2, audit(g):gsub("drain requested", "")))
     end
+  end)
+  it("drains by POST, and takes a SIGTERM that comes before it has begun", function()
+    local g <close> = start { limits = { linger = "10m", drain = "10m" } }
+    -- The thread that takes signals runs only while nothing else wants its processor, so both wait for it together.
+    local core = affinity.first_core()
+    assert.equal(0, (gateway.run_program("/usr/bin/taskset", { "-c", "-p", core, affinity.thread(g.pid, "watchdog") })))
+    assert.equal(0, (gateway.run_program("/usr/bin/chrt", { "-i", "-p", "0", affinity.thread(g.pid, "watchdog") })))
+    local hog <close> = affinity.hog(core)
+    assert.equal(202, api(g, "POST", "/api/drain").status)
+    g:signal "sigterm"
+    hog:kill()
+    g:wait_log("draining", { why = "POST /api/drain" })
+    g:wait_log("draining", { signal = "15" })
+    assert.falsy(g:log():find("stopping now", 1, true))
+    g:signal "sigint"
+    assert.equal(0, (g:wait_exit(20)))
   end)
 end)
 

@@ -1,15 +1,10 @@
 -- Disconnects are detected every time, also by a gateway that gets hardly any processor time.
+local affinity = require "spec.helpers.affinity"
 local gateway = require "spec.helpers.gateway"
 local departures = require "spec.helpers.departures"
 
 local ROUNDS = 30
 local QUIET = 100 -- streams of each kind, in every round
-
--- A processor that this process may use.
-local function one_core()
-  local file <close> = assert(io.open "/proc/self/status")
-  return file:read "a":match "Cpus_allowed_list:%s*(%d+)"
-end
 
 local function run_rounds(g)
   for round = 1, ROUNDS do
@@ -30,13 +25,10 @@ describe("B-04 thirty rounds of B-01, B-02 and B-03", function()
   end)
 
   it("have the same result on one core shared with a busy process", function()
-    local core = one_core()
+    local core = affinity.first_core()
     local g <close> = gateway.start { config = departures.config, scripts = departures.scripts }
     assert.equal(0, (gateway.run_program("/usr/bin/taskset", { "-a", "-c", "-p", core, tostring(g.pid) })))
-    local hog <close> = departures.spawn("/usr/bin/taskset", { "-c", core, departures.interpreter, "-e", [[
-      io.write "running\n"
-      io.flush()
-      while true do end]] })
+    local hog <close> = affinity.hog(core)
     run_rounds(g)
     hog:kill()
     assert.has_nothing_left(g)
