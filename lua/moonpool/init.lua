@@ -20,7 +20,7 @@ local subscriptions = require "moonpool.registry.subscriptions"
 
 local moonpool
 moonpool = {
-  load = loader.load,
+  load = function() return loader.load(function() federated.load() end) end,
   authenticate = auth.authenticate,
   pack = auth.pack,
   unpack = auth.unpack,
@@ -35,7 +35,9 @@ moonpool = {
   end,
   describe = function(form) return require "moonpool.registry.describe" (form) end,
   summary = reload_diff.summary,
-  difference = reload_diff.compare,
+  difference = function(before, files)
+    return reload_diff.compare(before, files, function() return federated.changed_kinds() end)
+  end,
 }
 
 -- Methods for commands such as `moonpool test`, `job`, `explain`, `add` and `call --url`, whose gateway is started with --specs. No revision has them.
@@ -47,7 +49,9 @@ if host.script.has_specs then
     return require("moonpool.upstream.client").answer(call, params)
   end
   dispatch.special["moonpool/doctor"] = function(_, params) return require("moonpool.registry.examined").answer(params) end
-  dispatch.special["moonpool/explain"] = function(_, params) return require("moonpool.registry.explain").answer(params) end
+  dispatch.special["moonpool/explain"] = function(_, params)
+    return require("moonpool.registry.explain").answer(params, require "moonpool.registry.explain_upstream")
+  end
 end
 
 if host.script.is_replay then

@@ -5,7 +5,6 @@ local host = require "moonpool.host"
 local access = require "moonpool.access.access"
 local auth = require "moonpool.access.auth"
 local errors = require "moonpool.runtime.rpc_error"
-local explain_upstream = require "moonpool.registry.explain_upstream"
 local failure = require "moonpool.runtime.outcome"
 local policy = require "moonpool.things.policy"
 local principal = require "moonpool.access.principal"
@@ -14,6 +13,8 @@ local suggest = require "moonpool.runtime.suggest"
 local uris = require "moonpool.runtime.uris"
 
 local explain = {}
+
+local upstreams -- the part about upstreams, which explain.answer was given
 
 local kinds = { "tools", "resources", "templates", "prompts" }
 local words = { tools = "tool", prompts = "prompt", resources = "resource", templates = "resource" }
@@ -81,7 +82,7 @@ local steps = {}
 
 -- What the upstream of a thing has to do with it. It decides nothing.
 function steps.upstream(_, thing, put)
-  if thing.upstream then explain_upstream.describe(thing, put) end
+  if thing.upstream then upstreams.describe(thing, put) end
 end
 
 function steps.enabled(_, thing, put)
@@ -191,9 +192,9 @@ function forms.why(p, params, put)
     runs = runs and verdict == "runs"
   end)
   if count == 0 then
-    local hidden, hint = explain_upstream.hidden(params.name)
+    local hidden, hint = upstreams.hidden(params.name)
     if hidden then return nil, hidden, hint end
-    local unread = explain_upstream.unread(params.name)
+    local unread = upstreams.unread(params.name)
     hint = suggest.hint(params.name, all_names()) or "moonpool list shows the names"
     return nil, "there is no tool, prompt or resource '" .. params.name .. "'", hint, unread
   end
@@ -222,14 +223,15 @@ function forms.list(p, _, _, line)
 end
 
 --- Answers "moonpool/explain": { text, runs }, or { what, hint, unread } when the params are wrong. `unread`: an upstream that may have the thing and
---- does not answer. Lines of the text that begin with explain_upstream.STATE are to be replaced.
-function explain.answer(params)
+--- does not answer. `about_upstreams` is the part about upstreams (explain_upstream.lua). Lines of the text that begin with its STATE are to be replaced.
+function explain.answer(params, about_upstreams)
+  upstreams = about_upstreams
   local lines = {}
   local function line(text) lines[#lines + 1] = text end
   local function put(word, text) line(word == "" and "" or ("%-9s %s"):format(word, text)) end
   local p, err = who_of(params, put)
   if err then return nil, err end
-  if params.form ~= "why" or find(params.name, nothing) == 0 then explain_upstream.read(put) end
+  if params.form ~= "why" or find(params.name, nothing) == 0 then upstreams.read(put) end
   local runs, what, hint, unread = false, nil, nil, nil
   if p then
     if params.form ~= "list" then

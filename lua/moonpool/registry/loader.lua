@@ -4,7 +4,6 @@ local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 local auth = require "moonpool.access.auth"
 local exec = lazy "moonpool.lib.exec"
-local federated = lazy "moonpool.registry.federated"
 local grants = require "moonpool.runtime.grants"
 local job = require "moonpool.things.job"
 local json = require "moonpool.json"
@@ -256,9 +255,9 @@ local function dispensable()
   return paths
 end
 
---- Loads host.script.list into the registry. Returns true; or the list of errors as texts and, if only scripts have errors without which the others
---- may serve, the list of their paths.
-function loader.load()
+--- Loads host.script.list into the registry, then calls `load_upstreams` if there are upstreams. Returns true; or the list of errors as texts and, if
+--- only scripts have errors without which the others may serve, the list of their paths.
+function loader.load(load_upstreams)
   problems, texts, broken = {}, {}, {}
   local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {}, upstreams = {} }, {}
   for _, script in ipairs(host.script.list) do texts[shown(script.path)] = script.text end
@@ -303,7 +302,7 @@ function loader.load()
   auth.set(found.auth)
   if upstream_config.has_any then
     upstream.set(found.upstreams)
-    federated.load()
+    load_upstreams()
   end
   switches.load()
   return true

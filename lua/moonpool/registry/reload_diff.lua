@@ -5,8 +5,6 @@ local host = require "moonpool.host"
 local auth = require "moonpool.access.auth"
 local job = require "moonpool.things.job"
 local json = require "moonpool.json"
-local lazy = require "moonpool.runtime.lazy"
-local federated = lazy "moonpool.registry.federated"
 local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
 local sorted = require "moonpool.runtime.sorted_keys"
@@ -108,14 +106,15 @@ local function change_of(kind, name, was, is, is_other)
   }
 end
 
---- Compares `before`, a summary, with this generation; `files` are the paths of the changed scripts, a line each. Returns a text for people
---- ("+ refund  ~ search (schema)  - old_tool"), and a text for difference.changes, which is "" when no list changed.
-function difference.compare(before, files)
+--- Compares `before`, a summary, with this generation; `files` are the paths of the changed scripts, a line each; `upstream_kinds` returns the kinds of
+--- things of upstreams that have changed. Returns a text for people ("+ refund  ~ search (schema)  - old_tool"), and a text for difference.changes, which
+--- is "" when no list changed.
+function difference.compare(before, files, upstream_kinds)
   before = json.decode(before)
   local now, plan, changed, listed, is_other = json.decode(difference.summary()), {}, {}, {}, {}
   local is_federated_changed = {}
   if upstreams.has_any or before.has_upstreams then
-    for _, name in ipairs(federated.changed_kinds()) do is_federated_changed[name] = true end
+    for _, name in ipairs(upstream_kinds()) do is_federated_changed[name] = true end
   end
   local function add(sign, name) plan[#plan + 1] = sign .. " " .. name end
   for path in files:gmatch "[^\n]+" do is_other[path] = true end
