@@ -16,9 +16,9 @@ function(moonpool_embed result)
         file(MAKE_DIRECTORY ${folder})
         set(is_packed 0)
         set(pack "")
-        if(file MATCHES "^lua/moonpool/(workbench|specs|replay|upstream|lib/(http|jwt))/|^lua/moonpool/lib/(cron|exec|fs|metrics|sqlite|store|zone)"
+        if(file MATCHES "^lua/moonpool/(workbench|specs|replay|upstream|federation|lib/(http|jwt))/|^lua/moonpool/lib/(cron|exec|fs|metrics|sqlite|store|zone)"
            OR file MATCHES "/access/auth/(api_keys|claims|introspection|options|proxy|tls)|/runtime/(cached_file|canonical|characters|hint_names|single_flight)"
-           OR file MATCHES "/registry/(callers|classes|describe|examined|explain|federated|followed|hint|lint|open_blocks|owners|upstream)|/schema/meta|/methods/operator")
+           OR file MATCHES "/registry/(describe|explain|hint|lint|open_blocks)|/schema/meta|/methods/operator")
             set(is_packed 1)
             moonpool_gzip(${compiled} ${compiled} pack)
         endif()

@@ -4,14 +4,14 @@ local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 require "moonpool.runtime.weak"
 if host.script.is_replay then require "moonpool.replay.outside".close() end
-if host.config.upstreams[1] or host.script.has_specs then require "moonpool.registry.followed" end
+if host.config.upstreams[1] or host.script.has_specs then require "moonpool.federation.followed" end
 if host.script.has_specs then require "moonpool.specs.fakes" end
 
 local auth = require "moonpool.access.auth"
 local audit = require "moonpool.methods.audit"
 local reload_diff = require "moonpool.registry.reload_diff"
 local dispatch = require "moonpool.methods.dispatch"
-local federated = lazy "moonpool.registry.federated"
+local federated = lazy "moonpool.federation.federated"
 local bus = require "moonpool.runtime.bus"
 local job = require "moonpool.things.job"
 local loader = require "moonpool.registry.loader"
@@ -44,13 +44,13 @@ moonpool = {
 if host.script.has_specs then
   dispatch.special["moonpool/specs"] = function(call, params, row) return require("moonpool.specs").answer(call, params, row) end
   dispatch.special["moonpool/job"] = function(call, params) return job.run_now(call, params.name) end
-  dispatch.special["moonpool/upstreams"] = function(_, params) return require("moonpool.registry.upstream_report").answer(params) end
+  dispatch.special["moonpool/upstreams"] = function(_, params) return require("moonpool.federation.upstream_report").answer(params) end
   dispatch.special["moonpool/client"] = function(call, params)
     return require("moonpool.upstream.client").answer(call, params)
   end
-  dispatch.special["moonpool/doctor"] = function(_, params) return require("moonpool.registry.examined").answer(params) end
+  dispatch.special["moonpool/doctor"] = function(_, params) return require("moonpool.federation.doctor").answer(params) end
   dispatch.special["moonpool/explain"] = function(_, params)
-    return require("moonpool.registry.explain").answer(params, require "moonpool.registry.explain_upstream")
+    return require("moonpool.registry.explain").answer(params, require "moonpool.federation.explain_upstream")
   end
 end
 

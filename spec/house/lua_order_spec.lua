@@ -5,20 +5,21 @@ local lfs = require "lfs"
 local ROOT = "lua/moonpool"
 
 local order = {
-  "runtime",   -- used by all others: diagnostics, outcomes, the bus, caches, error codes
-  "lib",       -- libraries that scripts call: http, fs, store, time …
-  "protocol",  -- revisions, cursors, capabilities, header names: facts of MCP, without any script
-  "schema",    -- JSON Schema
-  "access",    -- principals, scopes, authentication
-  "things",    -- the things that scripts declare: tools, resources, prompts, policies, jobs, limits
-  "calls",     -- running a handler, and asking its client
-  "upstream",  -- other MCP servers that this gateway calls
-  "registry",  -- loading scripts, and the declared things
-  "tasks",     -- MCP tasks
-  "methods",   -- requests: dispatch, one file per group of methods, the audit
-  "replay",    -- recorded calls: the recorder, and what plays them
-  "specs",     -- what spec files of operators can use
-  "workbench", -- commands that are clients
+  "runtime",    -- used by all others: diagnostics, outcomes, the bus, caches, error codes
+  "lib",        -- libraries that scripts call: http, fs, store, time …
+  "protocol",   -- revisions, cursors, capabilities, header names: facts of MCP, without any script
+  "schema",     -- JSON Schema
+  "access",     -- principals, scopes, authentication
+  "things",     -- the things that scripts declare: tools, resources, prompts, policies, jobs, limits
+  "calls",      -- running a handler, and asking its client
+  "upstream",   -- other MCP servers that this gateway calls
+  "registry",   -- loading scripts, and the declared things
+  "federation", -- the things of upstreams among those of scripts: reading lists, classes of clients, lists of each caller
+  "tasks",      -- MCP tasks
+  "methods",    -- requests: dispatch, one file per group of methods, the audit
+  "replay",     -- recorded calls: the recorder, and what plays them
+  "specs",      -- what spec files of operators can use
+  "workbench",  -- commands that are clients
 }
 
 -- Modules in C, and folders that any folder may require and that require no other folder.

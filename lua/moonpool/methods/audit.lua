@@ -3,7 +3,7 @@
 
 local lazy = require "moonpool.runtime.lazy"
 local arguments = require "moonpool.things.arguments"
-local federated = lazy "moonpool.registry.federated"
+local federated = lazy "moonpool.federation.federated"
 local forward = lazy "moonpool.upstream.forward"
 local host = require "moonpool.host"
 local json = require "moonpool.json"

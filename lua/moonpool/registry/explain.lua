@@ -223,7 +223,8 @@ function forms.list(p, _, _, line)
 end
 
 --- Answers "moonpool/explain": { text, runs }, or { what, hint, unread } when the params are wrong. `unread`: an upstream that may have the thing and
---- does not answer. `about_upstreams` is the part about upstreams (explain_upstream.lua). Lines of the text that begin with its STATE are to be replaced.
+--- does not answer. `about_upstreams` is the part about upstreams (federation/explain_upstream.lua). Lines of the text that begin with its STATE are to be
+--- replaced.
 function explain.answer(params, about_upstreams)
   upstreams = about_upstreams
   local lines = {}

@@ -428,7 +428,8 @@ end
 --- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource serves it.
 function registry.resource(uri) return find_resource(served.now, uri) end
 
---- The resource for a URI in no list that a result gave to the principal of a call, or that is the page of a tool, or nil. Replaced by registry/federated.lua.
+--- The resource for a URI in no list that a result gave to the principal of a call, or that is the page of a tool, or nil. Replaced by
+--- federation/federated.lua.
 function registry.linked(_, _) end
 
 --- The resource that serves `uri` for the principal of a call, the values of the template's variables, and the generation for registry.freeze; nil, or

@@ -39,7 +39,7 @@ local function current_call()
 end
 
 --- Waits until the lists of an upstream were read for the first time, or could not be, for at most its `list_wait`: those for the caller alone, if its own
---- token is sent. Replaced by registry/federated.lua.
+--- token is sent. Replaced by federation/federated.lua.
 function handle.settle(_, _) end
 
 -- The catalogue of an upstream, for the caller if its own token is sent; and a failure if the caller has none.

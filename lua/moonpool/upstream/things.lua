@@ -144,7 +144,7 @@ function things.of(record, entry, script)
   return make[entry.kind](record, entry, script)
 end
 
---- The facts of an entry in the catalogue that is in force now for the client of a call. Replaced by registry/federated.lua.
+--- The facts of an entry in the catalogue that is in force now for the client of a call. Replaced by federation/federated.lua.
 function things.facts_now(_, entry) return entry.facts end
 
 return things

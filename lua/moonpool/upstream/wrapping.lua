@@ -68,7 +68,7 @@ end
 --- Called for each URI of another resource in a result: f(record, call, uri for clients, the upstream's uri). Replaced by upstream/links.lua.
 function wrapping.on_link(_, _, _, _) end
 
---- True if a resource or template that clients can see has this URI. Replaced by registry/federated.lua.
+--- True if a resource or template that clients can see has this URI. Replaced by federation/federated.lua.
 function wrapping.is_served(_) return false end
 
 -- The URI of a result for clients. Clients can fetch a page of the web themselves, so such a URI stays, unless the upstream has listed it as its resource.

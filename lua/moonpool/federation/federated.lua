@@ -5,11 +5,11 @@
 local access = require "moonpool.access.access"
 local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
-local callers = require "moonpool.registry.callers"
+local callers = require "moonpool.federation.callers"
 local catalogue = require "moonpool.upstream.catalogue"
 local characters = require "moonpool.runtime.characters"
 local class_library = require "moonpool.upstream.class"
-local classes = require "moonpool.registry.classes"
+local classes = require "moonpool.federation.classes"
 local config = require "moonpool.upstream.config"
 local errors = require "moonpool.upstream.errors"
 local handle = require "moonpool.upstream.handle"
@@ -17,8 +17,8 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local links = require "moonpool.upstream.links"
 local lists = require "moonpool.upstream.lists"
-local owners = require "moonpool.registry.owners"
-local pages = require "moonpool.registry.pages"
+local owners = require "moonpool.federation.owners"
+local pages = require "moonpool.federation.pages"
 local pins = require "moonpool.upstream.pins"
 local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
@@ -487,7 +487,7 @@ local function on_failure(record, failure, claim)
   if hash and size > 0 and now_s - since >= record.keep then publish(record, "", claim) end
 end
 
---- Called after the lists of an upstream were read, and at an interval. Replaced by registry/followed.lua.
+--- Called after the lists of an upstream were read, and at an interval. Replaced by federation/followed.lua.
 function federated.on_read(_) end
 function federated.on_tick(_) end
 

@@ -10,9 +10,9 @@ local json = require "moonpool.json"
 local keys = require "moonpool.upstream.keys"
 local lists = require "moonpool.upstream.lists"
 local open = require "moonpool.upstream.open"
-local upstream_report = require "moonpool.registry.upstream_report"
+local upstream_report = require "moonpool.federation.upstream_report"
 
-local examined = {}
+local doctor = {}
 
 -- The value of a header in the head of an answer; nil if it is absent.
 local function header_of(head, wanted)
@@ -83,7 +83,7 @@ end
 local function text_or_nil(value) return type(value) == "string" and value or nil end
 
 --- Handles the method: { name, subject }; without a name the only upstream. `subject`: the token of a caller, for an upstream with auth.exchange.
-function examined.answer(params)
+function doctor.answer(params)
   local record = params.name and config.by_name[params.name] or not params.name and config.list[1]
   local names = json.array {}
   for i, one in ipairs(config.list) do names[i] = one.name end
@@ -106,4 +106,4 @@ function examined.answer(params)
   return found
 end
 
-return examined
+return doctor

@@ -3,10 +3,10 @@
 
 local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
-local callers = require "moonpool.registry.callers"
-local classes = require "moonpool.registry.classes"
+local callers = require "moonpool.federation.callers"
+local classes = require "moonpool.federation.classes"
 local config = require "moonpool.upstream.config"
-local federated = require "moonpool.registry.federated"
+local federated = require "moonpool.federation.federated"
 local follow = require "moonpool.upstream.follow"
 local host = require "moonpool.host"
 local keys = require "moonpool.upstream.keys"
