@@ -141,7 +141,7 @@ int mp_cli_remote_list(const mp_cli_args *args)
     return mp_gateway_workbench("remote_list", given.list, given.count);
 }
 
-/* The commands of an MCP client; each has the same name in lua/moonpool/workbench. */
+/* The commands of an MCP client; each has the same name in lua/moonpool/workbench/commands. */
 int mp_cli_call(const mp_cli_args *args)
 {
     arguments given = {0};

@@ -146,7 +146,7 @@ static int run_command(lua_State *L)
     mp_set_searchers(L, false);
     lua_settop(L, 0);
     lua_getglobal(L, "require");
-    lua_pushfstring(L, "moonpool.workbench.%s", e->command);
+    lua_pushfstring(L, "moonpool.workbench.commands.%s", e->command);
     lua_call(L, 1, 1);
     push_arguments(L, e);
     lua_call(L, 1, 1);

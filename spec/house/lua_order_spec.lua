@@ -28,6 +28,15 @@ local c_modules = {
 }
 local only = { lib = { runtime = true }, workbench = { runtime = true, protocol = true } }
 
+-- The folders inside a folder, lowest first.
+local inside = {
+  workbench = {
+    format = 1,   -- what commands print, write and read: texts, files, durations
+    client = 2,   -- who speaks with a gateway or an upstream: sessions, children, credentials, recorded calls
+    commands = 3, -- one file for each command; C runs them by their names
+  },
+}
+
 local MOST_IN_A_CIRCLE = 4
 
 local rank = {}
@@ -88,6 +97,23 @@ describe("the modules of lua/moonpool", function()
         end
         if complaint then
           complaints[#complaints + 1] = ("%s:%d: requires moonpool.%s: %s"):format(module.path, required.line, required.name, complaint)
+        end
+      end
+    end
+    table.sort(complaints)
+    assert.equal("", table.concat(complaints, "\n"))
+  end)
+
+  it("require their own folder and lower ones inside a folder that has some", function()
+    local complaints = {}
+    for name, module in pairs(all) do
+      local levels = inside[module.folder]
+      local own = levels and levels[name:match "^[^.]+%.([^.]+)%."]
+      if levels and not own then complaints[#complaints + 1] = module.path .. " is in no folder of " .. module.folder .. "'s order" end
+      for _, required in ipairs(own and module.requires or {}) do
+        local folder, inner = required.name:match "^([^.]+)%.([^.]+)%."
+        if folder == module.folder and (levels[inner] or 100) > own then
+          complaints[#complaints + 1] = ("%s:%d: requires moonpool.%s: %s is above"):format(module.path, required.line, required.name, inner)
         end
       end
     end

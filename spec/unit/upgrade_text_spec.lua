@@ -17,7 +17,7 @@ describe("what moonpool upgrade prints", function()
       value.pid, value.from.pid = math.tointeger(value.pid), math.tointeger(value.from.pid)
       return value
     end }
-    text = dofile "lua/moonpool/workbench/upgrade.lua".text
+    text = dofile "lua/moonpool/workbench/format/upgrade.lua".text
     package.loaded["moonpool.json"] = real_json
   end)
 

@@ -409,7 +409,7 @@ describe("moonpool profile", function()
   it("draws hostile names as text", function()
     local flame = [[
 package.path = "lua/?.lua;lua/?/init.lua"
-local flame = dofile "lua/moonpool/workbench/flame.lua"
+local flame = dofile "lua/moonpool/workbench/format/flame.lua"
 io.write(flame({ { frames = { "handler", "tools/call <script>\"'&", "a\n\27[1m<b>.lua:1" }, count = 3 } }, "samples", "</title><x>"))]]
     local pipe <close> = assert(io.popen("lua5.4 - <<'END'\n" .. flame .. "\nEND"))
     local svg = pipe:read "a"

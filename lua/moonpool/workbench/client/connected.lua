@@ -1,0 +1,129 @@
+-- Connects to upstreams from the command line: a child loads a configuration and asks each of its upstreams once.
+
+local era = require "moonpool.protocol.era"
+local json = require "moonpool.json"
+local link = require "moonpool.workbench.client.link"
+local say = require "moonpool.workbench.format.say"
+local suggest = require "moonpool.runtime.suggest"
+
+local connected = {}
+
+local BAD_CONFIG, INTERRUPTED = 78, 130
+local SHOWN <const> = 20           -- lines of tools that are printed where all are too many
+
+-- Removes control characters, because an upstream is not trusted.
+local function plain(text) return (tostring(text):match "^[^\n]*":gsub("%c", " ")) end
+
+local function counted(list, hidden, withheld)
+  local counts, parts = {}, {}
+  for _, thing in ipairs(list) do counts[thing.kind] = (counts[thing.kind] or 0) + 1 end
+  for _, kind in ipairs { "tools", "prompts", "resources", "templates" } do
+    local n = counts[kind]
+    if n then parts[#parts + 1] = n .. " " .. (n == 1 and kind:gsub("s$", "") or kind) end
+  end
+  if not parts[1] then parts[1] = "nothing that clients see" end
+  if hidden > 0 then parts[#parts + 1] = hidden .. " hidden" end
+  if withheld > 0 then parts[#parts + 1] = withheld .. " withheld" end
+  return table.concat(parts, ", ")
+end
+
+local function put_report(name, got, limit)
+  local server = got.server and ", " .. plain(got.server) .. (got.version and " " .. plain(got.version) or "") or ""
+  print(("%s: %s over %s%s: %s"):format(name, plain(got.revision), plain(got.transport), server, counted(got.shown, got.hidden, got.withheld)))
+  for i, thing in ipairs(got.shown) do
+    if i > limit then
+      print(("  and %d more"):format(#got.shown - limit))
+      break
+    end
+    local line = ("  %s  %s"):format(plain(thing.name), plain(thing.about):sub(1, 100))
+    print((line:gsub("%s+$", "")))
+  end
+  for _, doubt in ipairs(got.doubts) do say.note(name .. ": " .. plain(doubt)) end
+end
+
+local function requester(child)
+  local id = 0
+  return function(params, method)
+    id = id + 1
+    params._meta = {
+      ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = json.object {},
+      ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool check", version = "1" },
+    }
+    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = method or "moonpool/upstreams", params = params }, function() end)
+    if not got then return nil, why end
+    if got.error then return nil, got.error.message end
+    return got.result
+  end
+end
+
+-- The exit code after the child has ended without an answer.
+local function lost(child, why)
+  local code = child.close()
+  if code == BAD_CONFIG then return code end               -- the child has printed the reason
+  if why == "interrupted" then return say.wrong("interrupted", nil, INTERRUPTED) end
+  return say.wrong(why)
+end
+
+--- A child with the configuration at `path`; or nil, why.
+function connected.child(path) return link.child { "--specs", "--log-level", "error", path } end
+
+--- Calls f(ask) with a function that sends a request to the child: ask(params, method) returns a result; or nil, why. Returns what f returns, an exit
+--- code; or, if f returns nil and why, the code of a child that has ended.
+function connected.converse(child, f)
+  io.stdout:setvbuf "line"
+  local code, problem = f(requester(child))
+  if not code then return lost(child, problem) end
+  child.close()
+  return code
+end
+
+--- Starts a child with the configuration at `path` and calls f(ask, found): `found` is what it knows of the upstreams. Returns as converse does.
+function connected.ask(path, f)
+  local child, why = connected.child(path)
+  if not child then return say.wrong(why) end
+  return connected.converse(child, function(ask)
+    local found, wrong = ask {}
+    if not found then return nil, wrong end
+    return f(ask, found)
+  end)
+end
+
+--- Asks every upstream of the configuration at `path` and prints what clients would see. `is_short`: at most 20 lines of each;
+--- `wanted`: only this one. Returns the exit
+--- code: 0 if all answered without doubts, 1 if not; and whether all answered.
+function connected.run(path, is_short, wanted)
+  io.stdout:setvbuf "line"
+  local child, why = connected.child(path)
+  if not child then return say.wrong(why), false end
+  local ask = requester(child)
+  local found, wrong = ask {}
+  if not found then return lost(child, wrong), false end
+  local is_fine, has_all, names = true, true, found.names
+  if wanted then
+    local known = {}
+    for _, name in ipairs(names) do known[name] = true end
+    if not known[wanted] then
+      child.close()
+      return say.wrong("there is no upstream '" .. wanted .. "'", suggest.hint(wanted, known) or "upstreams: " .. table.concat(names, ", ")), false
+    end
+    names = { wanted }
+  end
+  for _, name in ipairs(names) do
+    local got
+    got, wrong = ask { name = name }
+    if not got then return lost(child, name .. ": " .. tostring(wrong)), false end
+    if got.what then
+      has_all = false
+      say.note(("%s: %s%s"):format(name, plain(got.what), got.hint and "\n  hint: " .. got.hint or ""))
+    elseif got.note then
+      print(("%s: %s\n  hint: %s"):format(name, got.note, got.hint))
+    else
+      put_report(name, got, is_short and SHOWN or math.huge)
+      is_fine = is_fine and #got.doubts == 0
+    end
+  end
+  child.close()
+  return has_all and is_fine and 0 or 1, has_all
+end
+
+return connected

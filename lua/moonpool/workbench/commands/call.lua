@@ -1,0 +1,68 @@
+-- moonpool call: calls one tool.
+
+local connect = require "moonpool.workbench.client.connect"
+local contents = require "moonpool.workbench.format.contents"
+local json = require "moonpool.json"
+local say = require "moonpool.workbench.format.say"
+local suggest = require "moonpool.runtime.suggest"
+local values = require "moonpool.workbench.format.values"
+
+-- Converts the arguments of the command line by the tool's schema; or nil, what, hint.
+local function read_arguments(args, schema, known)
+  local found = {}
+  if args.json then
+    local value, why = json.decode(args.json)
+    if type(value) ~= "table" or (value[1] ~= nil) then return nil, "--json needs an object: " .. (why or "not a JSON object"),
+      "as in --json '{\"a\": 1}'" end
+    found = value
+  end
+  local properties = type(schema.properties) == "table" and schema.properties or {}
+  for i = 2, #args do
+    local name, text = args[i]:match "^([^=]+)=(.*)$"
+    if not name then return nil, "'" .. args[i] .. "' is not an argument", "write KEY=VALUE, as in " .. known .. " name=Ann" end
+    if properties[name] == nil and schema.additionalProperties == false then
+      return nil, "'" .. known .. "' has no argument '" .. name .. "'", suggest.hint(name, properties)
+    end
+    local value, why = values.read(text, properties[name] or {})
+    if value == nil then return nil, name .. ": " .. why end
+    found[name] = value
+  end
+  return found
+end
+
+-- -- the result --------------------------------------------------------------------------------------------------------
+
+local function print_result(result, args)
+  if args.raw then
+    print(json.encode(result))
+    return
+  end
+  local to = result.isError and io.stderr or io.stdout
+  if result.structuredContent ~= nil and not result.isError and #(result.content or {}) == 0 then
+    to:write(json.encode(result.structuredContent), "\n")
+  end
+  for _, item in ipairs(result.content or {}) do
+    local text = contents.text(item)
+    to:write(text, text:sub(-1) == "\n" and "" or "\n")
+  end
+  if result.task then to:write("[task ", result.task.taskId or "", "]\n") end
+end
+
+-- -- the call ----------------------------------------------------------------------------------------------------------
+
+local function run(s, tools, args)
+  local name = args[1]
+  local tool = tools[name]
+  if not tool then return say.misuse("there is no tool '" .. name .. "'", suggest.hint(name, tools) or "moonpool list shows them") end
+  local arguments, what, hint = read_arguments(args, tool.inputSchema, name)
+  if not arguments then return say.misuse(what, hint) end
+  local result, wrong = s:call(name, arguments)
+  if not result then return connect.failed(wrong) end
+  print_result(result, args)
+  return result.isError and 1 or 0
+end
+
+return function(args)
+  if not args[1] then return say.misuse("call takes the name of a tool", "as in moonpool call greet name=Ann; moonpool list shows them") end
+  return connect.run(args, function(s) return s:list() end, function(s, tools) return run(s, tools, args) end)
+end

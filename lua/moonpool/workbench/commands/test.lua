@@ -1,0 +1,87 @@
+-- moonpool test: the specs of the operator's scripts, one after the other, in a child that serves the scripts.
+
+local era = require "moonpool.protocol.era"
+local json = require "moonpool.json"
+local link = require "moonpool.workbench.client.link"
+local say = require "moonpool.workbench.format.say"
+
+local BAD_CONFIG = 78
+
+local able = {
+  elicitation = { form = json.object {}, url = json.object {} }, roots = json.object {},
+  sampling = { tools = json.object {}, context = json.object {} },
+}
+
+-- Makes paths relative to the scripts' folder; nil, and the path that is not below the folder.
+local function below(args)
+  local root, found = args.scripts:gsub("/+$", "") .. "/", json.array {}
+  for i, path in ipairs(args) do
+    path = path:gsub("^%./", ""):gsub("/+$", "")
+    if path .. "/" == root then
+      found[i] = ""
+    elseif path:sub(1, #root) == root then
+      found[i] = path:sub(#root + 1)
+    else
+      return nil, path
+    end
+  end
+  return found
+end
+
+local function requester(child)
+  local id = 0
+  return function(params)
+    id = id + 1
+    params._meta = {
+      ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = able,
+      ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool test", version = "1" },
+      ["io.modelcontextprotocol/logLevel"] = "debug",        -- every level is logged, so that notified() gets all messages
+    }
+    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = "moonpool/specs", params = params }, function() end)
+    if not got then return nil, why, true end
+    if got.error then return nil, got.error.message end
+    return got.result
+  end
+end
+
+local function indent(text) return "    " .. text:gsub("\n", "\n    ") end
+
+local function run_all(ask, files, root)
+  local count, failed = 0, 0
+  local function tell(path, name, why)
+    count = count + 1
+    if why then failed = failed + 1 end
+    print((why and "FAIL  " or "ok    ") .. root .. "/" .. path .. (name and "  " .. name or ""))
+    if why then print(indent(why)) end
+  end
+  for _, file in ipairs(files) do
+    if file.why then tell(file.path, nil, file.why) end
+    for index, name in ipairs(file.specs) do
+      local result, why, is_gone = ask { path = file.path, index = index }
+      tell(file.path, name, not result and why or result and result.failed)
+      if is_gone then return count, failed end
+    end
+  end
+  return count, failed
+end
+
+return function(args)
+  io.stdout:setvbuf "line"
+  local wanted, outside = below(args)
+  if not wanted then
+    return say.misuse(outside .. " is not below " .. args.scripts, "specs stand beside the scripts: " .. args.scripts .. "/tools/greet_spec.lua")
+  end
+  local child, why = link.child { "--specs", "--log-level", "info", args.config }
+  if not child then return say.wrong(why) end
+  local ask = requester(child)
+  local found, wrong = ask { below = wanted }
+  if not found then
+    local code = child.close()
+    return code == BAD_CONFIG and code or say.wrong(wrong)
+  end
+  local count, failed = run_all(ask, found.files, found.root)
+  child.close()
+  if count == 0 then return say.wrong("there are no specs", "a spec is a file such as " .. args.scripts .. "/tools/greet_spec.lua") end
+  print(("%d %s, %s"):format(count, count == 1 and "spec" or "specs", failed == 0 and "all fine" or failed .. " failed"))
+  return failed == 0 and 0 or 1
+end
