@@ -1,0 +1,22 @@
+-- Prints boxes, floors and arrows back of folders: `./dev plan [FOLDER…]`. Without a folder, of all modules of core/ and folders of lua/moonpool; with some,
+-- the arrows back, too. `pictures` writes the pictures of docs/dev instead.
+local plan = dofile "spec/helpers/plan.lua"
+
+if arg[1] == "pictures" then
+  for _, picture in ipairs(dofile "spec/helpers/plan_picture.lua") do picture.write() end
+  return
+end
+
+local folders = { table.unpack(arg) }
+if not folders[1] then
+  for _, root in ipairs { "core", "lua/moonpool" } do
+    folders[#folders + 1] = root
+    table.move(plan.rooms(root), 1, #plan.rooms(root), #folders + 1, folders)
+  end
+end
+print(("%-28s %5s %6s %6s"):format("folder", "boxes", "floors", "back"))
+for _, folder in ipairs(folders) do
+  local line, measured = plan.line(folder)
+  print(line)
+  for _, arrow in ipairs(arg[1] and measured.back or {}) do print(("  %s -> %s: %s"):format(table.unpack(arrow))) end
+end

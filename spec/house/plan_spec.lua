@@ -1,0 +1,100 @@
+-- The plan of the house (spec/helpers/plan.lua): how many boxes, floors and arrows back a room may have at most, and pictures that are not stale.
+local lfs = require "lfs"
+local plan = dofile "spec/helpers/plan.lua"
+
+-- Of each module of core/: boxes, floors, arrows back. These numbers only go down: a room that grows above them is split by its nouns. A new file of
+-- a room that has its noun may raise the first one; its commit says why.
+local most = {
+  admin = { 34, 8, 20 },
+  base = { 15, 5, 0 },
+  cli = { 7, 6, 5 },
+  config = { 27, 14, 14 },
+  data = { 26, 8, 5 },
+  gateway = { 22, 10, 3 },
+  json = { 7, 4, 0 },
+  lib = { 42, 10, 4 },
+  loop = { 8, 6, 2 },
+  mcp = { 7, 3, 1 },
+  net = { 40, 13, 11 },
+  os = { 10, 6, 3 },
+  rpc = { 10, 10, 6 },
+  telemetry = { 18, 6, 3 },
+  trace = { 6, 5, 3 },
+  upstream = { 29, 12, 10 },
+  vm = { 36, 9, 23 },
+}
+
+describe("the plan", function()
+  local function measured(files)
+    local folder = os.tmpname()
+    os.remove(folder)
+    assert(lfs.mkdir(folder))
+    for name, text in pairs(files) do
+      if name:find "/" then lfs.mkdir(folder .. "/" .. name:match "^[^/]+") end
+      local file <close> = assert(io.open(folder .. "/" .. name, "wb"))
+      file:write(text)
+    end
+    local result = plan.measure(folder)
+    os.execute("rm -r " .. folder)
+    return { result.boxes, result.floors, #result.back }
+  end
+
+  it("counts a file with its header, and a folder, as one box", function()
+    assert.same({ 3, 1, 0 }, measured { ["a.c"] = "", ["a.h"] = "", ["b.h"] = "", ["c/d.c"] = "", ["c/e.c"] = "" })
+  end)
+
+  it("has an arrow for a call and for a header, and none for a declaration, a comment or a text", function()
+    assert.same({ 3, 3, 0 }, measured {
+      ["a.c"] = "void mp_a(void)\n{\n    mp_b(1);\n}\n",
+      ["b.c"] = '#include "c/c.h"\nint mp_b(int n)\n{\n    return n;\n}\n',
+      ["c/c.h"] = "int mp_b(int n);\n/* mp_a() calls it */\n#define WORDS \"mp_a\"\n",
+    })
+  end)
+
+  it("leaves out the fewest arrows that close circles", function()
+    local function calls(own, ...)
+      local body = {}
+      for i, name in ipairs { ... } do body[i] = "mp_" .. name .. "();" end
+      return ("void mp_%s(void)\n{\n%s\n}\n"):format(own, table.concat(body, "\n"))
+    end
+    assert.same({ 3, 3, 1 }, measured { ["a.c"] = calls("a", "b"), ["b.c"] = calls("b", "c"), ["c.c"] = calls("c", "a") })
+    assert.same({ 3, 3, 1 }, measured { ["a.c"] = calls("a", "b", "c"), ["b.c"] = calls("b", "c"), ["c.c"] = calls("c", "b") })
+    local large = {}                        -- 20 in a circle: too many for all orders to be compared
+    for i = 1, 20 do large[("f%d.c"):format(i)] = calls("f" .. i, "f" .. i % 20 + 1) end
+    assert.same({ 20, 20, 1 }, measured(large))
+  end)
+end)
+
+describe("the plan of core/", function()
+  it("has no arrow back between modules", function()
+    assert.same({}, plan.measure("core").back)
+  end)
+
+  for _, room in ipairs(plan.rooms "core") do
+    it("has room for " .. room, function()
+      local line, now = plan.line(room)
+      local bound = most[room:match "[^/]+$"]
+      assert(bound, room .. " has no bounds in spec/house/plan_spec.lua: " .. line)
+      local is_within = now.boxes <= bound[1] and now.floors <= bound[2] and #now.back <= bound[3]
+      assert(is_within, ("%s: boxes, floors and arrows back are at most %d, %d and %d; `./dev plan %s` shows the arrows"):format(line, bound[1], bound[2],
+        bound[3], room))
+    end)
+  end
+end)
+
+describe("the plan of lua/moonpool", function()
+  for _, folder in ipairs { "lua/moonpool", table.unpack(plan.rooms "lua/moonpool") } do
+    it("has no arrow back in " .. folder, function()
+      assert.same({}, plan.measure(folder).back)
+    end)
+  end
+end)
+
+describe("the picture", function()
+  for _, picture in ipairs(dofile "spec/helpers/plan_picture.lua") do
+    it(picture.path .. " is as `./dev plan pictures` writes it", function()
+      local file <close> = assert(io.open(picture.path, "rb"))
+      assert.equal(picture.make(), file:read "a")
+    end)
+  end
+end)
