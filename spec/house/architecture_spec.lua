@@ -26,7 +26,7 @@ local function is_defined(name, path)
   return false
 end
 
-local pages = { "docs/dev/architecture.md", "docs/dev/howto.md" }
+local pages = { "docs/dev/architecture.md", "docs/dev/howto.md", "docs/dev/features.md" }
 
 describe("the pages for developers", function()
   it("name functions and types where they are", function()
@@ -50,5 +50,24 @@ describe("the pages for developers", function()
       end
     end
     assert.same({}, missing)
+  end)
+
+  it("name five to nine places of each of the ten largest features", function()
+    local count = 0
+    for name, list in read("docs/dev/features.md"):gmatch "## ([^\n]+)([^#]*)" do
+      local places = select(2, list:gsub("\n%- `[^`]+`: ", ""))
+      assert(places >= 5 and places <= 9, name .. " has " .. places .. " places")
+      count = count + 1
+    end
+    assert.equal(10, count)
+  end)
+end)
+
+describe("CHANGELOG.md", function()
+  it("has at most 120 lines before 0.1.0, each of them short", function()
+    local text = read "CHANGELOG.md"
+    assert.is_nil(text:match "\n## 0%.")
+    assert.is_true(select(2, text:gsub("\n", "")) <= 120)
+    for line in text:gmatch "[^\n]+" do assert(utf8.len(line) <= 160, "longer than 160 characters: " .. line) end
   end)
 end)
