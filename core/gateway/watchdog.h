@@ -5,7 +5,7 @@
  *   limits.drain, or a second after the second signal, is ended by _exit: with code 1, or with its own code if it only
  *   frees memory. A load of scripts in progress is stopped. The first signal after POST /api/drain hurries nothing.
  *   - SIGHUP: wakes the main thread to reload. SIGUSR2: to upgrade.
- *   - A worker whose loop has not turned for limits.stuck takes no connections until it turns again (net/suspend.c).
+ *   - A worker whose loop has not turned for limits.stuck takes no connections until it turns again (net/server/suspend.c).
  *   It is logged with the line of Lua that it runs, and /healthz answers 503. */
 #ifndef MP_GATEWAY_WATCHDOG_H
 #define MP_GATEWAY_WATCHDOG_H

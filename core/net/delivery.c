@@ -7,8 +7,8 @@
  *   - MP_DELIVERY_UNKNOWN: all else. A reset comes before an acknowledgement that the kernel has delayed, from clients that have read nothing, and
  *     from proxies that need the connection no more. After the last answer of a connection nothing comes at all. A next request may have been sent
  *     before the answer. */
-#include "http.h"
-#include "http2.h"
+#include "net/server/http.h"
+#include "net/http2/http2.h"
 #include <linux/sockios.h>
 #include <poll.h>
 #include <stdlib.h>

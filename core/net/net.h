@@ -10,11 +10,11 @@
 #define MP_NET_H
 
 #include "os/os.h"
-#include "client.h"
-#include "fetch.h"
-#include "proxies.h"
-#include "slabs.h"
-#include "tls.h"
+#include "net/client/client.h"
+#include "net/client/fetch.h"
+#include "net/server/proxies.h"
+#include "net/memory/slabs.h"
+#include "net/tls/tls.h"
 
 typedef struct mp_server mp_server;
 typedef struct mp_stream mp_stream;

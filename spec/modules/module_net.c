@@ -8,10 +8,10 @@
  *   blocks(kind, count, steps, seed)   takes and gives back blocks of "pages" or "slabs", `count` at once, and returns memory meanwhile;
  *                          the number of bytes that were not as their block's owner wrote them
  *   is_page(kind)          true if a block of that kind, "pages" or "malloc", is taken back as one of pages */
-#include "net/http.h"
+#include "net/server/http.h"
 #include "net/net.h"
-#include "net/address_policy.h"
-#include "net/pages.h"
+#include "net/client/address_policy.h"
+#include "net/memory/pages.h"
 #include "modules.h"
 #include <stdlib.h>
 

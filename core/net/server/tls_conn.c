@@ -1,7 +1,7 @@
 /* tls_conn.c: the TLS side of one connection: its handshake, its client's identity, and its close_notify. */
 #include "http.h"
 #include "json/json.h"
-#include "tls_context.h"
+#include "net/tls/tls_context.h"
 #include <h2o/http1.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>

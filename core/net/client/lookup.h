@@ -6,7 +6,7 @@
 #ifndef MP_NET_LOOKUP_H
 #define MP_NET_LOOKUP_H
 
-#include "net.h"
+#include "net/net.h"
 
 typedef struct mp_lookup mp_lookup;
 

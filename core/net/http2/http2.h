@@ -11,7 +11,7 @@
 #define MP_NET_HTTP2_H
 
 #include "http2_abi.h"
-#include "http.h"
+#include "net/server/http.h"
 
 #define MP_HTTP2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #define MP_HTTP2_PREFACE_BYTES 24

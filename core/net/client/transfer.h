@@ -3,7 +3,7 @@
 #define MP_NET_TRANSFER_H
 
 #include "curl.h"
-#include "net.h"
+#include "net/net.h"
 
 #define MP_KEPT_HANDLES 16
 /* How long addresses are kept by libcurl, in seconds: longer than a request waits for a connection. All handles have

@@ -1,6 +1,6 @@
 /* proxies.c: sets of addresses and networks: which proxies are trusted. */
 #include "proxies.h"
-#include "net.h"
+#include "net/net.h"
 #include "json/json.h"
 #include <arpa/inet.h>
 #include <stdlib.h>

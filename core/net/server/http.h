@@ -6,7 +6,7 @@
 #ifndef MP_NET_HTTP_H
 #define MP_NET_HTTP_H
 
-#include "net.h"
+#include "net/net.h"
 #include "loop/state.h"
 #include "loop/queue.h"
 #include <pthread.h>

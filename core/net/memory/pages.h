@@ -7,7 +7,7 @@
 #ifndef MP_NET_PAGES_H
 #define MP_NET_PAGES_H
 
-#include "net.h"
+#include "net/net.h"
 
 #define MP_PAGE 4096
 #define MP_PAGES_MAX 4 /* pages of the largest block */

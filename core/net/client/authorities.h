@@ -2,7 +2,7 @@
 #ifndef MP_NET_AUTHORITIES_H
 #define MP_NET_AUTHORITIES_H
 
-#include "net.h"
+#include "net/net.h"
 
 /* One of both is set, or none: then no server is trusted. */
 typedef struct {

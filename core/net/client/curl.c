@@ -1,5 +1,5 @@
 #include "curl.h"
-#include "net.h"
+#include "net/net.h"
 #include <dlfcn.h>
 #include <pthread.h>
 
