@@ -1,6 +1,6 @@
 /* table.c: the upstreams of the process: the list of the configuration, reloads, the sweep, facts for people. */
-#include "upstream/park.h"
-#include "upstream/standing.h"
+#include "upstream/pending/park.h"
+#include "upstream/transport/standing.h"
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>

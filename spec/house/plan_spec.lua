@@ -20,7 +20,7 @@ local most = {
   rpc = { 10, 10, 6 },
   telemetry = { 18, 6, 3 },
   trace = { 6, 5, 3 },
-  upstream = { 29, 12, 10 },
+  upstream = { 14, 9, 6 },
   vm = { 36, 9, 23 },
 }
 

@@ -1,5 +1,5 @@
 /* relay.c: the end of the task that has taken a parked exchange up: letters to the home, and what the home sends. */
-#include "upstream/park.h"
+#include "upstream/pending/park.h"
 #include <stdlib.h>
 
 /* -- counted references -------------------------------------------------------------------------------------------- */

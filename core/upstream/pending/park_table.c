@@ -1,5 +1,5 @@
 /* park_table.c: handles of what waits for a client's retry: parked exchanges, and bytes that calls of scripts keep. */
-#include "upstream/park.h"
+#include "upstream/pending/park.h"
 #include <stdlib.h>
 #include <sys/random.h>
 

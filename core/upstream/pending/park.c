@@ -1,5 +1,5 @@
 /* park.c: an exchange that its task has left, at its home: what is kept for the next task, and what the letters of that task's relay do. */
-#include "upstream/park.h"
+#include "upstream/pending/park.h"
 #include <stdlib.h>
 
 MP_COUNTER(upstream_park_dropped, "dropped", "reason", "upstream_parked",

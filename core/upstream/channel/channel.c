@@ -1,6 +1,6 @@
 /* channel.c: channels by their key: one task of all workers opens a channel, the others wait for it; channels that are idle, lost or in
  * the way end. take.c has the tasks that take them. */
-#include "upstream/standing.h"
+#include "upstream/transport/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* standing.c: standing streams over HTTP: event streams on which an upstream says what nothing has asked for. A channel with a session has one
  * GET; requests whose answer does not end (subscriptions/listen) are POSTs. They use an HTTP client of their own, so that no call waits for
  * the connection of one. All but the functions of upstream.h runs on the thread of the channel's home. */
-#include "upstream/standing.h"
+#include "upstream/transport/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* observer.c: what upstreams say without being asked: messages that belong to no exchange, and gaps in the streams that carry them. They wait
  * for Lua of the worker that holds the stream. */
-#include "upstream/standing.h"
+#include "upstream/transport/standing.h"
 #include <stdlib.h>
 
 MP_COUNTER(upstream_observed, "upstream_observed", "", "",

@@ -1,7 +1,7 @@
 /* http.c: Streamable HTTP of all revisions: each message is a POST of its own, on the worker of its task, whose answer is one JSON body or
  * an event stream. Redirects are not followed, compressed answers are refused, a POST is never sent twice. */
 #define _GNU_SOURCE
-#include "upstream/standing.h"
+#include "upstream/transport/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* exchange.c: one message sent on a channel, up to its answer: time limits, events for its task, and the way between the
  * thread of the task and the thread of the transport. When it may be sent is in slots.c, what a message becomes in
  * event.c. */
-#include "upstream/park.h"
+#include "upstream/pending/park.h"
 #include <stdio.h>
 #include <stdlib.h>
 
