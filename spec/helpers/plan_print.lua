@@ -1,4 +1,4 @@
--- Prints boxes, floors and arrows back of folders: `./dev plan [FOLDER…]`. Without a folder, of all modules of core/ and folders of lua/moonpool; with some,
+-- Prints boxes, floors and arrows back of folders: `./dev plan [FOLDER…]`. Without a folder, of all folders of core/ and lua/moonpool; with some,
 -- the arrows back, too. `pictures` writes the pictures of docs/dev instead.
 local plan = dofile "spec/helpers/plan.lua"
 
@@ -9,10 +9,12 @@ end
 
 local folders = { table.unpack(arg) }
 if not folders[1] then
-  for _, root in ipairs { "core", "lua/moonpool" } do
-    folders[#folders + 1] = root
-    table.move(plan.rooms(root), 1, #plan.rooms(root), #folders + 1, folders)
+  local function add(folder)
+    folders[#folders + 1] = folder
+    for _, room in ipairs(plan.rooms(folder)) do add(room) end
   end
+  add "core"
+  add "lua/moonpool"
 end
 print(("%-28s %5s %6s %6s"):format("folder", "boxes", "floors", "back"))
 for _, folder in ipairs(folders) do

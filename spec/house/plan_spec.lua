@@ -2,8 +2,8 @@
 local lfs = require "lfs"
 local plan = dofile "spec/helpers/plan.lua"
 
--- Of each module of core/: boxes, floors, arrows back. These numbers only go down: a room that grows above them is split by its nouns. A new file of
--- a room that has its noun may raise the first one; its commit says why.
+-- Of each module of core/, and of folders in it: boxes, floors, arrows back. These numbers only go down: a room that grows above them is split by its
+-- nouns. A new file of a room that has its noun may raise the first one; its commit says why.
 local most = {
   admin = { 34, 8, 20 },
   base = { 15, 5, 0 },
@@ -11,17 +11,35 @@ local most = {
   config = { 27, 14, 14 },
   data = { 26, 8, 5 },
   gateway = { 22, 10, 3 },
+  ["gateway/upgrade"] = { 12, 6, 1 },
   json = { 7, 4, 0 },
   lib = { 42, 10, 4 },
+  ["lib/mcp"] = { 27, 10, 10 },
   loop = { 8, 6, 2 },
   mcp = { 7, 3, 1 },
   net = { 7, 4, 7 },
+  ["net/client"] = { 8, 4, 1 },
+  ["net/http2"] = { 5, 3, 1 },
+  ["net/memory"] = { 3, 2, 0 },
+  ["net/server"] = { 19, 8, 3 },
+  ["net/tls"] = { 3, 3, 1 },
   os = { 10, 6, 3 },
   rpc = { 10, 10, 6 },
+  ["rpc/auth"] = { 4, 3, 0 },
+  ["rpc/call"] = { 13, 5, 9 },
+  ["rpc/request"] = { 12, 4, 1 },
+  ["rpc/session"] = { 6, 4, 0 },
+  ["rpc/stream"] = { 4, 3, 0 },
+  ["rpc/transport"] = { 12, 4, 1 },
   telemetry = { 18, 6, 3 },
   trace = { 6, 5, 3 },
   upstream = { 14, 9, 6 },
+  ["upstream/catalogue"] = { 2, 1, 0 },
+  ["upstream/channel"] = { 7, 5, 1 },
+  ["upstream/pending"] = { 3, 3, 2 },
+  ["upstream/transport"] = { 7, 4, 2 },
   vm = { 36, 9, 23 },
+  ["vm/strings"] = { 5, 4, 2 },
 }
 
 describe("the plan", function()
@@ -70,14 +88,18 @@ describe("the plan of core/", function()
     assert.same({}, plan.measure("core").back)
   end)
 
-  for _, room in ipairs(plan.rooms "core") do
-    it("has room for " .. room, function()
-      local line, now = plan.line(room)
-      local bound = most[room:match "[^/]+$"]
-      assert(bound, room .. " has no bounds in spec/house/plan_spec.lua: " .. line)
+  it("has bounds for each module", function()
+    for _, room in ipairs(plan.rooms "core") do
+      assert(most[room:match "[^/]+$"], room .. " has no bounds in spec/house/plan_spec.lua: " .. plan.line(room))
+    end
+  end)
+
+  for room, bound in pairs(most) do
+    it("has room for core/" .. room, function()
+      local line, now = plan.line("core/" .. room)
       local is_within = now.boxes <= bound[1] and now.floors <= bound[2] and #now.back <= bound[3]
-      assert(is_within, ("%s: boxes, floors and arrows back are at most %d, %d and %d; `./dev plan %s` shows the arrows"):format(line, bound[1], bound[2],
-        bound[3], room))
+      assert(is_within, ("%s: boxes, floors and arrows back are at most %d, %d and %d; `./dev plan core/%s` shows the arrows"):format(line, bound[1],
+        bound[2], bound[3], room))
     end)
   end
 end)
