@@ -146,7 +146,8 @@ describe("answers below 64 KiB that nobody reads", function()
     end
     g:wait_status(function(status)
       most = math.max(most, status.gauges.queue_bytes)
-      return status.counters.calls + status.counters.refused.answers >= 40 * 95
+      local refused = status.counters.refused -- some for limits.calls_in_flight, where the machine is slower than these requests come
+      return status.counters.calls + refused.answers + refused.calls >= 40 * 95
     end, 30)
     assert.is_true(most > limit // 2, most)
     assert_bounded(most, limit)
