@@ -50,7 +50,7 @@ end)
 
 describe("after its hour", function()
   it("an older process ends, its sessions are unknown, and one line says how many there were", function()
-    local g <close> = upgrading.start { env = { [HOUR] = "1500" }, config = { limits = { drain = "1s" } } }
+    local g <close> = upgrading.start_quick { env = { [HOUR] = "1500" }, config = { limits = { drain = "1s" } } }
     local first, sessions = g.pid, { open_session(g), open_session(g), open_session(g) }
     g:must_upgrade()
     g:wait_log("sessions of an older process ended", { sessions = 3, after_s = 3600 })
@@ -99,7 +99,7 @@ exit $? >> 8;
 describe("two programs that hand over by other formats", function()
   for _, format in ipairs { 0, 2, 1000000 } do
     it("do not follow each other: the old one serves on, and says what to do, at " .. format, function()
-      local g <close> = upgrading.start {}
+      local g <close> = upgrading.start_quick {}
       local path = g.dir .. "/other.pl"
       local file <close> = assert(io.open(path, "wb"))
       file:write((HELLO:gsub("%%d", format)))

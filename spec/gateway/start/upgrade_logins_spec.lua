@@ -16,7 +16,7 @@ local function own(g, bearer) return admin(g, "/api/config", bearer).status end
 
 describe("the dashboard", function()
   it("has its logins and links after two upgrades, and no token of them passes between the processes", function()
-    local g <close> = upgrading.start { config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
+    local g <close> = upgrading.start_quick { config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
     local login = open(g, code_of(g, token)):json().token
     local used, link, of_login = code_of(g, token), code_of(g, token), code_of(g, login)
     assert.equal(200, open(g, used).status)
@@ -38,7 +38,7 @@ describe("the dashboard", function()
   end)
 
   it("has none of those whose token the configuration of the new process does not have", function()
-    local g <close> = upgrading.start { config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
+    local g <close> = upgrading.start_quick { config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
     local login, link = open(g, code_of(g, token)):json().token, code_of(g, token)
     local other = ("n"):rep(32)
     local text = g:file "moonpool.yaml"

@@ -28,7 +28,7 @@ local scripts = {
 }
 
 local function start()
-  return upgrading.start { scripts = scripts, workers = 2, config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
+  return upgrading.start_quick { scripts = scripts, workers = 2, config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
 end
 
 local function count(stream, method)

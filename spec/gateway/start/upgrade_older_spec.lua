@@ -1,3 +1,4 @@
+-- lane: first
 -- The processes before the newest one: how long they live, and what they do not do any more.
 local uv = require "luv"
 local certificates = require "spec.helpers.certificates"
@@ -21,7 +22,8 @@ end
 
 describe("an older process", function()
   it("lives while it has a session, a call or a stream, and ends when the last one has ended", function()
-    local g <close> = upgrading.start { scripts = { ["tools/wait.lua"] = 'return tool { "Waits.", function() sleep(4) return "done" end, timeout = 20 }' } }
+    local g <close> = upgrading.start_quick {
+      scripts = { ["tools/wait.lua"] = 'return tool { "Waits.", function() sleep(4) return "done" end, timeout = 20 }' } }
     local session <close> = g:client "2025-06-18"
     local stateless <close> = g:client "2026-07-28"
     local call = stateless:open("tools/call", { name = "wait", arguments = {} })
@@ -52,7 +54,7 @@ describe("an older process", function()
   end)
 
   it("leaves nothing of the process that it has begun when that one ends before it", function()
-    local g <close> = upgrading.start {}
+    local g <close> = upgrading.start_quick {}
     local session <close> = g:client "2025-06-18"
     local second = g:must_upgrade()
     g:must_upgrade()
@@ -64,7 +66,7 @@ describe("an older process", function()
   it("ends with the newest process, by SIGTERM and by SIGKILL of that one, and by SIGTERM of all", function()
     for _, signal in ipairs { "sigterm", "sigkill", "all" } do
       local runtime = gateway.new_folder()
-      local g = upgrading.start { config = { limits = { drain = "2s" } }, env = { RUNTIME_DIRECTORY = runtime } }
+      local g = upgrading.start_quick { config = { limits = { drain = "2s" } }, env = { RUNTIME_DIRECTORY = runtime } }
       local sessions = {}
       for i = 1, 3 do
         sessions[i] = g:client "2025-06-18"
@@ -98,7 +100,7 @@ describe("an older process", function()
 
   it("leaves no file and no descriptor behind, and the token of the admin listener as it was", function()
     local runtime = gateway.new_folder()
-    local g <close> = upgrading.start { env = { RUNTIME_DIRECTORY = runtime } }
+    local g <close> = upgrading.start_quick { env = { RUNTIME_DIRECTORY = runtime } }
     local function token()
       local file <close> = assert(io.open(runtime .. "/admin.token", "rb"))
       return file:read "a"
@@ -139,7 +141,7 @@ end)
 
 describe("an upgrade with another configuration", function()
   it("spreads the sockets over fewer and more workers", function()
-    local g <close> = upgrading.start { workers = 4, config = { scripts = { watch = false } } }
+    local g <close> = upgrading.start_quick { workers = 4, config = { scripts = { watch = false } } }
     local text = g:file "moonpool.yaml"
     local new, kept = knocking.start(g.port, 6), upgrading.keep(g.port, 4)
     for _, workers in ipairs { 2, 8, 1 } do
@@ -157,7 +159,7 @@ describe("an upgrade with another configuration", function()
   it("listens on an address that is new, and closes one that is gone", function()
     local folder = gateway.new_folder()
     local text = '{"listen":["unix:' .. folder .. '/%s.sock","127.0.0.1:0"],"admin":{"listen":"127.0.0.1:0"},"scripts":{"path":"scripts","watch":false}}'
-    local g <close> = upgrading.start { config = text:format "one" }
+    local g <close> = upgrading.start_quick { config = text:format "one" }
     g.port = wait.for_fact("the second address", 20, function() return tonumber(g:log():match "address=127.0.0.1:(%d+) for=mcp") end)
     local new, over = knocking.start(g.port, 4), knocking.start(folder .. "/one.sock", 4)
     new:wait(20)
@@ -179,7 +181,7 @@ describe("an upgrade with another configuration", function()
   it("speaks TLS at an address that spoke none, and refuses no connection", function()
     local here, port = certificates.here(), free_port()
     local text = '{"listen":[{"address":"127.0.0.1:%d"%s}],"admin":{"listen":"127.0.0.1:0"},"scripts":{"path":"scripts","watch":false}}'
-    local g <close> = upgrading.start { config = text:format(port, ""), files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key } }
+    local g <close> = upgrading.start_quick { config = text:format(port, ""), files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key } }
     local new, older = knocking.start(port, 4), g:client "2025-06-18"
     new:wait(50)
     write(g.dir .. "/moonpool.yaml", text:format(port, ',"tls":{"certificate":"cert.pem","key":"key.pem"}'))
@@ -195,7 +197,7 @@ describe("an upgrade with another configuration", function()
 
   it("takes a file of a Unix socket over, and the last process removes it", function()
     local folder = gateway.new_folder()
-    local g <close> = upgrading.start {
+    local g <close> = upgrading.start_quick {
       config = '{"listen":["127.0.0.1:0","unix:' .. folder .. '/one.sock"],"admin":{"listen":"127.0.0.1:0"},"scripts":{"path":"scripts"}}',
     }
     local new = knocking.start(folder .. "/one.sock", 4)

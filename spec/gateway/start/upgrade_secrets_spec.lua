@@ -21,7 +21,7 @@ end
 describe("after an upgrade", function()
   it("no message with keys is left in the memory of both processes", function()
     local runtime = gateway.new_folder()
-    local g <close> = upgrading.start { workers = 1, env = { RUNTIME_DIRECTORY = runtime } }
+    local g <close> = upgrading.start_quick { workers = 1, env = { RUNTIME_DIRECTORY = runtime } }
     local session <close> = g:client "2025-11-25" -- keeps the older process
     local older = g.pid
     local newest = g:must_upgrade()

@@ -18,7 +18,7 @@ end
 
 describe("sessions and calls at an upgrade", function()
   it("go on in the process that opened them, through three upgrades", function()
-    local g <close> = upgrading.start { scripts = scripts, workers = 2 }
+    local g <close> = upgrading.start_quick { scripts = scripts, workers = 2 }
     local clients, calls = {}, {}
     local function open(revision)
       clients[#clients + 1] = g:client(revision)
@@ -49,7 +49,7 @@ describe("sessions and calls at an upgrade", function()
   end)
 
   it("find a switch within a second, and run a job once", function()
-    local g <close> = upgrading.start {
+    local g <close> = upgrading.start_quick {
       scripts = {
         ["tools/one.lua"] = 'return tool { "One.", function() return "one" end }',
         ["jobs/tick.lua"] = 'return job { "Ticks.", every = 1, function() log.info "tick" end }',
@@ -76,7 +76,7 @@ describe("sessions and calls at an upgrade", function()
   end)
 
   it("have the places of a tool with `concurrency` together", function()
-    local g <close> = upgrading.start { workers = 2, scripts = {
+    local g <close> = upgrading.start_quick { workers = 2, scripts = {
       ["tools/alone.lua"] = [[return tool { "Alone.", concurrency = 1, timeout = 60, function()
         local from <const> = time.now()
         sleep(0.2)

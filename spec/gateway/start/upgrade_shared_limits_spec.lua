@@ -14,7 +14,7 @@ local scripts = {
 
 local function start(config)
   config.overload = "off" -- the machine may be busy
-  return upgrading.start { workers = 2, scripts = scripts, config = config }
+  return upgrading.start_quick { workers = 2, scripts = scripts, config = config }
 end
 
 -- Opens a session; false if a limit refuses it.

@@ -16,7 +16,7 @@ end
 
 describe("a TLS session", function()
   it("is resumed in the next process, and in the one after that", function()
-    local g <close> = upgrading.start { tls = true, workers = 2 }
+    local g <close> = upgrading.start_quick { tls = true, workers = 2 }
     local first <close> = come_back(g, nil, "1.2")
     local second <close> = come_back(g, nil, "1.3")
     for _ = 1, 2 do
@@ -31,7 +31,7 @@ describe("a TLS session", function()
   end)
 
   it("is not resumed in a process that has loaded another certificate", function()
-    local g <close> = upgrading.start { tls = true }
+    local g <close> = upgrading.start_quick { tls = true }
     local before <close> = come_back(g)
     local path, key, other = g.dir .. "/cert.pem", g.dir .. "/key.pem", certificates.make {}
     certificates.write(path .. ".other", other.certificate)

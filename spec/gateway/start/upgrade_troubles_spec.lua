@@ -1,3 +1,4 @@
+-- lane: first
 -- Upgrades while something goes wrong at a bad moment: processes that stand still or are killed, requests and signals at once, no descriptors. The binary
 -- for specs has another time for the trial where SPEC_TIME_2000 says so (other_times.c).
 local uv = require "luv"
