@@ -1,9 +1,12 @@
 -- Runs spec files, each in a busted process of its own, several of them side by side:
 --   lua5.4 spec/lanes.lua [--lanes=N] [BUSTED OPTION | FILE | FOLDER]…
--- A file runs alone, after all others, if one of its first lines is "-- lane: alone": it measures the machine, or needs most of it.
+-- N is twice the number of processors, if it is not given: a spec waits three quarters of its time. What has sanitizers or runs under qemu
+-- computes for longer: there N is the number of processors.
+-- A file runs alone, after all others, if one of its first lines is "-- lane: alone": it measures the machine, or needs most of it. With
+-- "-- lane: first" it starts before the others, since it takes long: then no lane is at work when the others have ended.
 -- Each file's report is printed whole when the file is done. The ten slowest files and the closing line that CI reads come last:
 -- "N passed, N failed, N skipped".
--- Files that took longest in the run before (build/spec-times) start first, so that the lanes end together.
+-- After these, files that took longest in the run before (build/spec-times) start first, so that the lanes end together.
 -- TMPDIR of each process is a folder of its own, which is removed with all that the file left there.
 -- MOONPOOL_LUA is the interpreter of busted, if it is another one.
 -- MOONPOOL_PRELOAD names libraries for busted's LD_PRELOAD. MOONPOOL_LINT_FAILED is a count of failures to add.
@@ -11,6 +14,7 @@ local uv = require "luv"
 
 local TIMES = "build/spec-times" -- lines of "SECONDS PATH"
 local LONGEST_S = 900 -- for one file; then its process is killed and the file counts as failed
+local MOST_LANES = 16 -- each has gateways, clients and upstreams of its own in memory, some hundred MB
 
 local roots = { "spec/unit", "spec/modules", "spec/house", "spec/transcripts", "spec/gateway" }
 
@@ -38,14 +42,21 @@ local function add_files(path, files)
   end
 end
 
-local function runs_alone(path)
+-- The word after "-- lane:", alone or first; nil for most files.
+local function lane_of(path)
   local file <close> = assert(io.open(path))
   for _ = 1, 5 do
-    if (file:read "l" or ""):find "^%-%- lane: alone" then
-      return true
+    local word = (file:read "l" or ""):match "^%-%- lane: (%a+)"
+    if word then
+      return word
     end
   end
-  return false
+end
+
+local function default_lanes()
+  local processors = uv.available_parallelism()
+  local is_slow = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS" or os.getenv "MOONPOOL_EMULATED"
+  return math.min(MOST_LANES, is_slow and processors or 2 * processors)
 end
 
 local function read_times()
@@ -66,12 +77,13 @@ local function write_times(known)
 end
 
 local function sort_longest_first(files, known)
-  local place = {}
+  local place, seconds = {}, {}
   for i, path in ipairs(files) do
     place[path] = i
+    seconds[path] = (known[path] or 0) + (lane_of(path) == "first" and LONGEST_S or 0)
   end
   table.sort(files, function(a, b)
-    local x, y = known[a] or 0, known[b] or 0
+    local x, y = seconds[a], seconds[b]
     if x ~= y then
       return x > y
     end
@@ -80,7 +92,7 @@ local function sort_longest_first(files, known)
 end
 
 local function read_arguments(list)
-  local lanes, options, files = 2, {}, {}
+  local lanes, options, files = default_lanes(), {}, {}
   for _, word in ipairs(list) do
     if word:find "^%-%-lanes=" then
       lanes = assert(tonumber(word:match "=(%d+)$"), "--lanes wants a number, as in --lanes=2")
@@ -100,7 +112,7 @@ local function read_arguments(list)
   end
   local together, alone = {}, {}
   for _, path in ipairs(files) do
-    table.insert(runs_alone(path) and alone or together, path)
+    table.insert(lane_of(path) == "alone" and alone or together, path)
   end
   return lanes, options, together, alone
 end

@@ -1,4 +1,3 @@
--- lane: alone
 -- The dashboard of the admin listener: its files, what their headers forbid, and its pages in Debian's chromium. Without chromium the pages are not
 -- tested, and the spec says so.
 local client = require "spec.helpers.client"

@@ -1,4 +1,3 @@
--- lane: alone
 -- The resident memory of a stream that carries nothing. The release build is weighed, which `./dev test` makes.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"

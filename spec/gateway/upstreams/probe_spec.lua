@@ -1,3 +1,4 @@
+-- lane: first
 -- Revision and transport of an upstream are found out without configuration, and without a call of a tool.
 -- pairs: revision and transport found out; clients 2026-07-28; upstreams 2024-11-05..
 local free_port = require "spec.helpers.free_port"

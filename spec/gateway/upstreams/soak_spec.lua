@@ -1,3 +1,4 @@
+-- lane: first
 -- Half a minute of `./dev soak`: upstreams of all kinds that are killed, stopped, silent and wrong, and a gateway that is killed, under load.
 local soak = require "spec.soak.soak"
 
