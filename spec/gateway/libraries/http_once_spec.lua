@@ -77,7 +77,7 @@ for _, is_secure in ipairs { false, true } do
     it("a request that changes something runs once on a kept connection that dies, by " .. what, function()
       with(is_secure, 1, function(url, server, g)
         local me = g:client "2026-07-28"
-        local result = me:result("tools/call", { name = "dies", arguments = { url = url, key = "a", n = TIMES, size = size, methods = changing } })
+        local result = me:result("tools/call", { name = "dies", arguments = { url = url, key = "a", n = TIMES, size = size, methods = changing } }, 120)
         assert.is_nil(result.isError, result.content[1].text)
         assert.equal(TIMES * #changing, #result.structuredContent)
         assert_once(server, result.structuredContent, 0)
