@@ -5,7 +5,7 @@
 #include "vm/closing.h"
 #include "vm/embedded.h"
 #include "vm/libs.h"
-#include "vm/lua_json.h"
+#include "vm/json/lua_json.h"
 #include "vm/luax.h"
 #include "vm/op.h"
 #include "vm/preempt.h"

@@ -1,7 +1,7 @@
 /* module_json.c: core/json, and the `json` of scripts: modules.json.lua. */
 #include "modules.h"
 #include "json/json.h"
-#include "vm/lua_json.h"
+#include "vm/json/lua_json.h"
 
 static const char *const types[] = {"null", "false", "true", "number", "string", "array", "object"};
 static const char *const tokens[] = {"null", "false", "true", "integer", "float", "string", "[", "]", "{", "}", "end"};

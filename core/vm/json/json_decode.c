@@ -2,8 +2,8 @@
  * that the table is made in its final size. Open arrays and objects are in an array of frames, not on the C stack,
  * so that decoding can yield between two values. json_source.h says what faithful tables are. No memory here needs to be freed: an error may be thrown anywhere. */
 #include "vm/closing.h"
-#include "vm/json_source.h"
-#include "vm/lua_json.h"
+#include "vm/json/json_source.h"
+#include "vm/json/lua_json.h"
 #include "vm/task.h"
 #include <float.h>
 #include <lauxlib.h>

@@ -2,8 +2,8 @@
 #ifndef MP_VM_JSON_ENCODE_H
 #define MP_VM_JSON_ENCODE_H
 
-#include "vm/json_source.h"
-#include "vm/lua_json.h"
+#include "vm/json/json_source.h"
+#include "vm/json/lua_json.h"
 
 enum {
     MEMBERS_INLINE = 64,

@@ -1,5 +1,5 @@
 /* json_lib.c: the table that `require "moonpool.json"` returns. */
-#include "vm/lua_json.h"
+#include "vm/json/lua_json.h"
 #include "vm/luax.h"
 #include "vm/state.h"
 #include <lauxlib.h>

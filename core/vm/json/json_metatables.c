@@ -1,6 +1,6 @@
 /* json_metatables.c: the metatables of arrays and objects, and getmetatable, which does not show those of faithful tables. */
-#include "vm/json_source.h"
-#include "vm/lua_json.h"
+#include "vm/json/json_source.h"
+#include "vm/json/lua_json.h"
 #include <lauxlib.h>
 #include <lualib.h>
 
