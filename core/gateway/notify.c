@@ -12,13 +12,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_WAITING 128 /* messages that wait for room: two for each address of a large configuration */
+#define MAX_WAITING 128 /* messages about sockets that wait for room: two for each address of a large configuration */
 #define RETRY_MS 50     /* between attempts to send to a socket that has no room */
 #define SETTLE_MS 1000  /* time for a manager that is busy; it handles a message in less than 1 ms */
+
+/* What a message says. Of all kinds but the first only the last message waits, so that it always has room. */
+typedef enum { SOCKETS, STATE, ALIVE, MAIN } kind;
 
 /* A message that waits for room in the manager's socket. It owns its descriptors. */
 typedef struct message {
     struct message *MP_NULLABLE next;
+    kind says;
     char *text;
     int *fds;
     int count;
@@ -27,7 +31,7 @@ typedef struct message {
 static bool is_started, is_reloading, has_warned; /* has_warned: it was logged that messages are dropped */
 static uint64_t alive_at;                         /* time of the last watchdog ping, in milliseconds; 0: never */
 static message *MP_NULLABLE waiting;              /* oldest first */
-static int waiting_count, waiting_fds;
+static int waiting_count, waiting_fds;            /* waiting_count: of the kind SOCKETS */
 
 /* Sets the address of the manager's socket. Returns its size; 0: there is no manager. */
 static socklen_t find_manager(struct sockaddr_un *address)
@@ -78,37 +82,50 @@ static bool try_to_send(const message *sent)
     return is_over; /* best effort: there may be no manager any more */
 }
 
-static void free_first(message *first)
+/* Frees the message to which `at` points. */
+static void drop(message **at)
 {
-    waiting = first->next;
-    waiting_count--;
-    waiting_fds -= first->count;
-    for (int i = 0; i < first->count; i++)
-        close(first->fds[i]);
-    free(first->fds);
-    free(first->text);
-    free(first);
+    message *one = *at;
+    *at = one->next;
+    waiting_count -= one->says == SOCKETS;
+    waiting_fds -= one->count;
+    for (int i = 0; i < one->count; i++)
+        close(one->fds[i]);
+    free(one->fds);
+    free(one->text);
+    free(one);
+}
+
+/* Frees the messages that say something older of the same. */
+static void drop_of_kind(kind says)
+{
+    for (message **at = &waiting; *at != NULL;)
+        if ((*at)->says == says)
+            drop(at);
+        else
+            at = &(*at)->next;
 }
 
 /* True if no message waits any more. */
 static bool send_waiting(void)
 {
-    for (message *first; (first = waiting) != NULL && try_to_send(first);)
-        free_first(first);
+    for (const message *first; (first = waiting) != NULL && try_to_send(first);)
+        drop(&waiting);
     return waiting == NULL;
 }
 
 void mp_notify_end(void)
 {
-    for (message *first; (first = waiting) != NULL;)
-        free_first(first);
+    while (waiting != NULL)
+        drop(&waiting);
 }
 
 /* Takes ownership of the descriptors. */
-static void send_with(const char *text, const int *fds, int count)
+static void send_with(kind says, const char *text, const int *fds, int count)
 {
     struct sockaddr_un address;
-    bool has_room = waiting_count < MAX_WAITING && waiting_fds + count <= MP_NOTIFY_SOCKETS + 1; /* and a barrier's */
+    bool has_room = says != SOCKETS ||
+                    (waiting_count < MAX_WAITING && waiting_fds + count <= MP_NOTIFY_SOCKETS + 1); /* and a barrier's */
     if (find_manager(&address) == 0 || !has_room) {
         for (int i = 0; i < count; i++)
             close(fds[i]);
@@ -117,8 +134,10 @@ static void send_with(const char *text, const int *fds, int count)
         has_warned = has_warned || !has_room;
         return;
     }
+    if (says != SOCKETS)
+        drop_of_kind(says);
     message *last = mp_new(sizeof *last), **end = &waiting;
-    *last = (message){.text = mp_dup(mp_str_of(text)), .count = count};
+    *last = (message){.says = says, .text = mp_dup(mp_str_of(text)), .count = count};
     if (count > 0) {
         last->fds = mp_new((size_t)count * sizeof *fds);
         memcpy(last->fds, fds, (size_t)count * sizeof *fds);
@@ -126,15 +145,20 @@ static void send_with(const char *text, const int *fds, int count)
     while (*end != NULL)
         end = &(*end)->next;
     *end = last;
-    waiting_count++;
+    waiting_count += says == SOCKETS;
     waiting_fds += count;
     send_waiting();
 }
 
-static void send_state(const char *state)
+static void send_fact(kind says, const char *text)
 {
     if (is_started)
-        send_with(state, MP_UNSET, 0);
+        send_with(says, text, MP_UNSET, 0);
+}
+
+static void send_state(const char *state)
+{
+    send_fact(STATE, state);
 }
 
 void mp_notify_ready(void)
@@ -160,7 +184,7 @@ void mp_notify_leave(int pid)
 {
     char state[64];
     snprintf(state, sizeof state, "MAINPID=%d\n", pid);
-    send_state(state);
+    send_fact(MAIN, state);
     is_started = false;
 }
 
@@ -173,14 +197,14 @@ void mp_notify_store(const char *name, const int *fds, int count)
 {
     char text[512];
     snprintf(text, sizeof text, "FDSTORE=1\nFDNAME=%.300s\n", name);
-    send_with(text, fds, count);
+    send_with(SOCKETS, text, fds, count);
 }
 
 void mp_notify_remove(const char *name)
 {
     char text[512];
     snprintf(text, sizeof text, "FDSTOREREMOVE=1\nFDNAME=%.300s\n", name);
-    send_with(text, MP_UNSET, 0);
+    send_with(SOCKETS, text, MP_UNSET, 0);
 }
 
 /* The manager closes the end of a pipe that it gets with a barrier when it has handled all earlier messages; one that does not
@@ -190,7 +214,7 @@ void mp_notify_settle(void)
     int ends[2];
     if (!mp_notify_can_store() || pipe2(ends, O_CLOEXEC) != 0)
         return;
-    send_with("BARRIER=1", &ends[1], 1);
+    send_with(SOCKETS, "BARRIER=1", &ends[1], 1);
     struct pollfd over = {.fd = ends[0], .events = POLLIN};
     for (uint64_t until = mp_monotonic_ms() + SETTLE_MS; mp_monotonic_ms() < until;) {
         bool is_sent = send_waiting();
@@ -228,7 +252,7 @@ int mp_notify_turn(int wait_ms)
         return wait_ms;
     if (now >= alive_at + every) {
         alive_at = now;
-        send_state("WATCHDOG=1\n");
+        send_fact(ALIVE, "WATCHDOG=1\n");
     }
     return earlier(wait_ms, (int)(alive_at + every - now));
 }

@@ -1,6 +1,7 @@
 /* notify.h: reports to the service manager by systemd's $NOTIFY_SOCKET protocol, without systemd's library. Without
  * such a socket every function does nothing. No function blocks but mp_notify_settle. Messages reach the manager in the
- * order of the calls: while its socket has no room they wait, and mp_notify_turn sends them. Main thread only. */
+ * order of the calls: while its socket has no room they wait, and mp_notify_turn sends them. A message on the state of this process replaces one
+ * that waits. Main thread only. */
 #ifndef MP_GATEWAY_NOTIFY_H
 #define MP_GATEWAY_NOTIFY_H
 

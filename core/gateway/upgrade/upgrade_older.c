@@ -1,5 +1,6 @@
 /* upgrade_older.c: a process after the commit of its upgrade: it serves its own sessions until these have ended. */
 #include "upgrade_state.h"
+#include "gateway/notify.h"
 #include "gateway/watchdog.h"
 #include <sys/wait.h>
 
@@ -66,7 +67,8 @@ static void run_link(mp_upgrade *upgrade)
 }
 
 /* True if this process serves no session, call, stream or task, keeps nothing for a client's retry, and no client has a connection to it: kept connections are closed by their client, or
- * after the time that a kept connection has, so that no request meets a connection which is being closed. */
+ * after the time that a kept connection has, so that no request meets a connection which is being closed. And the service manager knows the newest
+ * process: for one that does not, the end of this one is that of the service. */
 static bool has_nothing(void)
 {
     static const char *const families[] = {"sessions", "requests_in_flight", "listeners",        "jobs",
@@ -74,7 +76,7 @@ static bool has_nothing(void)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (mp_stat_sum(families[i]) > 0)
             return false;
-    return true;
+    return mp_notify_is_idle();
 }
 
 static bool is_over(mp_upgrade *upgrade, uint64_t now)
