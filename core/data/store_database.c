@@ -97,12 +97,32 @@ static int find_paths(mp_store_database *d, char real[PATH_MAX], mp_err *err)
     return 0;
 }
 
+/* Says who may write the file, or its folder if there is no file, and who this process is. */
+static int refuse_access(const mp_store_database *d, mp_err *err, int error)
+{
+    char folder[PATH_MAX], why[256];
+    struct stat found;
+    snprintf(folder, sizeof folder, "%s", d->path);
+    char *slash = strrchr(folder, '/');
+    snprintf(slash == NULL ? folder : slash, 3, "%s", slash == NULL ? "." : "/.");
+    bool is_file = stat(d->path, &found) == 0;
+    if (!is_file && stat(folder, &found) != 0)
+        snprintf(why, sizeof why, "%s: uid %u may not look into its folder", strerror(error), (unsigned)geteuid());
+    else
+        snprintf(why, sizeof why, "%s: %s has uid %u, gid %u and mode %04o, and this process uid %u and gid %u",
+                 strerror(error), is_file ? "the file" : "its folder", (unsigned)found.st_uid, (unsigned)found.st_gid,
+                 (unsigned)found.st_mode & 07777, (unsigned)geteuid(), (unsigned)getegid());
+    return refuse(d, err, why, "this user needs permission to write the file and its folder");
+}
+
 /* Opens the file, or creates it with mode 0600. SQLite gives the -wal file the same mode. A link to no file is followed. */
 static int make_file(mp_store_database *d, bool is_new, char real[PATH_MAX], mp_err *err)
 {
     struct stat found;
     bool is_link = lstat(d->path, &found) == 0 && S_ISLNK(found.st_mode);
     d->fd = open(d->path, O_RDWR | O_CREAT | O_CLOEXEC | (is_new && !is_link ? O_EXCL : 0), 0600);
+    if (d->fd < 0 && (errno == EACCES || errno == EPERM))
+        return refuse_access(d, err, errno);
     if (d->fd < 0)
         return refuse(d, err, strerror(errno),
                       errno == ENOENT ? "create its folder first" : "this user needs permission to write the file");

@@ -51,6 +51,15 @@ local function is_closed(g, bytes, options)
 end
 
 describe("proxy_protocol", function()
+  it("is what `moonpool call` hints at where it is no proxy", function()
+    for _, proxy in ipairs { "127.0.0.1", "192.0.2.1" } do -- without a header, and from elsewhere
+      local g <close> = start { proxy }
+      local code, out, err = gateway.exec { "call", "where", "--url", g.url }
+      assert.same({ 1, "" }, { code, out })
+      assert.matches("\n  hint: if the address has proxy_protocol, only its proxies may connect there", err, 1, true)
+    end
+  end)
+
   it("gives the address of the client, for all requests of the connection", function()
     local g <close> = start { "127.0.0.1" }
     local before = { [v1 "203.0.113.7"] = "203.0.113.7", [four "203.0.113.8"] = "203.0.113.8",

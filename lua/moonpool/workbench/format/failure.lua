@@ -45,6 +45,9 @@ return function(failure, ca)
     local is_nobody = why:find "[Rr]efused" or why:find "connect to server"
     return (why:gsub("^%l", string.upper)), is_nobody and "is it running there? `moonpool run` starts a gateway" or nil
   end
+  if why:find "closed the connection without a response" or why:find "connection closed before the response" then
+    return why, "if the address has proxy_protocol, only its proxies may connect there: use theirs; the gateway's log says why it refuses"
+  end
   if why ~= "" then return why end
   return words[failure.reason] or failure.reason
 end
