@@ -260,7 +260,9 @@ static void answer(round *of, mp_stream *stream, unsigned unanswered)
     else if (of->view == MP_VIEW_ALL && status == 200)
         mp_join_unanswered(&out, body_of(one), unanswered);
     if (status == 0)
-        refuse(stream, of->is_relayed ? "the process does not answer: see upgrade in /status" : "try again");
+        refuse(stream, of->is_relayed ? "the process does not answer: see upgrade in /status"
+                                      : "this process does not reach its own socket: try again, and restart it if "
+                                        "the folder of that was removed");
     else if (of->view == MP_VIEW_ONE && status == 404 && unanswered > 0)
         refuse(stream, "not in the processes that answer, and others do not: see upgrade in /status");
     else
@@ -599,6 +601,7 @@ static void *make_others(mp_admin *admin)
 {
     mp_others *all = mp_new(sizeof *all);
     all->admin = admin;
+    all->door_fd = -1;
     all->client = mp_client_new(
         mp_admin_loop(admin),
         &(mp_client_limits){
@@ -629,8 +632,10 @@ static void free_others(void *part)
     mp_timer_stop(loop, &all->leave);
     mp_timer_stop(loop, &all->tick);
     mp_client_free(all->client);
-    if (all->door != NULL)
+    if (all->door != NULL || all->door_fd >= 0)
         mp_unlink_address(&all->at);
+    if (all->door_fd >= 0)
+        close(all->door_fd);
     mp_server_free(all->door);
     mp_left_clear(&all->left);
     mp_buf_clear(&all->last);

@@ -8,6 +8,7 @@
 
 #define DOOR_RESERVE 256 /* connections of other processes, above limits.connections */
 #define LEAVE_MS 1000    /* for what this process leaves behind */
+#define AGAIN_MS 1000    /* between attempts to open the socket */
 
 /* -- the end of a process ------------------------------------------------------------------------------------------ */
 
@@ -84,27 +85,43 @@ typedef struct {
     int fd;
 } opening;
 
+/* Serves at the socket. Without descriptors for that it is tried again: meanwhile those who ask wait in its queue. */
+static void open_door(mp_timer *timer)
+{
+    mp_others *all = mp_container(timer, mp_others, tick);
+    mp_loop *loop = mp_admin_loop(all->admin);
+    mp_err err = {0};
+    mp_http_limits limits = mp_others_door_limits(all);
+    mp_server *MP_NULLABLE door = mp_server_new(loop, &limits, &err);
+    const mp_endpoint endpoint = {.on_request = mp_admin_gateway_of(all->admin)->door->serve,
+                                  .ctx = all->admin,
+                                  .reserve = DOOR_RESERVE,
+                                  .is_shared = true};
+    if (door == NULL || mp_server_listen(door, all->door_fd, &endpoint, &err) != 0) {
+        mp_server_free(door);
+        mp_log(
+            MP_WARN, "door not opened", mp_log_str("why", mp_str_of(err.text)),
+            mp_log_str("hint", MP_STR("it is tried again; until then /status of the newest process lacks this one")));
+        mp_timer_start(loop, &all->tick, AGAIN_MS, open_door);
+        return;
+    }
+    all->door = door;
+    all->door_fd = -1;
+    mp_others_on_tick(timer);
+}
+
 /* On the admin thread. `loop` NULL: it has ended. */
 static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     opening *given = mp_container(message, opening, super);
     mp_others *MP_NULLABLE all = loop == NULL ? NULL : mp_others_of(given->admin);
-    mp_err err = {0};
-    mp_http_limits limits = all == NULL ? (mp_http_limits){0} : mp_others_door_limits(all);
-    mp_server *MP_NULLABLE door = all == NULL || loop == NULL ? NULL : mp_server_new(loop, &limits, &err);
-    const mp_endpoint endpoint = {.on_request = mp_admin_gateway_of(given->admin)->door->serve,
-                                  .ctx = given->admin,
-                                  .reserve = DOOR_RESERVE,
-                                  .is_shared = true};
-    if (all == NULL || door == NULL || all->door != NULL || mp_server_listen(door, given->fd, &endpoint, &err) != 0) {
-        mp_log(MP_WARN, "door not opened", mp_log_str("why", mp_str_of(err.text)));
+    if (all == NULL) {
         mp_unlink_address(&given->at);
         close(given->fd);
-        mp_server_free(door);
     } else {
-        all->door = door;
         all->at = given->at;
-        mp_timer_start(loop, &all->tick, 0, mp_others_on_tick);
+        all->door_fd = given->fd;
+        open_door(&all->tick);
     }
     free(given);
 }

@@ -12,6 +12,7 @@ struct mp_others {
     mp_client *client;
     mp_server *MP_NULLABLE door;
     mp_address at; /* of the door */
+    int door_fd;   /* its socket until it is served; -1: there is none, or it is */
     mp_link rounds, streams;
     mp_timer tick;
     unsigned ticks, waiting; /* waiting: requests of /status and /metrics */

@@ -315,9 +315,9 @@ const mp_cli_command mp_cli_commands[] = {
      "the store, schedules and the admin listener. Sessions live on in the process that opened\n"
      "them, for an hour at most. Waits for the end, and prints the id of the new process. If the new\n"
      "one does not serve, nothing changes, the reason is printed, and the exit code is 1.\n"
-     "Refused on stdio, in a container's first process or a child of it, and below tini, runsv,\n"
-     "supervisord and the like: restart there. The environment and limits are those of the process\n"
-     "before; where the unit of systemd has changed, it says so. Needs the role operate.\n",
+     "Refused on stdio, in a container's first process or a child of it, and in a child of tini,\n"
+     "runsv, supervisord and the like: restart there. The environment and limits are those of the\n"
+     "process before; where the unit of systemd has changed, it says so. Needs the role operate.\n",
      "<file>",
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print the answer as JSON", NULL}, CONFIG}},

@@ -45,6 +45,8 @@ void mp_store_keep_later(mp_store *store, const char *MP_NULLABLE path);
 void mp_store_hand_over(mp_store *store, const char *path, void (*done)(void *ctx, const mp_err *MP_NULLABLE err),
                         void *ctx);
 bool mp_store_is_own(mp_store *store);
+/* True while another process hands its store over to this one. If it is false, mp_store_is_own tells how that has ended. */
+bool mp_store_arrives(mp_store *store);
 
 /* -- operations ------------------------------------------------------------------------------------------------------- */
 

@@ -39,6 +39,7 @@ struct mp_store_server {
     pthread_t thread;
     bool has_thread;
     atomic_bool is_ending, is_moved;
+    atomic_bool arrives; /* another process hands its store over */
     size_t count;
     client clients[MAX_CLIENTS];
 };
@@ -111,22 +112,34 @@ static bool is_moving(const mp_store_server *server)
     return false;
 }
 
-static bool begin_move(const mp_store_server *server, client *c, const mp_store_frame *frame)
+static bool begin_move(mp_store_server *server, client *c, const mp_store_frame *frame)
 {
     bool may = !mp_store_is_own(server->store) && !atomic_load(&server->is_moved) && !is_moving(server);
     c->is_mover = may;
+    if (may)
+        atomic_store(&server->arrives, true);
     c->most_piece = frame->number;
     put_answer(c, may ? MP_WIRE_DONE : MP_WIRE_REFUSED, 0, 0, MP_STR_NONE);
     return true;
 }
 
-static bool end_move(const mp_store_server *server, client *c)
+static bool end_move(mp_store_server *server, client *c)
 {
     if (!c->is_mover)
         return false;
     c->is_mover = false;
     mp_store_own(server->store);
+    atomic_store(&server->arrives, false); /* after the store is own: see mp_store_arrives */
     return true;
+}
+
+bool mp_store_arrives(mp_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    const mp_store_server *server = store->server;
+    bool arrives = server != NULL && atomic_load(&server->arrives);
+    pthread_mutex_unlock(&store->lock);
+    return arrives;
 }
 
 /* False: the client is at fault, and its connection is closed. */
@@ -226,8 +239,10 @@ static void drop_client(mp_store_server *server, size_t index)
     close(c->fd);
     mp_buf_clear(&c->in);
     mp_buf_clear(&c->out);
-    if (c->is_mover)
+    if (c->is_mover) {
         mp_store_disown(server->store);
+        atomic_store(&server->arrives, false);
+    }
     *c = server->clients[--server->count];
 }
 

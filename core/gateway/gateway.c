@@ -397,6 +397,7 @@ static void free_passed(gateway *h)
     mp_upgrade_free(h->shared.upgrade);
     mp_processes_free(h->shared.processes);
     free(h->shared.commons.handed_seal_key);
+    mp_buf_clear(&h->shared.may_lack);
     if (h->shared.admin_token >= 0)
         close(h->shared.admin_token);
 }

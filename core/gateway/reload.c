@@ -79,7 +79,7 @@ mp_reload *mp_reload_new(const mp_start *start, mp_vm *first)
     reload->options = start->options;
     reload->first = mp_runtime_config_ref(shared->settings);
     reload->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    reload->serving = mp_source_ref(shared->source);
+    shared->serving = reload->serving = mp_source_ref(shared->source);
     mp_source *tried = start->tried;
     reload->tried = mp_source_ref(tried == NULL ? shared->source : tried);
     reload->generation = 1;
@@ -274,6 +274,8 @@ static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_runti
     reload->has_auth = mp_lib_has_auth(vms[0]);
     mp_source_unref(reload->serving);
     reload->serving = mp_source_ref(next->source);
+    shared->serving = reload->serving;
+    shared->serves_kept = false;
     mp_reload_past_serve(reload->shared->past, next->source);
     if (settings != shared->settings) {
         mp_runtime_config_unref(shared->settings);
@@ -519,6 +521,7 @@ done:
 /* The files on the disk serve and are kept, or have errors, which stay in /status until they are corrected. */
 static void report_start(mp_reload *reload, const mp_start *start)
 {
+    reload->shared->serves_kept = start->serves_kept;
     if (start->report.len == 0 || start->serves_kept)
         keep(reload);
     if (start->report.len == 0)
@@ -547,7 +550,8 @@ void mp_reload_start(mp_reload *reload, const mp_start *start, mp_worker **worke
 
 void mp_reload_commit(mp_reload *reload)
 {
-    keep(reload);
+    if (mp_source_left_out(reload->serving).len == 0)
+        keep(reload);
 }
 
 void mp_reload_now(mp_reload *reload, const char *by)

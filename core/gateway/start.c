@@ -61,6 +61,30 @@ static void set_unusable(mp_start *start, mp_str why)
     mp_err_set(&start->no_kept, "the last good generation cannot serve: %.*s", MP_STR_ARG(line));
 }
 
+/* In an upgrade what serves instead of files with errors must not be less than what the process before this one serves. */
+static bool may_be_kept(const mp_start *start)
+{
+    return !atomic_load(&start->shared->is_on_trial) || start->shared->may_be_kept;
+}
+
+/* True if the process before this one serves without the script, too. */
+static bool may_lack(const mp_start *start, mp_str path)
+{
+    mp_str rest = mp_buf_str(&start->shared->may_lack);
+    while (rest.len > 0)
+        if (mp_str_eq(mp_str_cut(&rest, '\0'), path))
+            return true;
+    return false;
+}
+
+static bool may_lack_all(const mp_start *start, mp_str paths)
+{
+    bool may = true;
+    while (may && paths.len > 0 && atomic_load(&start->shared->is_on_trial))
+        may = may_lack(start, mp_str_cut(&paths, '\0'));
+    return may;
+}
+
 /* The configuration of the last good generation; NULL: there is none, or it has errors now. */
 static mp_config *MP_NULLABLE find_kept(mp_start *start)
 {
@@ -222,7 +246,7 @@ mp_config *MP_NULLABLE mp_start_find_config(mp_start *start)
     start->is_config = true;
     start->event = "config refused";
     mp_buf_put(&start->report, mp_str_of(start->options->report));
-    mp_config *config = atomic_load(&start->shared->is_on_trial) ? NULL : find_kept(start);
+    mp_config *config = may_be_kept(start) ? find_kept(start) : NULL;
     if (config == NULL)
         print_errors(start);
     return config;
@@ -233,9 +257,9 @@ static mp_config *if_not_emptied(mp_start *start, mp_config *config)
 {
     if (config->text[0] != '\0' || config->name == NULL)
         return config;
-    bool is_on_trial = atomic_load(&start->shared->is_on_trial);
-    mp_config *kept = is_on_trial ? NULL : find_kept(start);
-    if (is_on_trial ? start->shared->may_be_empty : kept == NULL || kept->text[0] == '\0') {
+    bool is_judged = !may_be_kept(start);
+    mp_config *kept = is_judged ? NULL : find_kept(start);
+    if (is_judged ? start->shared->may_be_empty : kept == NULL || kept->text[0] == '\0') {
         mp_config_free(kept);
         return config;
     }
@@ -243,7 +267,7 @@ static mp_config *if_not_emptied(mp_start *start, mp_config *config)
     mp_buf_put(&start->report, MP_STR("  hint: to use every default, write a comment into the file\n"));
     start->is_config = true;
     start->event = "config refused";
-    if (is_on_trial)
+    if (is_judged)
         return config; /* which is not served, either: see load_any */
     mp_config_free(config);
     return kept;
@@ -257,7 +281,8 @@ static result leave_out(attempt *it, mp_str config, const char *MP_NULLABLE lock
     result found = BROKEN;
     const mp_source *tried = start->tried;
     const char *file = start->options->file;
-    for (int round = 0; tried != NULL && file != NULL && found == BROKEN && it->broken.len > 0 && round < MAX_ROUNDS;
+    for (int round = 0; tried != NULL && file != NULL && found == BROKEN && it->broken.len > 0 &&
+                        may_lack_all(start, mp_buf_str(&it->broken)) && round < MAX_ROUNDS;
          round++) {
         mp_buf_put(&start->left_out, mp_buf_str(&it->broken));
         mp_source *source = mp_source_without(tried, mp_buf_str(&start->left_out));
@@ -280,7 +305,9 @@ static result leave_out(attempt *it, mp_str config, const char *MP_NULLABLE lock
 /* Finds what serves instead of the files on the disk, which have errors. */
 static result load_instead(attempt *it, mp_broken_scripts mode, mp_str config, const char *MP_NULLABLE lock)
 {
-    mp_config *kept = mode == MP_BROKEN_LAST_GOOD ? find_kept(it->start) : NULL;
+    mp_config *kept = mode == MP_BROKEN_LAST_GOOD && may_be_kept(it->start) ? find_kept(it->start) : NULL;
+    if (mode == MP_BROKEN_LAST_GOOD && !may_be_kept(it->start))
+        mp_err_set(&it->start->no_kept, "the process before this one serves without them, too");
     mp_buf broken = it->broken; /* of the files on the disk */
     it->broken = (mp_buf){0};
     result found = kept == NULL ? BROKEN : load_kept(it, kept);
@@ -306,17 +333,14 @@ static result load_disk(attempt *it, mp_config *config)
 static result load_any(attempt *it, mp_config *config)
 {
     mp_start *start = it->start;
-    bool is_on_trial =
-        atomic_load(&start->shared->is_on_trial); /* with errors, the process before this one serves on */
-    if (start->is_config && !is_on_trial)
+    if (start->is_config && may_be_kept(start))
         return load_kept(it, config);
     if (start->is_config) {
         mp_config_free(config);
         return BROKEN;
     }
-    mp_broken_scripts mode = start->options->is_apart || start->options->file == NULL || is_on_trial
-                                 ? MP_BROKEN_REFUSE
-                                 : config->scripts_broken;
+    mp_broken_scripts mode =
+        start->options->is_apart || start->options->file == NULL ? MP_BROKEN_REFUSE : config->scripts_broken;
     char *text = mp_dup(mp_str_of(config->text)), *lock = mp_dup_text(config->lock);
     mp_config_put_all(&start->tried_config, config);
     result found = load_disk(it, config);

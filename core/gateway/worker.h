@@ -46,9 +46,15 @@ typedef struct {
     mp_buf handed_tickets; /* mp_certificates_hand of the process before this one; secret */
     atomic_bool
         is_on_trial; /* this process was begun by an upgrade whose commit is not done: it changes nothing that outlives a process */
-    uint16_t handed_by; /* during its start, the number of the process before it, which owns the store */
-    bool may_be_empty;  /* during such a start: the process before this one serves an empty configuration file */
-    int ended_fd;       /* an eventfd, incremented by each worker that has ended */
+    uint16_t handed_by;       /* during its start, the number of the process before it, which owns the store */
+    bool may_be_empty;        /* during such a start: the process before this one serves an empty configuration file */
+    bool serves_kept;         /* the last good generation serves since the start; main thread, as is `serving` */
+    const mp_source *serving; /* the scripts that serve */
+    bool
+        may_be_kept; /* during such a start: it serves the last good generation, since the files on the disk have errors */
+    mp_buf
+        may_lack; /* during such a start: it serves without these scripts, which have errors; paths, each with a NUL */
+    int ended_fd; /* an eventfd, incremented by each worker that has ended */
     uint64_t started_at;
     mp_log_level own_level; /* log level of lines about the gateway's own start and end */
 } mp_shared;

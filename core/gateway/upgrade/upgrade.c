@@ -27,6 +27,7 @@ mp_upgrade *mp_upgrade_new(mp_shared *shared, const mp_gateway_options *options,
     upgrade->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&upgrade->lock, NULL);
     mp_program_file_find(&upgrade->file, options->argv);
+    mp_upgrade_find_parent(upgrade);
     return upgrade;
 }
 
@@ -165,6 +166,8 @@ static void fail(mp_upgrade *upgrade, const char *format, mp_str what)
     upgrade->until = mp_monotonic_ms() + END_MS;
     mp_process_link_free(newer->link); /* the newer process drains */
     newer->link = MP_UNSET;
+    for (int i = 0; i < upgrade->older_count; i++)
+        mp_upgrade_drop_pair(&upgrade->older[i]);
     mp_lib_allow_schedules(true);
     mp_rotate_allow(true);
 }
@@ -266,6 +269,7 @@ static void send_all(mp_upgrade *upgrade)
     send_facts(upgrade);
     mp_upgrade_send_tickets(upgrade);
     mp_upgrade_share_places(upgrade);
+    mp_upgrade_send_lacks(upgrade);
     int log = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
     bool is_empty = upgrade->shared->settings->config->text[0] == '\0';
     mp_process_link_send(upgrade->newer.link, MP_SAY_BEGIN, is_empty ? MP_STR("empty") : MP_STR_NONE, &log,
@@ -345,20 +349,26 @@ static void begin_trial(mp_upgrade *upgrade, mp_str groups)
     upgrade->until = mp_monotonic_ms() + mp_upgrade_time(MP_UPGRADE_TRIAL_MS);
 }
 
-/* Joins the newer process with each older one. */
+/* Makes the links that join the newer process with each older one, while the upgrade can still fail. -1 with errno. */
+static int make_links(mp_upgrade *upgrade)
+{
+    int failed = 0;
+    for (int i = 0; i < upgrade->older_count && failed == 0; i++)
+        failed = mp_process_link_pair(upgrade->older[i].ends);
+    return failed;
+}
+
 static void pass_links(mp_upgrade *upgrade)
 {
     for (int i = 0; i < upgrade->older_count; i++) {
-        int ends[2];
+        mp_older *one = &upgrade->older[i];
         mp_buf body = {0};
-        upgrade->older[i].is_kept = mp_process_link_pair(ends) != 0;
-        if (upgrade->older[i].is_kept)
-            continue; /* this older process drains when its link to this one ends */
-        mp_upgrade_put_facts(&body, &upgrade->older[i].facts);
-        mp_process_link_send(upgrade->newer.link, MP_SAY_OLDER, mp_buf_str(&body), &ends[0], 1);
+        mp_upgrade_put_facts(&body, &one->facts);
+        mp_process_link_send(upgrade->newer.link, MP_SAY_OLDER, mp_buf_str(&body), &one->ends[0], 1);
         body.len = 0;
         mp_upgrade_put_facts(&body, &upgrade->newer.facts);
-        mp_process_link_send(upgrade->older[i].link, MP_SAY_NEWEST, mp_buf_str(&body), &ends[1], 1);
+        mp_process_link_send(one->link, MP_SAY_NEWEST, mp_buf_str(&body), &one->ends[1], 1);
+        one->ends[0] = one->ends[1] = -1; /* are the links' now */
         mp_buf_clear(&body);
     }
 }
@@ -377,6 +387,10 @@ static void hand_over_store(mp_upgrade *upgrade)
 {
     const mp_processes *processes = upgrade->shared->processes;
     char path[MP_PROCESS_PATH];
+    if (make_links(upgrade) != 0) {
+        fail(upgrade, "cannot make links between the new process and the older ones: %.*s", mp_str_of(strerror(errno)));
+        return;
+    }
     upgrade->state = MP_UPGRADE_HANDS;
     upgrade->until = 0;
     atomic_store(&upgrade->handed, 0);
@@ -415,7 +429,12 @@ static void finish_commit(mp_upgrade *upgrade)
     upgrade->until = 0;
     upgrade->link = newer->link;
     newer->link = MP_UNSET;
-    answer_done(upgrade);
+    if (newer->is_gone)
+        answer_error(upgrade, 500,
+                     &(mp_err){"the new process has ended when it had taken over, and the gateway ends with it",
+                               "start the gateway again"});
+    else
+        answer_done(upgrade);
     forget_newer(newer);
     mp_upgrade_become_older(upgrade);
     if (upgrade->is_signalled) /* SIGUSR2 during the trial is for the newest process */
@@ -464,6 +483,7 @@ static void run_link(mp_upgrade *upgrade)
     }
     if (taken < 0 && (upgrade->state == MP_UPGRADE_STARTS || upgrade->state == MP_UPGRADE_TRIES))
         fail(upgrade, "%.*s", MP_STR("")); /* its exit code says why */
+    newer->is_gone = newer->is_gone || (taken < 0 && newer->link != NULL);
 }
 
 /* True if the newer process has ended, and was reaped. */
@@ -496,7 +516,7 @@ static void run_newer(mp_upgrade *upgrade)
     run_link(upgrade);
     bool is_late = upgrade->until != 0 && now >= upgrade->until;
     if (upgrade->state == MP_UPGRADE_COMMITS) {
-        if (mp_notify_is_idle() || is_late)
+        if (mp_notify_is_idle() || is_late || newer->is_gone)
             finish_commit(upgrade);
         return;
     }
@@ -547,7 +567,7 @@ int mp_upgrade_next(mp_upgrade *upgrade, struct pollfd fds[MP_UPGRADE_FDS], int 
     add_link(fds, &count, upgrade->link);
     for (int i = 0; i < upgrade->older_count; i++)
         add_link(fds, &count, upgrade->older[i].link);
-    if (has_newer(upgrade)) {
+    if (has_newer(upgrade) && !newer->is_gone) { /* else poll would return at once */
         add_link(fds, &count, newer->link);
         fds[count++] = (struct pollfd){.fd = newer->said, .events = POLLIN};
         fds[count++] = (struct pollfd){.fd = newer->pidfd, .events = POLLIN};
@@ -620,8 +640,10 @@ void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade)
         return;
     for (int i = 0; i < upgrade->ask_count; i++)
         mp_stream_unref(upgrade->asks[i]);
-    for (int i = 0; i < upgrade->older_count; i++)
+    for (int i = 0; i < upgrade->older_count; i++) {
+        mp_upgrade_drop_pair(&upgrade->older[i]);
         mp_process_link_free(upgrade->older[i].link);
+    }
     const char *folder = mp_processes_folder(upgrade->shared->processes);
     if (folder != NULL)
         rmdir(folder); /* by the last process of the gateway: the sockets of others are in it */

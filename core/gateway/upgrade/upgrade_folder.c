@@ -135,10 +135,33 @@ static int open_sockets(mp_upgrade *upgrade, mp_err *err)
     return upgrade->opened == MP_UPGRADE_OPENED ? 0 : -1;
 }
 
+/* True if the folder and the sockets of this process are where the other processes look for them. */
+static bool is_whole(const mp_upgrade *upgrade, const char *folder)
+{
+    static const char *const kinds[] = {"store", "mcp", "admin"};
+    const mp_processes *processes = upgrade->shared->processes;
+    size_t count = MP_NEVER_NULL(upgrade->listeners)->admin == NULL ? 2 : 3;
+    char path[MP_PROCESS_PATH];
+    bool is = is_held(upgrade, folder);
+    for (size_t i = 0; i < count && is && upgrade->opened == MP_UPGRADE_OPENED; i++)
+        is = mp_processes_path(processes, mp_processes_number(processes), kinds[i], path) && access(path, F_OK) == 0;
+    return is;
+}
+
 int mp_upgrade_open_folder(mp_upgrade *upgrade, mp_err *err)
 {
     char path[256];
-    if (mp_processes_folder(upgrade->shared->processes) == NULL) {
+    const char *folder = mp_processes_folder(upgrade->shared->processes);
+    if (folder != NULL && !is_whole(upgrade, folder)) {
+        mp_err_set(
+            err,
+            "the folder %s, in which the processes of the gateway have their sockets, was removed, or a part of it",
+            folder);
+        return mp_err_hint(err,
+                           "restart the gateway; what cleans temporary files must spare moonpool-hop-*, or set TMPDIR "
+                           "to a folder that is not cleaned");
+    }
+    if (folder == NULL) {
         if (make_folder(upgrade, path, sizeof path) != 0)
             return mp_err_set(err, "cannot make the folder %s: %s", path, strerror(errno));
         mp_processes_set_folder(upgrade->shared->processes, path);

@@ -102,7 +102,7 @@ void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp
         mp_process_link_free(link);
         return;
     }
-    upgrade->older[upgrade->older_count++] = (mp_older){.facts = *facts, .link = link};
+    upgrade->older[upgrade->older_count++] = (mp_older){.facts = *facts, .link = link, .ends = {-1, -1}};
     mp_processes_add(upgrade->shared->processes, facts);
 }
 
@@ -143,6 +143,15 @@ void mp_upgrade_take_ended(mp_upgrade *upgrade, mp_str body)
         mp_processes_remove(upgrade->shared->processes, (uint16_t)number);
 }
 
+void mp_upgrade_drop_pair(mp_older *one)
+{
+    for (int i = 0; i < 2; i++) {
+        if (one->ends[i] >= 0)
+            close(one->ends[i]);
+        one->ends[i] = -1;
+    }
+}
+
 static void remove_older(mp_upgrade *upgrade, int i)
 {
     mp_older *one = &upgrade->older[i];
@@ -152,10 +161,8 @@ static void remove_older(mp_upgrade *upgrade, int i)
         mp_processes_remove(upgrade->shared->processes, one->facts.number);
         mp_upgrade_forget(upgrade, &one->facts);
         tell_ended(upgrade, one->facts.number);
-    } else if (one->is_kept) {
-        mp_upgrade_forget(upgrade, &one->facts);
-        tell_ended(upgrade, one->facts.number);
     }
+    mp_upgrade_drop_pair(one);
     mp_process_link_free(one->link);
     upgrade->older_count--;
     for (int k = i; k < upgrade->older_count; k++)

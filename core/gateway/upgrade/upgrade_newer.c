@@ -137,6 +137,10 @@ static int take_message(mp_upgrade *upgrade, mp_passed *passed, mp_link_message 
                 MP_WARN, "limits not shared", mp_log_int("pid", upgrade->before.pid),
                 mp_log_str("hint", MP_STR("until the older process ends, it and this one have limits of their own")));
         return 1;
+    case MP_SAY_LACKS:
+        upgrade->shared->may_be_kept = mp_str_is(mp_str_cut(&message->body, '\0'), "kept");
+        mp_buf_put(&upgrade->shared->may_lack, message->body);
+        return 1;
     case MP_SAY_BEGIN:
         upgrade->shared->may_be_empty = mp_str_is(message->body, "empty");
         if (message->count > 0)
@@ -193,16 +197,41 @@ void mp_upgrade_serve(mp_upgrade *upgrade, mp_listeners *listeners)
     upgrade->log_fd = -1;
 }
 
-static void commit(mp_upgrade *upgrade)
+static void become_newest(mp_upgrade *upgrade)
 {
-    mp_process_link *link = MP_NEVER_NULL(upgrade->link);
     upgrade->state = MP_UPGRADE_IDLE;
-    upgrade->link = NULL;
-    mp_upgrade_add_older(upgrade, &upgrade->before, link);
     atomic_store(&upgrade->shared->is_on_trial, false);
     mp_log(MP_INFO, "upgraded", mp_log_int("pid", (int)getpid()), mp_log_str("version", MP_STR(MOONPOOL_VERSION)),
            mp_log_int("from", upgrade->before.pid), mp_log_str("from_version", mp_str_of(upgrade->before.version)));
     upgrade->committed(upgrade->ctx);
+}
+
+static void commit(mp_upgrade *upgrade)
+{
+    mp_upgrade_add_older(upgrade, &upgrade->before, MP_NEVER_NULL(upgrade->link));
+    upgrade->link = NULL;
+    become_newest(upgrade);
+}
+
+/* The process before this one has handed its store over, and cannot say the rest: it has ended, or cannot be heard. Older ones to which this one
+ * has no link had one to that process, and end with it. */
+static void take_over(mp_upgrade *upgrade)
+{
+    mp_processes *processes = upgrade->shared->processes;
+    mp_process_facts others[MP_OLDER_MOST + 1];
+    int count = mp_processes_list(processes, others);
+    mp_log(MP_WARN, "taken over", mp_log_int("from", upgrade->before.pid),
+           mp_log_str("why", MP_STR("that process had handed its store over, and has ended, or cannot be heard")));
+    for (int i = 0; i < count; i++) {
+        bool has_link = false;
+        for (int k = 0; k < upgrade->older_count; k++)
+            has_link = has_link || upgrade->older[k].facts.number == others[i].number;
+        if (has_link)
+            continue;
+        mp_processes_remove(processes, others[i].number);
+        mp_upgrade_forget(upgrade, &others[i]);
+    }
+    become_newest(upgrade);
 }
 
 static void take_logins(const mp_upgrade *upgrade, mp_str text)
@@ -221,12 +250,17 @@ static void take_older(mp_upgrade *upgrade, mp_link_message *message)
     mp_upgrade_add_older(upgrade, &facts, mp_process_link_new(message->fds[--message->count]));
 }
 
-/* The upgrade is given up: this process ends. */
-static void give_up(mp_upgrade *upgrade, const char *why)
+/* The link to the process before this one has ended. Whether the store has come decides which of the two goes on. */
+static void run_unlinked(mp_upgrade *upgrade)
 {
-    mp_process_link_free(upgrade->link);
-    upgrade->link = NULL;
-    mp_watchdog_end(upgrade->shared->watchdog, why);
+    mp_store *store = upgrade->shared->commons.store;
+    bool arrives = mp_store_arrives(store); /* asked first: what has arrived is own */
+    if (atomic_load(&upgrade->shared->draining))
+        return;
+    if (mp_store_is_own(store))
+        take_over(upgrade);
+    else if (!arrives)
+        mp_watchdog_end(upgrade->shared->watchdog, "the process before this one goes on");
 }
 
 void mp_upgrade_run_joining(mp_upgrade *upgrade)
@@ -250,14 +284,18 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
             mp_upgrade_take_ended(upgrade, message.body);
         mp_link_message_close(&message);
     }
-    if (link == NULL)
+    if (upgrade->state != MP_UPGRADE_JOINS)
         return;
+    if (link == NULL || taken < 0) {
+        mp_process_link_free(link);
+        upgrade->link = NULL;
+        run_unlinked(upgrade);
+        return;
+    }
     mp_watchdog_put_stuck(upgrade->shared->watchdog, &stuck);
-    if (taken == 0 && atomic_load(&upgrade->shared->draining))
+    if (atomic_load(&upgrade->shared->draining))
         mp_buf_put(&stuck, MP_STR("it was told to end"));
-    if (taken < 0) {
-        give_up(upgrade, "the process before this one goes on");
-    } else if (stuck.len > 0 && !upgrade->is_unwell) {
+    if (stuck.len > 0 && !upgrade->is_unwell) {
         /* in the trial the link ends for that; once the store has gone over this process is needed as it is */
         upgrade->is_unwell = true;
         mp_process_link_send(link, MP_SAY_UNWELL, mp_buf_str(&stuck), MP_UNSET, 0);

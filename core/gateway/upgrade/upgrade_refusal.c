@@ -35,20 +35,24 @@ static bool is_among(const char *name, const char *const *names, size_t count)
     return false;
 }
 
-/* The parent of a process that an upgrade has begun is whoever takes orphans, and did not start it. */
-static int refuse_parent(mp_err *why)
+void mp_upgrade_find_parent(mp_upgrade *upgrade)
 {
-    char parent[64];
-    int pid = (int)getppid();
-    read_name(pid, parent, sizeof parent);
+    upgrade->parent = (int)getppid();
+    read_name(upgrade->parent, upgrade->parent_name, sizeof upgrade->parent_name);
+}
+
+/* By the parent at the start: what has adopted this process since, whose parent has ended, does not follow it. The parent of a process that an upgrade
+ * has begun did not start it. */
+static int refuse_parent(const mp_upgrade *upgrade, mp_err *why)
+{
+    const char *parent = upgrade->parent_name;
     if (is_among(parent, minders, sizeof minders / sizeof *minders)) {
         mp_err_set(why, "%s has started this process, and follows only the process that it has started", parent);
         return mp_err_hint(why, "let %s restart the gateway, or replace the container", parent);
     }
-    if (pid != 1 || parent[0] == '\0' || is_among(parent, inits, sizeof inits / sizeof *inits))
+    if (upgrade->parent != 1 || parent[0] == '\0' || is_among(parent, inits, sizeof inits / sizeof *inits))
         return 0;
-    mp_err_set(why, "%s, process 1 of a container, has started this process, and the container ends with that one",
-               parent);
+    mp_err_set(why, "this process is a child of %s, process 1 of a container, which may end when it ends", parent);
     return mp_err_hint(why, "replace the container by one of the new image, or restart it");
 }
 
@@ -58,7 +62,7 @@ static int refuse_place(const mp_upgrade *upgrade, mp_err *why)
         mp_err_set(why, "this is process 1 of a container, which ends with it");
         return mp_err_hint(why, "replace the container by one of the new image, or restart it");
     }
-    if (upgrade->before.number == 0 && refuse_parent(why) != 0)
+    if (upgrade->before.number == 0 && refuse_parent(upgrade, why) != 0)
         return -1;
     const char *own = getenv("SYSTEMD_EXEC_PID");
     if (own == NULL || strtol(own, NULL, 10) != (long)getpid() || getenv("NOTIFY_SOCKET") != NULL)
@@ -86,6 +90,17 @@ static int refuse_state(const mp_upgrade *upgrade, mp_err *why)
                MP_OLDER_MOST, oldest->facts.pid, oldest->facts.version);
     return mp_err_hint(why,
                        "it ends with its last session, or within an hour after its upgrade; SIGTERM ends it at once");
+}
+
+void mp_upgrade_send_lacks(const mp_upgrade *upgrade)
+{
+    const mp_shared *shared = upgrade->shared;
+    mp_buf body = {0};
+    mp_say_put(&body, shared->serves_kept ? "kept" : "");
+    mp_buf_put(&body, mp_source_left_out(shared->serving));
+    if (body.len < MP_LINK_BYTES) /* else the newer process judges them alone */
+        mp_process_link_send(upgrade->newer.link, MP_SAY_LACKS, mp_buf_str(&body), MP_UNSET, 0);
+    mp_buf_clear(&body);
 }
 
 int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why)

@@ -34,6 +34,7 @@ typedef enum {
     MP_SAY_LOGINS, /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
     MP_SAY_NEWS,   /* any: what a Lua state tells those of other processes; see upgrade_news.c */
     MP_SAY_ENDED,  /* any: the number of another process that has ended */
+    MP_SAY_LACKS,  /* to the newer one: "kept" if the last good generation is served; the scripts that are left out */
 } mp_say;
 
 typedef enum {
@@ -43,8 +44,8 @@ typedef enum {
     MP_UPGRADE_HANDS,   /* the store goes over to the newer process */
     MP_UPGRADE_COMMITS, /* the service manager is notified of the newer process */
     MP_UPGRADE_FAILS,   /* the newer process is to end */
-    MP_UPGRADE_JOINS,   /* this process was begun by an upgrade, and is not the newest one yet */
-    MP_UPGRADE_OLDER    /* another process is the newest one */
+    MP_UPGRADE_JOINS, /* this process was begun by an upgrade, and is not the newest one yet. Without `link`: that of the process before it has ended */
+    MP_UPGRADE_OLDER  /* another process is the newest one */
 } mp_upgrade_state;
 
 /* The newer process, as the older one sees it. */
@@ -54,14 +55,15 @@ typedef struct {
     int pidfd;
     int said; /* the read end of the pipe that is its stderr until it serves; -1: closed */
     mp_buf tail;
-    bool *taken; /* by address of the listeners: it has taken the sockets */
-    mp_err why;  /* why the upgrade has failed */
+    bool *taken;  /* by address of the listeners: it has taken the sockets */
+    mp_err why;   /* why the upgrade has failed */
+    bool is_gone; /* HANDS, COMMITS: its link has ended, most likely since it has */
 } mp_newer;
 
 typedef struct {
     mp_process_facts facts;
     mp_process_link *link;
-    bool is_kept; /* OLDER: the newest process has no link to it */
+    int ends[2]; /* HANDS: the ends of its link to the newer process; else -1 */
 } mp_older;
 
 struct mp_upgrade {
@@ -75,7 +77,9 @@ struct mp_upgrade {
     uint64_t until;                    /* the end of the state's time; 0: none */
     mp_newer newer;                    /* STARTS to FAILS */
     mp_process_link *MP_NULLABLE link; /* JOINS: to the process before this one; OLDER: to the newest one; else NULL */
-    mp_process_facts before;           /* from JOINS on; number 0: no upgrade has begun this process */
+    int parent;                        /* the process that has started this one, or has adopted it at once */
+    char parent_name[64];
+    mp_process_facts before; /* from JOINS on; number 0: no upgrade has begun this process */
     mp_older older[MP_OLDER_MOST];
     int older_count;
     pid_t child;                          /* OLDER: the process that this one has begun; 0: it has ended */
@@ -122,8 +126,13 @@ void mp_upgrade_run_news(mp_upgrade *upgrade);
 void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str body);
 
 /* implemented in upgrade_refusal.c */
+/* Notes who has started this process. At the start, before that one may have ended. */
+void mp_upgrade_find_parent(mp_upgrade *upgrade);
 /* Sets why no upgrade can begin now. 0: one can. */
 int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why);
+
+/* Tells the newer process what is not served although it is on the disk: that has errors, and is no reason against an upgrade. */
+void mp_upgrade_send_lacks(const mp_upgrade *upgrade);
 
 /* implemented in upgrade_folder.c */
 /* Makes the folder by whose sockets the processes of this gateway reach each other, unless an upgrade has made it, holds it, and opens the sockets. -1
@@ -144,6 +153,8 @@ void mp_upgrade_run_older(mp_upgrade *upgrade);
 /* A time that an upgrade has, which is `ms`. A function, so that the binary for specs can have another one. */
 uint64_t mp_upgrade_time(uint64_t ms);
 void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp_process_link *link);
+/* Closes the ends of its link to the newer process. */
+void mp_upgrade_drop_pair(mp_older *one);
 /* Reads what older processes have sent, and forgets those that have ended. */
 void mp_upgrade_run_links(mp_upgrade *upgrade);
 /* Removes the sockets of a process that has ended, which it has left if it was killed. */

@@ -97,24 +97,49 @@ describe("in a container an upgrade", function()
     write(dir .. "/entrypoint", '#!/bin/sh\n"$@"\necho over\n')
     local g <close> = start(dir .. "/entrypoint %s")
     assert.not_equal(1, g:status().pid)
-    assert_refused(g, "entrypoint, process 1 of a container, has started this process, and the container ends with that one")
+    assert_refused(g, "this process is a child of entrypoint, process 1 of a container, which may end when it ends")
+  end)
+
+  it("of a process whose parent has ended, and which the first process has adopted, is done", function()
+    if not may_unshare() then return pending "this user may make no namespaces" end
+    write(dir .. "/between", ('#!/bin/sh\n"$@" &\nexec 3>&-\nwhile [ ! -e %s/leave ]; do sleep 0.1; done\n'):format(dir))
+    write(dir .. "/entrypoint", ('#!/bin/sh\n%s/between "$@"\necho adopted\nwhile [ ! -e %s/over ]; do sleep 0.1; done\n'):format(dir, dir))
+    local g = start(dir .. "/entrypoint %s")
+    write(dir .. "/leave", "")
+    wait.for_fact("the parent to end", 20, function()
+      local out <close> = assert(io.open(g.dir .. "/stdout", "rb"))
+      return out:read "a":find("adopted", 1, true)
+    end)
+    local code, out, err = gateway.exec { "upgrade", "--admin", "127.0.0.1:" .. g.admin_port }
+    write(dir .. "/over", "") -- the end of process 1 is that of all
+    assert.equal(0, code, err)
+    assert.matches("serves now", out, 1, true)
+    wait.for_fact("the container to end", 20, function() return g.process.code end)
+    gateway.run_program("/bin/rm", { "-r", g.dir })
   end)
 end)
 
 describe("an upgrade of a child of a shell", function()
-  it("is done, the new process is printed, and done again when the shell has ended", function()
-    local dir = gateway.new_folder()
-    local g <close> = start_below(dir, "shell", WAITS)
-    local pid = math.tointeger(g:status().pid)
-    g.process.pid, g.pids[1] = pid, pid
-    local code, out, err = g:upgrade()
-    assert.equal(0, code, err)
-    assert.matches("^process " .. g.pid .. " serves now, version [^\n]+\nprocess " .. pid .. ", version ", out)
-    assert.matches("what started process " .. pid .. ", as a shell, does not know the new one", out, 1, true)
-    wait.for_fact("the shell to end", 20, function() return g.process.code end)
-    g:must_upgrade()
-    gateway.run_program("/bin/rm", { "-r", dir })
-  end)
+  for where, tini in pairs { [""] = false, [" that tini has started"] = true } do
+    it("is done" .. where .. ", the new process is printed, and done again when the shell has ended", function()
+      local dir = gateway.new_folder()
+      local text = WAITS
+      if tini then
+        write(dir .. "/between", "#!/bin/sh\n\"$@\" &\nexec 3>&-\nwait $!\n")
+        text = WAITS:format(dir .. "/between %s")
+      end
+      local g <close> = start_below(dir, tini and "tini" or "shell", text)
+      local pid = math.tointeger(g:status().pid)
+      g.process.pid, g.pids[1] = pid, pid
+      local code, out, err = g:upgrade()
+      assert.equal(0, code, err)
+      assert.matches("^process " .. g.pid .. " serves now, version [^\n]+\nprocess " .. pid .. ", version ", out)
+      assert.matches("what started process " .. pid .. ", as a shell, does not know the new one", out, 1, true)
+      wait.for_fact("the shell to end", 20, function() return g.process.code end)
+      g:must_upgrade()
+      gateway.run_program("/bin/rm", { "-r", dir })
+    end)
+  end
 
   it("follows the commit of another one if SIGUSR2 reaches the new process in its trial", function()
     local g <close> = upgrading.start {}

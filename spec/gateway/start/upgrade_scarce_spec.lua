@@ -37,6 +37,43 @@ describe("an upgrade without descriptors", function()
     assert.is_nil(g:log():find("no socket for other processes", 1, true))
   end)
 
+  it("shows the older process once it has some", function()
+    local g <close> = upgrading.start {}
+    local first = g.pid
+    local _ <close> = g:client "2025-06-18" -- keeps the first process
+    for spare = 1, 40 do
+      leave(first, spare)
+      local code = g:upgrade()
+      if code == 0 or g:log():find("door not opened", 1, true) then break end
+    end
+    leave(first, 200)
+    if #g.pids == 1 then g:must_upgrade() end
+    g:wait_status(function(now) return now.upgrade and now.upgrade[1] and now.upgrade[1].pid == first and now.upgrade[1].sessions == 1 end)
+  end)
+
+  it("for the links to older processes changes nothing", function()
+    local g <close> = upgrading.start { env = { SPEC_TIME_2000 = "3000" } }
+    local kept = {}
+    for i = 1, 3 do -- each keeps a process
+      kept[i] = g:client "2025-06-18"
+      kept[i].kept:close()
+      kept[i].kept = nil
+      g:must_upgrade()
+    end
+    local _, trials = g:log():gsub("upgrade on trial", "")
+    g:signal "sigusr2"
+    wait.for_fact("the trial", 20, function() return select(2, g:log():gsub("upgrade on trial", "")) > trials end)
+    leave(g.pid, 2) -- six are needed
+    local why = g:wait_log("not upgraded").fields.why
+    leave(g.pid, 200)
+    assert.matches("cannot make links between the new process and the older ones: " .. MISSING, why, 1, true)
+    for _ = 1, 2 do
+      for _, one in ipairs(kept) do one:result("tools/list", {}) end
+      g:must_upgrade()
+    end
+    for _, one in ipairs(kept) do one:close() end
+  end)
+
   it("of an older process is the end of that one alone", function()
     local g <close> = upgrading.start { config = { limits = { drain = "1s" } } }
     local first = g.pid
@@ -66,4 +103,26 @@ describe("an upgrade without descriptors", function()
     local last = g:log():match ".*(info  upgrade begins.*)$"
     assert.is_nil(last:find("no socket for other processes", 1, true), last)
   end)
+end)
+
+describe("an upgrade whose folder was removed", function()
+  for what, command in pairs { ["as a whole"] = "rm -r '%s'", ["in part"] = "rm '%s'/*.mcp.sock" } do
+    it(what .. " says so, and changes nothing", function()
+      local temporary = gateway.new_folder()
+      local g <close> = upgrading.start { env = { TMPDIR = temporary } }
+      local _ <close> = g:client "2025-06-18" -- keeps the first process
+      g:must_upgrade()
+      local _, name = gateway.run_program("/bin/ls", { temporary })
+      local folder = temporary .. "/" .. name:match "moonpool%-hop%-%w+"
+      assert(os.execute(command:format(folder)))
+      local code, _, err = g:upgrade()
+      assert.equal(1, code)
+      assert.matches("the folder " .. folder .. ", in which the processes of the gateway have their sockets, was removed, or a part of it", err, 1, true)
+      assert.matches("hint: restart the gateway", err, 1, true)
+      local other <close> = g:client "2026-07-28"
+      other:result("tools/list", {})
+      g:stop()
+      gateway.run_program("/bin/rm", { "-r", temporary })
+    end)
+  end
 end)

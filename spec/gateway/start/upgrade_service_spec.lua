@@ -1,4 +1,6 @@
 -- An upgrade below a service manager: which process the manager follows, and what is left when that one ends.
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
 local free_port = require "spec.helpers.free_port"
 local knocking = require "spec.helpers.knocking"
 local manager = require "spec.helpers.manager"
@@ -32,9 +34,9 @@ local function wait_gone(pids)
 end
 
 -- The manager reads nothing any more, and no message has room.
-local function deafen(m, g)
+local function deafen(m, g, times)
   m:command "deaf"
-  for _ = 1, 30 do -- two messages each, unless two of them arrive at once: more than the system queues, and fewer than the gateway does
+  for _ = 1, times or 30 do -- two messages each, unless two of them arrive at once: more than the system queues
     m:signal(1)
     g:status()
   end
@@ -64,6 +66,61 @@ describe("an upgrade of a service", function()
     m:wait("^notify MAINPID=" .. g.pid .. " ")
     m:signal(15):wait "^ended "
     wait_gone(g.pids)
+  end)
+
+  it("names the new main process after more messages than wait, and keeps the old one until then", function()
+    local m <close>, g = start { env = { SPEC_TIME_2000 = "100", SPEC_TIME_10000 = "100" } }
+    deafen(m, g, 100)
+    g:must_upgrade()
+    assert.same({ g.pids[1] }, g:older())
+    wait.quietly(2) -- nothing but the message keeps it
+    assert.same({ g.pids[1] }, g:older())
+    m:command "hear"
+    m:wait("^notify MAINPID=" .. g.pid .. " ")
+    wait_gone { g.pids[1] }
+    m:signal(15):wait "^ended "
+  end)
+
+  -- A commit that waits for the manager: the store has gone over, and the new process is not told yet that it is the newest one.
+  local function commit_slowly()
+    local m, g = start {
+      spares = true, env = { SPEC_TIME_2000 = "100", SPEC_TIME_10000 = "60000" }, config = { store = { file = "store.db" } },
+      scripts = { ["tools/count.lua"] = 'return tool { "Counts.", function() return store.incr "n" end }' },
+    }
+    local function count()
+      local me <close> = g:client "2026-07-28"
+      return me:result("tools/call", { name = "count", arguments = {} }).content[1].text
+    end
+    assert.equal("1", count())
+    deafen(m, g)
+    g:signal "sigusr2"
+    local new = tonumber(g:wait_log "upgrade on trial".fields.pid)
+    wait.for_fact("the new process to have the store's file", 20, function()
+      local _, files = gateway.run_program("/bin/ls", { "-l", "/proc/" .. new .. "/fd" })
+      return files:find("store.db", 1, true)
+    end)
+    return m, g, new, count
+  end
+
+  it("whose old process is killed when the store has gone over is served by the new one", function()
+    local _ <close>, g, new, count = commit_slowly()
+    g:signal "sigkill"
+    g:wait_log("taken over", { from = g.pid })
+    g:wait_upgraded(1)
+    assert.equal(new, g.pid)
+    assert.equal("2", count())
+    assert.equal(new, g:status().pid)
+    g:must_upgrade()
+    assert.equal("3", count())
+    g:signal "sigterm"
+    wait_gone(g.pids)
+  end)
+
+  it("whose new process is killed when it has the store ends, and waits for nothing", function()
+    local m <close>, g, new = commit_slowly()
+    uv.kill(new, "sigkill")
+    wait_gone { g.pid, new }
+    m:wait "^ended "
   end)
 
   it("ends with its old process that is told to end when the store has gone over", function()
