@@ -85,7 +85,9 @@ describe("the modules of core/", function()
   it("include other modules by their public header only", function()
     assert.equal("", complaints(function(source, included, is_quoted)
       local module = module_of(source, included)
-      local is_public_header = module and included == ("%s/%s.h"):format(module, module) or (" " .. (second[included] or "") .. " "):find(" " .. tostring(source.module) .. " ", 1, true)
+      local may_include = " " .. (second[included] or "") .. " "
+      local is_public_header = module and included == ("%s/%s.h"):format(module, module)
+        or may_include:find(" " .. tostring(source.module) .. " ", 1, true)
       if is_quoted and ladder[module] and module ~= source.module and not is_public_header then
         return ("the public header of that module is %s/%s.h"):format(module, module)
       elseif is_quoted and module and not ladder[module] then
