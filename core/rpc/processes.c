@@ -13,7 +13,7 @@ struct mp_processes {
     unsigned char key[MP_PROCESS_KEY]; /* like `number`, set before other threads use it */
     uint16_t number;
     mp_places *places;
-    atomic_uint newest;
+    atomic_uint newest, expected; /* expected: 0 if there is none */
     atomic_int count;
     _Atomic(char *MP_NULLABLE) folder;
     pthread_mutex_t lock; /* guards `others`, and changes of `count` */
@@ -106,6 +106,17 @@ static pthread_mutex_t *lock_of(const mp_processes *processes)
     return &((mp_processes *)(uintptr_t)processes)->lock;
 }
 
+static void expect_no_more(mp_processes *processes, uint16_t number)
+{
+    unsigned expected = number;
+    atomic_compare_exchange_strong(&processes->expected, &expected, 0);
+}
+
+void mp_processes_expect(mp_processes *processes, uint16_t number)
+{
+    atomic_store(&processes->expected, number);
+}
+
 void mp_processes_add(mp_processes *processes, const mp_process_facts *other)
 {
     pthread_mutex_lock(&processes->lock);
@@ -115,6 +126,7 @@ void mp_processes_add(mp_processes *processes, const mp_process_facts *other)
         atomic_store(&processes->count, count + 1);
     }
     pthread_mutex_unlock(&processes->lock);
+    expect_no_more(processes, other->number);
 }
 
 void mp_processes_remove(mp_processes *processes, uint16_t number)
@@ -126,6 +138,7 @@ void mp_processes_remove(mp_processes *processes, uint16_t number)
         atomic_store(&processes->count, last);
     }
     pthread_mutex_unlock(&processes->lock);
+    expect_no_more(processes, number);
 }
 
 int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1])
@@ -142,12 +155,13 @@ bool mp_processes_has(const mp_processes *processes, uint16_t number)
     pthread_mutex_lock(lock_of(processes));
     bool has = find(processes, number) >= 0;
     pthread_mutex_unlock(lock_of(processes));
-    return has;
+    return has || (number != 0 && number == atomic_load(&processes->expected));
 }
 
 bool mp_processes_are_several(const mp_processes *processes)
 {
-    return atomic_load_explicit(&processes->count, memory_order_relaxed) > 0;
+    return atomic_load_explicit(&processes->count, memory_order_relaxed) > 0 ||
+           atomic_load_explicit(&processes->expected, memory_order_relaxed) != 0;
 }
 
 void mp_processes_set_newest(mp_processes *processes, uint16_t number)

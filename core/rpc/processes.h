@@ -39,14 +39,16 @@ const unsigned char *mp_processes_key(const mp_processes *processes);
 void mp_processes_set_folder(mp_processes *processes, const char *folder);
 /* NULL: there was no upgrade. Valid as long as `processes`. */
 const char *MP_NULLABLE mp_processes_folder(const mp_processes *processes);
+/* A process that starts, and is added once it serves: its ids are its own from now on. One at a time; adding or removing it ends that. */
+void mp_processes_expect(mp_processes *processes, uint16_t number);
 /* Another process lives, or has ended. Adding one above MP_OLDER_MOST, or one that is known, does nothing. */
 void mp_processes_add(mp_processes *processes, const mp_process_facts *other);
 void mp_processes_remove(mp_processes *processes, uint16_t number);
 /* All living others. Returns their number. */
 int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1]);
-/* True if another process with this number lives. */
+/* True if another process with this number lives, or is expected. */
 bool mp_processes_has(const mp_processes *processes, uint16_t number);
-/* False while there is no other process: one load. */
+/* False while there is no other process, and none is expected: two loads. */
 bool mp_processes_are_several(const mp_processes *processes);
 /* The process to which new sessions go: after the commit of an upgrade. At first its own number. */
 void mp_processes_set_newest(mp_processes *processes, uint16_t number);

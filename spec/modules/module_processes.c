@@ -69,6 +69,12 @@ static int l_add(lua_State *L)
     return 0;
 }
 
+static int l_expect(lua_State *L)
+{
+    mp_processes_expect(check(L), check_number(L, 2));
+    return 0;
+}
+
 static int l_remove(lua_State *L)
 {
     mp_processes_remove(check(L), check_number(L, 2));
@@ -174,10 +180,11 @@ static int l_seal(lua_State *L)
 
 int module_processes(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"join", l_join},           {"number", l_number}, {"add", l_add},
-                                       {"remove", l_remove},       {"list", l_list},     {"has", l_has},
-                                       {"newest", l_newest},       {"path", l_path},     {"id", l_id},
-                                       {"number_of", l_number_of}, {"seal", l_seal},     {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"join", l_join},     {"number", l_number},       {"add", l_add},
+                                       {"expect", l_expect}, {"remove", l_remove},       {"list", l_list},
+                                       {"has", l_has},       {"newest", l_newest},       {"path", l_path},
+                                       {"id", l_id},         {"number_of", l_number_of}, {"seal", l_seal},
+                                       {NULL, NULL}};
     luaL_newmetatable(L, PROCESSES);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");

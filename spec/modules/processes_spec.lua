@@ -76,6 +76,22 @@ describe("the processes of a gateway", function()
     assert.same({ false, false }, { one:has(8) })
   end)
 
+  it("know one that starts, and do not count it until it serves", function()
+    local one = processes.new()
+    one:expect(7)
+    assert.same({ true, true }, { one:has(7) })
+    assert.same({ {}, 0 }, { one:list() })
+    one:remove(8)
+    assert.same({ true, true }, { one:has(7) })
+    one:remove(7)
+    assert.same({ false, false }, { one:has(7) })
+    one:expect(8)
+    one:add { number = 8, version = "2" }
+    assert.same({ { [8] = "2" }, 1 }, { one:list() })
+    one:remove(8)
+    assert.same({ false, false }, { one:has(8) })
+  end)
+
   it("have numbers that differ, and are at most 33 beside their own", function()
     local one = processes.new()
     for number = 1, 100 do one:add { number = number } end

@@ -156,10 +156,9 @@ static void forget_newer(mp_newer *newer)
 static void fail(mp_upgrade *upgrade, const char *format, mp_str what)
 {
     mp_newer *newer = &upgrade->newer;
-    if (upgrade->state == MP_UPGRADE_TRIES || upgrade->state == MP_UPGRADE_HANDS) {
+    if (upgrade->state == MP_UPGRADE_TRIES || upgrade->state == MP_UPGRADE_HANDS)
         mp_listeners_hold(MP_NEVER_NULL(upgrade->listeners), newer->taken, false);
-        mp_processes_remove(upgrade->shared->processes, newer->facts.number);
-    }
+    mp_processes_remove(upgrade->shared->processes, newer->facts.number);
     if (newer->why.text[0] == '\0')
         mp_err_set(&newer->why, format, MP_STR_ARG(what));
     upgrade->state = MP_UPGRADE_FAILS;
@@ -340,7 +339,7 @@ static void begin_trial(mp_upgrade *upgrade, mp_str groups)
     }
     for (int i = 0; i < listeners->count; i++)
         held[i] = newer->taken[i] && !mp_listeners_is_admin(listeners, i);
-    mp_processes_add(upgrade->shared->processes, &newer->facts); /* it may open sessions from now on */
+    mp_processes_add(upgrade->shared->processes, &newer->facts);
     mp_listeners_hold(listeners, held, true);
     free(held);
     mp_log(MP_INFO, "upgrade on trial", mp_log_int("pid", newer->facts.pid),
@@ -456,6 +455,8 @@ static void take_hello(mp_upgrade *upgrade, mp_str body)
     }
     facts.pid = upgrade->newer.facts.pid;
     upgrade->newer.facts = facts;
+    /* its first session may be asked for here before it says that it serves */
+    mp_processes_expect(upgrade->shared->processes, facts.number);
 }
 
 static void run_link(mp_upgrade *upgrade)
@@ -527,7 +528,7 @@ static void run_newer(mp_upgrade *upgrade)
     if (atomic_load(&upgrade->shared->draining) && upgrade->state != MP_UPGRADE_FAILS)
         fail(upgrade, "the gateway %.*s", MP_STR("is stopping"));
     if (has_ended(newer, &status)) {
-        if (upgrade->state == MP_UPGRADE_TRIES)
+        if (upgrade->state != MP_UPGRADE_FAILS)
             fail(upgrade, "%.*s", MP_STR(""));
         finish_failure(upgrade, status);
     } else if (is_late && upgrade->state == MP_UPGRADE_STARTS) {

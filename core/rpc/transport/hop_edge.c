@@ -62,6 +62,15 @@ static uint16_t newest_of(const mp_rpc *rpc)
     return mp_processes_has(rpc->processes, newest) ? newest : 0;
 }
 
+/* The number of the process that has a session; 0: this one, or none. An older process does not know one that is on trial, and the newest one does. */
+static uint16_t session_process(const mp_rpc *rpc, mp_str id)
+{
+    if (!mp_id_is(id) || mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes))
+        return 0;
+    uint16_t other = mp_hop_other_of(rpc, id);
+    return other != 0 ? other : newest_of(rpc);
+}
+
 static bool enter_params(void *ctx, unsigned level, mp_str key)
 {
     (void)ctx;
@@ -102,7 +111,7 @@ static uint16_t find_for_mcp(const mp_rpc *rpc, const mp_stream *stream, bool is
     mp_str id = mp_stream_known_header(stream, MP_HEADER_MCP_SESSION_ID, &count);
     if (count == 1) {
         *session = id;
-        return mp_hop_other_of(rpc, id);
+        return session_process(rpc, id);
     }
     if (count > 1 || !is_post)
         return 0;
@@ -128,7 +137,7 @@ static uint16_t find_process(const mp_rpc *rpc, const mp_stream *stream, mp_hop_
         return is_get ? newest_of(rpc) : 0;
     default:
         *session = mp_query_value(request->query, "session_id", &count);
-        return is_post && count == 1 ? mp_hop_other_of(rpc, *session) : 0;
+        return is_post && count == 1 ? session_process(rpc, *session) : 0;
     }
 }
 

@@ -143,6 +143,36 @@ describe("on connections that older processes hold", function()
   end)
 end)
 
+describe("a session that a process on trial has opened", function()
+  it("is served on connections that all other processes hold", function()
+    local g <close> = upgrading.start { scripts = scripts, workers = 2 }
+    local own, held, fresh = {}, {}, nil
+    for i = 1, 3 do
+      own[i], held[i] = g:client(STATEFUL), g:connect()
+      assert.equal(404, held[i]:request({ path = "/nothing" }).status)
+      if i < 3 then g:must_upgrade() end
+    end
+    local _, before = g:log():gsub("upgrade on trial", "")
+    upgrade_while(g, function()
+      local _, tried = g:log():gsub("upgrade on trial", "")
+      if tried == before or fresh then return end
+      fresh = g:client(STATEFUL)
+      for i = 1, 3 do
+        local answer = send_one(held[i], ping_of(fresh.session)()):read_response(30)
+        assert.equal(200, answer.status, ("process %d: %s"):format(i, answer.body))
+      end
+    end)
+    local unknown = send_one(g:connect(), ping_of(("0"):rep(36))()):read_response(30)
+    assert.equal(404, unknown.status)
+    for _, c in ipairs { own[1], own[2], own[3], fresh } do
+      to_newest(c):delete()
+      c:close()
+    end
+    for i = 1, 3 do held[i]:close() end
+    wait.for_fact("the older processes to end", 60, function() return #g:older() == 0 end)
+  end)
+end)
+
 -- -- a chain -----------------------------------------------------------------------------------------------------------
 
 describe("in a chain of five processes", function()
