@@ -2,7 +2,9 @@
 --   local where = { port = g.port, tls = nil or the argument of tls_client.new }
 --   local one = channels.http1(where, on_idle_end) ; one:send(bytes, function(answer, why) … end) ; one:close()
 --   local two = channels.http2(where, { dwells = true }) ; two:send(fields, body, function(answer, why, is_unread) … end)
+--   local stream = channels.events(where, bytes, function(event) … end, function(why) … end) ; stream:close()
 local http2 = require "spec.helpers.http2"
+local sse = require "spec.helpers.sse"
 local uv = require "luv"
 
 local channels = {}
@@ -77,6 +79,7 @@ local function is_whole(text)
   if not ends then return false end
   local length = tonumber(text:sub(1, ends):lower():match "\r\ncontent%-length: (%d+)")
   if length then return #text - ends >= length end
+  if text:find "^HTTP/1.1 204" then return true end
   return text:sub(-5) == "0\r\n\r\n"
 end
 
@@ -125,6 +128,37 @@ function one:close()
   end
   self.connection:close()
   self.connection = nil
+end
+
+-- -- event streams ---------------------------------------------------------------------------------------------------------------
+
+-- Gives the whole chunks at the begin of `rest` to `events`, until the stream is closed. Returns what is left.
+local function cut_chunks(connection, rest, events)
+  while not connection.is_over do
+    local size, from = rest:match "^(%x+)\r\n()"
+    local length = size and tonumber(size, 16)
+    if not length or #rest < from + length + 1 then break end
+    local chunk = rest:sub(from, from + length - 1)
+    rest = rest:sub(from + length + 2)
+    events:feed(chunk)
+  end
+  return rest
+end
+
+--- Sends a request of HTTP/1.1 on a connection of its own. `on_end(why)` is called if the stream ends before it is closed, or is refused.
+function channels.events(where, request, on_event, on_end)
+  local rest, has_head, events, connection = "", false, sse.new(on_event), nil
+  connection = channels.open(where, function() connection:write(request) end, function(bytes)
+    rest = rest .. bytes
+    if not has_head then
+      local ends = select(2, rest:find("\r\n\r\n", 1, true))
+      if not ends then return end
+      if not rest:find "^HTTP/1.1 200" then return fail(connection, "refused: " .. rest) end
+      has_head, rest = true, rest:sub(ends + 1)
+    end
+    rest = cut_chunks(connection, rest, events)
+  end, on_end)
+  return connection
 end
 
 -- -- HTTP/2 ----------------------------------------------------------------------------------------------------------------------

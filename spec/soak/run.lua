@@ -3,7 +3,7 @@
 --   gone        SOAK_SEED=N SOAK_VISITORS=N SOAK_STDIO=N (at once)
 --   departures  SOAK_TIMES=N (clients of each form) SOAK_FORM=PATTERN (of the names of forms; all without it)
 --   forwards    SOAK_AT_ONCE=N (calls in flight)
---   upgrades    SOAK_RATE=N (calls a second) SOAK_STREAMS=N SOAK_UPGRADES=N
+--   upgrades    SOAK_RATE=N (calls a second) SOAK_STREAMS=N SOAK_SSE=N SOAK_TASKS=N SOAK_UPGRADES=N
 local children = require "spec.helpers.children"
 
 local name, minutes = "kills", arg[1]
@@ -44,7 +44,8 @@ end
 function soaks.upgrades()
   local upgrades = require "spec.soak.upgrades"
   local report = upgrades.run {
-    upgrades = variable "UPGRADES" or 20, seconds = minutes * 60, rate = variable "RATE" or 1000, streams = variable "STREAMS" or 200, say = print,
+    upgrades = variable "UPGRADES" or 20, seconds = minutes * 60, rate = variable "RATE" or 1000, streams = variable "STREAMS" or 500,
+    sse = variable "SSE" or 100, tasks = variable "TASKS" or 50, say = print,
   }
   print(upgrades.describe(report))
   return report.violation_count == 0

@@ -4,7 +4,6 @@ local cjson = require "cjson.safe"
 local channels = require "spec.soak.channels"
 local children = require "spec.helpers.children"
 local node = require "spec.helpers.node"
-local sse = require "spec.helpers.sse"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
@@ -92,41 +91,14 @@ end
 
 local HEAD <const> = "Host: localhost\r\nAccept: application/json, text/event-stream\r\nMcp-Session-Id: %s\r\nMCP-Protocol-Version: 2025-11-25\r\n"
 
--- Takes the framing of chunks off: `rest` begins with a chunk.
-local function cut_chunks(reader)
-  while true do
-    local size, from = reader.rest:match "^(%x+)\r\n()"
-    local length = size and tonumber(size, 16)
-    if not length or #reader.rest < from + length + 1 then return end
-    reader.events:feed(reader.rest:sub(from, from + length - 1))
-    reader.rest = reader.rest:sub(from + length + 2)
-  end
-end
-
 local call_steps
 
 -- A stream of the call: of its request, or one that resumes it after the event `reader.last`.
 local function follow(self, reader, request)
-  reader.rest, reader.has_head = "", false
-  local connection
-  connection = channels.open({ port = self.g.port }, function()
-    connection:write(request)
-  end, function(bytes)
-    if reader.connection ~= connection then return end
-    reader.rest = reader.rest .. bytes
-    if not reader.has_head then
-      local ends = select(2, reader.rest:find("\r\n\r\n", 1, true))
-      if not ends then return end
-      if not reader.rest:find "^HTTP/1.1 200" then self.fail("an event stream was refused: %s", reader.rest) end
-      reader.has_head, reader.rest = true, reader.rest:sub(ends + 1)
-    end
-    cut_chunks(reader)
-  end, function(why)
-    if reader.connection ~= connection or reader.is_over then return end
+  reader.connection = channels.events({ port = self.g.port }, request, function(event) reader:take(event) end, function(why)
     self.fail("an event stream ended after step %d: %s", reader.step, why)
     reader.is_over = true
   end)
-  reader.connection = connection
 end
 
 local function take_event(self, reader, event)
@@ -147,7 +119,6 @@ end
 
 function call_steps(self, reader)
   reader.step, reader.last = 0, nil
-  reader.events = sse.new(function(event) take_event(self, reader, event) end)
   local body = cjson.encode { jsonrpc = "2.0", id = 1, method = "tools/call",
     params = { name = "steps", arguments = { n = reader.steps }, _meta = { progressToken = "t" } } }
   follow(self, reader, ("POST /mcp HTTP/1.1\r\n" .. HEAD .. "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s")
@@ -159,7 +130,6 @@ local function come_back(self, reader)
   if reader.is_over or not reader.last then return end
   reader.connection:close()
   self.resumed = self.resumed + 1
-  reader.events = sse.new(function(event) take_event(self, reader, event) end)
   follow(self, reader, ("GET /mcp HTTP/1.1\r\n" .. HEAD .. "Last-Event-ID: %s\r\n\r\n"):format(reader.session, reader.last))
 end
 
@@ -169,7 +139,7 @@ function watch.events(self, count)
   for i = 1, count do
     local c = self.g:client "2025-11-25"
     self.readers[#self.readers + 1] = c
-    readers[i] = { session = c.session, steps = 50 }
+    readers[i] = { session = c.session, steps = 50, take = function(reader, event) take_event(self, reader, event) end }
     call_steps(self, readers[i])
   end
   local timer = every(2000 // count, function()

@@ -1,8 +1,10 @@
 -- Upgrades under load: `./dev soak upgrades [MINUTES]`, and three of them in the suite.
---   local report = upgrades.run { upgrades = 20, seconds = 600, rate = 1000, streams = 200, say = print }     -- report.violations is empty if all is well
+--   local report = upgrades.run { upgrades = 20, seconds = 600, rate = 1000, streams = 500, sse = 100, tasks = 50, say = print }
+--   report.violations is empty if all is well.
 -- Callers without a session keep their connections, or connect for each call, also over TLS and HTTP/2, and resume TLS sessions; sessions of all stateful
--- revisions are opened before each upgrade and called on new connections ever after; clients of the official SDKs call and connect; event streams stay open,
--- or are left and resumed; calls take 20 s. No connection is refused, no call fails or is cancelled, no session, stream or event is lost. Over all processes
+-- revisions are opened before each upgrade and called on new connections ever after; clients of the official SDKs call and connect; sessions of HTTP+SSE call;
+-- event streams stay open, or are left and resumed; calls take 20 s, and tasks longer than the time between two upgrades. No connection is refused, no call
+-- fails or is cancelled, no session, stream, event or task is lost, and nothing is answered twice. Over all processes
 -- a counter in the store is exact, keys are what they were set to, a quota counts once, a job runs once, a switch holds, and no counter of /metrics falls. At
 -- the end the file of the store is whole. On a machine that stands still for 50 ms a call may get `unavailable` from the store, as it is promised: such calls
 -- are counted, and may be in the counter or not.
@@ -11,6 +13,7 @@ local channels = require "spec.soak.channels"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"
+local lasting = require "spec.soak.upgrade_lasting"
 local upgrading = require "spec.helpers.upgrading"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
@@ -29,6 +32,8 @@ local scripts = {
   ["tools/sdk.lua"] = 'return tool { "Counts.", function() return tostring(try(store.incr "sdk")) end }',
   ["tools/few.lua"] = 'return tool { "Few calls.", function() return "one more" end }',
   ["policy/few.lua"] = ("return { few = quota { tools = { 'few' }, by = 'all', most = %d, per = 'month' } }"):format(QUOTA),
+  ["tools/lasting.lua"] = lasting.task_tool,
+  ["tools/lasted.lua"] = 'return tool { "How many tasks have run.", function() return try(store.get "lasted") end }',
   ["tools/wait.lua"] = 'return tool { "Waits.", input = { seconds = t.number }, timeout = 120, function(args) sleep(args.seconds) return "waited" end }',
   ["tools/off.lua"] = 'return tool { "Is switched off and on.", function() return "on" end }',
   ["tools/ticks.lua"] = 'return tool { "How often the job ran.", function() return try(store.get "ticks") end }',
@@ -228,27 +233,23 @@ local function open_sessions(self, round, long)
   end
 end
 
-local function open_streams(self, count)
-  for _ = 1, count do
-    local c = self.g:client "2025-06-18"
-    self.streams[#self.streams + 1] = c:get_stream().connection
-    self.readers[#self.readers + 1] = c
-  end
-end
-
 local function switch(self, which)
   local code, _, err = gateway.exec({ "switch", "--admin", "127.0.0.1:" .. self.g.admin_port, which, "tool", "off" }, { seconds = PATIENCE })
   if code ~= 0 then violate(self, "moonpool switch %s failed: %s", which, err) end
 end
 
--- A tool that is switched off is off for the sessions of all processes within a second or two.
+-- A tool that is switched off is off for the sessions of all processes within a second or two, and each event stream tells it.
 local function try_switch(self)
+  self.streams.mark()
   switch(self, "off")
   for _, c in ipairs(self.sessions) do
     wait.for_fact("the switch for a session of round " .. c.round, PATIENCE, function() return text_of(self, c, "off") == nil end)
   end
+  self.streams.expect "a tool that is switched off"
+  self.streams.mark()
   switch(self, "on")
   wait.for_fact("the switch back", PATIENCE, function() return text_of(self, self.sessions[1], "off") == "on" end)
+  self.streams.expect "a tool that is switched on"
 end
 
 local function try_quota(self)
@@ -269,9 +270,10 @@ local function answer_calls(self)
   end
 end
 
-local function check_streams(self)
-  for _, connection in ipairs(self.streams) do
-    if connection:is_closed_by_peer() then violate(self, "an event stream has ended") end
+-- What the gateway itself takes for an error is one.
+local function check_log(self)
+  for line in self.g:log():gmatch "[^\n]+" do
+    if line:find "^%S+ error " then violate(self, "the log has: %s", line) end
   end
 end
 
@@ -304,6 +306,8 @@ local function stop_load(self)
   self.model = self.keys.stop()
   self.sdk = self.sdks.stop()
   self.steps.stop()
+  self.sse.stop()
+  self.tasks.stop()
 end
 
 local function compare_keys(self, c, who)
@@ -313,7 +317,7 @@ end
 
 local function check_all(self)
   local ticks, seconds = tonumber((text_of(self, self.sessions[1], "ticks"))), elapsed(self)
-  if ticks > seconds + 2 then violate(self, "a job that runs every second ran %d times in %.0f s", ticks, seconds) end
+  if ticks > seconds + 2 or (self.is_long and ticks < seconds / 2) then violate(self, "a job that runs every second ran %d times in %.0f s", ticks, seconds) end
   answer_calls(self)
   for i, c in ipairs(self.sessions) do
     self.counted = self.counted + 1
@@ -326,10 +330,14 @@ local function check_all(self)
   end
   local more = tonumber((text_of(self, self.sessions[1], "sdk"))) - 1 - self.sdk.calls
   if more < 0 or more > self.sdk.away + 1 then violate(self, "the counter of the SDKs is %d above their %d calls", more, self.sdk.calls) end
-  check_streams(self)
+  more = tonumber((text_of(self, self.sessions[1], "lasted"))) - self.tasks_done
+  if more < 0 or more > self.task_away then violate(self, "%d tasks have their result, and %d more have run", self.tasks_done, more) end
   try_switch(self)
   try_quota(self)
+  self.streams.stop()
+  self.sse.close()
   self.counters = self.metrics.stop()
+  if self.is_long then check_log(self) end
 end
 
 local function close_all(self)
@@ -373,15 +381,18 @@ local function tls_port(g)
   end)
 end
 
---- `options`: upgrades, seconds, rate, streams, and perhaps long (seconds of the long calls) and say.
+--- `options`: upgrades, seconds, rate, streams, sse, tasks, and perhaps long (seconds of the long calls) and say.
 function upgrades.run(options)
   local path = os.tmpname()
   local g <close> = start(path)
   local self = { g = g, tls_port = tls_port(g), say = options.say or function() end, began = uv.hrtime(), violations = {},
-    violation_count = 0, counted = 0, away = 0, moved = 0, events = 0, resumed = 0, under_way = 0, allowed = 0, waiting = {}, clients = {}, sessions = {},
-    calls = {}, streams = {}, readers = {} }
+    violation_count = 0, counted = 0, sse_calls = 0, away = 0, moved = 0, events = 0, resumed = 0, under_way = 0, allowed = 0, waiting = {}, clients = {},
+    sessions = {}, calls = {}, readers = {} }
+  self.is_long = options.seconds >= 20 * options.upgrades -- a short run, as in CI, may have a machine that stands still
   function self.fail(...) violate(self, ...) end
-  open_streams(self, options.streams)
+  self.streams = lasting.streams(self, options.streams)
+  self.sse = lasting.sse(self, options.sse, 5000)
+  self.tasks = lasting.tasks(self, options.tasks, 1.2 * options.seconds / options.upgrades)
   self.sdks, self.metrics, self.steps = watch.sdks(self, options.rate >= 500 and 100 or 500), watch.counters(self, 2000), watch.events(self, 4)
   self.keys = watch.keys(self, request_of)
   local timer = pace(self, options.rate)
@@ -404,6 +415,8 @@ function upgrades.describe(report)
       report.connected, report.seconds, report.counted / report.loaded, report.away, report.moved),
     ("SDKs: %d calls, %d connects, %d away; %d events, %d streams resumed; %d counters read %d times"):format(sdk.calls, sdk.connected, sdk.away,
       report.events, report.resumed, counters.counters, counters.reads),
+    ("%d event streams, %d calls of %d HTTP+SSE sessions, %d tasks to their end; %.0f connections a second"):format(report.streams.count, report.sse_calls,
+      report.sse.count, report.tasks_done, report.connected / report.seconds),
     ("%d violations"):format(report.violation_count), table.concat(report.violations, "\n"),
   }, "\n")
 end
