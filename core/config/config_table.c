@@ -233,7 +233,8 @@ const mp_config_key mp_config_keys[] = {
     {"limits.connections", COUNT(1, MILLION), SLOT(http.connections), .preset = "10000",
      .doc = "Limit of open connections. Further ones wait in the kernel's queue."},
     {"limits.stream_queue", SIZE(KIB, GIB), SLOT(http.stream_queue), .preset = "1MiB",
-     .doc = "Limit of the bytes queued for the reader of one event stream. A stream that exceeds it is ended."},
+     .doc = "Limit of the bytes queued for the reader of one event stream. A stream that exceeds it is ended; the "
+            "answer that ends the stream of a call is not counted."},
     {"limits.answers", SIZE(MIB, 64 * GIB), SLOT(http.answers), .preset = "256MiB",
      .doc = "Limit of the bytes of events, and of answers above 4 KiB, that wait for their readers, in all workers "
             "together. Above it new calls are refused with 503, and readers that have read nothing for a second are "

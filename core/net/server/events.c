@@ -378,7 +378,7 @@ int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const m
     return 0;
 }
 
-int mp_stream_send(mp_stream *stream, mp_str bytes)
+static int send_bytes(mp_stream *stream, mp_str bytes, bool is_bounded)
 {
     const mp_live *live = stream->live;
     if (live == NULL || stream->state != MP_STREAM_EVENTS)
@@ -386,7 +386,7 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
     if (bytes.len == 0)
         return 0;
     size_t most = live->conn->server->limits.stream_queue;
-    if (!stream->is_passage && (bytes.len > most || stream->queue.bytes > most - bytes.len)) {
+    if (is_bounded && (bytes.len > most || stream->queue.bytes > most - bytes.len)) {
         mp_stat_add(&mp_stat_dropped_slow, 1);
         mp_stream_lose(stream, true);
         return -1;
@@ -398,6 +398,16 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
     mp_queue_put(&stream->queue, bytes);
     mp_stream_write_soon(stream);
     return 0;
+}
+
+int mp_stream_send(mp_stream *stream, mp_str bytes)
+{
+    return send_bytes(stream, bytes, !stream->is_passage);
+}
+
+int mp_stream_send_last(mp_stream *stream, mp_str bytes)
+{
+    return send_bytes(stream, bytes, false);
 }
 
 size_t mp_stream_room(const mp_stream *stream)

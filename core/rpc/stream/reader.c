@@ -426,7 +426,8 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     if (here != NULL) {
         send_here(here, seq, mp_buf_str(&bytes), parcel->hangs_up);
     } else if (current == NULL && mp_stream_is_open(parcel->own)) {
-        bool sent = mp_stream_send(parcel->own, mp_buf_str(&bytes)) == 0;
+        mp_str all = mp_buf_str(&bytes);
+        bool sent = (parcel->is_last ? mp_stream_send_last(parcel->own, all) : mp_stream_send(parcel->own, all)) == 0;
         is_delivered |= sent;
         if (sent && parcel->hangs_up)
             mp_stream_end(parcel->own);

@@ -33,7 +33,7 @@ static void answer_call(mp_call *call, int status, mp_str json)
     } else if (mp_stream_is_events(stream)) {
         mp_buf event = {0};
         mp_put_event(&event, json);
-        if (mp_stream_send(stream, mp_buf_str(&event)) == 0)
+        if (mp_stream_send_last(stream, mp_buf_str(&event)) == 0)
             mp_stream_end(stream);
         mp_buf_clear(&event);
     } else {

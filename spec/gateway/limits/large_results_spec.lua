@@ -27,6 +27,11 @@ return tool { "Sends much.", function(_, call)
   local list = {} for i = 1, 100000 do list[i] = { id = i } end
   return tostring(call:send { jsonrpc = "2.0", method = "notifications/x", params = { list = list } })
 end }]]
+scripts["tools/tells.lua"] = [[
+return tool { "Tells, and gives much.", input = { mib = t.integer }, function(args, call)
+  call:progress(1)
+  return ("x"):rep(args.mib << 20)
+end }]]
 scripts["tools/fails.lua"] = [[
 return tool { "Fails with much data.", function(_, call)
   local list = {} for i = 1, 100000 do list[i] = { id = i } end
@@ -100,6 +105,28 @@ local function turns_since(g, before)
   end
   return count, now.longer - before.longer
 end
+
+describe("a result that ends an event stream", function()
+  for _, revision in ipairs { "2025-06-18", "2025-11-25", "2026-07-28" } do
+    it("reaches a client of " .. revision .. " also if it is larger than limits.stream_queue, when that reads it", function()
+      local g <close> = gateway.start { scripts = scripts, workers = 1 } -- stream_queue is 1 MiB
+      local me = g:client(revision)
+      for _, mib in ipairs { 1, 6 } do
+        local stream = me:open("tools/call", { name = "tells", arguments = { mib = mib }, _meta = { progressToken = "p" } })
+        stream:wait("notifications/progress", 20)
+        stream.connection:pause()
+        g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
+        stream.connection:resume()
+        assert.equal(mib << 20, #stream:answer(60).result.content[1].text)
+        stream:close()
+      end
+      assert.equal(0, g:status().counters.dropped.slow)
+      if me.delete then me:delete() end
+      me:close()
+      assert.has_nothing_left(g)
+    end)
+  end
+end)
 
 describe("a result of many values", function()
   it("is complete, and no turn of its encoding takes long", function()
