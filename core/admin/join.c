@@ -243,7 +243,7 @@ static void put_entries(mp_buf *out, mp_str entries, int pid)
     }
 }
 
-bool mp_join_lists(mp_buf *out, const mp_str *texts, const int *pids, size_t count, unsigned unanswered)
+bool mp_join_lists(mp_buf *out, const mp_str *texts, const int *pids, size_t count, mp_str unanswered)
 {
     list all = read_list(texts[0]);
     if (all.entries.ptr == NULL)
@@ -268,22 +268,22 @@ bool mp_join_lists(mp_buf *out, const mp_str *texts, const int *pids, size_t cou
         mp_buf_printf(out, ",\"next\":%lld", (long long)all.next);
     if (all.without_answer >= 0)
         mp_buf_printf(out, ",\"workers_without_answer\":%lld", (long long)all.without_answer);
-    if (unanswered > 0)
-        mp_buf_printf(out, ",\"processes_without_answer\":%u", unanswered);
+    if (unanswered.len > 0)
+        mp_buf_printf(out, ",%.*s", MP_STR_ARG(unanswered));
     mp_buf_put(out, MP_STR("}\n"));
     free((void *)(uintptr_t)all.key.ptr);
     return true;
 }
 
-void mp_join_unanswered(mp_buf *out, mp_str answer, unsigned unanswered)
+void mp_join_unanswered(mp_buf *out, mp_str answer, mp_str unanswered)
 {
     size_t len = answer.len;
     while (len > 0 && answer.ptr[len - 1] == '\n')
         len--;
-    if (unanswered == 0 || len < 2 || answer.ptr[len - 1] != '}') {
+    if (unanswered.len == 0 || len < 2 || answer.ptr[len - 1] != '}') {
         mp_buf_put(out, answer);
         return;
     }
     mp_buf_put(out, (mp_str){answer.ptr, len - 1});
-    mp_buf_printf(out, "%s\"processes_without_answer\":%u}\n", answer.ptr[len - 2] == '{' ? "" : ",", unanswered);
+    mp_buf_printf(out, "%s%.*s}\n", answer.ptr[len - 2] == '{' ? "" : ",", MP_STR_ARG(unanswered));
 }

@@ -18,10 +18,10 @@ int64_t mp_join_sum_of(mp_str text, const char *family);
 void mp_join_metrics(mp_buf *out, const mp_str *texts, size_t count, bool (*sums)(mp_str gauge), bool only_counted,
                      bool is_open);
 
-/* GET /api/calls and its like: the entries of all. The names of calls and streams of other processes begin with their `pids`. `unanswered`: processes
- * that have not answered. False if the first text is no list. */
-bool mp_join_lists(mp_buf *out, const mp_str *texts, const int *pids, size_t count, unsigned unanswered);
-/* Appends an answer that is an object, with how many processes have not answered, if there are any. */
-void mp_join_unanswered(mp_buf *out, mp_str answer, unsigned unanswered);
+/* GET /api/calls and its like: the entries of all. The names of calls and streams of other processes begin with their `pids`. `unanswered`: members
+ * that say which processes have not answered, or empty. False if the first text is no list. */
+bool mp_join_lists(mp_buf *out, const mp_str *texts, const int *pids, size_t count, mp_str unanswered);
+/* Appends an answer that is an object, with such members. */
+void mp_join_unanswered(mp_buf *out, mp_str answer, mp_str unanswered);
 
 #endif

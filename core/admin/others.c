@@ -205,7 +205,7 @@ static bool join_numbers(round *of, mp_buf *out)
     return is_good;
 }
 
-static bool join_lists(round *of, mp_buf *out, unsigned unanswered)
+static bool join_lists(round *of, mp_buf *out, mp_str unanswered)
 {
     mp_str texts[MP_OLDER_MOST + 2];
     int pids[MP_OLDER_MOST + 2];
@@ -234,16 +234,21 @@ static void refuse(mp_stream *stream, const char *why)
     mp_admin_refuse(stream, 503, mp_str_of(why));
 }
 
+static bool is_done(const asked *one)
+{
+    return status_of(one) >= 200 && status_of(one) < 300;
+}
+
 /* The answer of the process that has what was asked for; else that of this one. */
 static const asked *answer_of_one(const round *of)
 {
     for (size_t i = 0; i < of->count; i++)
-        if (status_of(&of->list[i]) >= 200 && status_of(&of->list[i]) < 300)
+        if (is_done(&of->list[i]))
             return &of->list[i];
     return &of->list[0];
 }
 
-static void answer(round *of, mp_stream *stream, unsigned unanswered)
+static void answer(round *of, mp_stream *stream, mp_str unanswered)
 {
     mp_buf out = {0};
     const asked *one = of->view == MP_VIEW_ONE ? answer_of_one(of) : &of->list[0];
@@ -257,13 +262,13 @@ static void answer(round *of, mp_stream *stream, unsigned unanswered)
         is_joined = join_lists(of, &out, unanswered);
     else if (of->view == MP_VIEW_JOBS)
         is_joined = join_jobs(of, &out);
-    else if (of->view == MP_VIEW_ALL && status == 200)
+    else if (of->view == MP_VIEW_ALL && is_done(one))
         mp_join_unanswered(&out, body_of(one), unanswered);
     if (status == 0)
         refuse(stream, of->is_relayed ? "the process does not answer: see upgrade in /status"
                                       : "this process does not reach its own socket: try again, and restart it if "
                                         "the folder of that was removed");
-    else if (of->view == MP_VIEW_ONE && status == 404 && unanswered > 0)
+    else if (of->view == MP_VIEW_ONE && status == 404 && unanswered.len > 0)
         refuse(stream, "not in the processes that answer, and others do not: see upgrade in /status");
     else
         mp_stream_answer(stream, status, type_of(of), is_joined || out.len > 0 ? mp_buf_str(&out) : body_of(one), NULL,
@@ -271,24 +276,40 @@ static void answer(round *of, mp_stream *stream, unsigned unanswered)
     mp_buf_clear(&out);
 }
 
+/* How many other processes have not answered, or could not do what they were asked to; and members of an answer that say which. */
+static unsigned list_unanswered(const round *of, mp_buf *members)
+{
+    unsigned count = 0;
+    mp_buf pids = {0};
+    bool is_action = of->view == MP_VIEW_ALL || of->view == MP_VIEW_ONE;
+    for (size_t i = 1; i < of->count; i++)
+        if (status_of(&of->list[i]) == 0 || (is_action && status_of(&of->list[i]) >= 500))
+            mp_buf_printf(&pids, "%s%d", count++ > 0 ? "," : "", of->list[i].facts.pid);
+    if (count > 0)
+        mp_buf_printf(members, "\"processes_without_answer\":%u,\"pids_without_answer\":[%.*s]", count,
+                      MP_STR_ARG(mp_buf_str(&pids)));
+    mp_buf_clear(&pids);
+    return count;
+}
+
 static void conclude(round *of)
 {
-    unsigned unanswered = 0;
+    mp_buf members = {0};
+    unsigned unanswered = list_unanswered(of, &members);
     mp_stream *stream = of->stream;
-    for (size_t i = 1; i < of->count; i++)
-        unanswered += status_of(&of->list[i]) == 0 || (of->view == MP_VIEW_ALL && status_of(&of->list[i]) >= 500);
     mp_stat_add(&mp_stat_others_unanswered, unanswered);
     mp_loop_measure(mp_admin_loop(of->all->admin), MP_MEASURE_ADMIN);
     mp_left_settle(&of->all->left, mp_others_processes(of->all));
     if (stream != NULL) {
         mp_stream_ref(stream);
         mp_stream_on_gone(stream, NULL, NULL);
-        answer(of, stream, unanswered);
+        answer(of, stream, mp_buf_str(&members));
         mp_stream_unref(stream);
     } else {
         for (size_t i = 0; i < of->count; i++)
             MP_NEVER_NULL(of->take)(of, &of->list[i]);
     }
+    mp_buf_clear(&members);
     close_round(of);
 }
 

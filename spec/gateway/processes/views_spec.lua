@@ -2,6 +2,7 @@
 local cjson = require "cjson.safe"
 local blocking = require "spec.helpers.blocking"
 local client = require "spec.helpers.client"
+local gateway = require "spec.helpers.gateway"
 local processes = require "spec.helpers.processes"
 local scrape = require "spec.helpers.scrape"
 local wait = require "spec.helpers.wait"
@@ -273,18 +274,30 @@ describe("what an operator changes at the newest process", function()
     old:wait_status(function(now) return now.gauges.tasks > before end, 20)
     local answer = admin(new, "/api/switch", "POST", { tool = "add", on = false })
     assert.same({ 200, 1 }, { answer.status, answer:json().processes_without_answer })
+    local unknown = admin(new, "/api/call/00000000000000ff", "DELETE", {})
+    assert.same({ 503, "not in the processes that answer, and others do not: see upgrade in /status" }, { unknown.status, unknown:json().error })
     blocking.release(old)
     stream:answer(20)
     c:close()
   end)
 
-  it("says how many processes did not follow", function()
+  it("says which processes did not follow", function()
     local _ <close>, old, new, c = two()
     old:signal "sigstop"
     local _ <close> = setmetatable({}, { __close = function() old:signal "sigcont" end })
     wait.for_fact("the older process to stand still", 20, function() return status(new).upgrade[1].answers == false end)
-    local answer = admin(new, "/api/switch", "POST", { tool = "add", on = false })
-    assert.same({ 200, 1 }, { answer.status, answer:json().processes_without_answer })
+    local pid = status(new).upgrade[1].pid
+    for path, body in pairs { ["/api/switch"] = { tool = "add", on = false }, ["/api/log"] = { level = "debug", seconds = 60 }, ["/api/log/reopen"] = {} } do
+      local answer = admin(new, path, "POST", body)
+      assert.is_true(answer.status == 200 or answer.status == 202)
+      assert.same({ 1, { pid } }, { answer:json().processes_without_answer, answer:json().pids_without_answer }, path)
+    end
+    for _, words in ipairs { { "switch", "on", "tool", "add" }, { "log", "--level", "info" } } do
+      local args = { words[1], "--admin", "127.0.0.1:" .. new.admin_port, table.unpack(words, 2) }
+      local code, _, err = gateway.exec(args, { env = { MOONPOOL_ADMIN_TOKEN = token }, seconds = 20 })
+      assert.equal(1, code)
+      assert.matches(("an older process does not answer (pid %d)"):format(pid), err, 1, true)
+    end
     old:signal "sigcont"
     c:close()
   end)

@@ -70,6 +70,7 @@ return function(args)
   local late, see
   if is_fine and args.command == "switch" then late, see = switch.lateness(body) end
   if is_fine and args.command == "switch" and not args.json then body = switch.text(body) end
+  if is_fine and args.command == "log" then late, see = switch.absence(body, "its level is as it was") end
   if is_fine and args.command == "log" then body = ("the level is %s for %s"):format(args.level, args["for"] or "5m") end
   if is_fine and args.command == "drain" then body = "it drains" end
   if args.command == "upgrade" and not args.json then

@@ -25,13 +25,22 @@ local function row_of(one)
   return ("%-8s  %s  off %sby %s%s\n"):format(one.kind, plain(one.name), since, plain(one.by), one.gone and " (nothing has this name now)" or "")
 end
 
+--- What is to be said if older processes have not done what they were to do; nil if all have. `then_what`: what comes of it.
+function switch.absence(body, then_what)
+  local ok, answer = pcall(json.decode, body)
+  local pids = ok and type(answer) == "table" and answer.pids_without_answer
+  if type(pids) ~= "table" or not pids[1] then return nil end
+  local list = table.concat(pids, ", ")
+  return ("%s not answer (pid %s): %s"):format(#pids == 1 and "an older process does" or #pids .. " older processes do", list, then_what),
+    "see `moonpool status`, and try again"
+end
+
 --- What is to be said if workers, or processes, have not switched yet; nil if all have.
 function switch.lateness(body)
   local answer = json.decode(body)
-  local late, away = answer.workers_without_answer or 0, answer.processes_without_answer or 0
-  if away > 0 then
-    return away .. (away == 1 and " older process does" or " older processes do") .. " not answer: calls may still run there", "see `moonpool status`"
-  end
+  local late = answer.workers_without_answer or 0
+  local away, see = switch.absence(body, "calls may still run there")
+  if away then return away, see end
   if late == 0 then return nil end
   return late .. (late == 1 and " worker has" or " workers have") .. " not switched yet: calls may still run there", "see stuck in `moonpool status`"
 end
