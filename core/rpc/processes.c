@@ -9,6 +9,12 @@
 
 #define MOST_PATH 100 /* bytes of a socket's path: some systems take no more */
 
+typedef struct {
+    mp_process_facts facts;
+    uint64_t heard_ms; /* when it last answered that it lives; 0: it was not asked */
+    bool is_silent;
+} other_process;
+
 struct mp_processes {
     unsigned char key[MP_PROCESS_KEY]; /* like `number`, set before other threads use it */
     uint16_t number;
@@ -17,7 +23,7 @@ struct mp_processes {
     atomic_int count;
     _Atomic(char *MP_NULLABLE) folder;
     pthread_mutex_t lock; /* guards `others`, and changes of `count` */
-    mp_process_facts others[MP_OLDER_MOST + 1];
+    other_process others[MP_OLDER_MOST + 1];
 };
 
 static void fill_random(void *bytes, size_t size)
@@ -30,7 +36,7 @@ static int find(const mp_processes *processes, uint16_t number)
 {
     int count = atomic_load(&processes->count);
     for (int i = 0; i < count; i++)
-        if (processes->others[i].number == number)
+        if (processes->others[i].facts.number == number)
             return i;
     return -1;
 }
@@ -122,7 +128,7 @@ void mp_processes_add(mp_processes *processes, const mp_process_facts *other)
     pthread_mutex_lock(&processes->lock);
     int count = atomic_load(&processes->count);
     if (count <= MP_OLDER_MOST && find(processes, other->number) < 0) {
-        processes->others[count] = *other;
+        processes->others[count] = (other_process){.facts = *other};
         atomic_store(&processes->count, count + 1);
     }
     pthread_mutex_unlock(&processes->lock);
@@ -145,7 +151,8 @@ int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_
 {
     pthread_mutex_lock(lock_of(processes));
     int count = atomic_load(&processes->count);
-    memcpy(others, processes->others, (size_t)count * sizeof *others);
+    for (int i = 0; i < count; i++)
+        others[i] = processes->others[i].facts;
     pthread_mutex_unlock(lock_of(processes));
     return count;
 }
@@ -156,6 +163,33 @@ bool mp_processes_has(const mp_processes *processes, uint16_t number)
     bool has = find(processes, number) >= 0;
     pthread_mutex_unlock(lock_of(processes));
     return has || (number != 0 && number == atomic_load(&processes->expected));
+}
+
+bool mp_processes_note_heard(mp_processes *processes, uint16_t number, uint64_t asked_ms, bool has_answered)
+{
+    bool has_changed = false;
+    pthread_mutex_lock(&processes->lock);
+    int i = find(processes, number);
+    other_process *other = i >= 0 ? &processes->others[i] : NULL;
+    if (other != NULL && has_answered) {
+        other->heard_ms = mp_monotonic_ms();
+        other->is_silent = false;
+    } else if (other != NULL && other->heard_ms < asked_ms) {
+        has_changed = !other->is_silent;
+        other->is_silent = true;
+    }
+    pthread_mutex_unlock(&processes->lock);
+    return has_changed;
+}
+
+uint64_t mp_processes_heard(const mp_processes *processes, uint16_t number, bool *is_silent)
+{
+    pthread_mutex_lock(lock_of(processes));
+    int i = find(processes, number);
+    uint64_t heard_ms = i >= 0 ? processes->others[i].heard_ms : 0;
+    *is_silent = i >= 0 && processes->others[i].is_silent;
+    pthread_mutex_unlock(lock_of(processes));
+    return heard_ms;
 }
 
 bool mp_processes_are_several(const mp_processes *processes)

@@ -48,6 +48,11 @@ void mp_processes_remove(mp_processes *processes, uint16_t number);
 int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1]);
 /* True if another process with this number lives, or is expected. */
 bool mp_processes_has(const mp_processes *processes, uint16_t number);
+/* Notes what came of the question whether the process with this number lives, which was asked at `asked_ms` (mp_monotonic_ms): all workers share what one finds
+ * out. A question without an answer says nothing if another one that was asked later has got one. True if the process has just become silent. */
+bool mp_processes_note_heard(mp_processes *processes, uint16_t number, uint64_t asked_ms, bool has_answered);
+/* When the process with this number last answered that question, or 0; `*is_silent`: it did not answer the last one. */
+uint64_t mp_processes_heard(const mp_processes *processes, uint16_t number, bool *is_silent);
 /* False while there is no other process, and none is expected: two loads. */
 bool mp_processes_are_several(const mp_processes *processes);
 /* The process to which new sessions go: after the commit of an upgrade. At first its own number. */

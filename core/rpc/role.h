@@ -50,7 +50,7 @@ typedef struct {
 struct mp_rpc {
     const mp_rpc_config *config;
     mp_table *table;
-    const mp_processes *processes;
+    mp_processes *processes;
     mp_hops *hops; /* owned: requests that other processes serve */
     mp_loop *loop;
     const mp_rpc_hooks *hooks;

@@ -260,7 +260,7 @@ static void free_own_feed(mp_session *session)
         mp_feed_unref(feed);
 }
 
-mp_table *mp_table_new(const mp_rpc_config *config, const mp_processes *processes)
+mp_table *mp_table_new(const mp_rpc_config *config, mp_processes *processes)
 {
     static const mp_session_hooks hooks = {.on_closing = mp_event_log_forget,
                                            .on_closed = mp_session_unfollow_all,

@@ -87,7 +87,7 @@ typedef struct {
 } mp_rpc_hooks;
 
 /* `processes` is borrowed for the life of the table. */
-mp_table *mp_table_new(const mp_rpc_config *config, const mp_processes *processes);
+mp_table *mp_table_new(const mp_rpc_config *config, mp_processes *processes);
 /* Calls `ended` with the id of each session that ends from now on: once for each, on any thread, without a lock. Call it before the first
  * rpc is made. */
 void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx);

@@ -71,8 +71,9 @@ static void run_link(mp_upgrade *upgrade)
  * process: for one that does not, the end of this one is that of the service. */
 static bool has_nothing(void)
 {
-    static const char *const families[] = {"sessions", "requests_in_flight", "listeners",        "jobs",
-                                           "hops",     "streams_open",       "kept_connections", "upstream_parked"};
+    static const char *const families[] = {"sessions",   "requests_in_flight", "listeners",        "jobs",
+                                           "hops",       "streams_open",       "kept_connections", "upstream_parked",
+                                           "order_bytes"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (mp_stat_sum(families[i]) > 0)
             return false;

@@ -74,6 +74,9 @@ typedef struct {
     size_t most;                /* limit of the response's body, in bytes after decompression */
     /* the body is read piece by piece, with flow control; else it is collected as a whole */
     bool is_stream;
+    mp_account *MP_NULLABLE
+    account; /* has what the transfer keeps, instead of mp_client_limits.held, up to account_most; NULL: none */
+    int64_t account_most;
     bool is_repeatable; /* libcurl may send the request a second time on a new connection */
     mp_address_policy policy;
     const char *MP_NULLABLE unix_path; /* of the Unix socket to connect to, instead of the URL's host; NULL: none */
@@ -104,6 +107,7 @@ bool mp_transfer_is_over(const mp_transfer *transfer);
 const mp_err *MP_NULLABLE mp_transfer_failure(const mp_transfer *transfer);
 typedef enum {
     MP_TRANSFER_OTHER,
+    MP_TRANSFER_CROWDED,    /* the account has no room for it */
     MP_TRANSFER_REFUSED,    /* the address policy does not allow the address */
     MP_TRANSFER_UNSENT,     /* the server has received nothing of the request */
     MP_TRANSFER_UNANSWERED, /* the server may have received the request */

@@ -25,8 +25,9 @@ struct mp_transfer {
     mp_outgoing how;               /* its `url`, `headers` and paths are not valid after the start */
     int status;
     mp_buf head, body;
-    size_t got; /* bytes of the body received so far */
-    bool has_head, is_paused, is_over, was_refused, is_unix;
+    size_t got;     /* bytes of the body received so far */
+    size_t counted; /* bytes in how.account: of the body, and of the request's headers */
+    bool has_head, is_paused, is_over, was_refused, is_crowded, is_unix;
     /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
     bool was_sent, was_repeated;
     mp_err *MP_NULLABLE failure; /* NULL: none so far */
@@ -111,11 +112,25 @@ static size_t on_header(char *ptr, size_t one, size_t len, void *ctx)
     return len;
 }
 
+/* Counts bytes that the transfer keeps. False if there is no room for them. */
+static bool hold(mp_transfer *transfer, size_t len)
+{
+    mp_client *client = transfer->client;
+    if (transfer->how.account != NULL) {
+        transfer->is_crowded = !mp_account_take(transfer->how.account, (int64_t)len, transfer->how.account_most);
+        transfer->counted += transfer->is_crowded ? 0 : len;
+        return !transfer->is_crowded;
+    }
+    if (client->held + len > client->limits.held) /* held may be above a limit that was lowered */
+        return false;
+    client->held += len;
+    return true;
+}
+
 static size_t on_body(char *ptr, size_t one, size_t len, void *ctx)
 {
     (void)one;
     mp_transfer *transfer = ctx;
-    mp_client *client = transfer->client;
     if (transfer->how.is_stream && transfer->body.len >= WINDOW) {
         transfer->is_paused = true;
         return CURL_WRITEFUNC_PAUSE;
@@ -126,13 +141,15 @@ static size_t on_body(char *ptr, size_t one, size_t len, void *ctx)
         fail_transfer(transfer, text, "raise the option 'max', at most to limits.http.body");
         return 0;
     }
-    if (client->held + len > client->limits.held) { /* held may be above a limit that was lowered */
-        fail_transfer(transfer, "the responses in flight are larger than limits.http.held", "");
+    if (!hold(transfer, len)) {
+        fail_transfer(transfer,
+                      transfer->is_crowded ? "no memory is left for it"
+                                           : "the responses in flight are larger than limits.http.held",
+                      "");
         return 0;
     }
     mp_buf_put(&transfer->body, (mp_str){ptr, len});
     transfer->got += len;
-    client->held += len;
     if (transfer->how.is_stream)
         call_ready(transfer);
     return len;
@@ -140,7 +157,12 @@ static size_t on_body(char *ptr, size_t one, size_t len, void *ctx)
 
 static void discard_body(mp_transfer *transfer)
 {
-    transfer->client->held -= transfer->body.len;
+    if (transfer->how.account != NULL) {
+        mp_account_give(transfer->how.account, (int64_t)transfer->body.len);
+        transfer->counted -= transfer->body.len;
+    } else {
+        transfer->client->held -= transfer->body.len;
+    }
     transfer->body.len = 0;
 }
 
@@ -184,6 +206,15 @@ static int on_connected(void *ctx, char *ip, char *own_ip, int port, int own_por
 }
 
 /* -- start --------------------------------------------------------------------------------------------------------- */
+
+/* The request's headers are there until the transfer is freed. */
+static bool hold_headers(mp_transfer *transfer, const mp_outgoing *outgoing)
+{
+    size_t len = 0;
+    for (const char *const *header = outgoing->headers; *header != NULL; header++)
+        len += strlen(*header);
+    return outgoing->account == NULL || hold(transfer, len);
+}
 
 #define SET(option, value) curl->easy_setopt(easy, (option), (value))
 
@@ -383,7 +414,9 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     transfer->how.ca = transfer->how.certificate = transfer->how.key = transfer->how.unix_path = NULL;
     transfer->how.headers = NULL;
     mp_client_enter(client);
-    if (find_host(transfer, outgoing->url, err) == 0)
+    if (!hold_headers(transfer, outgoing))
+        mp_err_set(err, "no memory is left for it");
+    else if (find_host(transfer, outgoing->url, err) == 0)
         return transfer;
     mp_transfer_free(transfer);
     return NULL;
@@ -473,6 +506,8 @@ void mp_transfer_free(mp_transfer *MP_NULLABLE transfer)
     curl->slist_free_all(transfer->addresses);
     mp_buf_clear(&transfer->place);
     discard_body(transfer);
+    if (transfer->how.account != NULL)
+        mp_account_give(transfer->how.account, (int64_t)transfer->counted);
     mp_buf_clear(&transfer->head);
     mp_buf_clear(&transfer->body);
     free(transfer->failure);
@@ -517,8 +552,9 @@ const mp_err *MP_NULLABLE mp_transfer_failure(const mp_transfer *transfer)
 
 mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer)
 {
-    return transfer->was_refused ? MP_TRANSFER_REFUSED
-           : transfer->has_head  ? MP_TRANSFER_OTHER
-           : transfer->was_sent  ? MP_TRANSFER_UNANSWERED
-                                 : MP_TRANSFER_UNSENT;
+    return transfer->is_crowded    ? MP_TRANSFER_CROWDED
+           : transfer->was_refused ? MP_TRANSFER_REFUSED
+           : transfer->has_head    ? MP_TRANSFER_OTHER
+           : transfer->was_sent    ? MP_TRANSFER_UNANSWERED
+                                   : MP_TRANSFER_UNSENT;
 }

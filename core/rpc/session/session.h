@@ -136,12 +136,12 @@ typedef struct {
 } mp_session_hooks;
 
 /* `processes`, `hooks`, `topics` and `event_log` (or NULL) are borrowed for the life of the table. */
-mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_processes *processes, const mp_session_hooks *hooks,
+mp_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, const mp_session_hooks *hooks,
                           mp_topics *topics, mp_event_log *MP_NULLABLE event_log);
 void mp_sessions_configure(mp_table *table, const mp_rpc_config *config);
 /* Closes all sessions. */
 void mp_sessions_free(mp_table *table);
-const mp_processes *mp_table_processes(const mp_table *table);
+mp_processes *mp_table_processes(const mp_table *table);
 mp_topics *mp_table_topics(mp_table *table);
 mp_event_log *MP_NULLABLE mp_table_event_log(mp_table *table);
 /* Adds the rpc to the table for good. Returns the index of the rpc. */

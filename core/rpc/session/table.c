@@ -33,7 +33,7 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", MP_BUCKETS
 
 struct mp_table {
     const mp_rpc_config *_Atomic config;
-    const mp_processes *processes;
+    mp_processes *processes;
     const mp_session_hooks *hooks;
     mp_pace rooms[MP_ROOMS];
     mp_topics *topics;
@@ -53,7 +53,7 @@ struct mp_table {
     mp_rpc *rpcs[MP_RPC_MAX];
 };
 
-mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_processes *processes, const mp_session_hooks *hooks,
+mp_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, const mp_session_hooks *hooks,
                           mp_topics *topics, mp_event_log *MP_NULLABLE event_log)
 {
     mp_table *table = mp_new(sizeof *table);
@@ -157,7 +157,7 @@ mp_rpc *mp_table_rpc(mp_table *table, unsigned index)
     return table->rpcs[index];
 }
 
-const mp_processes *mp_table_processes(const mp_table *table)
+mp_processes *mp_table_processes(const mp_table *table)
 {
     return table->processes;
 }

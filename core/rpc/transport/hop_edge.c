@@ -13,7 +13,6 @@ MP_COUNTER(hops_begun, "hops_begun", "", "", "requests sent on to another proces
 MP_COUNTER(refused_hops, "refused", "reason", "hops",
            "requests for other processes of the gateway, while a worker sends on 4096, or that they did not take")
 
-#define MOST_HOPS 4096           /* that one worker sends on at once: each takes two descriptors */
 #define HIGH ((size_t)64 << 10)  /* nothing is read for a client while more bytes wait for it */
 #define WHOLE ((size_t)64 << 10) /* a shorter answer, unless it is an event stream, is passed on as a whole */
 #define KEPT_MS                                                                                                        \
@@ -23,7 +22,7 @@ MP_COUNTER(refused_hops, "refused", "reason", "hops",
 mp_hops *mp_hops_new(mp_rpc *rpc)
 {
     uint64_t other_ms = rpc->config->request_ms / 2;
-    const mp_client_limits limits = {.requests = MOST_HOPS,
+    const mp_client_limits limits = {.requests = MP_HOPS_MOST + MP_ERRANDS_MOST + MP_OLDER_MOST + 1,
                                      .lookups = 1,
                                      .held = SIZE_MAX,
                                      .idle_ms = other_ms < KEPT_MS ? other_ms : KEPT_MS,
@@ -200,6 +199,8 @@ static mp_str id_of(mp_rpc *rpc, mp_stream *stream)
     return rpc->envelope.kind == MP_KIND_REQUEST ? rpc->envelope.id : MP_STR_NONE;
 }
 
+static const char given_up[] =
+    "too many answers wait for clients to read them: this one was given up, and the call may have run";
 static const char unanswered[] = "the process of this session does not answer: try again";
 
 /* Nothing was sent to the client yet. */
@@ -208,10 +209,13 @@ static void refuse_unanswered(mp_passage *it)
     const mp_transfer *transfer = it->transfer;
     mp_rpc *rpc = it->rpc;
     bool is_unsent = transfer == NULL || mp_transfer_trouble_of(transfer) == MP_TRANSFER_UNSENT;
+    bool is_crowded = transfer != NULL && mp_transfer_trouble_of(transfer) == MP_TRANSFER_CROWDED;
     mp_stream *stream = mp_stream_ref(it->stream);
     leave_stream(it);
-    mp_stat_add(&mp_stat_refused_hops, 1);
-    if (is_unsent)
+    mp_stat_add(is_crowded ? &mp_stat_dropped_answers : &mp_stat_refused_hops, 1);
+    if (is_crowded)
+        mp_refuse(rpc, stream, MP_CAUSE_ANSWERS, 502, MP_CODE_INTERNAL, id_of(rpc, stream), given_up, MP_STR_NONE);
+    else if (is_unsent)
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, unanswered);
     else
         mp_refuse(rpc, stream, MP_CAUSE_HOP, 502, MP_CODE_INTERNAL, id_of(rpc, stream),
@@ -317,6 +321,8 @@ static void pass_on(mp_passage *it)
     if (transfer == NULL || !mp_transfer_is_over(transfer))
         return;
     bool is_cut = mp_transfer_failure(transfer) != NULL;
+    if (is_cut && mp_transfer_trouble_of(transfer) == MP_TRANSFER_CROWDED)
+        mp_stat_add(&mp_stat_dropped_answers, 1);
     leave_stream(it);
     if (is_cut)
         mp_stream_lose(it->stream, false);
@@ -441,6 +447,8 @@ static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, const char *path,
         .headers = lines,
         .body = is_post ? (mp_str){request->body.len > 0 ? request->body.ptr : "", request->body.len} : MP_STR_NONE,
         .most = SIZE_MAX,
+        .account = &mp_account_queue_bytes,
+        .account_most = (int64_t)(it->rpc->config->answers + it->rpc->config->answers / 2),
         .is_stream = true,
         .unix_path = path,
         .connect_ms = CONNECT_MS,
@@ -524,10 +532,14 @@ bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint)
         mp_stat_add(&mp_stat_refused_hops, 1);
         mp_refuse(rpc, stream, MP_CAUSE_HOP, 421, MP_CODE_INTERNAL, MP_STR_NONE,
                   "the processes of the gateway send this request to each other", MP_STR_NONE);
-    } else if (rpc->hops->count >= MOST_HOPS) {
+    } else if (rpc->hops->count >= MP_HOPS_MOST) {
         mp_stat_add(&mp_stat_refused_hops, 1);
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, "too many requests for other processes: try again later");
-    } else if (mp_hops_are_silent(rpc->hops, hop.to)) {
+    } else if (mp_stream_is_crowded(stream) &&
+               id_of(rpc, stream).len > 0) { /* messages that are no requests may free room */
+        mp_stat_add(&mp_stat_refused_answers, 1);
+        mp_refuse_for(rpc, stream, MP_CAUSE_ANSWERS, 503, mp_stream_room_s(stream), mp_answers_are_full);
+    } else if (mp_hops_are_silent(rpc, hop.to)) {
         mp_stat_add(&mp_stat_refused_hops, 1);
         mp_refuse_for(rpc, stream, MP_CAUSE_HOP, 503, 1, unanswered);
     } else if (!mp_stream_has_client(stream)) {

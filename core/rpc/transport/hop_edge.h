@@ -2,11 +2,14 @@
  *
  *   passage   a request of a client that another process serves
  *   errand    a request of the gateway's own to another process: an order about a task, or the question whether it lives
- *   peer      what is known of another process while it does not answer */
+ *   peer      another process that was asked whether it lives; what it has answered is in `processes`, for all workers */
 #ifndef MP_RPC_HOP_EDGE_H
 #define MP_RPC_HOP_EDGE_H
 
 #include "transport.h"
+
+#define MP_HOPS_MOST 4096               /* that one worker sends on at once: each takes two descriptors */
+#define MP_ERRANDS_MOST ((int64_t)1024) /* orders of one worker at once: beyond them they are refused */
 
 typedef struct {
     mp_link link; /* in hops->all */
@@ -22,10 +25,8 @@ typedef struct {
 } mp_passage;
 
 typedef struct {
-    uint16_t number;   /* 0: the place is free */
-    bool is_asked;     /* an errand asks whether it lives */
-    bool is_silent;    /* it did not answer the last time it was asked */
-    uint64_t alive_ms; /* when it answered last; 0: it was not asked yet */
+    uint16_t number; /* 0: the place is free */
+    bool is_asked;   /* an errand of this worker asks whether it lives */
 } mp_hop_peer;
 
 struct mp_hops {
@@ -44,8 +45,8 @@ uint16_t mp_hop_other_of(const mp_rpc *rpc, mp_str id);
 void mp_passage_end(mp_passage *passage);
 /* From now on, until nothing is under way any more, processes are asked whether they live that let requests wait. */
 void mp_hops_watch(mp_rpc *rpc);
-/* True if the process with this number does not answer: nothing is to be sent to it. */
-bool mp_hops_are_silent(const mp_hops *hops, uint16_t number);
+/* True if the process with this number does not answer: nothing is to be sent to it. It is asked again then. */
+bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number);
 /* Drops what is under way. */
 void mp_hops_end_errands(mp_rpc *rpc);
 

@@ -7,19 +7,27 @@
 MP_COUNTER(hops_silent, "hops_silent", "", "",
            "processes of the gateway that did not answer when they were asked whether they live")
 
+MP_COUNTER(refused_orders, "refused", "reason", "orders",
+           "orders to tasks of other processes of the gateway that do not answer, or for which there was no room")
+MP_ACCOUNT(order_bytes, "order_bytes", "", "",
+           "bytes of orders to tasks on their way to another process of the gateway")
+
 #define LOOK_MS 250
 #define QUIET_MS                                                                                                       \
     MP_HOP_OLDEST_MS /* for which nothing came: the process is asked. What it has not begun by then it does not begin any more */
-#define ALIVE_MS 5000     /* within which it must answer: longer than its workers may be busy */
-#define ORDER_MS 10000    /* within which an order must be taken */
-#define MOST_ERRANDS 1024 /* of one worker: beyond it orders are refused */
+#define ALIVE_MS 5000 /* within which it must answer: longer than its workers may be busy */
+#define ORDER_MS                                                                                                       \
+    10000 /* within which an order must be taken, else it is sent again: that an order comes twice changes nothing */
+#define AGAIN_MS 1000 /* after which an order is sent again that was not taken */
+#define KEPT_MS 60000 /* for which an order is sent again, as long as its process lives */
 
 typedef struct {
-    mp_link link; /* in hops->errands */
-    mp_transfer *transfer;
-    char *MP_NULLABLE body; /* owned; NULL: the question whether the process lives */
+    mp_link link;                      /* in hops->errands */
+    mp_transfer *MP_NULLABLE transfer; /* NULL: it is sent again later */
+    char *MP_NULLABLE body;            /* owned; NULL: the question whether the process lives */
+    size_t len;
     uint16_t to;
-    uint64_t began_ms;
+    uint64_t since_ms, began_ms; /* since_ms: when it was sent first; began_ms: when it was sent last, or failed */
 } errand;
 
 /* -- sending ------------------------------------------------------------------------------------------------------- */
@@ -31,39 +39,69 @@ static void on_news(mp_transfer *transfer, void *ctx)
     (void)ctx;
 }
 
-/* Takes ownership of `body`. `sealed`: the value of the header, or empty. False if the request cannot be sent. */
-static bool begin(mp_rpc *rpc, uint16_t to, const char *path, mp_str sealed, char *MP_NULLABLE body, size_t len)
+/* Appends the line of the header, for an order. False if OpenSSL fails. */
+static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)
+{
+    const mp_hop hop = {.to = it->to,
+                        .endpoint = MP_HOP_ORDERS,
+                        .hops = 1,
+                        .sent_ms = mp_hop_now_ms(),
+                        .body = it->len,
+                        .method = MP_STR("POST"),
+                        .principal = mp_principal_id(mp_nobody)};
+    mp_buf_put(line, MP_STR(MP_HOP_HEADER ": "));
+    bool is_done = it->body == NULL || mp_hop_write(mp_hops_keys(rpc), &hop, line);
+    mp_buf_putc(line, '\0');
+    return is_done;
+}
+
+/* Sends the errand. False if that cannot be. */
+static bool send_errand(mp_rpc *rpc, errand *it)
 {
     char socket[MP_PROCESS_PATH], url[64];
-    mp_hops *hops = rpc->hops;
     mp_err err = {0};
     mp_buf header = {0};
-    mp_transfer *transfer = NULL;
-    mp_buf_printf(&header, MP_HOP_HEADER ": %.*s", MP_STR_ARG(sealed));
-    mp_buf_putc(&header, '\0');
-    const char *const lines[] = {"Accept:", "Content-Type: application/json", header.ptr, NULL};
-    snprintf(url, sizeof url, "http://localhost%s", path);
-    if (mp_processes_path(rpc->processes, to, "mcp", socket)) {
-        const mp_outgoing outgoing = {.method = body == NULL ? "GET" : "POST",
+    bool is_order = it->body != NULL;
+    it->began_ms = mp_monotonic_ms();
+    if (put_header(rpc, it, &header) && mp_processes_path(rpc->processes, it->to, "mcp", socket)) {
+        const char *const lines[] = {"Accept:", "Content-Type: application/json", header.ptr, NULL};
+        snprintf(url, sizeof url, "http://localhost%s", is_order ? mp_hop_paths[MP_HOP_ORDERS] : MP_HOP_ALIVE);
+        const mp_outgoing outgoing = {.method = is_order ? "POST" : "GET",
                                       .url = url,
                                       .headers = lines,
-                                      .body = body == NULL ? MP_STR_NONE : (mp_str){body, len},
+                                      .body = is_order ? (mp_str){it->body, it->len} : MP_STR_NONE,
                                       .most = 4096,
                                       .is_stream = true,
                                       .unix_path = socket,
                                       .connect_ms = ALIVE_MS,
                                       .ready = on_news};
-        transfer = mp_transfer_start(hops->client, &outgoing, &err);
+        it->transfer = mp_transfer_start(rpc->hops->client, &outgoing, &err);
     }
     mp_buf_clear(&header);
-    if (transfer == NULL) {
-        free(body);
+    return it->transfer != NULL;
+}
+
+static void free_errand(errand *it)
+{
+    mp_link_drop(&it->link);
+    mp_transfer_free(it->transfer);
+    if (it->body != NULL)
+        mp_account_give(&mp_account_order_bytes, (int64_t)it->len);
+    free(it->body);
+    free(it);
+}
+
+/* Takes ownership of `body`, which is counted. False if the errand cannot be sent. */
+static bool begin(mp_rpc *rpc, uint16_t to, char *MP_NULLABLE body, size_t len)
+{
+    errand *it = mp_new(sizeof *it);
+    *it = (errand){.body = body, .len = len, .to = to, .since_ms = mp_monotonic_ms()};
+    mp_link_init(&it->link);
+    if (!send_errand(rpc, it)) {
+        free_errand(it);
         return false;
     }
-    errand *it = mp_new(sizeof *it);
-    *it = (errand){.transfer = transfer, .body = body, .to = to, .began_ms = mp_monotonic_ms()};
-    mp_link_init(&it->link);
-    mp_link_put(&hops->errands, &it->link);
+    mp_link_put(&rpc->hops->errands, &it->link);
     mp_hops_watch(rpc);
     return true;
 }
@@ -78,81 +116,90 @@ static mp_hop_peer *MP_NULLABLE find_peer(mp_hops *hops, uint16_t number)
     return NULL;
 }
 
-static mp_hop_peer *MP_NULLABLE need_peer(mp_hops *hops, uint16_t number)
+/* Asks whether the process lives; not while a question waits for its answer. */
+static void ask(mp_rpc *rpc, uint16_t number)
 {
-    mp_hop_peer *peer = find_peer(hops, number);
-    if (peer == NULL && (peer = find_peer(hops, 0)) != NULL)
+    mp_hop_peer *peer = find_peer(rpc->hops, number);
+    if (peer == NULL && (peer = find_peer(rpc->hops, 0)) != NULL)
         *peer = (mp_hop_peer){.number = number};
-    return peer;
+    if (peer != NULL && !peer->is_asked)
+        peer->is_asked = begin(rpc, number, NULL, 0);
 }
 
-bool mp_hops_are_silent(const mp_hops *hops, uint16_t number)
+bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number)
 {
-    for (int i = 0; i <= MP_OLDER_MOST; i++)
-        if (hops->peers[i].number == number)
-            return hops->peers[i].is_silent;
-    return false;
+    bool is_silent;
+    mp_processes_heard(rpc->processes, number, &is_silent);
+    if (is_silent)
+        ask(rpc, number);
+    return is_silent;
 }
 
-static void ask(mp_rpc *rpc, mp_hop_peer *peer)
+static void take_answer(mp_rpc *rpc, const errand *it, bool is_alive)
 {
-    if (!peer->is_asked)
-        peer->is_asked = begin(rpc, peer->number, MP_HOP_ALIVE, MP_STR_NONE, NULL, 0);
-    peer->is_silent = peer->is_silent || !peer->is_asked;
-}
-
-static void take_answer(mp_hops *hops, uint16_t number, bool is_alive)
-{
-    mp_hop_peer *peer = find_peer(hops, number);
-    if (peer == NULL)
-        return;
-    if (!is_alive && !peer->is_silent) {
+    mp_hop_peer *peer = find_peer(rpc->hops, it->to);
+    if (peer != NULL)
+        peer->is_asked = false;
+    if (mp_processes_note_heard(rpc->processes, it->to, it->began_ms, is_alive)) {
         mp_stat_add(&mp_stat_hops_silent, 1);
-        mp_log(MP_WARN, "process does not answer", mp_log_int("number", number));
+        mp_log(MP_WARN, "process does not answer", mp_log_int("number", it->to));
     }
-    peer->is_asked = false;
-    peer->is_silent = !is_alive;
-    if (is_alive)
-        peer->alive_ms = mp_monotonic_ms();
 }
 
 /* Nothing has come for this request for a while: ends it if its process does not live, else asks whether it does. */
 static void look_at(mp_rpc *rpc, mp_passage *passage, uint64_t now)
 {
-    mp_hop_peer *peer = need_peer(rpc->hops, passage->to);
-    if (passage->transfer == NULL || peer == NULL || (peer->alive_ms != 0 && now - peer->alive_ms < QUIET_MS))
+    bool is_silent;
+    uint64_t heard_ms = mp_processes_heard(rpc->processes, passage->to, &is_silent);
+    if (passage->transfer == NULL)
         return;
-    if (peer->is_silent)
+    if (is_silent)
         mp_passage_end(passage);
-    else
-        ask(rpc, peer);
+    else if (heard_ms == 0 || now > heard_ms + QUIET_MS)
+        ask(rpc, passage->to);
 }
 
 /* -- the look ------------------------------------------------------------------------------------------------------ */
 
-static void end_errand(mp_hops *hops, errand *it, bool is_good)
+/* The errand is over. An order that was not taken is sent again later, while its process lives. */
+static void end_errand(mp_rpc *rpc, errand *it, bool is_good, uint64_t now)
 {
-    if (it->body == NULL)
-        take_answer(hops, it->to, is_good);
-    else if (!is_good)
-        mp_log(MP_ERROR, "order to a task not delivered", mp_log_int("number", it->to),
-               mp_log_int("status", mp_transfer_status(it->transfer)));
-    mp_link_drop(&it->link);
-    mp_transfer_free(it->transfer);
-    free(it->body);
-    free(it);
+    if (it->body == NULL) {
+        take_answer(rpc, it, is_good);
+    } else if (!is_good && mp_processes_has(rpc->processes, it->to)) {
+        if (now - it->since_ms < KEPT_MS) {
+            mp_transfer_free(it->transfer);
+            it->transfer = NULL;
+            it->began_ms = now;
+            return;
+        }
+        mp_log(MP_ERROR, "order to a task not delivered", mp_log_int("number", it->to));
+    }
+    free_errand(it);
 }
 
-static void look_at_errands(mp_hops *hops, uint64_t now)
+static void look_at_errand(mp_rpc *rpc, errand *it, uint64_t now)
 {
+    uint64_t age = now > it->began_ms ? now - it->began_ms : 0;
+    const mp_transfer *transfer = it->transfer;
+    if (transfer == NULL) {
+        if (age >= AGAIN_MS && !send_errand(rpc, it))
+            end_errand(rpc, it, false, now);
+        return;
+    }
+    int status = mp_transfer_status(transfer);
+    if (mp_transfer_is_over(transfer))
+        end_errand(rpc, it, mp_transfer_failure(transfer) == NULL && status >= 200 && status < 300, now);
+    else if (age >= (it->body == NULL ? ALIVE_MS : ORDER_MS))
+        end_errand(rpc, it, false, now);
+}
+
+static void look_at_errands(mp_rpc *rpc, uint64_t now)
+{
+    mp_hops *hops = rpc->hops;
     for (mp_link *link = hops->errands.next, *next; link != &hops->errands; link = next) {
         next = link->next;
-        errand *it = mp_container(link, errand, link);
-        int status = mp_transfer_status(it->transfer);
-        if (mp_transfer_is_over(it->transfer))
-            end_errand(hops, it, mp_transfer_failure(it->transfer) == NULL && status >= 200 && status < 300);
-        else if (now - it->began_ms >= (it->body == NULL ? ALIVE_MS : ORDER_MS))
-            end_errand(hops, it, false);
+        look_at_errand(rpc, mp_container(link, errand, link), now);
     }
 }
 
@@ -164,9 +211,7 @@ static bool look_at_peers(mp_rpc *rpc)
         mp_hop_peer *peer = &rpc->hops->peers[i];
         if (peer->number != 0 && !peer->is_asked && !mp_processes_has(rpc->processes, peer->number))
             *peer = (mp_hop_peer){0};
-        if (peer->is_silent)
-            ask(rpc, peer);
-        has_some = has_some || peer->is_silent;
+        has_some = (peer->number != 0 && mp_hops_are_silent(rpc, peer->number)) || has_some;
     }
     return has_some;
 }
@@ -175,7 +220,7 @@ static void look(mp_timer *timer)
 {
     mp_hops *hops = mp_container(timer, mp_hops, look);
     mp_rpc *rpc = hops->rpc;
-    look_at_errands(hops, mp_monotonic_ms());
+    look_at_errands(rpc, mp_monotonic_ms());
     uint64_t now = mp_monotonic_ms(); /* not before any time that is compared with it */
     for (mp_link *link = hops->all.next, *next; link != &hops->all; link = next) {
         next = link->next;
@@ -199,19 +244,15 @@ void mp_hops_end_errands(mp_rpc *rpc)
 {
     mp_hops *hops = rpc->hops;
     mp_timer_stop(rpc->loop, &hops->look);
-    for (mp_link *link; (link = mp_link_take(&hops->errands)) != NULL;) {
-        errand *it = mp_container(link, errand, link);
-        mp_transfer_free(it->transfer);
-        free(it->body);
-        free(it);
-    }
+    while (!mp_link_is_alone(&hops->errands))
+        free_errand(mp_container(hops->errands.next, errand, link));
 }
 
 /* -- orders -------------------------------------------------------------------------------------------------------- */
 
-static size_t count_errands(const mp_hops *hops)
+static int64_t count_errands(const mp_hops *hops)
 {
-    size_t count = 0;
+    int64_t count = 0;
     for (const mp_link *link = hops->errands.next; link != &hops->errands; link = link->next)
         count++;
     return count;
@@ -224,17 +265,11 @@ bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id)
 
 bool mp_rpc_order(mp_rpc *rpc, mp_str id, mp_str text)
 {
-    mp_buf sealed = {0};
-    const mp_hop hop = {.to = mp_hop_other_of(rpc, id),
-                        .endpoint = MP_HOP_ORDERS,
-                        .hops = 1,
-                        .sent_ms = mp_hop_now_ms(),
-                        .body = text.len,
-                        .method = MP_STR("POST"),
-                        .principal = mp_principal_id(mp_nobody)};
-    bool is_sent = hop.to != 0 && text.len > 0 && !mp_hops_are_silent(rpc->hops, hop.to) &&
-                   count_errands(rpc->hops) < MOST_ERRANDS && mp_hop_write(mp_hops_keys(rpc), &hop, &sealed) &&
-                   begin(rpc, hop.to, mp_hop_paths[MP_HOP_ORDERS], mp_buf_str(&sealed), mp_dup(text), text.len);
-    mp_buf_clear(&sealed);
-    return is_sent;
+    uint16_t to = mp_hop_other_of(rpc, id);
+    bool is_taken = to != 0 && text.len > 0 && !mp_hops_are_silent(rpc, to) &&
+                    count_errands(rpc->hops) < MP_ERRANDS_MOST &&
+                    mp_account_take_posted(&mp_account_order_bytes, text.len);
+    if (!is_taken)
+        mp_stat_add(&mp_stat_refused_orders, 1);
+    return is_taken && begin(rpc, to, mp_dup(text), text.len);
 }

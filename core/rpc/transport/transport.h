@@ -75,6 +75,6 @@ void mp_hops_free(mp_rpc *rpc);
 void mp_consoles_free(mp_rpc *rpc);
 
 /* Gauges and counters that other files read or count, too. */
-extern const mp_stat mp_stat_dropped_unmatched;
+extern const mp_stat mp_stat_dropped_unmatched, mp_stat_refused_answers;
 
 #endif
