@@ -296,8 +296,11 @@ static void conclude(round *of)
 {
     mp_buf members = {0};
     unsigned unanswered = list_unanswered(of, &members);
+    const mp_admin_gateway *gateway = mp_admin_gateway_of(of->all->admin);
     mp_stream *stream = of->stream;
     mp_stat_add(&mp_stat_others_unanswered, unanswered);
+    if (of->view == MP_VIEW_ALL && unanswered > 0) /* once they go on, they compare their switches with the store */
+        gateway->say_lost(gateway->self);
     mp_loop_measure(mp_admin_loop(of->all->admin), MP_MEASURE_ADMIN);
     mp_left_settle(&of->all->left, mp_others_processes(of->all));
     if (stream != NULL) {

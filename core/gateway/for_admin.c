@@ -15,6 +15,12 @@ static void drain(void *self)
     mp_watchdog_drain(shared->watchdog);
 }
 
+static void say_lost(void *self)
+{
+    const mp_shared *shared = self;
+    mp_bus_relay(shared->commons.bus, MP_STR("lost elsewhere"), MP_STR_NONE);
+}
+
 static void describe_stuck(void *self, mp_buf *out)
 {
     const mp_shared *shared = self;
@@ -101,6 +107,7 @@ mp_admin_gateway mp_gateway_for_admin(mp_shared *shared)
                               .serve = mp_admin_serve,
                               .door = &mp_admin_own_door,
                               .drain = drain,
+                              .say_lost = say_lost,
                               .put_stuck = put_stuck,
                               .describe_stuck = describe_stuck,
                               .describe_reload = describe_reload,

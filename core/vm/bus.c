@@ -54,6 +54,11 @@ void mp_bus_relay_by(mp_bus *bus, bool (*relay)(void *ctx, mp_str topic, mp_str 
     bus->relay_ctx = ctx;
 }
 
+bool mp_bus_relay(const mp_bus *bus, mp_str topic, mp_str text)
+{
+    return bus->relay == NULL || bus->relay(bus->relay_ctx, topic, text);
+}
+
 void mp_bus_join(mp_bus *bus, mp_vm *vm)
 {
     pthread_mutex_lock(&bus->lock);
@@ -231,7 +236,7 @@ static int l_relay(lua_State *L)
     topic.ptr = luaL_checklstring(L, 1, &topic.len);
     text.ptr = luaL_checklstring(L, 2, &text.len);
     bool is_over = lua_type(L, 3) == LUA_TTABLE && lua_getfield(L, 3, "is_over") != LUA_TNIL;
-    lua_pushboolean(L, is_over || bus->relay == NULL || bus->relay(bus->relay_ctx, topic, text));
+    lua_pushboolean(L, is_over || mp_bus_relay(bus, topic, text));
     return 1;
 }
 

@@ -31,6 +31,8 @@ void mp_bus_free(mp_bus *bus);
 /* What carries the messages of host.bus.relay to the other processes of the gateway; `relay` is called on the threads of VMs, and returns false if it has
  * no room. Before a VM runs. Without it, there are no others. */
 void mp_bus_relay_by(mp_bus *bus, bool (*relay)(void *ctx, mp_str topic, mp_str text), void *ctx);
+/* As host.bus.relay: false if it has no room. Any thread, once there are VMs. */
+bool mp_bus_relay(const mp_bus *bus, mp_str topic, mp_str text);
 /* Sends a message to every VM, which delivers it in its next turn. False if a VM does not get it, because too much waits for it: that VM gets a message
  * with the topic "missed". Any thread. */
 bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text);

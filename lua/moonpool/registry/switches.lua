@@ -91,6 +91,20 @@ bus.on("switch elsewhere", function(text)
   notify_here(switched.word, switched.name, switched.on)
 end)
 
+-- What another process has said was lost: this process follows the switches in the store, and its clients are told of what has changed for them.
+bus.on("lost elsewhere", function()
+  local was_off = {}
+  for word in pairs(lists) do
+    for _, thing in pairs(registry.all(word)) do was_off[thing] = registry.is_off(thing) end
+  end
+  registry.refresh()
+  for word, list in pairs(lists) do
+    for _, thing in pairs(registry.all(word)) do
+      if registry.is_off(thing) ~= was_off[thing] then subscriptions.switched(list, thing) end
+    end
+  end
+end)
+
 local function switch(word, thing, on)
   if registry.is_on_by_scripts(word, thing) == on then return registry.follow(word, thing) end
   do

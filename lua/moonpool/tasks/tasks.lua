@@ -65,7 +65,7 @@ end)
 
 local AWAY_S = 5          -- seconds for which a record is kept back while the store does not answer
 local AWAY_PAUSE_S = 0.1
-local FAR_PAUSE_S <const> = 0.25      -- between two looks at the record of a task that another process runs
+local FAR_PAUSE_S <const> = 1         -- between two looks at the record of a task of another process, which tells its changes: a message may be lost
 
 -- As task_record.save. While the store does not answer, where the caller may wait, it is tried again and again for AWAY_S.
 local function save_record(work, final)

@@ -275,7 +275,7 @@ describe("what an operator changes at the newest process", function()
     local answer = admin(new, "/api/switch", "POST", { tool = "add", on = false })
     assert.same({ 200, 1 }, { answer.status, answer:json().processes_without_answer })
     local unknown = admin(new, "/api/call/00000000000000ff", "DELETE", {})
-    assert.same({ 503, "not in the processes that answer, and others do not: see upgrade in /status" }, { unknown.status, unknown:json().error })
+    assert.equal(503, unknown.status, unknown.body) -- not 404: it may run there
     blocking.release(old)
     stream:answer(20)
     c:close()

@@ -24,6 +24,12 @@ local scripts = {
     while not store.get "go" do sleep(0.05) end
     return "done"
   end }]],
+  ["tools/steps.lua"] = [[return tool { "Has steps.", task = "optional", timeout = 120, function(_, call)
+    while not store.get "go" do sleep(0.05) end
+    call:status "half of it"
+    local said, whys = call:ask { name = ask.elicit("Name?", { name = t.string }) }
+    return try(said.name, whys.name).name
+  end }]],
   ["tools/go.lua"] = 'return tool { "Go.", function() return tostring(store.set("go", "1")) end }',
 }
 
@@ -123,6 +129,41 @@ describe("a task of an older process", function()
         if message.method == "notifications/tasks" and message.params.status == "completed" then return true end
       end
     end)
+  end)
+end)
+
+describe("tasks of two older processes", function()
+  it("tell each change once to who listens in the newest, also those that come of an answer", function()
+    local g <close> = start()
+    local c <close> = g:client("2026-07-28", { capabilities = task_client.CAN })
+    local ids = {}
+    for i = 1, 2 do
+      ids[i] = task_client.result(g, c, "tools/call", { name = "steps", arguments = {} }).taskId
+      g:must_upgrade_by_signal()
+    end
+    c.kept = nil
+    local listening <close> = c:open("subscriptions/listen", { notifications = { taskIds = ids } })
+    listening:wait_event("notifications/subscriptions/acknowledged", 20)
+    local function told(id)
+      local found = {}
+      for _, message in ipairs(listening:messages()) do
+        if message.method == "notifications/tasks" and message.params.taskId == id then found[#found + 1] = message.params.status end
+      end
+      return table.concat(found, " ")
+    end
+    local d <close> = g:client "2025-06-18"
+    call(d, "go")
+    for _, id in ipairs(ids) do
+      task_client.wait(g, c, id, "input_required")
+      task_client.result(g, c, "tasks/update", { taskId = id, inputResponses = { name = { action = "accept", content = { name = "Ann" } } } })
+      task_client.wait(g, c, id, "completed")
+    end
+    for _, id in ipairs(ids) do
+      wait.for_fact(function() return "all changes, not " .. told(id) end, 20, function() return told(id):find "completed" end)
+      local asked, ended = select(2, told(id):gsub("input_required", "")), select(2, told(id):gsub("completed", ""))
+      assert.same({ 1, 1 }, { asked, ended }, told(id)) -- "working" may fail to be stored while the store is away, and is told by what follows then
+      assert.matches("working input_required.* completed$", told(id))
+    end
   end)
 end)
 

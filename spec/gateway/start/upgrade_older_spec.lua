@@ -148,11 +148,15 @@ describe("an older process", function()
     gateway.run_program("/bin/rm", { "-r", runtime })
   end)
 
-  it("whose worker is stuck shuts no socket of the newest one down", function()
-    local g <close> = upgrading.start {
-      workers = 2, config = { limits = { stuck = "1s", drain = "1s" }, scripts = { trust = "full" } },
+  local function start_sticking(drain)
+    return upgrading.start {
+      workers = 2, config = { limits = { stuck = "1s", drain = drain }, scripts = { trust = "full" } },
       scripts = { ["tools/stick.lua"] = 'return tool { "Blocks its worker.", function() os.execute "sleep 8" return "done" end, timeout = 20 }' },
     }
+  end
+
+  it("whose worker is stuck shuts no socket of the newest one down", function()
+    local g <close> = start_sticking "1s"
     local stateless <close> = g:client "2026-07-28"
     stateless:open("tools/call", { name = "stick", arguments = {} })
     g:wait_log "thread stuck"
@@ -160,6 +164,24 @@ describe("an older process", function()
     local new = knocking.start(g.port, 8)
     new:wait(200)
     stateless:close()
+    wait.for_fact("the older process to end", 30, function() return #g:older() == 0 end)
+    new:wait(200)
+    new:stop()
+    assert.same({ 0, 0 }, { new.refused, new.lost }, tostring(new.last))
+  end)
+
+  it("whose worker gets stuck after the upgrade, and which drains then, does not either", function()
+    local g <close> = start_sticking "20s" -- a process that is ended by force has another exit code
+    local session <close> = g:client "2025-06-18"
+    local old = g.pid
+    g:must_upgrade()
+    session.kept:close()
+    session.kept = nil
+    session:open("tools/call", { name = "stick", arguments = {} })
+    g:wait_log "thread stuck"
+    local new = knocking.start(g.port, 8)
+    new:wait(200)
+    uv.kill(old, "sigterm")
     wait.for_fact("the older process to end", 30, function() return #g:older() == 0 end)
     new:wait(200)
     new:stop()

@@ -39,7 +39,7 @@ end
 function switch.lateness(body)
   local answer = json.decode(body)
   local late = answer.workers_without_answer or 0
-  local away, see = switch.absence(body, "calls may still run there")
+  local away, see = switch.absence(body, "calls may still run there until it goes on")
   if away then return away, see end
   if late == 0 then return nil end
   return late .. (late == 1 and " worker has" or " workers have") .. " not switched yet: calls may still run there", "see stuck in `moonpool status`"
