@@ -103,13 +103,14 @@ describe("an upgrade of a service", function()
   end
 
   it("whose old process is killed when the store has gone over is served by the new one", function()
-    local _ <close>, g, new, count = commit_slowly()
+    local m <close>, g, new, count = commit_slowly()
     g:signal "sigkill"
     g:wait_log("taken over", { from = g.pid })
     g:wait_upgraded(1)
     assert.equal(new, g.pid)
     assert.equal("2", count())
     assert.equal(new, g:status().pid)
+    m:command "hear"
     g:must_upgrade()
     assert.equal("3", count())
     g:signal "sigterm"
