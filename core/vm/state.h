@@ -168,7 +168,7 @@ void mp_vm_log_error(mp_vm *vm, lua_State *MP_NULLABLE from, const char *event, 
 /* Calls `function` with `arg` as a light userdata, within limits.load. Returns 0; or -1, with the error and its
  * trace appended to `report`. Never throws. */
 int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE arg, mp_buf *report);
-/* limits.c: finds the innermost line of a script that `L` runs. False if `L` runs no script; `at` is then undefined. */
+/* where.c: finds the innermost line of a script that `L` runs. False if `L` runs no script; `at` is then undefined. */
 bool mp_vm_find_place(lua_State *L, lua_Debug *at);
 /* gc.c: stops Lua's own collector. From now on only mp_vm_tidy and mp_task_collect collect garbage. Must not be
  * called while Lua runs. */

@@ -161,6 +161,9 @@ extern const mp_request_head mp_no_request_head;
 mp_live *mp_stream_begin(mp_conn *conn, h2o_req_t *req);
 void mp_stream_start(const mp_live *live, int status, size_t content_length, const char *MP_NULLABLE type,
                      const mp_header *MP_NULLABLE headers, size_t count);
+
+/* implemented in peer.c */
+/* Call it before libh2o closes the descriptor and before the last send: an event after that would send again. */
 void mp_stream_stop_watching(const mp_live *live);
 
 /* implemented in client_address.c */
@@ -238,12 +241,8 @@ typedef struct {
     mp_str why;
 } mp_http2_refusal;
 
-/* Call it before h2o_context_init. */
-void mp_http2_configure(h2o_globalconf_t *config, h2o_hostconf_t *host);
 /* Serves a connection whose client uses HTTP/2. May close and free the connection. */
 void mp_http2_accept(mp_conn *conn);
-/* Serves a connection without TLS: by HTTP/2 if its first bytes are the preface of HTTP/2, else by HTTP/1. */
-void mp_http2_await_preface(mp_conn *conn);
 /* Bytes arrived, or the connection ended. May close and free the connection. */
 void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error);
 /* The connection is closed. */
@@ -262,12 +261,28 @@ void mp_http2_free_body(mp_http2 *h2, const mp_live *live);
  * reference to the stream. */
 void mp_http2_reset(mp_http2 *h2, const mp_live *live);
 
+/* implemented in http2_preface.c */
+/* Call it before h2o_context_init. */
+void mp_http2_configure(h2o_globalconf_t *config, h2o_hostconf_t *host);
+/* Serves a connection without TLS: by HTTP/2 if its first bytes are the preface of HTTP/2, else by HTTP/1. */
+void mp_http2_await_preface(mp_conn *conn);
+
+/* implemented in conn.c */
+/* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */
+mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket);
 /* As mp_stream_reached. */
 bool mp_conn_reached(const mp_conn *conn, mp_str address);
 /* The connection's address, as mp_stream_peer returns it. */
 mp_str mp_conn_peer(mp_conn *conn);
 /* Makes the connection the owner of its socket. */
 void mp_conn_own(mp_conn *conn);
+/* A zeroed struct of a stream, which the server counts until mp_server_recycle. */
+mp_stream *mp_server_stream(mp_server *server);
+/* Keeps the struct as a spare one, or frees it. */
+void mp_server_recycle(mp_server *server, mp_stream *stream);
+void mp_server_free_spare(mp_server *server);
+/* Frees the struct of a server that has no streams. */
+void mp_server_release(mp_server *server);
 
 /* implemented in opening.c */
 /* Begins to read an accepted connection: its PROXY header if its listener wants one, TLS, requests. May close and free the connection. */
@@ -280,6 +295,10 @@ void mp_tls_conn_free(mp_tls_conn *MP_NULLABLE tls);
 /* Bytes may have arrived that libh2o does not read yet. If they are a TLS close_notify, the request is ended soon. */
 void mp_tls_watch_for_close_notify(mp_tls_conn *tls, void (*left)(mp_stream *stream));
 void mp_tls_stop_listening(mp_tls_conn *tls);
+/* True if the client of this TLS connection has sent close_notify, and libh2o has read it. */
+bool mp_tls_is_ended(const mp_tls_conn *tls);
+/* The bytes of memory that OpenSSL holds for a record of which a part has arrived; 0 without TLS. */
+size_t mp_tls_partial(const mp_conn *conn);
 
 /* suspend.c */
 /* Hands an accepted connection, which is counted in the account of connections, over to another server's listener for the address. False, and nothing
@@ -303,30 +322,18 @@ extern const mp_stat mp_stat_kept_connections;
 /* On the server's thread: lets libh2o accept, or not, by what mp_server_hold has set. */
 void mp_server_apply_hold(mp_server *server);
 
-/* True if the client of this TLS connection has sent close_notify, and libh2o has read it. */
-bool mp_tls_is_ended(const mp_tls_conn *tls);
-/* The bytes of memory that OpenSSL holds for a record of which a part has arrived; 0 without TLS. */
-size_t mp_tls_partial(const mp_conn *conn);
-
 /* implemented in server.c */
-/* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */
-mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket);
 void mp_server_on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error);
 /* Closes the listeners, those for other processes of the gateway `with_inner`; connections that wait at one that is not held are accepted first. */
 void mp_server_close_listeners(mp_server *server, bool with_inner);
 /* Closes everything that is open. Call it on the thread that accepted the connections: libh2o's input buffers use
  * thread-local variables. */
 void mp_server_close(mp_server *server);
-mp_stream *mp_server_stream(mp_server *server);
 /* Begins to serve an accepted connection, which is already counted in the account of connections. */
 void mp_server_begin(mp_listener *listener, h2o_socket_t *socket);
 /* Counts a connection that is about to be accepted for another server. False if limits.connections has no place. */
 bool mp_server_count(void);
 /* An accepted connection that no server serves was closed: it is counted no more. */
 void mp_server_uncount(void);
-void mp_server_recycle(mp_server *server, mp_stream *stream);
-void mp_server_free_spare(mp_server *server);
-/* Frees the struct of a server that has no streams. */
-void mp_server_release(mp_server *server);
 
 #endif

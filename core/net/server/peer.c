@@ -47,7 +47,6 @@ void mp_stream_detect_close(mp_stream *stream)
         mp_tls_watch_for_close_notify(tls, lose);
 }
 
-/* Call it before libh2o closes the descriptor and before the last send: an event after that would send again. */
 void mp_stream_stop_watching(const mp_live *live)
 {
     mp_tls_conn *tls = live->conn->tls;
