@@ -2,7 +2,7 @@
 --   lua5.4 spec/helpers/changed.lua [COMMIT]     prints their files to stdout, and to stderr why each one
 -- The change is what differs from the commit at which this branch has left main, or from COMMIT, with what is not committed. Concerned are
 --   spec files that have changed, and those that load a changed helper, at one remove or several;
---   those whose path has the noun of a changed file: of core/gateway/upgrade_old.c "upgrade_old", or, if no path has that, "upgrade";
+--   those whose path has the noun of a changed file: of core/gateway/upgrade/upgrade_older.c "upgrade_older", or, if no path has that, "upgrade";
 --   those that mention a changed file by its path or name, or a name or text of a changed line: a word with an underscore, or what stands in quotes.
 --     What more than MANY files mention selects none of them;
 --   always spec/house, and the specs of the documentation and of the configuration's reference.
