@@ -150,8 +150,7 @@ const mp_cli_command mp_cli_commands[] = {
      "[OPTION]... URI [-- COMMAND...]",
      "read one resource, here or at another server",
      "Reads a resource, without a server unless --url or a command after -- names one, and prints its\n"
-     "text or bytes.\n"
-     "A terminal receives a description instead of bytes.\n",
+     "text or bytes. A terminal receives a description instead of bytes.\n",
      "<resource>",
      mp_cli_call,
      {ANSWER, URL, REVISION, BEARER, HEADER, CA, RAW, CONFIG}},
@@ -440,7 +439,11 @@ const mp_cli_command mp_cli_commands[] = {
      "With --bearer-env, an upstream with auth.exchange gets that token exchanged.\n",
      NULL,
      mp_cli_upstream,
-     {{"json", 0, NULL, "print the steps as JSON", NULL}, BEARER, HEADER, CA, CONFIG}},
+     {{"json", 0, NULL, "print the steps as JSON", NULL},
+      {"bearer-env", 'b', "VAR", "send the token in this environment variable to the server", NULL},
+      {"header", 'H', "HEADER", "send 'Name: value' to the server, or the lines of @FILE;\nmay be repeated", NULL},
+      {"ca", 0, "FILE", "trust these CA certificates at the server, not the system's", "<file>"},
+      CONFIG}},
     {"config",
      "[--schema]",
      "print every key of moonpool.yaml with its default",
