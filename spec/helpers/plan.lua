@@ -4,7 +4,7 @@
 -- header it includes for its types. *Arrows back* are the fewest whose removal leaves no circle; *floors* are the boxes on the longest way along the others.
 -- Below lua/ a box is a file or a folder, and an arrow is a `require`.
 --
--- Boxes of a circle are no floor together: of two houses, the one with more circles would be the lower one.
+-- The boxes of a circle do not count as one floor: then a folder would have fewer floors, the more of its boxes are in circles.
 local lfs = require "lfs"
 
 local plan = {}
@@ -331,14 +331,14 @@ function plan.line(folder)
 end
 
 --- The folders of a folder, sorted.
-function plan.rooms(folder)
-  local rooms = {}
+function plan.folders(folder)
+  local folders = {}
   for name in lfs.dir(folder) do
     local path = folder .. "/" .. name
-    if name:sub(1, 1) ~= "." and lfs.attributes(path, "mode") == "directory" then rooms[#rooms + 1] = path end
+    if name:sub(1, 1) ~= "." and lfs.attributes(path, "mode") == "directory" then folders[#folders + 1] = path end
   end
-  table.sort(rooms)
-  return rooms
+  table.sort(folders)
+  return folders
 end
 
 return plan

@@ -40,7 +40,7 @@ end
 local function lines_of(path)
   local inner = {}
   if lfs.attributes(path, "mode") == "directory" then
-    for _, room in ipairs(plan.rooms(path)) do inner[#inner + 1] = room:match "[^/]+$" end
+    for _, folder in ipairs(plan.folders(path)) do inner[#inner + 1] = folder:match "[^/]+$" end
   end
   local lines = {}
   for _, name in ipairs(inner) do

@@ -11,7 +11,7 @@ local folders = { table.unpack(arg) }
 if not folders[1] then
   local function add(folder)
     folders[#folders + 1] = folder
-    for _, room in ipairs(plan.rooms(folder)) do add(room) end
+    for _, inner in ipairs(plan.folders(folder)) do add(inner) end
   end
   add "core"
   add "lua/moonpool"

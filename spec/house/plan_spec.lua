@@ -1,9 +1,9 @@
--- The plan of the house (spec/helpers/plan.lua): how many boxes, floors and arrows back a room may have at most, and pictures that are not stale.
+-- The plan of the code (spec/helpers/plan.lua): how many boxes, floors and arrows back a folder may have at most, and pictures that are not stale.
 local lfs = require "lfs"
 local plan = dofile "spec/helpers/plan.lua"
 
--- Of each module of core/, and of folders in it: boxes, floors, arrows back. These numbers only go down: a room that grows above them is split by its
--- nouns. A new file of a room that has its noun may raise the first one; its commit says why.
+-- Of each module of core/, and of folders in it: boxes, floors, arrows back. These numbers only go down: a folder that grows above them is split by its
+-- nouns. A new file of a folder that has its noun may raise the first one; its commit says why.
 local most = {
   admin = { 34, 8, 20 },
   base = { 15, 5, 0 },
@@ -90,23 +90,23 @@ describe("the plan of core/", function()
   end)
 
   it("has bounds for each module", function()
-    for _, room in ipairs(plan.rooms "core") do
-      assert(most[room:match "[^/]+$"], room .. " has no bounds in spec/house/plan_spec.lua: " .. plan.line(room))
+    for _, folder in ipairs(plan.folders "core") do
+      assert(most[folder:match "[^/]+$"], folder .. " has no bounds in spec/house/plan_spec.lua: " .. plan.line(folder))
     end
   end)
 
-  for room, bound in pairs(most) do
-    it("has room for core/" .. room, function()
-      local line, now = plan.line("core/" .. room)
+  for folder, bound in pairs(most) do
+    it("is within its bounds in core/" .. folder, function()
+      local line, now = plan.line("core/" .. folder)
       local is_within = now.boxes <= bound[1] and now.floors <= bound[2] and #now.back <= bound[3]
       assert(is_within, ("%s: boxes, floors and arrows back are at most %d, %d and %d; `./dev plan core/%s` shows the arrows"):format(line, bound[1],
-        bound[2], bound[3], room))
+        bound[2], bound[3], folder))
     end)
   end
 end)
 
 describe("the plan of lua/moonpool", function()
-  for _, folder in ipairs { "lua/moonpool", table.unpack(plan.rooms "lua/moonpool") } do
+  for _, folder in ipairs { "lua/moonpool", table.unpack(plan.folders "lua/moonpool") } do
     it("has no arrow back in " .. folder, function()
       assert.same({}, plan.measure(folder).back)
     end)
