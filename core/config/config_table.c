@@ -265,7 +265,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Default timeout of a request; for a stream, the time until its response begins."},
     {"limits.http.idle", TIME(0, HOUR), SLOT(client.idle_ms), .preset = "15s",
      .doc = "Time for which unused connections are kept open."},
-    {"limits.pool", MP_KEY_SECTION, .doc = "Threads for blocking work: files and databases."},
+    {"limits.pool", MP_KEY_SECTION, .doc = "Threads for blocking work: files, and starts of programs."},
     {"limits.pool.threads", COUNT(1, 64), SLOT(pool_threads), .preset = "4", .restarts = true,
      .doc = "Limit of these threads, shared by all workers. They are started when they are first needed."},
     {"limits.pool.queue", COUNT(1, MILLION), SLOT(pool_queue), .preset = "1024", .restarts = true,
