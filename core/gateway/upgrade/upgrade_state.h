@@ -44,7 +44,7 @@ typedef enum {
     MP_UPGRADE_HANDS,   /* the store goes over to the newer process */
     MP_UPGRADE_COMMITS, /* the service manager is notified of the newer process */
     MP_UPGRADE_FAILS,   /* the newer process is to end */
-    MP_UPGRADE_JOINS, /* this process was begun by an upgrade, and is not the newest one yet. Without `link`: that of the process before it has ended */
+    MP_UPGRADE_JOINS, /* this process was begun by an upgrade, and is not the newest one yet. `link` is NULL once the link to the process before it has ended */
     MP_UPGRADE_OLDER  /* another process is the newest one */
 } mp_upgrade_state;
 
@@ -86,12 +86,12 @@ struct mp_upgrade {
     mp_owners_said said;                  /* what this process says to `said_to`, see mp_upgrade_run_owners */
     mp_process_link *MP_NULLABLE said_to; /* never used but compared */
     int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
-    bool is_unwell;       /* JOINS: the process before this one was told so */
+    bool is_unwell;       /* JOINS: MP_SAY_UNWELL was sent to the process before this one */
     bool is_signalled;    /* an upgrade is to begin when none is under way */
     bool has_drained;     /* the service ends, and all processes know it */
     int folder_fd;        /* holds the folder of the sockets; -1: there was no upgrade */
     int opened;           /* how many steps of opening sockets for other processes are done, MP_UPGRADE_OPENED if all */
-    uint64_t keep_until;  /* OLDER */
+    uint64_t keep_until;  /* OLDER: the time at which this process ends, also with sessions left */
     uint64_t quiet_since; /* OLDER: since when nothing is left to serve; 0: something is */
     atomic_int
         handed; /* HANDS: 1: the store has gone over; -1: it has not, because of hand_error; 0: it is under way */
