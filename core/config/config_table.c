@@ -238,7 +238,7 @@ const mp_config_key mp_config_keys[] = {
     {"limits.answers", SIZE(MIB, 64 * GIB), SLOT(http.answers), .preset = "256MiB",
      .doc = "Limit of the bytes of events, and of answers above 4 KiB, that wait for their readers, in all workers "
             "together. Above it new calls are refused with 503, and readers that have read nothing for a second are "
-            "disconnected; above a half more so is whoever would get another answer."},
+            "disconnected; from one and a half times the limit on, so is a client that would get another answer."},
     {"limits.stall", TIME(100, HOUR), SLOT(http.stall_ms), .preset = "30s",
      .doc = "A stream ends if its reader reads nothing for this time while bytes are queued."},
     {"limits.dead_peer", TIME(SECOND, HOUR), SLOT(dead_peer), .preset = "30s", .restarts = true,
