@@ -135,6 +135,10 @@ local function read(path)
 end
 
 local function main(commit)
+  if commit and not os.execute(("git rev-parse --verify --quiet '%s^{commit}' >/dev/null"):format(commit)) then
+    io.stderr:write(("dev: test --changed: there is no commit '%s' here\n"):format(commit))
+    os.exit(2)
+  end
   commit = commit or lines_of("git merge-base HEAD main 2>/dev/null || git merge-base HEAD origin/main 2>/dev/null || git rev-parse HEAD")[1]
   local paths = lines_of(("git diff --name-only --no-renames '%s' -- && git ls-files --others --exclude-standard"):format(commit))
   local diff = lines_of(("git diff --unified=0 '%s' -- core lua cmake packaging dev spec/upstreams spec/clients"):format(commit))
