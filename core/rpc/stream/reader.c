@@ -294,17 +294,22 @@ typedef struct {
     mp_session *session;
     uint64_t serial;      /* of the reader */
     uint64_t number, seq; /* of the feed and the event: another reader of the feed may send it */
-    bool is_kept, hangs_up;
+    bool is_kept, hangs_up, is_last;
     bool is_overfull; /* a message did not fit: the reader's stream ends */
     size_t len;       /* counted in limits.answers */
     char bytes[];
 } letter;
 
-static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_up)
+static int send_to(mp_stream *stream, mp_str bytes, bool is_last)
+{
+    return is_last ? mp_stream_send_last(stream, bytes) : mp_stream_send(stream, bytes);
+}
+
+static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_up, bool is_last)
 {
     if (seq > 0)
         reader->sent = seq;
-    if (mp_stream_send(reader->stream, bytes) == 0 &&
+    if (send_to(reader->stream, bytes, is_last) == 0 &&
         hangs_up) /* on -1 the client has disconnected, and `reader` is freed */
         mp_reader_end(reader);
 }
@@ -346,17 +351,18 @@ static void deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop)
         mp_stream_lose(reader->stream, true); /* frees the reader */
     else if (!reader->is_behind &&
              (mail->seq == 0 || mail->seq > reader->sent)) /* otherwise the event log has sent the event already */
-        send_here(reader, mail->seq, (mp_str){mail->bytes, mail->len}, mail->hangs_up);
+        send_here(reader, mail->seq, (mp_str){mail->bytes, mail->len}, mail->hangs_up, mail->is_last);
     mp_session_unref(mail->session);
     free(mail);
 }
 
-/* Adds the bytes to what is on its way to the reader, whose worker may be stuck: as many as may wait in its stream, and no more than limits.answers has
- * room for. The caller has the session's lock. */
-static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes)
+/* Adds the bytes to what is on its way to the reader, whose worker may be stuck: as many as may wait in its stream, beside the last event, and no more than
+ * limits.answers has room for. The caller has the session's lock. */
+static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes, bool is_last)
 {
     size_t most = from->config->stream_queue;
-    if (bytes > most || reader->posted_bytes > most - bytes || !mp_answers_take(bytes, from->config->answers))
+    bool fits = is_last || (bytes <= most && reader->posted_bytes <= most - bytes);
+    if (!fits || !mp_answers_take(bytes, from->config->answers))
         return false;
     reader->posted_bytes += bytes;
     return true;
@@ -364,9 +370,10 @@ static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes)
 
 /* Posts `bytes` to the thread of the reader. The caller has the session's lock, so letters keep the order of their
  * events. False if they do not fit: then the reader's stream ends, as when its client does not read. */
-static bool post_letter(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp_str bytes, bool is_kept, bool hangs_up)
+static bool post_letter(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp_str bytes, bool is_kept,
+                        const mp_parcel *parcel)
 {
-    bool fits = !reader->is_overfull && take_room(from, reader, bytes.len);
+    bool fits = !reader->is_overfull && take_room(from, reader, bytes.len, parcel->is_last);
     if (seq > 0)
         reader->posted = seq;
     if (!fits) {
@@ -384,7 +391,8 @@ static bool post_letter(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp_
                      .number = reader->number,
                      .seq = seq,
                      .is_kept = is_kept,
-                     .hangs_up = hangs_up,
+                     .hangs_up = parcel->hangs_up,
+                     .is_last = parcel->is_last,
                      .is_overfull = !fits,
                      .len = bytes.len};
     if (bytes.len > 0)
@@ -418,16 +426,15 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
         if (current->rpc == from && current->posted <= current->sent && !current->is_overfull)
             here = current;
         else
-            is_read = post_letter(from, current, seq, mp_buf_str(&bytes), is_kept, parcel->hangs_up);
+            is_read = post_letter(from, current, seq, mp_buf_str(&bytes), is_kept, parcel);
     }
     pthread_mutex_unlock(&session->lock);
 
     bool is_delivered = is_kept || is_read;
     if (here != NULL) {
-        send_here(here, seq, mp_buf_str(&bytes), parcel->hangs_up);
+        send_here(here, seq, mp_buf_str(&bytes), parcel->hangs_up, parcel->is_last);
     } else if (current == NULL && mp_stream_is_open(parcel->own)) {
-        mp_str all = mp_buf_str(&bytes);
-        bool sent = (parcel->is_last ? mp_stream_send_last(parcel->own, all) : mp_stream_send(parcel->own, all)) == 0;
+        bool sent = send_to(parcel->own, mp_buf_str(&bytes), parcel->is_last) == 0;
         is_delivered |= sent;
         if (sent && parcel->hangs_up)
             mp_stream_end(parcel->own);

@@ -2,6 +2,7 @@
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
+local resume = require "spec.helpers.resume"
 local wire = require "spec.helpers.wire"
 
 -- The results of the tools; each takes many turns to encode.
@@ -28,8 +29,9 @@ return tool { "Sends much.", function(_, call)
   return tostring(call:send { jsonrpc = "2.0", method = "notifications/x", params = { list = list } })
 end }]]
 scripts["tools/tells.lua"] = [[
-return tool { "Tells, and gives much.", input = { mib = t.integer }, function(args, call)
+return tool { "Tells, and gives much.", input = { mib = t.integer, after = t.number { default = 0 } }, function(args, call)
   call:progress(1)
+  sleep(args.after)
   return ("x"):rep(args.mib << 20)
 end }]]
 scripts["tools/fails.lua"] = [[
@@ -127,6 +129,28 @@ describe("a result that ends an event stream", function()
     end)
   end
 end)
+
+-- The client is on the worker of the call, or on another one, as the kernel picks.
+for workers = 1, 2 do
+  describe("with " .. workers .. " workers, a result that ends an event stream which its client has resumed", function()
+    it("reaches it also if it is larger than limits.stream_queue", function()
+      local g <close> = gateway.start { scripts = scripts, workers = workers }
+      local me = g:client "2025-11-25"
+      for _ = 1, 2 * workers do
+        local first = me:open("tools/call", { name = "tells", arguments = { mib = 6, after = 1 }, _meta = { progressToken = "p" } })
+        local id = first:wait_event(resume.step(1), 20).id
+        first:close()
+        local rest = resume.after(me, id)
+        assert.equal(6 << 20, #resume.word(resume.all(rest, 60)[1] or {}))
+        rest:close()
+      end
+      assert.equal(0, g:status().counters.dropped.slow)
+      me:delete()
+      me:close()
+      assert.has_nothing_left(g)
+    end)
+  end)
+end
 
 describe("a result of many values", function()
   it("is complete, and no turn of its encoding takes long", function()
