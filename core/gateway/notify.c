@@ -16,8 +16,9 @@
 #define RETRY_MS 50     /* between attempts to send to a socket that has no room */
 #define SETTLE_MS 1000  /* time for a manager that is busy; it handles a message in less than 1 ms */
 
-/* What a message says. Of all kinds but the first only the last message waits, so that it always has room. */
-typedef enum { SOCKETS, STATE, ALIVE, MAIN } kind;
+/* What a message says. Of all kinds but the first only the last message waits, so that it always has room. That a reload begins is a kind of its own: a
+ * manager that has asked for it waits for both, this and the state that follows. */
+typedef enum { SOCKETS, RELOAD, STATE, ALIVE, MAIN } kind;
 
 /* A message that waits for room in the manager's socket. It owns its descriptors. */
 typedef struct message {
@@ -171,7 +172,7 @@ void mp_notify_reloading(void)
 {
     char state[96];
     snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%llu\n", (unsigned long long)mp_monotonic_us());
-    send_state(state);
+    send_fact(RELOAD, state);
     is_reloading = true;
 }
 

@@ -42,6 +42,25 @@ local function deafen(m, g, times)
   end
 end
 
+describe("a reload of a service", function()
+  -- One that has asked for it waits for a beginning after that, and then for the end.
+  it("whose manager does not read its messages is told with its beginning and its end", function()
+    local m <close>, g = start {}
+    deafen(m, g, 100)
+    local asked_us = uv.hrtime() // 1000
+    deafen(m, g, 1)
+    m:command "hear"
+    wait.quietly(1) -- what waited is sent every 50 ms
+    local notes = {}
+    for _, note in ipairs(m:notes()) do
+      if note:find "^RE" then notes[#notes + 1] = note end
+    end
+    assert.is_true(asked_us < tonumber(notes[#notes - 1]:match "^RELOADING=1 MONOTONIC_USEC=(%d+)"))
+    assert.matches("^READY=1 ", notes[#notes])
+    m:signal(15):wait "^ended "
+  end)
+end)
+
 describe("an upgrade of a service", function()
   it("names the new main process to the manager, which then reports that it is ready", function()
     local m <close>, g = start {}
