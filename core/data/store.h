@@ -45,6 +45,9 @@ void mp_store_keep_later(mp_store *store, const char *MP_NULLABLE path);
 void mp_store_hand_over(mp_store *store, const char *path, void (*done)(void *ctx, const mp_err *MP_NULLABLE err),
                         void *ctx);
 bool mp_store_is_own(mp_store *store);
+/* A store that follows: its owner serves at `path` now. A connection to the owner before tells the same, but not a process that has used the store too
+ * seldom to have one, or to hear of each owner while that lived. Waits for an operation that is under way, at most 50 ms. */
+void mp_store_turn(mp_store *store, const char *path);
 /* True while another process hands its store over to this one. If it is false, mp_store_is_own tells how that has ended. */
 bool mp_store_arrives(mp_store *store);
 

@@ -11,6 +11,14 @@ int mp_store_follow(mp_store *store, const char *path, mp_err *err)
     return 0;
 }
 
+void mp_store_turn(mp_store *store, const char *path)
+{
+    char now[MP_STORE_PATH];
+    mp_store_link_path(store->link, now);
+    if (!mp_store_is_own(store) && strcmp(now, path) != 0)
+        mp_store_link_turn(store->link, path);
+}
+
 static void apply_change(mp_store *store, const mp_store_change *change, mp_str key, mp_str text)
 {
     entry *e;

@@ -22,6 +22,7 @@ static void take_newest(mp_upgrade *upgrade, mp_link_message *message)
 {
     mp_processes *processes = upgrade->shared->processes;
     mp_process_facts facts;
+    char path[MP_PROCESS_PATH];
     if (message->count == 0 || !mp_upgrade_read_facts(&message->body, &facts))
         return;
     mp_process_link *before = upgrade->link;
@@ -30,6 +31,8 @@ static void take_newest(mp_upgrade *upgrade, mp_link_message *message)
     upgrade->newer.facts = facts;
     mp_processes_add(processes, &facts);
     mp_processes_set_newest(processes, facts.number);
+    if (mp_processes_path(processes, facts.number, "store", path))
+        mp_store_turn(upgrade->shared->commons.store, path);
 }
 
 static void run_link(mp_upgrade *upgrade)

@@ -48,6 +48,26 @@ describe("sessions and calls at an upgrade", function()
     wait.for_fact("the older processes to end", 30, function() return #g:older() == 0 end)
   end)
 
+  -- Its process has no connection to a store that each of the others between has had and handed over, and hears where it is all the same.
+  it("have the store, whose owners have changed and ended while they did not use it", function()
+    local g <close> = upgrading.start_quick { scripts = scripts }
+    local client <close> = g:client "2025-06-18"
+    local first = g.pid
+    for round = 1, 2 do
+      for _ = 1, 2 do
+        g:must_upgrade()
+        let_connect_anew(client)
+        wait.for_fact("the processes between to end", 30, function()
+          local older = g:older()
+          return #older == 1 and older[1] == first
+        end)
+      end
+      -- in the second round it has a connection to the owner before the last two
+      assert.equal(tostring(round), text_of(client:result("tools/call", { name = "count", arguments = {} })))
+    end
+    client:delete()
+  end)
+
   it("find a switch within a second, and run a job once", function()
     local g <close> = upgrading.start_quick {
       scripts = {
