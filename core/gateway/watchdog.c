@@ -341,7 +341,9 @@ static void on_signal(mp_watchdog *watchdog, const siginfo_t *info)
                      true);
         wake_main(watchdog);
     } else {
-        on_end(watchdog, number, info->si_code == SI_USER && info->si_pid == getpid());
+        bool is_own =
+            info->si_code <= 0 && info->si_pid == getpid(); /* above 0 the kernel sent it, and si_pid is not set */
+        on_end(watchdog, number, is_own);
     }
 }
 

@@ -260,7 +260,7 @@ static void run_unlinked(mp_upgrade *upgrade)
     if (mp_store_is_own(store))
         take_over(upgrade);
     else if (!arrives)
-        mp_watchdog_end(upgrade->shared->watchdog, "the process before this one goes on");
+        mp_watchdog_end(upgrade->shared->watchdog, "the upgrade has ended before the store came over");
 }
 
 void mp_upgrade_run_joining(mp_upgrade *upgrade)
