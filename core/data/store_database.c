@@ -125,7 +125,9 @@ static int make_file(mp_store_database *d, bool is_new, char real[PATH_MAX], mp_
         return refuse_access(d, err, errno);
     if (d->fd < 0)
         return refuse(d, err, strerror(errno),
-                      errno == ENOENT ? "create its folder first" : "this user needs permission to write the file");
+                      errno == ENOENT  ? "create its folder first"
+                      : errno == EROFS ? "name a file on a file system that can be written"
+                                       : "this user needs permission to write the file");
     if (is_new && (fstat(d->fd, &found) != 0 || found.st_size > 0))
         return refuse(d, err, "another file is at this path", "move it away, or restart to serve it");
     return find_paths(d, real, err);
