@@ -1,6 +1,7 @@
 -- Which C files need each other: read from the symbols of the object files. A module may have small knots of files that share a secret
 -- (the table of commands and its help), and no large ones: a file of a large knot cannot be read, tested or replaced alone.
 local lfs = require "lfs"
+local plan = require "spec.helpers.plan"
 
 local MAX_FILES = 4
 
@@ -41,39 +42,19 @@ local function symbols(files)
   return defined, needed
 end
 
--- The files of one module that need each other, each list sorted (Tarjan's algorithm).
+-- The files of one module that need each other, each list sorted.
 local function knots(files)
   local defined, needed = symbols(files)
   local function module_of(file) return file:match "^[^/]+" end
-  local index, low, stack, is_on, count, found = {}, {}, {}, {}, 0, {}
-  local function visit(file)
-    count = count + 1
-    index[file], low[file], stack[#stack + 1], is_on[file] = count, count, file, true
+  local arrows = {}
+  for _, file in ipairs(files) do
+    arrows[file] = {}
     for _, name in ipairs(needed[file]) do
       local other = defined[name]
-      if other and other ~= file and module_of(other) == module_of(file) then
-        if not index[other] then
-          visit(other)
-          low[file] = math.min(low[file], low[other])
-        elseif is_on[other] then
-          low[file] = math.min(low[file], index[other])
-        end
-      end
+      if other and other ~= file and module_of(other) == module_of(file) then arrows[file][other] = true end
     end
-    if low[file] ~= index[file] then return end
-    local knot = {}
-    repeat
-      local other = table.remove(stack)
-      is_on[other] = nil
-      knot[#knot + 1] = other
-    until other == file
-    table.sort(knot)
-    found[#found + 1] = knot
   end
-  for _, file in ipairs(files) do
-    if not index[file] then visit(file) end
-  end
-  return found
+  return plan.circles(files, arrows)
 end
 
 describe("the files of a module", function()

@@ -1,6 +1,7 @@
 -- The order of the folders of lua/moonpool, checked by reading their `require` lines: a module requires its own folder and folders before it in
 -- `order`. This excludes circles between folders; circles inside a folder are checked separately.
 local lfs = require "lfs"
+local plan = require "spec.helpers.plan"
 
 local ROOT = "lua/moonpool"
 
@@ -130,35 +131,13 @@ describe("the modules of lua/moonpool", function()
     end
   end)
 
-  -- Tarjan's strongly connected components.
   it("have circles of at most four files", function()
-    local index, low, on_stack, stack, count, circles = {}, {}, {}, {}, 0, {}
-    local function visit(name)
-      count = count + 1
-      index[name], low[name] = count, count
-      stack[#stack + 1], on_stack[name] = name, true
-      for _, required in ipairs(all[name].requires) do
-        local to = required.name:gsub("%.$", "")
-        if all[to] and not index[to] then
-          visit(to)
-          low[name] = math.min(low[name], low[to])
-        elseif all[to] and on_stack[to] then
-          low[name] = math.min(low[name], index[to])
-        end
-      end
-      if low[name] ~= index[name] then return end
-      local circle = {}
-      repeat
-        local member = table.remove(stack)
-        on_stack[member], circle[#circle + 1] = nil, member
-      until member == name
-      table.sort(circle)
-      if #circle > 1 then circles[#circles + 1] = circle end
+    local names, arrows = {}, {}
+    for name, module in pairs(all) do
+      names[#names + 1], arrows[name] = name, {}
+      for _, required in ipairs(module.requires) do arrows[name][required.name:gsub("%.$", "")] = true end
     end
-    for name in pairs(all) do
-      if not index[name] then visit(name) end
-    end
-    for _, circle in ipairs(circles) do
+    for _, circle in ipairs(plan.circles(names, arrows)) do
       assert(#circle <= MOST_IN_A_CIRCLE, "these modules require each other in a circle: " .. table.concat(circle, ", "))
     end
   end)
