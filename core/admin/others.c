@@ -276,7 +276,8 @@ static void answer(round *of, mp_stream *stream, mp_str unanswered)
     mp_buf_clear(&out);
 }
 
-/* How many other processes have not answered, or could not do what they were asked to; and members of an answer that say which. */
+/* Counts the other processes that have not answered, or could not do what they were asked to. Appends members of a JSON object that give their number
+ * and their pids; nothing if there are none. */
 static unsigned list_unanswered(const round *of, mp_buf *members)
 {
     unsigned count = 0;

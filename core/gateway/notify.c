@@ -125,8 +125,8 @@ void mp_notify_end(void)
 static void send_with(kind says, const char *text, const int *fds, int count)
 {
     struct sockaddr_un address;
-    bool has_room = says != SOCKETS ||
-                    (waiting_count < MAX_WAITING && waiting_fds + count <= MP_NOTIFY_SOCKETS + 1); /* and a barrier's */
+    /* beside the sockets, one descriptor of a barrier may wait */
+    bool has_room = says != SOCKETS || (waiting_count < MAX_WAITING && waiting_fds + count <= MP_NOTIFY_SOCKETS + 1);
     if (find_manager(&address) == 0 || !has_room) {
         for (int i = 0; i < count; i++)
             close(fds[i]);
