@@ -18,7 +18,7 @@ local function section()
   local text = example.read("README.md"):match "\n## A tool of your own\n(.-)\n## "
   local blocks, commands = {}, {}
   for block in text:gmatch "```sh\n(.-)```" do blocks[#blocks + 1] = block end
-  assert.equal('export PATH="$PWD/build/release:$PATH"\nmkdir ../first && cd ../first\n', blocks[1])
+  assert.equal('export PATH="$PWD/build/quick:$PATH"\nmkdir ../first && cd ../first\n', blocks[1])
   for line in blocks[2]:gmatch "[^\n]+" do commands[#commands + 1] = line:gsub("%s+# .*", "") end
   return text, commands
 end
