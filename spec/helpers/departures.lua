@@ -184,7 +184,7 @@ end
 function process:kill()
   if not self.over then
     self.handle:kill "sigkill"
-    wait.for_fact("process " .. self.pid .. " to end", 5, function()
+    wait.for_fact("process " .. self.pid .. " to end", 20, function()
       return self.over
     end)
     self.out:close()

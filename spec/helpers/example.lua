@@ -49,7 +49,7 @@ function example.await_port(port)
   wait.for_fact("port " .. port, 10, function()
     local tcp, outcome = uv.new_tcp(), nil
     tcp:connect("127.0.0.1", port, function(failed) outcome = failed or true end)
-    wait.for_fact("a connection", 5, function() return outcome end)
+    wait.for_fact("a connection", 20, function() return outcome end)
     tcp:close()
     return outcome == true
   end)

@@ -17,7 +17,7 @@ end
 local function accepts(port)
   local tcp, outcome = uv.new_tcp(), nil
   tcp:connect("127.0.0.1", port, function(err) outcome = err or "open" end)
-  wait.for_fact("an answer about port " .. port, 5, function() return outcome end)
+  wait.for_fact("an answer about port " .. port, 20, function() return outcome end)
   tcp:close()
   return outcome == "open"
 end

@@ -18,7 +18,7 @@ local http2 = {
   HEADER_TABLE_SIZE = 1, ENABLE_PUSH = 2, MAX_CONCURRENT_STREAMS = 3, INITIAL_WINDOW_SIZE = 4, MAX_FRAME_SIZE = 5,
 }
 
-local PATIENCE = 5 -- seconds
+local PATIENCE = 20 -- seconds; a fact ends the wait at once
 
 -- Floods go on after the gateway has closed the connection: the write then fails, and must not end the process.
 local pipe_signal = uv.new_signal()

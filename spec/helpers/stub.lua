@@ -128,7 +128,7 @@ function server:drop()
 end
 
 function server:wait_request(count)
-  return wait.for_fact("request " .. count .. " of the stub", 5, function() return self.requests[count] end)
+  return wait.for_fact("request " .. count .. " of the stub", 20, function() return self.requests[count] end)
 end
 
 function server:__close()

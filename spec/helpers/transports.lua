@@ -80,7 +80,7 @@ function http:resume(id)
   local last
   for _, made in ipairs(self.exchanges) do
     if made.id == id then
-      wait.for_fact("the stream to be let go", 5, function() return made:pump().over end)
+      wait.for_fact("the stream to be let go", 20, function() return made:pump().over end)
       last = made.last or last
     end
   end

@@ -126,7 +126,7 @@ local function sessions_of(status) return status.gauges.sessions.http + status.g
 -- Stops all threads of the gateway: it goes on after the signal "sigcont".
 function departures.freeze(g)
   g:signal "sigstop"
-  wait.for_fact("a stopped gateway", 5, function()
+  wait.for_fact("a stopped gateway", 20, function()
     for name in lfs.dir("/proc/" .. g.pid .. "/task") do
       local file <close> = io.open("/proc/" .. g.pid .. "/task/" .. name .. "/stat")
       if tonumber(name) and file and not file:read "a":find "%) T " then return false end

@@ -89,7 +89,7 @@ describe("the admin listener", function()
     }
     assert.equal(tonumber("620", 8), uv.fs_stat(socket).mode & 511)
     for _, at in ipairs(endpoints) do assert.equal(200, ask_unix(socket, at[1], at[2]), at[2]) end
-    wait.for_fact("an audit line with the user", 5, function()
+    wait.for_fact("an audit line with the user", 20, function()
       return read(g.dir .. "/audit.log"):find('"event":"reload requested".*"caller":"uid ' .. uv.getuid() .. '"')
     end)
   end)

@@ -119,7 +119,7 @@ describe("/api", function()
     end
     assert.same({}, sessions(g))
     assert.equal(3, g:status().counters.sessions_closed.operator)
-    wait.for_fact("the lines of the audit", 5, function()
+    wait.for_fact("the lines of the audit", 20, function()
       return select(2, audit(g):gsub('"event":"session ended by operator"[^\n]*"caller":"token joe"', "")) >= 3
     end)
     for _, me in ipairs(open) do me:close() end
@@ -149,7 +149,7 @@ describe("/api", function()
     assert.equal(#held, #calls(g))
     for i, call in ipairs(list) do
       assert.equal(200, api(g, "DELETE", "/api/call/" .. (i % 2 == 0 and call.id or call.call)).status)
-      wait.for_fact("the audit's line of the call", 5, function()
+      wait.for_fact("the audit's line of the call", 20, function()
         return audit(g):find(('"event":"call","id":"%s"[^\n]*"outcome":"cancelled"'):format(call.id))
       end)
     end

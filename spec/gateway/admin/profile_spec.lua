@@ -297,7 +297,7 @@ return tool { "Has many lines that allocate.", function() local text = ("x"):rep
     g:wait_status(function(now) return now.gauges.profiles == 0 end)
     assert.equal(404, profile.post(g, "/api/profile/end", token).status)
     local file <close> = assert(io.open(g.dir .. "/audit.log"))
-    wait.for_fact("the lines of the audit", 5, function()
+    wait.for_fact("the lines of the audit", 20, function()
       file:seek "set"
       return file:read "a":find '"event":"profile requested".*"event":"profile requested"'
     end)

@@ -153,7 +153,7 @@ describe("a tap", function()
     expect(all, { event = "answer", method = "ping" })
     local got = {}
     for name, count in pairs { tool = 2, method = 2, outcome = 1, anonymous = 2 } do
-      wait.for_fact(count .. " events of the filter " .. name, 5, function()
+      wait.for_fact(count .. " events of the filter " .. name, 20, function()
         got[name] = events_of(readers[name])
         return #got[name] >= count
       end)
@@ -289,7 +289,7 @@ describe("a tap", function()
     me:call("tools/call", { name = "add", arguments = { a = 1, b = 2 } })
     expect(reader, { event = "answer" })
     reader:reset()
-    wait.for_fact("both lines of the audit", 5, function() return audit(g):find '"event":"tap closed"' end)
+    wait.for_fact("both lines of the audit", 20, function() return audit(g):find '"event":"tap closed"' end)
     assert.matches('"event":"tap opened"[^\n]*"caller":"token joe"[^\n]*"why":"tool=add"', audit(g))
     assert.matches('"event":"tap closed"[^\n]*"caller":"token joe"[^\n]*"why":"2 events, 0 dropped"', audit(g))
     me:close()

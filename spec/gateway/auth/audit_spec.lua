@@ -43,7 +43,7 @@ local function read(path)
 end
 
 local function find(path, fields)
-  return wait.for_fact("an audit line " .. cjson.encode(fields), 5, function()
+  return wait.for_fact("an audit line " .. cjson.encode(fields), 20, function()
     for _, line in ipairs(lines_of(path)) do
       local same = true
       for name, value in pairs(fields) do same = same and line[name] == value end
@@ -163,7 +163,7 @@ describe("the audit", function()
     local c <close> = g:client "2025-11-25"
     c:call("tools/call", { name = "a\nb\r\27[31m\0", arguments = { ["x\ny"] = "\n{\"event\":\"call\"}" } })
     c:call("tools/call", { name = ("n"):rep(5000), arguments = {} })
-    wait.for_fact("two lines", 5, function() return #lines_of(path) >= 2 end)
+    wait.for_fact("two lines", 20, function() return #lines_of(path) >= 2 end)
     for _, line in ipairs(lines_of(path)) do assert.equal("call", line.event) end -- every line is JSON
   end)
 
@@ -179,7 +179,7 @@ describe("the audit", function()
       local path = g.dir .. "/audit.jsonl"
       local c <close> = g:client "2025-11-25"
       for _, arguments in ipairs { sent, many } do c:call("tools/call", { name = "pay", arguments = arguments }) end
-      wait.for_fact("both lines", 5, function()
+      wait.for_fact("both lines", 20, function()
         local count = 0
         for _, line in ipairs(lines_of(path)) do count = count + (line.name == "pay" and 1 or 0) end
         return count == 2
@@ -197,7 +197,7 @@ describe("the audit", function()
     find(path, { name = "pay" })
     assert(uv.fs_rename(path, path .. ".1"))
     uv.kill(g.pid, "sighup")
-    wait.for_fact("a line in the new file", 5, function()     -- lines that are written before the new file is open go to the old file
+    wait.for_fact("a line in the new file", 20, function()     -- lines that are written before the new file is open go to the old file
       c:call("resources/read", { uri = "bills://8" })
       return uv.fs_stat(path) and read(path):find("bills://8", 1, true)
     end)

@@ -126,7 +126,7 @@ describe("a subscriber with scopes", function()
     end
     local function expect(audit, others)
       local wanted = { ["root.audit"] = audit, ["root.audit listens"] = audit, bob = others, ["bob listens"] = others }
-      wait.for_fact("who sees it to be told", 5, function()
+      wait.for_fact("who sees it to be told", 20, function()
         local count = heard()
         return count["root.audit"] >= audit and count["root.audit listens"] >= audit and count.bob >= others and count["bob listens"] >= others
       end)
@@ -170,7 +170,7 @@ describe("a subscriber with scopes", function()
       table.sort(list)
       return list
     end
-    wait.for_fact("them to be told", 5, function() return #uris(seen) == 3 and #uris(blind) == 1 end)
+    wait.for_fact("them to be told", 20, function() return #uris(seen) == 3 and #uris(blind) == 1 end)
     assert.same({ "ledger://all", "order://1", "page://one" }, uris(seen))
     assert.same({ "page://one" }, uris(blind))
     seen:close()

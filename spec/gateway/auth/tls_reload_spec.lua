@@ -29,7 +29,7 @@ end
 
 local function wait_shown(g, pair)
   local wanted = certificates.fingerprint(pair.own)
-  wait.for_fact("new connections to be shown the new certificate", 5, function()
+  wait.for_fact("new connections to be shown the new certificate", 20, function()
     return shown(g) == wanted
   end)
 end

@@ -106,7 +106,7 @@ return tool { "D.", function() door.is_open = not door.is_open return "done" end
       for _, message in ipairs(stream:messages()) do list[#list + 1] = message.params.uri end
       return list
     end
-    wait.for_fact("both to be told", 5, function() return #uris(streams.ann) == 2 and #uris(streams.bob) == 1 end)
+    wait.for_fact("both to be told", 20, function() return #uris(streams.ann) == 2 and #uris(streams.bob) == 1 end)
     assert.same({ "mine://1", "page://one" }, uris(streams.ann))
     assert.same({ "page://one" }, uris(streams.bob))
     ann:result("resources/unsubscribe", { uri = "mine://1" })

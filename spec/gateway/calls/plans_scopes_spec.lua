@@ -155,7 +155,7 @@ describe("a principal's rights", function()
     assert.truthy(send(g, "eve", "touch", '{"uri":"memo://one"}'):find "touched")
     as "ann-a"
     assert.truthy(send(g, "eve", "touch", '{"uri":"memo://two"}'):find "touched")
-    wait.for_fact("a notification", 5, function() return #updated() > 0 end)
+    wait.for_fact("a notification", 20, function() return #updated() > 0 end)
     assert.same({ "memo://two" }, updated())
     me:delete()
   end)

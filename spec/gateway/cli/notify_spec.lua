@@ -32,7 +32,7 @@ local function listen(address)
   self.wait "bound"
   return setmetatable(self, { __close = function()
     uv.kill(process.pid, "sigkill")
-    wait.for_fact("perl to end", 5, function() return process.code end)
+    wait.for_fact("perl to end", 20, function() return process.code end)
     gateway.run_program("/bin/rm", { "-r", dir })
   end })
 end
@@ -44,7 +44,7 @@ describe("a gateway with $NOTIFY_SOCKET", function()
     manager.wait "READY=1 STATUS=serving"
     g:signal "sighup"
     manager.wait "RELOADING=1 MONOTONIC_USEC="
-    wait.for_fact("ready again", 5, function() return select(2, manager.text():gsub("READY=1", "")) == 2 end)
+    wait.for_fact("ready again", 20, function() return select(2, manager.text():gsub("READY=1", "")) == 2 end)
     assert.is_nil(manager.text():find("WATCHDOG", 1, true))
     g:stop()
     manager.wait "STOPPING=1"

@@ -49,7 +49,7 @@ local function is_gone(pid)
 end
 
 local function none_left(g)
-  wait.for_fact("all children to be gone", 5, function() return #descendants(g.pid) == 0 end)
+  wait.for_fact("all children to be gone", 20, function() return #descendants(g.pid) == 0 end)
 end
 
 describe("exec", function()
@@ -173,13 +173,13 @@ describe("exec", function()
       local other = granted.begin(me, { text = "setsid sleep 605 & sleep 606; wait" })
       local stream = granted.begin(me, { text = "setsid -f sleep 607; trap '' TERM; sleep 608; sleep 608" })
       local function found(word) return run { text = "pgrep -fx 'sleep " .. word .. "'" }.result.stdout:match "%d+" end
-      local mine = wait.for_fact("the daemon", 5, function() return found(607) end)
-      local theirs = wait.for_fact("the other call's daemon", 5, function() return found(605) end)
+      local mine = wait.for_fact("the daemon", 20, function() return found(607) end)
+      local theirs = wait.for_fact("the other call's daemon", 20, function() return found(605) end)
       stream:close()
-      wait.for_fact("the daemon to be gone", 5, function() return is_gone(mine) end)
+      wait.for_fact("the daemon to be gone", 20, function() return is_gone(mine) end)
       assert.is_false(is_gone(theirs))
       other:close()
-      wait.for_fact("the other daemon to be gone", 5, function() return is_gone(theirs) end)
+      wait.for_fact("the other daemon to be gone", 20, function() return is_gone(theirs) end)
       g:wait_status(function(now) return now.gauges.child_processes == 0 end)
       none_left(g)
     end)
@@ -291,13 +291,13 @@ describe("a program whose call is cancelled", function()
       local me = g:client "2026-07-28"
       local stream = granted.begin(me, { text = "setsid sleep 61 & exec sleep 61" }) -- the keeper, the program, the daemon
       g:wait_status(function(now) return now.gauges.child_processes == 1 end)
-      local pids = wait.for_fact("the processes", 5, function()
+      local pids = wait.for_fact("the processes", 20, function()
         local list = all_below(g.pid)
         return #list == 3 and list
       end)
       g[how](g)
       for _, pid in ipairs(pids) do
-        wait.for_fact("process " .. pid .. " to be gone", 5, function() return is_gone(pid) end)
+        wait.for_fact("process " .. pid .. " to be gone", 20, function() return is_gone(pid) end)
       end
       stream:close()
       me:close()

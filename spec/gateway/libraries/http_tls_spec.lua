@@ -10,7 +10,7 @@ local server = {}
 
 function server:__close()
   if not self.code then self.handle:kill "sigkill" end
-  wait.for_fact("openssl to end", 5, function() return self.code end)
+  wait.for_fact("openssl to end", 20, function() return self.code end)
   os.remove(self.key)
   os.remove(self.certificate)
 end
@@ -38,10 +38,10 @@ local function start(names, more)
     end)
   self.handle, self.pid = assert(handle, pid), pid
   children.alive[pid] = true
-  wait.for_fact("openssl to listen", 5, function()
+  wait.for_fact("openssl to listen", 20, function()
     local tcp, outcome = uv.new_tcp(), nil
     tcp:connect("127.0.0.1", port, function(failed) outcome = failed or true end)
-    wait.for_fact("a connection", 5, function() return outcome end)
+    wait.for_fact("a connection", 20, function() return outcome end)
     tcp:close()
     return outcome == true
   end)

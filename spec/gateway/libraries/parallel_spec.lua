@@ -91,9 +91,9 @@ describe("parallel", function()
           local f = coroutine.wrap(function() sleep(60) end) store.set("there", true) f() end } end,
         function() while true do sleep(0) end end,
       }]])
-    wait.for_fact("it to be under way", 5, function() return run 'return store.get "there"' end)
+    wait.for_fact("it to be under way", 20, function() return run 'return store.get "there"' end)
     stream:close()
-    wait.for_fact("it to be called off", 5, function() return run 'return store.get "outer"' end)
+    wait.for_fact("it to be called off", 20, function() return run 'return store.get "outer"' end)
     local outer, inner, deep = table.unpack(run [[return { store.get "outer", store.get "inner", store.get "deep" }]])
     assert.truthy(outer == 3 and inner < 3 and deep < 3)
     run 'for _, key in ipairs(store.list()) do store.delete(key) end'

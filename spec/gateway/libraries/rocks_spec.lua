@@ -104,7 +104,7 @@ describe("a rock", function()
     end
     assert.equal("old", (tell(me)))
     save "return 'new'"
-    wait.for_fact("the new word", 5, function() return tell(me) == "new" end)
+    wait.for_fact("the new word", 20, function() return tell(me) == "new" end)
     g:wait_log("reloaded", { changes = "~ rock word.lua" })
     save "return ="
     g:wait_log "script refused"

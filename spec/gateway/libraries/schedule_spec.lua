@@ -56,7 +56,7 @@ describe("a job", function()
     wait.for_fact("it to run twice", 10, function() return (code.run(me, "return store.get 'n'") or 0) >= 2 end)
     local text = log(g)
     assert.truthy(text:find('error job failed.*name=bug trace=scripts/jobs/bug.lua:3 why="scripts/jobs/bug.lua:3: a bug"'), text)
-    wait.for_fact("the other to fail", 5, function() return log(g):find('warn +job failed +name=no why="not today"') end)
+    wait.for_fact("the other to fail", 20, function() return log(g):find('warn +job failed +name=no why="not today"') end)
     assert.is_true(code.run(me, "return store.get 'off' == nil"))
     me:close()
   end)
@@ -78,7 +78,7 @@ describe("a job", function()
       ["jobs/long.lua"] = 'return job { "Long.", every = 1, function() store.set("there", true) sleep(600) end }',
     } }
     local me = g:client "2026-07-28"
-    wait.for_fact("it to run", 5, function() return code.run(me, "return store.get 'there'") end)
+    wait.for_fact("it to run", 20, function() return code.run(me, "return store.get 'there'") end)
     me:close()
     g:stop()
   end)

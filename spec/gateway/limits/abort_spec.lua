@@ -133,7 +133,7 @@ describe("B-130 what a tool has under way", function()
         assert.is_nil(me:result("tools/call", { name = "shut" }).isError)
         return g:status().gauges.databases == 0
       end)
-      assert.has_nothing_left(g, 20)
+      assert.has_nothing_left(g)
       local counters = g:status().counters
       assert.equal(0, counters.tool_faults, "the log has the fault: " .. g:log():sub(-4000))
       assert.is_true(counters.tool_aborted.gone > 0 and counters.tool_aborted.cancelled > 0)

@@ -73,7 +73,7 @@ describe("limits.bodies", function()
     for _, connection in ipairs(connections) do connection:close() end
     echo:close()
     g:wait_status(function(status) return status.gauges.body_bytes == 0 end)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 
   it("leaves alone the bodies that were within it", function()

@@ -103,7 +103,7 @@ describe("turns of all workers", function()
 
   local function wait_holds(n)
     local c <close> = g:client "2026-07-28"
-    wait.for_fact("call " .. n .. " to have its turn", 5, function() return trusted.run(c, 'return host.store.get("turn:' .. n .. '")') end)
+    wait.for_fact("call " .. n .. " to have its turn", 20, function() return trusted.run(c, 'return host.store.get("turn:' .. n .. '")') end)
   end
 
   it("are given in the order of the requests, across workers", function()

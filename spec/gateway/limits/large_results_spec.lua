@@ -263,6 +263,6 @@ describe("a result of many values", function()
         connection:close()
       end
     end
-    assert.has_nothing_left(g, 10)
+    assert.has_nothing_left(g)
   end)
 end)

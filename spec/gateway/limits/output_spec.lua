@@ -135,7 +135,7 @@ describe("limits.call.output", function()
     } })
     local function ended(name, n)
       local id = me:result("tools/call", { name = name, arguments = { n = n } }).taskId
-      return wait.for_fact("the task to end", 5, function()
+      return wait.for_fact("the task to end", 20, function()
         local now = me:result("tasks/get", { taskId = id })
         return now.status ~= "working" and now
       end)
@@ -149,7 +149,7 @@ describe("limits.call.output", function()
       assert.is_nil(now.error.data)
     end
     assert.truthy(ended("asking_task", 70000).result.content[1].text:find "^internal error")
-    wait.for_fact("the size of the question in the log", 5, function() return g:log():find "the question is 70%d+ bytes of JSON" end)
+    wait.for_fact("the size of the question in the log", 20, function() return g:log():find "the question is 70%d+ bytes of JSON" end)
     assert.is_true(g:status().gauges.store_bytes < 150000)
     me:close()
     assert.has_nothing_left(g)

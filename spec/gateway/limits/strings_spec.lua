@@ -95,7 +95,7 @@ describe("a gsub whose function waits", function()
     g:wait_log "waits"
     stream:close()
     g:wait_log "gate closed"
-    wait.for_fact("the call to be gone", 5, function() return g:status().gauges.tasks == 0 end)
+    wait.for_fact("the call to be gone", 20, function() return g:status().gauges.tasks == 0 end)
     me:close()
     assert.has_nothing_left(g)
   end)

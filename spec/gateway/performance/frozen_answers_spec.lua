@@ -237,7 +237,7 @@ describe("a reload", function()
     local file = assert(io.open(g.dir .. "/scripts/tools/t003.lua", "w"))
     file:write 'return tool { "Another.", function() return "x" end }'
     file:close()
-    wait.for_fact("the list to have three tools", 5, function() return #cjson.decode(pages(me):match "^[^\n]+").result.tools == 3 end)
+    wait.for_fact("the list to have three tools", 20, function() return #cjson.decode(pages(me):match "^[^\n]+").result.tools == 3 end)
     assert.equal(1, changed(g))
   end)
 end)

@@ -155,7 +155,7 @@ describe("lists that change", function()
       write(g, "tools/last.lua", ('return tool { "Number %d.", function() end }'):format(n))
       wait.quietly(0.004)
     end
-    wait.for_fact("the last save to be told", 5, function()
+    wait.for_fact("the last save to be told", 20, function()
       return modern:result("tools/list").tools[1].description == "Number 100."
     end)
     -- the first worker lists it before /status has the generation, which changes once all workers have it
@@ -163,9 +163,9 @@ describe("lists that change", function()
     local most = g:wait_status(function(now) return now.gauges.vms == 2 end).scripts.generation - 1
     assert.is_true(most <= 3, most .. " reloads for a burst")
     for _, c in ipairs(told) do
-      wait.for_fact("every notice", 5, function() return count(c.own) >= most end)
+      wait.for_fact("every notice", 20, function() return count(c.own) >= most end)
     end
-    wait.for_fact("the listener's notices", 5, function() return count(tools) >= most end)
+    wait.for_fact("the listener's notices", 20, function() return count(tools) >= most end)
     wait.quietly(0.05)
     for _, c in ipairs(told) do assert.equal(most, count(c.own)) end
     assert.equal(most, count(tools))

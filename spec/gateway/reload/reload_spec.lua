@@ -25,7 +25,7 @@ end
 local function wait_says(g, text, name)
   for _ = 1, 8 do -- the kernel picks the worker of each connection
     local client <close> = g:client "2026-07-28"
-    wait.for_fact("every worker to say " .. text, 5, function() return says(client, name) == text end)
+    wait.for_fact("every worker to say " .. text, 20, function() return says(client, name) == text end)
   end
 end
 

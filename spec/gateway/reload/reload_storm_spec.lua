@@ -79,7 +79,7 @@ describe("sixty reloads under load", function()
       for _, message in ipairs(messages) do count = count + (message.method == "notifications/tools/list_changed" and 1 or 0) end
       return count
     end
-    for _, me in ipairs(sessions) do wait.for_fact("all notices", 5, function() return told(me.stream:messages()) >= effective end) end
+    for _, me in ipairs(sessions) do wait.for_fact("all notices", 20, function() return told(me.stream:messages()) >= effective end) end
     for _, me in ipairs(sessions) do assert.equal(effective, told(me.stream:messages())) end
     for _, me in ipairs(listeners) do assert.equal(effective, told(me.stream:messages())) end
     g:wait_status(function(status) return status.gauges.vms == 2 and status.gauges.tasks == 0 end)
@@ -94,6 +94,6 @@ describe("sixty reloads under load", function()
       if me.session then me:delete() end
       me:close()
     end
-    assert.has_nothing_left(g, 5)
+    assert.has_nothing_left(g)
   end)
 end)

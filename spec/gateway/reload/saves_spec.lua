@@ -203,7 +203,7 @@ describe("a set of scripts with an error", function()
       assert.equal(1, g:status().scripts.generation)
       assert.equal(422, g:admin("/reload", "POST").status) -- a second request: the same answer, and no further line in the log
       local told -- one line for each refused reload; a thread of its own writes the log
-      wait.for_fact(function() return i .. " refusals in the log:\n" .. g:log() end, 5, function()
+      wait.for_fact(function() return i .. " refusals in the log:\n" .. g:log() end, 20, function()
         told = select(2, g:log():gsub("warn  not reloaded", ""))
         return told >= i
       end)

@@ -19,7 +19,7 @@ describe("B-81 SIGTERM", function()
     g:wait_status(function(status) return status.gauges.requests_in_flight == CALLS end)
     g:signal "sigterm"
     g:wait_log "draining"
-    wait.for_fact("connections to be refused", 5, function() return not pcall(client.connect, g) end)
+    wait.for_fact("connections to be refused", 20, function() return not pcall(client.connect, g) end)
     for _, call in ipairs(calls) do assert.equal("slept", call:answer(20).result.content[1].text) end
     for _, stream in ipairs(streams) do
       stream:wait_end(20)

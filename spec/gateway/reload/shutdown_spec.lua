@@ -102,7 +102,7 @@ describe("while it drains", function()
     assert.same({}, me:result "ping") -- now the gateway has read the incomplete request
     g:signal "sigterm"
     g:wait_log "draining"
-    wait.for_fact("new connections to be refused", 5, function()
+    wait.for_fact("new connections to be refused", 20, function()
       local ok, connection = pcall(client.connect, g)
       if ok then
         connection:close()
@@ -226,7 +226,7 @@ describe("the admin listener", function()
       local clients = start_calls(g, "long")
       g:signal "sigterm"
       g:wait_log "draining"
-      wait.for_fact("new connections to be refused", 5, function()
+      wait.for_fact("new connections to be refused", 20, function()
         local ok, connection = pcall(client.connect, g)
         if ok then connection:close() end
         return not ok

@@ -17,7 +17,7 @@ describe("an event of host.event", function()
     for i = 1, 5 do
       streams[i] = me:open("tools/call", code("kept.waiting = kept.waiting + 1 return kept.signal:wait(" .. (i % 2 == 0 and "60" or "") .. ")"))
     end
-    wait.for_fact("all to wait", 5, function() return run(me, "return kept.waiting") == 5 end)
+    wait.for_fact("all to wait", 20, function() return run(me, "return kept.waiting") == 5 end)
     assert.equal(5, g:status().gauges.ops)
     run(me, "kept.signal:set()")
     for _, stream in ipairs(streams) do assert.is_true(read(stream:answer())) end
@@ -38,7 +38,7 @@ describe("an event of host.event", function()
       local _ <close> = setmetatable({}, { __close = function() kept.signal:set() end })
       kept.leaver = true
       kept.other:wait()]])
-    wait.for_fact("both to wait", 5, function() return run(me, "return kept.inside and kept.leaver") end)
+    wait.for_fact("both to wait", 20, function() return run(me, "return kept.inside and kept.leaver") end)
     leaver:hang_up()
     assert.is_true(read(inside:answer()))
     assert.is_true(run(me, "kept.other:set() return true"))
@@ -52,7 +52,7 @@ describe("an event of host.event", function()
     run(me, "kept.signal = host.task.event()")
     for _, time in ipairs { "", "60" } do
       local stream = me:open("tools/call", code("kept.waits = true kept.signal:wait(" .. time .. ")"))
-      wait.for_fact("it to wait", 5, function() return run(me, "local was = kept.waits kept.waits = nil return was") end)
+      wait.for_fact("it to wait", 20, function() return run(me, "local was = kept.waits kept.waits = nil return was") end)
       stream:hang_up()
       g:wait_status(function(status) return status.gauges.ops == 0 end)
     end
@@ -65,7 +65,7 @@ describe("an event of host.event", function()
     local g <close> = trusted.start { workers = 1, config = { limits = { drain = "0s" } } }
     local me = g:client "2026-07-28"
     local stream = me:open("tools/call", code "kept.signal = host.task.event() kept.signal:wait()")
-    wait.for_fact("it to wait", 5, function() return run(me, "return kept.signal ~= nil") end)
+    wait.for_fact("it to wait", 20, function() return run(me, "return kept.signal ~= nil") end)
     g:signal "sigterm"
     assert.equal(-32603, stream:answer().error.code)
     assert.equal(0, (g:wait_exit(5)))
@@ -82,7 +82,7 @@ describe("a message between workers", function()
     end
     run(two, 'for i = 1, 1000 do host.bus.broadcast("n", i .. "\\0") end host.bus.broadcast("unknown", "x")')
     for _, client in ipairs { one, two, three } do
-      wait.for_fact("all to be heard", 5, function() return run(client, "return #kept.heard") == 1000 end)
+      wait.for_fact("all to be heard", 20, function() return run(client, "return #kept.heard") == 1000 end)
       assert.is_true(run(client, 'for i, text in ipairs(kept.heard) do if text ~= i .. "\\0" then return i end end return true'))
     end
     assert.same({ 1000, 1001 }, run(two, [[
@@ -103,7 +103,7 @@ describe("a message between workers", function()
       hearing.on("wait", function() sleep(1) end)
       hearing.on("fail", function() error "broken" end)]]) end
     local stream = one:open("tools/call", code "kept.waits = true return kept.signal:wait(60)")
-    wait.for_fact("it to wait", 5, function() return run(one, "return kept.waits") or run(two, "return kept.waits") end) -- of the worker that the kernel chose
+    wait.for_fact("it to wait", 20, function() return run(one, "return kept.waits") or run(two, "return kept.waits") end) -- of the worker that the kernel chose
     run(two, 'host.bus.broadcast("wait", "") host.bus.broadcast("fail", "") host.bus.broadcast("wake", "")')
     assert.is_true(read(stream:answer()))
     assert.truthy(g:wait_log("bus message failed", { method = "wait" }).fields.error:find "may not wait here")

@@ -40,7 +40,7 @@ describe("a task of 2026-07-28 whose client leaves before it has the task's id",
       g:signal "sigcont"
       if how == "fin" then g:wait_status(function(status) return status.counters.calls == before + 20 end) end
       g:wait_status(function(status) return status.gauges.jobs == 0 and status.gauges.requests_in_flight == 0 and status.gauges.connections == 1 end)
-      wait.for_fact(function() return "the ends of all tasks in the log\n" .. g:log() end, 5, function()
+      wait.for_fact(function() return "the ends of all tasks in the log\n" .. g:log() end, 20, function()
         local log = g:log()
         return count(log, "begun") == count(log, "gate closed")
       end)

@@ -22,7 +22,7 @@ local function pipe(g)
   local self = { socket = uv.new_tcp(), got = {} }
   local connected
   self.socket:connect("127.0.0.1", g.port, function(err) connected = not err end)
-  wait.for_fact("a connection", 5, function() return connected end)
+  wait.for_fact("a connection", 20, function() return connected end)
   self.answers = 0
   self.socket:read_start(function(_, chunk)
     self.got[#self.got + 1] = chunk
@@ -34,7 +34,7 @@ local function pipe(g)
   end
   self.read = function(_, count)
     wait.for_fact(count .. " answers", 20, function() return self.answers >= count end)
-    wait.for_fact("the last one's body", 5, function() return table.concat(self.got):find "}%s*$" end)
+    wait.for_fact("the last one's body", 20, function() return table.concat(self.got):find "}%s*$" end)
     return table.concat(self.got)
   end
   return setmetatable(self, { __close = function() self.socket:close() end })

@@ -85,7 +85,7 @@ describe("sessions and calls at an upgrade", function()
       assert.equal(0, code, err)
       stream:wait_event("notifications/tools/list_changed", 20)
     end
-    wait.for_fact("the switch in the older process", 5, function()
+    wait.for_fact("the switch in the older process", 20, function()
       let_connect_anew(client)
       return (client:call("tools/call", { name = "one", arguments = {} })).error
     end)

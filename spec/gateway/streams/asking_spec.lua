@@ -179,7 +179,7 @@ describe("a handler that asks the client, in 2026-07-28", function()
       assert.equal("complete", answer.result.resultType)
       assert.equal("deleted " .. n, (text_of(answer)))
     end
-    wait.for_fact("the marks to be in the log", 5, function() return marked(g) >= 20 end)
+    wait.for_fact("the marks to be in the log", 20, function() return marked(g) >= 20 end)
     assert.equal(20, marked(g))
     assert.has_nothing_left(g)
   end)

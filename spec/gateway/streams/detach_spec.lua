@@ -34,7 +34,7 @@ describe("call:detach at 2025-11-25", function()
       assert.same({ 1, "away: true" }, resume.words(resume.all(resume.after(me, seen[1].id))))
     end
     leave(me)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 
   it("works again on the resumed connection", function()
@@ -62,7 +62,7 @@ describe("call:detach at 2025-11-25", function()
       assert.same({ "priming", 1, 2, 3, 4, "done" }, words)
     end
     leave(me)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 
   it("has no effect for a client that has already disconnected", function()
@@ -78,7 +78,7 @@ describe("call:detach at 2025-11-25", function()
     g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
     assert.same({ "away: true" }, resume.words(resume.all(resume.after(me, last))))
     leave(me)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 end)
 
@@ -92,7 +92,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2026-07-2
         me:delete()
       end
       me:close()
-      assert.has_nothing_left(g, 3)
+      assert.has_nothing_left(g)
     end)
   end)
 end
@@ -109,6 +109,6 @@ describe("call:detach", function()
       assert.is_truthy(text:find("0 to 86400", 1, true), text)
     end
     leave(me)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 end)

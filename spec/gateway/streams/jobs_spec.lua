@@ -6,7 +6,7 @@ local wait = require "spec.helpers.wait"
 local run, code = trusted.run, trusted.code
 
 local function wait_run(client, what, value)
-  wait.for_fact(what .. " to be " .. tostring(value), 5, function() return run(client, "return " .. what) == value end)
+  wait.for_fact(what .. " to be " .. tostring(value), 20, function() return run(client, "return " .. what) == value end)
 end
 
 -- Code that starts a task which waits for kept.signal, with a closer.
@@ -35,7 +35,7 @@ describe("a background task", function()
         run(me, "kept.signal:set()")
         wait_run(me, "kept.closed", false)
         local stream = me:open("tools/call", code(waiting .. "sleep(60)", { mine = 7 }))
-        wait.for_fact("it to begin", 5, function() return g:status().gauges.jobs == 1 end)
+        wait.for_fact("it to begin", 20, function() return g:status().gauges.jobs == 1 end)
         stream:reset()
         g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
         id = tostring(stream.id)

@@ -78,7 +78,7 @@ describe("B-29 a cookie or session that another server sets for one user", funct
       for _, name in ipairs { "cookie", "mcp-session-id", "authorization" } do assert.is_nil(request.headers[name]) end
     end
     local slow, other = ann:open("tools/call", params "/slow"), bob:open("tools/call", params "/slow")
-    wait.for_fact("both to have asked", 5, function() return #server.requests == 12 end)
+    wait.for_fact("both to have asked", 20, function() return #server.requests == 12 end)
     slow:hang_up()
     assert.equal("slow bob", other:answer().result.content[1].text)
     ann:close()

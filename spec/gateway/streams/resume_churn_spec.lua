@@ -57,7 +57,7 @@ describe("a client that drops the stream after every 37 events or so", function(
       end)())
       me:delete()
       me:close()
-      assert.has_nothing_left(g, 3)
+      assert.has_nothing_left(g)
     end)
   end
 end)
@@ -93,6 +93,6 @@ describe("clients that reconnect while their previous connection is open", funct
     end
     me:delete()
     me:close()
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 end)

@@ -35,7 +35,7 @@ for revision, first in pairs { ["2025-03-26"] = "1-1", ["2025-06-18"] = "1-1", [
         assert.same({}, own:messages())
       end
       leave(me)
-      assert.has_nothing_left(g, 3)
+      assert.has_nothing_left(g)
     end)
 
     it("goes on after the last event that its client saw, in order, to the answer, and then ends", function()
@@ -51,7 +51,7 @@ for revision, first in pairs { ["2025-03-26"] = "1-1", ["2025-06-18"] = "1-1", [
       end
       assert.equal(0, g:status().counters.dropped.gone)
       leave(me)
-      assert.has_nothing_left(g, 3)
+      assert.has_nothing_left(g)
     end)
 
     it("can be resumed from each of its events after its answer", function()
@@ -63,7 +63,7 @@ for revision, first in pairs { ["2025-03-26"] = "1-1", ["2025-06-18"] = "1-1", [
         assert.same(table.move(resume.words(events), i + 1, #events, 1, {}), rest)
       end
       leave(me)
-      assert.has_nothing_left(g, 3)
+      assert.has_nothing_left(g)
     end)
   end)
 end
@@ -85,7 +85,7 @@ describe("two calls of a session", function()
     assert.equal("counted to 30", resume.word(rest[28]))
     assert.equal("counted to 31", b:answer().result.content[1].text)
     leave(me)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 end)
 
@@ -108,7 +108,7 @@ describe("a client that reconnects while its old connection is still open", func
       end
     end
     leave(me)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 end)
 
@@ -123,7 +123,7 @@ describe("a call that sends no message for long", function()
     assert.same({ "counted to 1" }, resume.words(resume.all(resume.after(me, priming.id))))
     for reason, count in pairs(g:status().counters.tool_aborted) do assert.equal(0, count, reason) end
     leave(me)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 
   it("is cancelled in 2026-07-28, where events have no ids, when its stream is lost", function()
@@ -137,7 +137,7 @@ describe("a call that sends no message for long", function()
     assert.is_nil(g:log():find("counted", 1, true))
     assert.equal(0, g:status().gauges.replay_bytes)
     me:close()
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 end)
 
@@ -158,7 +158,7 @@ describe("a question to a client that is away", function()
       assert.same({ "Kim" }, resume.words(resume.all(resume.after(me, question.id))))
     end
     leave(me)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 end)
 
@@ -179,7 +179,7 @@ describe("a resumed call", function()
     end
     assert.equal(6, g:status().counters.tool_aborted.cancelled)
     leave(me)
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 
   it("ends with its session, and its stored events are freed", function()
@@ -206,6 +206,6 @@ describe("a resumed call", function()
     assert.equal(404, wire.request(g, "GET", "/mcp", { Accept = "text/event-stream", ["Mcp-Session-Id"] = me.session, ["Last-Event-ID"] = "1-1" }).status)
     me:close()
     away:close()
-    assert.has_nothing_left(g, 3)
+    assert.has_nothing_left(g)
   end)
 end)

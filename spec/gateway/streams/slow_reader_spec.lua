@@ -102,7 +102,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
         if me.delete then me:delete() end
         me:close()
       end
-      assert.has_nothing_left(g, 3)
+      assert.has_nothing_left(g)
     end)
   end)
 end

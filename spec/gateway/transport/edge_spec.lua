@@ -258,7 +258,7 @@ describe("B-24 and B-122 the text of answers, the log, /status and /healthz", fu
       local number = entry[2]:match "internal error (%w+)"
       if number then
         told = told + 1
-        wait.for_fact(number .. " in the log", 5, function() return g:log():find(number, 1, true) end)
+        wait.for_fact(number .. " in the log", 20, function() return g:log():find(number, 1, true) end)
       end
     end
     assert.truthy(told >= 12, told)

@@ -145,7 +145,7 @@ describe("a request that HTTP/2 forbids", function()
       local peer <close> = http2.connect(g, { bare = case.bare, acknowledges = false })
       peer:send(case[2])
       local id = case.id or 1
-      wait.for_fact("an error", 5, function()
+      wait.for_fact("an error", 20, function()
         return peer:is_closed() or peer.goaway or (peer.streams[id] and peer.streams[id].reset)
       end)
       local reset = peer.streams[id] and peer.streams[id].reset

@@ -240,7 +240,7 @@ describe("the limits of a request over HTTP/2", function()
     local g <close> = gateway.start { config = config { request_time = "300ms" }, scripts = scripts }
     local peer <close> = http2.connect(g)
     local id = peer:ask { body = false }
-    wait.for_fact("408", 5, function()
+    wait.for_fact("408", 20, function()
       if not (peer.streams[id] and peer.streams[id].status) then
         peer:send(http2.frame(http2.DATA, 0, id, ("x"):rep(64))) -- what arrives slowly is late as well
         wait.quietly(0.02)
@@ -291,7 +291,7 @@ describe("the limits of a request over HTTP/2", function()
     end)
     assert.is_true(g:status().counters.refused.bodies > 0)
     -- The gauge is read while the rest arrives, part of which is counted before it is refused.
-    wait.for_fact("bodies within limits.bodies", 5, function() return g:status().gauges.body_bytes <= 2 << 20 end)
+    wait.for_fact("bodies within limits.bodies", 20, function() return g:status().gauges.body_bytes <= 2 << 20 end)
     peer:close()
     assert.has_nothing_left(g)
   end)

@@ -135,10 +135,10 @@ describe("SIGTERM", function()
     s:client "2025-11-25"
     s:send(request(7, "slow", { seconds = 0.5 }))
     s:send(request(8, "slow", { seconds = 60 }))
-    wait.for_fact("both to wait", 5, function() return select(2, s:log():gsub("waits", "")) == 2 end)
+    wait.for_fact("both to wait", 20, function() return select(2, s:log():gsub("waits", "")) == 2 end)
     s:signal "sigterm"
     local id = 100
-    wait.for_fact("a call to be refused", 5, function()
+    wait.for_fact("a call to be refused", 20, function()
       id = id + 1
       s:send(request(id, "echo", { text = "late" }))
       local answer = s:expect(id)
@@ -256,9 +256,9 @@ describe("descriptors of other kinds", function()
     local said = ""
     ours:read_start(function(_, bytes) said = said .. (bytes or "") end)
     ours:write(cjson.encode(hello) .. "\n")
-    wait.for_fact("an answer", 5, function() return said:find "\n" end)
+    wait.for_fact("an answer", 20, function() return said:find "\n" end)
     ours:shutdown(function() end)
-    wait.for_fact("its end", 5, function() return process.code end)
+    wait.for_fact("its end", 20, function() return process.code end)
     assert.same({ 0, true }, { process.code, blocks(pair[1]) })
     ours:close()
     uv.fs_close(pair[1])

@@ -176,7 +176,7 @@ describe("trusted_proxies", function()
     g:wait_log("request", { name = "where", address = "203.0.113.7" })
     g:wait_log("refused", { cause = "path", address = "203.0.113.8" })
     g:wait_log("refused", { cause = "host", address = "203.0.113.9" })
-    wait.for_fact("audit lines", 5, function()
+    wait.for_fact("audit lines", 20, function()
       local text = g:file "audit.log"
       return text:find('"address":"203.0.113.7"', 1, true) and text:find('"address":"203.0.113.9"', 1, true)
     end)
