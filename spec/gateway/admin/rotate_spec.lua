@@ -243,7 +243,7 @@ describe("rotation", function()
       return last == 1500 and found
     end)
     assert.equal(1500, #got)
-    assert.match('"event":"log file not replaced","step":"renamed"', read(path))
+    wait.for_fact("the line that says so", 20, function() return read(path):find('"event":"log file not replaced","step":"renamed"', 1, true) end)
     assert.is_false(exists(path .. ".new"))
     assert.equal(0, dropped(g).log)
   end)

@@ -3,6 +3,7 @@
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local talk = require "spec.helpers.talk"
+local wait = require "spec.helpers.wait"
 
 -- A worker's name is the address of a table in its own Lua state, which lives as long as the worker.
 local scripts = {
@@ -34,13 +35,15 @@ return tool {
 }]],
 }
 
--- The workers that logged this event, in order.
-local function workers(g, event)
-  local list = {}
-  for _, line in ipairs(g:log_lines()) do
-    if line.event == event then list[#list + 1] = line.fields.worker end
-  end
-  return list
+-- The workers that logged this event, in order, once there are so many.
+local function workers(g, event, count)
+  return wait.for_fact(("%d lines '%s' in the log"):format(count, event), 20, function()
+    local list = {}
+    for _, line in ipairs(g:log_lines()) do
+      if line.event == event then list[#list + 1] = line.fields.worker end
+    end
+    return #list >= count and list
+  end)
 end
 
 local function messages(user)
@@ -81,10 +84,10 @@ describe("a handler that asks twice", function()
       user:finish()
       assert.equal(how[2] == "http", user:wait_fact("connected").session)
       local went = sent(user, { "tools/call", "answer", "answer" })
-      assert.same({ result.worker }, workers(g, "run"))
+      assert.same({ result.worker }, workers(g, "run", 1))
       assert(result.worker == went[1] or result.worker == went[2]) -- one of the answers reached the other worker
-      assert.same({ result.worker }, workers(g, "reserved"))
-      assert.same({ result.worker }, workers(g, "paid"))
+      assert.same({ result.worker }, workers(g, "reserved", 1))
+      assert.same({ result.worker }, workers(g, "paid", 1))
       assert.has_nothing_left(g)
     end)
   end
@@ -96,9 +99,9 @@ describe("a handler that asks twice", function()
     user:finish()
     assert.equal("2026-07-28", user:wait_fact("connected").revision)
     local went = sent(user, { "tools/call", "tools/call", "tools/call" })
-    assert.same(went, workers(g, "run"))
-    assert.same({ went[1] }, workers(g, "reserved"))
-    assert.same({ went[2] }, workers(g, "paid"))
+    assert.same(went, workers(g, "run", #went))
+    assert.same({ went[1] }, workers(g, "reserved", 1))
+    assert.same({ went[2] }, workers(g, "paid", 1))
     assert.same({ went[1], went[2], went[3] }, { result.reserved.worker, result.paid.worker, result.worker })
     assert.has_nothing_left(g)
   end)
@@ -120,11 +123,12 @@ describe("a handler that asks twice", function()
     user:say "go"
     ordered(user)
     user:finish()
-    local counts = {}
+    local wanted = { { 1, 1, 0 }, { 1, 0, 1 }, { 1, 0, 0 } }
     for i, g in ipairs { first, second, third } do
-      counts[i] = { #workers(g, "run"), #workers(g, "reserved"), #workers(g, "paid") }
+      local counts = {}
+      for k, event in ipairs { "run", "reserved", "paid" } do counts[k] = #workers(g, event, wanted[i][k]) end
+      assert.same(wanted[i], counts)
     end
-    assert.same({ { 1, 1, 0 }, { 1, 0, 1 }, { 1, 0, 0 } }, counts)
     assert.has_nothing_left(third)
   end)
 end)

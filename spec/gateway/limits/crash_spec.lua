@@ -15,7 +15,7 @@ local scripts = {
 --- Crash as `how` says.
 ---@param how string
 return function(how)
-  log.info "crashes now"
+  log.info "crashes now" if how ~= "hang" then sleep(0.5) end -- in which the log's thread writes
   return ("crash:" .. how) < "x" and "no" or "yes"
 end]],
   ["tools/file.lua"] = 'return tool { "Reads.", function() return fs.read "data/a.txt" end }',

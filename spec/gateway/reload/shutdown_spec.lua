@@ -6,8 +6,8 @@ local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
 local scripts = {
-  ["tools/brief.lua"] = [[return tool { "Takes a moment.", input = { as = t.string }, function(args, call)
-    log.info("waits", { as = args.as }) sleep(0.5) call:progress(1) log.info("finished", { as = args.as })
+  ["tools/brief.lua"] = [[return tool { "Takes a moment.", input = { as = t.string, seconds = t.optional(t.number) }, function(args, call)
+    log.info("waits", { as = args.as }) sleep(args.seconds or 0.5) call:progress(1) log.info("finished", { as = args.as })
     return "done " .. args.as end }]],
   ["tools/long.lua"] = [[return tool { "Takes long.", input = { as = t.string }, function(args)
     local gate <close> = closing(function() log.info("gate closed", { as = args.as }) end)
@@ -147,7 +147,7 @@ describe("while it drains", function()
   it("/healthz is 503 on a connection that is kept open", function()
     local g <close> = gateway.start { scripts = scripts, workers = 2 }
     local me = g:client "2025-11-25"
-    local stream = me:open("tools/call", { name = "brief", arguments = { as = "x" } })
+    local stream = me:open("tools/call", { name = "brief", arguments = { as = "x", seconds = 4 } })
     g:wait_log("waits", { as = "x" })
     local admin = g:connect { admin = true }
     admin:send_raw "GET /healthz HTTP/1.1\r\nHost: "

@@ -96,47 +96,52 @@ local function seconds_to_exit(g, limit)
   return code
 end
 
--- Calls f(), which returns an exit code and the log, until the process ends by itself. A busy machine may leave it no time for that once or twice; and a
--- sanitizer always.
-local function ends_by_itself(f)
+-- Calls f(), which returns an exit code and the log, until the process ends by itself and has said `words`. A busy machine may leave it, or the thread
+-- that writes its log, no time for that once or twice; and a sanitizer always.
+local function ends_by_itself(words, f)
   local code, log
   for _ = 1, TRIES do
     code, log = f()
-    if code == 0 or SANITIZED then return end
-    assert.truthy(log:find("ended by force", 1, true), log)
+    if code == 0 and log:find(words) or SANITIZED then return end
+    assert.truthy(code == 0 or log:find("ended by force", 1, true), log)
   end
-  error("exit code " .. code .. " each time\n" .. log, 2)
+  error(("exit code %d, or nothing said of '%s', each time\n%s"):format(code, words, log), 2)
 end
 
 describe("SIGTERM, within limits.drain and one second,", function()
   for _, name in ipairs(names_of(closers)) do
     it("ends calls whose <close> handlers never end: one that " .. name, function()
-      ends_by_itself(function()
+      ends_by_itself("cleanup over its limit", function()
         local server <close> = silent_server()
         local g <close> = start(server, "200ms")
         local calls <close> = begin(g, { name }, 6) -- luacheck: ignore 211
         g:signal "sigterm"
         local code = seconds_to_exit(g, 1.2)
         assert.truthy(g:log():find("closes", 1, true))
-        if code == 0 then assert.truthy(g:log():find("cleanup over its limit", 1, true), g:log()) end
         return code, g:log()
       end)
     end)
   end
 
   it("ends forty calls of each kind at once, and logs a few of them and the number of the others", function()
-    local server <close> = silent_server()
-    local g <close> = start(server, "200ms")
-    local calls <close> = begin(g, names_of(closers), 5) -- luacheck: ignore 211
-    g.accepted_code = 1
-    g:signal "sigterm"
-    -- exit code 1: on a busy machine some handlers miss their last instruction, and the watchdog ends the process by force, in time.
-    seconds_to_exit(g, 1.2)
-    if g.process.code == 0 then assert.truthy(g:log():match "cleanups over their limit count=%d+", g:log()) end
+    local function end_forty()
+      local server <close> = silent_server()
+      local g <close> = start(server, "200ms")
+      local calls <close> = begin(g, names_of(closers), 5) -- luacheck: ignore 211
+      g:signal "sigterm"
+      -- exit code 1: on a busy machine some handlers miss their last instruction, and the watchdog ends the process by force, in time.
+      return seconds_to_exit(g, 1.2) == 1 or g:log():match "cleanups over their limit count=%d+" ~= nil, g:log()
+    end
+    local is_told, log
+    for _ = 1, TRIES do -- the thread that writes the log may have had no time for its last lines
+      is_told, log = end_forty()
+      if is_told then break end
+    end
+    assert.is_true(is_told, log)
   end)
 
   it("ends handlers of tools that never end", function()
-    ends_by_itself(function()
+    ends_by_itself("", function()
       local server <close> = silent_server()
       local g <close> = start(server, "200ms")
       local calls <close> = begin(g, names_of(bodies), 3) -- luacheck: ignore 211
@@ -146,7 +151,7 @@ describe("SIGTERM, within limits.drain and one second,", function()
   end)
 
   it("ends calls where limits.drain is 0", function()
-    ends_by_itself(function()
+    ends_by_itself("", function()
       local server <close> = silent_server()
       local g <close> = start(server, "0s")
       local calls <close> = begin(g, { "computes", "sleeps", "queries" }, 4) -- luacheck: ignore 211
@@ -156,7 +161,7 @@ describe("SIGTERM, within limits.drain and one second,", function()
   end)
 
   it("ends calls within one second after a second SIGTERM", function()
-    ends_by_itself(function()
+    ends_by_itself("", function()
       local server <close> = silent_server()
       local g <close> = start(server, "1h")
       local calls <close> = begin(g, names_of(closers), 4) -- luacheck: ignore 211
