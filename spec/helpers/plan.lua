@@ -330,12 +330,21 @@ function plan.line(folder)
   return ("%-28s %5d %6d %6d%s"):format(folder, measured.boxes, measured.floors, #measured.back, measured.is_exact and "" or " (at most)"), measured
 end
 
---- The folders of a folder, sorted.
+-- True if there is a file in a folder or below it. Git leaves empty folders behind when files move.
+local function has_files(folder)
+  for name in lfs.dir(folder) do
+    local path = folder .. "/" .. name
+    if name:sub(1, 1) ~= "." and (lfs.attributes(path, "mode") ~= "directory" or has_files(path)) then return true end
+  end
+  return false
+end
+
+--- The folders of a folder that are not empty, sorted.
 function plan.folders(folder)
   local folders = {}
   for name in lfs.dir(folder) do
     local path = folder .. "/" .. name
-    if name:sub(1, 1) ~= "." and lfs.attributes(path, "mode") == "directory" then folders[#folders + 1] = path end
+    if name:sub(1, 1) ~= "." and lfs.attributes(path, "mode") == "directory" and has_files(path) then folders[#folders + 1] = path end
   end
   table.sort(folders)
   return folders

@@ -84,6 +84,18 @@ describe("the plan", function()
   end)
 end)
 
+describe("the folders of a folder", function()
+  it("are those with files", function()
+    local folder = os.tmpname()
+    os.remove(folder)
+    for _, name in ipairs { "", "/left", "/left/inside", "/used", "/used/inside" } do assert(lfs.mkdir(folder .. name)) end
+    assert(io.open(folder .. "/used/inside/a.c", "wb")):close()
+    local folders = plan.folders(folder)
+    os.execute("rm -r " .. folder)
+    assert.same({ folder .. "/used" }, folders)
+  end)
+end)
+
 describe("the plan of core/", function()
   it("has no arrow back between modules", function()
     assert.same({}, plan.measure("core").back)
