@@ -48,6 +48,14 @@ int mp_lib_edit_distance(lua_State *L);
 void mp_lib_plan(lua_State *L);
 void mp_lib_forward(lua_State *L);
 void mp_lib_served(lua_State *L);
+#define MP_CALL "call"
+
+/* The content of the userdata `call`. Valid while the task's serial number is `serial`. */
+typedef struct {
+    mp_lib_task *task;
+    uint64_t serial;
+} mp_call_handle;
+
 /* Pushes the `call` that handlers see; `params` is the index of the decoded parameters, or 0: they are decoded when they are first
  * read.  [-0, +1, throws] */
 void mp_call_push(lua_State *L, mp_lib_task *task, int params);

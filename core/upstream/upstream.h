@@ -1,5 +1,5 @@
 /* upstream.h: the client role of MCP: other MCP servers that this gateway calls. Bytes, time and bounds are here; what a message means is
- * Lua's (core/lib/upstream.c, lua/moonpool/upstream).
+ * Lua's (core/lib/upstream/channel.c, lua/moonpool/upstream).
  *
  *   upstream   an MCP server that is called, by the name that it has in the configuration
  *   channel    what an upstream takes for one client of its own: a session, a process, or all of a stateless server. It has a key, which Lua

@@ -951,7 +951,7 @@ function host.sqlite.undo(database) end
 --- Counts a database that was refused because of limits.sqlite.databases.
 function host.sqlite.count_refused() end
 
--- -- upstreams (core/lib/upstream.c) ------------------------------------------------------------------------------------
+-- -- upstreams (core/lib/upstream/channel.c) -------------------------------------------------------------------------------
 
 ---@class moonpool.host.upstream
 ---@field hops string       The value of moonpool-hops for requests of its own: the gateways that run it as a program, and its instance

@@ -4,14 +4,6 @@
 
 #include "lib/bindings.h"
 
-#define MP_CALL "call"
-
-/* The content of the userdata. Valid while the task's serial number is `serial`. */
-typedef struct {
-    mp_lib_task *task;
-    uint64_t serial;
-} mp_call_handle;
-
 /* The user values of the userdata. Client, capabilities and meta are read-only views, created when a script first reads them. */
 enum {
     MP_CALL_PARAMS = 1, /* the decoded params, or nil if there are none; false until a planned call decodes them */

@@ -1,8 +1,7 @@
 /* forward.c: a call that takes the quick way to its upstream, from its start to its end. forward.h says what that is. */
 #include "lib/mcp/forward.h"
-#include "lib/mcp/call.h"
 #include "lib/spans.h"
-#include "lib/upstream_handles.h"
+#include "lib/upstream/handles.h"
 #include <stdio.h>
 
 MP_COUNTER(calls_forwarded, "calls_forwarded", "", "",

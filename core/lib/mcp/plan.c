@@ -1,7 +1,6 @@
 /* plan.c: a planned call from its start to its end. plan.h says what plans are. */
 #include "lib/mcp/plan.h"
 #include "lib/mcp/audit_line.h"
-#include "lib/mcp/call.h"
 #include "lib/mcp/principal.h"
 #include <lauxlib.h>
 

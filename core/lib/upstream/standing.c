@@ -1,6 +1,6 @@
-/* upstream_standing.c: host.upstream: standing streams of channels, and what upstreams say without being asked. */
+/* standing.c: host.upstream: standing streams of channels, and what upstreams say without being asked. */
 #include "lib/fields.h"
-#include "lib/upstream_handles.h"
+#include "lib/upstream/handles.h"
 #include "vm/engine.h"
 
 #define HEAD_MS 1000 /* how long a task waits for the head of a standing stream */

@@ -1,4 +1,4 @@
-/* upstream_handles.h: what the files of host.upstream share. */
+/* handles.h: what the files of host.upstream share. */
 #ifndef MP_LIB_UPSTREAM_HANDLES_H
 #define MP_LIB_UPSTREAM_HANDLES_H
 
@@ -36,7 +36,7 @@ void mp_upstream_add_handle(lua_State *L, const char *kind, lua_CFunction gc, lu
 mp_channel *mp_upstream_check_channel(lua_State *L);
 /* Pushes a handle of the channel, which the running task holds.  [-0, +1, throws] */
 void mp_upstream_push_channel(lua_State *L, mp_channel *channel);
-/* Methods of channels (upstream_standing.c). */
+/* Methods of channels (standing.c). */
 int mp_upstream_stand(lua_State *L);
 int mp_upstream_unstand(lua_State *L);
 int mp_upstream_hold(lua_State *L);

@@ -1,8 +1,7 @@
-/* upstream.c: host.upstream: channels of tasks to other MCP servers. What messages mean is in lua/moonpool/upstream. */
+/* channel.c: host.upstream: channels of tasks to other MCP servers. What messages mean is in lua/moonpool/upstream. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
-#include "lib/mcp/call.h"
-#include "lib/upstream_handles.h"
+#include "lib/upstream/handles.h"
 #include <lauxlib.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* upstream_exchange.c: exchanges of tasks with upstreams: channel:send and what comes until the answer. */
+/* exchange.c: exchanges of tasks with upstreams: channel:send and what comes until the answer. */
 #include "lib/fields.h"
 #include "lib/signal.h"
-#include "lib/upstream_handles.h"
+#include "lib/upstream/handles.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
 #include <math.h>
