@@ -3,7 +3,7 @@
 #include "lib/event_reader.h"
 #include "lib/jwk.h"
 #include "lib/mcp/audit_line.h"
-#include "lib/mcp/cron.h"
+#include "lib/work/cron.h"
 #include "lib/mcp/frozen_answer.h"
 #include "lib/mcp/forward.h"
 #include "lib/mcp/revisions.h"

@@ -2,8 +2,8 @@
  * inherits the fields of that call. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
-#include "lib/mcp/cron.h"
-#include "lib/mcp/job_log.h"
+#include "lib/work/cron.h"
+#include "lib/work/job_log.h"
 #include "lib/spans.h"
 #include <lauxlib.h>
 #include <math.h>

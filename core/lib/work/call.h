@@ -1,6 +1,6 @@
 /* call.h: the userdata `call` of scripts and its fields, for the files that implement `call`. */
-#ifndef MP_LIB_MCP_CALL_H
-#define MP_LIB_MCP_CALL_H
+#ifndef MP_LIB_WORK_CALL_H
+#define MP_LIB_WORK_CALL_H
 
 #include "lib/bindings.h"
 

@@ -1,6 +1,6 @@
 /* cron.h: scheduled jobs: a VM starts each job once per interval. Of all workers of the process one runs it. */
-#ifndef MP_LIB_MCP_CRON_H
-#define MP_LIB_MCP_CRON_H
+#ifndef MP_LIB_WORK_CRON_H
+#define MP_LIB_WORK_CRON_H
 
 #include "lib/state.h"
 

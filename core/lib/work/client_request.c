@@ -1,7 +1,7 @@
 /* client_request.c: reads headers of a call's HTTP request, sets deadlines, and sends JSON-RPC requests to the call's client. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
-#include "lib/mcp/call.h"
+#include "lib/work/call.h"
 #include "lib/signal.h"
 #include "lib/spans.h"
 #include "vm/engine.h"

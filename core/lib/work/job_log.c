@@ -1,4 +1,4 @@
-#include "lib/mcp/job_log.h"
+#include "lib/work/job_log.h"
 #include "json/json.h"
 #include "lib/lib.h"
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * task is reused, so a `call` that a script kept must not act on the task's next work. */
 #include "vm/engine.h"
 #include "lib/fields.h"
-#include "lib/mcp/call.h"
+#include "lib/work/call.h"
 #include <lauxlib.h>
 #include <math.h>
 #include <stdlib.h>

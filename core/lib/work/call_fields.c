@@ -1,5 +1,5 @@
 /* call_fields.c: the fields of `call`: principal, revision, method, and what the client sent about itself. */
-#include "lib/mcp/call.h"
+#include "lib/work/call.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
 

@@ -1,8 +1,8 @@
 /* job_log.h: what operators see of the scheduled jobs of the process: when each began last, how it ended, when it begins next. Any thread. */
-#ifndef MP_LIB_MCP_JOB_LOG_H
-#define MP_LIB_MCP_JOB_LOG_H
+#ifndef MP_LIB_WORK_JOB_LOG_H
+#define MP_LIB_WORK_JOB_LOG_H
 
-#include "lib/mcp/cron.h"
+#include "lib/work/cron.h"
 
 /* The jobs of this list are those that are scheduled; others are forgotten. */
 void mp_job_log_list(const mp_cron *MP_NULLABLE first);

@@ -1,7 +1,7 @@
 /* cron.c: starts scheduled jobs. Keys in the store of the process record when a job last started and that it runs: so one
  * worker starts it, the first to check, and the VM of a new generation continues the schedule of the old one. */
-#include "lib/mcp/cron.h"
-#include "lib/mcp/job_log.h"
+#include "lib/work/cron.h"
+#include "lib/work/job_log.h"
 #include "data/data.h"
 #include "vm/engine.h"
 #include <stdatomic.h>
