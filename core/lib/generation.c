@@ -2,11 +2,11 @@
 #include "lib/bindings.h"
 #include "lib/event_reader.h"
 #include "lib/jwk.h"
-#include "lib/mcp/audit_line.h"
+#include "lib/shortcut/audit_line.h"
 #include "lib/work/cron.h"
-#include "lib/mcp/frozen_answer.h"
-#include "lib/mcp/forward.h"
-#include "lib/mcp/revisions.h"
+#include "lib/shortcut/frozen_answer.h"
+#include "lib/shortcut/forward.h"
+#include "lib/revisions.h"
 #include "lib/regex.h"
 #include <lauxlib.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
-#include "lib/mcp/frozen_answer.h"
+#include "lib/shortcut/frozen_answer.h"
 #include <errno.h>
 #include <lauxlib.h>
 #include <lualib.h>

@@ -7,7 +7,7 @@
 
 typedef struct mp_frozen_answers mp_frozen_answers;
 
-/* What a principal may do in one snapshot of the registry (mcp/principal.c). */
+/* What a principal may do in one snapshot of the registry (principal.c). */
 typedef struct {
     uint64_t generation; /* of the snapshot; 0: not known yet */
     uint64_t
@@ -19,7 +19,7 @@ typedef struct {
 /* How much audit lines show of the arguments of a call: log.audit_arguments, or OFF without an audit. */
 typedef enum { MP_AUDIT_MODE_OFF, MP_AUDIT_MODE_NONE, MP_AUDIT_MODE_NAMES, MP_AUDIT_MODE_VALUES } mp_audit_mode;
 
-/* An audit line that C writes (mcp/audit_line.h). Empty, with `text.len` 0, unless the line is begun and not yet written. */
+/* An audit line that C writes (shortcut/audit_line.h). Empty, with `text.len` 0, unless the line is begun and not yet written. */
 typedef struct {
     mp_buf text;    /* the members before the outcome, then those after `ms` */
     size_t head;    /* bytes of the former */
@@ -39,7 +39,7 @@ typedef struct {
 
     const void *call_metatable; /* address of the metatable of the userdata `call`, for a quick type check */
     int principals; /* registry reference of a table: from an mp_principal (light userdata) to its principal reference */
-    mp_link principal_refs; /* all principal references of the VM (mcp/principal.c) */
+    mp_link principal_refs; /* all principal references of the VM (principal.c) */
     mp_rights rights[2];    /* of the principals `anonymous` and `local`, which belong to no VM */
     struct mp_token_cache *tokens;
     bool has_auth; /* the configuration turns auth scripts on */
@@ -49,14 +49,14 @@ typedef struct {
     struct mp_cron *MP_NULLABLE schedule; /* scheduled jobs of this VM */
     bool runs_schedule;                   /* the timers of the scheduled jobs are started */
 
-    mp_frozen_answers *frozen;    /* the VM's stored answers (mcp/frozen_answer.h) */
-    struct mp_plans *plans;       /* the VM's plans (mcp/plan.h) */
-    struct mp_forwards *forwards; /* the VM's routes to upstreams (mcp/forward.h) */
+    mp_frozen_answers *frozen;    /* the VM's stored answers (shortcut/frozen_answer.h) */
+    struct mp_plans *plans;       /* the VM's plans (shortcut/plan.h) */
+    struct mp_forwards *forwards; /* the VM's routes to upstreams (shortcut/forward.h) */
     mp_audit_mode audit;
     const char *const
         *MP_NULLABLE propagate; /* hosts whose requests carry the trace: a userdata of the state; NULL: none */
     bool propagates_upstreams;  /* requests to upstreams carry it */
-    uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (mcp/served.c) */
+    uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (served.c) */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
 } mp_lib;

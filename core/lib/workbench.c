@@ -4,7 +4,7 @@
 #include "lib/bindings.h"
 #include "lib/event_reader.h"
 #include "lib/jwk.h"
-#include "lib/mcp/revisions.h"
+#include "lib/revisions.h"
 #include "lib/wire.h"
 #include <errno.h>
 #include <lauxlib.h>

@@ -295,7 +295,7 @@ host.time = {}
 ---@class moonpool.host.topic
 host.topic = {}
 
--- -- loading (core/vm/load.c) ----------------------------------------------------------------------------------------------
+-- -- loading (core/vm/load.c) ------------------------------------------------------------------------------------------
 
 --- Compiles Lua source. `ms` limits the processor time of compiling.
 ---@param text string
@@ -323,7 +323,7 @@ function host.script.briefly(f, handler, ...) end
 ---@return number seconds   limits.load
 function host.script.is_late() end
 
--- -- errors that end a task (core/vm/protect.c) ----------------------------------------------------------------------------
+-- -- errors that end a task (core/vm/protect.c) ------------------------------------------------------------------------
 
 --- True if the value is an error that ends a task or a coroutine. No script can catch such an error.
 ---@param value any
@@ -336,7 +336,7 @@ function host.task.is_ending(value) end
 ---@return function xpcall
 function host.script.protections(input) end
 
--- -- between the workers (core/vm/bus.c) -----------------------------------------------------------------------------------
+-- -- between the workers (core/vm/bus.c) -------------------------------------------------------------------------------
 
 --- Sends a message to every VM of the process, also to the sender. Each VM handles it before the tasks of its next turn.
 ---@param topic string
@@ -437,7 +437,7 @@ function host.log.wants(level) end
 ---@param is_ok? boolean  It is of a call whose outcome is ok, of which log.audit_sample may leave some out
 function host.log.audit(members, is_ok) end
 
--- -- calls (core/lib/work/call.c) ------------------------------------------------------------------------------------------
+-- -- calls (core/lib/work/call.c) --------------------------------------------------------------------------------------
 
 --- Opens a session for the call `initialize`. Returns true; or nil after C has answered the call with an error.
 ---@param call moonpool.Call
@@ -534,7 +534,7 @@ function host.hooks.described_principal(text) end
 ---@return any
 function host.hooks.view(value, what) end
 
--- -- the request and the client of a call (core/lib/work/client_request.c) -------------------------------------------------
+-- -- the request and the client of a call (core/lib/work/client_request.c) ---------------------------------------------
 
 --- Returns the value of a request header, and how often the request has it: nil, 0 if absent; nil, nil if the request has ended.
 ---@param call moonpool.Call
@@ -543,7 +543,7 @@ function host.hooks.view(value, what) end
 ---@return integer? count
 function host.call.header(call, name) end
 
--- -- routes to upstreams (core/lib/mcp/forward_routes.c) -------------------------------------------------------------------
+-- -- routes to upstreams (core/lib/shortcut/forward_routes.c) ----------------------------------------------------------
 
 --- Turns the quick way of calls to upstreams on.
 ---@param take_over fun(tool: table, exchange: userdata, channel: userdata, call: moonpool.Call, id: integer, revision: string): any, table?  Goes on with a call
@@ -566,7 +566,7 @@ function host.forward.suspend(is_suspended) end
 ---@param can_have_task? boolean  The client can have an MCP task; its calls of such tools take the general way
 function host.forward.learn(call, tool, upstream, json_name, header, key, may_be_task, can_have_task) end
 
--- -- call plans (core/lib/mcp/plan.c) --------------------------------------------------------------------------------------
+-- -- call plans (core/lib/shortcut/plan.c) -----------------------------------------------------------------------------
 
 --- What ends a planned call: finish(tool, revision, call, ok, …); the same for calls with an audit line; the message handler of tools; and by revision
 --- the JSON around the values of results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
@@ -640,7 +640,7 @@ function host.call.question(call, method, params, signal) end
 ---@param call moonpool.Call
 function host.call.withdraw(call) end
 
--- -- subscriptions (core/lib/mcp/pubsub.c) ---------------------------------------------------------------------------------
+-- -- subscriptions (core/lib/pubsub.c) ---------------------------------------------------------------------------------
 
 ---@param call moonpool.Call
 ---@return string  The request's id as JSON
@@ -682,7 +682,7 @@ function host.topic.audiences(topic) end
 ---@return string? why  "too many"
 function host.call.listen(call, topics, closing) end
 
--- -- answers that are kept as bytes (core/lib/mcp/frozen_answer.c) ---------------------------------------------------------
+-- -- answers that are kept as bytes (core/lib/shortcut/frozen_answer.c) ------------------------------------------------
 
 --- Keeps the result of a request whose params name no more than `uri` (nil: nothing). C answers later requests with it, until another snapshot is published.
 ---@param generation integer  Of the snapshot from which the bytes were made: if another one is published, the bytes are not kept
@@ -693,7 +693,7 @@ function host.call.listen(call, topics, closing) end
 ---@param metrics? lightuserdata  host.metrics.resource of the resource
 function host.answers.freeze(generation, method, revision, uri, bytes, metrics) end
 
--- -- what is served (core/lib/mcp/served.c) --------------------------------------------------------------------------------
+-- -- what is served (core/lib/served.c) --------------------------------------------------------------------------------
 
 --- Begins a snapshot of the registry, before anything is read for it.
 ---@return integer generation
@@ -710,7 +710,7 @@ function host.served.is_settled() end
 ---@param has_private boolean  Calls in sessions get no kept answer, and a plan only where C knows the rights of their principal
 function host.served.publish(holder, snapshot, generation, rows, has_private) end
 
--- -- authentication (core/lib/mcp/auth.c) ----------------------------------------------------------------------------------
+-- -- authentication (core/lib/work/auth.c) -----------------------------------------------------------------------------
 
 --- Makes the reference to a principal that C stores with an authenticated request.
 ---@param value moonpool.Principal
@@ -731,7 +731,7 @@ function host.auth.enable(realm, scopes, metadata) end
 ---@return string  The SHA-256 of the text, cached for recent bearer tokens
 function host.auth.token_id(text) end
 
--- -- background work (core/lib/work/detached.c) ----------------------------------------------------------------------------
+-- -- background work (core/lib/work/detached.c) ------------------------------------------------------------------------
 
 --- Runs f with a call like this one, detached from its request.
 ---@param call moonpool.Call
@@ -875,7 +875,7 @@ function host.program.run(request) end
 ---@return string?
 function host.program.find(name) end
 
--- -- HTTP (core/lib/http.c) ------------------------------------------------------------------------------------------------
+-- -- HTTP (core/lib/http.c) --------------------------------------------------------------------------------------------
 
 ---@param request moonpool.host.Request
 ---@return integer? status
@@ -912,7 +912,7 @@ function host.http.address(text) end
 ---@return string  What stands for the client at this address where clients are counted by address: of IPv6 its network of 64 bits
 function host.http.counted(address) end
 
--- -- SQLite (core/lib/sqlite.c) --------------------------------------------------------------------------------------------
+-- -- SQLite (core/lib/sqlite.c) ----------------------------------------------------------------------------------------
 
 ---@param root? string  nil: in memory
 ---@param rest? string
@@ -951,7 +951,7 @@ function host.sqlite.undo(database) end
 --- Counts a database that was refused because of limits.sqlite.databases.
 function host.sqlite.count_refused() end
 
--- -- upstreams (core/lib/upstream/channel.c) -------------------------------------------------------------------------------
+-- -- upstreams (core/lib/upstream/channel.c) ---------------------------------------------------------------------------
 
 ---@class moonpool.host.upstream
 ---@field hops string       The value of moonpool-hops for requests of its own: the gateways that run it as a program, and its instance

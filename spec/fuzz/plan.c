@@ -3,7 +3,7 @@
  * mp_plan_prove_arguments ends the process otherwise. */
 #define MP_SPEC_BUILD 1 /* as core has it in builds with sanitizers */
 #include "config/runtime_config.h"
-#include "lib/mcp/plan.h"
+#include "lib/shortcut/plan.h"
 #include <lauxlib.h>
 #include <stdio.h>
 #include <stdlib.h>

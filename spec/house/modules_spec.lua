@@ -22,7 +22,7 @@ local MOST_LINES = 700 -- a file above 400 lines gives the reason in its first c
 local folders = {
   gateway = { upgrade = 1 },
   net = { memory = 1, tls = 2, client = 3, server = 4, http2 = 5 },
-  lib = { upstream = 1, mcp = 2, work = 3 },
+  lib = { upstream = 1, shortcut = 2, work = 3 },
   upstream = { transport = 1, pending = 2, channel = 3, catalogue = 4 },
   rpc = { request = 1, session = 2, stream = 3, call = 4, auth = 5, transport = 6 },
 }

@@ -1,6 +1,6 @@
 /* answer.c: encodes a Lua value as the answer to a call, and enforces limits.call.output. */
 #include "lib/bindings.h"
-#include "lib/mcp/frozen_answer.h"
+#include "lib/shortcut/frozen_answer.h"
 #include <lauxlib.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* hooks.c: the callbacks of a worker's rpc into its VM. They create or cancel tasks; none of them runs Lua. */
 #include "lib/bindings.h"
-#include "lib/mcp/frozen_answer.h"
-#include "lib/mcp/principal.h"
+#include "lib/shortcut/frozen_answer.h"
+#include "lib/principal.h"
 
 MP_COUNTER(dropped_notes, "dropped", "reason", "notes",
            "notifications of clients that were dropped because the queue of a Lua state was full")

@@ -1,7 +1,7 @@
 /* work.c: the kinds of work (mp_work) that tasks of the engine do: calls, notifications, requests to authenticate, detached and scheduled calls, members of
  * a group. */
 #include "lib/bindings.h"
-#include "lib/mcp/audit_line.h"
+#include "lib/shortcut/audit_line.h"
 #include <lauxlib.h>
 
 #define MAX_SUBJECT_PARAMS ((size_t)16 << 10) /* longer params are not scanned for the name in them */

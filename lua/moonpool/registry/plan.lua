@@ -1,4 +1,4 @@
--- Decides which tools have a call plan, and describes the plans for C (core/lib/mcp/plan.c). A call that is plain in every respect is served by
+-- Decides which tools have a call plan, and describes the plans for C (core/lib/shortcut/plan.c). A call that is plain in every respect is served by
 -- its plan: C checks the arguments and runs the handler. All other calls take the general path of methods/dispatch.lua and
 -- methods/tools.lua, and only that path refuses a call.
 
@@ -7,7 +7,7 @@ local arguments = require "moonpool.things.arguments"
 
 local plan = {}
 
-local MAX_FIELDS = 16          -- of one object: MP_PLAN_FIELDS in core/lib/mcp/plan.h
+local MAX_FIELDS = 16          -- of one object: MP_PLAN_FIELDS in core/lib/shortcut/plan.h
 local MAX_CHOICES = 32         -- of one enum
 local EXACT = 2 ^ 53           -- C compares bounds as doubles: integers up to here are exact
 

@@ -1,4 +1,4 @@
--- The quick way of calls to upstreams: what C needs to forward plain calls of federated tools without Lua (core/lib/mcp/forward.h). A call that took
+-- The quick way of calls to upstreams: what C needs to forward plain calls of federated tools without Lua (core/lib/shortcut/forward.h). A call that took
 -- the general way teaches C the tool's route and the key of its channel, so nothing is decided twice. docs/dev/call-plans.md says which calls stay here.
 
 local era = require "moonpool.protocol.era"

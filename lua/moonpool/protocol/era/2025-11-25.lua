@@ -28,7 +28,7 @@ return {
   from = "2026-07-28",
   missing_capability = "result",
   resource_not_found = "resource_not_found",      -- (R-2)
-  result_step = { has_objects = true },           -- core/lib/mcp/forward.h does what convert_result does to a plain result of an upstream
+  result_step = { has_objects = true },           -- core/lib/shortcut/forward.h does what convert_result does to a plain result of an upstream
   tasks = "params",                               -- the rule TA-1
   methods = {
     initialize = true, ping = true, ["logging/setLevel"] = true, ["server/discover"] = false,

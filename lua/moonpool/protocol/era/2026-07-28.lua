@@ -16,6 +16,6 @@ return {
   has_sampling_context = true,        -- clients declare sampling.context
   has_extensions = true,              -- capabilities have `extensions`
   has_completion_context = true,      -- completion/complete has params.context
-  result_step = { is_base = true },   -- of tools/call, as core/lib/mcp/forward.h applies it to the result of an upstream
+  result_step = { is_base = true },   -- of tools/call, as core/lib/shortcut/forward.h applies it to the result of an upstream
   has_version_header = true,          -- requests over HTTP have MCP-Protocol-Version
 }

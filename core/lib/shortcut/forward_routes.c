@@ -1,6 +1,6 @@
 /* forward_routes.c: the routes, keys and steps of a VM. The general way has checked everything about a call before it makes a route, so Lua alone
  * decides which calls may take the quick way. */
-#include "lib/mcp/forward.h"
+#include "lib/shortcut/forward.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* token_cache.h: the bearer tokens of requests, and a cache of the last 256 tokens for each VM. */
-#ifndef MP_LIB_MCP_TOKEN_CACHE_H
-#define MP_LIB_MCP_TOKEN_CACHE_H
+#ifndef MP_LIB_WORK_TOKEN_CACHE_H
+#define MP_LIB_WORK_TOKEN_CACHE_H
 
 #include "lib/state.h"
 #include <lua.h>

@@ -1,6 +1,6 @@
 /* plan_arguments.c: checks the arguments of a plain tools/call by the plan of its tool, and pushes them as Lua values. The verdict is that of the
  * compiled schema of lua/moonpool/schema, or none; the values are those of lua_json.h's decoder. */
-#include "lib/mcp/plan.h"
+#include "lib/shortcut/plan.h"
 #include <float.h>
 #include <lauxlib.h>
 

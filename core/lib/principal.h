@@ -1,8 +1,8 @@
 /* principal.h: the Lua side of principals. An auth script returns a principal as a Lua table. The calls of that request get the same table,
  * which never leaves its VM. A principal reference (userdata) links the table to the mp_principal of C, and holds the facts about the
  * principal that C needs to serve a call without Lua. */
-#ifndef MP_LIB_MCP_PRINCIPAL_H
-#define MP_LIB_MCP_PRINCIPAL_H
+#ifndef MP_LIB_PRINCIPAL_H
+#define MP_LIB_PRINCIPAL_H
 
 #include "lib/bindings.h"
 

@@ -1,5 +1,5 @@
 /* principal.c: principal references: see principal.h. */
-#include "lib/mcp/principal.h"
+#include "lib/principal.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
 #include <time.h>

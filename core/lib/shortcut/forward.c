@@ -1,5 +1,5 @@
 /* forward.c: a call that takes the quick way to its upstream, from its start to its end. forward.h says what that is. */
-#include "lib/mcp/forward.h"
+#include "lib/shortcut/forward.h"
 #include "lib/spans.h"
 #include "lib/upstream/handles.h"
 #include <stdio.h>

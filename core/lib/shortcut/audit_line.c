@@ -1,6 +1,6 @@
 /* audit_line.c: see audit_line.h. */
-#include "lib/mcp/audit_line.h"
-#include "lib/mcp/principal.h"
+#include "lib/shortcut/audit_line.h"
+#include "lib/principal.h"
 #include <math.h>
 #include <time.h>
 

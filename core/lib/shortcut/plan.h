@@ -9,8 +9,8 @@
  *   plan_proof.c      in builds for specs: planned calls and general ones give the same
  *
  * lua/moonpool/registry/plan.lua decides which tools have a plan. */
-#ifndef MP_LIB_MCP_PLAN_H
-#define MP_LIB_MCP_PLAN_H
+#ifndef MP_LIB_SHORTCUT_PLAN_H
+#define MP_LIB_SHORTCUT_PLAN_H
 
 #include "lib/bindings.h"
 

@@ -1,7 +1,7 @@
 /* frozen_answer.c: keeps answers as bytes, and decides which requests are plain enough to get them. */
-#include "lib/mcp/frozen_answer.h"
+#include "lib/shortcut/frozen_answer.h"
 #include "lib/bindings.h"
-#include "lib/mcp/audit_line.h"
+#include "lib/shortcut/audit_line.h"
 #include <lauxlib.h>
 #include <pthread.h>
 #include <stdio.h>

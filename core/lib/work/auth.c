@@ -1,8 +1,8 @@
 /* auth.c: authentication: the `request` that auth scripts read, and their answer. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
-#include "lib/mcp/principal.h"
-#include "lib/mcp/token_cache.h"
+#include "lib/principal.h"
+#include "lib/work/token_cache.h"
 #include <lauxlib.h>
 #include <stdlib.h>
 

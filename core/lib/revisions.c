@@ -1,5 +1,5 @@
 /* revisions.c: the tables of core/mcp as the library in Lua sees them: C and Lua read the same rows. */
-#include "lib/mcp/revisions.h"
+#include "lib/revisions.h"
 #include "lib/fields.h"
 #include "rpc/rpc.h"
 #include <lauxlib.h>

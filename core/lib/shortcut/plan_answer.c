@@ -1,5 +1,5 @@
 /* plan_answer.c: the result of a planned call: what lua/moonpool/things/tool_result.lua and the encoder of lua_json.h would give, or nothing. */
-#include "lib/mcp/plan.h"
+#include "lib/shortcut/plan.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

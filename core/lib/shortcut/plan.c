@@ -1,7 +1,7 @@
 /* plan.c: a planned call from its start to its end. plan.h says what plans are. */
-#include "lib/mcp/plan.h"
-#include "lib/mcp/audit_line.h"
-#include "lib/mcp/principal.h"
+#include "lib/shortcut/plan.h"
+#include "lib/shortcut/audit_line.h"
+#include "lib/principal.h"
 #include <lauxlib.h>
 
 MP_COUNTER(calls_planned, "calls_planned", "", "", "tools/call requests that call plans served")

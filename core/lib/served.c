@@ -2,8 +2,8 @@
  * A task can be preempted at any instruction of Lua, and in no function of C. So the lists in Lua, the kept answers and the call plans change
  * together here, and a snapshot never replaces a later one. */
 #include "lib/bindings.h"
-#include "lib/mcp/frozen_answer.h"
-#include "lib/mcp/forward.h"
+#include "lib/shortcut/frozen_answer.h"
+#include "lib/shortcut/forward.h"
 #include <lauxlib.h>
 
 /* served.begin(): the generation of a new snapshot. Called before anything is read from which the snapshot is made.  [-0, +1] */

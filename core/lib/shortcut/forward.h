@@ -12,10 +12,10 @@
  *   forward.c          a call from its start to its end
  *   forward_routes.c   routes, keys and steps of a VM
  *   forward_bytes.c    the message to the upstream, and the result for the client */
-#ifndef MP_LIB_MCP_FORWARD_H
-#define MP_LIB_MCP_FORWARD_H
+#ifndef MP_LIB_SHORTCUT_FORWARD_H
+#define MP_LIB_SHORTCUT_FORWARD_H
 
-#include "lib/mcp/plan.h"
+#include "lib/shortcut/plan.h"
 
 #define MP_FORWARD_BYTES ((size_t)256 << 10) /* of a result that C converts */
 

@@ -1,5 +1,5 @@
 /* forward_bytes.c: the message to the upstream, and the result for the client, by changing members of the other one's bytes. */
-#include "lib/mcp/forward.h"
+#include "lib/shortcut/forward.h"
 #include <stdio.h>
 
 #define PREFIX "io.modelcontextprotocol/"

@@ -1,7 +1,7 @@
 /* plan_make.c: the plans of a VM, made of the rows of lua/moonpool/registry/plan.lua. */
-#include "lib/mcp/plan.h"
-#include "lib/mcp/audit_line.h"
-#include "lib/mcp/principal.h"
+#include "lib/shortcut/plan.h"
+#include "lib/shortcut/audit_line.h"
+#include "lib/principal.h"
 #include <lauxlib.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* audit_line.h: the audit lines of calls that C serves without the dispatcher in Lua: by a call plan, or from kept bytes. Such a line has the
  * members of lua/moonpool/methods/audit.lua, in their order and with their limits. The members that are known before a call runs are
  * written when it begins: a client that leaves takes its address with it. */
-#ifndef MP_LIB_MCP_AUDIT_LINE_H
-#define MP_LIB_MCP_AUDIT_LINE_H
+#ifndef MP_LIB_SHORTCUT_AUDIT_LINE_H
+#define MP_LIB_SHORTCUT_AUDIT_LINE_H
 
 #include "lib/state.h"
 
