@@ -1,5 +1,5 @@
 #include "for_admin.h"
-#include "reload.h"
+#include "gateway/reload/reload.h"
 #include "gateway/upgrade/upgrade.h"
 #include "watchdog.h"
 

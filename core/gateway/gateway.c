@@ -6,8 +6,8 @@
 #include "config/config.h"
 #include "listeners.h"
 #include "notify.h"
-#include "reload.h"
-#include "start.h"
+#include "gateway/reload/reload.h"
+#include "gateway/start/start.h"
 #include "traces.h"
 #include "trim.h"
 #include "gateway/upgrade/upgrade.h"
@@ -26,6 +26,9 @@
 
 #define EXIT_FAILED 1
 #define EXIT_CONFIG 78
+#define FLUSH_MS 3000 /* for the spans that wait when the gateway ends */
+#define MIN_FLUSH_MS 100
+#define NAP_MS 5
 
 typedef struct {
     mp_shared shared;
@@ -335,6 +338,30 @@ static void give_up(gateway *h, const mp_err *why)
     mp_watchdog_end(h->shared.watchdog, "no other process can reach this one");
 }
 
+/* The time by which spans must be sent, or are dropped: within limits.drain, or soon after where calls have used it up. */
+static uint64_t flush_until(const mp_shared *shared, uint64_t began)
+{
+    uint64_t end_at = atomic_load(&shared->end_at), until = began + FLUSH_MS;
+    if (end_at == 0)
+        return until;
+    uint64_t latest = end_at > MP_ENDING_MS ? end_at - MP_ENDING_MS : 0;
+    if (latest < began + MIN_FLUSH_MS)
+        latest = began + MIN_FLUSH_MS;
+    return until < latest ? until : latest;
+}
+
+/* All workers have ended: waits until the collector has the spans that wait, at most 3 s, and within limits.drain. */
+static void finish_traces(const mp_shared *shared)
+{
+    const struct timespec nap = {0, NAP_MS * 1000000L};
+    uint64_t began = mp_monotonic_ms();
+    mp_traces_flush();
+    while (!mp_traces_are_flushed() && mp_monotonic_ms() < flush_until(shared, began)) {
+        mp_watchdog_beat(shared->watchdog);
+        nanosleep(&nap, NULL);
+    }
+}
+
 /* Serves with `first` as the VM of the first worker, until all workers have ended. */
 static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *options, mp_err *err)
 {
@@ -381,7 +408,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             else
                 give_up(h, err);
             serve(h);
-            mp_traces_finish(&h->shared);
+            finish_traces(&h->shared);
         } else if (!atomic_load(&h->shared.draining)) {
             code = EXIT_FAILED;
         }
@@ -455,6 +482,7 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
         keep_memory_small();
         mp_vm *first = mp_start_load(&h.start, config, &code, &err);
         if (first != NULL) {
+            mp_watchdog_configure(watchdog, h.shared.settings->config); /* perhaps the last good one */
             h.worker_count = h.on_stdio ? 1 : (int)h.shared.settings->config->workers;
             code = run_workers(&h, first, options, &err);
             mp_commons_close(&h.shared.commons);

@@ -1,11 +1,6 @@
-/* traces.c: the configuration of spans, and the end of the thread that sends them. */
+/* traces.c: the configuration of spans. */
 #include "traces.h"
 #include <stdlib.h>
-#include <time.h>
-
-#define FLUSH_MS 3000 /* for the spans that wait when the gateway ends */
-#define MIN_FLUSH_MS 100
-#define NAP_MS 5
 
 /* Lines "name: value"; the caller frees each and the list. */
 static char **lines_of(const mp_pair *MP_NULLABLE pairs)
@@ -53,27 +48,4 @@ int mp_traces_use(const mp_config *config, mp_err *err)
     free(headers);
     free(attributes);
     return result;
-}
-
-/* The time by which spans must be sent, or are dropped: within limits.drain, or soon after where calls have used it up. */
-static uint64_t flush_until(const mp_shared *shared, uint64_t began)
-{
-    uint64_t end_at = atomic_load(&shared->end_at), until = began + FLUSH_MS;
-    if (end_at == 0)
-        return until;
-    uint64_t latest = end_at > MP_ENDING_MS ? end_at - MP_ENDING_MS : 0;
-    if (latest < began + MIN_FLUSH_MS)
-        latest = began + MIN_FLUSH_MS;
-    return until < latest ? until : latest;
-}
-
-void mp_traces_finish(mp_shared *shared)
-{
-    const struct timespec nap = {0, NAP_MS * 1000000L};
-    uint64_t began = mp_monotonic_ms();
-    mp_traces_flush();
-    while (!mp_traces_are_flushed() && mp_monotonic_ms() < flush_until(shared, began)) {
-        mp_watchdog_beat(shared->watchdog);
-        nanosleep(&nap, NULL);
-    }
 }

@@ -1,6 +1,6 @@
 /* worker.c: one worker: its thread, loop, server or pipe, protocol server and VM, from start to end. */
+#include "worker.h"
 #include "trim.h"
-#include "reload.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -12,7 +12,7 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local BAD_CONFIG <const> = 78
 local MAX_LINES <const> = 400        -- of one difference
-local FAILS <const> = 3              -- exit code for the gate of a reload (core/gateway/gate.c)
+local FAILS <const> = 3              -- exit code for the gate of a reload (core/gateway/reload/gate.c)
 
 local able = {
   elicitation = { form = json.object {}, url = json.object {} }, roots = json.object {},
@@ -145,7 +145,7 @@ end
 -- A line for the report of a reload, which is in the log and in /status: without anything of the call's arguments and results.
 local function tell_shortly(row)
   if row.state == "ok" or row.state == "skipped" then return end
-  local word = row.state == "fails" and (row.doubt and "fails" or "FAILS") or row.state       -- core/gateway/gate.c looks for "FAILS"
+  local word = row.state == "fails" and (row.doubt and "fails" or "FAILS") or row.state       -- core/gateway/reload/gate.c looks for "FAILS"
   local why = row.why and ": " .. row.why or row.doubt and " (" .. row.doubt .. ")" or row.change and ": " .. row.change or ""
   print(characters.shown(("%s %s %s%s"):format(word, row.tool or "?", row.id or "", why)))
 end

@@ -2,11 +2,11 @@
  * A worker that runs a long C function, or Lua that does not turn, serves its earlier scripts until it turns; the
  * others serve the new ones at once. The reload waits for such a worker for two seconds, or not at all if the
  * watchdog has found it stuck. The main thread calls all functions. */
-#ifndef MP_GATEWAY_HANDOVER_H
-#define MP_GATEWAY_HANDOVER_H
+#ifndef MP_GATEWAY_RELOAD_HANDOVER_H
+#define MP_GATEWAY_RELOAD_HANDOVER_H
 
 #include "admin/admin.h"
-#include "reload_status.h"
+#include "status.h"
 
 typedef struct mp_handover mp_handover;
 

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* for memmem */
-#include "reload_status.h"
+#include "status.h"
 #include "json/json.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -93,18 +93,6 @@ void mp_reload_status_keep(mp_reload_status *outcome, int64_t generation, mp_str
 void mp_reload_status_keep_errors(mp_reload_status *outcome, mp_str report)
 {
     keep(outcome, 0, false, report);
-}
-
-void mp_reload_status_log_errors(const char *event, mp_str report)
-{
-    while (report.len > 0) {
-        const char *end = memmem(report.ptr, report.len, "\n\n", 2);
-        mp_str one = {report.ptr, end == NULL ? report.len : (size_t)(end - report.ptr)};
-        report = end == NULL ? MP_STR_NONE : mp_str_from(report, one.len + 2);
-        if (one.len > 0 && one.ptr[one.len - 1] == '\n')
-            one.len--;
-        mp_log(MP_ERROR, event, mp_log_str("error", one));
-    }
 }
 
 bool mp_reload_status_is_starved(mp_str report)

@@ -1,10 +1,10 @@
-/* reload_status.h: the result of the last reload, and the admin requests that wait for the next one. The main thread
+/* status.h: the result of the last reload, and the admin requests that wait for the next one. The main thread
  * reloads, the admin thread answers requests: both may call any function here. */
 #ifndef MP_GATEWAY_RELOAD_STATUS_H
 #define MP_GATEWAY_RELOAD_STATUS_H
 
-#include "last_good_writer.h"
-#include "worker.h"
+#include "gateway/start/last_good_writer.h"
+#include "gateway/worker.h"
 #include <pthread.h>
 #include <time.h>
 
@@ -39,8 +39,6 @@ size_t mp_reload_status_waiting(mp_reload_status *outcome);
 /* A change is now served, or the serving scripts equal the files on the disk. */
 void mp_reload_status_keep(mp_reload_status *outcome, int64_t generation, mp_str changes);
 void mp_reload_status_keep_errors(mp_reload_status *outcome, mp_str report);
-/* Logs each error of `report` as an `event`. Errors end with a line break and are separated by an empty line. */
-void mp_reload_status_log_errors(const char *event, mp_str report);
 /* True if the report is about a lack of descriptors or memory, which can pass without a change of any file. */
 bool mp_reload_status_is_starved(mp_str report);
 /* Stores the names of the changed keys that need a restart; may be empty. */

@@ -2,10 +2,10 @@
 #include "gate.h"
 #include "handover.h"
 #include "config/config.h"
-#include "reload_status.h"
-#include "terminal.h"
-#include "traces.h"
-#include "watchdog.h"
+#include "status.h"
+#include "gateway/terminal.h"
+#include "gateway/traces.h"
+#include "gateway/watchdog.h"
 #include "inotify.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -174,7 +174,7 @@ static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str re
         }
     }
     mp_buf shown = {0};
-    mp_reload_status_log_errors(event, report);
+    mp_log_report(event, report);
     mp_log(MP_WARN, "not reloaded", mp_log_int("generation", reload->generation),
            mp_log_str("why", MP_STR("errors: the previous version stays in use")));
     mp_buf_printf(&shown, "not reloaded:\n%.*s", MP_STR_ARG(report));

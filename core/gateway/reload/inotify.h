@@ -1,8 +1,8 @@
 /* inotify.h: reports that the scripts or the configuration may have changed. It reports when to look, not what
  * changed: the caller reads everything again and compares. So false alarms are cheap, and no way of saving a file is
  * missed. */
-#ifndef MP_GATEWAY_INOTIFY_H
-#define MP_GATEWAY_INOTIFY_H
+#ifndef MP_GATEWAY_RELOAD_INOTIFY_H
+#define MP_GATEWAY_RELOAD_INOTIFY_H
 
 #include "telemetry/telemetry.h"
 

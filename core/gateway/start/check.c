@@ -1,6 +1,6 @@
 /* check.c: `moonpool check`: loads what a gateway would serve, and prints it with every error and doubt. */
-#include "certificates.h"
-#include "gateway.h"
+#include "gateway/certificates.h"
+#include "gateway/gateway.h"
 #include "config/config.h"
 #include "start.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #include "handover.h"
-#include "watchdog.h"
+#include "gateway/watchdog.h"
 #include <stdlib.h>
 
 #define MAX_SWITCH_MS 2000 /* time for the workers to switch: that of many turns of a busy worker */

@@ -1,8 +1,7 @@
+#define _GNU_SOURCE /* for memmem */
 #include "start.h"
 #include "json/json.h"
 #include "config/config.h"
-#include "reload_status.h"
-#include "watchdog.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -150,7 +149,6 @@ static result open_shared(attempt *it, mp_config *config)
 {
     mp_shared *shared = it->start->shared;
     const mp_gateway_options *options = it->start->options;
-    mp_watchdog_configure(shared->watchdog, config);
     mp_certificates *certificates = mp_certificates_new(config, !options->on_stdio, &it->report);
     if (certificates != NULL && it->report.len > 0) {
         mp_print_report(&it->report); /* warnings */
@@ -380,13 +378,25 @@ static void put_left_out(mp_buf *out, const mp_start *start, void (*put)(mp_buf 
     }
 }
 
+void mp_log_report(const char *event, mp_str report)
+{
+    while (report.len > 0) {
+        const char *end = memmem(report.ptr, report.len, "\n\n", 2);
+        mp_str one = {report.ptr, end == NULL ? report.len : (size_t)(end - report.ptr)};
+        report = end == NULL ? MP_STR_NONE : mp_str_from(report, one.len + 2);
+        if (one.len > 0 && one.ptr[one.len - 1] == '\n')
+            one.len--;
+        mp_log(MP_ERROR, event, mp_log_str("error", one));
+    }
+}
+
 void mp_start_log(const mp_start *start)
 {
     char when[32];
     struct tm parts;
     if (start->report.len == 0)
         return;
-    mp_reload_status_log_errors(start->event, mp_buf_str(&start->report));
+    mp_log_report(start->event, mp_buf_str(&start->report));
     const mp_last_good *last = start->kept;
     if (start->serves_kept && last != NULL) {
         const time_t at = mp_last_good_time(last);

@@ -1,11 +1,11 @@
 /* start.h: finds the generation that a start serves. If a reload would refuse the files on the disk, that is the last good one; without one, it is
  * what serves alone of the scripts on the disk. */
-#ifndef MP_GATEWAY_START_H
-#define MP_GATEWAY_START_H
+#ifndef MP_GATEWAY_START_START_H
+#define MP_GATEWAY_START_START_H
 
-#include "gateway.h"
+#include "gateway/gateway.h"
 #include "last_good_writer.h"
-#include "worker.h"
+#include "gateway/worker.h"
 
 typedef struct {
     mp_shared *shared;
@@ -36,5 +36,7 @@ void mp_start_clear(mp_start *start);
 
 /* Prints a report on stderr. */
 void mp_print_report(const mp_buf *report);
+/* Logs each error of a report as an `event`. Errors end with a line break and are separated by an empty line. */
+void mp_log_report(const char *event, mp_str report);
 
 #endif

@@ -2,8 +2,8 @@
  *
  *   state folder   $STATE_DIRECTORY, which systemd sets; else $XDG_STATE_HOME/moonpool, or ~/.local/state/moonpool
  *   last good      the last generation that served without errors (data/last_good.h): a file in the folder last-good below it */
-#ifndef MP_GATEWAY_LAST_GOOD_WRITER_H
-#define MP_GATEWAY_LAST_GOOD_WRITER_H
+#ifndef MP_GATEWAY_START_LAST_GOOD_WRITER_H
+#define MP_GATEWAY_START_LAST_GOOD_WRITER_H
 
 #include "config/config.h"
 

@@ -1,11 +1,11 @@
 /* reload.h: replaces scripts and configuration while the gateway serves. The main thread reads and checks them and
  * makes a Lua state for every worker; the workers only switch to it. If anything is wrong, nothing changes. */
-#ifndef MP_GATEWAY_RELOAD_H
-#define MP_GATEWAY_RELOAD_H
+#ifndef MP_GATEWAY_RELOAD_RELOAD_H
+#define MP_GATEWAY_RELOAD_RELOAD_H
 
 #include "admin/admin.h"
-#include "listeners.h"
-#include "start.h"
+#include "gateway/listeners.h"
+#include "gateway/start/start.h"
 
 /* `first` is a VM of the serving scripts that no worker uses yet. `start` is borrowed until mp_reload_start has returned. */
 mp_reload *mp_reload_new(const mp_start *start, mp_vm *first);
