@@ -4,7 +4,7 @@
 #include "gateway.h"
 #include "gateway/upgrade/hop.h"
 #include "config/config.h"
-#include "listeners.h"
+#include "gateway/listeners/listeners.h"
 #include "notify.h"
 #include "gateway/reload/reload.h"
 #include "gateway/start/start.h"

@@ -5,6 +5,7 @@
 #ifndef MP_GATEWAY_H
 #define MP_GATEWAY_H
 
+#include "gateway/libraries.h"
 #include "config/config.h"
 #include "lib/lib.h"
 
@@ -37,8 +38,6 @@ bool mp_gateway_is_successor(void);
 /* Loads the scripts as mp_gateway_run would and prints what they serve to stdout, in a form of mp_lib_describe. Takes
  * ownership of `config`. Returns 0, or 78 on errors, or 1 for warnings if `is_strict`. */
 int mp_gateway_check(mp_config *config, const char *form, bool is_strict);
-/* Appends a table of the libraries that are linked in, and of those that this system loaded, with their versions. */
-void mp_gateway_put_libraries(mp_buf *out);
 /* Runs a command of the workbench and returns its exit code. */
 int mp_gateway_workbench(const char *command, const mp_workbench_argument *arguments, size_t count);
 

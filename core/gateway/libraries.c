@@ -1,5 +1,7 @@
 /* libraries.c: the libraries that this binary consists of or loads, with their versions. */
-#include "gateway.h"
+#include "libraries.h"
+#include "lib/lib.h"
+#include "net/net.h"
 #include <gnu/libc-version.h>
 #include <yaml.h>
 #include <zlib.h>

@@ -1,5 +1,6 @@
 /* watchdog.c: the watchdog's thread: each round waits for a signal or a tick, then checks every other thread. */
 #include "watchdog.h"
+#include "gateway/listeners/listeners.h"
 #include "json/json.h"
 #include <errno.h>
 #include <pthread.h>

@@ -11,9 +11,9 @@
 #define MP_GATEWAY_WATCHDOG_H
 
 #include "admin/admin.h"
-#include "listeners.h"
+#include "worker.h"
 
-typedef struct mp_watchdog mp_watchdog;
+typedef struct mp_listeners mp_listeners;
 
 /* Blocks these signals for this thread and the threads that it starts. Returns NULL and `err` if the thread cannot
  * be started. */

@@ -20,7 +20,7 @@ local MOST_LINES = 700 -- a file above 400 lines gives the reason in its first c
 
 -- The folders inside a module, lowest first. A file includes headers of its own folder and of lower ones.
 local folders = {
-  gateway = { start = 1, reload = 2, upgrade = 3 },
+  gateway = { listeners = 1, start = 2, reload = 3, upgrade = 4 },
   net = { memory = 1, tls = 2, client = 3, server = 4, http2 = 5 },
   lib = { upstream = 1, shortcut = 2, work = 3 },
   upstream = { transport = 1, pending = 2, channel = 3, catalogue = 4 },

@@ -4,7 +4,7 @@
 #define MP_GATEWAY_RELOAD_RELOAD_H
 
 #include "admin/admin.h"
-#include "gateway/listeners.h"
+#include "gateway/listeners/listeners.h"
 #include "gateway/start/start.h"
 
 /* `first` is a VM of the serving scripts that no worker uses yet. `start` is borrowed until mp_reload_start has returned. */

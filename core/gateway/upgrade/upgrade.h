@@ -14,7 +14,7 @@
 #define MP_GATEWAY_UPGRADE_H
 
 #include "gateway/gateway.h"
-#include "gateway/listeners.h"
+#include "gateway/listeners/listeners.h"
 #include "link.h"
 #include <poll.h>
 

@@ -1,8 +1,8 @@
 /* listeners.c: binds addresses, or takes passed sockets over, and hands the sockets out. */
 #define _GNU_SOURCE
 #include "listeners.h"
-#include "notify.h"
-#include "terminal.h"
+#include "gateway/notify.h"
+#include "gateway/terminal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

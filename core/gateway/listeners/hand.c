@@ -1,5 +1,5 @@
-/* listeners_hand.c: the listening sockets at an upgrade, in the process that hands them to another one. */
-#include "gateway/listeners.h"
+/* hand.c: the listening sockets at an upgrade, in the process that hands them to another one. */
+#include "gateway/listeners/listeners.h"
 #include "gateway/notify.h"
 
 int mp_listeners_sockets(const mp_listeners *listeners, int i, int *fds, int most)

@@ -1,11 +1,11 @@
 /* listeners.h: the listening sockets of a gateway, from binding their addresses, or taking over sockets that were passed
  * (passed.h), to handing them to the workers and the admin thread; and what of them the service manager stores for the next
  * process. */
-#ifndef MP_GATEWAY_LISTENERS_H
-#define MP_GATEWAY_LISTENERS_H
+#ifndef MP_GATEWAY_LISTENERS_LISTENERS_H
+#define MP_GATEWAY_LISTENERS_LISTENERS_H
 
 #include "admin/admin.h"
-#include "worker.h"
+#include "gateway/worker.h"
 
 typedef struct {
     mp_address address;
@@ -23,7 +23,7 @@ typedef struct {
     atomic_bool is_stored;
 } mp_bound;
 
-typedef struct {
+typedef struct mp_listeners {
     mp_bound *all; /* the last element is the admin listener's, if there is one */
     int count;
     bool has_admin;
@@ -48,7 +48,7 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, int coun
 void mp_listeners_store(mp_listeners *listeners, const mp_config *config);
 /* Reports to the service manager that all listeners are open, then lets it store their sockets. */
 void mp_listeners_ready(mp_listeners *listeners, const mp_config *config);
-/* -- an upgrade (upgrade/listeners_hand.c). Main thread, while the workers serve -- */
+/* -- an upgrade (hand.c). Main thread, while the workers serve -- */
 
 /* Duplicates at most `most` of the different sockets of an address. Returns their number. */
 int mp_listeners_sockets(const mp_listeners *listeners, int i, int *fds, int most);

@@ -1,7 +1,7 @@
-/* listeners_store.c: what the service manager stores of the listening sockets, so that a process that follows a crash listens on
+/* store.c: what the service manager stores of the listening sockets, so that a process that follows a crash listens on
  * them: until then connections wait in the kernel, instead of being refused. */
 #include "listeners.h"
-#include "notify.h"
+#include "gateway/notify.h"
 #include <stdlib.h>
 
 static bool is_among(const mp_bound *one, const mp_address *list, int count)
