@@ -182,6 +182,8 @@ mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, in
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *MP_NULLABLE count);
 /* Iterates over all headers, whose names are in lower case: set `*at` to 0 first. False after the last one. */
 bool mp_stream_each_header(const mp_stream *stream, size_t *at, mp_str *name, mp_str *value);
+/* The last value of the parameter `name` in a query string; `count` gets the number of times that it appears. */
+mp_str mp_query_value(mp_str query, const char *name, int *count);
 /* Iterates over the values of a header: set `*at` to 0 first; returns ptr == NULL after the last value. */
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. If a trusted proxy is in front, the address that it gives. */

@@ -1,6 +1,7 @@
 /* role.h: one worker's server role, and the declarations that the folders of this module share. A file includes role.h, the header of
  * its own folder, and those of folders below it:
  *
+ *   observe     what operators follow: taps, recorded calls, the log of refusals
  *   request     an HTTP request before its sender is known: headers, Host and Origin, refusals, the audit
  *   session     sessions, the table of the process that holds them, principals
  *   stream      event streams: readers, the log of events for clients that resume, topics

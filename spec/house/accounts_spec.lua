@@ -20,7 +20,7 @@ local READERS = {
 local LOCKED = {
   ["core/telemetry/series.c: find_or_make"] = true,
   ["core/rpc/stream/pubsub.c: place_of"] = true,
-  ["core/rpc/request/tap.c: mp_tap_open"] = true,
+  ["core/rpc/observe/tap.c: mp_tap_open"] = true,
 }
 
 -- Files that post messages to the loop of another thread, which may be stuck: what bounds those that wait there. A file that is not here needs an answer

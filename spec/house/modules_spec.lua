@@ -24,7 +24,7 @@ local folders = {
   net = { memory = 1, tls = 2, client = 3, server = 4, http2 = 5 },
   lib = { upstream = 1, shortcut = 2, work = 3 },
   upstream = { transport = 1, pending = 2, channel = 3, catalogue = 4 },
-  rpc = { request = 1, session = 2, stream = 3, call = 4, auth = 5, transport = 6 },
+  rpc = { observe = 1, request = 2, session = 3, stream = 4, call = 5, auth = 6, transport = 7 },
 }
 
 local function read(path)

@@ -1,4 +1,4 @@
-/* headers.c: the headers of a request. One pass, when the request begins, finds those that most requests are asked for. */
+/* headers.c: the headers of a request, and the values of its query. One pass, when the request begins, finds those that most requests are asked for. */
 #include "http.h"
 
 static mp_str str_of(h2o_iovec_t bytes)
@@ -90,5 +90,20 @@ mp_str mp_stream_header(const mp_stream *stream, const char *name, int *MP_NULLA
     if (count != NULL)
         for (*count = found.ptr != NULL; mp_stream_next_header(stream, name, &at).ptr != NULL;)
             (*count)++;
+    return found;
+}
+
+mp_str mp_query_value(mp_str query, const char *name, int *count)
+{
+    mp_str found = MP_STR_NONE;
+    *count = 0;
+    while (query.ptr != NULL) {
+        mp_str value = mp_str_cut(&query, '&');
+        mp_str key = mp_str_cut(&value, '=');
+        if (mp_str_is(key, name)) {
+            (*count)++;
+            found = value;
+        }
+    }
     return found;
 }

@@ -3,7 +3,7 @@
 #ifndef MP_RPC_CALL_H
 #define MP_RPC_CALL_H
 
-#include "rpc/request/tap.h"
+#include "rpc/observe/tap.h"
 #include "rpc/stream/stream.h"
 
 struct mp_call {

@@ -81,21 +81,6 @@ bool mp_prefers_events(const mp_stream *stream)
     return mp_str_is_nocase(mp_str_trim(mp_str_cut(&range, ';')), "text/event-stream");
 }
 
-mp_str mp_query_value(mp_str query, const char *name, int *count)
-{
-    mp_str found = MP_STR_NONE;
-    *count = 0;
-    while (query.ptr != NULL) {
-        mp_str value = mp_str_cut(&query, '&');
-        mp_str key = mp_str_cut(&value, '=');
-        if (mp_str_is(key, name)) {
-            (*count)++;
-            found = value;
-        }
-    }
-    return found;
-}
-
 int mp_header_text(mp_str value, mp_buf *out, mp_str *text)
 {
     static const mp_str opening = {"=?base64?", 9};

@@ -1,9 +1,9 @@
-/* request.h: an HTTP request before its sender is known: its headers, Host and Origin checks, refusals, and the log
- * and audit lines about refusals. The declarations that the gateway's admin listener uses are in rpc.h. */
+/* request.h: an HTTP request before its sender is known: its headers, Host and Origin checks, refusals and their
+ * audit lines. The declarations that the gateway's admin listener uses are in rpc.h. */
 #ifndef MP_RPC_REQUEST_H
 #define MP_RPC_REQUEST_H
 
-#include "rpc/role.h"
+#include "rpc/observe/refusal_log.h"
 
 /* -- headers.c ----------------------------------------------------------------------------------------------------- */
 
@@ -12,8 +12,6 @@ bool mp_type_is_json(const mp_stream *stream);
 bool mp_accepts(const mp_stream *stream, const char *const *types);
 /* True if Accept names text/event-stream before any other type. */
 bool mp_prefers_events(const mp_stream *stream);
-/* The last value of the parameter `name` in a query string; `count` gets the number of times that it appears. */
-mp_str mp_query_value(mp_str query, const char *name, int *count);
 /* Decodes a value of the form =?base64?…?= to `out` (H-4, H-5); `text` gets the result. Any other `value` is given
  * as it is. -1 if the encoding is broken. */
 int mp_header_text(mp_str value, mp_buf *out, mp_str *text);
@@ -75,10 +73,5 @@ bool mp_method_may_be_shed(mp_str method);
 /* Number of tasks that wait, estimated from the last turn. */
 size_t mp_pressure_waiting(const mp_rpc *rpc);
 extern const char mp_overloaded[];
-
-/* -- refusal_log.c ------------------------------------------------------------------------------------------------- */
-
-/* Logs the refusal of the message in rpc->envelope, where no HTTP request carries the message. */
-void mp_log_refused_message(mp_rpc *rpc, mp_cause cause, const char *why);
 
 #endif

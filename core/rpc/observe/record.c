@@ -1,6 +1,6 @@
 /* record.c: the recorded calls of the process, the latest ones only: a list that drops its oldest lines where it is over its count or its bytes. A file may have them, too (telemetry/record_file.h). The
  * library in Lua makes the lines (lua/moonpool/replay/recorder.lua). */
-#include "rpc/rpc.h"
+#include "rpc/role.h"
 #include "json/json.h"
 #include "telemetry/telemetry.h"
 #include <pthread.h>

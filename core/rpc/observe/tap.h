@@ -2,7 +2,7 @@
 #ifndef MP_RPC_TAP_H
 #define MP_RPC_TAP_H
 
-#include "request.h"
+#include "rpc/role.h"
 
 #define MP_TAP_FORMS 4                       /* of mp_tap_arguments */
 #define MP_TAP_SCAN_BYTES ((size_t)64 << 10) /* params above this are shown by their size alone */

@@ -1,4 +1,5 @@
 /* refusal_log.c: one line of the log, at info, for each request that is refused. */
+#include "refusal_log.h"
 #include "tap.h"
 #include "data/data.h"
 
