@@ -1,6 +1,6 @@
 /* config.c: converts the tree of moonpool.yaml to an mp_config. Reports every error, in the order of the file. */
 #define _GNU_SOURCE 1
-#include "config_read.h"
+#include "read.h"
 #include "expand.h"
 #include <errno.h>
 #include <fcntl.h>

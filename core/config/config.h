@@ -118,7 +118,7 @@ typedef struct {
     mp_upstream_entry **MP_NULLABLE upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
     char *upstream_lock;    /* path of the approved definitions */
-    char *MP_NULLABLE lock; /* those definitions, as config_lock.c gives them to Lua; NULL: there is no such file */
+    char *MP_NULLABLE lock; /* those definitions, as lock.c gives them to Lua; NULL: there is no such file */
     mp_config_metrics metrics_enabled;
     int64_t metrics_tools;
     int64_t metrics_waiting; /* requests that wait for one text of /metrics */
@@ -137,7 +137,7 @@ typedef struct {
     enum { MP_ROTATE_PLAIN, MP_ROTATE_COMPRESS } rotate_compress;
     mp_audit_arguments audit_arguments;
     char *name, *text;                         /* place in the configuration file, for errors that are found later */
-    struct mp_config_shown *MP_NULLABLE shown; /* by key, as config_shown.c keeps it; NULL: the file sets nothing */
+    struct mp_config_shown *MP_NULLABLE shown; /* by key, as shown.c keeps it; NULL: the file sets nothing */
     mp_buf warnings; /* doubts of the loader, as text for people; each ends with a line break */
 } mp_config;
 
@@ -153,7 +153,7 @@ void mp_config_free(mp_config *MP_NULLABLE config);
 /* Reads the file of `upstream_lock` if there is one. On -1 `report` says why it cannot be used. */
 int mp_config_read_lock(mp_config *config, mp_buf *report);
 
-/* -- editing (config_edit.c) --------------------------------------------------------------------------------------- */
+/* -- editing (edit.c) --------------------------------------------------------------------------------------- */
 
 /* Adds entries at the end of `upstreams:` in `text`, which is the configuration file `name`, and appends the new text to `out`. All other
  * bytes stay as they are. `entries` is the YAML of the entries, not indented; `names` are those of the entries that are not comments,
@@ -169,7 +169,7 @@ int mp_config_replace_file(const char *path, mp_str text, mp_buf *report);
 int mp_config_override(mp_config *config, const char *path, const char *const *values, size_t count, const char *option,
                        mp_buf *report);
 
-/* -- comparing configurations (config_change.c) -------------------------------------------------------------------- */
+/* -- comparing configurations (change.c) -------------------------------------------------------------------- */
 
 /* Appends all values in a canonical form: equal configurations give equal text. */
 void mp_config_put_all(mp_buf *out, const mp_config *config);
@@ -243,7 +243,7 @@ const mp_config_key *MP_NULLABLE mp_config_key_list(const mp_config_key *key);
 /* True if `key` is directly below `section` (NULL: at the top level). */
 bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *MP_NULLABLE section);
 
-/* -- values (config_value.c) ----------------------------------------------------------------------------------- */
+/* -- values (value.c) ----------------------------------------------------------------------------------- */
 
 typedef struct {
     mp_str text;   /* value after ${…} is expanded */
@@ -274,7 +274,7 @@ const char *mp_config_range(const mp_config_key *key, char *room, size_t size);
 /* Resolves `path` relative to `folder`. The caller frees the result. */
 char *mp_config_join(const char *folder, mp_str path);
 
-/* The `check` functions of rows (config_check.c, config_net.c, config_upstream_check.c). */
+/* The `check` functions of rows (check.c, net.c, upstream_check.c). */
 int mp_config_check_address(mp_str text, mp_err *err);
 int mp_config_check_endpoint(mp_str text, mp_err *err);
 int mp_config_check_host(mp_str text, mp_err *err);
@@ -315,7 +315,7 @@ bool mp_config_is_any_port(mp_str address);
 /* `far`: the address of the admin listener, which other machines can reach. -1 and `err` if it has no credentials. */
 int mp_config_check_admin_at(const mp_config *config, const char *far, mp_err *err);
 
-/* -- TLS (config_tls.c) ---------------------------------------------------------------------------------------- */
+/* -- TLS (tls.c) ---------------------------------------------------------------------------------------- */
 
 /* The TLS settings of the address at `index` of `listen`; NULL: no TLS. */
 const mp_config_tls *MP_NULLABLE mp_config_tls_of(const mp_config *config, size_t index);
@@ -323,14 +323,14 @@ const mp_config_tls *MP_NULLABLE mp_config_tls_of(const mp_config *config, size_
 bool mp_config_http2_of(const mp_config *config, size_t index);
 const mp_config_tls *MP_NULLABLE mp_config_admin_tls(const mp_config *config);
 
-/* -- proxies in front (config_proxies.c) --------------------------------------------------------------------------- */
+/* -- proxies in front (proxies.c) --------------------------------------------------------------------------- */
 
 /* The trusted proxies of an address of `listen`, ending with NULL; NULL: none. */
 char *const *MP_NULLABLE mp_config_proxies_of(const mp_config *config, size_t index);
 /* True if connections to an address of `listen` begin with a PROXY header. */
 bool mp_config_has_proxy_header(const mp_config *config, size_t index);
 
-/* -- what operators see (config_shown.c) --------------------------------------------------------------------------- */
+/* -- what operators see (shown.c) --------------------------------------------------------------------------- */
 
 /* Appends a JSON object: each key with its value, source, default and description. Secrets, and what has ${…}, are "***". */
 void mp_config_put_shown(mp_buf *out, const mp_config *config);

@@ -2,7 +2,8 @@
 --   lua5.4 spec/helpers/changed.lua [COMMIT]     prints their files to stdout, and to stderr why each one
 -- The change is what differs from the commit at which this branch has left main, or from COMMIT, with what is not committed. Concerned are
 --   spec files that have changed, and those that load a changed helper, at one remove or several;
---   those whose path has the noun of a changed file: of core/gateway/upgrade/upgrade_older.c "upgrade_older", or, if no path has that, "upgrade";
+--   those whose path has the noun of a changed file, behind that of its folder in a module: of core/gateway/upgrade/older.c "older" and "upgrade_older",
+--     or, if no path has the latter, "upgrade";
 --   those that mention a changed file by its path or name, or a name or text of a changed line: a word with an underscore, or what stands in quotes.
 --     What more than MANY files mention selects none of them;
 --   always spec/house, and the specs of the documentation and of the configuration's reference.
@@ -44,10 +45,16 @@ end
 -- The noun of a file: its name without its endings.
 local function noun_of(path) return (path:match "[^/]+$":gsub("%..*$", ""):gsub("_spec$", "")) end
 
+-- The nouns of a file that has changed: the name of a file in a folder of a module does not repeat that of the folder.
+local function nouns_of(path)
+  local noun, folder = noun_of(path), path:match "^core/[^/]+/([^/]+)/"
+  if noun == "init" then return { path:match "([^/]+)/[^/]+$" } end
+  return { noun, folder and folder .. "_" .. noun }
+end
+
 -- Specs whose path has the noun, or else the noun without its last word, and so on.
-local function by_noun(path, specs)
-  local noun, found = noun_of(path), {}
-  if noun == "init" then noun = path:match "([^/]+)/[^/]+$" end
+local function by_noun(noun, specs)
+  local found = {}
   while noun and #noun > 2 and #found == 0 do
     for _, spec in ipairs(specs) do
       local words = "_" .. noun_of(spec) .. "_"
@@ -103,7 +110,9 @@ function changed.choose(paths, names, specs, helpers, text_of)
     if is_spec[path] then
       choose(path, "it has changed")
     elseif not path:find "^spec/helpers/" then
-      for _, spec in ipairs(by_noun(path, specs)) do choose(spec, "the noun of " .. path) end
+      for _, noun in ipairs(nouns_of(path)) do
+        for _, spec in ipairs(by_noun(noun, specs)) do choose(spec, "the noun of " .. path) end
+      end
       wanted[path] = math.huge
       if not path:find "/init%.lua$" and not path:find "README%.md$" then wanted[path:match "[^/]+$"] = MANY end
       if path:find "^lua/" then wanted['"' .. module_of(path) .. '"'] = math.huge end

@@ -38,6 +38,11 @@ describe("the specs that a change concerns", function()
     assert.same({ "spec/gateway/start/upgrade_older_spec.lua" }, choose({ "core/gateway/upgrade_older.c" }, "", files))
     assert.same({ "spec/gateway/start/upgrade_older_spec.lua", "spec/unit/old_upgrade_spec.lua" },
       choose({ "core/gateway/upgrade_new_side.c" }, "", files))
+    assert.same({ "spec/gateway/start/upgrade_older_spec.lua" }, choose({ "core/gateway/upgrade/older.c" }, "", files))
+    assert.same({ "spec/gateway/start/upgrade_older_spec.lua", "spec/unit/old_upgrade_spec.lua" },
+      choose({ "core/gateway/upgrade/new_side.c" }, "", files))
+    assert.same({}, choose({ "core/gateway/new.c" }, "", files))
+    assert.same({ "spec/unit/old_upgrade_spec.lua" }, choose({ "lua/moonpool/upgrade/old.lua" }, "", files))
   end)
 
   it("are those that mention the file, its module, or a name or text of a changed line, also of one that is gone", function()

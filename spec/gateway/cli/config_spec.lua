@@ -426,7 +426,7 @@ describe("the table of keys", function()
   it("fills each member of a structure by one key", function()
     local seen = {}
     local text = ""
-    for _, name in ipairs { "config_table.c", "config_upstream_limits.def", "config_upstream_keys.def" } do
+    for _, name in ipairs { "table.c", "upstream_limits.def", "upstream_keys.def" } do
       local file <close> = assert(io.open("core/config/" .. name))
       text = text .. file:read "a"
     end

@@ -1,4 +1,4 @@
-/* config_print.c: prints the table of keys as help, manual page and JSON Schema. */
+/* print.c: prints the table of keys as help, manual page and JSON Schema. */
 #include "config.h"
 
 static int depth_of(const mp_config_key *key)

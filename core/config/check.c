@@ -1,6 +1,6 @@
-/* config_check.c: checks the syntax of addresses, endpoint paths, host names and other texts. */
+/* check.c: checks the syntax of addresses, endpoint paths, host names and other texts. */
 #define _GNU_SOURCE 1
-#include "config_read.h"
+#include "read.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* config_read.h: shared by the files that read moonpool.yaml. */
-#ifndef MP_CONFIG_CONFIG_READ_H
-#define MP_CONFIG_CONFIG_READ_H
+/* read.h: shared by the files that read moonpool.yaml. */
+#ifndef MP_CONFIG_READ_H
+#define MP_CONFIG_READ_H
 
 #include "config.h"
 #include "yaml.h"

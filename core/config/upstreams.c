@@ -1,6 +1,6 @@
-/* config_upstreams.c: reads the map `upstreams`, whose names the operator chooses, and maps of names to texts. */
+/* upstreams.c: reads the map `upstreams`, whose names the operator chooses, and maps of names to texts. */
 #define _GNU_SOURCE 1
-#include "config_read.h"
+#include "read.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* config_table.c: the table of all keys of moonpool.yaml, used by the parser, `moonpool config`, moonpool.yaml(5)
+/* table.c: the table of all keys of moonpool.yaml, used by the parser, `moonpool config`, moonpool.yaml(5)
  * and the JSON Schema. It has more than 400 lines because all keys are in one table; those
  * of upstreams are in two files beside it. */
-#include "config_read.h"
-#include "config_rows.h"
+#include "read.h"
+#include "rows.h"
 
 static const char *const trusts[] = {"strict", "full", NULL};
 static const char *const needs[] = {"required", "optional", NULL};
@@ -309,7 +309,7 @@ const mp_config_key mp_config_keys[] = {
             "limit fail with an error."},
     {"limits.sqlite.busy", TIME(0, HOUR), SLOT(lib.sqlite.busy_ms), .preset = "5s",
      .doc = "Time that a statement waits for another connection or process to unlock the file."},
-#include "config_upstream_limits.def"
+#include "upstream_limits.def"
     {"limits.linger", TIME(0, HOUR), SLOT(linger), .preset = "0s",
      .doc = "At SIGTERM, the time before the drain: /readyz says 503, and everything is served on, so that a balancer "
             "sends no more before connections are refused. SIGINT and a second signal do not wait for it."},
@@ -341,7 +341,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The part of a second that the workers' event loops work, on average. off: does not count."},
     {"ready.when.fds", READY(ready_fds), .preset = "0.98",
      .doc = "The part of the open files that the system allows. off: does not count."},
-#include "config_upstream_keys.def"
+#include "upstream_keys.def"
     {"upstream_lock", MP_KEY_PATH, SLOT(upstream_lock), .preset = "moonpool.lock", .least = 1, .most = 4000,
      .doc = "The file of the definitions that were approved, which `moonpool lock` writes. If it has a line of an "
             "upstream, tools, prompts and resources of this upstream that are not approved, or that have changed "

@@ -1,4 +1,4 @@
-/* config_lock.c: reads the file of `upstream_lock`: the definitions of upstreams that a person has approved, one a line:
+/* lock.c: reads the file of `upstream_lock`: the definitions of upstreams that a person has approved, one a line:
  *
  *   github  tool  create_issue  sha256:<64 hexadecimal digits>  2026-11-22  {"description":"…","name":"create_issue"}
  *

@@ -1,4 +1,4 @@
-/* config_traces_check.c: checks the values of `traces`. */
+/* traces_check.c: checks the values of `traces`. */
 #include "config.h"
 #include <stdlib.h>
 

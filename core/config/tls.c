@@ -1,5 +1,5 @@
-/* config_tls.c: checks the keys of one `tls` section together. */
-#include "config_read.h"
+/* tls.c: checks the keys of one `tls` section together. */
+#include "read.h"
 #include <stdio.h>
 
 static const mp_yaml_node *seen(const mp_config_reader *r, const char *path, const char *name)

@@ -1,4 +1,4 @@
-/* config_change.c: compares two configurations key by key, and copies the values of keys from one to the other. */
+/* change.c: compares two configurations key by key, and copies the values of keys from one to the other. */
 #include "config.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* config_grants.c: reads scripts.grants, the only map of moonpool.yaml whose keys the operator chooses: paths of
+/* grants.c: reads scripts.grants, the only map of moonpool.yaml whose keys the operator chooses: paths of
  * scripts. */
 #include "config.h"
-#include "config_read.h"
+#include "read.h"
 #include <stdlib.h>
 
 static int shown_len(mp_str text)

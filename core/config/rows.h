@@ -1,7 +1,7 @@
-/* config_rows.h: how a row of the table of keys names its place, its type and its bounds, and the rows that several sections have. For
- * config_table.c alone. */
-#ifndef MP_CONFIG_CONFIG_ROWS_H
-#define MP_CONFIG_CONFIG_ROWS_H
+/* rows.h: how a row of the table of keys names its place, its type and its bounds, and the rows that several sections have. For
+ * table.c alone. */
+#ifndef MP_CONFIG_ROWS_H
+#define MP_CONFIG_ROWS_H
 
 #include "config.h"
 

@@ -1,4 +1,4 @@
-/* config_net.c: checks the syntax of net grants. lua/moonpool/lib/http/reach.lua applies them. */
+/* net.c: checks the syntax of net grants. lua/moonpool/lib/http/reach.lua applies them. */
 #include "config.h"
 #include <arpa/inet.h>
 

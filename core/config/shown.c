@@ -1,7 +1,7 @@
-/* config_shown.c: the configuration as operators see it: each key with its value, where the value comes from, the default and the description.
+/* shown.c: the configuration as operators see it: each key with its value, where the value comes from, the default and the description.
  * Values are those of the file before ${…} is expanded; every value with ${…}, and every one that may be a secret, is "***". */
 #define _GNU_SOURCE 1 /* for memmem */
-#include "config_read.h"
+#include "read.h"
 #include "expand.h"
 #include "json/json.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* config_proxies.c: what the keys of an address say about proxies in front of it, and doubts about them. */
-#include "config_read.h"
+/* proxies.c: what the keys of an address say about proxies in front of it, and doubts about them. */
+#include "read.h"
 
 char *const *MP_NULLABLE mp_config_proxies_of(const mp_config *config, size_t index)
 {

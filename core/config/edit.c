@@ -1,4 +1,4 @@
-/* config_edit.c: adds entries to `upstreams:` in the text of moonpool.yaml and leaves every other byte as it is. The edited text is parsed and
+/* edit.c: adds entries to `upstreams:` in the text of moonpool.yaml and leaves every other byte as it is. The edited text is parsed and
  * compared with the text before it, so that a file whose layout is unusual is refused, never damaged. */
 #define _GNU_SOURCE 1
 #include "config.h"

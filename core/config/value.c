@@ -1,4 +1,4 @@
-/* config_value.c: converts one value from text: times, sizes, counts, choices, texts, lists. */
+/* value.c: converts one value from text: times, sizes, counts, choices, texts, lists. */
 #include "config.h"
 #include "yaml.h"
 #include <stdio.h>

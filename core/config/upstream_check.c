@@ -1,4 +1,4 @@
-/* config_upstream_check.c: checks the texts of upstreams: names, URLs, tokens, headers; and recognizes secrets. */
+/* upstream_check.c: checks the texts of upstreams: names, URLs, tokens, headers; and recognizes secrets. */
 #define _GNU_SOURCE 1
 #include "config.h"
 #include <arpa/inet.h>
