@@ -2,7 +2,7 @@
 #include "vm/state.h"
 #include "vm/bus.h"
 #include "vm/closing.h"
-#include "vm/json/json_source.h"
+#include "vm/json/source.h"
 #include "vm/libs.h"
 #include "vm/json/lua_json.h"
 #include "vm/preempt.h"

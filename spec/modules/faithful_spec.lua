@@ -1,4 +1,4 @@
--- Faithful tables: what Lua did not change is encoded as the very bytes that it was decoded from (core/vm/json/json_source.h).
+-- Faithful tables: what Lua did not change is encoded as the very bytes that it was decoded from (core/vm/json/source.h).
 local cjson = require "cjson"
 local json = require("modules").json.lua
 

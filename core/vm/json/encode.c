@@ -1,7 +1,7 @@
-/* json_encode.c: Lua values to JSON text. Raw access only: no script code runs in here except finalizers, which do
+/* encode.c: Lua values to JSON text. Raw access only: no script code runs in here except finalizers, which do
  * not change the value. The names of an object are on the Lua stack with their values while they are sorted. Open
  * tables are in an array of frames, not on the C stack, so that encoding can yield between two values. */
-#include "vm/json/json_encode.h"
+#include "vm/json/encode.h"
 #include "vm/task.h"
 #include <lauxlib.h>
 #include <stddef.h>

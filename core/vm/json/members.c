@@ -1,5 +1,5 @@
-/* json_members.c: the order in which the members of an object are written. */
-#include "vm/json/json_encode.h"
+/* members.c: the order in which the members of an object are written. */
+#include "vm/json/encode.h"
 #include <lauxlib.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* json_lib.c: the table that `require "moonpool.json"` returns. */
+/* lib.c: the table that `require "moonpool.json"` returns. */
 #include "vm/json/lua_json.h"
 #include "vm/luax.h"
 #include "vm/state.h"

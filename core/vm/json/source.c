@@ -1,5 +1,5 @@
-/* json_source.c: sources of faithful tables, and how they are found from a table. */
-#include "vm/json/json_source.h"
+/* source.c: sources of faithful tables, and how they are found from a table. */
+#include "vm/json/source.h"
 #include <lauxlib.h>
 
 /* The address of this variable is the key of the source in the metatables of its tables. */

@@ -1,8 +1,8 @@
-/* json_decode.c: JSON text to Lua values. The elements of an array or object gather on the Lua stack in batches, so
+/* decode.c: JSON text to Lua values. The elements of an array or object gather on the Lua stack in batches, so
  * that the table is made in its final size. Open arrays and objects are in an array of frames, not on the C stack,
- * so that decoding can yield between two values. json_source.h says what faithful tables are. No memory here needs to be freed: an error may be thrown anywhere. */
+ * so that decoding can yield between two values. source.h says what faithful tables are. No memory here needs to be freed: an error may be thrown anywhere. */
 #include "vm/closing.h"
-#include "vm/json/json_source.h"
+#include "vm/json/source.h"
 #include "vm/json/lua_json.h"
 #include "vm/task.h"
 #include <float.h>

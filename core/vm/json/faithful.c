@@ -1,6 +1,6 @@
-/* json_faithful.c: writes faithful tables (json_source.h). The table and the text of its source are read side by side. Bytes are copied
+/* faithful.c: writes faithful tables (source.h). The table and the text of its source are read side by side. Bytes are copied
  * in long runs: a run ends only before a value that was changed, and where members were removed or added. */
-#include "vm/json/json_encode.h"
+#include "vm/json/encode.h"
 #include <lauxlib.h>
 
 /* Writes the bytes up to the offset `to`, on one line: line ends are only between tokens, as a JSON string has none. */

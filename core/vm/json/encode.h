@@ -1,8 +1,8 @@
-/* json_encode.h: what the files of the encoder share: a value that is being written, the members of its objects, and errors. */
+/* encode.h: what the files of the encoder share: a value that is being written, the members of its objects, and errors. */
 #ifndef MP_VM_JSON_ENCODE_H
 #define MP_VM_JSON_ENCODE_H
 
-#include "vm/json/json_source.h"
+#include "vm/json/source.h"
 #include "vm/json/lua_json.h"
 
 enum {
@@ -110,14 +110,14 @@ typedef struct {
  * Memory of Lua counts for limits.call.memory, and is freed whichever way the task ends. */
 enum { SAVED = 1, KEPT, MORE };
 
-/* json_fault.c: throw "cannot encode <what> at <path>". */
+/* fault.c: throw "cannot encode <what> at <path>". */
 /* The path leads through the first `depth` frames. */
 _Noreturn void mp_encode_fail_at(encoder *e, unsigned depth, const char *what);
 /* The table at `index` is nested too deep, most likely because it contains itself: throws an error with the path of
  * the first repetition. */
 _Noreturn void mp_encode_fail_deep(encoder *e, int index);
 
-/* json_encode.c: */
+/* encode.c: */
 /* Writes a value. True if it is not complete: a table, whose frame was opened, or a long string, whose remainder is
  * `rest`. */
 bool mp_encode_value(encoder *e, int index);
@@ -127,7 +127,7 @@ void mp_encode_overflow(encoder *e, size_t more);
 /* Checks the time and the depth before a table is opened, and that the Lua stack has room. */
 void mp_encode_check_table(encoder *e, int index);
 
-/* json_faithful.c: opens a frame for the faithful table at `index`; `top` is the height of the stack before the table. The source is on top.
+/* faithful.c: opens a frame for the faithful table at `index`; `top` is the height of the stack before the table. The source is on top.
  * False if the table must be written as an ordinary one. [-0, +0, throws] */
 bool mp_encode_open_faithful(encoder *e, int index, int top, mp_json_source *source, bool is_array);
 void mp_encode_kept_members(encoder *e, frame *f);
@@ -139,7 +139,7 @@ void mp_encode_count_elements(encoder *e, frame *f);
 /* All members of the faithful table are written: writes its end, and closes the frame. */
 void mp_encode_end_faithful(encoder *e, frame *f);
 
-/* json_members.c: the steps that sort the members of an object: by rank, then by the bytes of their names. */
+/* members.c: the steps that sort the members of an object: by rank, then by the bytes of their names. */
 void mp_encode_gather(encoder *e, frame *f);
 void mp_encode_sort(encoder *e, frame *f);
 void mp_encode_rank(encoder *e, frame *f);

@@ -1,5 +1,5 @@
-/* json_metatables.c: the metatables of arrays and objects, and getmetatable, which does not show those of faithful tables. */
-#include "vm/json/json_source.h"
+/* metatables.c: the metatables of arrays and objects, and getmetatable, which does not show those of faithful tables. */
+#include "vm/json/source.h"
 #include "vm/json/lua_json.h"
 #include <lauxlib.h>
 #include <lualib.h>

@@ -1,5 +1,5 @@
-/* json_fault.c: composes the error that names the value that cannot be encoded, and its path. */
-#include "vm/json/json_encode.h"
+/* fault.c: composes the error that names the value that cannot be encoded, and its path. */
+#include "vm/json/encode.h"
 #include <lauxlib.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* json_source.h: the text that faithful tables were decoded from. A faithful table is an ordinary table whose metatable names its source, so
+/* source.h: the text that faithful tables were decoded from. A faithful table is an ordinary table whose metatable names its source, so
  * that the encoder finds the bytes of every value that Lua did not change. Scripts do not see that metatable (mp_lib_metatables).
  *
  * The source holds no values: the encoder compares the table with the text, value by value, and takes the bytes of those that are equal. So
