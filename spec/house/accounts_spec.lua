@@ -10,7 +10,7 @@ local READERS = {
   ["core/admin/history.c"] = "the charts",
   ["core/admin/saturation.c"] = "/readyz",
   ["core/gateway/trim.c"] = "how much memory may be free",
-  ["core/gateway/upgrade/upgrade_older.c"] = "whether an older process has something left to serve",
+  ["core/gateway/upgrade/older.c"] = "whether an older process has something left to serve",
   ["core/gateway/watchdog.c"] = "waits until the store is written",
   ["core/data/store_file.c"] = "says what was not written",
   ["core/rpc/session/table.c"] = "how fast calls end, for Retry-After",
@@ -56,7 +56,7 @@ local POSTS = {
   ["core/gateway/reload/handover.c"] = "one for each worker and reload",
   ["core/gateway/reload/status.c"] = "one for each question of an operator",
   ["core/gateway/upgrade/upgrade.c"] = "one for each request for an upgrade, of which 8 may wait",
-  ["core/gateway/upgrade/upgrade_news.c"] = "256 messages of other processes",
+  ["core/gateway/upgrade/news.c"] = "256 messages of other processes",
   ["core/gateway/worker.c"] = "32 configurations",
 }
 

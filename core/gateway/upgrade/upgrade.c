@@ -1,6 +1,6 @@
 /* upgrade.c: the older process, from a request for an upgrade to its commit or its failure; and what the main thread asks of all upgrades. */
 #define _GNU_SOURCE
-#include "upgrade_state.h"
+#include "state.h"
 #include "json/json.h"
 #include "gateway/notify.h"
 #include "gateway/watchdog.h"

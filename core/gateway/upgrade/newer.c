@@ -1,6 +1,6 @@
-/* upgrade_newer.c: the process that an upgrade has begun, until it is the newest one. */
+/* newer.c: the process that an upgrade has begun, until it is the newest one. */
 #define _GNU_SOURCE
-#include "upgrade_state.h"
+#include "state.h"
 #include "gateway/watchdog.h"
 #include "lib/lib.h"
 #include <moonpool/version.h>

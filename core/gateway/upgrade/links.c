@@ -1,5 +1,5 @@
-/* upgrade_links.c: the links between the newest process and the older ones, and what both ends of every link write alike. */
-#include "upgrade_state.h"
+/* links.c: the links between the newest process and the older ones, and what both ends of every link write alike. */
+#include "state.h"
 #include <moonpool/version.h>
 #include <fcntl.h>
 #include <stdio.h>

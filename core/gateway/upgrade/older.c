@@ -1,5 +1,5 @@
-/* upgrade_older.c: a process after the commit of its upgrade: it serves its own sessions until these have ended. */
-#include "upgrade_state.h"
+/* older.c: a process after the commit of its upgrade: it serves its own sessions until these have ended. */
+#include "state.h"
 #include "gateway/notify.h"
 #include "gateway/watchdog.h"
 #include <sys/wait.h>

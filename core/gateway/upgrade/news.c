@@ -1,10 +1,10 @@
-/* upgrade_news.c: news: what Lua states of one process tell those of the others (host.bus.relay). A Lua state leaves its message in a bounded buffer, the
+/* news.c: news: what Lua states of one process tell those of the others (host.bus.relay). A Lua state leaves its message in a bounded buffer, the
  * main thread sends it, and the main thread of each other process gives it to one worker. Links make a star: the newest process has one to each older
  * one, so news of an older process go by the newest, which sends them on to all but the one that they came from. Every process gets each at most once.
  *
  * What has no room is dropped, and counted; what waits already stays. The others are then told that something was lost, so that they look at what
  * the store has. Body of a message: the number of the process that it is of, "1" or "0" (put_body), the topic, each with a NUL; the text. */
-#include "upgrade_state.h"
+#include "state.h"
 #include "gateway/watchdog.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* upgrade_state.h: what the files upgrade*.c share. */
+/* state.h: what the files of this folder share. */
 #ifndef MP_GATEWAY_UPGRADE_STATE_H
 #define MP_GATEWAY_UPGRADE_STATE_H
 
@@ -32,7 +32,7 @@ typedef enum {
     MP_SAY_PLACES,    /* to the newer one: the memory of what all processes count together (rpc/places.h) */
     MP_SAY_OWNERS, /* to the newest one, and in a trial both: how many sessions principals have (mp_table_put_owners) */
     MP_SAY_LOGINS, /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
-    MP_SAY_NEWS,   /* any: what a Lua state tells those of other processes; see upgrade_news.c */
+    MP_SAY_NEWS,   /* any: what a Lua state tells those of other processes; see news.c */
     MP_SAY_ENDED,  /* any: the number of another process that has ended */
     MP_SAY_LACKS,  /* to the newer one: "kept" if the last good generation is served; the scripts that are left out */
 } mp_say;
@@ -119,13 +119,13 @@ static inline void mp_upgrade_wake(const mp_upgrade *upgrade)
         continue;
 }
 
-/* implemented in upgrade_news.c */
+/* implemented in news.c */
 /* Sends what Lua states of this process have said. */
 void mp_upgrade_run_news(mp_upgrade *upgrade);
 /* Takes a message MP_SAY_NEWS that has come by the link `from`: gives it to a worker, and sends it on. */
 void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str body);
 
-/* implemented in upgrade_refusal.c */
+/* implemented in refusal.c */
 /* Notes who has started this process. At the start, before that one may have ended. */
 void mp_upgrade_find_parent(mp_upgrade *upgrade);
 /* Sets why no upgrade can begin now. 0: one can. */
@@ -134,22 +134,22 @@ int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why);
 /* Tells the newer process what is not served although it is on the disk: that has errors, and is no reason against an upgrade. */
 void mp_upgrade_send_lacks(const mp_upgrade *upgrade);
 
-/* implemented in upgrade_folder.c */
+/* implemented in folder.c */
 /* Makes the folder by whose sockets the processes of this gateway reach each other, unless an upgrade has made it, holds it, and opens the sockets. -1
  * with the reason. */
 int mp_upgrade_open_folder(mp_upgrade *upgrade, mp_err *err);
 /* Holds the folder that the process before this one has made. -1 with errno. */
 int mp_upgrade_hold_folder(mp_upgrade *upgrade, const char *path);
 
-/* implemented in upgrade_newer.c */
+/* implemented in newer.c */
 void mp_upgrade_run_joining(mp_upgrade *upgrade);
 
-/* implemented in upgrade_older.c */
+/* implemented in older.c */
 /* The newer process is the newest one from now on. */
 void mp_upgrade_become_older(mp_upgrade *upgrade);
 void mp_upgrade_run_older(mp_upgrade *upgrade);
 
-/* implemented in upgrade_links.c */
+/* implemented in links.c */
 /* A time that an upgrade has, which is `ms`. A function, so that the binary for specs can have another one. */
 uint64_t mp_upgrade_time(uint64_t ms);
 void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp_process_link *link);

@@ -1,7 +1,7 @@
-/* upgrade_folder.c: the folder by whose sockets the processes of one gateway reach each other. Each of them holds it by a lock, which ends with the
+/* folder.c: the folder by whose sockets the processes of one gateway reach each other. Each of them holds it by a lock, which ends with the
  * process however it ends, so that a folder which nobody holds was left by processes that were killed. */
 #define _GNU_SOURCE
-#include "upgrade_state.h"
+#include "state.h"
 #include "hop.h"
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* upgrade_refusal.c: where and when an upgrade is refused, before anything is begun. */
-#include "upgrade_state.h"
+/* refusal.c: where and when an upgrade is refused, before anything is begun. */
+#include "state.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
