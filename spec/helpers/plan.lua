@@ -11,6 +11,7 @@ local plan = {}
 
 local EXACT <const> = 12   -- boxes of a circle for which all orders are compared; for larger ones the best of TRIES is taken
 local TRIES <const> = 400
+local ORDERS <const> = 300 -- of equally good orders of a circle; the one with the fewest floors is taken among these
 
 local function read(path)
   local file <close> = assert(io.open(path, "rb"))
@@ -149,8 +150,8 @@ function plan.circles(names, arrows)
   return circles
 end
 
--- The order of a circle's boxes, highest first, with the fewest arrows back: over all sets of boxes that can be on top.
-local function exact_order(circle, arrows)
+-- The orders of a circle's boxes, highest first, with the fewest arrows back: over all sets of boxes that can be on top. ORDERS of them at most.
+local function exact_orders(circle, arrows)
   local n, cost, last = #circle, { [0] = 0 }, {}
   local into = {}   -- of each box, the set of those that lead to it
   for i, name in ipairs(circle) do
@@ -169,16 +170,20 @@ local function exact_order(circle, arrows)
       local bit = 1 << i - 1
       if set & bit == 0 then
         local sum = cost[set] + count(into[i] & ~(set | bit))   -- boxes below that lead up to it
-        if sum < (cost[set | bit] or math.huge) then cost[set | bit], last[set | bit] = sum, i end
+        if sum < (cost[set | bit] or math.huge) then cost[set | bit], last[set | bit] = sum, {} end
+        if sum == cost[set | bit] then table.insert(last[set | bit], i) end
       end
     end
   end
-  local order, set = {}, (1 << n) - 1
-  while set ~= 0 do
-    table.insert(order, 1, circle[last[set]])
-    set = set & ~(1 << last[set] - 1)
+  local orders = {}
+  local function add(set, below)
+    if set == 0 then orders[#orders + 1] = below end
+    for _, i in ipairs(set ~= 0 and last[set] or {}) do
+      if #orders < ORDERS then add(set & ~(1 << i - 1), { circle[i], table.unpack(below) }) end
+    end
   end
-  return order
+  add((1 << n) - 1, {})
+  return orders
 end
 
 -- Puts each box where it has the fewest arrows back, until none can be put better.
@@ -269,26 +274,6 @@ local function good_order(circle, arrows)
   return best
 end
 
---- The arrows back: lists { from, to, what }, sorted; and whether their number is certainly the least.
-function plan.back(names, arrows)
-  local back, is_exact = {}, true
-  for _, circle in ipairs(plan.circles(names, arrows)) do
-    local order = circle
-    if #circle > 1 and #circle <= EXACT then
-      order = exact_order(circle, arrows)
-    elseif #circle > 1 then
-      order, is_exact = good_order(circle, arrows), false
-    end
-    for i, name in ipairs(order) do
-      for j = 1, i - 1 do
-        if arrows[name][order[j]] then back[#back + 1] = { name, order[j], arrows[name][order[j]] } end
-      end
-    end
-  end
-  table.sort(back, function(a, b) return a[1] < b[1] or a[1] == b[1] and a[2] < b[2] end)
-  return back, is_exact
-end
-
 --- The arrows without those of a list.
 function plan.without(arrows, list)
   local rest = {}
@@ -314,6 +299,56 @@ function plan.floors(names, arrows)
   end
   for _, name in ipairs(names) do of(name) end
   return floor, highest
+end
+
+-- The arrows of a circle that lead up in an order, and their names as one text.
+local function back_of(order, arrows)
+  local back, key = {}, {}
+  for i, name in ipairs(order) do
+    for j = 1, i - 1 do
+      if arrows[name][order[j]] then back[#back + 1] = { name, order[j], arrows[name][order[j]] } end
+    end
+  end
+  for i, arrow in ipairs(back) do key[i] = arrow[1] .. " " .. arrow[2] end
+  table.sort(key)
+  return back, table.concat(key, "\n")
+end
+
+-- The choices for a circle: lists of arrows back, all of the same length; and whether that is certainly the least.
+local function choices_of(circle, arrows)
+  local is_exact, list, known = #circle <= EXACT, {}, {}
+  for _, order in ipairs(is_exact and exact_orders(circle, arrows) or { good_order(circle, arrows) }) do
+    local back, key = back_of(order, arrows)
+    if not known[key] then list[#list + 1], known[key] = back, true end
+  end
+  return list, is_exact
+end
+
+--- The arrows back: lists { from, to, what }, sorted; and whether their number is certainly the least. Of equal choices the one with the fewest floors.
+function plan.back(names, arrows)
+  local all, chosen, is_exact = {}, {}, true
+  for i, circle in ipairs(plan.circles(names, arrows)) do
+    local is_least
+    all[i], is_least = choices_of(circle, arrows)
+    chosen[i], is_exact = all[i][1], is_exact and is_least
+  end
+  local function gathered()
+    local back = {}
+    for _, list in ipairs(chosen) do table.move(list, 1, #list, #back + 1, back) end
+    return back
+  end
+  for i, choices in ipairs(all) do
+    local best, fewest
+    for _, choice in ipairs(#choices > 1 and choices or {}) do
+      chosen[i] = choice
+      local _, floors = plan.floors(names, plan.without(arrows, gathered()))
+      if not fewest or floors < fewest then best, fewest = choice, floors end
+    end
+    chosen[i] = best or chosen[i]
+  end
+  local back = gathered()
+  table.sort(back, function(a, b) return a[1] < b[1] or a[1] == b[1] and a[2] < b[2] end)
+  return back, is_exact
 end
 
 --- What is measured of a folder: { boxes, floors, back, is_exact }.

@@ -7,7 +7,7 @@ local plan = dofile "spec/helpers/plan.lua"
 local most = {
   admin = { 34, 8, 20 },
   base = { 15, 5, 0 },
-  cli = { 7, 6, 5 },
+  cli = { 7, 5, 5 },
   config = { 27, 14, 14 },
   data = { 26, 8, 5 },
   gateway = { 15, 7, 2 },
@@ -17,18 +17,18 @@ local most = {
   ["gateway/upgrade"] = { 11, 6, 1 },
   json = { 7, 4, 0 },
   lib = { 40, 11, 1 },
-  ["lib/shortcut"] = { 10, 4, 6 },
+  ["lib/shortcut"] = { 10, 3, 6 },
   ["lib/upstream"] = { 7, 3, 2 },
   ["lib/work"] = { 14, 5, 2 },
   loop = { 8, 6, 2 },
   mcp = { 7, 3, 1 },
-  net = { 7, 4, 7 },
+  net = { 7, 3, 7 },
   ["net/client"] = { 8, 4, 1 },
   ["net/http2"] = { 5, 3, 1 },
   ["net/memory"] = { 3, 2, 0 },
   ["net/server"] = { 19, 8, 3 },
   ["net/tls"] = { 3, 3, 1 },
-  os = { 10, 6, 3 },
+  os = { 10, 4, 3 },
   rpc = { 11, 8, 5 },
   ["rpc/auth"] = { 4, 3, 0 },
   ["rpc/call"] = { 13, 5, 9 },
@@ -38,15 +38,15 @@ local most = {
   ["rpc/stream"] = { 4, 3, 0 },
   ["rpc/transport"] = { 12, 4, 1 },
   telemetry = { 18, 6, 3 },
-  trace = { 6, 5, 3 },
-  upstream = { 14, 9, 6 },
+  trace = { 6, 4, 3 },
+  upstream = { 14, 8, 6 },
   ["upstream/catalogue"] = { 2, 1, 0 },
-  ["upstream/channel"] = { 7, 5, 1 },
+  ["upstream/channel"] = { 7, 4, 1 },
   ["upstream/pending"] = { 3, 3, 2 },
-  ["upstream/transport"] = { 7, 4, 2 },
+  ["upstream/transport"] = { 7, 3, 2 },
   vm = { 28, 9, 20 },
   ["vm/json"] = { 9, 4, 3 },
-  ["vm/strings"] = { 5, 4, 2 },
+  ["vm/strings"] = { 5, 3, 2 },
 }
 
 describe("the plan", function()
@@ -84,6 +84,10 @@ describe("the plan", function()
     end
     assert.same({ 3, 3, 1 }, measured { ["a.c"] = calls("a", "b"), ["b.c"] = calls("b", "c"), ["c.c"] = calls("c", "a") })
     assert.same({ 3, 3, 1 }, measured { ["a.c"] = calls("a", "b", "c"), ["b.c"] = calls("b", "c"), ["c.c"] = calls("c", "b") })
+    for _, name in ipairs { "b", "d" } do   -- of a circle of two, the arrow goes that leaves fewer floors, whatever the boxes are called
+      assert.same({ 4, 3, 1 }, measured { ["e.c"] = calls("e", name, "c"), ["c.c"] = calls("c", name, "a"), [name .. ".c"] = calls(name, "c"),
+        ["a.c"] = calls "a" })
+    end
     local large = {}                        -- 20 in a circle: too many for all orders to be compared
     for i = 1, 20 do large[("f%d.c"):format(i)] = calls("f" .. i, "f" .. i % 20 + 1) end
     assert.same({ 20, 20, 1 }, measured(large))
