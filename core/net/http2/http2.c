@@ -63,7 +63,7 @@ static void cut(mp_http2 *h2)
     shutdown(h2o_socket_get_fd(h2->conn->socket), SHUT_RDWR); /* libh2o reads the end of the file and closes */
 }
 
-/* The time at which the reception of a request began, as http2_guard.c stored it. */
+/* The time at which the reception of a request began, as guard.c stored it. */
 static uint64_t began_at(const h2o_http2_stream_t *stream)
 {
     return (uint64_t)stream->req.timestamps.request_begin_at.tv_sec * 1000 +

@@ -1,16 +1,16 @@
 /* http2.h: HTTP/2 connections. libh2o's HTTP/2 can be aborted, stopped or filled by a few frames, so it never sees a
  * frame that the guard has not checked. docs/dev/libh2o.md lists what the guard assumes.
  *
- *   http2.c          one connection: its begin, its streams, its time limits, its end
- *   http2_guard.c    reads each frame before libh2o does: refuses, swallows or changes it
- *   http2_preface.c  tells the versions apart where there is no TLS
- *   http2_head.c     reads each block of headers before libh2o does
+ *   http2.c    one connection: its begin, its streams, its time limits, its end
+ *   guard.c    reads each frame before libh2o does: refuses, swallows or changes it
+ *   preface.c  tells the versions apart where there is no TLS
+ *   head.c     reads each block of headers before libh2o does
  *
  * Everything runs on the thread of the connection's server. */
 #ifndef MP_NET_HTTP2_H
 #define MP_NET_HTTP2_H
 
-#include "http2_abi.h"
+#include "abi.h"
 #include "net/server/http.h"
 
 #define MP_HTTP2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -31,7 +31,7 @@ struct mp_http2 {
     mp_timer stalled;           /* ends the connection unless the socket takes bytes */
     size_t written;             /* bytes given to the socket when that timer was started */
     mp_fdwatch peer;
-    /* Frames that cost more to serve than to send are paid for from this account, see http2_guard.c. */
+    /* Frames that cost more to serve than to send are paid for from this account, see guard.c. */
     int64_t credit;
     uint64_t credited_at;
     uint32_t block_id; /* the stream of the block of headers that is being received */
@@ -54,7 +54,7 @@ struct mp_http2 {
 
 extern const mp_stat mp_stat_refused_bodies; /* declared in intake.c */
 
-/* implemented in http2_guard.c */
+/* implemented in guard.c */
 extern const mp_stat mp_stat_http2_refused_headers, mp_stat_http2_refused_streams, mp_stat_http2_refused_time;
 /* Puts the guard in front of libh2o's reader. Call it before libh2o has read a byte of the connection. */
 void mp_http2_install_guard(mp_http2 *h2, h2o_http2_conn_t *h2o);

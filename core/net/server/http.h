@@ -261,7 +261,7 @@ void mp_http2_free_body(mp_http2 *h2, const mp_live *live);
  * reference to the stream. */
 void mp_http2_reset(mp_http2 *h2, const mp_live *live);
 
-/* implemented in http2_preface.c */
+/* implemented in http2/preface.c */
 /* Call it before h2o_context_init. */
 void mp_http2_configure(h2o_globalconf_t *config, h2o_hostconf_t *host);
 /* Serves a connection without TLS: by HTTP/2 if its first bytes are the preface of HTTP/2, else by HTTP/1. */

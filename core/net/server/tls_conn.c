@@ -1,7 +1,7 @@
 /* tls_conn.c: the TLS side of one connection: its handshake, its client's identity, and its close_notify. */
 #include "http.h"
 #include "json/json.h"
-#include "net/tls/tls_context.h"
+#include "net/tls/context.h"
 #include <h2o/http1.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -67,7 +67,7 @@ void mp_tls_notice_hellos(SSL_CTX *context)
     SSL_CTX_set_client_hello_cb(context, on_hello, NULL);
 }
 
-/* libh2o's HTTP/2 is served only behind the guard of http2_guard.c, and only where the configuration enables it. A
+/* libh2o's HTTP/2 is served only behind the guard of net/http2/guard.c, and only where the configuration enables it. A
  * client that supports nothing that is offered gets an alert. */
 int mp_tls_choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *len, const unsigned char *offered,
                            unsigned offered_len, void *ctx)

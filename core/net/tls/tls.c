@@ -1,5 +1,5 @@
 /* tls.c: settings that all TLS connections share, and the slot that holds a listener's current certificate. */
-#include "tls_context.h"
+#include "context.h"
 #include <pthread.h>
 #include <stdlib.h>
 

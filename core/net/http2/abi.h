@@ -1,4 +1,4 @@
-/* http2_abi.h: the private structs of libh2o's HTTP/2. Only the files http2*.c include it. */
+/* abi.h: the private structs of libh2o's HTTP/2. Only files of this folder include it. */
 #ifndef MP_NET_HTTP2_ABI_H
 #define MP_NET_HTTP2_ABI_H
 

@@ -1,6 +1,6 @@
-/* tls_files.c: loads PEM files into TLS contexts, and reports problems with them in words. */
+/* files.c: loads PEM files into TLS contexts, and reports problems with them in words. */
 #define _GNU_SOURCE 1 /* for memmem */
-#include "tls_context.h"
+#include "context.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/err.h>

@@ -1,4 +1,4 @@
-/* http2_preface.c: what precedes HTTP/2: libh2o's settings, and prior knowledge: a connection without TLS begins with
+/* preface.c: what precedes HTTP/2: libh2o's settings, and prior knowledge: a connection without TLS begins with
  * the preface of HTTP/2, or is HTTP/1. */
 #include "http2.h"
 

@@ -1,4 +1,4 @@
-/* tls_context.h: the struct of a TLS context, for the files of this module. No other header of the module includes
+/* context.h: the struct of a TLS context, for the files of this module. No other header of the module includes
  * OpenSSL. */
 #ifndef MP_NET_TLS_CONTEXT_H
 #define MP_NET_TLS_CONTEXT_H

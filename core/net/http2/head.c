@@ -1,4 +1,4 @@
-/* http2_head.c: checks each block of headers before and after libh2o decodes it. It defines h2o_hpack_parse_headers and
+/* head.c: checks each block of headers before and after libh2o decodes it. It defines h2o_hpack_parse_headers and
  * h2o_cache_digests_load_header in place of libh2o's weak ones (cmake/patches/h2o).
  *
  * Before: a block of one-byte references to one large table entry becomes thousands of headers, so their number is

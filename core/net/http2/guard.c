@@ -1,4 +1,4 @@
-/* http2_guard.c: reads each frame of an HTTP/2 connection before libh2o does. All rules about frames are in this file,
+/* guard.c: reads each frame of an HTTP/2 connection before libh2o does. All rules about frames are in this file,
  * which is therefore long. libh2o reads frames through the function
  * pointer _read_expect of its connection; the guard takes that place, and calls libh2o's own function with what it lets
  * pass.
