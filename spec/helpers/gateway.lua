@@ -261,13 +261,35 @@ function running:connect(options)
   return client.connect(self, options)
 end
 
+-- Waits until the threads that write the log and other files sleep, so that lines are in them that were logged before an answer was sent. At most
+-- a second: a thread may wait for a disk, and the process may stand still.
+local function is_writing(pid)
+  local tasks = uv.fs_scandir("/proc/" .. pid .. "/task")
+  local task = tasks and uv.fs_scandir_next(tasks)
+  while task do
+    local is_there, stat = pcall(read, ("/proc/%d/task/%s/stat"):format(pid, task))
+    if is_there and stat and stat:find "%(writer%) [RD]" then return true end
+    task = uv.fs_scandir_next(tasks)
+  end
+  return false
+end
+
+local function let_write(pid)
+  for _ = 1, 1000 do
+    if not is_writing(pid) then return end
+    uv.sleep(1)
+  end
+end
+
 -- Returns everything that the gateway wrote to stderr: the log, and reports of a sanitizer.
 function running:log()
+  let_write(self.pid)
   return read(self.dir .. "/stderr")
 end
 
 -- Returns what a file in the gateway's folder has, such as the audit; an empty text if there is none.
 function running:file(name)
+  let_write(self.pid)
   local ok, text = pcall(read, self.dir .. "/" .. name)
   return ok and text or ""
 end
