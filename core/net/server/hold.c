@@ -53,10 +53,12 @@ void mp_server_apply_hold(mp_server *server)
         h2o_socket_t *socket = listener->socket;
         if (socket == NULL)
             continue;
-        if (atomic_load(&listener->is_held))
+        if (atomic_load(&listener->is_held)) {
             h2o_socket_read_stop(socket);
-        else if (!listener->is_paused)
+        } else { /* also where it had paused: the time of that may have passed while it was held, and done nothing */
+            listener->is_paused = false;
             h2o_socket_read_start(socket, mp_server_on_accept);
+        }
     }
 }
 

@@ -42,6 +42,24 @@ describe("a new process", function()
     g:must_upgrade()
   end)
 
+  it("that is killed at the hand-over leaves a listener that accepts, also where there was no room for more connections", function()
+    local g <close> = upgrading.start { workers = 1, env = { [TRIAL] = "500" }, config = { limits = { connections = 2 } } }
+    local held <const> = { g:connect(), g:connect() }
+    g:wait_status(function(status) return status.gauges.connections >= 2 end)
+    local new = knocking.start(g.port, 1)
+    g:wait_status(function(status) return status.counters.refused.connections > 0 end)
+    g:signal "sigusr2"
+    local pid = tonumber(g:wait_log "upgrade on trial".fields.pid)
+    uv.kill(pid, "sigstop")
+    wait.quietly(3) -- the listeners are held soon, for as long as the store goes over
+    uv.kill(pid, "sigkill")
+    g:wait_log "not upgraded"
+    for _, connection in ipairs(held) do connection:close() end
+    new:wait(10)
+    new:stop()
+    assert.equal(0, new.refused, tostring(new.last))
+  end)
+
   it("one of whose workers gets stuck in its trial is given up", function()
     local g <close> = upgrading.start {
       workers = 2, env = { [TRIAL] = "20000" }, config = { limits = { stuck = "1s", drain = "1s" }, scripts = { trust = "full" } },
