@@ -156,7 +156,7 @@ describe("an auth script that waits", function()
   end)
 
   it("may decide while the gateway drains", function()
-    local g <close> = start({ limits = { drain = "5s" } }, { ["auth/main.lua"] = [[return auth { function(request) sleep(0.3) return { id = "x" } end }]] })
+    local g <close> = start({ limits = { drain = "60s" } }, { ["auth/main.lua"] = [[return auth { function(request) sleep(2) return { id = "x" } end }]] })
     local stream = send(g, "x")
     waiting(g, 1)
     g:signal "sigterm"

@@ -98,12 +98,12 @@ describe("a script that is saved", function()
   end)
 
   it("leaves running calls on the code they began with, whose state goes when the last has ended", function()
-    local slow = [[local version = "old" return tool { "Slow.", function(_, call) call:progress(1) sleep(2) return version end }]]
+    local slow = [[local version = "old" return tool { "Slow.", function(_, call) call:progress(1) sleep(5) return version end }]]
     local g <close> = gateway.start { scripts = { ["tools/one.lua"] = slow } }
     local c = g:client "2026-07-28"
     local stream = c:open("tools/call", { name = "one", _meta = { progressToken = 1 } })
     stream:wait "notifications/progress"
-    write(g, "tools/one.lua", (slow:gsub("old", "new"):gsub("sleep%(2%)", "")))
+    write(g, "tools/one.lua", (slow:gsub("old", "new"):gsub("sleep%(5%)", "")))
     g:wait_log "reloaded"
     g:wait_status(function(status) return status.gauges.vms == 3 end)
     wait_says(g, "new")

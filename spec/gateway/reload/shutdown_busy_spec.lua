@@ -6,7 +6,7 @@ local wait = require "spec.helpers.wait"
 
 local STREAMS <const>, CALLS <const> = 1000, 50
 
-local scripts = { ["tools/sleep.lua"] = [[return tool { "Sleeps.", function() sleep(1) return "slept" end }]] }
+local scripts = { ["tools/sleep.lua"] = [[return tool { "Sleeps.", function() sleep(5) return "slept" end }]] }
 
 describe("B-81 SIGTERM", function()
   it("delivers 50 results, ends 1,000 streams and exits with 0 within its limit", function()

@@ -11,7 +11,7 @@ local wire = require "spec.helpers.wire"
 
 local config = { heartbeat = "60s" }
 
--- `patient` waits for a long time; `brief` for a short time; `stubborn` catches every error that it can.
+-- `patient` waits for a long time; `brief` for a short time; `held` until `go` is called; `stubborn` catches every error that it can.
 local scripts = {
   ["tools/patient.lua"] = [[return tool { "Waits long.", input = { as = t.string { default = "" } }, function(args, call)
     local outer <close> = closing(function() log.info("outer closed", { as = args.as }) end)
@@ -31,6 +31,14 @@ local scripts = {
     log.info("finished", { cancelled = call.cancelled })
     return "done"
   end }]],
+  ["tools/held.lua"] = [[return tool { "Waits.", input = { n = t.integer }, function(args, call)
+    call:progress(1)
+    repeat sleep(0.01) until store.get("go" .. args.n)
+    call:progress(2)
+    log.info("finished", { cancelled = call.cancelled })
+    return "done"
+  end }]],
+  ["tools/go.lua"] = 'return tool { "Lets go.", input = { n = t.integer }, function(args) store.set("go" .. args.n, true) return "gone" end }',
   ["tools/stubborn.lua"] = [[return tool { "Does not want to end.", function(_, call)
     local gate <close> = closing(function() log.info "gate closed" end)
     call:progress(1)
@@ -100,18 +108,17 @@ for how, depart in pairs(departures) do
         local g <close> = gateway.start { config = config, scripts = scripts }
         local me = g:client(revision)
         for count, meta in ipairs { told, {} } do
-          local stream = me:open("tools/call", { name = "brief", _meta = meta })
+          local before = g:status().gauges.connections
+          local stream = me:open("tools/call", { name = "held", arguments = { n = count }, _meta = meta })
           if meta == told then
             stream:wait "notifications/progress"
           else
-            g:wait_status(function(status)
-              return status.gauges.requests_in_flight == 1
-            end)
+            g:wait_status(function(status) return status.gauges.requests_in_flight == 1 end)
           end
           stream.connection[depart](stream.connection)
-          g:wait_status(function(status)
-            return status.gauges.requests_in_flight == 0
-          end)
+          g:wait_status(function(status) return status.gauges.connections == before end)
+          me:result("tools/call", { name = "go", arguments = { n = count } })
+          g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
           wait.for_fact("the call to finish", 20, function() -- the log is written a moment later
             return select(2, g:log():gsub("finished%s+cancelled=false", "")) == count
           end)

@@ -43,15 +43,15 @@ describe("B-79 a question that no client can answer", function()
   end)
 
   it("ends at the call's time limit where the client never answers", function()
-    local g <close> = started { limits = { call = { time = "300ms" } } }
+    local g <close> = started { limits = { call = { time = "1s" } } }
     for _, revision in ipairs { "2025-06-18", "2025-11-25" } do
       local me = g:client(revision, able)
       local stream = me:open("tools/call", { name = "ask" })
       stream:wait "elicitation/create"
-      local answer = stream:answer(5)
+      local answer = stream:answer()
       assert.equal(-32603, answer.error.code)
       assert.same({}, me:result "ping")
-      assert.equal(0, g:status().gauges.tasks)
+      g:wait_status(function(status) return status.gauges.tasks == 0 end) -- a task ends a moment after its answer
       me:delete()
       me:close()
     end

@@ -13,7 +13,7 @@ local scripts = {
     end
     return ("y"):rep(20000)
   end }]],
-  ["tools/wait.lua"] = 'return tool { "Waits, then answers.", function() sleep(1) return "done" end }',
+  ["tools/wait.lua"] = 'return tool { "Waits, then answers.", function() sleep(3) return "done" end }',
   ["tools/flood.lua"] = 'return tool { "Never ends.", function(_, call) for i = 1, math.huge do call:progress(i) sleep(0.001) end end }',
 }
 

@@ -70,7 +70,7 @@ describe("the channel of a key", function()
       if not works then return reply:later(200, function() reply:send(500, nil, "") end) end
       low.answer(request, reply, { protocolVersion = "2025-11-25" })
     end)
-    local g <close> = low.start { one = { url = up.url, circuit = { failures = 1000, open = "2s..2s" } } }
+    local g <close> = low.start { one = { url = up.url, circuit = { failures = 1000, open = "4s..4s" } } }
     local code = [[
       local event, failure = kept.call("one", "k", "x")
       return event and "answered" or failure.reason .. " " .. tostring((failure.retry_after or 0) > 0)]]
@@ -80,7 +80,7 @@ describe("the channel of a key", function()
     assert.equal("down true", trusted.run(me, code))
     assert.equal(1, opened(up))
     works = true
-    wait.for_fact("the upstream to be used again", 10, function() return trusted.run(me, code) == "answered" end)
+    wait.for_fact("the upstream to be used again", 20, function() return trusted.run(me, code) == "answered" end)
     assert.equal(2, opened(up))
     me:close()
   end)
