@@ -79,7 +79,7 @@ describe("log.level: debug", function()
   end)
 
   it("has one word for how a call ended before its answer", function()
-    local g <close> = start { config = { log = { level = "debug" }, limits = { call = { time = "300ms" } } } }
+    local g <close> = start { config = { log = { level = "debug" }, limits = { call = { time = "2s" } } } }
     local c <close> = g:client "2026-07-28"
     local function sleep() return { name = "echo", arguments = { text = "sleep" } } end
     c:open("tools/call", sleep()):hang_up()

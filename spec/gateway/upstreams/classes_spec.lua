@@ -98,7 +98,7 @@ describe("the tools of an upstream that lists more to clients that it can ask", 
 
   it("do not keep a client waiting beyond `list_wait`: it gets the list that is known", function()
     local u <close> = choosy { revision = "2025-11-25" }
-    local g <close> = upstream.gateway({ one = u }, { entries = { one = { prefix = "", list_wait = "300ms" } } })
+    local g <close> = upstream.gateway({ one = u }, { entries = { one = { prefix = "", list_wait = "3s" } } })
     local none <close> = g:client("2025-11-25", { capabilities = {} })
     assert.equal("echo look shy", (listed(none)))
     u:behave()

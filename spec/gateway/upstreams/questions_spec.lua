@@ -151,7 +151,7 @@ describe("a question of an upstream", function()
 
   it("stops the clock of `timeout`, not that of `timeout_total`", function()
     local u <close> = asking { revision = "2025-11-25" }
-    local g <close> = upstream.gateway({ one = u }, { entries = { one = { timeout = "200ms", timeout_total = "1500ms" } } })
+    local g <close> = upstream.gateway({ one = u }, { entries = { one = { timeout = "1s", timeout_total = "3s" } } })
     local c <close> = g:client("2025-11-25", { capabilities = EVERYTHING })
     local stream = open_ask(c, { { "elicitation/create", FORM } })
     local form = stream:wait_event("elicitation/create").json

@@ -164,7 +164,7 @@ describe("questions of a stateless upstream", function()
 
   it("end with `timeout_total` if the client does not answer", function()
     local u <close> = needing { required('{"a":' .. FORM .. "}") }
-    local g <close> = upstream.gateway({ one = u }, { entries = { one = { timeout_total = "700ms" } } })
+    local g <close> = upstream.gateway({ one = u }, { entries = { one = { timeout_total = "2s" } } })
     local c <close> = g:client("2025-11-25", { capabilities = EVERYTHING })
     local stream = c:open("tools/call", { name = "one_need", arguments = {} })
     local form = stream:wait_event("elicitation/create").json

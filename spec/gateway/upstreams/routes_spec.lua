@@ -344,7 +344,7 @@ describe("a call on the quick way", function()
 
   it("fails by the upstream's timeout with the words of the general way, and is not subject to limits.call.time", function()
     local u <close> = upstream.start { revision = "2026-07-28" }
-    local both <close> = gateways({ one = u }, { entries = { one = { timeout = "600ms" } }, config = { limits = { call = { time = "300ms" } } } })
+    local both <close> = gateways({ one = u }, { entries = { one = { timeout = "2s" } }, config = { limits = { call = { time = "300ms" } } } })
     local answers = {}
     for mode, g in pairs { on = both.on, off = both.off } do
       local c <close> = g:client "2026-07-28"
