@@ -3,7 +3,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void mp_upstream_failure_set(mp_upstream_failure *failure, const char *reason, bool may_have_run, const char *why)
+/* By their number. */
+static const struct {
+    const char *name;
+    bool is_outage;
+} reasons[] = {
+    [MP_FAILURE_NONE] = {"", false},
+#define FAILURE(constant, name, outage) [MP_FAILURE_##constant] = {#name, outage},
+#include "failure.def"
+#undef FAILURE
+};
+
+void mp_upstream_failure_set(mp_upstream_failure *failure, mp_failure_reason reason, bool may_have_run, const char *why)
 {
     *failure = (mp_upstream_failure){.reason = reason, .may_have_run = may_have_run, .retry_after_ms = -1};
     snprintf(failure->why, sizeof failure->why, "%s", why);
@@ -18,9 +29,18 @@ void mp_upstream_failure_clear(mp_upstream_failure *failure)
 
 bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure)
 {
-    static const char *const outages[] = {"refused", "closed", "timeout", "unreadable"};
-    for (size_t i = 0; i < sizeof outages / sizeof *outages; i++)
-        if (strcmp(failure->reason, outages[i]) == 0)
-            return true;
-    return failure->status >= 500;
+    return reasons[failure->reason].is_outage || failure->status >= 500;
+}
+
+const char *mp_failure_name(mp_failure_reason reason)
+{
+    return reasons[reason].name;
+}
+
+mp_failure_reason mp_failure_named(mp_str name)
+{
+    for (size_t i = 1; i < sizeof reasons / sizeof *reasons; i++)
+        if (mp_str_is(name, reasons[i].name))
+            return (mp_failure_reason)i;
+    return MP_FAILURE_NONE;
 }

@@ -84,7 +84,8 @@ void mp_upstream_unref(mp_upstream *MP_NULLABLE upstream)
 void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *failure)
 {
     upstream->total_errors++;
-    snprintf(upstream->error, sizeof upstream->error, "%s", failure->why[0] == '\0' ? failure->reason : failure->why);
+    snprintf(upstream->error, sizeof upstream->error, "%s",
+             failure->why[0] == '\0' ? mp_failure_name(failure->reason) : failure->why);
     upstream->error_at = (int64_t)time(NULL);
     if (!failure->is_echo && mp_upstream_failure_is_outage(failure))
         mp_circuit_failure(&upstream->circuit, mp_monotonic_ms(), &upstream->part->it);

@@ -331,7 +331,8 @@ uint64_t mp_backoff_ms(unsigned count, uint64_t least, uint64_t most);
 
 /* -- failure.c ----------------------------------------------------------------------------------------------------- */
 
-void mp_upstream_failure_set(mp_upstream_failure *failure, const char *reason, bool may_have_run, const char *why);
+void mp_upstream_failure_set(mp_upstream_failure *failure, mp_failure_reason reason, bool may_have_run,
+                             const char *why);
 /* True if the failure says that the upstream is not there, not that it answered with an error. */
 bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure);
 
@@ -366,7 +367,7 @@ void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 /* All under the upstream's lock. */
 /* A take that has waited has its result: tells its task. */
 void mp_take_wake(mp_take *take);
-void mp_take_refuse(mp_take *take, const char *reason, const char *why, uint64_t retry_ms);
+void mp_take_refuse(mp_take *take, mp_failure_reason reason, const char *why, uint64_t retry_ms);
 /* Decides again, in their order, about all takes that wait in the list. The caller closes the channels in `ended` without the lock. */
 void mp_takes_pump(mp_link *waiting, mp_link *ended);
 /* Ends the channel that was idle longest, if it was idle for limits.upstreams.evict_idle. Under the upstream's lock; the caller closes the channels in `ended`
@@ -427,20 +428,20 @@ void mp_exchange_go_on(mp_exchange *exchange);
 /* Sends a message on behalf of the exchange. */
 void mp_exchange_say(mp_exchange *exchange, mp_str message);
 /* Ends the exchange with a failure, and says so upstream. */
-void mp_exchange_end_with(mp_exchange *exchange, const char *reason, const char *why);
+void mp_exchange_end_with(mp_exchange *exchange, mp_failure_reason reason, const char *why);
 
 /* The loop has ended: ends all exchanges of its tasks. */
 void mp_exchanges_end(mp_upstream_host *host);
 
 /* Fails all exchanges that run on an upstream or wait for it. Any thread, without a lock. */
-void mp_exchanges_stop(mp_upstream *upstream, const char *reason, const char *why);
+void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const char *why);
 /* `calls` may be higher than before: exchanges that wait get the slots. Under the upstream's lock. */
 void mp_exchanges_grant(mp_upstream *upstream);
 
 /* -- slots.c: all under the upstream's lock ------------------------------------------------------------------------- */
 
-/* Takes a slot, or a place among those that wait for one. NULL, or the reason for a refusal. */
-const char *MP_NULLABLE mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange);
+/* Takes a slot, or a place among those that wait for one. MP_FAILURE_NONE, or the reason for a refusal. */
+mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange);
 /* While a client is asked the exchange has no slot. It gets one again, above `calls` if need be: it has waited long
  * enough. Returns the exchange that has got the slot, which is to be told by `granted`; NULL: none waits. */
 mp_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_exchange *exchange);

@@ -189,7 +189,7 @@ static void drop_retired(mp_upstreams *table, mp_upstream *upstream, uint64_t no
     pthread_mutex_unlock(&upstream->lock);
     if (is_late && !is_done) {
         mp_parks_end(table, upstream); /* before the exchanges stop: parked ones say farewell */
-        mp_exchanges_stop(upstream, "stopped", "a reload replaced the upstream");
+        mp_exchanges_stop(upstream, MP_FAILURE_STOPPED, "a reload replaced the upstream");
     }
     if (!is_done)
         return;

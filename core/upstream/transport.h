@@ -81,10 +81,10 @@ void mp_exchange_accepted(mp_exchange *exchange, int status);
 /* There will be no answer. Takes over what `failure` owns. Only the first failure counts, and none after the answer. */
 void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure);
 /* Like mp_exchange_fail, with a reason and a text alone. may_have_run is exchange->was_sent. */
-void mp_exchange_fail_with(mp_exchange *exchange, const char *reason, const char *why);
+void mp_exchange_fail_with(mp_exchange *exchange, mp_failure_reason reason, const char *why);
 /* Likewise, because of a message of the upstream. If its answer or such a failure is on its way to the task already, the message is dropped and counted:
  * the task's worker may be stuck. On the transport's thread. */
-void mp_exchange_settle(mp_exchange *exchange, const char *reason, const char *why);
+void mp_exchange_settle(mp_exchange *exchange, mp_failure_reason reason, const char *why);
 mp_exchange *mp_exchange_ref(mp_exchange *exchange);
 void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange);
 
@@ -96,7 +96,7 @@ void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange);
  * responses and progress, which are dropped and counted. False: the bytes are no JSON-RPC message. On the home's thread. */
 bool mp_channel_message(mp_channel *channel, mp_str bytes);
 /* All exchanges of the channel fail with this reason. */
-void mp_channel_fail_all(mp_channel *channel, const char *reason, const char *why);
+void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const char *why);
 /* Once the channel is closed: gives back the references of `exchanges`. Tasks on other workers learn of the end later, or after this loop's. */
 void mp_channel_drop_exchanges(mp_channel *channel);
 /* Counts a message that belongs to no exchange. */
@@ -111,10 +111,10 @@ mp_str mp_message_member(mp_str object, const char *name);
 mp_str mp_message_next(mp_json_cursor *cursor);
 /* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next taker opens another channel. The
  * transport has closed, or will close, the connection itself: `close` is called later all the same. */
-void mp_channel_broken(mp_channel *channel, const char *reason, const char *why);
-/* A process is about to be started. False: it may not be, because too many have ended by themselves ("down", `retry_ms`) or
- * limits.upstreams.processes ("busy") are used up. Each success is followed by one mp_upstream_stopped. On the home's thread. */
-bool mp_channel_may_start(mp_channel *channel, const char **reason, int64_t *retry_ms);
+void mp_channel_broken(mp_channel *channel, mp_failure_reason reason, const char *why);
+/* A process is about to be started. False: it may not be, because too many have ended by themselves (DOWN, `retry_ms`) or
+ * limits.upstreams.processes (BUSY) are used up. Each success is followed by one mp_upstream_stopped. On the home's thread. */
+bool mp_channel_may_start(mp_channel *channel, mp_failure_reason *reason, int64_t *retry_ms);
 /* A program has ended by itself, or could not be started. */
 void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why);
 /* Why the last one has, as a failure of the next start. */

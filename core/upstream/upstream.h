@@ -182,26 +182,25 @@ void mp_upstream_host_free(mp_upstream_host *MP_NULLABLE host);
 
 #define MP_FAILURE_BODY 4096 /* bytes of an HTTP body that a failure keeps */
 
-/* Why there is no answer. `reason` is one of
- *   refused      no connection: no address, refused, TLS, connect time
- *   address      the URL's name leads to an address that is not public, and `private` is not set
- *   closed       the connection or the process ended before the answer
- *   timeout      no sign of life in `timeout`; total: no answer in `timeout_total`; open: no channel in `open`
- *   status       an HTTP status that is no answer; `status`, `head`, `body` and retry_after_s say more
- *   unreadable   the answer is no JSON-RPC message; too_large: it is larger than the cap
- *   busy         too many exchanges or channels
- *   down         the circuit is open, or opening failed a moment ago; barred: the credential is refused
- *   unknown      the configuration has no such upstream
- *   loop         gateways are upstreams of each other
- *   stopped      the gateway stops, or a reload replaced the upstream
- *   cancelled    the exchange was cancelled by its own task */
+typedef enum {
+    MP_FAILURE_NONE,
+#define FAILURE(constant, name, outage) MP_FAILURE_##constant,
+#include "failure.def"
+#undef FAILURE
+} mp_failure_reason;
+
+/* The name of the reason in failure.def; and the reason of a name, or MP_FAILURE_NONE. */
+const char *mp_failure_name(mp_failure_reason reason);
+mp_failure_reason mp_failure_named(mp_str name);
+
+/* Why there is no answer. */
 typedef struct {
-    const char *MP_NULLABLE reason; /* a literal; NULL: no failure */
-    bool may_have_run;              /* the upstream may have received the message */
-    bool is_echo;                   /* another exchange has failed by the same event, and counts for the circuit */
-    int status;                     /* 0: none */
-    int64_t retry_after_ms;         /* -1: unknown */
-    char why[160];                  /* for people; may name addresses: not for clients */
+    mp_failure_reason reason; /* NONE: no failure */
+    bool may_have_run;        /* the upstream may have received the message */
+    bool is_echo;             /* another exchange has failed by the same event, and counts for the circuit */
+    int status;               /* 0: none */
+    int64_t retry_after_ms;   /* -1: unknown */
+    char why[160];            /* for people; may name addresses: not for clients */
     char *MP_NULLABLE head, *MP_NULLABLE body; /* owned; may be NULL */
     size_t head_len, body_len;
 } mp_upstream_failure;
@@ -236,7 +235,7 @@ const mp_upstream_failure *mp_take_failure(const mp_take *take);
 mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key);
 /* How long a waiting take may wait, in ms. */
 uint64_t mp_take_open_ms(const mp_take *take);
-/* A take that has waited too long is refused: "busy" if it waits for room, else "open". */
+/* A take that has waited too long is refused: BUSY if it waits for room, else OPEN. */
 void mp_take_expire(mp_take *take);
 void mp_take_free(mp_take *MP_NULLABLE take);
 
@@ -248,7 +247,7 @@ void mp_channel_own(mp_channel *channel, mp_str session_id);
 bool mp_channel_use(mp_channel *channel, mp_str transport);
 /* `card` is JSON text; `revision` and `session` become headers of requests over HTTP and may be empty. False if the claim is gone. */
 bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str session);
-/* Opening failed: tasks that wait get this failure; the key rests for a while, or is barred until `retry_after_ms` where the reason is "barred". */
+/* Opening failed: tasks that wait get this failure; the key rests for a while, or is barred until `retry_after_ms` where the reason is BARRED. */
 void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure);
 /* The task that has the claim ends without a result. The next waiter gets the claim. No effect without a claim. */
 void mp_channel_give_back(mp_channel *channel);

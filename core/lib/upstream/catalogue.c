@@ -33,12 +33,12 @@ MP_COUNTER(refused_journals, "refused", "reason", "upstream_journals",
            "calls whose results of upstreams are larger than limits.upstreams.journal")
 
 /* Pushes nil and a failure of something that was not sent.  [-0, +2, throws] */
-static int push_refusal(lua_State *L, const char *reason, const char *why)
+static int push_refusal(lua_State *L, mp_failure_reason reason, const char *why)
 {
     lua_pushnil(L);
     lua_createtable(L, 0, 3);
     mp_field_text(L, "outcome", "not_run");
-    mp_field_text(L, "reason", reason);
+    mp_field_text(L, "reason", mp_failure_name(reason));
     mp_field_text(L, "why", why);
     return 2;
 }
@@ -204,9 +204,9 @@ static int l_publish(lua_State *L)
     mp_upstream *claimed = claim == NULL ? NULL : claim->upstream;
     mp_publish_result result = mp_catalogue_publish(table, claimed, name, class, bytes, hash);
     if (result == MP_PUBLISH_UNKNOWN)
-        return push_refusal(L, "unknown", "the configuration has no upstream of this name");
+        return push_refusal(L, MP_FAILURE_UNKNOWN, "the configuration has no upstream of this name");
     if (result == MP_PUBLISH_TOO_LARGE)
-        return push_refusal(L, "too_large", "the list is larger than limits.upstreams.list_bytes");
+        return push_refusal(L, MP_FAILURE_TOO_LARGE, "the list is larger than limits.upstreams.list_bytes");
     if (result == MP_PUBLISH_NEW) {
         lua_pushlstring(L, name.ptr, name.len);
         lua_pushlstring(L, "", 1);

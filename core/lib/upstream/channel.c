@@ -27,15 +27,22 @@ struct channel_handle {
     bool is_once;    /* the channel ends with the task */
 };
 
-/* A literal of the reasons that Lua may give for a channel that could not be opened. */
-static const char *reason_of(mp_str text)
+/* The reason by the name that Lua gives, for a channel that could not be opened. REFUSED stands for the reasons that only Lua knows, and for those
+ * of exchanges alone. */
+static mp_failure_reason reason_named(mp_str name)
 {
-    static const char *const reasons[] = {"refused",    "address",   "closed", "timeout", "total",  "status", "busy",
-                                          "unreadable", "too_large", "down",   "stopped", "barred", "loop"};
-    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-        if (mp_str_is(text, reasons[i]))
-            return reasons[i];
-    return "refused";
+    mp_failure_reason reason = mp_failure_named(name);
+    switch (reason) {
+    case MP_FAILURE_NONE:
+    case MP_FAILURE_LOST:
+    case MP_FAILURE_OPEN:
+    case MP_FAILURE_QUESTIONS:
+    case MP_FAILURE_UNKNOWN:
+    case MP_FAILURE_CANCELLED:
+        return MP_FAILURE_REFUSED;
+    default:
+        return reason;
+    }
 }
 
 /* -- taking a channel ---------------------------------------------------------------------------------------------- */
@@ -140,7 +147,7 @@ static int push_taken(lua_State *L, int status, lua_KContext context)
     channel_handle *it = lua_touserdata(L, (int)context);
     mp_take *take = it->take;
     if (take == NULL)
-        return mp_upstream_push_reason(L, "cancelled", "the wait for the channel was cancelled");
+        return mp_upstream_push_reason(L, MP_FAILURE_CANCELLED, "the wait for the channel was cancelled");
     mp_take_result result = mp_take_result_of(take);
     if (result == MP_TAKE_REFUSED)
         return mp_upstream_push_failure(L, mp_take_failure(take));
@@ -304,9 +311,9 @@ static int l_failed(lua_State *L)
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     lua_getfield(L, 2, "reason");
-    mp_upstream_failure failure = {.reason = reason_of(mp_opt_str(L, 3)), .retry_after_ms = -1};
+    mp_upstream_failure failure = {.reason = reason_named(mp_opt_str(L, 3)), .retry_after_ms = -1};
     lua_getfield(L, 2, "why");
-    snprintf(failure.why, sizeof failure.why, "%s", luaL_optstring(L, 4, failure.reason));
+    snprintf(failure.why, sizeof failure.why, "%s", luaL_optstring(L, 4, mp_failure_name(failure.reason)));
     lua_getfield(L, 2, "retry_after");
     double seconds = luaL_optnumber(L, 5, -1);
     if (seconds >= 0 && seconds <= MP_MAX_UPSTREAM_TIME_S)

@@ -36,7 +36,7 @@ int mp_upstream_push_failure(lua_State *L, const mp_upstream_failure *failure)
     lua_pushnil(L);
     lua_createtable(L, 0, 7);
     mp_field_text(L, "outcome", failure->may_have_run ? "unknown" : "not_run");
-    mp_field_text(L, "reason", failure->reason);
+    mp_field_text(L, "reason", mp_failure_name(failure->reason));
     mp_field_text(L, "why", failure->why);
     if (failure->status > 0)
         mp_field_integer(L, "status", failure->status);
@@ -53,7 +53,7 @@ int mp_upstream_push_failure(lua_State *L, const mp_upstream_failure *failure)
     return 2;
 }
 
-int mp_upstream_push_reason(lua_State *L, const char *reason, const char *why)
+int mp_upstream_push_reason(lua_State *L, mp_failure_reason reason, const char *why)
 {
     mp_upstream_failure failure = {.reason = reason, .retry_after_ms = -1};
     snprintf(failure.why, sizeof failure.why, "%s", why);
@@ -242,7 +242,7 @@ static void push_event(lua_State *L, const mp_exchange_event *event)
 static int push_next(lua_State *L, exchange_handle *it)
 {
     if (it->exchange == NULL)
-        return mp_upstream_push_reason(L, "cancelled", "the exchange was closed");
+        return mp_upstream_push_reason(L, MP_FAILURE_CANCELLED, "the exchange was closed");
     const mp_exchange_event *event = mp_exchange_next(it->exchange);
     if (event != NULL) {
         mp_str session = mp_exchange_session(it->exchange);
@@ -255,7 +255,7 @@ static int push_next(lua_State *L, exchange_handle *it)
     if (failure != NULL)
         return mp_upstream_push_failure(L, failure);
     if (mp_exchange_is_over(it->exchange))
-        return mp_upstream_push_reason(L, "cancelled", "the exchange is over");
+        return mp_upstream_push_reason(L, MP_FAILURE_CANCELLED, "the exchange is over");
     return 0;
 }
 
@@ -382,7 +382,7 @@ static int l_park(lua_State *L)
     options.farewell = farewell;
     options.farewells = count;
     if (it->exchange == NULL)
-        return mp_upstream_push_reason(L, "cancelled", "the exchange was closed");
+        return mp_upstream_push_reason(L, MP_FAILURE_CANCELLED, "the exchange was closed");
     if (!mp_exchange_park(it->exchange, &options, handle, &failure))
         return mp_upstream_push_failure(L, &failure);
     it->exchange = NULL;

@@ -12,7 +12,7 @@
 mp_upstream_host *mp_upstreams_of(lua_State *L);
 /* Pushes nil and a table.  [-0, +2, throws] */
 int mp_upstream_push_failure(lua_State *L, const mp_upstream_failure *failure);
-int mp_upstream_push_reason(lua_State *L, const char *reason, const char *why);
+int mp_upstream_push_reason(lua_State *L, mp_failure_reason reason, const char *why);
 /* Sends the message at index 2 with the options at index 3: pushes the exchange; or nil and a failure.  [-0, +1|2, throws] */
 int mp_upstream_push_exchange(lua_State *L, mp_channel *channel);
 /* Sends a message: pushes the exchange. False: `failure` says why, and nothing is pushed.  [-0, +0|1, throws] */

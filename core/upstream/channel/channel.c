@@ -266,7 +266,7 @@ void mp_channel_authorize(mp_channel *channel, mp_str token)
 /* The key rests, and so do those who wait for it. Under the lock. */
 static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp_upstream_failure *failure)
 {
-    bool is_barred = strcmp(failure->reason, "barred") == 0;
+    bool is_barred = failure->reason == MP_FAILURE_BARRED;
     uint64_t ms = is_barred ? BARRED_MS
                             : mp_backoff_ms(++key->failures, config->circuit_open_min_ms, config->circuit_open_max_ms);
     if (is_barred && failure->retry_after_ms > 0)
@@ -276,7 +276,7 @@ static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp
     snprintf(key->why, sizeof key->why, "%s", failure->why);
     for (mp_link *link; (link = mp_link_take(&key->takes)) != NULL;) {
         mp_take *take = mp_container(link, mp_take, link);
-        mp_take_refuse(take, is_barred ? "barred" : "down", key->why, ms);
+        mp_take_refuse(take, is_barred ? MP_FAILURE_BARRED : MP_FAILURE_DOWN, key->why, ms);
         mp_take_wake(take);
     }
 }

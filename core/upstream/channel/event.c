@@ -69,7 +69,7 @@ static bool is_out_of_place(const mp_envelope *envelope, int status)
     return status >= 300 && (envelope->kind != MP_KIND_RESPONSE || !envelope->is_error || status == 401);
 }
 
-void mp_exchange_settle(mp_exchange *exchange, const char *reason, const char *why)
+void mp_exchange_settle(mp_exchange *exchange, mp_failure_reason reason, const char *why)
 {
     if (exchange->is_settled) {
         mp_channel_count_dropped(exchange->channel);
@@ -104,7 +104,8 @@ int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int st
     else if (here != exchange->host && !exchange->transport->has_home)
         mp_channel_count_dropped(exchange->channel); /* of a standing stream */
     else
-        mp_exchange_settle(exchange, "too_large", "more unanswered requests of the upstream than `answer` bytes");
+        mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE,
+                           "more unanswered requests of the upstream than `answer` bytes");
     return 0;
 }
 

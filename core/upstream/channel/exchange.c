@@ -132,7 +132,7 @@ static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
         perform(it->exchange, it->deed, (mp_str){it->bytes, it->len});
     } else if (it->deed == SEND) {
         mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, "stopped", false, "the worker of the channel has ended");
+        mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, false, "the worker of the channel has ended");
         post_failure(it->exchange, &failure);
     }
     mp_exchange_unref(it->exchange);
@@ -272,7 +272,7 @@ void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure)
         post_failure(exchange, failure);
 }
 
-void mp_exchange_fail_with(mp_exchange *exchange, const char *reason, const char *why)
+void mp_exchange_fail_with(mp_exchange *exchange, mp_failure_reason reason, const char *why)
 {
     mp_upstream_failure failure;
     mp_upstream_failure_set(&failure, reason, may_have_run(exchange), why);
@@ -283,12 +283,12 @@ void mp_exchanges_end(mp_upstream_host *host)
 {
     while (!mp_link_is_alone(&host->unfinished)) {
         mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, "stopped", true, "the gateway stops");
+        mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, true, "the gateway stops");
         fail_here(mp_container(host->unfinished.next, mp_exchange, in_host), &failure);
     }
 }
 
-void mp_exchanges_stop(mp_upstream *upstream, const char *reason, const char *why)
+void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const char *why)
 {
     mp_link *const lists[] = {&upstream->running, &upstream->waiting};
     pthread_mutex_lock(&upstream->lock);
@@ -424,7 +424,7 @@ void mp_exchange_say(mp_exchange *exchange, mp_str message)
         give_order(exchange, SAY, message);
 }
 
-void mp_exchange_end_with(mp_exchange *exchange, const char *reason, const char *why)
+void mp_exchange_end_with(mp_exchange *exchange, mp_failure_reason reason, const char *why)
 {
     if (exchange->is_started && exchange->cancel.len > 0)
         give_order(exchange, SAY, exchange->cancel);
@@ -439,7 +439,7 @@ static void on_silence(mp_timer *timer)
 {
     mp_exchange *exchange = mp_container(timer, mp_exchange, silence);
     if (mp_link_is_alone(&exchange->events) && exchange->questions <= 0 && !atomic_load(&exchange->is_parked))
-        mp_exchange_end_with(exchange, "timeout", "no sign of life within `timeout`");
+        mp_exchange_end_with(exchange, MP_FAILURE_TIMEOUT, "no sign of life within `timeout`");
     else /* the task has not taken what arrived, or a client has to answer first */
         mp_timer_start(exchange->host->loop, timer, exchange->timeout_ms, on_silence);
 }
@@ -448,11 +448,11 @@ static void on_total(mp_timer *timer)
 {
     mp_exchange *exchange = mp_container(timer, mp_exchange, total);
     if (!exchange->asks_too_much) {
-        mp_exchange_end_with(exchange, "total", "no answer within `timeout_total`");
+        mp_exchange_end_with(exchange, MP_FAILURE_TOTAL, "no answer within `timeout_total`");
         return;
     }
     mp_stat_add(&mp_stat_refused_upstream_questions, 1);
-    mp_exchange_end_with(exchange, "questions", "more questions than limits.upstreams.questions_per_request");
+    mp_exchange_end_with(exchange, MP_FAILURE_QUESTIONS, "more questions than limits.upstreams.questions_per_request");
 }
 
 static void start(mp_exchange *exchange)
@@ -463,7 +463,7 @@ static void start(mp_exchange *exchange)
     mp_exchange_ref(exchange);
     if (!give_order(exchange, SEND, MP_STR_NONE)) {
         mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, "busy", false, "the worker of the channel takes no messages now");
+        mp_upstream_failure_set(&failure, MP_FAILURE_BUSY, false, "the worker of the channel takes no messages now");
         exchange->is_started = false;
         fail_here(exchange, &failure);
     } else if (exchange->has_id) {
@@ -524,14 +524,14 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
     exchange->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : config->timeout_ms;
     exchange->total_ms = options->total_ms > 0 ? options->total_ms : config->timeout_total_ms;
     exchange->answer = options->answer > 0 ? options->answer : upstream->part->limits.answer;
-    const char *refusal = host->is_over ? "stopped" : mp_slot_enter(upstream, exchange);
+    mp_failure_reason refusal = host->is_over ? MP_FAILURE_STOPPED : mp_slot_enter(upstream, exchange);
     /* Read under the lock: later another worker may give the exchange a slot, and `granted` starts it. */
     bool waits = exchange->is_waiting;
-    if (refusal != NULL)
+    if (refusal != MP_FAILURE_NONE)
         upstream->total_refused++;
     pthread_mutex_unlock(&upstream->lock);
-    if (refusal != NULL) {
-        bool is_busy = strcmp(refusal, "busy") == 0;
+    if (refusal != MP_FAILURE_NONE) {
+        bool is_busy = refusal == MP_FAILURE_BUSY;
         mp_upstream_failure_set(failure, refusal, false,
                                 is_busy ? "`calls` exchanges run and `waiting` wait" : "the channel has ended");
         if (is_busy)
@@ -637,7 +637,7 @@ const mp_upstream_failure *MP_NULLABLE mp_exchange_failure(const mp_exchange *ex
     const mp_relay *relay = exchange->relay;
     if (relay != NULL)
         return mp_relay_failure(relay);
-    bool has_failed = exchange->failure.reason != NULL && mp_link_is_alone(&exchange->events);
+    bool has_failed = exchange->failure.reason != MP_FAILURE_NONE && mp_link_is_alone(&exchange->events);
     return has_failed ? &exchange->failure : NULL;
 }
 

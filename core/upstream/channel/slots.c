@@ -4,16 +4,16 @@
 
 MP_COUNTER(upstream_errors, "upstream_errors", "", "", "requests to upstreams that ended without an answer")
 
-const char *MP_NULLABLE mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange)
+mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange)
 {
     mp_channel *channel = exchange->channel;
     const mp_upstream_config *config = &upstream->part->it;
     if (channel->key == NULL)
-        return "lost";
+        return MP_FAILURE_LOST;
     bool needs_slot = exchange->has_id && !channel->is_claimed;
     if (needs_slot && upstream->calls >= config->calls) {
         if (upstream->waiters >= config->waiting)
-            return "busy";
+            return MP_FAILURE_BUSY;
         upstream->waiters++;
         exchange->is_waiting = true;
         mp_link_put(&upstream->waiting, &exchange->in_upstream);
@@ -26,7 +26,7 @@ const char *MP_NULLABLE mp_slot_enter(mp_upstream *upstream, mp_exchange *exchan
     channel->running++;
     channel->is_fresh = false;
     upstream->total_calls += exchange->has_id;
-    return NULL;
+    return MP_FAILURE_NONE;
 }
 
 mp_exchange *MP_NULLABLE mp_slot_grant(mp_upstream *upstream)
@@ -81,7 +81,7 @@ static bool is_refused_trial(const mp_exchange *exchange)
         return false;
     if (status >= 400 && status < 500)
         return status != 401 && status != 403 && status != 429;
-    return strcmp(failure->reason, "timeout") == 0 && exchange->transport->has_home;
+    return failure->reason == MP_FAILURE_TIMEOUT && exchange->transport->has_home;
 }
 
 static void count_result(mp_upstream *upstream, const mp_exchange *exchange)
@@ -93,7 +93,7 @@ static void count_result(mp_upstream *upstream, const mp_exchange *exchange)
         upstream->times[time_step(us)]++;
         mp_series_observe(upstream->series.seconds, MP_BUCKETS_CALL, us);
         mp_circuit_success(&upstream->circuit, now);
-    } else if (failure->reason != NULL && !is_refused_trial(exchange)) {
+    } else if (failure->reason != MP_FAILURE_NONE && !is_refused_trial(exchange)) {
         if (exchange->has_id) {
             mp_stat_add(&mp_stat_upstream_errors, 1);
             mp_series_add(failure->may_have_run ? upstream->series.unknown : upstream->series.not_run, 1);

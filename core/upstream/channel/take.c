@@ -39,13 +39,13 @@ void mp_take_wake(mp_take *take)
     mp_loop_post(take->host->loop, &take->message);
 }
 
-void mp_take_refuse(mp_take *take, const char *reason, const char *why, uint64_t retry_ms)
+void mp_take_refuse(mp_take *take, mp_failure_reason reason, const char *why, uint64_t retry_ms)
 {
     take->result = MP_TAKE_REFUSED;
     mp_upstream_failure_set(&take->failure, reason, false, why);
     if (retry_ms > 0)
         take->failure.retry_after_ms = (int64_t)retry_ms;
-    bool is_busy = strcmp(reason, "busy") == 0;
+    bool is_busy = reason == MP_FAILURE_BUSY;
     take->upstream->total_refused++;
     mp_stat_add(is_busy ? &mp_stat_refused_upstream_busy : &mp_stat_refused_upstream_down, 1);
 }
@@ -187,7 +187,7 @@ static void decide(mp_take *take, mp_link *ended)
     take->lacks = NULL;
     if (upstream->is_retired || atomic_load(&upstream->table->is_ending)) {
         leave_room(take);
-        mp_take_refuse(take, "stopped", "the upstream is being replaced, or the gateway stops", 0);
+        mp_take_refuse(take, MP_FAILURE_STOPPED, "the upstream is being replaced, or the gateway stops", 0);
         return;
     }
     mp_channel_key *key = need_key(upstream, take->key);
@@ -198,13 +198,14 @@ static void decide(mp_take *take, mp_link *ended)
     }
     if ((key->state == MP_KEY_RESTING || key->state == MP_KEY_BARRED) && now < key->retry_at) {
         leave_room(take);
-        mp_take_refuse(take, key->state == MP_KEY_BARRED ? "barred" : "down", key->why, key->retry_at - now);
+        mp_take_refuse(take, key->state == MP_KEY_BARRED ? MP_FAILURE_BARRED : MP_FAILURE_DOWN, key->why,
+                       key->retry_at - now);
         return;
     }
     mp_circuit_answer may = mp_circuit_ask(&upstream->circuit, now, config->open_ms, &wait_ms);
     if (may == MP_CIRCUIT_REFUSE) {
         leave_room(take);
-        mp_take_refuse(take, "down", upstream->error, wait_ms);
+        mp_take_refuse(take, MP_FAILURE_DOWN, upstream->error, wait_ms);
         return;
     }
     if (key->state == MP_KEY_OPEN) {
@@ -257,7 +258,7 @@ mp_take *MP_NULLABLE mp_channel_take(mp_upstream_host *host, const mp_take_optio
 {
     mp_upstream *upstream = mp_upstreams_find(host->table, options->name);
     if (upstream == NULL) {
-        mp_upstream_failure_set(failure, "unknown", false, "the configuration has no upstream of this name");
+        mp_upstream_failure_set(failure, MP_FAILURE_UNKNOWN, false, "the configuration has no upstream of this name");
         return NULL;
     }
     mp_take *take = mp_new(sizeof *take + options->key.len);
@@ -315,7 +316,7 @@ void mp_take_expire(mp_take *take)
         leave_room(take);
         mp_link_drop(&take->link);
         mp_stat_add(&mp_stat_upstream_takes, -1);
-        mp_take_refuse(take, lacks == NULL ? "open" : "busy",
+        mp_take_refuse(take, lacks == NULL ? MP_FAILURE_OPEN : MP_FAILURE_BUSY,
                        lacks == NULL ? "no channel was opened within `open`" : lacks, 0);
     }
     pthread_mutex_unlock(&take->upstream->lock);

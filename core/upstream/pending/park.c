@@ -145,10 +145,10 @@ static void serve(mp_park *park)
         park->is_wanted = false;
         uncount(park, event);
         mp_relay_post_news(relay, event, NULL);
-    } else if (exchange->failure.reason != NULL || exchange->is_ended) {
+    } else if (exchange->failure.reason != MP_FAILURE_NONE || exchange->is_ended) {
         mp_upstream_failure failure = exchange->failure;
-        if (failure.reason == NULL)
-            mp_upstream_failure_set(&failure, "cancelled", true, "the exchange is over");
+        if (failure.reason == MP_FAILURE_NONE)
+            mp_upstream_failure_set(&failure, MP_FAILURE_CANCELLED, true, "the exchange is over");
         failure.head = failure.head == NULL ? NULL : mp_dup((mp_str){failure.head, failure.head_len});
         failure.body = failure.body == NULL ? NULL : mp_dup((mp_str){failure.body, failure.body_len});
         park->is_wanted = false;
@@ -161,7 +161,7 @@ static void on_ready(void *ctx)
 {
     mp_park *park = ctx;
     keep_all(park);
-    if (park->relay == NULL && park->exchange->failure.reason != NULL && mp_link_is_alone(&park->kept))
+    if (park->relay == NULL && park->exchange->failure.reason != MP_FAILURE_NONE && mp_link_is_alone(&park->kept))
         mp_parks_note_failed(park);
     serve(park);
 }
@@ -208,7 +208,7 @@ static void deliver_ending(mp_message *message, mp_loop *MP_NULLABLE loop)
         if (it->cause == MP_PARK_EXPIRED)
             close_park(park, MP_STR_NONE);
         else if (!park->exchange->is_ended)
-            mp_exchange_end_with(park->exchange, "stopped", "a reload removed the upstream");
+            mp_exchange_end_with(park->exchange, MP_FAILURE_STOPPED, "a reload removed the upstream");
     }
     if (atomic_fetch_sub(&park->table->park_ends, 1) == 1 && loop != NULL)
         mp_loop_wake(of_channel->loop); /* a channel's home that ends waits for the last words of its parks */
@@ -245,7 +245,7 @@ static void attach(mp_park *park, mp_relay *relay)
     if (park->is_over) { /* its home has ended meanwhile */
         park->relay = NULL;
         mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, "stopped", true, "the worker of the exchange has ended");
+        mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, true, "the worker of the exchange has ended");
         mp_relay_post_news(relay, NULL, &failure);
         mp_relay_unref(relay);
         return;
@@ -330,7 +330,7 @@ void mp_park_deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop)
         perform(it->relay->park, it);
     } else if (it->word == MP_LETTER_ATTACH || it->word == MP_LETTER_ASK) {
         mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, "stopped", true, "the worker of the exchange has ended");
+        mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, true, "the worker of the exchange has ended");
         mp_relay_post_news(it->relay, NULL, &failure);
     }
     free(it->event);
@@ -377,7 +377,7 @@ bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, cha
     mp_relay *relay = exchange->relay;
     bool is_over = mp_exchange_is_over(exchange);
     if (is_over || (relay == NULL && (!exchange->is_started || !exchange->has_id))) {
-        mp_upstream_failure_set(failure, "cancelled", is_over, "the exchange is over, or has not begun");
+        mp_upstream_failure_set(failure, MP_FAILURE_CANCELLED, is_over, "the exchange is over, or has not begun");
         return false;
     }
     mp_upstreams *table = relay != NULL ? relay->park->table : exchange->host->table;

@@ -133,7 +133,7 @@ mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_o
     }
     free_entry(entry);
     mp_stat_add(&mp_stat_refused_upstream_parked, 1);
-    mp_upstream_failure_set(failure, "busy", true, "too many calls wait for the answers of clients");
+    mp_upstream_failure_set(failure, MP_FAILURE_BUSY, true, "too many calls wait for the answers of clients");
     return NULL;
 }
 
@@ -208,7 +208,7 @@ bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *o
     size_t most = table->limits.journal;
     pthread_mutex_unlock(&table->lock);
     if (bytes.len > most) {
-        mp_upstream_failure_set(failure, "too_large", true,
+        mp_upstream_failure_set(failure, MP_FAILURE_TOO_LARGE, true,
                                 "the results of a call's upstreams are larger than limits.upstreams.journal");
         return false;
     }

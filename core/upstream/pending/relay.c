@@ -106,12 +106,13 @@ const mp_exchange_event *MP_NULLABLE mp_relay_next(mp_relay *relay, mp_exchange 
 
 bool mp_relay_is_over(const mp_relay *relay)
 {
-    return relay->event == NULL && (relay->has_answer || relay->failure.reason != NULL || relay->front == NULL);
+    return relay->event == NULL &&
+           (relay->has_answer || relay->failure.reason != MP_FAILURE_NONE || relay->front == NULL);
 }
 
 const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_relay *relay)
 {
-    return relay->failure.reason == NULL ? NULL : &relay->failure;
+    return relay->failure.reason == MP_FAILURE_NONE ? NULL : &relay->failure;
 }
 
 bool mp_relay_reply(mp_relay *relay, mp_str message)

@@ -184,7 +184,7 @@ static bool take_one(mp_channel *channel, mp_str bytes)
     else if (envelope->kind == MP_KIND_RESPONSE && !channel->transport->has_home)
         mp_channel_count_dropped(channel); /* an answer comes on the stream of its request */
     else if (envelope->kind == MP_KIND_RESPONSE && bytes.len > exchange->answer)
-        mp_exchange_settle(exchange, "too_large", "the answer is larger than `answer`");
+        mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE, "the answer is larger than `answer`");
     else
         mp_exchange_take(exchange, channel->home, 0, envelope, bytes);
     mp_exchange_unref(exchange);
@@ -212,7 +212,7 @@ bool mp_channel_message(mp_channel *channel, mp_str bytes)
 
 /* -- the end of a connection --------------------------------------------------------------------------------------- */
 
-void mp_channel_fail_all(mp_channel *channel, const char *reason, const char *why)
+void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const char *why)
 {
     size_t count = 0, all = 0;
     for (mp_link *link = channel->exchanges.next; link != &channel->exchanges; link = link->next)
@@ -237,7 +237,7 @@ void mp_channel_drop_exchanges(mp_channel *channel)
         mp_exchange_unref(mp_container(link, mp_exchange, in_channel));
 }
 
-void mp_channel_broken(mp_channel *channel, const char *reason, const char *why)
+void mp_channel_broken(mp_channel *channel, mp_failure_reason reason, const char *why)
 {
     mp_channel_ref(channel);
     mp_channel_fail_all(channel, reason, why);
@@ -248,11 +248,11 @@ void mp_channel_broken(mp_channel *channel, const char *reason, const char *why)
 
 /* -- processes ----------------------------------------------------------------------------------------------------- */
 
-bool mp_channel_may_start(mp_channel *channel, const char **reason, int64_t *retry_ms)
+bool mp_channel_may_start(mp_channel *channel, mp_failure_reason *reason, int64_t *retry_ms)
 {
     mp_upstream *upstream = channel->upstream;
     uint64_t now = mp_monotonic_ms();
-    *reason = NULL;
+    *reason = MP_FAILURE_NONE;
     *retry_ms = -1;
     pthread_mutex_lock(&upstream->lock);
     unsigned slots = sizeof upstream->ends / sizeof *upstream->ends;
@@ -260,18 +260,18 @@ bool mp_channel_may_start(mp_channel *channel, const char **reason, int64_t *ret
     uint64_t oldest = upstream->end_count < most ? 0 : upstream->ends[(upstream->end_count - most) % slots];
     uint64_t window_ms = upstream->part->limits.restarts_within_ms;
     if (oldest != 0 && now < oldest + window_ms) {
-        *reason = "down";
+        *reason = MP_FAILURE_DOWN;
         *retry_ms = (int64_t)(oldest + window_ms - now);
     } else if (!mp_channel_use_place(channel)) {
-        *reason = "busy";
+        *reason = MP_FAILURE_BUSY;
     } else {
         upstream->processes++;
         upstream->total_starts++;
     }
     pthread_mutex_unlock(&upstream->lock);
-    if (*reason != NULL)
+    if (*reason != MP_FAILURE_NONE)
         mp_stat_add(&mp_stat_refused_upstream_processes, 1);
-    return *reason == NULL;
+    return *reason == MP_FAILURE_NONE;
 }
 
 void mp_upstream_put_ends(mp_upstream *upstream, mp_upstream_failure *failure)
@@ -281,7 +281,7 @@ void mp_upstream_put_ends(mp_upstream *upstream, mp_upstream_failure *failure)
     snprintf(why, sizeof why, "limits.upstreams.restarts programs ended by themselves; the last: %s",
              upstream->end_why);
     pthread_mutex_unlock(&upstream->lock);
-    mp_upstream_failure_set(failure, "down", false, why);
+    mp_upstream_failure_set(failure, MP_FAILURE_DOWN, false, why);
 }
 
 void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why)

@@ -145,7 +145,7 @@ static int64_t retry_after(const mp_transfer *transfer)
 }
 
 /* The failure carries the status, the head and the beginning of the body. */
-static void fail_with_status(const arrival *at, const char *reason, const char *why)
+static void fail_with_status(const arrival *at, mp_failure_reason reason, const char *why)
 {
     mp_upstream_failure failure;
     char text[sizeof failure.why];
@@ -168,11 +168,11 @@ static void fail_transfer(const arrival *at, const mp_err *MP_NULLABLE err)
 {
     mp_transfer_trouble trouble = mp_transfer_trouble_of(at->transfer);
     mp_upstream_failure failure;
-    const char *reason = trouble == MP_TRANSFER_REFUSED  ? "address"
-                         : trouble == MP_TRANSFER_UNSENT ? "refused"
-                                                         : "closed";
+    mp_failure_reason reason = trouble == MP_TRANSFER_REFUSED  ? MP_FAILURE_ADDRESS
+                               : trouble == MP_TRANSFER_UNSENT ? MP_FAILURE_REFUSED
+                                                               : MP_FAILURE_CLOSED;
     if (trouble == MP_TRANSFER_OTHER && header_of(at->transfer, "content-encoding").len > 0)
-        reason = "unreadable";
+        reason = MP_FAILURE_UNREADABLE;
     mp_upstream_failure_set(&failure, reason, trouble != MP_TRANSFER_REFUSED && trouble != MP_TRANSFER_UNSENT,
                             err == NULL ? "the connection ended" : err->text);
     failure.status = mp_transfer_status(at->transfer) >= 300 ? mp_transfer_status(at->transfer) : 0;
@@ -238,7 +238,7 @@ static void read_body(const arrival *at)
     const mp_buf *body = &at->of->body;
     int status = mp_transfer_status(at->transfer);
     if (!exchange->has_id) {
-        fail_with_status(at, "status", "the message was not accepted");
+        fail_with_status(at, MP_FAILURE_STATUS, "the message was not accepted");
         return;
     }
     bool is_json = mp_http_has_type(at->transfer, "application/json");
@@ -247,9 +247,9 @@ static void read_body(const arrival *at)
         return;
     }
     if (!is_success(at->transfer))
-        fail_with_status(at, "status", "an HTTP error");
+        fail_with_status(at, MP_FAILURE_STATUS, "an HTTP error");
     else
-        fail_with_status(at, "unreadable", body->len == 0 ? "an empty answer" : "no answer to this request");
+        fail_with_status(at, MP_FAILURE_UNREADABLE, body->len == 0 ? "an empty answer" : "no answer to this request");
 }
 
 /* Appends what has arrived to the body. False if the exchange has failed by that. */
@@ -266,11 +266,11 @@ static bool collect(const arrival *at)
         host->held += part.len;
         if (!fits || !has_room) {
             if (is_success(at->transfer))
-                mp_exchange_fail_with(at->exchange, "too_large",
+                mp_exchange_fail_with(at->exchange, MP_FAILURE_TOO_LARGE,
                                       fits ? "the answers in flight are larger than limits.http.held"
                                            : "the answer is larger than `answer`");
             else
-                fail_with_status(at, "status", "an HTTP error");
+                fail_with_status(at, MP_FAILURE_STATUS, "an HTTP error");
             return false;
         }
         mp_transfer_take(at->transfer);
@@ -302,7 +302,7 @@ static void read_events(const arrival *at, mp_str piece)
     settle_session(at);
     if (it->has_left || result == MP_EVENT_NONE)
         return;
-    mp_exchange_fail_with(at->exchange, "too_large", "an event is larger than `answer`");
+    mp_exchange_fail_with(at->exchange, MP_FAILURE_TOO_LARGE, "an event is larger than `answer`");
 }
 
 static void on_resume(mp_timer *timer);
@@ -356,7 +356,7 @@ static void pull_stream(const arrival *at)
     if (err != NULL)
         fail_transfer(at, err);
     else
-        mp_exchange_fail_with(at->exchange, "closed", "the event stream ended without the answer");
+        mp_exchange_fail_with(at->exchange, MP_FAILURE_CLOSED, "the event stream ended without the answer");
 }
 
 static void begin_answer(const arrival *at)
@@ -391,7 +391,7 @@ static void pull_nothing(const arrival *at)
     if (at->of->resumptions == 0)
         fail_transfer(at, mp_transfer_failure(at->transfer));
     else if (!resume_later(at))
-        mp_exchange_fail_with(at->exchange, "closed", "the event stream ended, and the upstream is gone");
+        mp_exchange_fail_with(at->exchange, MP_FAILURE_CLOSED, "the event stream ended, and the upstream is gone");
 }
 
 /* May free the request. */
@@ -402,7 +402,7 @@ static void pull_answer(const arrival *at)
     if (!it->has_head)
         begin_answer(at);
     if (it->resumptions > 0 && !it->is_stream && !it->has_left)
-        mp_exchange_fail_with(at->exchange, "closed",
+        mp_exchange_fail_with(at->exchange, MP_FAILURE_CLOSED,
                               "the event stream ended without the answer, and was not taken up");
     else if (it->is_stream)
         pull_stream(at);
@@ -505,7 +505,7 @@ static void on_resume(mp_timer *timer)
     mp_buf_clear(&last);
     free(list);
     if (it->transfer == NULL)
-        mp_exchange_fail_with(exchange, "closed", err.text);
+        mp_exchange_fail_with(exchange, MP_FAILURE_CLOSED, err.text);
 }
 
 static void send(mp_exchange *exchange)
@@ -513,7 +513,7 @@ static void send(mp_exchange *exchange)
     mp_err err = {0};
     exchange->request = begin(exchange->host, exchange->channel, exchange, "POST", exchange->message, &err);
     if (exchange->request == NULL)
-        mp_exchange_fail_with(exchange, "refused", err.text);
+        mp_exchange_fail_with(exchange, MP_FAILURE_REFUSED, err.text);
     else
         atomic_store(&exchange->was_sent, true); /* for other threads, which cannot ask the transfer */
 }

@@ -125,7 +125,7 @@ static void begin_post(connection *it, const char *endpoint, post *one)
             mp_exchange_ref(exchange);
         free_post(one);
         if (exchange != NULL)
-            mp_exchange_fail_with(exchange, "refused", err.text);
+            mp_exchange_fail_with(exchange, MP_FAILURE_REFUSED, err.text);
         mp_exchange_unref(exchange);
     } else if (exchange != NULL) {
         atomic_store(&exchange->was_sent, true);
@@ -176,15 +176,15 @@ static void describe_failure(mp_upstream_failure *failure, mp_transfer *transfer
     int status = mp_transfer_status(transfer);
     char why[sizeof failure->why];
     if (status == 0 && err != NULL) {
-        const char *reason = trouble == MP_TRANSFER_REFUSED  ? "address"
-                             : trouble == MP_TRANSFER_UNSENT ? "refused"
-                                                             : "closed";
+        mp_failure_reason reason = trouble == MP_TRANSFER_REFUSED  ? MP_FAILURE_ADDRESS
+                                   : trouble == MP_TRANSFER_UNSENT ? MP_FAILURE_REFUSED
+                                                                   : MP_FAILURE_CLOSED;
         mp_upstream_failure_set(failure, reason, trouble != MP_TRANSFER_REFUSED && trouble != MP_TRANSFER_UNSENT,
                                 err->text);
         return;
     }
     snprintf(why, sizeof why, "%s (HTTP status %d)", what, status);
-    mp_upstream_failure_set(failure, "status", true, why);
+    mp_upstream_failure_set(failure, MP_FAILURE_STATUS, true, why);
     mp_str head = mp_transfer_head(transfer);
     failure->status = status;
     failure->head = mp_dup(head);
@@ -194,7 +194,7 @@ static void describe_failure(mp_upstream_failure *failure, mp_transfer *transfer
 }
 
 /* The stream has ended, or never began: the next taker of the channel's key opens another one. */
-static void end_by_itself(connection *it, const char *reason, const char *why)
+static void end_by_itself(connection *it, mp_failure_reason reason, const char *why)
 {
     it->is_over = true;
     mp_channel_broken(it->channel, reason, why);
@@ -275,7 +275,7 @@ static void take_endpoint(connection *it, mp_str data)
     if (endpoint != NULL)
         begin_posts(it, endpoint);
     else
-        end_by_itself(it, "unreadable", "the stream's endpoint is no address of the same origin");
+        end_by_itself(it, MP_FAILURE_UNREADABLE, "the stream's endpoint is no address of the same origin");
 }
 
 static void take_event(connection *it, const mp_event *event)
@@ -295,7 +295,7 @@ static void pull_events(connection *it)
         while (!it->is_over && (result = mp_event_read(&it->reader, &piece, &event)) == MP_EVENT_COMPLETE)
             take_event(it, &event);
         if (!it->is_over && result != MP_EVENT_NONE)
-            end_by_itself(it, "too_large", "an event is larger than limits.upstreams.answer");
+            end_by_itself(it, MP_FAILURE_TOO_LARGE, "an event is larger than limits.upstreams.answer");
     }
 }
 
@@ -317,7 +317,7 @@ static void refuse_stream(connection *it)
         mp_exchange_fail(exchange, &failure);
         mp_exchange_unref(exchange);
     }
-    end_by_itself(it, "closed", what);
+    end_by_itself(it, MP_FAILURE_CLOSED, what);
 }
 
 static void pull_stream(connection *it)
@@ -328,7 +328,7 @@ static void pull_stream(connection *it)
     if (mp_transfer_status(it->stream) == 200 && mp_http_has_type(it->stream, "text/event-stream")) {
         pull_events(it);
         if (is_over && !it->is_over)
-            end_by_itself(it, "closed", "the event stream ended");
+            end_by_itself(it, MP_FAILURE_CLOSED, "the event stream ended");
         return;
     }
     collect(it->stream, &it->body);
@@ -357,7 +357,7 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange 
     if (stream == NULL) {
         mp_channel_unref(it->channel);
         free(it);
-        mp_exchange_fail_with(exchange, "refused", err.text);
+        mp_exchange_fail_with(exchange, MP_FAILURE_REFUSED, err.text);
         return NULL;
     }
     it->stream = stream;
@@ -379,7 +379,7 @@ static void send(mp_exchange *exchange)
             return;
     }
     if (it == NULL || it->is_over)
-        mp_exchange_fail_with(exchange, "closed", "the event stream has ended");
+        mp_exchange_fail_with(exchange, MP_FAILURE_CLOSED, "the event stream has ended");
     else
         add_post(it, exchange, exchange->message);
 }
@@ -426,7 +426,7 @@ static void close_connection(mp_channel *channel, connection *it, bool is_lost)
 {
     bool was_over = it->is_over;
     if (!was_over)
-        mp_channel_fail_all(channel, "closed", "the channel was closed");
+        mp_channel_fail_all(channel, MP_FAILURE_CLOSED, "the channel was closed");
     it->is_over = true;
     it->is_closing = !was_over && !is_lost && has_words(it);
     if (!it->is_closing)

@@ -130,7 +130,7 @@ static bool hand_over(connection *it)
         did = true;
         end_probe(it);
         if (send_line(it, exchange->message) != 0) {
-            mp_exchange_fail_with(exchange, "closed", "the program reads no more");
+            mp_exchange_fail_with(exchange, MP_FAILURE_CLOSED, "the program reads no more");
         } else {
             atomic_store(&exchange->was_sent, true);
             it->is_probed = exchange->is_trial;
@@ -145,7 +145,7 @@ static bool hand_over(connection *it)
 /* -- the end ------------------------------------------------------------------------------------------------------- */
 
 /* The connection has ended by itself: the next taker of the channel's key opens another one. */
-static void end_by_itself(connection *it, const char *reason, const char *why, bool now)
+static void end_by_itself(connection *it, mp_failure_reason reason, const char *why, bool now)
 {
     mp_upstream *upstream = it->channel->upstream;
     it->is_over = true;
@@ -175,7 +175,7 @@ static void on_ended(void *ctx)
         snprintf(why, sizeof why, "the program ended: %.*s: %.*s", MP_STR_ARG(text), MP_STR_ARG(last));
     else
         snprintf(why, sizeof why, "%s%.*s", has_failed ? "" : "the program ended: ", MP_STR_ARG(text));
-    end_by_itself(it, has_failed ? "refused" : "closed", why, false);
+    end_by_itself(it, has_failed ? MP_FAILURE_REFUSED : MP_FAILURE_CLOSED, why, false);
 }
 
 /* -- messages from the program ------------------------------------------------------------------------------------- */
@@ -199,7 +199,7 @@ static void on_line(void *ctx, mp_str line)
     mp_log(MP_DEBUG, "noise of an upstream", mp_log_str("upstream", mp_str_of(it->channel->upstream->name)),
            mp_log_str("text", line));
     if (++it->noise == it->most_noise)
-        end_by_itself(it, "unreadable",
+        end_by_itself(it, MP_FAILURE_UNREADABLE,
                       "the program printed lines that are no JSON-RPC messages, more in a row than "
                       "limits.upstreams.noise",
                       true);
@@ -207,7 +207,7 @@ static void on_line(void *ctx, mp_str line)
 
 static void on_long(void *ctx)
 {
-    end_by_itself(ctx, "too_large", "the program printed a line above limits.upstreams.answer", true);
+    end_by_itself(ctx, MP_FAILURE_TOO_LARGE, "the program printed a line above limits.upstreams.answer", true);
 }
 
 /* Programs on python-sdk 1.x write a hundred lines about a request that they do not know: a healthy program would look broken. The last lines are
@@ -241,7 +241,7 @@ static void on_measured(void *ctx)
     char why[120];
     snprintf(why, sizeof why, "the program used %llu MiB of memory, and process.memory is %llu MiB",
              (unsigned long long)it->memory >> 20, (unsigned long long)most >> 20);
-    end_by_itself(it, "closed", why, false);
+    end_by_itself(it, MP_FAILURE_CLOSED, why, false);
 }
 
 /* -- start --------------------------------------------------------------------------------------------------------- */
@@ -289,7 +289,7 @@ static int start_process(connection *it, mp_err *err)
 static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange *exchange)
 {
     mp_upstream_failure failure;
-    const char *reason;
+    mp_failure_reason reason;
     int64_t retry_ms;
     mp_err err = {"", ""};
     if (!mp_channel_may_start(channel, &reason, &retry_ms)) {
@@ -312,7 +312,7 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange 
     }
     mp_upstream_ended_by_itself(channel->upstream, err.text);
     on_gone(it);
-    mp_exchange_fail_with(exchange, "refused", err.text);
+    mp_exchange_fail_with(exchange, MP_FAILURE_REFUSED, err.text);
     return NULL;
 }
 
@@ -328,7 +328,7 @@ static void send(mp_exchange *exchange)
             return;
     }
     if (it == NULL || it->is_over) {
-        mp_exchange_fail_with(exchange, "closed", "the program has ended");
+        mp_exchange_fail_with(exchange, MP_FAILURE_CLOSED, "the program has ended");
         return;
     }
     place *last = mp_new(sizeof *last);
@@ -356,7 +356,7 @@ static void close_connection(connection *it)
 {
     if (!it->is_over) {
         it->is_over = true;
-        mp_channel_fail_all(it->channel, "closed", "the channel was closed");
+        mp_channel_fail_all(it->channel, MP_FAILURE_CLOSED, "the channel was closed");
         mp_process_leave(it->process, false);
     }
     while (!mp_link_is_alone(&it->waiting)) /* of tasks on other workers, which learn it later */
@@ -404,7 +404,7 @@ static void free_host(mp_upstream_host *host)
         mp_channel *channel = mp_channel_ref(it->channel);
         if (is_open(it)) {
             it->is_over = true;
-            mp_channel_fail_all(channel, "stopped", "the gateway stops");
+            mp_channel_fail_all(channel, MP_FAILURE_STOPPED, "the gateway stops");
         }
         if (!it->is_gone) {
             mp_process_forget(it->process, true);
