@@ -27,8 +27,8 @@ struct channel_handle {
     bool is_once;    /* the channel ends with the task */
 };
 
-/* The reason by the name that Lua gives, for a channel that could not be opened. REFUSED stands for the reasons that only Lua knows, and for those
- * of exchanges alone. */
+/* The reason by the name that Lua gives, for a channel that could not be opened. REFUSED stands for names that failure.def does not have, and for
+ * reasons of exchanges alone. */
 static mp_failure_reason reason_named(mp_str name)
 {
     mp_failure_reason reason = mp_failure_named(name);
