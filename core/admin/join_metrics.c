@@ -15,7 +15,7 @@ typedef struct {
 
 typedef struct {
     item super;         /* its key: name and labels */
-    mp_str value, rest; /* rest: what follows the value on its line: an exemplar */
+    mp_str value;
     int64_t whole;
     double real;
     bool is_whole, is_sum; /* is_sum: more than one value was added, in `whole` or `real` */
@@ -115,14 +115,12 @@ static void take_sample(joined *all, metric *of, mp_str line)
 {
     bool is_new;
     size_t length = key_length(line);
-    mp_str key = {line.ptr, length}, rest = mp_str_from(line, length + 1), whole_rest = rest,
-           value = mp_str_cut(&rest, ' ');
+    mp_str key = {line.ptr, length}, value = mp_str_from(line, length + 1);
     sample *one = mp_container(item_of(&all->samples, &of->samples, key, sizeof *one, &is_new), sample, super);
     int64_t number = 0;
     bool is_whole = read_whole(value, &number);
     if (is_new) {
         one->value = value;
-        one->rest = mp_str_from(whole_rest, value.len);
         one->is_whole = is_whole;
         one->whole = number;
         one->real = read_real(value);
@@ -161,7 +159,6 @@ static void put_metric(mp_buf *out, const metric *of)
             mp_buf_printf(out, " %lld", (long long)one->whole);
         else
             mp_buf_printf(out, " %.15g", one->real);
-        mp_buf_put(out, one->rest);
         mp_buf_putc(out, '\n');
     }
 }

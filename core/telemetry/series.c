@@ -357,11 +357,6 @@ static inline int bucket_of(mp_buckets buckets, uint64_t us)
     return bucket;
 }
 
-int mp_series_bucket(mp_buckets buckets, uint64_t us)
-{
-    return bucket_of(buckets, us);
-}
-
 static inline void observe(copy *MP_NULLABLE mine, mp_series series, int count, int bucket, uint64_t us)
 {
     if (series == 0)

@@ -72,8 +72,6 @@ mp_series mp_series_alone(const mp_family *family, const mp_str *values);
 mp_series mp_series_within(const mp_family *family, const mp_str *values, int most);
 /* Adds `n` to a counter. */
 void mp_series_add(mp_series series, int64_t n);
-/* The number of the bucket into which `us` microseconds fall: that of its cell behind the first one of the series. */
-int mp_series_bucket(mp_buckets buckets, uint64_t us);
 /* Adds one observation of `us` microseconds to a histogram of `buckets`. */
 void mp_series_observe(mp_series series, mp_buckets buckets, uint64_t us);
 /* Adds the same observation to two histograms of `buckets`. */

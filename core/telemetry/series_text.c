@@ -1,19 +1,15 @@
 /* series_text.c: the text of all series, in the formats of Prometheus and of OpenMetrics. */
 #include "declared.h"
-#include "exemplar.h"
 #include "series_state.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MS UINT64_C(1000)
-#define S (1000 * MS)
+#define US_PER_S INT64_C(1000000)
 
 /* What is written for one series, as a multiple of passing over a series of another family. */
 #define SAMPLE_STEPS 10
 #define HISTOGRAM_STEPS (SAMPLE_STEPS * MP_SERIES_CELLS)
-
-#define MAX_EXEMPLARS 4000 /* of one text, some 90 bytes each */
 
 /* Symbols of the linker: a pointer to each declared family. */
 extern const mp_family *const first_row[] __asm__("__start_mp_family_rows") __attribute__((visibility("hidden")));
@@ -74,20 +70,7 @@ static void put_real_sample(mp_buf *out, const mp_member *one, const char *suffi
     mp_buf_printf(out, "%s\n", isinf(value) ? value > 0 ? "+Inf" : "-Inf" : text);
 }
 
-/* Appends the exemplar of a bucket in place of the end of its line. `left`: exemplars that the text may have. */
-static void put_exemplar(mp_buf *out, mp_series cell, int *left)
-{
-    mp_exemplar kept;
-    if (*left == 0 || !mp_exemplar_read(cell, &kept))
-        return;
-    --*left;
-    out->len--;
-    mp_buf_printf(out, " # {trace_id=\"%s\"} %llu.%06llu %llu.%03llu\n", kept.trace, (unsigned long long)(kept.us / S),
-                  (unsigned long long)(kept.us % S), (unsigned long long)(kept.at_ms / MS),
-                  (unsigned long long)(kept.at_ms % MS));
-}
-
-static void put_histogram(mp_buf *out, const mp_member *one, int *exemplars)
+static void put_histogram(mp_buf *out, const mp_member *one)
 {
     const mp_real_bounds *real = one->family->own;
     int count = mp_family_bounds(one->family);
@@ -96,14 +79,13 @@ static void put_histogram(mp_buf *out, const mp_member *one, int *exemplars)
     for (int i = 0; i <= count; i++) {
         sum += mp_series_read(one->cell + (mp_series)i, false).whole;
         put_sample(out, one, "_bucket", i < count ? texts[i] : "+Inf", sum);
-        put_exemplar(out, one->cell + (mp_series)i, exemplars);
     }
     mp_sums all = mp_series_read(one->cell + (mp_series)count + 1, real != NULL);
     if (real != NULL) {
         put_real_sample(out, one, "_sum", all.real);
     } else {
         put_name(out, one, "_sum", NULL);
-        mp_buf_printf(out, "%lld.%06lld\n", (long long)(all.whole / (int64_t)S), (long long)(all.whole % (int64_t)S));
+        mp_buf_printf(out, "%lld.%06lld\n", (long long)(all.whole / US_PER_S), (long long)(all.whole % US_PER_S));
     }
     put_sample(out, one, "_count", NULL, sum);
 }
@@ -118,12 +100,12 @@ static void put_head(mp_buf *out, const mp_family *family, bool is_open)
                                                        : "histogram");
 }
 
-static void put_member(mp_buf *out, const mp_member *one, int *exemplars)
+static void put_member(mp_buf *out, const mp_member *one)
 {
     const mp_family *family = one->family;
     const char *suffix = family->buckets == MP_FAMILY_COUNTER ? "_total" : "";
     if (mp_family_is_histogram(family))
-        put_histogram(out, one, exemplars);
+        put_histogram(out, one);
     else if (family->own != NULL)
         put_real_sample(out, one, suffix, mp_series_read(one->cell, true).real);
     else
@@ -139,7 +121,6 @@ static int compare_families(const void *a, const void *b)
 
 struct mp_series_text {
     bool is_open;
-    int exemplars; /* that the text may still have */
     /* of the family, or of one before it in the list of all; NULL: the family's text is whole */
     mp_member *MP_NULLABLE next;
     size_t at, count; /* families */
@@ -152,7 +133,6 @@ mp_series_text *mp_series_text_new(bool is_open)
     mp_series_text *text = mp_new(sizeof *text + (count + MP_DECLARED_MAX) * sizeof *text->families);
     memcpy(text->families, first_row, count * sizeof *text->families);
     text->is_open = is_open;
-    text->exemplars = is_open ? MAX_EXEMPLARS : 0;
     text->count = count + mp_declared_list(text->families + count);
     qsort(text->families, text->count, sizeof *text->families, compare_families);
     return text;
@@ -187,7 +167,7 @@ bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps)
             bool is_its_own = one->family == family;
             unsigned cost = !is_its_own ? 1 : mp_family_is_histogram(family) ? HISTOGRAM_STEPS : SAMPLE_STEPS;
             if (is_its_own)
-                put_member(out, one, &text->exemplars);
+                put_member(out, one);
             text->next = atomic_load_explicit(&one->next, memory_order_acquire);
             left -= cost < left ? cost : left;
         }

@@ -8,7 +8,6 @@
 #include "base/base.h"
 #include "crash.h"
 #include "declared.h"
-#include "exemplar.h"
 #include "log.h"
 #include "mark.h"
 #include "phase.h"

@@ -210,15 +210,6 @@ static void count_thing(const mp_call *call, size_t error)
     mp_series_add(series, 1);
 }
 
-static __attribute__((noinline)) void keep_exemplars(const mp_call *call, mp_series operation, uint64_t us)
-{
-    char id[MP_TRACE_ID_DIGITS + 1];
-    mp_trace_put_id(call->trace, id);
-    mp_exemplar_keep(operation, MP_BUCKETS_CALL, us, id);
-    if (call->thing_metrics != NULL)
-        mp_exemplar_keep(call->thing_metrics->duration, MP_BUCKETS_CALL, us, id);
-}
-
 /* Keeps the failure for operators: which call it was, not what it said. */
 static void keep_failure(const mp_call *call, mp_thing_metrics *tool, uint64_t us)
 {
@@ -264,8 +255,6 @@ void mp_call_observe(const mp_call *call)
     uint64_t us = mp_monotonic_us() - call->began;
     size_t error = error_of(call);
     mp_series operation = operation_of(call, error);
-    if (call->trace != NULL)
-        keep_exemplars(call, operation, us);
     if (call->thing_metrics == NULL) {
         mp_series_observe(operation, MP_BUCKETS_CALL, us);
         return;

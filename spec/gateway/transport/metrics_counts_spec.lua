@@ -1,12 +1,9 @@
 -- What /metrics counts, whatever workers and reloads do meanwhile: numbers against a load that is known exactly; names that clients invent; a text at
--- the caps; exemplars.
+-- the caps.
 local client = require "spec.helpers.client"
-local collector = require "spec.helpers.collector"
 local gateway = require "spec.helpers.gateway"
 local scrape = require "spec.helpers.scrape"
 local uv = require "luv"
-
-local OPEN <const> = "application/openmetrics-text"
 
 local scripts = {
   ["tools/add.lua"] = 'return tool { "Adds.", input = { a = t.number, b = t.number }, function(args) return args.a + args.b end }',
@@ -140,41 +137,5 @@ describe("/metrics", function()
     local different = 0
     for _ in pairs(texts) do different = different + 1 end
     assert.truthy(different <= 2 + (uv.hrtime() - began) // 1e9, different) -- a text is that of a second
-  end)
-
-  it("has exemplars in OpenMetrics alone: traces that the collector has", function()
-    local c <close> = collector.start()
-    local g <close> = gateway.start { scripts = scripts, workers = 2, config = { traces = c:config() } }
-    local peer <close> = g:client "2026-07-28"
-    for i = 1, 20 do peer:result("tools/call", { name = "add", arguments = { a = i, b = 1 } }) end
-    peer:result("tools/call", { name = "fail" })
-    c:wait("tools/call add", 20)
-    c:wait "tools/call fail"
-    scrape.wait(g, { [operation("tools/call", "2026-07-28")] = 20, [operation("tools/call", "2026-07-28", "tool_error")] = 1 })
-    local known, families = {}, {}
-    for _, span in ipairs(c.spans) do known[span.traceId] = true end
-    for line in scrape.text(g, OPEN):gmatch "[^\n]+" do
-      local sample, id, value, at = line:match '^(%S+) %d+ # {trace_id="(%x+)"} ([%d.]+) ([%d.]+)$'
-      if sample then
-        assert.truthy(known[id], line)
-        local bound = sample:match 'le="([^"]*)"'
-        assert.truthy(bound == "+Inf" or tonumber(value) <= tonumber(bound), line)
-        assert.truthy(math.abs(tonumber(at) - os.time()) < 600, line)
-        families[sample:match "^[%w_]+"] = true
-      else
-        assert.is_nil(line:find("# {", 1, true), line)
-      end
-    end
-    assert.same({ mcp_server_operation_duration_seconds_bucket = true, moonpool_tool_duration_seconds_bucket = true }, families)
-    assert.is_nil(scrape.text(g):find("trace_id", 1, true))
-  end)
-
-  it("has no exemplar of a trace that may not be sent", function()
-    local c <close> = collector.start()
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { traces = c:config { sample = { ratio = 0, errors = "true" } } } }
-    local peer <close> = g:client "2026-07-28"
-    peer:result("tools/call", { name = "add", arguments = { a = 1, b = 1 } })
-    scrape.wait(g, { [operation("tools/call", "2026-07-28")] = 1 })
-    assert.is_nil(scrape.text(g, OPEN):find("trace_id", 1, true))
   end)
 end)
