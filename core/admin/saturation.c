@@ -67,7 +67,8 @@ bool mp_hold_step(mp_hold *hold, double value, double limit, uint64_t now_ms)
     return hold->is_over;
 }
 
-uint64_t mp_hold_left_ms(const mp_hold *hold, uint64_t now_ms)
+/* The time after which `is_over` is false at the earliest; 0: it is false. */
+static uint64_t hold_left_ms(const mp_hold *hold, uint64_t now_ms)
 {
     uint64_t held_ms = hold->is_across ? now_ms - hold->since_ms : 0;
     return !hold->is_over || held_ms >= MP_HOLD_MS ? 0 : MP_HOLD_MS - held_ms;
@@ -77,7 +78,7 @@ unsigned mp_readiness_wait_s(const mp_readiness *readiness)
 {
     uint64_t most_ms = 1, now_ms = mp_monotonic_ms();
     for (int i = 0; i < MP_READY_CAUSES; i++) {
-        uint64_t left_ms = mp_hold_left_ms(&readiness->holds[i], now_ms);
+        uint64_t left_ms = hold_left_ms(&readiness->holds[i], now_ms);
         most_ms = left_ms > most_ms ? left_ms : most_ms;
     }
     return (unsigned)((most_ms + 999) / 1000);

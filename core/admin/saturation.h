@@ -32,9 +32,6 @@ typedef struct {
 /* Takes a sample of the value. `now_ms`: of the monotonic clock. Returns is_over. */
 bool mp_hold_step(mp_hold *hold, double value, double limit, uint64_t now_ms);
 
-/* The time after which `is_over` is false at the earliest; 0: it is false. */
-uint64_t mp_hold_left_ms(const mp_hold *hold, uint64_t now_ms);
-
 #define MP_READY_CAUSES 4 /* the keys of ready.when, and the overload of a worker */
 
 /* Zeroed at the start, but for `places`. */

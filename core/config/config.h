@@ -262,8 +262,6 @@ int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_v
                        mp_err *err);
 /* The slot of a list in `in`, which is the config or an item. */
 char ***mp_config_list_of(void *in, const mp_config_key *key);
-void mp_config_free_list(char **MP_NULLABLE list);
-void mp_config_free_grants(mp_grant *grants);
 /* `into` is the config, or an entry of a map. */
 void mp_config_set_preset(void *into, const mp_config_key *key, const char *folder);
 void mp_config_unset(void *from, const mp_config_key *key);
@@ -297,8 +295,6 @@ int mp_config_check_header_token(mp_str text,
 int mp_config_check_issuer(mp_str text, mp_err *err);
 int mp_config_check_resource(mp_str text, mp_err *err);
 int mp_config_check_scope(mp_str text, mp_err *err);
-/* True if the host of a URL that was checked is an address or localhost. */
-bool mp_config_is_address(mp_str url);
 int mp_config_check_header(mp_str text, mp_err *err);   /* the name of a header that the operator sets */
 int mp_config_check_question(mp_str text, mp_err *err); /* a word of `asks` */
 int mp_config_check_pass(mp_str text, mp_err *err);     /* the name of a client's header that is sent on */

@@ -186,7 +186,8 @@ static mp_str host_of(mp_str url)
     return rest;
 }
 
-bool mp_config_is_address(mp_str url)
+/* True if the host of a URL that was checked is an address or localhost. */
+static bool is_address(mp_str url)
 {
     char text[64] = "", bytes[16];
     mp_str host = host_of(url);
@@ -204,7 +205,7 @@ int mp_config_check_issuer(mp_str text, mp_err *err)
         mp_err_hint(err, "as in https://id.example.com");
         return -1;
     }
-    if (mp_str_starts(text, MP_STR("http://")) && !mp_config_is_address(text)) {
+    if (mp_str_starts(text, MP_STR("http://")) && !is_address(text)) {
         mp_err_set(err, "it must begin with https://, as secrets are sent to it");
         return mp_err_hint(err, "http:// is for localhost and addresses");
     }

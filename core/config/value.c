@@ -245,19 +245,19 @@ static void *slot_of(void *in, const mp_config_key *key)
     return (char *)in + key->slot;
 }
 
-void mp_config_free_list(char **MP_NULLABLE list)
+static void free_list(char **MP_NULLABLE list)
 {
     for (size_t i = 0; list != NULL && list[i] != NULL; i++)
         free(list[i]);
     free(list);
 }
 
-void mp_config_free_grants(mp_grant *grants)
+static void free_grants(mp_grant *grants)
 {
     for (mp_grant *grant = grants; grant != NULL && grant->path != NULL; grant++) {
         free(grant->path);
         for (int i = 0; i < MP_GRANT_KINDS; i++)
-            mp_config_free_list(grant->lists[i]);
+            free_list(grant->lists[i]);
     }
     free(grants);
 }
@@ -291,11 +291,11 @@ void mp_config_unset(void *config, const mp_config_key *key)
         char ***list = slot_of(config, key);
         if (key->item_size > 0)
             free_items(config, key);
-        mp_config_free_list(*list);
+        free_list(*list);
         *list = NULL;
     } else if (key->type == MP_KEY_GRANTS) {
         mp_grant **grants = slot_of(config, key);
-        mp_config_free_grants(*grants);
+        free_grants(*grants);
         *grants = NULL;
     } else if (key->type == MP_KEY_PAIRS) {
         mp_pair **pairs = slot_of(config, key);
@@ -375,7 +375,7 @@ int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_v
         if (is_twice)
             return mp_err_set(err, "'%.*s' is named twice", MP_STR_ARG(items[i].shown));
     }
-    mp_config_free_list(*slot);
+    free_list(*slot);
     char **list = mp_new((count + 1) * sizeof *list);
     for (size_t i = 0; i < count; i++)
         list[i] = mp_dup(items[i].text);

@@ -531,7 +531,6 @@ void mp_call_stop(mp_call *call, const char *why);
 
 const mp_era *MP_NULLABLE mp_session_era(const mp_session *session); /* NULL before `initialize` */
 mp_str mp_session_id(const mp_session *session);
-bool mp_session_is_open(mp_session *session); /* Any thread. */
 /* True if a session of any principal has this id and is open. The id must not come from a client. */
 bool mp_session_is_known(mp_rpc *rpc, mp_str id);
 mp_str mp_session_client(const mp_session *session);

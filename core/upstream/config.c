@@ -34,21 +34,6 @@ const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
                                                        .questions_per_request = 256,
                                                        .evict_idle_ms = 1000};
 
-const mp_upstream_config mp_upstream_default_config = {.timeout_ms = 60000,
-                                                       .timeout_total_ms = 600000,
-                                                       .connect_ms = 5000,
-                                                       .open_ms = 30000,
-                                                       .calls = 64,
-                                                       .waiting = 64,
-                                                       .idle_stop_ms = 600000,
-                                                       .most = 0,
-                                                       .circuit_failures = 5,
-                                                       .circuit_open_min_ms = 1000,
-                                                       .circuit_open_max_ms = 60000,
-                                                       .keep_ms = 600000,
-                                                       .list_wait_ms = 5000,
-                                                       .refresh_ms = 300000};
-
 static char **MP_NULLABLE copy_list(char *const *MP_NULLABLE list)
 {
     size_t count = 0;

@@ -91,8 +91,6 @@ typedef struct {
 #define MP_UPSTREAM_ENDS 64 /* the highest limit of `restarts` */
 
 extern const mp_upstream_limits mp_upstream_default_limits;
-/* An entry with the default of each member that has one. */
-extern const mp_upstream_config mp_upstream_default_config;
 
 extern const mp_stat mp_stat_refused_upstream_questions;
 

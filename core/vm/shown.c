@@ -56,7 +56,8 @@ static uint64_t hash(uint64_t word)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-bool mp_shows_address(lua_State *L, int index)
+/* True if luaL_tolstring would print the address of the value's object.  [-0, +0] */
+static bool shows_address(lua_State *L, int index)
 {
     int type = lua_type(L, index);
     if (type == LUA_TNONE || type == LUA_TNIL || type == LUA_TBOOLEAN || type == LUA_TNUMBER || type == LUA_TSTRING)
@@ -69,7 +70,7 @@ bool mp_shows_address(lua_State *L, int index)
 
 const char *mp_push_shown(lua_State *L, int index, size_t *MP_NULLABLE len)
 {
-    if (!mp_shows_address(L, index))
+    if (!shows_address(L, index))
         return luaL_tolstring(L, index, len);
     pthread_once(&once, make_key);
     uint64_t number = hash((uint64_t)(uintptr_t)lua_topointer(L, index));

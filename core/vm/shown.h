@@ -7,8 +7,6 @@
 /* Like luaL_tolstring, but the number behind "table: 0x" is a keyed hash of the object's address: each object has
  * one number, and the address cannot be computed from it. [-0, +1, throws] */
 const char *mp_push_shown(lua_State *L, int index, size_t *MP_NULLABLE len);
-/* True if luaL_tolstring would print the address of the value's object.  [-0, +0] */
-bool mp_shows_address(lua_State *L, int index);
 /* Replaces the global `tostring` by one that calls mp_push_shown.  [-0, +0, throws] */
 void mp_lib_shown(lua_State *L);
 

@@ -121,7 +121,8 @@ static void on_time(mp_timer *timer)
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
-const mp_http2_refusal mp_http2_crowded = {MP_CAUSE_BODIES, 503,
+/* The answer to requests for which limits.bodies has no room. */
+static const mp_http2_refusal crowded = {MP_CAUSE_BODIES, 503,
                                            MP_STR("too many request bodies at once: try again in a few seconds\n")};
 
 /* The record of a request that was answered before its last frame; NULL: it was not, or is too old. */
@@ -195,7 +196,7 @@ const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(const mp_http2 *h2)
 {
     if (h2->refusal == NULL && mp_intake_is_full(h2->conn)) {
         mp_stat_add(&mp_stat_refused_bodies, 1);
-        return &mp_http2_crowded;
+        return &crowded;
     }
     return h2->refusal;
 }
@@ -287,7 +288,7 @@ static bool shed_request(mp_http2 *h2, const h2o_http2_conn_t *h2o)
     if (stream == NULL)
         stream = newest_arriving(h2o, false);
     if (stream != NULL) {
-        mp_http2_answer_early(h2, stream, &mp_http2_crowded);
+        mp_http2_answer_early(h2, stream, &crowded);
     } else if ((stream = find_unread(h2o)) != NULL) {
         reset_stream(stream, CANCEL);
     } else {

@@ -66,8 +66,6 @@ void mp_http2_count_refusal(mp_http2 *h2, const mp_stat *stat, const char *why);
 /* implemented in http2.c */
 /* NULL: the connection is none that mp_http2_accept has begun. */
 mp_http2 *MP_NULLABLE mp_http2_of(const h2o_http2_conn_t *h2o);
-/* The answer to requests for which limits.bodies has no room. */
-extern const mp_http2_refusal mp_http2_crowded;
 /* Answers a request whose body is still arriving. Further frames of the body are swallowed. */
 void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal);
 /* Ends a request whose body is still arriving with RST_STREAM, which allows the client to send it again. */

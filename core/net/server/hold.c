@@ -46,7 +46,8 @@ void mp_server_share(mp_server *server, int address)
     pthread_mutex_unlock(&server->listen_lock);
 }
 
-void mp_server_apply_hold(mp_server *server)
+/* On the server's thread: lets libh2o accept, or not, by what mp_server_hold has set. */
+static void apply_hold(mp_server *server)
 {
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
         mp_listener *listener = mp_container(link, mp_listener, link);
@@ -71,7 +72,7 @@ void mp_server_hold(mp_server *server, int address, bool is_held)
             atomic_store(&listener->is_held, is_held);
     }
     pthread_mutex_unlock(&server->listen_lock);
-    command(server, mp_server_apply_hold);
+    command(server, apply_hold);
 }
 
 /* Lets clients of HTTP/2 open no more streams here: GOAWAY at first, then the end of a connection without streams. One that was just accepted has time

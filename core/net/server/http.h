@@ -319,8 +319,6 @@ bool mp_listener_resume(mp_listener *listener);
 
 /* implemented in hold.c */
 extern const mp_stat mp_stat_kept_connections;
-/* On the server's thread: lets libh2o accept, or not, by what mp_server_hold has set. */
-void mp_server_apply_hold(mp_server *server);
 
 /* implemented in server.c */
 void mp_server_on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error);

@@ -170,8 +170,6 @@ void mp_call_end_trace(mp_call *call, mp_trace *trace);
 
 /* -- request_log.c: a line of the log for each request ------------------------------------------------------------- */
 
-/* True if requests are logged: log.level is debug, or `run --trace` prints them. */
-bool mp_requests_are_logged(void);
 /* One word for the reason that a call ended before its answer. */
 const char *mp_end_cause(const mp_stat *counter);
 /* Appends the name of the tool, resource or prompt in `params`, and the client as "name version". `session` may be NULL. */

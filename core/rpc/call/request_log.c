@@ -7,7 +7,8 @@
 
 #define MAX_NAME_BYTES 256 /* bytes of a client's name, or of the tool, resource or prompt in a request */
 
-bool mp_requests_are_logged(void)
+/* True if requests are logged: log.level is debug, or `run --trace` prints them. */
+static bool are_requests_logged(void)
 {
     return mp_trace_is_on() || mp_log_wants(MP_DEBUG);
 }
@@ -195,7 +196,7 @@ static void write_request(const request_facts *f)
 
 void mp_log_call(mp_call *call)
 {
-    if (call->is_detached || call->is_hidden || !mp_requests_are_logged())
+    if (call->is_detached || call->is_hidden || !are_requests_logged())
         return;
     write_request(
         &(request_facts){.method = call->method,
@@ -272,7 +273,7 @@ void mp_call_tap(const mp_call *call)
 void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *MP_NULLABLE session)
 {
     const mp_envelope *envelope = &rpc->envelope;
-    if (!mp_requests_are_logged())
+    if (!are_requests_logged())
         return;
     bool is_note = envelope->kind == MP_KIND_NOTE;
     write_request(&(request_facts){.method = is_note ? envelope->method : MP_STR("(response)"),
@@ -289,7 +290,7 @@ void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *MP_N
 
 void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *MP_NULLABLE session, int status)
 {
-    if (!mp_requests_are_logged())
+    if (!are_requests_logged())
         return;
     write_request(&(request_facts){.method = mp_stream_request(stream)->method,
                                    .session = session,

@@ -82,7 +82,7 @@ void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str se
     table->on_session_end_ctx = ctx;
 }
 
-bool mp_session_is_open(mp_session *session)
+static bool is_session_open(mp_session *session)
 {
     pthread_mutex_lock(&session->lock);
     bool is_open = !session->closed;
@@ -415,7 +415,7 @@ bool mp_session_is_known(mp_rpc *rpc, mp_str id)
     pthread_mutex_unlock(&table->shards[shard].lock);
     if (session == NULL)
         return false;
-    bool is_open = mp_session_is_open(session);
+    bool is_open = is_session_open(session);
     mp_session_unref(session);
     return is_open;
 }

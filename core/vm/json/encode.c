@@ -368,18 +368,7 @@ static void init(encoder *e, lua_State *L, mp_buf *out, size_t most, bool counts
     e->members = e->few;
 }
 
-/* The length of the text; if it is over the limit, `out` keeps nothing of it. */
-static size_t clean_up(encoder *e)
-{
-    lua_settop(e->L, e->base);
-    size_t size = e->out->len - e->start;
-    if (e->counted == 0)
-        return size;
-    e->out->len = e->start;
-    return e->counted + size;
-}
-
-static size_t encode(lua_State *L, int index, mp_buf *out, size_t most, bool counts)
+void mp_lua_encode(lua_State *L, int index, mp_buf *out)
 {
     encoder e; /* not cleared: the arrays take 16 KiB */
     index = lua_absindex(L, index);
@@ -388,20 +377,10 @@ static size_t encode(lua_State *L, int index, mp_buf *out, size_t most, bool cou
     e.array_mt = lua_topointer(L, -2); /* the registry holds a reference to the userdata */
     e.object_mt = lua_topointer(L, -1);
     lua_pop(L, 2);
-    init(&e, L, out, most, counts);
+    init(&e, L, out, MP_MAX_ENCODED_BYTES, false);
     mp_encode_value(&e, index);
     run(&e);
-    return clean_up(&e);
-}
-
-void mp_lua_encode(lua_State *L, int index, mp_buf *out)
-{
-    encode(L, index, out, MP_MAX_ENCODED_BYTES, false);
-}
-
-size_t mp_lua_encode_most(lua_State *L, int index, mp_buf *out, size_t most)
-{
-    return encode(L, index, out, most, true);
+    lua_settop(L, e.base);
 }
 
 /* -- in turns ---------------------------------------------------------------------------------------------------- */

@@ -40,11 +40,8 @@ int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_faith faith, mp_json
  * function at .a.b[2]". `out` still belongs to the caller, who must free it after an error, too: call this inside a
  * lua_pcall. [-0, +0, throws] */
 void mp_lua_encode(lua_State *L, int index, mp_buf *out);
-/* Appends the value at `index` if it has at most `most` bytes of JSON, otherwise nothing. Returns the length of the
- * JSON text, counted up to MP_MAX_ENCODED_BYTES. [-0, +0, throws] */
-size_t mp_lua_encode_most(lua_State *L, int index, mp_buf *out, size_t most);
 
-/* Encodes like mp_lua_encode_most, in the coroutine of a task: yields when other tasks have to run. Ends with
+/* Encodes like mp_lua_encode, in the coroutine of a task: yields when other tasks have to run. Ends with
  * done(L, ctx, text, size), and returns the result of `done` to Lua. `text` lasts until `done` returns; it is empty
  * if `size` is above `most`. `most` 0: throws beyond MP_MAX_ENCODED_BYTES. The time counts for limits.call.cpu, and
  * memory that is kept across yields for limits.call.memory. If other tasks change the value's tables between turns,

@@ -10,7 +10,8 @@
 #define PACK_FORMAT 65536    /* limit of the bytes of the result */
 #define FORMAT_MARKS "-+ #0123456789."
 
-void mp_string_refuse(lua_State *L, size_t bytes, const char *rest)
+/* Raises "the string would be N bytes", followed by `rest`. [-0, +0, throws] */
+_Noreturn static void refuse_string(lua_State *L, size_t bytes, const char *rest)
 {
     luaL_error(L, "the string would be %I bytes%s, more than the limit of %I", (lua_Integer)bytes, rest,
                (lua_Integer)mp_string_limits_of(L)->bytes);
@@ -21,7 +22,7 @@ void mp_string_out_grow(lua_State *L, mp_string_out *out, size_t len)
 {
     size_t most = mp_string_limits_of(L)->bytes;
     if (len > most || out->len > most - len)
-        mp_string_refuse(L, len + out->len, " or more");
+        refuse_string(L, len + out->len, " or more");
     size_t cap = out->cap;
     while (cap < out->len + len)
         cap *= 2;
@@ -53,7 +54,7 @@ static int l_rep(lua_State *L)
         return luaL_error(L, "resulting string too large");
     total -= between;
     if (total > mp_string_limits_of(L)->bytes)
-        mp_string_refuse(L, total, "");
+        refuse_string(L, total, "");
     luaL_Buffer buffer;
     char *out = luaL_buffinitsize(L, &buffer, total);
     memcpy(out, text, len);
@@ -147,7 +148,7 @@ static int l_format(lua_State *L)
         luaL_checkstack(L, 4, NULL);
         size = format_size(L, format, count);
         if (size > most)
-            mp_string_refuse(L, size, " or so");
+            refuse_string(L, size, " or so");
     }
     return lua_tocfunction(L, lua_upvalueindex(2))(L);
 }
@@ -227,12 +228,12 @@ static int l_pack(lua_State *L)
             digits = digits * 10 + (size_t)(format.ptr[i + 1] - '0');
         size += digits;
         if (size > most)
-            mp_string_refuse(L, size, " or more");
+            refuse_string(L, size, " or more");
     }
     for (int arg = 2, count = lua_gettop(L); arg <= count; arg++) {
         size += lua_type(L, arg) == LUA_TSTRING ? lua_rawlen(L, arg) : 0;
         if (size > most)
-            mp_string_refuse(L, size, " or more");
+            refuse_string(L, size, " or more");
     }
     return lua_tocfunction(L, lua_upvalueindex(2))(L);
 }

@@ -53,9 +53,6 @@ static inline void mp_string_charge(lua_State *L, mp_string_limits *limits, int6
     limits->taken += (uint64_t)steps;
 }
 
-/* Raises "the text would be N bytes", followed by `rest`. [-0, +0, throws] */
-_Noreturn void mp_string_refuse(lua_State *L, size_t bytes, const char *rest);
-
 /* A text that is being built. A small one is in `start`; a larger one is in a userdata in the slot `box` of the
  * stack. */
 typedef struct {
