@@ -174,28 +174,33 @@ static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node 
 
 /* -- keys ---------------------------------------------------------------------------------------------------------- */
 
-/* Keys that are planned and not built: a section, a key in it, and what to write instead. */
-static const char *const planned[][3] = {
-    {"upstreams.NAME", "openapi", "an upstream is an MCP server: give its url or command"},
-    {"upstreams.NAME.auth", "user", "auth.exchange gets a token for each caller"},
+static const char *const removed[][2] = {
+#define REMOVED(path, instead) {path, instead},
+#include "config_removed.def"
+#undef REMOVED
 };
 
-static const char *MP_NULLABLE hint_of_planned(const mp_config_key *MP_NULLABLE section, mp_str name)
+/* What holds in place of the key `name` of `section`, which an earlier version had; NULL: it is another key. */
+static const char *MP_NULLABLE hint_of_removed(const mp_config_key *MP_NULLABLE section, mp_str name)
 {
-    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
-        if (section != NULL && strcmp(section->path, planned[i][0]) == 0 && mp_str_is(name, planned[i][1]))
-            return planned[i][2];
+    const char *before = section == NULL ? "" : section->path;
+    size_t len = strlen(before), dot = section != NULL;
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++)
+        if (strncmp(removed[i][0], before, len) == 0 && (!dot || removed[i][0][len] == '.') &&
+            mp_str_is(name, removed[i][0] + len + dot))
+            return removed[i][1];
     return NULL;
 }
 
 static void report_unknown(reader *r, const mp_config_key *MP_NULLABLE section, const mp_yaml_node *node)
 {
-    const char *instead = hint_of_planned(section, node->key);
+    const char *instead = hint_of_removed(section, node->key);
     if (instead != NULL) {
-        mp_err later;
-        mp_err_set(&later, "'%.*s' is not supported yet", shown_len(node->key), node->key.ptr);
-        mp_err_hint(&later, "%s", instead);
-        report_error(r, node->key_at, &later);
+        mp_buf *warnings = &r->config->warnings;
+        mp_put_visible(warnings, mp_str_of(r->yaml.name));
+        mp_buf_printf(warnings, ":%zu:%zu: '%s%s%.*s' is no key any more\n  hint: %s\n", node->key_at.line,
+                      node->key_at.column, section == NULL ? "" : section->path, section == NULL ? "" : ".",
+                      MP_STR_ARG(node->key), instead);
         return;
     }
     const char *names[MP_CONFIG_KEYS_CAP];

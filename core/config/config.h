@@ -132,9 +132,6 @@ typedef struct {
     int64_t log_refusals;
     char *MP_NULLABLE audit;    /* path of the audit file; NULL: none */
     char *MP_NULLABLE log_file; /* path of the log's file; NULL: stderr */
-    size_t rotate_size;
-    int64_t rotate_keep;
-    enum { MP_ROTATE_PLAIN, MP_ROTATE_COMPRESS } rotate_compress;
     mp_audit_arguments audit_arguments;
     char *name, *text;                         /* place in the configuration file, for errors that are found later */
     struct mp_config_shown *MP_NULLABLE shown; /* by key, as shown.c keeps it; NULL: the file sets nothing */

@@ -135,12 +135,3 @@ void mp_runtime_config_unref(mp_runtime_config *MP_NULLABLE settings)
     mp_config_free(settings->config);
     free(settings);
 }
-
-void mp_rotate_by_config(const mp_config *config)
-{
-    const mp_rotation_limits limits = {(int64_t)config->rotate_size, (int)config->rotate_keep,
-                                       config->rotate_compress == MP_ROTATE_COMPRESS};
-    mp_log_rotate(&limits);
-    mp_audit_rotate(&limits);
-    mp_audit_sample(strtod(config->audit_sample, NULL));
-}

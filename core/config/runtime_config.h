@@ -44,7 +44,4 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
 mp_runtime_config *mp_runtime_config_ref(mp_runtime_config *settings);
 void mp_runtime_config_unref(mp_runtime_config *MP_NULLABLE settings);
 
-/* The files of the log and of the audit are renamed as the configuration says. Any thread. */
-void mp_rotate_by_config(const mp_config *config);
-
 #endif

@@ -526,15 +526,7 @@ const mp_config_key mp_config_keys[] = {
     {"log.file", MP_KEY_PATH, SLOT(log_file), .least = 1, .most = 4000, .restarts = true,
      .doc =
          "A file that receives the log instead of standard error. A relative path starts at the folder of this file. "
-         "SIGHUP and SIGUSR1 open it again."},
-    {"log.rotate", MP_KEY_SECTION,
-     .doc = "When log.file and log.audit are renamed, to NAME.1 and so on, and how many of them are kept."},
-    {"log.rotate.size", SIZE(64 * KIB, 64 * GIB), SLOT(rotate_size), .preset = "100MiB", .word = "off",
-     .doc = "Size of a file that is full. The next line begins a new file. off: files are not renamed."},
-    {"log.rotate.keep", COUNT(1, 1000), SLOT(rotate_keep), .preset = "7",
-     .doc = "Number of renamed files that are kept. The oldest one above it is removed."},
-    {"log.rotate.compress", MP_KEY_CHOICE, SLOT(rotate_compress), .preset = "true", .choices = yeses,
-     .doc = "Whether renamed files from NAME.2 on are compressed, to NAME.2.gz and so on."},
+         "SIGUSR1 and SIGHUP open it again, after another program such as logrotate has renamed it."},
     {"log.format", MP_KEY_CHOICE, SLOT(log_format), .preset = "logfmt", .choices = log_formats,
      .doc = "logfmt, or json: one object per line, with the same keys."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
@@ -548,7 +540,7 @@ const mp_config_key mp_config_keys[] = {
             "Lines over the limit are counted in the next line of that cause."},
     {"log.audit", MP_KEY_PATH, SLOT(audit), .least = 1, .most = 4000, .restarts = true,
      .doc = "A file that receives one line of JSON per call and per refused request: principal, action, client address "
-            "and result. A relative path starts at the folder of this file. SIGHUP and SIGUSR1 open it again."},
+            "and result. A relative path starts at the folder of this file. SIGUSR1 and SIGHUP open it again."},
     {"log.audit_sample", MP_KEY_SECTION, .doc = "The calls that have a line in log.audit."},
     {"log.audit_sample.ok", MP_KEY_TEXT, SLOT(audit_sample), .preset = "1", .least = 1, .most = 16,
      .check = mp_config_check_ratio, .form = "a ratio", .is_number = true,

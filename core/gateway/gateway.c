@@ -49,7 +49,7 @@ static void print_err(const mp_err *err)
         fprintf(stderr, "  hint: %s\n", err->hint);
 }
 
-/* Opens the files of the log and of the audit again, since a log rotation may have moved them away. */
+/* Opens the files of the log and of the audit again, since another program may have moved them away. */
 static void open_files_again(const mp_config *config)
 {
     mp_err err;
@@ -62,7 +62,7 @@ static void open_files_again(const mp_config *config)
 /* Opens the files of the log and of the audit, before threads write to them. -1 if one of them cannot be opened. */
 static int open_files(const mp_config *config, mp_err *err)
 {
-    mp_rotate_by_config(config);
+    mp_audit_sample(strtod(config->audit_sample, NULL));
     if (config->log_file != NULL && mp_log_open(config->log_file, err) != 0)
         return -1;
     return config->audit == NULL ? 0 : mp_audit_open(config->audit, err);
@@ -180,7 +180,6 @@ static void on_committed(void *ctx)
     if (admin != NULL)
         mp_admin_hold(admin, false);
     mp_lib_allow_schedules(true);
-    mp_rotate_allow(true);
     mp_reload_commit(h->shared.reload);
 }
 
@@ -448,7 +447,6 @@ static int take_passed(gateway *h, mp_err *err)
     if (!is_joining)
         return 0;
     mp_lib_allow_schedules(false);
-    mp_rotate_allow(false);
     return mp_upgrade_join(h->shared.upgrade, &h->passed, err);
 }
 

@@ -35,14 +35,14 @@ static void failed(mp_str lost, int error)
     mp_log(MP_ERROR, "audit not written", mp_log_int("lines", lines), mp_log_str("why", mp_str_of(strerror(error))));
 }
 
-static void not_turned(const char *what, int error)
+static void not_replaced(const char *step, int error)
 {
-    mp_log(MP_ERROR, "audit file not replaced", mp_log_str("step", mp_str_of(what)),
+    mp_log(MP_ERROR, "audit file not replaced", mp_log_str("step", mp_str_of(step)),
            mp_log_str("why", mp_str_of(strerror(error))),
            mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed, not_turned);
+static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed, not_replaced);
 
 int mp_audit_open(const char *path, mp_err *err)
 {
@@ -50,7 +50,7 @@ int mp_audit_open(const char *path, mp_err *err)
     if (fd < 0)
         return mp_lines_refused("log.audit", path, errno, err);
     if (!mp_audit_is_on()) /* the path does not change without a restart */
-        mp_rotation_set_path(&writer.rotation, path);
+        mp_writer_set_path(&writer, path);
     mp_writer_swap(&writer, fd);
     if (mp_audit_is_on())
         return 0;
@@ -60,11 +60,6 @@ int mp_audit_open(const char *path, mp_err *err)
     }
     atomic_store(&is_on, true);
     return 0;
-}
-
-void mp_audit_rotate(const mp_rotation_limits *limits)
-{
-    mp_rotation_configure(&writer.rotation, limits);
 }
 
 void mp_audit_close(void)

@@ -6,15 +6,12 @@
 #define MP_TELEMETRY_AUDIT_H
 
 #include "base/base.h"
-#include "rotate.h"
 #include <stdbool.h>
 
 /* Starts appending to `path`, which is created with mode 0600. When the audit log is already open, switches to
- * `path` (possibly the same path, reopened after a log rotation). Returns -1 and changes nothing if the file cannot
+ * `path` (possibly the same path, opened again after another program has renamed it). Returns -1 and changes nothing if the file cannot
  * be opened. */
 int mp_audit_open(const char *path, mp_err *err);
-/* When the file is renamed, and how many are kept (rotate.h). Any thread. */
-void mp_audit_rotate(const mp_rotation_limits *limits);
 /* Writes the queued lines, for at most one second. */
 void mp_audit_close(void);
 bool mp_audit_is_on(void);

@@ -40,14 +40,14 @@ static void failed(mp_str lost, int error)
     mp_buf_clear(&line);
 }
 
-static void not_turned(const char *what, int error)
+static void not_replaced(const char *step, int error)
 {
-    mp_log(MP_ERROR, "log file not replaced", mp_log_str("step", mp_str_of(what)),
+    mp_log(MP_ERROR, "log file not replaced", mp_log_str("step", mp_str_of(step)),
            mp_log_str("why", mp_str_of(strerror(error))),
            mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-static mp_writer writer = MP_WRITER(STDERR_FILENO, QUEUE_CAP, failed, not_turned);
+static mp_writer writer = MP_WRITER(STDERR_FILENO, QUEUE_CAP, failed, not_replaced);
 
 static _Atomic mp_log_level least_level = MP_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
@@ -363,7 +363,7 @@ void mp_log_start(mp_log_level least)
 
 bool mp_log_has_file(void)
 {
-    return writer.rotation.path != NULL;
+    return writer.path != NULL;
 }
 
 int mp_log_open(const char *path, mp_err *err)
@@ -372,14 +372,9 @@ int mp_log_open(const char *path, mp_err *err)
     if (fd < 0)
         return mp_lines_refused("log.file", path, errno, err);
     if (!mp_log_has_file()) /* the path does not change without a restart */
-        mp_rotation_set_path(&writer.rotation, path);
+        mp_writer_set_path(&writer, path);
     mp_writer_swap(&writer, fd);
     return 0;
-}
-
-void mp_log_rotate(const mp_rotation_limits *limits)
-{
-    mp_rotation_configure(&writer.rotation, limits);
 }
 
 void mp_log_stop(void)

@@ -14,7 +14,6 @@
 #define MP_TELEMETRY_LOG_H
 
 #include "base/base.h"
-#include "rotate.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -58,8 +57,6 @@ void mp_log_stop(void);
  * already, opens it again. Returns -1 and changes nothing if the file cannot be opened. */
 int mp_log_open(const char *path, mp_err *err);
 bool mp_log_has_file(void);
-/* When the file is renamed, and how many are kept (rotate.h). Any thread. */
-void mp_log_rotate(const mp_rotation_limits *limits);
 /* Sets how long mp_log_stop and the end of the audit log wait for their readers: `ms` instead of a second. Any thread. */
 void mp_log_hurry(int ms);
 bool mp_log_wants(mp_log_level level);

@@ -33,14 +33,14 @@ static void failed(mp_str lost, int error)
                                      "once a minute")));
 }
 
-static void not_turned(const char *what, int error)
+static void not_replaced(const char *step, int error)
 {
-    mp_log(MP_ERROR, "record file not replaced", mp_log_str("step", mp_str_of(what)),
+    mp_log(MP_ERROR, "record file not replaced", mp_log_str("step", mp_str_of(step)),
            mp_log_str("why", mp_str_of(strerror(error))),
            mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed, not_turned);
+static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed, not_replaced);
 
 /* Gives the whole lines of the last `bytes` of the file to `read`. */
 static void read_lines(const char *path, size_t bytes, mp_record_reader *read_line)
@@ -83,7 +83,7 @@ int mp_record_file_open(const char *path, size_t bytes, mp_record_reader *read, 
     int fd = mp_open_lines(path);
     if (fd < 0)
         return mp_lines_refused("record.file", path, errno, err);
-    mp_rotation_set_path(&writer.rotation, path);
+    mp_writer_set_path(&writer, path);
     mp_record_file_limit(bytes);
     mp_writer_swap(&writer, fd);
     if (!mp_writer_start(&writer)) {
@@ -96,7 +96,7 @@ int mp_record_file_open(const char *path, size_t bytes, mp_record_reader *read, 
 
 void mp_record_file_limit(size_t bytes)
 {
-    mp_rotation_configure(&writer.rotation, &(mp_rotation_limits){.size = (int64_t)bytes, .keep = 1});
+    atomic_store(&writer.full_bytes, (int64_t)bytes);
 }
 
 void mp_record_file_put(mp_str line)

@@ -3,9 +3,12 @@
 #include "writer.h"
 #include "crash.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
-#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -50,9 +53,44 @@ int64_t mp_count_lines(mp_str text)
 
 /* -- files --------------------------------------------------------------------------------------------------------- */
 
-#define LOOK_MS                                                                                                        \
-    1000        /* minimum interval between two looks whether the file has another name, of the process that renames */
-#define LOOKS 8 /* a file may change between two looks */
+#define LOOK_MS 1000 /* minimum interval between two looks whether the file has another name */
+#define LOOKS 8      /* a file may change between two looks */
+
+int mp_open_lines(const char *path)
+{
+    struct stat is;
+    int flags = O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    int fd = stat(path, &is) == 0 && !S_ISREG(is.st_mode) ? -1 : open(path, flags | O_RDWR, 0600);
+    if (fd < 0)
+        fd = open(path, flags | O_WRONLY, 0600);
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, O_APPEND); /* clears O_NONBLOCK: the writer's thread may block */
+    return fd;
+}
+
+int mp_lines_refused(const char *key, const char *path, int error, mp_err *err)
+{
+    mp_err_set(err, "%s: %s cannot be opened: %s", key, path,
+               error == ENXIO ? "no process reads this FIFO" : strerror(error));
+    return mp_err_hint(err, "%s",
+                       error == ENXIO ? "start the process that reads the FIFO first, or name a regular file"
+                                      : "the folder must exist, and this user needs permission to write in it");
+}
+
+void mp_writer_set_path(mp_writer *writer, const char *path)
+{
+    free(writer->path);
+    writer->path = mp_dup(mp_str_of(path));
+}
+
+/* True if the file `fd` was renamed or removed. */
+static bool is_moved(const char *path, int fd)
+{
+    struct stat own, named;
+    if (fstat(fd, &own) != 0 || !S_ISREG(own.st_mode))
+        return false;
+    return stat(path, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino;
+}
 
 /* The thread writes to the descriptor `fd` from now on. Returns the descriptor to write to: another one, if the writer got that meanwhile. */
 static int use_descriptor(mp_writer *writer, int fd)
@@ -65,31 +103,29 @@ static int use_descriptor(mp_writer *writer, int fd)
     return fd;
 }
 
-static void complain(mp_writer *writer, const char *what, int error)
+static void complain(mp_writer *writer, const char *step, int error)
 {
-    writer->turn_after_ms = mp_monotonic_ms() + MP_WRITER_COMPLAIN_MS;
-    if (writer->not_turned != NULL)
-        writer->not_turned(what, error);
+    uint64_t now = mp_monotonic_ms();
+    if (writer->not_replaced == NULL || now < writer->complain_after_ms)
+        return;
+    writer->complain_after_ms = now + MP_WRITER_COMPLAIN_MS;
+    writer->not_replaced(step, error);
 }
 
-/* Opens the file again if another process has renamed or removed it. The descriptor that it returns is held. */
+/* Opens the file again if another process has renamed or removed it. One that the gateway renames is looked at each time: two renames remove it. */
 static int follow_path(mp_writer *writer, int fd)
 {
     uint64_t now = mp_monotonic_ms();
-    bool is_follower = mp_rotation_hold(&writer->rotation, fd);
-    if (writer->rotation.path == NULL || (!is_follower && now < writer->looked_at_ms + LOOK_MS))
+    const char *MP_NULLABLE path = writer->path;
+    if (path == NULL || (atomic_load(&writer->full_bytes) == 0 && now < writer->looked_at_ms + LOOK_MS))
         return fd;
-    writer->looked_at_ms = is_follower ? 0 : now; /* who is allowed to rename from now on looks at once */
-    for (int i = 0; i < LOOKS && mp_rotation_is_moved(&writer->rotation, fd); i++) {
-        int opened = mp_rotation_open(&writer->rotation);
-        if (opened < 0) {
-            if (now >= writer->turn_after_ms && !(is_follower && errno == ENOENT)) /* who renames makes the file */
-                complain(writer, "opened", errno);
-            return fd;
-        }
-        fd = use_descriptor(writer, opened);
-        mp_rotation_hold(&writer->rotation, fd);
-    }
+    writer->looked_at_ms = now;
+    if (!is_moved(path, fd))
+        return fd;
+    int opened = mp_open_lines(path);
+    if (opened >= 0)
+        return use_descriptor(writer, opened);
+    complain(writer, "opened", errno);
     return fd;
 }
 
@@ -177,6 +213,37 @@ static void write_lines(mp_writer *writer, int fd, mp_str lines)
         writer->failed(rest, error);
 }
 
+/* The bytes that the file `fd` takes until it is full; `*is_empty`: it has none. INT64_MAX: it is never full. */
+static int64_t room_left(const mp_writer *writer, int fd, bool *is_empty)
+{
+    struct stat is;
+    int64_t full_bytes = atomic_load_explicit(&writer->full_bytes, memory_order_relaxed);
+    *is_empty = true;
+    if (full_bytes == 0 || fstat(fd, &is) != 0 || !S_ISREG(is.st_mode))
+        return INT64_MAX;
+    *is_empty = is.st_size == 0;
+    return full_bytes - is.st_size;
+}
+
+/* Renames the full file `fd` to PATH.1 and makes a new one. Of several processes that find it full, the one that has its lock does so. Returns the
+ * descriptor of the file that has the path now. -1 with errno; EWOULDBLOCK: another process renames it. */
+static int begin_file(mp_writer *writer, int fd)
+{
+    const char *MP_NULLABLE path = writer->path;
+    if (path == NULL)
+        return errno = ENOENT, -1;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return -1;
+    mp_buf before = {0};
+    mp_buf_printf(&before, "%s.1", path);
+    mp_buf_putc(&before, '\0');
+    int made = is_moved(path, fd) || rename(path, before.ptr) == 0 ? mp_open_lines(path) : -1, error = errno;
+    mp_buf_clear(&before);
+    flock(fd, LOCK_UN);
+    errno = error;
+    return made;
+}
+
 /* Writes a batch of lines, to a new file whenever the one that is open is full. */
 static void write_batch(mp_writer *writer, int fd, mp_str rest)
 {
@@ -185,25 +252,20 @@ static void write_batch(mp_writer *writer, int fd, mp_str rest)
     /* A pipe takes no more at once without a part of another process in it. */
     int64_t most = is_regular(fd) ? INT64_MAX : PIPE_BUF;
     while (rest.len > 0) {
-        int64_t length, limit = is_stuck ? 0 : mp_rotation_limit(&writer->rotation, fd, &length);
-        mp_str piece = take_lines(&rest, limit == 0 ? most : limit - length, limit == 0 || length == 0);
+        bool is_empty;
+        int64_t room = is_stuck ? INT64_MAX : room_left(writer, fd, &is_empty);
+        mp_str piece = take_lines(&rest, room < most ? room : most, room == INT64_MAX || is_empty);
         if (piece.len > 0) {
             write_lines(writer, fd, piece);
             continue;
         }
-        is_stuck = mp_monotonic_ms() < writer->turn_after_ms || mp_rotation_is_moved(&writer->rotation, fd);
-        int made = is_stuck ? -1 : mp_rotation_turn(&writer->rotation, fd);
-        if (made >= 0) {
+        int made = begin_file(writer, fd);
+        if (made >= 0)
             fd = use_descriptor(writer, made);
-            mp_rotation_hold(&writer->rotation, fd);
-        } else if (!is_stuck) {
-            is_stuck = true;
-            if (errno != EBUSY)
-                complain(writer, "renamed", errno);
-        }
+        else if (errno != EWOULDBLOCK)
+            complain(writer, "renamed", errno);
+        is_stuck = made < 0;
     }
-    if (writer->rotation.path != NULL)
-        mp_rotation_release(fd);
 }
 
 /* -- the thread ---------------------------------------------------------------------------------------------------- */

@@ -1,11 +1,14 @@
 /* writer.h: writes lines to a descriptor from a thread of its own. Queuing a line holds a mutex only for a memcpy,
- * so a slow reader of the descriptor never blocks the caller. */
+ * so a slow reader of the descriptor never blocks the caller.
+ *
+ * Several processes may append to one file, each with whole lines. Its names are given by another program, which sends SIGUSR1; record.file alone is
+ * renamed here. */
 #ifndef MP_TELEMETRY_WRITER_H
 #define MP_TELEMETRY_WRITER_H
 
 #include "base/base.h"
-#include "rotate.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 typedef struct mp_writer {
@@ -20,28 +23,35 @@ typedef struct mp_writer {
     bool is_running, is_ending, is_over; /* is_over: the thread has written everything and ends */
     bool is_left;                        /* the thread was abandoned in a blocked write: no more lines are written */
     int64_t writing;                     /* number of lines that the thread is writing */
-    mp_rotation rotation;
-    uint64_t looked_at_ms,
-        turn_after_ms;   /* of the thread: when it last looked at the file; before when it does not rename it again */
-    atomic_bool is_torn; /* the last write to the file ended inside of a line */
+    char *MP_NULLABLE path;              /* owned; NULL: no file. Set before threads start */
+    _Atomic int64_t full_bytes; /* a file of this size is renamed to PATH.1, in place of the one before; 0: never */
+    uint64_t looked_at_ms, complain_after_ms; /* of the thread: when it last looked at the file */
+    atomic_bool is_torn;                      /* the last write to the file ended inside of a line */
     /* Runs on the writer's thread when the lines `lost` could not be written; `error` is the errno. May be NULL. */
     void (*MP_NULLABLE failed)(mp_str lost, int error);
-    /* Runs on the writer's thread, at most every MP_WRITER_COMPLAIN_MS, when the file could not be renamed or opened anew: lines go on to the file
-     * that is open. May be NULL. */
-    void (*MP_NULLABLE not_turned)(const char *what, int error);
+    /* Runs on the writer's thread, at most every MP_WRITER_COMPLAIN_MS, when the file could not be `opened` anew or `renamed`: lines go on to
+     * the file that is open. May be NULL. */
+    void (*MP_NULLABLE not_replaced)(const char *step, int error);
 } mp_writer;
 
 #define MP_WRITER_COMPLAIN_MS 10000
 
-#define MP_WRITER(descriptor, bytes, on_failed, on_not_turned)                                                         \
+#define MP_WRITER(descriptor, bytes, on_failed, on_not_replaced)                                                       \
     {.lock = PTHREAD_MUTEX_INITIALIZER,                                                                                \
      .wake = PTHREAD_COND_INITIALIZER,                                                                                 \
      .most = (bytes),                                                                                                  \
      .fd = (descriptor),                                                                                               \
      .busy = -1,                                                                                                       \
-     .rotation = MP_ROTATION,                                                                                          \
      .failed = (on_failed),                                                                                            \
-     .not_turned = (on_not_turned)}
+     .not_replaced = (on_not_replaced)}
+
+/* Opens `path` for appending, with mode 0600, without blocking: on a FIFO that no process reads, it fails instead of waiting. -1 with errno. A regular
+ * file is opened for reading, too, if it may be read: the writer looks at its last byte. */
+int mp_open_lines(const char *path);
+/* Sets the error for a file that mp_open_lines could not open; `key` of the configuration names it. Returns -1. */
+int mp_lines_refused(const char *key, const char *path, int error, mp_err *err);
+/* The lines are those of the file at `path`: the thread opens it anew where another program has renamed or removed it. */
+void mp_writer_set_path(mp_writer *writer, const char *path);
 
 /* False if the thread cannot be started. */
 bool mp_writer_start(mp_writer *writer);

@@ -1,8 +1,8 @@
 /* lines_driver.c: two processes that write one log, one audit file and one file of recorded calls for a spec, as two processes of a gateway do:
- *   lines_driver LINES SIZE RECORD_SIZE
+ *   lines_driver LINES RECORD_SIZE
  * writes out.log, audit.jsonl and calls.jsonl in the current folder. Each process writes LINES lines to each of them, 5,000 a second. The first one
- * renames the files when they have SIZE bytes, until it has written half of its lines; then the second one does. Prints how many
- * lines were dropped, a number for each process. */
+ * renames out.log and audit.jsonl RENAMES times, to NAME.10 first and to NAME.1 last, as another program would, and both then open them again as at
+ * SIGUSR1. Prints how many lines were dropped, a number for each process. */
 #include "telemetry/audit.h"
 #include "telemetry/log.h"
 #include "telemetry/record_file.h"
@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define RENAMES 10
 #define BURST 25
 #define BURST_MS 5
 
@@ -24,20 +25,35 @@ static void ignore(mp_str line)
     (void)line;
 }
 
-static bool open_files(int64_t size, size_t record_size)
+static const char *const names[] = {"out.log", "audit.jsonl"};
+
+static bool open_again(void)
 {
     mp_err err = {"", ""};
-    const mp_rotation_limits limits = {size, 200, true};
-    mp_log_rotate(&limits);
-    mp_audit_rotate(&limits);
-    mp_log_configure(MP_LOG_JSON, INT64_MAX);
-    if (mp_log_open("out.log", &err) != 0 || mp_audit_open("audit.jsonl", &err) != 0 ||
-        mp_record_file_open("calls.jsonl", record_size, ignore, &err) != 0) {
+    bool is_open = mp_log_open(names[0], &err) == 0 && mp_audit_open(names[1], &err) == 0;
+    if (!is_open)
         fprintf(stderr, "%s\n", err.text);
-        return false;
-    }
+    return is_open;
+}
+
+static bool open_files(size_t record_size)
+{
+    mp_err err = {"", ""};
+    mp_log_configure(MP_LOG_JSON, INT64_MAX);
+    bool is_open = open_again() && mp_record_file_open("calls.jsonl", record_size, ignore, &err) == 0;
     mp_log_start(MP_INFO);
-    return true;
+    return is_open;
+}
+
+static bool rename_files(int number)
+{
+    char name[64];
+    bool is_renamed = true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "%s.%d", names[i], number);
+        is_renamed = rename(names[i], name) == 0 && is_renamed;
+    }
+    return is_renamed;
 }
 
 static void write_line(int process, int64_t number)
@@ -52,36 +68,34 @@ static void write_line(int process, int64_t number)
     mp_buf_clear(&line);
 }
 
-/* The first process gives the renaming away in the middle: by a byte. */
-static void write_lines(int process, int64_t lines, int baton)
+/* By a byte the first process tells the second one to open the files again. */
+static bool write_lines(int process, int64_t lines, int baton)
 {
-    bool is_given = false;
+    char byte = 0;
     for (int64_t i = 1; i <= lines; i++) {
         struct pollfd ready = {.fd = baton, .events = POLLIN};
         write_line(process, i);
-        if (process == 1 && i == lines / 2) {
-            mp_rotate_allow(false);
-            is_given = write(baton, "", 1) == 1;
-        }
-        if (process == 2 && !is_given && poll(&ready, 1, 0) == 1)
-            mp_rotate_allow(is_given = true);
+        if (process == 1 && i % (lines / RENAMES) == 0 &&
+            (!rename_files((int)(RENAMES + 1 - i * RENAMES / lines)) || !open_again() || write(baton, &byte, 1) != 1))
+            return false;
+        if (process == 2 && poll(&ready, 1, 0) == 1 && (read(baton, &byte, 1) != 1 || !open_again()))
+            return false;
         if (i % BURST == 0)
             poll(NULL, 0, BURST_MS);
     }
+    return true;
 }
 
 int main(int argc, char **argv)
 {
     int baton[2];
     pid_t child;
-    if (argc != 4 || pipe(baton) != 0 || (child = fork()) < 0)
+    if (argc != 3 || pipe(baton) != 0 || (child = fork()) < 0)
         return 2;
     int process = child == 0 ? 2 : 1, status = 0;
-    if (process == 2)
-        mp_rotate_allow(false);
-    if (!open_files(strtoll(argv[2], NULL, 10), strtoul(argv[3], NULL, 10)))
+    if (!open_files(strtoul(argv[2], NULL, 10)) ||
+        !write_lines(process, strtoll(argv[1], NULL, 10), baton[process == 1]))
         return 1;
-    write_lines(process, strtoll(argv[1], NULL, 10), baton[process == 1]);
     mp_record_file_close();
     mp_audit_close();
     mp_log_stop();

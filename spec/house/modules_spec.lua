@@ -9,7 +9,7 @@ local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, loop = 5, os = 6, n
 local foreign = {
   { "^h2o[./]", "loop net" }, { "^h2o$", "loop net" }, { "^lua%.h$", "vm lib" }, { "^lualib%.h$", "vm lib" }, { "^lauxlib%.h$", "vm lib" },
   { "^yaml%.h$", "config gateway" }, { "^pcre2%.h$", "lib" }, { "^curl/", "net" },
-  { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "telemetry trace vm admin gateway" }, { "^openssl/", "net data rpc lib" },
+  { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "trace vm admin gateway" }, { "^openssl/", "net data rpc lib" },
 }
 
 -- Further headers, and the only modules that may include them: the Lua states of the engine are for the libraries alone, and a loop is libh2o's only for

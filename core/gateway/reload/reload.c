@@ -231,7 +231,7 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
     mp_log_from(config->log_level);
     mp_log_configure(config->log_format, config->log_repeat);
     mp_refusals_limit(config->log_refusals);
-    mp_rotate_by_config(config);
+    mp_audit_sample(strtod(config->audit_sample, NULL));
     mp_record_configure(&config->record);
     mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
     mp_err err;

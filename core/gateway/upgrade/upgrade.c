@@ -168,7 +168,6 @@ static void fail(mp_upgrade *upgrade, const char *format, mp_str what)
     for (int i = 0; i < upgrade->older_count; i++)
         mp_upgrade_drop_pair(&upgrade->older[i]);
     mp_lib_allow_schedules(true);
-    mp_rotate_allow(true);
 }
 
 /* The newer process has ended. */
@@ -394,7 +393,6 @@ static void hand_over_store(mp_upgrade *upgrade)
     upgrade->until = 0;
     atomic_store(&upgrade->handed, 0);
     mp_lib_allow_schedules(false);
-    mp_rotate_allow(false);
     mp_processes_path(processes, upgrade->newer.facts.number, "store", path); /* as long as that of this process */
     mp_store_hand_over(upgrade->shared->commons.store, path, on_handed, upgrade);
 }

@@ -422,6 +422,44 @@ describe("the manual", function()
   end)
 end)
 
+-- The keys and sections of config_removed.def, and what holds now.
+local function removed_keys()
+  local found, file <close> = {}, assert(io.open "core/config/config_removed.def")
+  for path, instead in file:read("a"):gmatch 'REMOVED%("([^"]*)",%s*"([^"]*)"%)' do found[path] = instead end
+  return found
+end
+
+describe("a key of an earlier version", function()
+  it("is named by check with what holds now, and refused by nothing", function()
+    local tree, count = {}, 0
+    for path in pairs(removed_keys()) do
+      local at = tree
+      for name, dot in path:gmatch "([^.]+)(%.?)" do
+        if dot == "" then at[name] = { of = "earlier" } end
+        at[name] = at[name] or {}
+        at = at[name]
+      end
+      count = count + 1
+    end
+    if tree.upstreams then tree.upstreams.NAME.url, tree.upstreams.name, tree.upstreams.NAME = "http://127.0.0.1:1/", tree.upstreams.NAME, nil end
+    local text = cjson.encode(tree)
+    local code, _, err = with(text, { "check" })
+    assert.equal(0, code, err)
+    for path, instead in pairs(removed_keys()) do
+      assert.truthy(err:find(("'%s' is no key any more\n  hint: %s\n"):format(path, instead), 1, true), path .. "\n" .. err)
+    end
+    assert.equal(count, select(2, err:gsub("is no key any more", "")))
+    assert.equal(1, (with(text, { "check", "--strict" })))
+    local g <close> = gateway.start { config = tree }
+    assert.truthy(g:status())
+  end)
+
+  it("is no key of this one", function()
+    local _, keys = gateway.exec { "config", "--man" }
+    for path in pairs(removed_keys()) do assert.is_nil(keys:find("*" .. path:gsub("_", "\\_") .. "*", 1, true), path) end
+  end)
+end)
+
 describe("the table of keys", function()
   it("fills each member of a structure by one key", function()
     local seen = {}

@@ -66,7 +66,7 @@ describe("the logrotate file of the package", function()
 
   it("renames and compresses the log and the audit, and no line is lost", function()
     local who = run("id -un"):match "%S+"
-    local g <close> = gateway.start { config = { log = { file = "a.log", audit = "audit.jsonl", level = "debug", rotate = { size = "off" } } },
+    local g <close> = gateway.start { config = { log = { file = "a.log", audit = "audit.jsonl", level = "debug" } },
       scripts = { ["tools/hi.lua"] = [[return tool { "Says hi.", function() return "hi" end }]] } }
     local file = example.read("packaging/logrotate"):gsub("/var/log/moonpool/", g.dir .. "/"):gsub("su moonpool moonpool", "su " .. who .. " " .. who)
     local asked

@@ -94,6 +94,17 @@ describe("record.file", function()
     assert.matches("^150 x", texts[#texts])
   end)
 
+  it("that cannot be renamed has all calls in the file that is open, and says so once", function()
+    local g <close> = start { bytes = "64KiB" }
+    local path = g.dir .. "/data/calls.jsonl"
+    assert.equal(0, (gateway.run_program("/bin/mkdir", { "-p", path .. ".1/here" })))
+    for i = 1, 60 do echo(g, i .. (" x"):rep(1000)) end
+    wait_lines(path, 60)
+    assert.equal("renamed", g:wait_log("record file not replaced").fields.step)
+    assert.equal(1, count_log(g, "record file not replaced"))
+    assert.equal(0, g:status().counters.dropped.records)
+  end)
+
   it("never has more than record.bytes, nor has the memory: a call that alone is larger is not recorded, and counted", function()
     local g <close> = start { bytes = "64KiB", call = "1MiB" }
     local path = g.dir .. "/data/calls.jsonl"
