@@ -143,7 +143,6 @@ void mp_admin_access_configure(mp_admin_access *access, const mp_config *config)
         add_token(access, "of the gateway", MP_ROLE_OPERATE, access->own_hash);
     access->certificates = copy_pairs(config->admin_certificates);
     access->by_certificate = hash_of_roles(access->certificates);
-    mp_admin_codes_limit(access->codes, config->admin_codes, config->admin_sign_ins);
     mp_admin_codes_review(access->codes, is_operator, access);
 }
 

@@ -1,5 +1,5 @@
 /* api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers, or for
- * admin.question_time, since one of them may be stuck. */
+ * MP_QUESTION_MS, since one of them may be stuck. */
 #include "api.h"
 #include "codes.h"
 #include "places.h"
@@ -137,8 +137,7 @@ static void inquire(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
 {
     mp_admin_api *api = mp_admin_api_of(admin);
     mp_table *table = mp_admin_gateway_of(admin)->table;
-    const mp_config *config = mp_admin_settings(admin)->config;
-    if (!mp_admin_places_take(mp_admin_places_of(admin), config->admin_questions, stream))
+    if (!mp_admin_places_take(mp_admin_places_of(admin), stream))
         return;
     unsigned count = mp_table_rpcs(table);
     inquiry *asked = mp_new(sizeof *asked);
@@ -152,7 +151,7 @@ static void inquire(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
     atomic_init(&asked->left, count);
     pthread_mutex_init(&asked->lock, NULL);
     mp_link_put(&api->inquiries, &asked->link);
-    mp_timer_start(asked->home, &asked->limit, config->admin_question_ms, on_limit);
+    mp_timer_start(asked->home, &asked->limit, MP_QUESTION_MS, on_limit);
     mp_stream_on_gone(stream, on_gone, asked);
     mp_table_inquire(table, count, &asked->super);
     mp_stream_detect_close(stream); /* may close the inquiry */

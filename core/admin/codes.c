@@ -6,9 +6,12 @@
 #include <sys/random.h>
 
 MP_COUNTER(dropped_codes, "dropped", "reason", "admin_codes",
-           "unused links to the dashboard that ended for a newer one, at admin.codes")
-MP_COUNTER(dropped_sign_ins, "dropped", "reason", "admin_sign_ins",
-           "browsers that were signed out for a newer one, at admin.sign_ins")
+           "unused links to the dashboard that ended for a newer one")
+MP_COUNTER(dropped_sign_ins, "dropped", "reason", "admin_sign_ins", "browsers that were signed out for a newer one")
+
+/* Each operator has a few: a script that makes links in a loop loses its own. */
+#define MAX_CODES MP_LIMIT(admin_codes, 16)       /* unused links; a new one takes the place of the oldest */
+#define MAX_SIGN_INS MP_LIMIT(admin_sign_ins, 64) /* browsers that such a link has signed in; the same */
 
 typedef struct {
     mp_secret_hash hash;  /* of the code, or of the session's token */
@@ -31,12 +34,17 @@ struct mp_admin_codes {
     places codes, sessions;
 };
 
+static places places_for(size_t most, const mp_stat *dropped)
+{
+    return (places){mp_new(most * sizeof(entry)), most, dropped};
+}
+
 mp_admin_codes *mp_admin_codes_new(void)
 {
     mp_admin_codes *codes = mp_new(sizeof *codes);
     pthread_mutex_init(&codes->lock, NULL);
-    codes->codes.dropped = &mp_stat_dropped_codes;
-    codes->sessions.dropped = &mp_stat_dropped_sign_ins;
+    codes->codes = places_for((size_t)MAX_CODES, &mp_stat_dropped_codes);
+    codes->sessions = places_for((size_t)MAX_SIGN_INS, &mp_stat_dropped_sign_ins);
     return codes;
 }
 
@@ -72,33 +80,6 @@ static entry *place_in(places *in, uint64_t now)
     }
     mp_stat_add(in->dropped, 1);
     return oldest;
-}
-
-/* Keeps the newest entries that find room. */
-static void resize(places *in, size_t most, uint64_t now)
-{
-    places before = *in;
-    if (most == before.most)
-        return;
-    in->list = mp_new(most * sizeof *in->list);
-    in->most = most;
-    for (const entry *at = before.list; at < before.list + before.most; at++) {
-        if (at->ends_ms <= now)
-            continue;
-        entry *place = place_in(in, now);
-        if (place->ends_ms <= now || place->made_ms < at->made_ms)
-            *place = *at;
-    }
-    free(before.list);
-}
-
-void mp_admin_codes_limit(mp_admin_codes *codes, size_t most_codes, size_t most_sessions)
-{
-    uint64_t now = mp_monotonic_ms();
-    pthread_mutex_lock(&codes->lock);
-    resize(&codes->codes, most_codes, now);
-    resize(&codes->sessions, most_sessions, now);
-    pthread_mutex_unlock(&codes->lock);
 }
 
 /* Compares with every entry that is valid, so that the time does not depend on which one it is. */

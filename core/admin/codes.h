@@ -14,8 +14,6 @@ typedef struct mp_admin_codes mp_admin_codes;
 
 mp_admin_codes *mp_admin_codes_new(void);
 void mp_admin_codes_free(mp_admin_codes *MP_NULLABLE codes);
-/* How many codes and sessions there may be, each at least 1. Call it before all others. Of more the newest stay. */
-void mp_admin_codes_limit(mp_admin_codes *codes, size_t most_codes, size_t most_sessions);
 /* Makes a code for `maker`, whose role the session will have. The session of a maker that has one itself ends with that. */
 void mp_admin_code_make(mp_admin_codes *codes, const mp_admin_caller *maker, char text[MP_CODE_SIZE]);
 /* Changes a code for the token of a session; fills `caller`. False if the code is unknown, used or too old. */

@@ -6,10 +6,12 @@
 #include <time.h>
 
 MP_COUNTER(refused_readers, "refused", "reason", "admin_readers",
-           "requests for /api/live and /api/history over admin.readers, and for /api/tap over admin.taps")
+           "requests for /api/live and /api/history above 16, and for /api/tap above 8")
 MP_COUNTER(dropped_live, "dropped", "reason", "live", "events of /api/live for which a slow reader had no room")
 
 #define TICK_MS 1000
+/* Of /api/live, one for each open page of the dashboard; and of answers from /api/history that are being written. */
+#define MAX_READERS MP_LIMIT(admin_readers, 16)
 #define MAX_READ_MS (3600 * 1000) /* a reader comes again then, with its token */
 #define SLICE 2000                /* numbers that one turn writes */
 #define PAUSE_MS 1                /* between two slices: not in one turn */
@@ -123,14 +125,13 @@ static void on_tick(mp_timer *timer)
 }
 
 /* True if there is room for one more than `count`; else the request is refused. */
-static bool has_room(const mp_admin *admin, int count, mp_stream *stream)
+static bool has_room(int count, mp_stream *stream)
 {
-    int64_t most = mp_admin_settings(admin)->config->admin_readers;
-    if (count < most)
+    if (count < MAX_READERS)
         return true;
     char json[80];
     mp_stat_add(&mp_stat_refused_readers, 1);
-    snprintf(json, sizeof json, "{\"error\":\"%lld such requests are open (admin.readers)\"}\n", (long long)most);
+    snprintf(json, sizeof json, "{\"error\":\"%d such requests are open: close one of them\"}\n", (int)MAX_READERS);
     mp_stream_answer(stream, 503, "application/json", mp_str_of(json), NULL, 0);
     return false;
 }
@@ -139,7 +140,7 @@ void mp_api_live(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
 {
     (void)caller, (void)rest;
     mp_admin_live *live = mp_admin_live_of(admin);
-    if (!has_room(admin, live->reader_count, stream))
+    if (!has_room(live->reader_count, stream))
         return;
     if (mp_stream_open_events(stream, NULL, 0) != 0) /* HEAD, which is answered, or a client that has left */
         return;
@@ -260,7 +261,7 @@ void mp_api_history(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
                          NULL, 0);
         return;
     }
-    if (!has_room(admin, live->answer_count, stream))
+    if (!has_room(live->answer_count, stream))
         return;
     answer *of = mp_new(sizeof *of);
     *of = asked;

@@ -21,12 +21,12 @@ MP_COUNTER(refused_others, "refused", "reason", "admin_processes",
            "requests of /status and /metrics that found 64 others waiting for the processes of this gateway")
 
 #define MAX_WAITING 64 /* requests of /status and /metrics; each keeps an answer of each process */
-#define LIMIT_MS 1000  /* for the answer of another process, beside admin.question_time where it asks its workers */
+#define LIMIT_MS 1000  /* for the answer of another process, beside MP_QUESTION_MS where it asks its workers */
 #define TICK_MS 1000   /* between two looks whether this process is still the newest */
 #define MOST_ASKED 5   /* times that the process before this one is asked for its history */
 #define POLL_TICKS 5   /* between two questions what the others count: no more is lost with one that is killed */
 #define MAX_HELD ((size_t)1 << 30) /* of all answers: those of 32 processes at their caps, for a moment */
-#define MAX_REQUESTS 1024          /* admin.questions bounds them */
+#define MAX_REQUESTS 1024          /* those that wait for workers have 16 places */
 #define IDLE_MS 4000               /* a connection to another process is kept */
 
 typedef struct round round;
@@ -412,9 +412,9 @@ static bool accepts_open(const mp_stream *stream)
     return accept.len > 0 && memmem(accept.ptr, accept.len, wanted.ptr, wanted.len) != NULL;
 }
 
-static uint64_t limit_of(const mp_others *all, mp_admin_view view)
+static uint64_t limit_of(mp_admin_view view)
 {
-    return LIMIT_MS + (asks_workers(view) ? mp_admin_settings(all->admin)->config->admin_question_ms : 0);
+    return LIMIT_MS + (asks_workers(view) ? MP_QUESTION_MS : 0);
 }
 
 static void put_target(mp_buf *out, mp_str path, mp_str query)
@@ -428,8 +428,7 @@ static void put_target(mp_buf *out, mp_str path, mp_str query)
 static bool take_place(mp_others *all, mp_stream *stream, mp_admin_view view)
 {
     if (asks_workers(view))
-        return mp_admin_places_take(mp_admin_places_of(all->admin),
-                                    mp_admin_settings(all->admin)->config->admin_questions, stream);
+        return mp_admin_places_take(mp_admin_places_of(all->admin), stream);
     if (all->waiting >= MAX_WAITING) {
         mp_stat_add(&mp_stat_refused_others, 1);
         refuse(stream, "64 requests wait for the processes of this gateway: ask again in a second");
@@ -451,7 +450,7 @@ static void ask(mp_others *all, mp_stream *stream, mp_admin_view view, const mp_
     of->is_relayed = facts[0].number != mp_processes_number(mp_others_processes(all));
     for (size_t i = 0; i < count; i++)
         add_process(of, &facts[i], method, question);
-    begin(of, limit_of(all, view));
+    begin(of, limit_of(view));
 }
 
 /* A request by a connection that was open before another process became the newest. */

@@ -2,17 +2,19 @@
 
 MP_GAUGE(admin_questions, "admin_questions", "", "", "requests to the admin listener that wait for workers")
 MP_COUNTER(refused_admin_questions, "refused", "reason", "admin_questions",
-           "requests to the admin listener over admin.questions")
+           "requests to the admin listener while 16 wait for workers")
 MP_COUNTER(admin_unanswered, "admin_unanswered", "", "",
-           "questions of the admin listener that a worker did not answer within admin.question_time")
+           "questions of the admin listener that a worker did not answer within 2 s")
 
-bool mp_admin_places_take(mp_admin_places *places, int64_t most, mp_stream *stream)
+/* As many as a few operators and their scripts have at once. Each may wait MP_QUESTION_MS for a worker that is stuck. */
+#define MAX_WAITING MP_LIMIT(admin_questions, 16)
+
+bool mp_admin_places_take(mp_admin_places *places, mp_stream *stream)
 {
-    if (places->waiting >= most) {
+    if (places->waiting >= MAX_WAITING) {
         mp_stat_add(&mp_stat_refused_admin_questions, 1);
         mp_stream_answer(stream, 503, "application/json",
-                         MP_STR("{\"error\":\"too many requests wait for the workers: see admin.questions\"}\n"), NULL,
-                         0);
+                         MP_STR("{\"error\":\"16 requests wait for the workers: ask again in a second\"}\n"), NULL, 0);
         return false;
     }
     places->waiting++;

@@ -40,7 +40,6 @@ struct mp_admin_profile {
     mp_timer limit, clock; /* the end of the time; the next progress, look or turn */
     part *parts;           /* the workers that are sampled */
     int part_count, without_answer;
-    uint64_t wait_ms; /* admin.question_time: for workers that do not turn */
     uint64_t began_ms, ended_ms;
     int at_part;       /* of the part that is being sent */
     size_t at_stack;   /* in it */
@@ -218,7 +217,7 @@ static void look(mp_timer *timer)
     p->without_answer = 0;
     for (int i = 0; i < p->part_count; i++)
         p->without_answer += !mp_profile_is_over(p->parts[i].profile);
-    if (p->without_answer > 0 && mp_loop_now(p->home) < p->ended_ms + p->wait_ms) {
+    if (p->without_answer > 0 && mp_loop_now(p->home) < p->ended_ms + MP_QUESTION_MS) {
         mp_timer_start(p->home, &p->clock, LOOK_MS, look);
         return;
     }
@@ -368,7 +367,6 @@ static void begin(mp_admin_profile *p, const mp_runtime_config *settings, mp_str
     p->at_part = 0;
     p->at_stack = 0;
     p->without_answer = 0;
-    p->wait_ms = settings->config->admin_question_ms;
     add_parts(p, asked, settings->config->profile_bytes);
     mp_stat_add(&mp_stat_profiles, 1);
     mp_log(MP_INFO, "profile began", mp_log_str("caller", mp_str_of(caller->name)),

@@ -26,7 +26,6 @@ typedef struct {
     mp_inbox *inbox;               /* whose last reference frees the question; not used once it is over */
     mp_loop *home;
     mp_timer limit;
-    uint64_t time_ms; /* admin.question_time when it was asked */
     mp_admin_caller caller;
     mp_buf params, then;      /* what one worker is asked; what all are asked once it has answered, empty: nothing */
     mp_buf result;            /* of that worker, while all are asked; a JSON object */
@@ -153,7 +152,7 @@ static void on_limit(mp_timer *timer)
         conclude(of, stream);
     } else if (!of->is_second && of->workers > 1) {
         ask_second(of);
-        mp_timer_start(of->home, &of->limit, of->time_ms, on_limit);
+        mp_timer_start(of->home, &of->limit, MP_QUESTION_MS, on_limit);
     } else {
         mp_admin_refuse(stream, 503, MP_STR("a worker does not answer: see stuck in /status, or try again"));
         close_question(of, 1);
@@ -205,7 +204,7 @@ static void ask_all(question *of, mp_str result)
     of->left = of->workers;
     for (unsigned i = 0; i < of->workers; i++)
         ask_worker(of, i, FOLLOWS, &of->then);
-    mp_timer_start(of->home, &of->limit, of->time_ms, on_limit);
+    mp_timer_start(of->home, &of->limit, MP_QUESTION_MS, on_limit);
 }
 
 static void take_answer(void *ctx, uint64_t mark, mp_str json)
@@ -262,7 +261,7 @@ void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
         mp_admin_refuse(stream, 503, MP_STR("the gateway starts: try again"));
         return;
     }
-    if (!mp_admin_places_take(mp_admin_places_of(admin), config->admin_questions, stream))
+    if (!mp_admin_places_take(mp_admin_places_of(admin), stream))
         return;
     question *made = mp_new(sizeof *made + workers * sizeof *made->consoles);
     made->all = all;
@@ -273,7 +272,6 @@ void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     made->inbox = mp_inbox_new(&(mp_inbox_settings){made->home, config->lib.vm.call_output + ENVELOPE_BYTES,
                                                     &mp_stat_dropped_admin_questions, take_answer, on_overflow,
                                                     free_question, made});
-    made->time_ms = config->admin_question_ms;
     made->workers = workers;
     made->worker = all->next_worker++ % workers;
     mp_buf_put(&made->params, params);
@@ -281,7 +279,7 @@ void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     made->stream = mp_stream_ref(stream);
     mp_link_put(&all->list, &made->link);
     mp_stream_on_gone(stream, on_gone, made);
-    mp_timer_start(made->home, &made->limit, made->time_ms, on_limit);
+    mp_timer_start(made->home, &made->limit, MP_QUESTION_MS, on_limit);
     ask_worker(made, made->worker, ASKED, &made->params);
     mp_stream_detect_close(stream); /* may close the question */
 }

@@ -10,10 +10,12 @@
 #include <stdlib.h>
 
 MP_GAUGE(admin_runs, "admin_runs", "", "", "calls that operators run through the admin listener")
-MP_COUNTER(refused_runs, "refused", "reason", "admin_runs", "POST /api/call over admin.runs")
+MP_COUNTER(refused_runs, "refused", "reason", "admin_runs", "POST /api/call while 16 calls of operators run")
 MP_COUNTER(dropped_runs, "dropped", "reason", "admin_runs",
            "messages of calls that operators run, whose readers were too slow")
 
+#define MAX_RUNS MP_LIMIT(admin_runs, 16)             /* people run them, one after the other */
+#define RUN_MS MP_LIMIT(admin_run_ms, 15 * 60 * 1000) /* with the time in which the operator answers its questions */
 #define TOO_LARGE "a message does not fit the stream: see limits.stream_queue"
 #define NOTE_ROOM 256 /* bytes of a stream that messages leave free for the event that says why the run ends */
 #define META_KEY "io.modelcontextprotocol/"
@@ -126,7 +128,7 @@ static void end_run(run *of, const char *why, bool is_operator)
 
 static void on_limit(mp_timer *timer)
 {
-    end_run(mp_container(timer, run, limit), "the time of the run is over: see admin.run_time", true);
+    end_run(mp_container(timer, run, limit), "the time of a run is over, 15 minutes", true);
 }
 
 /* -- messages to the worker ---------------------------------------------------------------------------------------- */
@@ -352,7 +354,7 @@ static run *new_run(mp_admin_runs *runs, mp_stream *stream, const mp_admin_calle
     runs->run_count++;
     mp_stat_add(&mp_stat_admin_runs, 1);
     mp_stream_on_gone(stream, on_gone, made);
-    mp_timer_start(made->home, &made->limit, settings->config->admin_run_ms, on_limit);
+    mp_timer_start(made->home, &made->limit, (uint64_t)RUN_MS, on_limit);
     return made;
 }
 
@@ -369,9 +371,9 @@ void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
         mp_admin_refuse(stream, 503, MP_STR("the gateway starts: try again"));
         return;
     }
-    if (runs->run_count >= mp_admin_settings(admin)->config->admin_runs) {
+    if (runs->run_count >= MAX_RUNS) {
         mp_stat_add(&mp_stat_refused_runs, 1);
-        mp_admin_refuse(stream, 503, MP_STR("too many calls run here: see admin.runs"));
+        mp_admin_refuse(stream, 503, MP_STR("16 calls of operators run here: wait for one, or cancel it"));
         return;
     }
     run *made = new_run(runs, stream, caller);

@@ -320,7 +320,6 @@ static void refuse(mp_stream *stream, int status, const char *why)
 static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_caller *caller,
                         const mp_tap_filter *filter, int64_t seconds)
 {
-    const mp_tap_limits *limits = &mp_admin_settings(taps->admin)->config->admin_taps;
     reader *made = mp_new(sizeof *made);
     made->taps = taps;
     made->home = mp_stream_loop(stream);
@@ -328,12 +327,12 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
     made->arguments = filter->arguments;
     made->news = (mp_message){.deliver = on_news};
     atomic_init(&made->refs, 1);
-    mp_tap *tap = mp_tap_open(filter, limits, &(mp_tap_hooks){wake, made});
+    mp_tap *tap = mp_tap_open(filter, &(mp_tap_hooks){wake, made});
     if (tap == NULL) {
         char why[80];
         free(made);
         mp_stat_add(&mp_stat_refused_readers, 1);
-        snprintf(why, sizeof why, "%lld taps are open (admin.taps): end one of them", (long long)limits->count);
+        snprintf(why, sizeof why, "%d taps are open: end one of them", MP_TAPS);
         refuse(stream, 503, why);
         return;
     }

@@ -14,8 +14,9 @@
 #define RESERVE                                                                                                        \
     16 /* additional connections above limits.connections, so that an operator can connect to a full gateway */
 
-#define SAMPLE_MS 1000 /* between samples of what is used of the limits */
-#define MAX_PARTS 4    /* kinds of mp_admin_part */
+#define MAX_CONNECTIONS MP_LIMIT(admin_connections, 256) /* the others of limits.connections are for clients */
+#define SAMPLE_MS 1000                                   /* between samples of what is used of the limits */
+#define MAX_PARTS 4                                      /* kinds of mp_admin_part */
 
 struct mp_admin {
     mp_admin_gateway gateway;
@@ -52,7 +53,7 @@ static int listen_on(mp_admin *admin, const int *fds, int count, mp_tls_slot *MP
                                   .ctx = admin,
                                   .reserve = RESERVE,
                                   .tls = tls,
-                                  .most = admin->settings->config->admin_connections,
+                                  .most = MAX_CONNECTIONS,
                                   .is_shared = true};
     int failed = 0;
     for (int i = 0; i < count && failed == 0; i++)

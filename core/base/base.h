@@ -9,6 +9,7 @@
 #include "edit_distance.h"
 #include "err.h"
 #include "hex.h"
+#include "limit.h"
 #include "list.h"
 #include "map.h"
 #include "nullable.h"

@@ -103,17 +103,8 @@ typedef struct {
     mp_pair *MP_NULLABLE admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
     mp_pair *MP_NULLABLE admin_certificates;                 /* patterns of subjects, and roles; NULL: none */
     mp_config_tls admin_tls;
-    size_t profile_bytes;       /* room of a profile for what each worker gathers */
-    mp_tap_arguments admin_tap; /* the most that a tap shows of arguments */
-    mp_tap_limits admin_taps;
-    int64_t admin_readers;                     /* of /api/live, and answers from /api/history */
-    size_t admin_codes;                        /* links to the dashboard that are not used yet */
-    size_t admin_sign_ins;                     /* browsers that have opened it */
-    int64_t admin_connections;                 /* of the admin listener alone */
-    int64_t admin_runs;                        /* calls that operators run at once */
-    uint64_t admin_run_ms;                     /* how long one may take, questions included */
-    int64_t admin_questions;                   /* requests that wait for workers at once */
-    uint64_t admin_question_ms;                /* how long one waits for a worker */
+    size_t profile_bytes;                      /* room of a profile for what each worker gathers */
+    mp_tap_arguments admin_tap;                /* the most that a tap shows of arguments */
     char **seal_keys;                          /* empty: a random key is made at the start of the process */
     mp_upstream_entry **MP_NULLABLE upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;

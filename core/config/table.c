@@ -412,35 +412,6 @@ const mp_config_key mp_config_keys[] = {
      .doc =
          "The most that `moonpool tap` shows of a call's arguments. names: the names of the members; shapes: also the "
          "types and sizes of their values; full: everything, secrets included."},
-    {"admin.taps", COUNT(1, MP_TAPS), SLOT(admin_taps.count), .preset = "8",
-     .doc = "Limit of open taps, those of the dashboard's pages among them; above it, 503."},
-    {"admin.tap_events", COUNT(1, 1000000), SLOT(admin_taps.events), .preset = "1000",
-     .doc = "How many events one tap gets in a second. Further ones are dropped before their text is made, and its "
-            "reader is told how many."},
-    {"admin.tap_bytes", SIZE(64 * KIB, 256 * MIB), SLOT(admin_taps.bytes), .preset = "4MiB",
-     .doc = "Bytes of events that wait for the reader of one tap. Events for which there is no room are dropped."},
-    {"admin.readers", COUNT(1, 256), SLOT(admin_readers), .preset = "16",
-     .doc = "Limit of open requests for /api/live, and of answers from /api/history that are being written; above it, "
-            "503. Each open page of the dashboard takes one of the first."},
-    {"admin.codes", COUNT(1, 256), SLOT(admin_codes), .preset = "16",
-     .doc = "Limit of unused links of `moonpool dashboard`. A further one takes the place of the oldest."},
-    {"admin.sign_ins", COUNT(1, 1000), SLOT(admin_sign_ins), .preset = "64",
-     .doc = "Limit of browsers that such a link has signed in. A further one takes the place of the oldest."},
-    {"admin.connections", COUNT(8, 100000), SLOT(admin_connections), .preset = "256", .restarts = true,
-     .doc =
-         "Limit of open connections to the admin listener, so that they leave those of limits.connections to clients. "
-         "Further ones wait in the kernel's queue."},
-    {"admin.runs", COUNT(1, 256), SLOT(admin_runs), .preset = "16",
-     .doc = "How many calls operators may run at once from the dashboard or by POST /api/call; above it, 503."},
-    {"admin.run_time", TIME(1000, HOUR), SLOT(admin_run_ms), .preset = "15m",
-     .doc = "How long such a call may take, with the time in which the operator answers its questions."},
-    {"admin.questions", COUNT(1, 256), SLOT(admin_questions), .preset = "16",
-     .doc = "How many requests to the admin listener may wait for workers at once: lists of tools, calls and streams, "
-            "and what switches, cancels or ends something; above it, 503."},
-    {"admin.question_time", TIME(100, 60 * 1000), SLOT(admin_question_ms), .preset = "2s",
-     .doc =
-         "How long such a request waits for a worker, which may be stuck. Another worker is asked then, or the answer "
-         "says how many are missing, or it is 503."},
     {"record", MP_KEY_SECTION, .bare = "record.tools",
      .doc = "Calls that are kept in memory, with what they got from outside, for `moonpool replay`. Values of secret "
             "members are never kept. `record: \"orders_*\"` is short for record.tools."},

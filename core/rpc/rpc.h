@@ -221,7 +221,7 @@ void mp_table_inquire(mp_table *table, unsigned count, mp_call_inquiry *inquiry)
 
 /* -- taps: calls as they begin and end, for operators (request/tap.c) ------------------------------------------------- */
 
-#define MP_TAPS 16 /* the most open taps that mp_tap_limits can allow */
+#define MP_TAPS 8 /* the most open taps: each costs every call a comparison of its filter */
 
 /* How arguments are shown: not at all, by their names, by the types and sizes of their values, or as they are. */
 typedef enum { MP_TAP_NONE, MP_TAP_NAMES, MP_TAP_SHAPES, MP_TAP_FULL } mp_tap_arguments;
@@ -247,19 +247,13 @@ typedef struct {
 } mp_tap_hooks;
 
 typedef struct {
-    int64_t count;  /* of open taps, at most MP_TAPS */
-    int64_t events; /* of one tap in a second */
-    size_t bytes;   /* queued for the reader of one tap */
-} mp_tap_limits;
-
-typedef struct {
     uint64_t sent, dropped; /* events since the tap was opened */
 } mp_tap_totals;
 
 typedef struct mp_tap mp_tap;
 
-/* Copies `filter`. NULL if `limits->count` taps are open; the others of `limits` are this tap's. Any thread. */
-mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_limits *limits, const mp_tap_hooks *hooks);
+/* Copies `filter`. NULL if MP_TAPS taps are open. Any thread. */
+mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks *hooks);
 /* Moves queued events to `out`, at most `most` bytes of them, as events of an event stream. After the last one follows the number of events that
  * were dropped, if there are any. True if events are left. On one thread, which closes the tap, too. */
 bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out);

@@ -199,10 +199,12 @@ function gateway.use_tls(options)
 end
 
 -- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path), scripts_path (a folder that
--- exists), workers, env, args; tls (true: listens with TLS, which clients of specs then use); dir (a folder that already has its moonpool.yaml, and
+-- exists), workers, env, args; constants (values of limits that are no keys: { admin_runs = 1 }, see core/base/limit.h); tls (true: listens with TLS, which clients of specs then use); dir (a folder that already has its moonpool.yaml, and
 -- is removed at the end); patience (seconds until it is ready); binary (a program that is started instead of the binary).
 function gateway.start(options)
   options = options or {}
+  local env = options.constants and merge({}, options.env) or options.env
+  for name, value in pairs(options.constants or {}) do env["SPEC_LIMIT_" .. name] = tostring(value) end
   if options.tls then
     gateway.use_tls(options)
   end
@@ -213,7 +215,7 @@ function gateway.start(options)
   local ready = uv.new_pipe(false)
   local args = { "run", "moonpool.yaml", "--ready-fd", "3" }
   table.move(options.args or {}, 1, #(options.args or {}), #args + 1, args)
-  local process = spawn(options.binary or uv.fs_realpath(gateway.binary), args, dir, { env = options.env, cwd = dir }, ready)
+  local process = spawn(options.binary or uv.fs_realpath(gateway.binary), args, dir, { env = env, cwd = dir }, ready)
   local self = setmetatable({ dir = dir, pid = process.pid, process = process }, running)
   self.tls = options.tls and { name = "localhost", ca = dir .. "/cert.pem" }
   local ok, line = pcall(read_ready, process, ready, options.patience or PATIENCE)

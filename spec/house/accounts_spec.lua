@@ -20,7 +20,6 @@ local READERS = {
 local LOCKED = {
   ["core/telemetry/series.c: find_or_make"] = true,
   ["core/rpc/stream/pubsub.c: place_of"] = true,
-  ["core/rpc/observe/tap.c: mp_tap_open"] = true,
 }
 
 -- Files that post messages to the loop of another thread, which may be stuck: what bounds those that wait there. A file that is not here needs an answer
@@ -40,8 +39,8 @@ local POSTS = {
   ["core/rpc/session/table.c"] = "one for each worker that a session was on, when it ends",
   ["core/rpc/call/call.c"] = "one for each call, when its client cancels it",
   ["core/rpc/call/client_request.c"] = "rpc->reply_bytes; one for each question of a call",
-  ["core/rpc/call/report.c"] = "one for each worker and question of an operator, of which admin.questions may wait",
-  ["core/rpc/transport/console.c"] = "what operators ask and run, of which admin.questions may wait",
+  ["core/rpc/call/report.c"] = "one for each worker and question of an operator, of which 16 may wait",
+  ["core/rpc/transport/console.c"] = "what operators ask and run, of which 16 may wait",
   ["core/upstream/channel/channel.c"] = "one for each channel, when it closes",
   ["core/upstream/pending/park.c"] = "one for each parked call, when it ends",
   ["core/upstream/pending/relay.c"] = "those of a call that takes a parked one up, one after the other; limits.upstreams.parked",
@@ -52,7 +51,7 @@ local POSTS = {
   ["core/admin/inbox.c"] = "one for each inbox, which bounds what it holds",
   ["core/admin/profile.c"] = "one for each worker and profile, of which one runs",
   ["core/admin/tap.c"] = "one for each tap, which bounds what it holds",
-  ["core/admin/thread.c"] = "one for each reload, and the end; at an upgrade those of admin.codes and admin.sign_ins",
+  ["core/admin/thread.c"] = "one for each reload, and the end; at an upgrade 16 codes and 64 sign-ins",
   ["core/gateway/reload/handover.c"] = "one for each worker and reload",
   ["core/gateway/reload/status.c"] = "one for each question of an operator",
   ["core/gateway/upgrade/upgrade.c"] = "one for each request for an upgrade, of which 8 may wait",

@@ -6,7 +6,7 @@ local plan = dofile "spec/helpers/plan.lua"
 -- nouns. A new file of a folder that has its noun may raise the first one; its commit says why.
 local most = {
   admin = { 34, 8, 20 },
-  base = { 15, 5, 0 },
+  base = { 16, 5, 0 }, -- limit.h: what a limit without a key is
   cli = { 7, 5, 5 },
   config = { 27, 14, 14 },
   data = { 26, 8, 5 },

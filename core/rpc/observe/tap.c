@@ -9,13 +9,14 @@ MP_COUNTER(tap_sent, "tap_events", "result", "sent", "events of calls that a tap
 MP_COUNTER(tap_dropped, "tap_events", "result", "dropped", "events of calls over the rate or the queue of a tap")
 MP_GAUGE(taps, "taps", "", "", "open taps of the admin listener")
 
-#define LONG_PART 4                  /* the reader is woken again when a quarter of the queue is taken */
-#define KEPT_CAP ((size_t)256 << 10) /* memory of a queue that is kept when it is empty */
-#define TELL_MS 1000                 /* between two events that tell how many were dropped */
+#define MAX_EVENTS MP_LIMIT(tap_events, 1000)  /* of one tap in a second: more than a person reads */
+#define MAX_BYTES MP_LIMIT(tap_bytes, 4 << 20) /* that wait for the reader of one tap */
+#define LONG_PART 4                            /* the reader is woken again when a quarter of the queue is taken */
+#define KEPT_CAP ((size_t)256 << 10)           /* memory of a queue that is kept when it is empty */
+#define TELL_MS 1000                           /* between two events that tell how many were dropped */
 
 struct mp_tap {
     mp_tap_filter filter;
-    mp_tap_limits limits;
     mp_tap_hooks hooks;
     _Atomic uint64_t
         rate; /* a second of the monotonic clock in the upper half; below it the events admitted in this second */
@@ -197,7 +198,7 @@ static bool take_rate(mp_tap *tap, uint32_t second)
     uint64_t was = atomic_load_explicit(&tap->rate, memory_order_relaxed), next;
     do {
         bool is_new = (int32_t)(second - (uint32_t)(was >> 32)) > 0;
-        if (!is_new && (uint32_t)was >= tap->limits.events)
+        if (!is_new && (uint32_t)was >= MAX_EVENTS)
             return false;
         next = is_new ? (uint64_t)second << 32 | 1 : was + 1;
     } while (
@@ -256,8 +257,8 @@ static void decide_by_name(mp_tap_event *event)
 /* Wakes the reader if it rests, or if the queue has become long. The caller has the lock. */
 static void queue_event(mp_tap *tap, mp_str text)
 {
-    size_t before = tap->queue.len, many = tap->limits.bytes / LONG_PART;
-    if (before + atomic_load_explicit(&tap->unread, memory_order_relaxed) + text.len > tap->limits.bytes) {
+    size_t before = tap->queue.len, most = (size_t)MAX_BYTES, many = most / LONG_PART;
+    if (before + atomic_load_explicit(&tap->unread, memory_order_relaxed) + text.len > most) {
         drop_event(tap);
     } else {
         mp_buf_put(&tap->queue, text);
@@ -292,16 +293,14 @@ void mp_tap_put(mp_tap_event *event)
 
 /* -- taps ---------------------------------------------------------------------------------------------------------- */
 
-mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_limits *limits, const mp_tap_hooks *hooks)
+mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks *hooks)
 {
     mp_tap *tap = NULL;
     pthread_mutex_lock(&lock);
-    bool has_room = atomic_load(&mp_tap_count) < limits->count;
-    for (int i = 0; has_room && i < MP_TAPS && tap == NULL; i++)
+    for (int i = 0; i < MP_TAPS && tap == NULL; i++)
         if (taps[i] == NULL)
             tap = taps[i] = mp_new(sizeof *tap);
     if (tap != NULL) {
-        tap->limits = *limits;
         tap->hooks = *hooks;
         tap->filter = *filter;
         tap->filter.tool = mp_dup_text(filter->tool);

@@ -5,12 +5,11 @@ local wait = require "spec.helpers.wait"
 
 local operator, viewer, scraper = ("o"):rep(32), ("v"):rep(32), ("m"):rep(32)
 
-local function start(config, admin)
+local function start(config, constants)
   config = config or {}
   config.workers = 2
   config.admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = operator }, view = { ann = viewer }, metrics = { pro = scraper } } }
-  for name, value in pairs(admin or {}) do config.admin[name] = value end
-  return gateway.start { config = config, scripts = {
+  return gateway.start { config = config, constants = constants, scripts = {
     ["tools/add.lua"] = 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function(args) return args.a + args.b end }',
     ["tools/fails.lua"] = 'return tool { "Fails.", function() return nil, "no luck" end }',
   } }
@@ -147,11 +146,11 @@ describe("the history", function()
     assert.has_nothing_left(g)
   end)
 
-  it("goes out to admin.readers, and what is over that is refused with the key", function()
-    local g <close> = start(nil, { readers = 1 })
+  it("goes out to 16 readers, and what is over that is refused", function()
+    local g <close> = start(nil, { admin_readers = 1 })
     local reader = live(g)
     local refused = get(g, "/api/live")
-    assert.same({ 503, "1 such requests are open (admin.readers)" }, { refused.status, refused:json().error })
+    assert.same({ 503, "1 such requests are open: close one of them" }, { refused.status, refused:json().error })
     assert.equal(200, get(g, "/api/history").status)
     assert.equal(1, g:status().counters.refused.admin_readers)
     reader:close()

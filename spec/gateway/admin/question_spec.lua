@@ -1,4 +1,4 @@
--- Requests to the admin listener that wait for workers: how many may wait (admin.questions), how long (admin.question_time), and what both count.
+-- Requests to the admin listener that wait for workers: how many may wait, how long, and what both count.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local blocking = require "spec.helpers.blocking"
@@ -17,9 +17,9 @@ local function open(g, path)
 end
 
 -- A gateway whose only worker waits until blocking.release(g), with a call of `block`: its client and the call.
-local function start_blocked(admin)
-  admin.listen, admin.tokens = "127.0.0.1:0", { operate = { joe = token } }
-  local g = gateway.start { workers = 1, config = { admin = admin, scripts = { path = "scripts", trust = "full" }, limits = { stuck = "200ms" } }, scripts = {
+local function start_blocked(constants)
+  local admin <const> = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }
+  local g = gateway.start { workers = 1, constants = constants, config = { admin = admin, scripts = { path = "scripts", trust = "full" }, limits = { stuck = "200ms" } }, scripts = {
     ["tools/block.lua"] = blocking.tool,
   } }
   wait.for_fact("the worker", 20, function() return get(g, "/api/tools").status == 200 end)
@@ -30,8 +30,8 @@ local function start_blocked(admin)
 end
 
 describe("a request to the admin listener that waits for a worker", function()
-  it("waits for admin.question_time, and what was not answered is counted", function()
-    local g <close>, me, pending = start_blocked { question_time = "100ms" }
+  it("waits for 2 s, and what was not answered is counted", function()
+    local g <close>, me, pending = start_blocked { admin_question_ms = 100 }
     local before = g:status().counters.admin_unanswered
     local refused = get(g, "/api/tools")
     assert.equal(503, refused.status)
@@ -46,14 +46,14 @@ describe("a request to the admin listener that waits for a worker", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is refused above admin.questions, until one has its answer or its reader leaves", function()
-    local g <close>, me, pending = start_blocked { question_time = "60s", questions = 2 }
+  it("is refused above 16, until one has its answer or its reader leaves", function()
+    local g <close>, me, pending = start_blocked { admin_question_ms = 60000, admin_questions = 2 }
     local lists, tools = open(g, "/api/calls"), open(g, "/api/tools")
     g:wait_status(function(now) return now.gauges.admin_questions == 2 end)
     for i, path in ipairs { "/api/tools", "/api/streams" } do
       local refused = get(g, path)
       assert.equal(503, refused.status)
-      assert.matches("admin%.questions", refused:json().error)
+      assert.matches("16 requests wait", refused:json().error)
       assert.equal(i, g:status().counters.refused.admin_questions)
     end
     tools:close()

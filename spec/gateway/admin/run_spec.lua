@@ -28,8 +28,7 @@ local scripts = {
 
 local function start(config, more)
   config = config or {}
-  config.admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token }, view = { ann = view } }, runs = config.runs, run_time = config.run_time }
-  config.runs, config.run_time = nil, nil
+  config.admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token }, view = { ann = view } } }
   config.log = { audit = "audit.log" }
   local options = { scripts = scripts, config = config }
   for key, value in pairs(more or {}) do options[key] = value end
@@ -264,8 +263,8 @@ describe("POST /api/call", function()
     end
   end)
 
-  it("refuses what it does not understand, callers without the role, and more than admin.runs", function()
-    local g <close> = start { runs = 1 }
+  it("refuses what it does not understand, callers without the role, and more than 16 at once", function()
+    local g <close> = start(nil, { constants = { admin_runs = 1 } })
     for body, why in pairs {
       [""] = "send an object", ["[]"] = "send an object", ["{}"] = "send an object", ['{"method":"tools/call"}'] = "send an object",
       ['{"method":"tools/call","params":[]}'] = "send an object", ['{"method":"tools/call","params":{},"more":1}'] = "send an object",
@@ -288,17 +287,17 @@ describe("POST /api/call", function()
     local held <close>, name = begin(g, body)
     local full = post(g, "/api/call", body)
     assert.equal(503, full.status)
-    assert.truthy(full:json().error:find("admin.runs", 1, true))
+    assert.truthy(full:json().error:find("16 calls of operators run here", 1, true))
     assert.equal(1, g:status().counters.refused.admin_runs)
     assert.equal(200, post(g, "/api/answer/" .. name, { cancel = true }).status)
     closed(held)
     assert.equal("1 for local", (run(g, call_of("steps", { n = 1 }))).result.content[1].text)
   end)
 
-  it("ends what runs longer than admin.run_time, what runs for a caller that has lost the role, and with the gateway", function()
-    local g <close> = start { run_time = "1s" }
+  it("ends what runs longer than 15 minutes, what runs for a caller that has lost the role, and with the gateway", function()
+    local g <close> = start(nil, { constants = { admin_run_ms = 1000 } })
     local reader <close> = begin(g, call_of("hold", {}))
-    assert.matches("admin.run_time", closed(reader).why)
+    assert.matches("the time of a run is over", closed(reader).why)
     g:wait_status(function(now) return now.gauges.requests_in_flight == 0 end)
     local h <close> = start({ workers = 2 })
     local open = {}

@@ -54,8 +54,8 @@ end
 local function adds(me) return me:result("tools/call", { name = "add", arguments = { a = 1 } }).content[1].text end
 
 describe("1,000 connections to the admin listener", function()
-  it("take admin.connections of limits.connections and no more; clients and those that are in are served, others when there is room", function()
-    local g <close> = start { admin = { connections = 40 }, limits = { connections = 60 } }
+  it("take 256 of limits.connections and no more; clients and those that are in are served, others when there is room", function()
+    local g <close> = start({ limits = { connections = 60 } }, { constants = { admin_connections = 40 } })
     local operator <close> = client.connect(g, { admin = true })
     assert.equal(200, operator:request({ path = "/status", headers = headers_of() }).status)
     do
@@ -80,7 +80,7 @@ describe("1,000 connections to the admin listener", function()
   end)
 
   it("that ask at once are all answered", function()
-    local g <close> = start { admin = { connections = 100 } }
+    local g <close> = start(nil, { constants = { admin_connections = 100 } })
     local count = crowd() // 2
     local answered, left, sockets = 0, count, {}
     for i = 1, count do

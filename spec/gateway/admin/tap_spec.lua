@@ -18,8 +18,7 @@ local scripts = {
 local function start(config, more)
   config = config or {}
   config.admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token, eve = other }, view = { ann = ("v"):rep(32) } }, tap = config.tap }
-  for name, value in pairs(config.admin_limits or {}) do config.admin[name] = value end
-  config.tap, config.admin_limits = nil, nil
+  config.tap = nil
   local options = { scripts = scripts, config = config }
   for key, value in pairs(more or {}) do options[key] = value end
   return gateway.start(options)
@@ -315,12 +314,15 @@ describe("a tap", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is one of admin.taps, and gets no more than admin.tap_events in a second and admin.tap_bytes", function()
-    local g <close> = start { tap = "full", admin_limits = { taps = 2, tap_events = 3, tap_bytes = "64KiB" }, limits = { stall = "10m" } }
+  it("is one of eight, and gets no more than 1,000 events in a second and 4 MiB", function()
+    local g <close> = start({ tap = "full", limits = { stall = "10m" } }, { constants = { tap_events = 3, tap_bytes = 65536 } })
     local one <close> = tap(g)
     local slow <close> = tap(g, "?arguments=full&method=tools*", { buffer = 64 << 10 })
+    local others = {}
+    for i = 1, 6 do others[i] = tap(g) end
     local refused = client.request(g, request(), { admin = true })
-    assert.same({ 503, "2 taps are open (admin.taps): end one of them" }, { refused.status, refused:json().error })
+    for _, other in ipairs(others) do other:close() end
+    assert.same({ 503, "8 taps are open: end one of them" }, { refused.status, refused:json().error })
     local me = g:client "2026-07-28"
     local began, count = uv.hrtime(), 20
     for _ = 1, count do me:call("tools/call", { name = "add", arguments = { a = 1, b = 2 } }) end

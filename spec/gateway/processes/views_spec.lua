@@ -264,9 +264,9 @@ describe("what an operator changes at the newest process", function()
   it("says how many processes could not follow: their workers are stuck", function()
     local _ <close>, old, new, c = processes.two {
       config = {
-        admin = { listen = config.admin.listen, tokens = config.admin.tokens, question_time = "300ms" }, scripts = { path = "scripts", trust = "full" },
+        admin = { listen = config.admin.listen, tokens = config.admin.tokens }, scripts = { path = "scripts", trust = "full" },
       },
-      scripts = { ["tools/block.lua"] = blocking.tool, ["tools/add.lua"] = scripts["tools/add.lua"] }, workers = 1,
+      scripts = { ["tools/block.lua"] = blocking.tool, ["tools/add.lua"] = scripts["tools/add.lua"] }, workers = 1, constants = { admin_question_ms = 300 },
       before = function(first) return first:client "2025-11-25" end,
     }
     local before = old:status().gauges.tasks
