@@ -267,7 +267,7 @@ struct mp_exchange {
     int64_t questions;       /* requests of the upstream that the task has not answered; task's thread */
     int64_t all_questions;   /* requests of the upstream so far; task's thread, like `asks_too_much` */
     bool
-        asks_too_much; /* these are more than limits.upstreams.questions_per_request allows: the exchange ends in this turn or the next */
+        asks_too_much; /* these are more than MP_UPSTREAM_QUESTIONS: the exchange ends in this turn or the next */
     atomic_bool is_parked; /* written on the task's thread */
     uint64_t total_at; /* end of total_ms, in ms of the monotonic clock; parked: what was left of it. Task's thread */
 
@@ -370,7 +370,7 @@ void mp_take_wake(mp_take *take);
 void mp_take_refuse(mp_take *take, mp_failure_reason reason, const char *why, uint64_t retry_ms);
 /* Decides again, in their order, about all takes that wait in the list. The caller closes the channels in `ended` without the lock. */
 void mp_takes_pump(mp_link *waiting, mp_link *ended);
-/* Ends the channel that was idle longest, if it was idle for limits.upstreams.evict_idle. Under the upstream's lock; the caller closes the channels in `ended`
+/* Ends the channel that was idle longest, if it was idle for a second. Under the upstream's lock; the caller closes the channels in `ended`
  * without it. */
 bool mp_channels_evict(mp_upstream *upstream, mp_link *ended);
 /* The time of the last use of the channel that mp_channels_evict would end; UINT64_MAX: there is none. Under the upstream's lock. */

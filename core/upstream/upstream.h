@@ -64,31 +64,22 @@ typedef struct {
 typedef struct {
     int64_t channels, processes;
     size_t answer;      /* bytes of one message of an upstream */
-    size_t queue;       /* bytes of progress and logs that wait for the task of their exchange */
-    size_t list_bytes;  /* bytes of one catalogue */
-    int64_t list_items; /* for Lua, like the next two */
-    int64_t questions, questions_per_principal;
+    int64_t list_items; /* for Lua */
+    int64_t questions_per_principal;
     int64_t parked, parked_per_principal;
     uint64_t park_ms;
-    int64_t caller_tokens; /* for Lua */
-    int64_t caller_lists;  /* catalogues of one upstream that belong to one caller each */
-    int64_t list_pages;    /* for Lua, like the next seven */
-    size_t definition;
-    int64_t links, links_per_upstream;
-    int64_t followed, followed_per_principal, followed_tasks;
-    int64_t rounds;
-    size_t journal;      /* bytes of one text of mp_journal_keep */
-    size_t park_notes;   /* bytes of notifications that a parked exchange keeps */
-    int64_t resumptions; /* of the event stream of one exchange */
-    int64_t noise;       /* lines in a row of a program that are no message; then it is ended */
-    int64_t restarts;    /* programs of one upstream that end by themselves within `restarts_within_ms` */
+    int64_t restarts; /* programs of one upstream that end by themselves within `restarts_within_ms` */
     uint64_t restarts_within_ms;
-    int64_t links_per_result, questions_per_result; /* for Lua */
-    int64_t questions_per_request; /* requests of the upstream during one exchange; then the exchange ends */
-    uint64_t evict_idle_ms;        /* a channel without a request for that long may end to make room for another one */
 } mp_upstream_limits;
 
 #define MP_UPSTREAM_ENDS 64 /* the highest limit of `restarts` */
+
+/* Limits that are no keys, since no server that behaves comes near them; each bounds what one that does not may take. */
+#define MP_UPSTREAM_QUEUE MP_LIMIT(upstream_queue, 1 << 20)           /* bytes of progress and logs that wait for one request */
+#define MP_UPSTREAM_LIST_BYTES MP_LIMIT(upstream_list_bytes, 32 << 20) /* of one list: 10,000 tools of 3 KiB */
+#define MP_UPSTREAM_JOURNAL MP_LIMIT(upstream_journal, 1 << 20) /* bytes of results kept for one call while its client is asked */
+/* Requests of an upstream before it answers one of the gateway, refused ones too; one more for each second. Outside of requests: in a minute. */
+#define MP_UPSTREAM_QUESTIONS MP_LIMIT(upstream_questions_per_request, 256)
 
 extern const mp_upstream_limits mp_upstream_default_limits;
 
@@ -339,7 +330,7 @@ void mp_exchange_free(mp_exchange *MP_NULLABLE exchange);
 
 typedef enum {
     MP_OBSERVED_MESSAGE, /* a notification or a request that belongs to no exchange */
-    MP_OBSERVED_GAP,   /* messages may be missing: the GET was opened again, or more came than limits.upstreams.queue */
+    MP_OBSERVED_GAP,   /* messages may be missing: the GET was opened again, or more came than MP_UPSTREAM_QUEUE */
     MP_OBSERVED_ENDED, /* the stream of a request (or, with the id 0, the GET) has ended; nothing opens it again */
     MP_OBSERVED_LOST   /* the channel was lost */
 } mp_observation_kind;
@@ -427,7 +418,7 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULL
  * Any thread. */
 int64_t mp_catalogue_publications(const mp_upstreams *table);
 typedef struct mp_catalogue mp_catalogue;
-/* The first character of the name of a class that belongs to one caller. It is also in the key of each channel of that caller, and in no other. An upstream keeps limits.upstreams.caller_lists of them. */
+/* The first character of the name of a class that belongs to one caller. It is also in the key of each channel of that caller, and in no other. An upstream keeps 256 of them. */
 #define MP_CALLER_CLASS '@'
 /* Calls found(class, hash, ctx) for each class of a caller that has a catalogue, under the upstream's lock: it may not wait, nor call this module.
  * Any thread. */

@@ -1076,7 +1076,7 @@ function host.upstream.catalogue_hash(name, class) end
 ---@return integer
 function host.upstream.publications() end
 
---- The classes of an upstream that belong to one caller each: their names begin with "@". An upstream keeps limits.upstreams.caller_lists of them.
+--- The classes of an upstream that belong to one caller each: their names begin with "@". An upstream keeps 256 of them.
 ---@param name string
 ---@return table<string, string> hashes  By class
 function host.upstream.callers(name) end
@@ -1153,7 +1153,7 @@ function host.upstream.describe(name, text) end
 ---@return moonpool.host.Exchange?
 function host.upstream.take_up(handle, principal, signal) end
 
---- Keeps at most limits.upstreams.journal for a later task of any worker, within limits.upstreams.parked and for at most limits.upstreams.park.
+--- Keeps at most 1 MiB for a later task of any worker, within limits.upstreams.parked and for at most limits.upstreams.park.
 ---@param bytes string
 ---@param seconds number
 ---@param principal string

@@ -266,15 +266,15 @@ family("host.", "upstream.channel upstream.catalogue_hash upstream.open_channel 
   .. "upstream.expect",
   20, "some steps, and a row for each upstream of the configuration")
 row([[host.upstream.catalogue
-  host.upstream.publish]], 100, "a copy and a hash of limits.upstreams.list_bytes")
+  host.upstream.publish]], 100, "a copy and a hash of a list, at most 32 MiB")
 row("host.upstream.publications", 1, "a counter")
 row("host.upstream.count_token", 1, "a counter")
 row("host.upstream.count_refused", 1, "a counter")
 row([[host.upstream.traits
-  host.upstream.hash]], 10, "one pass over a text of at most limits.upstreams.definition")
+  host.upstream.hash]], 10, "one pass over a text of at most 256 KiB")
 row("host.upstream.words", 100, "one pass over a page of at most limits.upstreams.answer, for 64 words")
-row("host.upstream.join", 100, "a copy of limits.upstreams.list_bytes")
-row("host.upstream.callers", 20, "a row for each of limits.upstreams.caller_lists")
+row("host.upstream.join", 100, "a copy of a list, at most 32 MiB")
+row("host.upstream.callers", 20, "a row for each caller, of which 256 are kept")
 row([[host.upstream.fetch
   host.upstream.keep]], 20, "a copy of at most 1 MiB")
 row("moonpool.exchange:park", 20, "at most 256 messages are copied, within limits.call.output")

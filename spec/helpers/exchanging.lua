@@ -70,7 +70,7 @@ function exchanging.guarded(state, options)
 end
 
 --- Runs use(it) with an authorization server, an upstream `crm` and a gateway; then looks for secrets in what the gateway shows.
---- `more`: exchange, entry, config, scripts, options (of the stub), workers.
+--- `more`: exchange, entry, config, constants, scripts, options (of the stub), workers.
 function exchanging.start(state, use, more)
   more = more or {}
   local as <close> = exchanging.server(state)
@@ -86,7 +86,8 @@ function exchanging.start(state, use, more)
   for name, text in pairs(more.scripts or {}) do scripts[name] = text end
   local config = { log = { level = "debug" } }
   for name, value in pairs(more.config or {}) do config[name] = value end
-  local g <close> = upstream.gateway({ crm = u }, { workers = more.workers or 2, entries = { crm = entry }, config = config, scripts = scripts })
+  local g <close> = upstream.gateway({ crm = u }, { workers = more.workers or 2, entries = { crm = entry }, config = config, scripts = scripts,
+    constants = more.constants })
   local it = { as = as, u = u, g = g, state = state, entry = entry, sent = {} }
   function it.client(sub, revision, claims, options)
     options = options or {}

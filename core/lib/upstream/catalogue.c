@@ -13,24 +13,24 @@ MP_COUNTER(tokens_refused, "upstream_tokens", "outcome", "refused",
 MP_COUNTER(tokens_failed, "upstream_tokens", "outcome", "failed",
            "requests for tokens that authorization servers did not answer")
 MP_COUNTER(tokens_evicted, "upstream_tokens", "outcome", "evicted",
-           "tokens of callers that gave way to others (limits.upstreams.caller_tokens)")
+           "tokens of callers that gave way to others above 4,096")
 
-MP_COUNTER(refused_links, "refused", "reason", "upstream_links",
-           "links in results of upstreams over limits.upstreams.links, links_per_upstream or links_per_result")
+MP_COUNTER(
+    refused_links, "refused", "reason", "upstream_links",
+    "links in results of upstreams above 1,024 an hour of one principal, 16,384 of one upstream, or 256 of one result")
 MP_COUNTER(
     refused_followed, "refused", "reason", "upstream_followed",
-    "resources and MCP tasks of upstreams over limits.upstreams.followed, followed_per_principal or followed_tasks")
-MP_COUNTER(
-    refused_lists, "refused", "reason", "upstream_lists",
-    "lists of upstreams that were cut (limits.upstreams.list_items, list_bytes, list_pages), and definitions that "
-    "were left out (definition)")
+    "resources and MCP tasks of upstreams above 1,024 resources, 256 of one principal, or 256 tasks of one upstream")
+MP_COUNTER(refused_lists, "refused", "reason", "upstream_lists",
+           "lists of upstreams that were cut (limits.upstreams.list_items, 32 MiB, 100 pages), and definitions that "
+           "were left out, above 256 KiB")
 MP_COUNTER(refused_rounds, "refused", "reason", "upstream_rounds",
-           "requests that upstreams answered with questions more often than limits.upstreams.rounds, or with more than "
-           "questions_per_result")
+           "requests that upstreams answered with questions more often than 10 times, or with more than 16 "
+           "at once")
 MP_COUNTER(refused_routes, "refused", "reason", "upstream_routes",
            "names and URIs of upstreams that clients do not get, since another upstream has them")
 MP_COUNTER(refused_journals, "refused", "reason", "upstream_journals",
-           "calls whose results of upstreams are larger than limits.upstreams.journal")
+           "calls whose results of upstreams are larger than 1 MiB")
 
 /* Pushes nil and a failure of something that was not sent.  [-0, +2, throws] */
 static int push_refusal(lua_State *L, mp_failure_reason reason, const char *why)
@@ -120,7 +120,7 @@ static int l_callers(lua_State *L)
 }
 
 /* upstream.join(lines): the texts of a list with line ends between them. Unlike table.concat it makes a text as long as memory allows, since
- * limits.upstreams.list_bytes bounds what it is used for.  [-0, +1, throws] */
+ * MP_UPSTREAM_LIST_BYTES bounds what it is used for.  [-0, +1, throws] */
 static int l_join(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -206,7 +206,7 @@ static int l_publish(lua_State *L)
     if (result == MP_PUBLISH_UNKNOWN)
         return push_refusal(L, MP_FAILURE_UNKNOWN, "the configuration has no upstream of this name");
     if (result == MP_PUBLISH_TOO_LARGE)
-        return push_refusal(L, MP_FAILURE_TOO_LARGE, "the list is larger than limits.upstreams.list_bytes");
+        return push_refusal(L, MP_FAILURE_TOO_LARGE, "the list is larger than 32 MiB");
     if (result == MP_PUBLISH_NEW) {
         lua_pushlstring(L, name.ptr, name.len);
         lua_pushlstring(L, "", 1);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 MP_COUNTER(refused_questions, "refused", "reason", "questions",
-           "questions of upstreams over limits.upstreams.questions or questions_per_principal")
+           "questions of upstreams above 8 of one call, or limits.upstreams.questions_per_principal")
 
 /* -- the request ------------------------------------------------------------------------------------------------- */
 

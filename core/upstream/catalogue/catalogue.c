@@ -2,10 +2,13 @@
 #include "upstream/state.h"
 #include <stdlib.h>
 
+/* Catalogues of one upstream that belong to one caller each: those of the callers of an hour. */
+#define MAX_CALLER_LISTS MP_LIMIT(upstream_caller_lists, 256)
+
 MP_GAUGE(upstream_catalogue_bytes, "upstream_catalogue_bytes", "", "", "bytes of all lists that upstreams have given")
 
 MP_COUNTER(upstream_lists_evicted, "evicted", "kind", "caller_lists",
-           "lists of callers that gave way to others (limits.upstreams.caller_lists)")
+           "lists of callers that gave way to others, 256 for each upstream")
 
 struct mp_catalogue {
     mp_node node; /* in table->catalogues; its key is `hash` */
@@ -105,7 +108,7 @@ static mp_catalogue *MP_NULLABLE evict(mp_upstream *upstream, const mp_catalogue
 {
     census it = {.spared = spared};
     mp_map_each(&upstream->classes, count_class, &it);
-    if (it.count <= upstream->part->limits.caller_lists || it.oldest == NULL)
+    if (it.count <= MAX_CALLER_LISTS || it.oldest == NULL)
         return NULL;
     mp_catalogue *catalogue = it.oldest->catalogue;
     mp_map_drop(&upstream->classes, &it.oldest->node);
@@ -120,9 +123,7 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULL
     mp_upstream *upstream = claimed != NULL ? mp_upstream_ref(claimed) : mp_upstreams_find(table, name);
     if (upstream == NULL)
         return MP_PUBLISH_UNKNOWN;
-    pthread_mutex_lock(&upstream->lock);
-    bool fits = bytes.len <= upstream->part->limits.list_bytes;
-    pthread_mutex_unlock(&upstream->lock);
+    bool fits = bytes.len <= (size_t)MP_UPSTREAM_LIST_BYTES;
     mp_publish_result result = MP_PUBLISH_TOO_LARGE;
     if (fits) {
         mp_catalogue *catalogue = intern(table, bytes, hash);

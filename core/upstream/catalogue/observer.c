@@ -6,10 +6,10 @@
 MP_COUNTER(upstream_observed, "upstream_observed", "", "",
            "messages of upstreams that belong to no call, and were given to Lua")
 MP_COUNTER(upstream_dropped_observed, "dropped", "reason", "upstream_observed",
-           "messages of upstreams that belong to no call, over limits.upstreams.queue")
+           "messages of upstreams that belong to no call, over 1 MiB that wait")
 
 MP_COUNTER(upstream_dropped_strays, "dropped", "reason", "upstream_questions",
-           "questions of upstreams that belong to no call, over limits.upstreams.questions_per_request in a minute")
+           "questions of upstreams that belong to no call, over 256 in a minute")
 
 #define STRAYS_WITHIN_MS 60000
 #define TELL_AGAIN_MS 1000 /* the task that Lua started for this may have failed */
@@ -69,7 +69,7 @@ void mp_observe_end(mp_channel *channel, int64_t id, int status)
 static bool count_stray(mp_channel *channel)
 {
     uint64_t now = mp_loop_now(channel->home->loop);
-    int64_t most = channel->part->limits.questions_per_request;
+    int64_t most = MP_UPSTREAM_QUESTIONS;
     if (now >= channel->strays_since_ms + STRAYS_WITHIN_MS) {
         channel->strays_since_ms = now;
         channel->strays = 0;
@@ -88,7 +88,7 @@ void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str
     mp_upstream_host *host = channel->home;
     if (envelope->kind == MP_KIND_REQUEST && !count_stray(channel))
         return;
-    if (host->observed_bytes + bytes.len > channel->part->limits.queue) {
+    if (host->observed_bytes + bytes.len > (size_t)MP_UPSTREAM_QUEUE) {
         mp_stat_add(&mp_stat_upstream_dropped_observed, 1);
         mp_observe_event(channel, MP_OBSERVED_GAP);
         return;

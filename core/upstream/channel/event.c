@@ -82,7 +82,7 @@ void mp_exchange_settle(mp_exchange *exchange, mp_failure_reason reason, const c
 int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
                      mp_str bytes)
 {
-    int64_t notes = 2 * (int64_t)exchange->part->limits.queue, questions = notes + (int64_t)exchange->answer;
+    int64_t notes = 2 * (int64_t)MP_UPSTREAM_QUEUE, questions = notes + (int64_t)exchange->answer;
     if (is_out_of_place(envelope, status)) {
         mp_channel_count_dropped(exchange->channel);
         return 0;

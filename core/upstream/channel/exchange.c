@@ -9,13 +9,13 @@ MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
          "messages to upstreams that wait for their answer or for their turn")
 MP_COUNTER(upstream_calls, "upstream_calls", "", "", "requests sent to upstreams")
 MP_COUNTER(refused_upstream_questions, "refused", "reason", "upstream_questions",
-           "requests that ended because their upstream asked more than limits.upstreams.questions_per_request")
+           "requests that ended because their upstream asked more than 256 questions")
 MP_GAUGE(upstream_event_bytes, "upstream_event_bytes", "", "",
          "bytes of messages of upstreams that wait for their calls")
 MP_GAUGE(upstream_ordered_bytes, "upstream_ordered_bytes", "", "",
          "bytes of messages to upstreams that are on their way to the worker of their channel")
 MP_COUNTER(upstream_dropped_notes, "dropped", "reason", "upstream_queue",
-           "notifications of upstreams over limits.upstreams.queue")
+           "notifications of upstreams over 1 MiB that wait for one request")
 
 mp_exchange *mp_exchange_ref(mp_exchange *exchange)
 {
@@ -324,10 +324,10 @@ static void on_total(mp_timer *timer);
 static int64_t allowed_questions(const mp_exchange *exchange)
 {
     int64_t seconds = (int64_t)((mp_monotonic_us() - exchange->began_us) / 1000000);
-    return exchange->part->limits.questions_per_request + seconds;
+    return MP_UPSTREAM_QUESTIONS + seconds;
 }
 
-/* Counts a request of the upstream. Beyond limits.upstreams.questions_per_request the exchange ends in the next turn: an HTTP client's callback may be
+/* Counts a request of the upstream. Beyond MP_UPSTREAM_QUESTIONS the exchange ends in the next turn: an HTTP client's callback may be
  * below, and sends nothing. A parked exchange ends likewise. */
 static void count_question(mp_exchange *exchange)
 {
@@ -352,7 +352,7 @@ static void enqueue(mp_exchange *exchange, mp_queued_event *event)
     mp_exchange_event_kind kind = event->event.kind;
     mp_link_init(&event->link);
     mp_link_put(&exchange->events, &event->link);
-    if (kind == MP_EVENT_NOTE && mp_account_used(&exchange->queued) > (int64_t)exchange->part->limits.queue)
+    if (kind == MP_EVENT_NOTE && mp_account_used(&exchange->queued) > MP_UPSTREAM_QUEUE)
         drop_oldest_note(exchange); /* which may be this one, while others are under way */
     if (kind == MP_EVENT_REQUEST)
         count_question(exchange);
@@ -452,7 +452,7 @@ static void on_total(mp_timer *timer)
         return;
     }
     mp_stat_add(&mp_stat_refused_upstream_questions, 1);
-    mp_exchange_end_with(exchange, MP_FAILURE_QUESTIONS, "more questions than limits.upstreams.questions_per_request");
+    mp_exchange_end_with(exchange, MP_FAILURE_QUESTIONS, "more questions than one request may bring, 256");
 }
 
 static void start(mp_exchange *exchange)

@@ -10,6 +10,7 @@ MP_COUNTER(refused_upstream_busy, "refused", "reason", "upstream_busy",
 MP_COUNTER(refused_upstream_down, "refused", "reason", "upstream_down",
            "calls of upstreams that failed a moment ago, or refused the credential")
 
+#define EVICT_IDLE_MS MP_LIMIT(upstream_evict_idle_ms, 1000) /* without a request: then a channel may end to make room for another one */
 #define MAX_FRESH_MS 30000 /* time in which a channel that was opened has its first request */
 
 static void take_unref(mp_take *take)
@@ -63,9 +64,9 @@ typedef struct {
 } idle_search;
 
 /* A search for the channel that is idle longest, of those that are idle for long enough to make room for another one. */
-static idle_search search_idle(const mp_upstream *upstream)
+static idle_search search_idle(void)
 {
-    uint64_t now = mp_monotonic_ms(), idle = upstream->part->limits.evict_idle_ms;
+    uint64_t now = mp_monotonic_ms(), idle = (uint64_t)EVICT_IDLE_MS;
     return (idle_search){.before = now > idle ? now - idle : 0,
                          .fresh_before = now > MAX_FRESH_MS ? now - MAX_FRESH_MS : 0};
 }
@@ -83,14 +84,14 @@ static void look_for_idle(mp_node *node, void *ctx)
 
 uint64_t mp_channels_idle_since(const mp_upstream *upstream)
 {
-    idle_search search = search_idle(upstream);
+    idle_search search = search_idle();
     mp_map_each(&((mp_upstream *)(uintptr_t)upstream)->keys, look_for_idle, &search);
     return search.oldest == NULL ? UINT64_MAX : search.before;
 }
 
 bool mp_channels_evict(mp_upstream *upstream, mp_link *ended)
 {
-    idle_search search = search_idle(upstream);
+    idle_search search = search_idle();
     mp_map_each(&upstream->keys, look_for_idle, &search);
     if (search.oldest == NULL || !mp_channel_detach(search.oldest, false))
         return false;

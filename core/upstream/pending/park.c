@@ -2,6 +2,9 @@
 #include "upstream/pending/park.h"
 #include <stdlib.h>
 
+/* Bytes of notifications that a parked exchange keeps: what a client shows when its user comes back. */
+#define PARKED_NOTES_BYTES ((size_t)MP_LIMIT(upstream_park_notes, 64 << 10))
+
 MP_COUNTER(upstream_park_dropped, "dropped", "reason", "upstream_parked",
            "notifications of upstreams for parked exchanges, over 64 KiB, or progress that newer progress replaced")
 
@@ -115,7 +118,7 @@ static void keep(mp_park *park, mp_queued_event *event)
     }
     mp_link_put(&park->kept, &event->link);
     park->note_bytes += event->size;
-    size_t most = is_parked ? park->exchange->part->limits.park_notes : park->exchange->part->limits.queue;
+    size_t most = is_parked ? PARKED_NOTES_BYTES : (size_t)MP_UPSTREAM_QUEUE;
     while (park->note_bytes > most) {
         mp_queued_event *oldest = find_note(park, "notifications/message");
         if (oldest == NULL && (oldest = find_note(park, NULL)) == NULL)

@@ -204,12 +204,9 @@ char *MP_NULLABLE mp_journal_take(mp_upstreams *table, mp_str handle, mp_str pri
 bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *options, char handle[MP_PARK_HANDLE],
                      mp_upstream_failure *failure)
 {
-    pthread_mutex_lock(&table->lock);
-    size_t most = table->limits.journal;
-    pthread_mutex_unlock(&table->lock);
-    if (bytes.len > most) {
+    if (bytes.len > (size_t)MP_UPSTREAM_JOURNAL) {
         mp_upstream_failure_set(failure, MP_FAILURE_TOO_LARGE, true,
-                                "the results of a call's upstreams are larger than limits.upstreams.journal");
+                                "the results of a call's upstreams are larger than 1 MiB");
         return false;
     }
     mp_park_entry *entry = mp_parks_reserve(table, options, failure);

@@ -9,10 +9,11 @@
 MP_COUNTER(upstream_resumed, "upstream_resumed", "", "",
            "event streams of upstreams that ended before the answer and were taken up behind their last event")
 MP_COUNTER(refused_upstream_resumptions, "refused", "reason", "upstream_resumptions",
-           "event streams of upstreams that were not taken up once more (limits.upstreams.resumptions)")
+           "event streams of upstreams that were not taken up once more after 5 times")
 MP_GAUGE(upstream_requests, "upstream_requests", "", "",
          "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")
 
+#define MAX_RESUMPTIONS MP_LIMIT(upstream_resumptions, 5) /* of one event stream: a server that loses more never ends it */
 #define RESUME_MS 1000 /* before a stream is taken up, unless the upstream has said another time by `retry:` */
 #define MAX_RETRY_MS 60000
 #define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */
@@ -318,7 +319,7 @@ static bool resume_later(const arrival *at)
     }
     if (it->last_id == NULL || it->host->is_over || revision == NULL || strcmp(revision, MP_FIRST_STATELESS) >= 0)
         return false;
-    if (it->resumptions >= at->exchange->part->limits.resumptions) {
+    if (it->resumptions >= MAX_RESUMPTIONS) {
         mp_stat_add(&mp_stat_refused_upstream_resumptions, 1);
         return false;
     }

@@ -14,6 +14,7 @@ MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
     ((size_t)1 << 20) /* a program that reads nothing for `timeout` while more than this waits is ended */
 #define MAX_QUEUED                                                                                                     \
     ((size_t)64 << 20) /* bytes with answers and cancellations; a program that takes none of them is ended */
+#define MAX_NOISE MP_LIMIT(upstream_noise, 200) /* lines in a row that are no message: a banner has fewer */
 #define MEASURE_MS 10000
 #define GRACE_MS 900 /* twice: a program that ignores the end of its input and SIGTERM is gone within 2 s */
 
@@ -26,10 +27,10 @@ typedef struct {
 typedef struct {
     mp_link link; /* in host->processes */
     mp_upstream_host *host;
-    mp_channel *channel;       /* a counted reference, also when the channel is closed */
-    mp_process *process;       /* valid until is_gone */
-    mp_link waiting;           /* of place, oldest first */
-    int64_t noise, most_noise; /* lines in a row that were no message, and their limit */
+    mp_channel *channel; /* a counted reference, also when the channel is closed */
+    mp_process *process; /* valid until is_gone */
+    mp_link waiting;     /* of place, oldest first */
+    int64_t noise;       /* lines in a row that were no message */
     bool is_started;
     bool
         is_probed; /* a request that an older program may not know is the last that it got, and nothing has come since */
@@ -198,10 +199,10 @@ static void on_line(void *ctx, mp_str line)
     mp_stat_add(&mp_stat_dropped_noise, 1);
     mp_log(MP_DEBUG, "noise of an upstream", mp_log_str("upstream", mp_str_of(it->channel->upstream->name)),
            mp_log_str("text", line));
-    if (++it->noise == it->most_noise)
+    if (++it->noise == MAX_NOISE)
         end_by_itself(it, MP_FAILURE_UNREADABLE,
                       "the program printed lines that are no JSON-RPC messages, more in a row than "
-                      "limits.upstreams.noise",
+                      "may be, 200",
                       true);
 }
 
@@ -275,7 +276,6 @@ static int start_process(connection *it, mp_err *err)
                                   .stall_bytes = STALL_BYTES,
                                   .measure_ms = MEASURE_MS,
                                   .grace_ms = GRACE_MS};
-    it->most_noise = part->limits.noise;
     mp_process *process = mp_process_start(it->host->loop, &command, &hooks, it, err);
     free(env);
     free(hops);

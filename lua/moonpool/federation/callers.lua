@@ -14,7 +14,7 @@ local sorted = require "moonpool.runtime.sorted_keys"
 local callers = {}
 
 local RETRY_S <const> = 10           -- seconds after which lists are tried again that could not be read
-local MOST <const> = 32768           -- the most keys of the store that one look reads; limits.upstreams.caller_lists is always less
+local MOST <const> = 32768           -- the most keys of the store that one look reads; an upstream has 256 of them
 
 --- The upstreams that list for callers.
 callers.records = {}

@@ -34,7 +34,7 @@ local words = {
   task_cancelled = function() return "cancelled the task of this call" end,
   parked = function() return "could not be waited for while the client answered a question" end,
   asks = function(f) return f.what or "asked a question that cannot be put to this client" end,
-  questions = function() return "asked more than limits.upstreams.questions_per_request allows during this call" end,
+  questions = function() return "asked more than 256 questions during this call" end,
   loop = function() return "leads back to this gateway (a loop of upstreams)" end,
   revision = function() return "speaks no revision of MCP that this gateway knows" end,
 }

@@ -52,7 +52,7 @@ local function save(record, state)
   }, KEPT_S)
 end
 
--- Whose share of limits.upstreams.followed a subscription takes, as a short text: that of its principal; clients without one count by address, since one
+-- Whose share of the followed resources a subscription takes, as a short text: that of its principal; clients without one count by address, since one
 -- client can open many sessions.
 local function share_of(call)
   local who = principal.is_named(call.principal) and "p" .. principal.key(call.principal) or "a" .. host.http.counted(call.address or "")
@@ -244,9 +244,9 @@ end
 
 -- Why a further URI is not followed for a client; nil: there is room.
 local function no_room(count, own)
-  if count >= MOST_URIS then return "too many resources of this upstream are subscribed to (limits.upstreams.followed)" end
+  if count >= MOST_URIS then return ("%d resources of this upstream are subscribed to, and there is room for no more"):format(count) end
   if own < MOST_OF_PRINCIPAL then return nil end
-  return ("you subscribe to %d resources of this upstream, which is your share (limits.upstreams.followed_per_principal): unsubscribe from one first")
+  return ("you subscribe to %d resources of this upstream, which is your share: unsubscribe from one first")
     :format(MOST_OF_PRINCIPAL)
 end
 

@@ -1,6 +1,6 @@
 -- What upstreams say without being asked: messages that belong to no call, and gaps in the streams that carry them. C hands them to the worker that
 -- holds the stream. A question outside a call is answered with an error at once, since no client can be asked it (X-36); C drops those over
--- limits.upstreams.questions_per_request in a minute.
+-- 256 in a minute.
 --   event   { kind = "message" | "gap" | "ended" | "lost", upstream, key, serial, channel, method?, id?, bytes?, standing?, status? }, as
 --           host.upstream.observed gives it
 

@@ -180,7 +180,7 @@ end
 function client_request.leaving(call, open)
   local journal = journals[call]
   if not journal then return end
-  if journal.is_full then failure.fail "the results of upstreams are too large to keep while the client is asked (limits.upstreams.journal)" end
+  if journal.is_full then failure.fail "the results of upstreams are too large to keep while the client is asked (1 MiB)" end
   for entry in pairs(journal.running) do
     if entry.pending and not park_entry(call, entry, open) then
       client_request.keep(call, PLACE .. entry.place,

@@ -28,10 +28,10 @@ local function is_object(value) return type(value) == "table" and debug.getmetat
 
 local unreadable = { outcome = "unknown", reason = "unreadable" }
 
--- The upstream has asked more than the limit `key` of limits.upstreams allows.
-local function too_often(key)
+-- The upstream has asked more than `most` times, or questions.
+local function too_often(most, what)
   host.upstream.count_refused "rounds"
-  return { outcome = "unknown", reason = "asks", what = ("asked more than limits.upstreams.%s allows"):format(key) }
+  return { outcome = "unknown", reason = "asks", what = ("asked more than %d %s"):format(most, what) }
 end
 
 local improper = { outcome = "unknown", reason = "asks" }
@@ -47,7 +47,7 @@ function rounds.read(result, class_text)
   for key, one in pairs(requests or {}) do
     count = count + 1
     if type(key) ~= "string" or not is_object(one) then return nil, unreadable end
-    if count > MAX_QUESTIONS then return nil, too_often "questions_per_result" end
+    if count > MAX_QUESTIONS then return nil, too_often(MAX_QUESTIONS, "questions at once") end
     local question = ask.question(one.method, one.params)
     if not question or not class.allows(class_text, question.method, question.params) then return nil, improper end
     wanted[key] = question
@@ -159,7 +159,7 @@ local function with_session(record, call, class_text, send, answer)
     if not wanted then return nil, state end
     end_pages(call, pages, wanted)
     round = round + 1
-    if round > MAX_ROUNDS then return nil, too_often "rounds" end
+    if round > MAX_ROUNDS then return nil, too_often(MAX_ROUNDS, "times") end
     local found, is_waiting = answer_round(record, call, class_text, wanted, pages, ends_at, round)
     local left = ends_at - host.time.now()
     if not found or left <= 0 then return nil, { outcome = "unknown", reason = "total" } end
@@ -217,7 +217,7 @@ local function pass(record, call, class_text, place, send, answer)
     answer, failed, err = send({ inputResponses = json.object(given), requestState = state }, record.total)
     if not answer or answer.result.resultType ~= "input_required" then return answer, failed, err end
   end
-  return nil, too_often "rounds"
+  return nil, too_often(MAX_ROUNDS, "times")
 end
 
 -- -- errors that ask for a page, of upstreams with sessions (X-38) ---------------------------------------------------

@@ -11,7 +11,8 @@ local function gateway(stubs, processes, options)
   options = options or {}
   return upstream.gateway(stubs, {
     entries = upstream.plain(stubs, options.entries), scripts = AUTH,
-    config = { limits = { upstreams = { processes = processes, evict_idle = options.evict_idle } }, sessions = { per_principal = 1000 } },
+    config = { limits = { upstreams = { processes = processes } }, sessions = { per_principal = 1000 } },
+    constants = { upstream_evict_idle_ms = options.evict_idle_ms },
   })
 end
 
@@ -37,7 +38,7 @@ local function begin(c, tool) return c:open("tools/call", { name = tool or "coun
 describe("limits.upstreams.processes", function()
   it("lets those wait for whom there is no room, and serves them in their order", function()
     local u <close>, count = start()
-    local g <close> = gateway({ one = u }, 2, { evict_idle = "1h" })
+    local g <close> = gateway({ one = u }, 2, { evict_idle_ms = 3600000 })
     local ann <close> = session(g, "ann-1")
     local bob <close> = session(g, "bob-1")
     local cid <close> = session(g, "ann-1")
@@ -56,7 +57,7 @@ describe("limits.upstreams.processes", function()
 
   it("refuses as busy what waits longer than `open`", function()
     local u <close>, count = start()
-    local g <close> = gateway({ one = u }, 2, { evict_idle = "1h", entries = { one = { open = "1s" } } })
+    local g <close> = gateway({ one = u }, 2, { evict_idle_ms = 3600000, entries = { one = { open = "1s" } } })
     local ann <close> = session(g, "ann-1")
     local bob <close> = session(g, "bob-1")
     assert.equal("1", upstream.text(begin(ann):answer()))
@@ -72,7 +73,7 @@ describe("limits.upstreams.processes", function()
   it("ends the program of any upstream that was idle longest", function()
     local a <close>, count = start()
     local b <close> = start(count)
-    local g <close> = gateway({ a = a, b = b }, 3, { evict_idle = "1ms", entries = { b = { prefix = "b_" } } })
+    local g <close> = gateway({ a = a, b = b }, 3, { evict_idle_ms = 1, entries = { b = { prefix = "b_" } } })
     local ann <close> = session(g, "ann-1")
     local bob <close> = session(g, "bob-1")
     local cid <close> = session(g, "ann-1")
@@ -91,7 +92,7 @@ describe("limits.upstreams.processes", function()
   it("serves all that wait as programs become idle, and ends none that runs", function()
     local one <close>, count = start()
     local two <close> = start(count)
-    local g <close> = gateway({ one = one, two = two }, 4, { evict_idle = "100ms", entries = { one = { open = "5m" }, two = { prefix = "b_", open = "5m" } } })
+    local g <close> = gateway({ one = one, two = two }, 4, { evict_idle_ms = 100, entries = { one = { open = "5m" }, two = { prefix = "b_", open = "5m" } } })
     wait.for_fact("both lists", 20, function() return #one:alive() == 1 and #two:alive() == 1 end)
     local busy <close> = session(g, "ann-1")
     assert.equal("1", upstream.text(begin(busy):answer()))
@@ -119,7 +120,7 @@ describe("limits.upstreams.processes", function()
       u, count = start(count)
       stubs["u" .. i], entries["u" .. i] = u, { prefix = "u" .. i .. "_", process = { most = 3 } }
     end
-    local g = gateway(stubs, 6, { evict_idle = "1ms", entries = entries })
+    local g = gateway(stubs, 6, { evict_idle_ms = 1, entries = entries })
     local ok, why = pcall(function()
       local clients, streams = {}, {}
       for i = 1, 10 do clients[i] = session(g, i % 2 == 0 and "ann-1" or "bob-1") end
@@ -141,7 +142,7 @@ end)
 describe("process.most", function()
   it("counts programs that are about to end", function()
     local u <close>, count = start()
-    local g <close> = gateway({ one = u }, 64, { entries = { one = { process = { most = 2 } } }, evict_idle = "1ms" })
+    local g <close> = gateway({ one = u }, 64, { entries = { one = { process = { most = 2 } } }, evict_idle_ms = 1 })
     for i = 1, 8 do
       local c <close> = session(g, "ann-1")
       assert.equal("1", upstream.text(begin(c):answer()))

@@ -286,7 +286,7 @@ describe("the upstreams of a configuration", function()
     end)
     local other <close> = low.server(echo)
     local g <close> = low.start({ one = { url = up.url, open = "5m", circuit = { failures = 1, open = "1s..1s" } }, two = { url = other.url } },
-      { workers = 1, config = { limits = { upstreams = { channels = 1, evict_idle = "1h" } } } })
+      { workers = 1, constants = { upstream_evict_idle_ms = 3600000 }, config = { limits = { upstreams = { channels = 1 } } } })
     local me = low.workers(g, 1)
     works = false
     assert.equal("closed", trusted.run(me, [[

@@ -1,5 +1,5 @@
 -- Upstreams that ask without end: each question is refused, or answered by a client at once, and the next one follows. Such a call ends at
--- limits.upstreams.questions_per_request, and questions outside of calls get no more answers then.
+-- 256 questions, and questions outside of calls get no more answers then.
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
@@ -19,9 +19,7 @@ local function nagging(revision, transport, method, params)
 end
 
 local function start(u, limits)
-  limits = limits or {}
-  limits.questions_per_request = MOST
-  return upstream.gateway({ one = u }, { workers = 1, config = { limits = { upstreams = limits } }, entries = { one = { timeout_total = "10m" } } })
+  return upstream.gateway({ one = u }, { workers = 1, constants = { upstream_questions_per_request = MOST }, config = { limits = { upstreams = limits } }, entries = { one = { timeout_total = "10m" } } })
 end
 
 local function refused(g) return g:status().counters.refused.upstream_questions or 0 end
@@ -34,7 +32,7 @@ describe("an upstream that asks again after each refused question", function()
       local c <close> = g:client "2025-11-25"
       local data, message = upstream.failure(c:call("tools/call", { name = "one_nag", arguments = {} }), "unknown", "questions")
       assert.equal("one", data.upstream)
-      assert.truthy(message:find("limits.upstreams.questions_per_request", 1, true), message)
+      assert.truthy(message:find("more than 256 questions", 1, true), message)
       assert.equal(1, refused(g))
       assert.equal(1, u:ran "nag")
       u:wait { method = "notifications/cancelled" }

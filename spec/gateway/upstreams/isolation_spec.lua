@@ -72,7 +72,7 @@ describe("a client that stops reading", function()
   it("delays no other call of the same program, and is left behind if its notes fill limits.stream_queue", function()
     local u <close> = upstream.start { transport = "stdio", revision = "2025-06-18" }
     local g <close> = upstream.gateway({ one = u }, {
-      entries = upstream.plain { one = u }, config = { limits = { upstreams = { queue = "64KiB" }, stream_queue = "64KiB" } },
+      entries = upstream.plain { one = u }, config = { limits = { stream_queue = "64KiB" } }, constants = { upstream_queue = 65536 },
     })
     local slow <close> = g:client "2026-07-28"
     local other <close> = g:client "2026-07-28"

@@ -1,4 +1,4 @@
--- Limits of limits.upstreams that no other spec of upstreams needs: each refuses what is above it in words, and counts it.
+-- Limits over upstreams that no other spec of upstreams needs: each refuses what is above it in words, and counts it.
 local cjson = require "cjson.safe"
 local credentials = require "spec.helpers.credentials"
 local task_client = require "spec.helpers.task_client"
@@ -7,7 +7,8 @@ local wait = require "spec.helpers.wait"
 
 local function start(u, limits, options)
   options = options or {}
-  options.workers, options.config = options.workers or 1, { limits = { upstreams = limits } }
+  options.workers, options.constants = options.workers or 1, {}
+  for name, value in pairs(limits) do options.constants["upstream_" .. name] = value end
   return upstream.gateway({ one = u }, options)
 end
 
@@ -15,7 +16,7 @@ local function refused(g, what) return g:status().counters.refused[what] or 0 en
 
 local function resource(uri) return ('{"uri":"%s","name":"%s"}'):format(uri, uri) end
 
-describe("limits.upstreams", function()
+describe("limits over upstreams", function()
   it("links and links_per_upstream bound the links that can be read", function()
     for _, limits in ipairs { { links = 1 }, { links_per_upstream = 1 } } do
       local u <close> = upstream.start { revision = "2025-11-25" }
@@ -45,7 +46,7 @@ describe("limits.upstreams", function()
       assert.is_table(c:result("resources/subscribe", { uri = "file:///a" }))
       assert.is_table(c:result("resources/subscribe", { uri = "file:///a" }))
       local err = c:call("resources/subscribe", { uri = "file:///b" }).error
-      assert.truthy(err.message:find("too many resources", 1, true), err.message)
+      assert.truthy(err.message:find("1 resources of this upstream are subscribed to", 1, true), err.message)
       assert.equal(1, refused(g, "upstream_followed"))
     end
   end)
@@ -62,7 +63,7 @@ describe("limits.upstreams", function()
       assert.is_table(greedy:result("resources/subscribe", { uri = "file:///b" }))
       for _, c in ipairs { greedy, again } do
         local err = c:call("resources/subscribe", { uri = "file:///c" }).error
-        assert.truthy(err.message:find("your share (limits.upstreams.followed_per_principal)", 1, true), err.message)
+        assert.truthy(err.message:find("your share: unsubscribe", 1, true), err.message)
       end
       assert.equal(2, refused(g, "upstream_followed"))
       assert.is_table(other:result("resources/subscribe", { uri = "file:///a" }))       -- takes no share: it is asked for already
@@ -111,14 +112,14 @@ describe("limits.upstreams", function()
     local u <close> = upstream.start { revision = "2025-11-25", page = 2 }
     local long = ('{"name":"long","description":"%s","inputSchema":{"type":"object"}}'):format(("x"):rep(2000))
     u:offer("tools", { "a", long, "b", "c", "d" })
-    local g <close> = start(u, { list_pages = 2, definition = "1KiB" })
+    local g <close> = start(u, { list_pages = 2, definition = 1024 })
     local c <close> = g:client "2025-11-25"
     local names = {}
     for i, tool in ipairs(c:result("tools/list").tools) do names[i] = tool.name end
     assert.equal("one_a one_b one_c", table.concat(names, " "))
     assert.equal(2, refused(g, "upstream_lists"))
-    g:wait_log("upstream list incomplete", { hint = "limits.upstreams.list_items, list_bytes and list_pages",
-      why = "its definition is larger than limits.upstreams.definition" })
+    g:wait_log("upstream list incomplete", { hint = "a list has at most limits.upstreams.list_items entries, 32 MiB and 100 pages",
+      why = "its definition has more than 1024 bytes" })
   end)
 
   it("rounds bounds how often an upstream answers a request with questions", function()
@@ -141,7 +142,7 @@ describe("limits.upstreams", function()
       c:post { jsonrpc = "2.0", id = asked.id, result = { roots = {} } }
     end
     local _, why = upstream.failure(stream:answer(20), "unknown", "asks")
-    assert.truthy(why:find("limits.upstreams.rounds", 1, true), why)
+    assert.truthy(why:find("asked more than 2 times", 1, true), why)
     assert.equal(1, refused(g, "upstream_rounds"))
     assert.equal(3, u:ran "need")
   end)
@@ -159,7 +160,7 @@ describe("limits.upstreams", function()
     local c <close> = g:client("2026-07-28", { capabilities = { roots = {} } })
     assert.equal("input_required", c:result("tools/call", { name = "one_need", arguments = { n = 2 } }).resultType)
     local _, why = upstream.failure(c:call("tools/call", { name = "one_need", arguments = { n = 3 } }), "unknown", "asks")
-    assert.truthy(why:find("limits.upstreams.questions_per_result", 1, true), why)
+    assert.truthy(why:find("asked more than 2 questions at once", 1, true), why)
     assert.equal(1, refused(g, "upstream_rounds"))
   end)
 
@@ -180,7 +181,7 @@ describe("limits.upstreams", function()
 
   it("journal bounds what is kept while a client is asked", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
-    local g <close> = start(u, { journal = "4KiB" }, { scripts = { ["tools/both.lua"] = [[
+    local g <close> = start(u, { journal = 4096 }, { scripts = { ["tools/both.lua"] = [[
       return tool { "Calls and asks.", input = { bytes = t.number }, function(args, call)
         try(upstream "one":call("big", { bytes = args.bytes }))
         return try(call:elicit("Name?", { name = t.string })).name
@@ -188,7 +189,7 @@ describe("limits.upstreams", function()
     local c <close> = g:client("2026-07-28", { capabilities = { elicitation = { form = { [" "] = 1 } } } })
     assert.equal("input_required", c:result("tools/call", { name = "both", arguments = { bytes = 100 } }).resultType)
     local answer = c:call("tools/call", { name = "both", arguments = { bytes = 6000 } })
-    assert.truthy(cjson.encode(answer):find("limits.upstreams.journal", 1, true), cjson.encode(answer))
+    assert.truthy(cjson.encode(answer):find("too large to keep while the client is asked", 1, true), cjson.encode(answer))
     assert.equal(1, refused(g, "upstream_journals"))
   end)
 end)

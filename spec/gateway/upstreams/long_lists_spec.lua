@@ -176,8 +176,9 @@ describe("a list that takes more memory than a call may take", function()
       local tools = {}
       for i = 1, 1500 do tools[i] = definition(("tool%04d"):format(i), ("word " .. i .. " "):rep(400)) end -- some 4 KB each
       u:offer("tools", tools)
-      local function served(limits)
-        local g <close> = upstream.gateway({ one = u }, { workers = 2, entries = { one = { prefix = "", list_wait = "60s" } }, config = { limits = limits } })
+      local function served(constants)
+        local g <close> = upstream.gateway({ one = u }, { workers = 2, entries = { one = { prefix = "", list_wait = "60s" } }, constants = constants,
+          config = { limits = { call = { memory = "4MiB", output = "32MiB" } } } })
         local c <close> = g:client "2026-07-28"
         c:result("tools/list", {})
         local status = wait.for_fact("the tools", 60, function()
@@ -187,11 +188,11 @@ describe("a list that takes more memory than a call may take", function()
         upstream.text(c:call("tools/call", { name = "tool0001", arguments = {} }))
         return status.served.tools, g:log()
       end
-      local all = served { call = { memory = "4MiB", output = "32MiB" } }
+      local all = served()
       assert.equal(1500, all)
-      local some, log = served { call = { memory = "4MiB", output = "32MiB" }, upstreams = { list_bytes = "1MiB" } }
+      local some, log = served { upstream_list_bytes = 1 << 20 }
       assert.is_true(some > 150 and some < 500, some .. " tools")
-      assert.truthy(log:find("limits.upstreams.list_items, list_bytes and list_pages", 1, true))
+      assert.truthy(log:find("a list has at most limits.upstreams.list_items entries, 32 MiB and 100 pages", 1, true))
     end)
   end
 end)

@@ -51,8 +51,8 @@ local code = [[
   end })
   return { seen = table.concat(seen, " "), result = event and event.result, reason = failure and failure.reason, outcome = failure and failure.outcome }]]
 
-local function run(it, limits)
-  local g <close> = low.start({ one = { url = it.up.url } }, { config = { limits = { upstreams = limits } } })
+local function run(it, constants)
+  local g <close> = low.start({ one = { url = it.up.url } }, { constants = constants })
   local me = low.workers(g, 1)
   local value = trusted.run(me, code, 60)
   assert.equal("{}", trusted.run(me, [[return kept.call("one", "k", "other").result]])) -- the channel works still
@@ -93,7 +93,7 @@ describe("an event stream that ends before the answer", function()
     assert.equal(5, #it.gets)
     assert.equal(1, it.posts)
     it.gets = {}
-    local failed, resumed, refused = run(it, { resumptions = 2 })
+    local failed, resumed, refused = run(it, { upstream_resumptions = 2 })
     assert.same({ seen = "", reason = "closed", outcome = "unknown" }, failed)
     assert.same({ 2, 2, 1 }, { #it.gets, resumed, refused })
     local other <close> = server(function(n) return n == 1 and "retry: 1\n" .. event("e") or nil end)

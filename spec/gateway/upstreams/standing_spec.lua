@@ -65,7 +65,7 @@ return true]]
 local function start(it, more)
   local config = { url = it.up.url }
   for name, value in pairs(more or {}) do config[name] = value end
-  local g = low.start({ one = config }, { config = { limits = { upstreams = { queue = "64KiB" } } } })
+  local g = low.start({ one = config }, { constants = { upstream_queue = 65536 } })
   local one, two = low.workers(g, 2)
   trusted.run(one, library)
   trusted.run(two, library)

@@ -385,7 +385,7 @@ describe("an upstream with a token of each caller", function()
       assert.is_true(counters.upstream_tokens.evicted >= 4)
       assert.is_true(counters.evicted.caller_lists >= 4)
       assert.is_true(asked(it.state) > 6)
-    end, { config = { limits = { upstreams = { caller_tokens = 2, caller_lists = 2 } } } })
+    end, { constants = { upstream_caller_tokens = 2, upstream_caller_lists = 2 } })
   end)
 
   it("gets new tokens, in new sessions, after a reload with another secret", function()
