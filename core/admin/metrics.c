@@ -11,10 +11,12 @@ MP_COUNTER(refused_scrapes, "refused", "reason", "metrics",
            "requests of /metrics that found 64 others waiting for the text")
 MP_COUNTER(scrapes, "scrapes", "", "", "answers to GET /metrics")
 
-#define KEEP_MS 1000      /* a text is sent again to requests that come within this time */
-#define SLICE_STEPS 3000u /* of one turn: about fourteen histograms */
-#define SEND_BYTES 262144 /* of one turn's answers, or one answer */
-#define PAUSE_MS 1        /* between two slices: other requests are served */
+#define MAX_WAITING                                                                                                    \
+    MP_LIMIT(metrics_waiting, 64) /* requests for a text that is being made: more than there are scrapers */
+#define KEEP_MS 1000              /* a text is sent again to requests that come within this time */
+#define SLICE_STEPS 3000u         /* of one turn: about fourteen histograms */
+#define SEND_BYTES 262144         /* of one turn's answers, or one answer */
+#define PAUSE_MS 1                /* between two slices: other requests are served */
 
 typedef struct {
     bool is_open;
@@ -290,12 +292,11 @@ bool mp_metrics_adds_up(mp_str gauge)
     return false;
 }
 
-static void wait_for_text(kept *one, const mp_metrics_facts *facts, mp_stream *stream)
+static void wait_for_text(kept *one, mp_stream *stream)
 {
-    if ((int64_t)one->waiting_count >= facts->settings(facts->ctx)->config->metrics_waiting) {
+    if ((int64_t)one->waiting_count >= MAX_WAITING) {
         mp_stat_add(&mp_stat_refused_scrapes, 1);
-        mp_stream_answer(stream, 503, "text/plain",
-                         MP_STR("metrics.waiting requests wait for /metrics: ask again in a second\n"),
+        mp_stream_answer(stream, 503, "text/plain", MP_STR("64 requests wait for /metrics: ask again in a second\n"),
                          &(mp_header){"retry-after", MP_STR("1")}, 1);
         return;
     }
@@ -318,7 +319,7 @@ void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_str
         send_text(one, stream);
         return;
     }
-    wait_for_text(one, facts, stream);
+    wait_for_text(one, stream);
     if (one->series != NULL) /* the text is being written or sent: old enough or not, it is the one that is there */
         return;
     one->facts = *facts;

@@ -31,14 +31,11 @@ typedef struct {
     enum { MP_TAKES_ERRORS_FALSE, MP_TAKES_ERRORS_TRUE } takes_errors;
     uint64_t slower_ms; /* 0: off */
     enum { MP_PARENTS_ACCEPTED, MP_PARENTS_REFUSED } refuses_parents;
-    int64_t parents;
     char **propagate; /* hosts, and "upstreams" */
     char *service;
     enum { MP_COMPRESSION_GZIP, MP_COMPRESSION_NONE } compression;
     enum { MP_ADDRESSES_SHOWN, MP_ADDRESSES_HIDDEN } addresses;
-    int64_t spans, queue;
-    size_t queue_bytes;
-    uint64_t interval_ms, timeout_ms;
+    uint64_t interval_ms;
 } mp_config_traces;
 
 #define MP_ADMIN_TOKEN_ROLES 3 /* metrics, view, operate */
@@ -111,16 +108,12 @@ typedef struct {
     char *upstream_lock;    /* path of the approved definitions */
     char *MP_NULLABLE lock; /* those definitions, as lock.c gives them to Lua; NULL: there is no such file */
     mp_config_metrics metrics_enabled;
-    int64_t metrics_tools;
-    int64_t metrics_waiting; /* requests that wait for one text of /metrics */
     mp_record_limits record;
     char *MP_NULLABLE record_file; /* NULL: none */
     mp_config_traces traces;
     mp_log_level log_level;
     mp_log_format log_format;
-    int64_t log_repeat;
-    char *audit_sample; /* a ratio, as in the file */
-    int64_t log_refusals;
+    char *audit_sample;         /* a ratio, as in the file */
     char *MP_NULLABLE audit;    /* path of the audit file; NULL: none */
     char *MP_NULLABLE log_file; /* path of the log's file; NULL: stderr */
     mp_audit_arguments audit_arguments;

@@ -434,13 +434,6 @@ const mp_config_key mp_config_keys[] = {
             "metrics.enabled."},
     {"metrics.enabled", MP_KEY_CHOICE, SLOT(metrics_enabled), .preset = "on", .choices = switches,
      .doc = "Whether the times of calls are measured. Off, /metrics has the counters of /status alone."},
-    {"metrics.tools", COUNT(0, 1500), SLOT(metrics_tools), .preset = "500",
-     .doc = "Limit of the tools with times and counts of their own. Those of all further tools are one: _other."},
-    {"metrics.waiting", COUNT(1, 10000), SLOT(metrics_waiting), .preset = "64",
-     .doc = "How many requests for /metrics may wait while its text is written; above it, 503."},
-    {"metrics.series", COUNT(0, 2000), SLOT(lib.script_series), .preset = "1000",
-     .doc = "Limit of the series that the metrics of all scripts may have together: the sum of what their `most` says. "
-            "Scripts that declare more are refused."},
     {"traces", MP_KEY_SECTION, .bare = "traces.otlp",
      .doc = "Spans of calls, sent to an OpenTelemetry collector. `traces: http://127.0.0.1:4318` is short for "
             "traces.otlp."},
@@ -468,9 +461,6 @@ const mp_config_key mp_config_keys[] = {
     {"traces.parent.accept", MP_KEY_CHOICE, SLOT(traces.refuses_parents), .preset = "true", .choices = noes,
      .doc = "Whether the context of a client is the parent of its call, and decides whether the call is recorded. "
             "Otherwise it is only a link."},
-    {"traces.parent.most", COUNT(0, MILLION), SLOT(traces.parents), .preset = "50",
-     .doc = "Limit of the calls per second that are recorded because the client's context says so. Further ones are "
-            "not recorded."},
     {"traces.propagate", MP_KEY_LIST, SLOT(traces.propagate), .preset = "upstreams", .least = 1, .most = 255,
      .check = mp_config_check_propagate, .form = "a host", .pattern = "^(upstreams|\\*|(\\*\\.)?[A-Za-z0-9._:-]+)$",
      .doc = "Where requests carry the trace of the call on, as traceparent: upstreams, and hosts of http.*, as in "
@@ -481,16 +471,8 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Attributes of this gateway, as in {deployment.environment.name: prod}."},
     {"traces.addresses", MP_KEY_CHOICE, SLOT(traces.addresses), .preset = "shown", .choices = addresses,
      .doc = "Whether spans have the addresses of clients (client.address)."},
-    {"traces.spans", COUNT(1, 1024), SLOT(traces.spans), .preset = "64",
-     .doc = "Limit of the spans of one call. Further ones are left out and counted."},
-    {"traces.queue", COUNT(1, MILLION), SLOT(traces.queue), .preset = "8192",
-     .doc = "Limit of the spans that wait for the collector. Calls that end above it are not sent."},
-    {"traces.queue_bytes", SIZE(64 * KIB, GIB), SLOT(traces.queue_bytes), .preset = "16MiB",
-     .doc = "Limit of their memory."},
     {"traces.interval", TIME(10, HOUR), SLOT(traces.interval_ms), .preset = "5s",
      .doc = "Time for which spans wait for others to be sent with. 512 spans are sent at once."},
-    {"traces.timeout", TIME(10, HOUR), SLOT(traces.timeout_ms), .preset = "10s",
-     .doc = "Time that the collector has for an answer. A request without one is sent again."},
     {"log", MP_KEY_SECTION,
      .doc = "The log on standard error, or in a file: one event per line. To journald, lines of logfmt have its "
             "<priority> and no time."},
@@ -502,13 +484,6 @@ const mp_config_key mp_config_keys[] = {
      .doc = "logfmt, or json: one object per line, with the same keys."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
      .doc = "Lowest level that is logged."},
-    {"log.repeat", COUNT(1, MILLION), SLOT(log_repeat), .preset = "1000",
-     .doc =
-         "Limit of lines per second of one event. Lines over the limit are counted in the next line of that event, as "
-         "suppressed. Errors have at least 10."},
-    {"log.refusals", COUNT(0, MILLION), SLOT(log_refusals), .preset = "10",
-     .doc = "Limit of lines per second about refused requests, for each cause: host, origin, auth, session and so on. "
-            "Lines over the limit are counted in the next line of that cause."},
     {"log.audit", MP_KEY_PATH, SLOT(audit), .least = 1, .most = 4000, .restarts = true,
      .doc = "A file that receives one line of JSON per call and per refused request: principal, action, client address "
             "and result. A relative path starts at the folder of this file. SIGUSR1 and SIGHUP open it again."},

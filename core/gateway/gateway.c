@@ -381,8 +381,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
         mp_lib_free(first);
         code = EXIT_FAILED;
     } else {
-        mp_log_configure(config->log_format, config->log_repeat);
-        mp_refusals_limit(config->log_refusals);
+        mp_log_configure(config->log_format);
         if (options->traces)
             mp_trace_start(isatty(STDERR_FILENO) && getenv("NO_COLOR") == NULL);
         if (!options->is_apart) /* a command runs one call: its lines need no mark */

@@ -35,12 +35,7 @@ int mp_traces_use(const mp_config *config, mp_err *err)
                           .takes_errors = from->takes_errors == MP_TAKES_ERRORS_TRUE,
                           .slower_ms = from->slower_ms,
                           .accepts_parents = from->refuses_parents == MP_PARENTS_ACCEPTED,
-                          .parents = from->parents,
-                          .spans = from->spans,
-                          .queue = from->queue,
-                          .queue_bytes = from->queue_bytes,
                           .interval_ms = from->interval_ms,
-                          .timeout_ms = from->timeout_ms,
                           .hides_addresses = from->addresses == MP_ADDRESSES_HIDDEN};
     int result = mp_traces_configure(&to, err);
     for (char **line = headers; *line != NULL; line++)

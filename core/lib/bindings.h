@@ -14,7 +14,7 @@ void mp_lib_record(lua_State *L);
 /* Copies the hosts to which the trace goes on.  [-0, +0, throws] */
 void mp_lib_propagate(lua_State *L, const mp_lib_config *config);
 void mp_lib_call(lua_State *L);
-void mp_lib_metrics(lua_State *L, const mp_lib_config *config);
+void mp_lib_metrics(lua_State *L);
 void mp_lib_auth(lua_State *L);
 void mp_lib_client_request(lua_State *L);
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys);

@@ -235,7 +235,7 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_lib_record(L);
     mp_lib_propagate(L, config);
     mp_lib_call(L);
-    mp_lib_metrics(L, config);
+    mp_lib_metrics(L);
     mp_lib_plan(L);
     mp_lib_forward(L);
     mp_lib_served(L);

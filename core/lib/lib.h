@@ -31,7 +31,6 @@ typedef struct {
         exec_output;        /* bytes: of one file; of all file operations in flight; of a program's output */
     int64_t exec_processes; /* programs that one worker runs at once */
     uint64_t exec_time_ms, exec_grace_ms; /* default time limit of a program; time between SIGTERM and SIGKILL */
-    int64_t script_series;                /* series that the metrics of scripts may have together */
     int64_t listed;                       /* resources that the list function of one resource template may return */
     int64_t sqlite_databases;             /* limit of the open databases of one worker */
     mp_database_limits sqlite;

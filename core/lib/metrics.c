@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <math.h>
 
+#define MAX_SERIES MP_LIMIT(metrics_series, 1000) /* of all scripts together: the sum of what their `most` says */
 #define MAX_LABEL_BYTES 128
 #define MAX_SECONDS 86400.0
 
@@ -232,14 +233,14 @@ static void add_thing(lua_State *L, const char *name, mp_measured kind)
     mp_set_member(L, -2, name);
 }
 
-void mp_lib_metrics(lua_State *L, const mp_lib_config *config)
+void mp_lib_metrics(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"metrics.series", l_series},   {"metrics.observe", l_observe},
                                          {"metrics.count", l_count},     {"metrics.declare", l_declare},
                                          {"metrics.member", l_member},   {"metrics.enter", l_enter},
                                          {"metrics.numbers", l_numbers}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
-    lua_pushinteger(L, config->script_series);
+    lua_pushinteger(L, MAX_SERIES);
     mp_set_member(L, -2, "metrics.limit");
     add_thing(L, "metrics.tool", MP_MEASURED_TOOL);
     add_thing(L, "metrics.prompt", MP_MEASURED_PROMPT);

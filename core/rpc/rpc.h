@@ -330,7 +330,7 @@ mp_session_mark mp_session_mark_of(mp_str id);
 void mp_audit_request(mp_stream *stream, const mp_decision *made);
 extern const mp_decision mp_host_refused;
 
-/* Logs a refused request at info, within the line budget of its reason (log.refusals), with the request's mark if it has one. `stream` still
+/* Logs a refused request at info, within the line budget of its reason, with the request's mark if it has one. `stream` still
  * has its request. */
 void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str why);
 
@@ -545,15 +545,11 @@ void mp_session_follow_as(mp_session *session, mp_str audience);
 
 /* -- metrics ------------------------------------------------------------------------------------------------------- */
 
-#define MP_MAX_TOOL_METRICS 1500 /* the highest limit of metrics.tools */
+#define MP_MAX_TOOL_METRICS 1500 /* room for the times of tools */
 
 typedef enum { MP_MEASURED_TOOL, MP_MEASURED_PROMPT, MP_MEASURED_RESOURCE, MP_MEASURED_KINDS } mp_measured;
 /* The metrics of the tool, prompt or resource with this name; never freed, the same over reloads. Any thread. */
 mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name);
-/* Whether calls are measured from now on, and how many tools have metrics of their own; those of all further tools are one: "_other". A
- * tool that has metrics keeps them. Any thread. */
-void mp_metrics_configure(bool is_on, int64_t tools);
-
 #define MP_FAILURES 8 /* failures of a tool that are kept: the last ones */
 
 /* A call of a tool, prompt or resource that did not succeed. */

@@ -16,7 +16,7 @@
 
 MP_COUNTER(dropped_log, "dropped", "reason", "log", "log lines that did not fit the queue")
 
-MP_COUNTER(suppressed_repeat, "dropped", "reason", "repeated", "log lines over log.repeat")
+MP_COUNTER(suppressed_repeat, "dropped", "reason", "repeated", "log lines above 1,000 a second of one event")
 
 #define QUEUE_CAP (1u << 20)
 #define VALUE_CAP 512
@@ -185,12 +185,14 @@ void mp_log_put_line(mp_str text)
 
 /* -- lines of one event -------------------------------------------------------------------------------------------- */
 
-#define EVENTS 256 /* events that are counted apart; those of one hash are counted together */
+#define MAX_REPEATS                                                                                                    \
+    MP_LIMIT(log_repeat, 1000) /* lines per second of one event: what a disk takes, and no reader needs more */
+#define LEAST_ERRORS 10        /* of level error, with any limit */
+#define EVENTS 256             /* events that are counted apart; those of one hash are counted together */
 
 static struct {
     _Atomic int64_t second, used, suppressed;
 } budgets[EVENTS];
-static _Atomic int64_t per_second_limit = INT64_MAX;
 
 static size_t slot_of(const char *event)
 {
@@ -204,9 +206,9 @@ static size_t slot_of(const char *event)
  * threads may both reset a budget when a second begins; the cost is at most one line too many. */
 static bool take_budget(mp_log_level level, const char *event, int64_t *suppressed)
 {
-    int64_t limit = atomic_load_explicit(&per_second_limit, memory_order_relaxed);
-    if (level == MP_ERROR && limit < MP_LOG_LEAST_ERRORS)
-        limit = MP_LOG_LEAST_ERRORS;
+    int64_t limit = MAX_REPEATS;
+    if (level == MP_ERROR && limit < LEAST_ERRORS)
+        limit = LEAST_ERRORS;
     size_t slot = slot_of(event);
     int64_t second = (int64_t)(mp_monotonic_ms() / 1000);
     if (atomic_exchange_explicit(&budgets[slot].second, second, memory_order_relaxed) != second)
@@ -338,10 +340,9 @@ void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fie
     mp_buf_clear(&line);
 }
 
-void mp_log_configure(mp_log_format format, int64_t per_second)
+void mp_log_configure(mp_log_format format)
 {
     atomic_store_explicit(&form, format, memory_order_relaxed);
-    atomic_store_explicit(&per_second_limit, per_second, memory_order_relaxed);
 }
 
 void mp_log_from(mp_log_level least)

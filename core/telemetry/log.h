@@ -46,10 +46,8 @@ void mp_log_start(mp_log_level least);
 /* stderr is another file now, which journald may read or not. */
 void mp_log_find_reader(void);
 typedef enum { MP_LOG_LOGFMT, MP_LOG_JSON } mp_log_format;
-/* Sets the form of the lines, and how many lines of one event are written in a second; lines of level error have at least
- * MP_LOG_LEAST_ERRORS. Any thread. */
-#define MP_LOG_LEAST_ERRORS 10
-void mp_log_configure(mp_log_format format, int64_t per_second);
+/* Sets the form of the lines. Any thread. */
+void mp_log_configure(mp_log_format format);
 /* Sets the lowest level that is logged. Any thread. */
 void mp_log_from(mp_log_level least);
 void mp_log_stop(void);

@@ -4,8 +4,10 @@
 #include <stdatomic.h>
 #include <time.h>
 
-MP_COUNTER(suppressed_log, "dropped", "reason", "refusals", "log lines about refusals over log.refusals")
+MP_COUNTER(suppressed_log, "dropped", "reason", "refusals", "log lines about refusals above 10 a second of one cause")
 
+/* Lines per second about one cause, so that a scan does not fill the log; the next line says how many there were. */
+#define MAX_LINES MP_LIMIT(log_refusals, 10)
 #define MAX_FIELDS 12
 #define MAX_TRACED_BYTES 200 /* bytes of one value in a trace line */
 
@@ -22,13 +24,7 @@ static struct {
     _Atomic int64_t second, used, suppressed;
 } budgets[MP_CAUSE_COUNT];
 
-static _Atomic int64_t per_second_limit = 10;
 static bool trace_is_on, trace_has_color; /* set before threads start */
-
-void mp_refusals_limit(int64_t per_second)
-{
-    atomic_store_explicit(&per_second_limit, per_second, memory_order_relaxed);
-}
 
 bool mp_refusal_begin(mp_cause cause)
 {
@@ -37,8 +33,7 @@ bool mp_refusal_begin(mp_cause cause)
     int64_t second = (int64_t)(mp_monotonic_ms() / 1000);
     if (atomic_exchange_explicit(&budgets[cause].second, second, memory_order_relaxed) != second)
         atomic_store_explicit(&budgets[cause].used, 0, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&budgets[cause].used, 1, memory_order_relaxed) <
-        atomic_load_explicit(&per_second_limit, memory_order_relaxed))
+    if (atomic_fetch_add_explicit(&budgets[cause].used, 1, memory_order_relaxed) < MAX_LINES)
         return true;
     atomic_fetch_add_explicit(&budgets[cause].suppressed, 1, memory_order_relaxed);
     mp_stat_add(&mp_stat_suppressed_log, 1);

@@ -1,6 +1,6 @@
 /* refusal.h: log lines about refused requests and connections, and the readable request lines of `run --trace`.
  *
- * Each line names the cause and a remedy. Each cause has its own budget of lines per second (log.refusals), so that
+ * Each line names the cause and a remedy. Each cause has its own budget of lines per second (10), so that
  * an attacker cannot fill the log. Lines over the budget are counted; the next line of that cause reports their
  * number as `suppressed`. */
 #ifndef MP_TELEMETRY_REFUSAL_H
@@ -49,9 +49,6 @@
 #define MP_CAUSE_ID(id, name, hint) MP_CAUSE_##id,
 typedef enum { MP_CAUSES(MP_CAUSE_ID) MP_CAUSE_COUNT } mp_cause;
 #undef MP_CAUSE_ID
-
-/* Sets the budget of each cause, in lines per second. Any thread. */
-void mp_refusals_limit(int64_t per_second);
 
 /* Takes one line from the budget of the cause. False if the log level hides the line, or if the budget is used up,
  * which is counted. */

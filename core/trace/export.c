@@ -11,7 +11,7 @@
 
 MP_COUNTER(spans_sent, "spans", "result", "sent", "spans that the collector has taken")
 MP_COUNTER(spans_dropped, "spans", "result", "dropped",
-           "spans over traces.queue, and those that waited when the gateway ended")
+           "spans above 8,192 or 16 MiB that wait for the collector, and those that waited when the gateway ended")
 MP_COUNTER(spans_failed, "spans", "result", "failed", "spans that the collector refused, or did not take in time")
 MP_COUNTER(span_requests, "span_requests", "", "", "requests with spans to the collector")
 MP_COUNTER(span_retries, "span_retries", "", "", "requests with spans that were sent again")
@@ -27,9 +27,13 @@ MP_ACCOUNT(span_bytes_queued, "span_bytes_queued", "", "", "bytes of the spans t
 #define MAX_RETRY_AFTER_S 300
 #define GIVE_UP_MS 300000 /* of the attempts of one batch */
 #define ENDING_RETRY_MS 200
-#define GZIP_BITS (16 + MAX_WBITS) /* for deflateInit2: the header and the end of a gzip file */
-#define GZIP_LEVEL 1               /* spans repeat so much that a higher one saves little more */
-#define COMPLAIN_MS 60000          /* between two lines of the log about the collector */
+#define MAX_QUEUED MP_LIMIT(trace_queue, 8192)                 /* spans that wait for the collector: 16 batches */
+#define MAX_QUEUED_BYTES MP_LIMIT(trace_queue_bytes, 16 << 20) /* of their memory */
+#define TIMEOUT_MS                                                                                                     \
+    ((uint64_t)MP_LIMIT(trace_timeout_ms, 10000)) /* of one request to the collector; then it is sent again */
+#define GZIP_BITS (16 + MAX_WBITS)                /* for deflateInit2: the header and the end of a gzip file */
+#define GZIP_LEVEL 1                              /* spans repeat so much that a higher one saves little more */
+#define COMPLAIN_MS 60000                         /* between two lines of the log about the collector */
 
 /* What depends on the configuration. */
 typedef struct {
@@ -38,7 +42,7 @@ typedef struct {
     char *MP_NULLABLE ca;
     bool compresses;
     mp_buf resource;
-    uint64_t interval_ms, timeout_ms;
+    uint64_t interval_ms;
 } target;
 
 typedef struct {
@@ -66,16 +70,15 @@ static exporter *MP_NULLABLE only; /* main thread */
 static _Atomic(mp_loop *) inbox;
 static char instance[33]; /* service.instance.id: random, the same over reloads; main thread */
 static atomic_bool is_flushed = true;
-static _Atomic int64_t max_spans, max_bytes;
 
 /* -- the queue ------------------------------------------------------------------------------------------------------- */
 
 /* False if the queue has no room for the trace: it is not counted. */
 static bool queue(const mp_trace *trace)
 {
-    if (!mp_account_take(&mp_account_spans_queued, trace->count, atomic_load(&max_spans)))
+    if (!mp_account_take(&mp_account_spans_queued, trace->count, MAX_QUEUED))
         return false;
-    if (mp_account_take(&mp_account_span_bytes_queued, (int64_t)mp_trace_bytes(trace), atomic_load(&max_bytes)))
+    if (mp_account_take(&mp_account_span_bytes_queued, (int64_t)mp_trace_bytes(trace), MAX_QUEUED_BYTES))
         return true;
     mp_account_give(&mp_account_spans_queued, trace->count);
     return false;
@@ -149,7 +152,6 @@ static target *target_new(const mp_trace_config *config)
     to->ca = mp_dup_text(config->ca);
     mp_otlp_put_resource(&to->resource, config, instance);
     to->interval_ms = config->interval_ms;
-    to->timeout_ms = config->timeout_ms;
     return to;
 }
 
@@ -311,7 +313,7 @@ static void send_batch(exporter *e)
                             .most = MAX_ANSWER,
                             .is_repeatable = true,
                             .policy = {.kind = MP_ADDRESS_POLICY_PRIVATE},
-                            .connect_ms = e->to->timeout_ms,
+                            .connect_ms = TIMEOUT_MS,
                             .ca = e->ca,
                             .ready = on_ready,
                             .ctx = e};
@@ -323,7 +325,7 @@ static void send_batch(exporter *e)
         retry_later(e, 0, mp_str_of(err.text));
         return;
     }
-    mp_timer_start(e->loop, &e->limit, e->to->timeout_ms, on_limit);
+    mp_timer_start(e->loop, &e->limit, TIMEOUT_MS, on_limit);
 }
 
 /* The time of Retry-After in ms; 0: there is none, or it is a date. */
@@ -510,8 +512,6 @@ int mp_traces_configure(const mp_trace_config *config, mp_err *err)
 {
     make_instance();
     bool is_on = config->otlp != NULL;
-    atomic_store(&max_spans, config->queue);
-    atomic_store(&max_bytes, (int64_t)config->queue_bytes);
     int result = 0;
     const exporter *e = only;
     if (is_on && e == NULL)

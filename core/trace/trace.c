@@ -7,18 +7,21 @@ MP_COUNTER(traces_recorded, "traces", "result", "recorded", "calls whose spans w
 MP_COUNTER(traces_discarded, "traces", "result", "discarded",
            "calls that were recorded, and neither failed nor were slow (traces.sample)")
 MP_COUNTER(traces_throttled, "traces", "result", "throttled",
-           "calls not recorded although their parent was: over traces.parent.most")
+           "calls not recorded although their parent was: above 50 a second")
 MP_COUNTER(trace_contexts, "trace_contexts", "result", "malformed", "contexts of clients that are not valid")
-MP_COUNTER(spans_cut, "spans", "result", "cut", "spans over traces.spans, and attributes over their limits")
+MP_COUNTER(spans_cut, "spans", "result", "cut", "spans of a call above 64, and attributes over their limits")
 
 atomic_bool mp_traces_on;
+
+#define MAX_SPANS MP_LIMIT(trace_spans, 64) /* of one call: a tree that a person reads */
+#define MAX_PARENTS                                                                                                    \
+    MP_LIMIT(trace_parents, 50) /* calls a second that are recorded because a client's context says so */
 
 /* The parts of the configuration that decide about a call. */
 static struct {
     _Atomic uint64_t threshold; /* a call without a parent is recorded if a random number is below */
     atomic_bool takes_errors, accepts_parents, hides_addresses;
     _Atomic uint64_t slower_us;
-    _Atomic int64_t parents, spans;
 } rules;
 
 static _Atomic uint64_t parents_second; /* the second that `parents_taken` counts */
@@ -34,8 +37,6 @@ void mp_trace_rules(const mp_trace_config *config, bool is_on)
     atomic_store(&rules.accepts_parents, config->accepts_parents);
     atomic_store(&rules.hides_addresses, config->hides_addresses);
     atomic_store(&rules.slower_us, config->slower_ms * 1000);
-    atomic_store(&rules.parents, config->parents);
-    atomic_store(&rules.spans, config->spans);
     atomic_store(&mp_traces_on, is_on);
 }
 
@@ -90,8 +91,7 @@ static bool take_parent(uint64_t now_us)
         atomic_store_explicit(&parents_second, second, memory_order_relaxed);
         atomic_store_explicit(&parents_taken, 0, memory_order_relaxed);
     }
-    if (atomic_fetch_add_explicit(&parents_taken, 1, memory_order_relaxed) <
-        atomic_load_explicit(&rules.parents, memory_order_relaxed))
+    if (atomic_fetch_add_explicit(&parents_taken, 1, memory_order_relaxed) < MAX_PARENTS)
         return true;
     mp_stat_add(&mp_stat_traces_throttled, 1);
     return false;
@@ -111,7 +111,7 @@ static mp_trace *new_trace(bool is_private)
 {
     mp_trace *trace = mp_new(sizeof *trace);
     mp_link_init(&trace->link);
-    trace->most = (int)atomic_load_explicit(&rules.spans, memory_order_relaxed);
+    trace->most = (int)MAX_SPANS;
     trace->is_private = is_private;
     mp_stat_add(&mp_stat_traces_recorded, !is_private);
     return trace;

@@ -6,7 +6,7 @@
  *   exporter  a thread with a loop and an HTTP client of its own (export.c)
  *
  * A trace belongs to the thread of its call until mp_trace_end. A call that is not recorded has no trace: every function here takes NULL for
- * it and does nothing. What a trace may hold is bounded: traces.spans, and the limits below; the rest is counted. */
+ * it and does nothing. What a trace may hold is bounded: 64 spans, and the limits below; the rest is counted. */
 #ifndef MP_TRACE_TRACE_H
 #define MP_TRACE_TRACE_H
 
@@ -44,12 +44,7 @@ typedef struct {
     bool takes_errors;             /* calls that fail are recorded, whatever the ratio says */
     uint64_t slower_ms;            /* calls that take longer are recorded; 0: they are not */
     bool accepts_parents;          /* a client's context decides whether its call is recorded, and is its parent */
-    int64_t parents;               /* calls a second that are recorded because their parent is */
-    int64_t spans;                 /* limit of the spans of a call */
-    int64_t queue;                 /* limit of the spans that wait for the collector */
-    size_t queue_bytes;            /* limit of their memory */
     uint64_t interval_ms;          /* spans wait for others for this time, unless a batch is full */
-    uint64_t timeout_ms;           /* of one request to the collector */
     bool hides_addresses;          /* spans do not have the addresses of clients */
 } mp_trace_config;
 

@@ -266,9 +266,8 @@ struct mp_exchange {
     char *MP_NULLABLE given; /* the session id in the head of the answer, if the exchange is_opening; task's thread */
     int64_t questions;       /* requests of the upstream that the task has not answered; task's thread */
     int64_t all_questions;   /* requests of the upstream so far; task's thread, like `asks_too_much` */
-    bool
-        asks_too_much; /* these are more than MP_UPSTREAM_QUESTIONS: the exchange ends in this turn or the next */
-    atomic_bool is_parked; /* written on the task's thread */
+    bool asks_too_much;      /* these are more than MP_UPSTREAM_QUESTIONS: the exchange ends in this turn or the next */
+    atomic_bool is_parked;   /* written on the task's thread */
     uint64_t total_at; /* end of total_ms, in ms of the monotonic clock; parked: what was left of it. Task's thread */
 
     /* NULL, unless a parked exchange was resumed: that exchange is at its home, and of this struct only `relay`, `ready`, `ctx`, `taken`, `failure` and

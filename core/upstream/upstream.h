@@ -75,9 +75,10 @@ typedef struct {
 #define MP_UPSTREAM_ENDS 64 /* the highest limit of `restarts` */
 
 /* Limits that are no keys, since no server that behaves comes near them; each bounds what one that does not may take. */
-#define MP_UPSTREAM_QUEUE MP_LIMIT(upstream_queue, 1 << 20)           /* bytes of progress and logs that wait for one request */
+#define MP_UPSTREAM_QUEUE MP_LIMIT(upstream_queue, 1 << 20) /* bytes of progress and logs that wait for one request */
 #define MP_UPSTREAM_LIST_BYTES MP_LIMIT(upstream_list_bytes, 32 << 20) /* of one list: 10,000 tools of 3 KiB */
-#define MP_UPSTREAM_JOURNAL MP_LIMIT(upstream_journal, 1 << 20) /* bytes of results kept for one call while its client is asked */
+#define MP_UPSTREAM_JOURNAL                                                                                            \
+    MP_LIMIT(upstream_journal, 1 << 20) /* bytes of results kept for one call while its client is asked */
 /* Requests of an upstream before it answers one of the gateway, refused ones too; one more for each second. Outside of requests: in a minute. */
 #define MP_UPSTREAM_QUESTIONS MP_LIMIT(upstream_questions_per_request, 256)
 
@@ -330,9 +331,9 @@ void mp_exchange_free(mp_exchange *MP_NULLABLE exchange);
 
 typedef enum {
     MP_OBSERVED_MESSAGE, /* a notification or a request that belongs to no exchange */
-    MP_OBSERVED_GAP,   /* messages may be missing: the GET was opened again, or more came than MP_UPSTREAM_QUEUE */
-    MP_OBSERVED_ENDED, /* the stream of a request (or, with the id 0, the GET) has ended; nothing opens it again */
-    MP_OBSERVED_LOST   /* the channel was lost */
+    MP_OBSERVED_GAP,     /* messages may be missing: the GET was opened again, or more came than MP_UPSTREAM_QUEUE */
+    MP_OBSERVED_ENDED,   /* the stream of a request (or, with the id 0, the GET) has ended; nothing opens it again */
+    MP_OBSERVED_LOST     /* the channel was lost */
 } mp_observation_kind;
 
 typedef struct {

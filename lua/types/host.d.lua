@@ -110,7 +110,7 @@ host.config = {}
 host.limits = {}
 
 ---@class moonpool.host.metrics
----@field limit integer  metrics.series: limit of the series that scripts declare together
+---@field limit integer  limit of the series that scripts declare together
 host.metrics = {}
 
 --- The metrics of the tool with this name, the same over reloads.

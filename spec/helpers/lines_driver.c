@@ -39,7 +39,7 @@ static bool open_again(void)
 static bool open_files(size_t record_size)
 {
     mp_err err = {"", ""};
-    mp_log_configure(MP_LOG_JSON, INT64_MAX);
+    mp_log_configure(MP_LOG_JSON);
     bool is_open = open_again() && mp_record_file_open("calls.jsonl", record_size, ignore, &err) == 0;
     mp_log_start(MP_INFO);
     return is_open;

@@ -229,11 +229,10 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
     mp_commons_use_upstreams(&reload->shared->commons, config);
     mp_store_limit(reload->shared->commons.store, config->store_entries, config->store_bytes);
     mp_log_from(config->log_level);
-    mp_log_configure(config->log_format, config->log_repeat);
-    mp_refusals_limit(config->log_refusals);
+    mp_log_configure(config->log_format);
     mp_audit_sample(strtod(config->audit_sample, NULL));
     mp_record_configure(&config->record);
-    mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
+    mp_series_enable(config->metrics_enabled == MP_METRICS_ON);
     mp_err err;
     if (!reload->options->is_apart && mp_traces_use(config, &err) != 0)
         mp_log(MP_ERROR, "traces not started", mp_log_str("why", mp_str_of(err.text)));

@@ -164,7 +164,7 @@ static result open_shared(attempt *it, mp_config *config)
     shared->certificates = certificates;
     if (!options->is_apart && open_store(it, config) != 0)
         return FAILED;
-    mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
+    mp_series_enable(config->metrics_enabled == MP_METRICS_ON);
     if (!options->is_apart)
         mp_record_configure(&config->record);
     return LOADED;

@@ -126,16 +126,25 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
     mp_field_integer(L, "questions", MP_LIMIT(upstream_questions, 8)); /* that one call has open at its client */
     mp_field_integer(L, "questions_per_principal", limits->questions_per_principal);
     mp_field_integer(L, "list_bytes", MP_UPSTREAM_LIST_BYTES);
-    mp_field_integer(L, "caller_tokens", MP_LIMIT(upstream_caller_tokens, 4096)); /* that auth.exchange keeps, of all upstreams */
+    mp_field_integer(L, "caller_tokens",
+                     MP_LIMIT(upstream_caller_tokens, 4096)); /* that auth.exchange keeps, of all upstreams */
     mp_field_integer(L, "list_pages", MP_LIMIT(upstream_list_pages, 100)); /* of one list */
-    mp_field_integer(L, "definition", MP_LIMIT(upstream_definition, 256 << 10)); /* bytes of one tool, resource or prompt */
+    mp_field_integer(L, "definition",
+                     MP_LIMIT(upstream_definition, 256 << 10));   /* bytes of one tool, resource or prompt */
     mp_field_integer(L, "links", MP_LIMIT(upstream_links, 1024)); /* that one principal gets in an hour */
-    mp_field_integer(L, "links_per_upstream", MP_LIMIT(upstream_links_per_upstream, 16384)); /* the same, of all principals */
-    mp_field_integer(L, "followed", MP_LIMIT(upstream_followed, 1024)); /* resources of one upstream that clients subscribe to */
-    mp_field_integer(L, "followed_per_principal", MP_LIMIT(upstream_followed_per_principal, 256)); /* of these, those that one principal subscribed to first */
-    mp_field_integer(L, "followed_tasks", MP_LIMIT(upstream_followed_tasks, 256)); /* tasks of one upstream that are listened for */
-    mp_field_integer(L, "links_per_result", MP_LIMIT(upstream_links_per_result, 256)); /* that can be read though no list names them */
-    mp_field_integer(L, "questions_per_result", MP_LIMIT(upstream_questions_per_result, 16)); /* with which an upstream answers one request */
+    mp_field_integer(L, "links_per_upstream",
+                     MP_LIMIT(upstream_links_per_upstream, 16384)); /* the same, of all principals */
+    mp_field_integer(L, "followed",
+                     MP_LIMIT(upstream_followed, 1024)); /* resources of one upstream that clients subscribe to */
+    mp_field_integer(
+        L, "followed_per_principal",
+        MP_LIMIT(upstream_followed_per_principal, 256)); /* of these, those that one principal subscribed to first */
+    mp_field_integer(L, "followed_tasks",
+                     MP_LIMIT(upstream_followed_tasks, 256)); /* tasks of one upstream that are listened for */
+    mp_field_integer(L, "links_per_result",
+                     MP_LIMIT(upstream_links_per_result, 256)); /* that can be read though no list names them */
+    mp_field_integer(L, "questions_per_result",
+                     MP_LIMIT(upstream_questions_per_result, 16)); /* with which an upstream answers one request */
     mp_field_integer(L, "questions_per_request", MP_UPSTREAM_QUESTIONS);
     mp_field_integer(L, "rounds", MP_LIMIT(upstream_rounds, 10)); /* times that it answers one request with questions */
     mp_field_integer(L, "journal", MP_UPSTREAM_JOURNAL);

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <time.h>
 
+#define MAX_TOOLS                                                                                                      \
+    MP_LIMIT(metrics_tools,                                                                                            \
+             500) /* with times and counts of their own: half of 8 MiB of text. All further ones are one: _other */
 #define MAX_OTHER_THINGS 500 /* prompts, and resources, that have counters of their own */
 
 MP_HISTOGRAM(operation, "mcp_server_operation_duration_seconds", MP_BUCKETS_CALL, 512,
@@ -56,7 +59,6 @@ static const char *const outcomes[] = {"ok", "failed", "denied", "error", "cance
 enum { OUTCOMES = sizeof outcomes / sizeof *outcomes };
 
 static _Atomic mp_series operations[METHODS][ERAS + 1][3][CAUSES + CODES + 1];
-static _Atomic int64_t max_tools = MP_MAX_TOOL_METRICS;
 
 /* Of a tool, a prompt or a resource. */
 struct mp_thing_metrics {
@@ -71,12 +73,6 @@ struct mp_thing_metrics {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `things` */
 static mp_map things[MP_MEASURED_KINDS];                 /* of mp_thing_metrics, which are never freed */
-
-void mp_metrics_configure(bool is_on, int64_t count)
-{
-    mp_series_enable(is_on);
-    atomic_store(&max_tools, count);
-}
 
 /* -- series -------------------------------------------------------------------------------------------------------- */
 
@@ -161,7 +157,7 @@ mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name)
     if (!mp_map_is_made(map))
         mp_map_init(map);
     bool is_new = false;
-    int64_t most = kind == MP_MEASURED_TOOL ? atomic_load(&max_tools) : MAX_OTHER_THINGS;
+    int64_t most = kind == MP_MEASURED_TOOL ? MAX_TOOLS : MAX_OTHER_THINGS;
     bool is_known = mp_map_find(map, name) != NULL;
     bool is_over = !is_known && (int64_t)map->count >= most;
     mp_stat_add(&mp_stat_left_out_most, is_over && !mp_str_is(name, "_other"));

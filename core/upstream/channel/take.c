@@ -10,8 +10,9 @@ MP_COUNTER(refused_upstream_busy, "refused", "reason", "upstream_busy",
 MP_COUNTER(refused_upstream_down, "refused", "reason", "upstream_down",
            "calls of upstreams that failed a moment ago, or refused the credential")
 
-#define EVICT_IDLE_MS MP_LIMIT(upstream_evict_idle_ms, 1000) /* without a request: then a channel may end to make room for another one */
-#define MAX_FRESH_MS 30000 /* time in which a channel that was opened has its first request */
+#define EVICT_IDLE_MS                                                                                                  \
+    MP_LIMIT(upstream_evict_idle_ms, 1000) /* without a request: then a channel may end to make room for another one */
+#define MAX_FRESH_MS 30000                 /* time in which a channel that was opened has its first request */
 
 static void take_unref(mp_take *take)
 {

@@ -13,7 +13,8 @@ MP_COUNTER(refused_upstream_resumptions, "refused", "reason", "upstream_resumpti
 MP_GAUGE(upstream_requests, "upstream_requests", "", "",
          "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")
 
-#define MAX_RESUMPTIONS MP_LIMIT(upstream_resumptions, 5) /* of one event stream: a server that loses more never ends it */
+#define MAX_RESUMPTIONS                                                                                                \
+    MP_LIMIT(upstream_resumptions, 5) /* of one event stream: a server that loses more never ends it */
 #define RESUME_MS 1000 /* before a stream is taken up, unless the upstream has said another time by `retry:` */
 #define MAX_RETRY_MS 60000
 #define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */

@@ -89,7 +89,7 @@ local function reserve(name, shape, series)
   if series_declared + series > host.metrics.limit then
     local what = "the metrics of all scripts may have %d series together: '%s' with %d more is over that"
     problem.raise(2, what:format(host.metrics.limit, name, series),
-      "give metrics a smaller 'most', or raise metrics.series in moonpool.yaml")
+      "give metrics a smaller 'most', or fewer labels")
   end
   forms[name], series_declared = shape, series_declared + series
 end

@@ -70,9 +70,9 @@ local function check_turns(g, family, share, work)
 end
 
 local function start()
-  return gateway.start { scripts = scripts(), workers = 2, patience = 120, config = {
+  return gateway.start { scripts = scripts(), workers = 2, patience = 120, constants = { metrics_tools = 1500, metrics_series = 2000, metrics_waiting = 10 }, config = {
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, sessions = { per_principal = SESSIONS },
-    metrics = { tools = 1500, series = 2000, waiting = 10 }, limits = { load = "60s" },
+    limits = { load = "60s" },
   } }
 end
 
@@ -127,7 +127,7 @@ local function check_metrics(g)
   for _ in pairs(seen) do texts = texts + 1 end
   -- a text is made a second after the one before, or later: one may have been there, and a slow machine takes seconds for the ten
   assert.truthy(texts <= 2 + (uv.hrtime() - began) // 1e9, texts)
-  wait.for_fact("a request over metrics.waiting to be refused", 60, function()
+  wait.for_fact("a request above those that may wait to be refused", 60, function()
     for i = 1, 30 do
       readers[i] = client.connect(g, { admin = true })
       readers[i]:send { method = "GET", path = "/metrics" }
@@ -173,9 +173,9 @@ local function start_with_long_names()
   end
   local upstreams = {}
   for i = 1, 256 do upstreams[("%s%03d"):format(("u"):rep(20), i)] = { url = "http://127.0.0.1:1/mcp" } end
-  return gateway.start { scripts = files, workers = 2, patience = 120, config = {
+  return gateway.start { scripts = files, workers = 2, patience = 120, constants = { metrics_tools = 1500, metrics_series = 2000 }, config = {
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, upstreams = upstreams,
-    metrics = { tools = 1500, series = 2000 }, limits = { load = "60s" },
+    limits = { load = "60s" },
     traces = { otlp = "http://127.0.0.1:1", sample = 1 },
   } }
 end

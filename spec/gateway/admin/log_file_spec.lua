@@ -49,7 +49,7 @@ local function values(path, event, member, is_written)
 end
 
 local function start(log, more)
-  local all = { scripts = scripts, workers = 1, config = { log = { format = "json", ["repeat"] = 1000000 }, limits = { call = { cpu = "30s" } },
+  local all = { scripts = scripts, workers = 1, constants = { log_repeat = 1000000 }, config = { log = { format = "json" }, limits = { call = { cpu = "30s" } },
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
   for name, value in pairs(log) do all.config.log[name] = value end
   for name, value in pairs(more or {}) do all[name] = value end
@@ -91,7 +91,7 @@ end
 -- Runs two processes that write the same files, see lines_driver.c.
 local function write_twice(dir, lines, record_size)
   local binary = uv.fs_realpath(gateway.binary):gsub("[^/]*$", "lines_driver")
-  local code, out, err = gateway.run_program(binary, { tostring(lines), tostring(record_size) }, { cwd = dir, seconds = 120 })
+  local code, out, err = gateway.run_program(binary, { tostring(lines), tostring(record_size) }, { cwd = dir, seconds = 120, env = { SPEC_LIMIT_log_repeat = "1000000" } })
   assert.equal(0, code, err)
   assert.equal("0\n0\n", out)
 end
@@ -216,7 +216,7 @@ describe("a file of lines", function()
   it("survives a disk that is full for a while: later lines are whole, and what was lost is counted", function()
     if os.execute "unshare -rm true 2>/dev/null" ~= true then return pending "needs namespaces of users" end
     local dir = gateway.prepare { workers = 1, scripts = scripts, config = {
-      log = { format = "json", ["repeat"] = 1000000, file = "disk/out.log" },
+      log = { format = "json", file = "disk/out.log" },
       limits = { call = { cpu = "30s" } }, admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
     uv.fs_mkdir(dir .. "/disk", 448)
     local wrapper = dir .. "/wrapper"
@@ -227,7 +227,7 @@ exec unshare -rm sh -c '%s && exec "$0" "$@"' %s "$@"
 ]]):format(fill, uv.fs_realpath(gateway.binary)))
     file:close()
     uv.fs_chmod(wrapper, 448)
-    local g <close> = gateway.with_binary(wrapper, gateway.start, { dir = dir })
+    local g <close> = gateway.with_binary(wrapper, gateway.start, { dir = dir, constants = { log_repeat = 1000000 } })
     local disk = ("/proc/%d/root%s/disk"):format(g.pid, dir)
     write_lines(g, 1, 1000, 100)
     wait.for_fact("all lines to be written or lost", 20, function() -- what is still to be written would fill the disk again

@@ -71,9 +71,9 @@ describe("log.format: json", function()
   end)
 end)
 
-describe("log.repeat", function()
-  it("limits the lines of one event in a second, counts the others, and leaves other events alone", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { log = { format = "json", ["repeat"] = 5 } } }
+describe("lines that repeat", function()
+  it("are limited for one event in a second, the others counted, and other events left alone", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { log = { format = "json" } }, constants = { log_repeat = 5 } }
     local lines = run(g, 200)
     local counted = of_event(lines, "counted")
     assert.truthy(#counted >= 5 and #counted < 200, #counted)                     -- 5 in each second that the loop took
@@ -93,9 +93,9 @@ describe("log.repeat", function()
     assert.truthy(g:status().counters.dropped.repeated >= 200 - #counted)
   end)
 
-  it("lets at least ten errors of one event through", function()
+  it("are at least ten for an error", function()
     local g <close> = gateway.start {
-      workers = 1, config = { log = { ["repeat"] = 1 } },
+      workers = 1, constants = { log_repeat = 1 },
       scripts = { ["tools/fail.lua"] = [[return tool { "Logs errors.", function() for _ = 1, 10 do log.error "wrong" end return "x" end }]] },
     }
     local me <close> = g:client "2026-07-28"

@@ -46,10 +46,10 @@ local scripts = {
     end }]],
 }
 
-local function start(names, config)
+local function start(names, constants)
   local wanted = {}
   for _, name in ipairs(names) do wanted["tools/" .. name .. ".lua"] = scripts["tools/" .. name .. ".lua"] end
-  return gateway.start { scripts = wanted, workers = 2, config = config }
+  return gateway.start { scripts = wanted, workers = 2, constants = constants }
 end
 
 local function save(g, path, text)
@@ -125,7 +125,7 @@ describe("metrics of scripts", function()
   end)
 
   it("that are declared wrongly are load errors, with their line, and change nothing", function()
-    local g <close> = start({ "sell" }, { metrics = { series = 300 } })
+    local g <close> = start({ "sell" }, { metrics_series = 300 })
     sell(g, "eu", 1)
     for text, why in pairs {
       ['metrics.counter { "Bad name", "x" }'] = "a metric needs a name",
@@ -159,7 +159,7 @@ describe("metrics of scripts", function()
   end)
 
   it("vanish with the scripts that declared them, come back with their numbers, and begin at 0 in another form", function()
-    local g <close> = start({ "sell", "invents" }, { metrics = { series = 110 } })
+    local g <close> = start({ "sell", "invents" }, { metrics_series = 110 })
     call(g, "invents", { word = "one" })
     assert.equal(1, scrape.wait(g, { app_visits_total = 0 })['app_invented_total{word="one"}'])
     save(g, "tools/invents.lua", [[
@@ -175,7 +175,7 @@ describe("metrics of scripts", function()
     reload(g)
     call(g, "invents", { word = "one" })
     assert.is_nil(scrape.wait(g, { ['app_invented_total{term="one"}'] = 1 })['app_invented_total{word="one"}'])
-    for i = 1, 30 do                               -- renaming does not use up metrics.series
+    for i = 1, 30 do                               -- renaming does not use up the series
       save(g, "tools/invents.lua", (scripts["tools/invents.lua"]:gsub('"invented"', '"invented' .. i .. '"'):gsub("most = 5", "most = 90")))
       reload(g)
     end

@@ -9,10 +9,10 @@ local scripts = {
   ["tools/add.lua"] = 'return tool { "Adds.", input = { a = t.number, b = t.number }, function(args) return args.a + args.b end }',
 }
 
-local function start(c, more, config)
+local function start(c, more, config, constants)
   local all = { traces = c:config(more), limits = { drain = "5s" } }
   for name, value in pairs(config or {}) do all[name] = value end
-  return gateway.start { scripts = scripts, config = all, workers = 2 }
+  return gateway.start { scripts = scripts, config = all, workers = 2, constants = constants }
 end
 
 local function call(g, times)
@@ -62,7 +62,7 @@ describe("the exporter", function()
     c.answer = function(request, reply)
       held, c.answer = { request, reply }, nil
     end
-    local g <close> = start(c, { timeout = "1h", queue = 40 })
+    local g <close> = start(c, nil, nil, { trace_timeout_ms = 3600000, trace_queue = 40 })
     call(g)
     wait.for_fact("a request that is not answered", 20, function() return held end)
     call(g, 100)                               -- no call waits for the collector
@@ -161,7 +161,7 @@ describe("the exporter", function()
     local held = {}
     c.answer = function(_, reply) held[#held + 1] = reply end
     c.may_repeat = true                        -- a slow spec may answer a request that the gateway has given up
-    local g <close> = start(c, { timeout = "200ms", queue = 20 })
+    local g <close> = start(c, nil, nil, { trace_timeout_ms = 200, trace_queue = 20 })
     call(g)
     wait.for_fact("a request that hangs", 20, function() return #held > 0 end)
     call(g, 50)

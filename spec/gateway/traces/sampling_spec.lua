@@ -57,8 +57,8 @@ describe("traces.sample", function()
 end)
 
 describe("trace.span", function()
-  local function start(c, body, more)
-    return gateway.start { workers = 1, config = { traces = c:config(more) }, scripts = {
+  local function start(c, body, constants)
+    return gateway.start { workers = 1, constants = constants, config = { traces = c:config() }, scripts = {
       ["tools/run.lua"] = 'return tool { "Runs.", input = { n = t.integer }, function(args) ' .. body .. " end }",
     } }
   end
@@ -120,11 +120,11 @@ describe("trace.span", function()
     assert.equal("nilb", peer:result("tools/call", { name = "run" }).content[1].text)
   end)
 
-  it("is left out above traces.spans, and so are attributes above their limits; the rest is whole", function()
+  it("is left out above 64 spans, and so are attributes above their limits; the rest is whole", function()
     local c <close> = collector.start()
     local g <close> = start(c, [[
       for i = 1, args.n do trace.span("s" .. i, function(span) for j = 1, 200 do span:set("k" .. j, ("x"):rep(1500)) end end) end
-      return "done"]], { spans = 10 })
+      return "done"]], { trace_spans = 10 })
     assert.equal("done", run(g, 100))
     local root = c:wait "tools/call run"
     assert.equal(10, #c.spans)

@@ -176,9 +176,9 @@ describe("the trace context of a client", function()
     assert.equal("b7ad6b7169203331", c:wait("tools/call add", #wrong + 2).parentSpanId)
   end)
 
-  it("decides whether a call is recorded, up to traces.parent.most", function()
+  it("decides whether a call is recorded, up to 50 a second", function()
     local c <close> = collector.start()
-    local g <close> = gateway.start { scripts = scripts, config = { traces = c:config { parent = { most = 0 } } } }
+    local g <close> = gateway.start { scripts = scripts, config = { traces = c:config() }, constants = { trace_parents = 0 } }
     call(g, { traceparent = REMOTE })
     call(g, { traceparent = REMOTE:sub(1, -2) .. "0" })
     call(g)
@@ -190,7 +190,7 @@ describe("the trace context of a client", function()
 
   it("records no more calls than that of a client that always says so", function()
     local c <close> = collector.start()
-    local g <close> = gateway.start { scripts = scripts, config = { traces = c:config { parent = { most = 1 } } } }
+    local g <close> = gateway.start { scripts = scripts, config = { traces = c:config() }, constants = { trace_parents = 1 } }
     local peer <close> = g:client "2026-07-28"
     for _ = 1, 100 do peer:result("tools/call", { name = "add", arguments = { a = 1, b = 2 }, _meta = { traceparent = REMOTE } }) end
     local counted = g:status().counters.traces

@@ -137,7 +137,7 @@ end
 
 describe("a request that HTTP/2 forbids", function()
   local g
-  setup(function() g = gateway.start { config = http2.config { auth = "none", log = { refusals = 100000 } } } end)
+  setup(function() g = gateway.start { config = http2.config { auth = "none" }, constants = { log_refusals = 100000 } } end)
   teardown(function() g:stop() end)
 
   for _, case in ipairs(cases) do

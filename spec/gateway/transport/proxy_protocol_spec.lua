@@ -108,7 +108,7 @@ describe("proxy_protocol", function()
   end)
 
   it("fills no log", function()
-    local g <close> = start({ "127.0.0.1" }, nil, { config = { log = { refusals = 2 } } })
+    local g <close> = start({ "127.0.0.1" }, nil, { constants = { log_refusals = 2 } })
     local began = os.time()
     for _ = 1, 50 do is_closed(g, "x") end
     g:wait_log("refused", { cause = "proxy" })
