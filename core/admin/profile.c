@@ -12,6 +12,7 @@
 
 MP_GAUGE(profiles, "profiles", "", "", "profiles that run")
 
+#define ROOM_BYTES MP_LIMIT(profile_bytes, 1 << 20) /* for the stacks that one worker gathers: some 4,000 */
 #define MAX_SECONDS 300
 #define MAX_HZ 1000
 #define USUAL_SECONDS 30
@@ -348,8 +349,7 @@ static void add_parts(mp_admin_profile *p, const question *asked, size_t bytes)
             p->parts[p->part_count++] = (part){mp_profile_new(&asked->options, bytes), i};
 }
 
-static void begin(mp_admin_profile *p, const mp_runtime_config *settings, mp_stream *stream,
-                  const mp_admin_caller *caller, const question *asked)
+static void begin(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller, const question *asked)
 {
     char what[320];
     snprintf(what, sizeof what, "%s for %lld s%s%s", asked->options.memory ? "memory" : "time",
@@ -367,7 +367,7 @@ static void begin(mp_admin_profile *p, const mp_runtime_config *settings, mp_str
     p->at_part = 0;
     p->at_stack = 0;
     p->without_answer = 0;
-    add_parts(p, asked, settings->config->profile_bytes);
+    add_parts(p, asked, (size_t)ROOM_BYTES);
     mp_stat_add(&mp_stat_profiles, 1);
     mp_log(MP_INFO, "profile began", mp_log_str("caller", mp_str_of(caller->name)),
            mp_log_str("of", mp_str_of(asked->options.memory ? "memory" : "time")),
@@ -407,7 +407,7 @@ void mp_admin_profile_serve(mp_admin_profile *p, const mp_runtime_config *settin
     else if (p->state != IDLE)
         refuse(stream, 409, "another profile runs: wait until it is over");
     else
-        begin(p, settings, stream, caller, &asked);
+        begin(p, stream, caller, &asked);
 }
 
 void mp_admin_profile_serve_end(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller)

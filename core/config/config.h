@@ -85,11 +85,10 @@ typedef struct {
     mp_expired_streams expired_streams;
     char **MP_NULLABLE origins;   /* CORS origins; NULL: none */
     char *MP_NULLABLE public_url; /* scheme and host; NULL: taken from each request */
-    int64_t call_waiting;
     uint64_t dead_peer, drain, linger, stuck;
     char *MP_NULLABLE ready_calls, *MP_NULLABLE ready_loop,
                                        *MP_NULLABLE ready_fds; /* ratios as in the file: "0.95"; NULL: off */
-    int64_t pool_threads, pool_queue;
+    int64_t pool_threads;
     int64_t store_entries;
     size_t store_bytes;
     char *MP_NULLABLE store_file;                            /* NULL: in memory only */
@@ -100,7 +99,6 @@ typedef struct {
     mp_pair *MP_NULLABLE admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
     mp_pair *MP_NULLABLE admin_certificates;                 /* patterns of subjects, and roles; NULL: none */
     mp_config_tls admin_tls;
-    size_t profile_bytes;                      /* room of a profile for what each worker gathers */
     mp_tap_arguments admin_tap;                /* the most that a tap shows of arguments */
     char **seal_keys;                          /* empty: a random key is made at the start of the process */
     mp_upstream_entry **MP_NULLABLE upstreams; /* in the order of the file; ends with NULL. NULL: none */

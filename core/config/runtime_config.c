@@ -3,11 +3,13 @@
 #include <moonpool/version.h>
 #include <stdlib.h>
 
+#define MAX_WAITING MP_LIMIT(call_waiting, 256) /* calls that wait for a tool with `concurrency` */
+
 void mp_commons_open(mp_commons *commons, const mp_config *config)
 {
     commons->store = mp_store_new(config->store_entries, config->store_bytes);
     commons->bus = mp_bus_new();
-    commons->semaphores = mp_semaphores_new(config->call_waiting);
+    commons->semaphores = mp_semaphores_new(MAX_WAITING);
     commons->upstreams = mp_upstreams_new();
     mp_commons_use_upstreams(commons, config);
     if (commons->handed_seal_key != NULL)
@@ -65,6 +67,9 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     make_proxies(settings);
     settings->http = config->http;
     settings->client = config->client;
+    settings->client.lookups = MP_LIMIT(http_lookups, 256); /* each has a thread until the name server answers */
+    settings->client.held =
+        (size_t)MP_LIMIT(http_held, 128 << 20); /* bytes that scripts have not read yet, of one worker */
 
     mp_rpc_config *rpc = &settings->rpc;
     *rpc = config->rpc;

@@ -215,8 +215,6 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the JSON of one result or error, of the stored result of a task, and of one message or question "
             "to the client. A larger result becomes an error that states its size. A larger message is not sent and is "
             "an error in the script."},
-    {"limits.call.waiting", COUNT(1, MILLION), SLOT(call_waiting), .preset = "256", .restarts = true,
-     .doc = "Limit of calls that wait for a tool whose `concurrency` is exhausted. Further calls fail."},
     {"limits.load", TIME(100, HOUR), SLOT(lib.vm.load_ms), .preset = "2s",
      .doc = "Processor time that loading all scripts may take, on one worker. If it takes longer, the scripts are not "
             "loaded: a reload is refused, and the previous scripts stay in use."},
@@ -249,18 +247,10 @@ const mp_config_key mp_config_keys[] = {
     {"limits.http", MP_KEY_SECTION, .doc = "HTTP requests made by scripts."},
     {"limits.http.requests", COUNT(1, 10000), SLOT(client.requests), .preset = "256",
      .doc = "Limit of concurrent requests per worker. Further requests are refused."},
-    {"limits.http.lookups", COUNT(1, 10000), SLOT(client.lookups), .preset = "256", .restarts = true,
-     .doc =
-         "Limit of concurrent name lookups in all workers together. Each uses a thread until the name server "
-         "answers, even if its requests were cancelled; requests to one name share it. Requests to further names "
-         "are refused. Addresses are kept for a minute, or until nothing has used them for `limits.http.idle`; while "
-         "no name server answers, for an hour."},
     {"limits.http.per_host", COUNT(1, 10000), SLOT(client.per_host), .preset = "32",
      .doc = "Limit of connections to one host per worker. Further requests wait for a connection."},
     {"limits.http.body", SIZE(KIB, GIB), SLOT(lib.http_body), .preset = "16MiB",
      .doc = "Limit of the body of one response, after decompression. A larger one is aborted with an error."},
-    {"limits.http.held", SIZE(KIB, 64 * GIB), SLOT(client.held), .preset = "128MiB",
-     .doc = "Limit of the bytes of all responses that one worker has received and scripts have not read yet."},
     {"limits.http.time", TIME(10, DAY), SLOT(lib.http_time_ms), .preset = "30s",
      .doc = "Default timeout of a request; for a stream, the time until its response begins."},
     {"limits.http.idle", TIME(0, HOUR), SLOT(client.idle_ms), .preset = "15s",
@@ -268,16 +258,9 @@ const mp_config_key mp_config_keys[] = {
     {"limits.pool", MP_KEY_SECTION, .doc = "Threads for blocking work: files, and starts of programs."},
     {"limits.pool.threads", COUNT(1, 64), SLOT(pool_threads), .preset = "4", .restarts = true,
      .doc = "Limit of these threads, shared by all workers. They are started when they are first needed."},
-    {"limits.pool.queue", COUNT(1, MILLION), SLOT(pool_queue), .preset = "1024", .restarts = true,
-     .doc = "Limit of the jobs that wait for a thread. Further jobs are refused."},
     {"limits.fs", MP_KEY_SECTION, .doc = "Files that scripts read and write."},
     {"limits.fs.file", SIZE(KIB, GIB), SLOT(lib.fs_file), .preset = "16MiB",
      .doc = "Limit of the bytes of one read or write. A larger one fails with an error."},
-    {"limits.fs.held", SIZE(KIB, 64 * GIB), SLOT(lib.fs_held), .preset = "128MiB",
-     .doc = "Limit of the bytes of all reads and writes in progress, in all workers together."},
-    {"limits.listed", COUNT(1, MILLION), SLOT(lib.listed), .preset = "10000",
-     .doc = "Limit of the resources that the `list` function of one template may return. Further ones are omitted, "
-            "with a warning."},
     {"limits.exec", MP_KEY_SECTION, .doc = "Programs that scripts run."},
     {"limits.exec.processes", COUNT(1, 10000), SLOT(lib.exec_processes), .preset = "16",
      .doc = "Limit of running programs per worker. Further ones are refused."},
@@ -286,14 +269,7 @@ const mp_config_key mp_config_keys[] = {
             "ended."},
     {"limits.exec.time", TIME(10, DAY), SLOT(lib.exec_time_ms), .preset = "30s",
      .doc = "Default timeout of a program, after which it is ended."},
-    {"limits.exec.grace", TIME(0, HOUR), SLOT(lib.exec_grace_ms), .preset = "2s",
-     .doc = "Time between SIGTERM and SIGKILL when a program is ended."},
     {"limits.sqlite", MP_KEY_SECTION, .doc = "Databases of scripts."},
-    {"limits.sqlite.databases", COUNT(1, 1000), SLOT(lib.sqlite_databases), .preset = "32",
-     .doc = "Limit of open databases (files and in-memory ones) per worker. Each has a thread. One more closes the one "
-            "that was idle longest, and is refused if all are in use."},
-    {"limits.sqlite.queue", COUNT(1, MILLION), SLOT(lib.sqlite.queue), .preset = "1024",
-     .doc = "Limit of the statements that wait for one database. Further ones are refused."},
     {"limits.sqlite.rows", COUNT(1, 100 * MILLION), SLOT(lib.sqlite.rows), .preset = "10000",
      .doc = "Limit of the rows of one result. A query with more fails with an error."},
     {"limits.sqlite.bytes", SIZE(KIB, GIB), SLOT(lib.sqlite.bytes), .preset = "16MiB",
@@ -301,14 +277,6 @@ const mp_config_key mp_config_keys[] = {
     {"limits.sqlite.memory", SIZE(MIB, 64 * GIB), SLOT(lib.sqlite.memory), .preset = "64MiB",
      .doc = "Limit of the memory that SQLite uses for one database: pages, temporary tables, sorting, values. A "
             "statement that needs more fails with an error."},
-    {"limits.sqlite.heap", SIZE(MIB, 1024 * GIB), SLOT(lib.sqlite.heap), .preset = "512MiB",
-     .doc = "Limit of the memory that SQLite uses for all databases of scripts, in all workers together. A "
-            "statement that needs more fails with an error."},
-    {"limits.sqlite.held", SIZE(KIB, 64 * GIB), SLOT(lib.sqlite.held), .preset = "256MiB",
-     .doc = "Limit of the bytes of parameters and results in progress, in all workers together. Statements over the "
-            "limit fail with an error."},
-    {"limits.sqlite.busy", TIME(0, HOUR), SLOT(lib.sqlite.busy_ms), .preset = "5s",
-     .doc = "Time that a statement waits for another connection or process to unlock the file."},
 #include "upstream_limits.def"
     {"limits.linger", TIME(0, HOUR), SLOT(linger), .preset = "0s",
      .doc = "At SIGTERM, the time before the drain: /readyz says 503, and everything is served on, so that a balancer "
@@ -318,9 +286,6 @@ const mp_config_key mp_config_keys[] = {
          "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "
          "their <close> handlers, or limits.call.cleanup if that is less. The process ends within limits.linger and "
          "limits.drain plus one second."},
-    {"limits.profile", SIZE(256 * KIB, 256 * MIB), SLOT(profile_bytes), .preset = "1MiB",
-     .doc = "Room of a profile for the different stacks of each worker, some 4000 in 1 MiB. Samples that find no place "
-            "are counted as lost."},
     {"limits.stuck", TIME(100, HOUR), SLOT(stuck), .preset = "5s",
      .doc = "A worker whose event loop has not run for this time is logged, with the line of Lua that it runs, and "
             "takes no connections until its loop runs again."},

@@ -15,9 +15,18 @@
 MP_GAUGE(databases, "databases", "", "", "open SQLite databases of scripts")
 MP_GAUGE(statements, "statements", "", "", "SQL statements of scripts that wait or run")
 MP_ACCOUNT(sqlite_bytes, "sqlite_bytes", "", "", "bytes of SQL parameters and results in progress")
-MP_COUNTER(refused_sqlite_bytes, "refused", "reason", "sqlite_bytes", "SQL statements over limits.sqlite.held")
-MP_COUNTER(refused_statements, "refused", "reason", "statements", "SQL statements over limits.sqlite.queue")
+MP_COUNTER(refused_sqlite_bytes, "refused", "reason", "sqlite_bytes",
+           "SQL statements whose parameters and results are more than 256 MiB together")
+MP_COUNTER(refused_statements, "refused", "reason", "statements",
+           "SQL statements above 1,024 that wait for one database")
 
+#define MAX_WAITING MP_LIMIT(sqlite_queue, 1024) /* statements for one database: a second of small ones */
+#define MAX_HELD                                                                                                       \
+    MP_LIMIT(sqlite_held,                                                                                              \
+             256 << 20) /* bytes of parameters and results in progress, in the process: 16 of the largest */
+#define MAX_HEAP                                                                                                       \
+    MP_LIMIT(sqlite_heap, 512 << 20) /* bytes that SQLite has for all databases: eight with limits.sqlite.memory */
+#define BUSY_MS MP_LIMIT(sqlite_busy_ms, 5000) /* that a statement waits for another process to unlock the file */
 #define MAX_PATTERN_BYTES                                                                                              \
     128 /* longest pattern of LIKE and GLOB, in bytes: a call, which cannot be interrupted, takes up to 1.5 ns for each byte of the pattern and each byte of the text */
 #define MAX_TRIGGER_DEPTH 100 /* depth of triggers that fire triggers */
@@ -79,7 +88,7 @@ static void nap(void)
 static int on_busy(void *ctx, int tries)
 {
     mp_database *database = ctx;
-    if (!is_wanted(database) || (uint64_t)tries * RETRY_MS >= database->limits.busy_ms)
+    if (!is_wanted(database) || (uint64_t)tries * RETRY_MS >= (uint64_t)BUSY_MS)
         return 0;
     nap();
     return 1;
@@ -153,7 +162,7 @@ static int prepare_connection(mp_database *database)
     if (rc == SQLITE_OK && database->root != NULL && !database->is_read_only)
         for (uint64_t waited = 0;
              (rc = run_own(database, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")) != SQLITE_OK &&
-             (rc & 0xff) == SQLITE_BUSY && waited < database->limits.busy_ms && is_wanted(database);
+             (rc & 0xff) == SQLITE_BUSY && waited < (uint64_t)BUSY_MS && is_wanted(database);
              waited += RETRY_MS)
             nap();
     if (rc == SQLITE_OK)
@@ -253,7 +262,7 @@ static bool open_connection(mp_database *database, mp_statement *statement)
                 (database->is_read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     int rc = sqlite3_open_v2(path, &database->db, flags, NULL);
     if (database->db == NULL) {
-        mp_sql_fail(statement, "cannot open the database: limits.sqlite.heap is reached");
+        mp_sql_fail(statement, "cannot open the database: all databases have 512 MiB");
         free(path);
         return false;
     }
@@ -359,7 +368,7 @@ mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLAB
     pthread_cond_init(&database->more, NULL);
     mp_link_init(&database->waiting);
     mp_link_init(&database->leaving);
-    database->account = (mp_sql_account){.most = (int64_t)limits->memory, .most_heap = (int64_t)limits->heap};
+    database->account = (mp_sql_account){.most = (int64_t)limits->memory, .most_heap = MAX_HEAP};
     return database;
 }
 
@@ -370,7 +379,7 @@ int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statemen
     statement->loop = loop;
     statement->message.deliver = deliver;
     pthread_mutex_lock(&database->lock);
-    bool has_room = database->count < database->limits.queue || statement->kind == MP_SQL_ROLLBACK;
+    bool has_room = database->count < MAX_WAITING || statement->kind == MP_SQL_ROLLBACK;
     if (has_room) {
         mp_link_put(&database->waiting, &statement->link);
         database->count++;
@@ -441,9 +450,9 @@ void mp_databases_end(mp_databases *all)
     free_ended(all, true);
 }
 
-bool mp_statement_hold(mp_statement *statement, size_t bytes, const mp_database_limits *limits)
+bool mp_statement_hold(mp_statement *statement, size_t bytes)
 {
-    if (mp_account_hold(&mp_account_sqlite_bytes, &statement->held, bytes, (int64_t)limits->held))
+    if (mp_account_hold(&mp_account_sqlite_bytes, &statement->held, bytes, MAX_HELD))
         return true;
     mp_stat_add(&mp_stat_refused_sqlite_bytes, 1);
     return false;

@@ -17,13 +17,9 @@ void mp_sql_memory_start(void);
 #define MP_MAX_SQL_PARAMS 1000
 
 typedef struct {
-    int64_t rows; /* limit of one result */
-    size_t bytes; /* limits of the bytes of one result, of one value, and of the parameters of one statement */
-    uint64_t busy_ms;
-    int64_t queue; /* limit of the statements that wait */
+    int64_t rows;  /* limit of one result */
+    size_t bytes;  /* limits of the bytes of one result, of one value, and of the parameters of one statement */
     size_t memory; /* bytes that SQLite may allocate for one database */
-    size_t heap;   /* bytes that SQLite may allocate for all databases of scripts in the process */
-    size_t held;   /* limit of the bytes of all parameters and results in the process */
 } mp_database_limits;
 
 /* The databases of one worker that were closed and whose threads may still run. */
@@ -78,8 +74,8 @@ void mp_databases_init(mp_databases *all);
 int64_t mp_databases_count(mp_databases *all);
 /* Waits until the threads of all closed databases have ended. Called before the loops of their statements are freed. */
 void mp_databases_end(mp_databases *all);
-/* The statement holds `bytes` from now on. False, which is counted, if limits.sqlite.held has no room for them. */
-bool mp_statement_hold(mp_statement *statement, size_t bytes, const mp_database_limits *limits);
+/* The statement holds `bytes` from now on. False, which is counted, if the process holds 256 MiB of them. */
+bool mp_statement_hold(mp_statement *statement, size_t bytes);
 void mp_statement_free(mp_statement *statement);
 
 void mp_sql_put_int(mp_buf *to, int64_t value);

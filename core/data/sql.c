@@ -167,9 +167,8 @@ const char *mp_sql_words(sqlite3 *db, mp_sql_account *account)
     const char *over = account->refused_by;
     account->refused_by = NULL;
     if (code == SQLITE_NOMEM && over != NULL)
-        return strcmp(over, "limits.sqlite.heap") == 0
-                   ? "the memory limit of all databases is reached (limits.sqlite.heap)"
-                   : "the memory limit of this database is reached (limits.sqlite.memory)";
+        return strcmp(over, "heap") == 0 ? "the memory limit of all databases is reached (512 MiB)"
+                                         : "the memory limit of this database is reached (limits.sqlite.memory)";
     const char *file = sqlite3_db_filename(db, "main");
     if (code == SQLITE_FULL)
         return file == NULL || *file == '\0'
@@ -226,11 +225,11 @@ static int make_room(mp_statement *statement, size_t more, const mp_database_lim
     if (to->cap - to->len >= more)
         return 0;
     size_t before = to->cap, cap = 2 * before > to->len + more ? 2 * before : to->len + more;
-    if (!mp_statement_hold(statement, statement->held + cap, limits)) /* both exist while the bytes are moved */
-        return mp_sql_fail(statement, "too many bytes of SQL results and parameters are held (limits.sqlite.held)");
+    if (!mp_statement_hold(statement, statement->held + cap)) /* both exist while the bytes are moved */
+        return mp_sql_fail(statement, "too many bytes of SQL results and parameters are held (256 MiB)");
     to->ptr = mp_resize(to->ptr, cap);
     to->cap = cap;
-    mp_statement_hold(statement, statement->held - before, limits);
+    mp_statement_hold(statement, statement->held - before);
     return 0;
 }
 

@@ -18,7 +18,7 @@ static bool take(int64_t size)
     if (own == NULL)
         return true;
     const char *over = own->used + size > own->most                                            ? "limits.sqlite.memory"
-                       : !mp_account_take(&mp_account_sqlite_heap_bytes, size, own->most_heap) ? "limits.sqlite.heap"
+                       : !mp_account_take(&mp_account_sqlite_heap_bytes, size, own->most_heap) ? "heap"
                                                                                                : NULL;
     if (over != NULL)
         own->refused_by = over;

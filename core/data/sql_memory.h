@@ -12,7 +12,7 @@
 typedef struct {
     int64_t used;      /* bytes */
     int64_t most;      /* limit of this account: limits.sqlite.memory */
-    int64_t most_heap; /* limit of all accounts of the process: limits.sqlite.heap */
+    int64_t most_heap; /* limit of all accounts of the process */
     /* The name of the limit that refused the last failed allocation. NULL if no allocation failed since the owner
      * set this to NULL. */
     const char *MP_NULLABLE refused_by;

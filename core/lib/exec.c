@@ -13,6 +13,7 @@
 
 MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over limits.exec.processes")
 
+#define GRACE_MS MP_LIMIT(exec_grace_ms, 2000) /* between SIGTERM and SIGKILL */
 #define MAX_WORDS 4096
 #define MAX_TIME_S 86400.0
 
@@ -133,7 +134,7 @@ static int push_outcome(lua_State *L, int state, lua_KContext context)
 
 /* exec { path, argv, env, root, rest, stdin, seconds, most }: runs a program.
  * Returns { status, signal, stdout, stderr }; or nil and "late" (over `seconds`), "loud" (more than `most` bytes of output) or an error
- * text. Upvalues: limits.exec.processes, limits.exec.grace.  [-0, +1|2, throws, parks] */
+ * text. Upvalues: limits.exec.processes, GRACE_MS.  [-0, +1|2, throws, parks] */
 static int l_exec(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -193,7 +194,7 @@ static int l_program(lua_State *L)
 void mp_lib_exec(lua_State *L, const mp_lib_config *config)
 {
     lua_pushinteger(L, config->exec_processes);
-    lua_pushinteger(L, (lua_Integer)config->exec_grace_ms);
+    lua_pushinteger(L, GRACE_MS);
     lua_pushcclosure(L, l_exec, 2);
     mp_set_member(L, -2, "program.run");
     lua_pushcfunction(L, l_program);

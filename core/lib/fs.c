@@ -6,7 +6,9 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
-#define FULL "too many bytes are being read and written at once (limits.fs.held)"
+#define MAX_HELD                                                                                                       \
+    MP_LIMIT(fs_held, 128 << 20) /* bytes of all reads and writes in progress, in the process: eight of the largest */
+#define FULL "too many bytes are being read and written at once (128 MiB)"
 
 MP_ACCOUNT(fs_bytes, "fs_bytes", "", "", "bytes of file reads and writes in progress")
 
@@ -22,7 +24,7 @@ typedef struct {
     char *root, *rest;
     mp_buf bytes;      /* bytes to write, or bytes that were read */
     size_t most, held; /* most bytes to read; bytes of this operation in the account fs_bytes */
-    int64_t most_held; /* limits.fs.held */
+    int64_t most_held; /* MAX_HELD */
     mp_file_info info;
     int error;
     bool is_over; /* on_done was called, possibly after the loop ended, when no task can be resumed */
@@ -33,7 +35,7 @@ struct waiting {
     job *MP_NULLABLE of; /* the operation, which the wait owns once the operation has ended */
 };
 
-/* The operation holds `bytes` from now on. False if there is no room for them in limits.fs.held. */
+/* The operation holds `bytes` from now on. False if there is no room for them in MAX_HELD. */
 static bool hold_bytes(void *ctx, size_t bytes)
 {
     job *it = ctx;
@@ -185,7 +187,7 @@ static int push_outcome(lua_State *L, int status, lua_KContext context)
 
 /* fs(what, root, rest[, text]): runs a file operation on the path `rest` below the folder `root`. Its result; or nil, why, and true if the
  * path does not exist. Upvalues: limits.fs.file,
- * limits.fs.held.  [-0, +1|3, throws, parks] */
+ * MAX_HELD.  [-0, +1|3, throws, parks] */
 static int l_fs(lua_State *L)
 {
     static const char *const actions[] = {"read", "write", "append", "list", "stat", "remove", "mkdir", NULL};
@@ -211,7 +213,7 @@ static int l_fs(lua_State *L)
             mp_buf_put(&it->bytes, text);
             if (mp_pool_run(mp_op_loop(&op->super.super), &it->super) == 0)
                 return mp_op_park_then(L, &op->super.super, push_outcome, (lua_KContext)op);
-            why = "too many operations wait for the thread pool (limits.pool.queue)";
+            why = "too many operations wait for the thread pool (1,024)";
         }
         free_job_of(op);
     }
@@ -224,7 +226,7 @@ static int l_fs(lua_State *L)
 void mp_lib_fs(lua_State *L, const mp_lib_config *config)
 {
     lua_pushinteger(L, (lua_Integer)config->fs_file);
-    lua_pushinteger(L, (lua_Integer)config->fs_held);
+    lua_pushinteger(L, MAX_HELD);
     lua_pushcclosure(L, l_fs, 2);
     mp_set_member(L, -2, "fs.run");
 }

@@ -268,7 +268,7 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     lua_pushstring(L, mp_source_dir(source));
     mp_set_member(L, -2, "script.root");
     add_rocks(L, source);
-    lua_pushinteger(L, config->listed);
+    lua_pushinteger(L, MP_LIMIT(listed, 10000)); /* resources that the list function of one template may return */
     mp_set_member(L, -2, "limits.listed");
     mp_lib_upstream_config(L, config);
     push_grants(L, config);

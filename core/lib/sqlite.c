@@ -9,7 +9,7 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
-MP_COUNTER(refused_databases, "refused", "reason", "databases", "databases over limits.sqlite.databases")
+MP_COUNTER(refused_databases, "refused", "reason", "databases", "databases above 32 that one worker has open")
 
 #define DATABASE "moonpool.database"
 #define HANDLE "moonpool.statement"
@@ -394,13 +394,13 @@ static int l_run(lua_State *L)
     made->statement.done = on_done;
     const char *why = put_params(L, 4, &made->statement, limits->bytes);
     lua_settop(L, 7);
-    if (why == NULL && !mp_statement_hold(&made->statement, made->statement.params.cap + len, limits))
-        why = "too many bytes of SQL results and parameters are in memory (limits.sqlite.held)";
+    if (why == NULL && !mp_statement_hold(&made->statement, made->statement.params.cap + len))
+        why = "too many bytes of SQL results and parameters are in memory (256 MiB)";
     if (why == NULL) {
         it->is_done = false;
         mp_hold_put(L, &it->hold, on_release);
         if (mp_database_run(database, mp_op_loop(&op->super), &made->statement) != 0)
-            why = "too many statements wait for this database (limits.sqlite.queue)";
+            why = "too many statements wait for this database (1,024)";
     }
     if (why != NULL) {
         it->is_done = true;
@@ -428,7 +428,7 @@ static int l_undo(lua_State *L)
     return 0;
 }
 
-/* sqlite.count_refused(): counts a database that was refused because of limits.sqlite.databases.  [-0, +0] */
+/* sqlite.count_refused(): counts a database that was refused because all places are taken.  [-0, +0] */
 static int l_refused(lua_State *L)
 {
     (void)L;
@@ -469,7 +469,7 @@ void mp_lib_sqlite(lua_State *L, const mp_lib_config *config)
     set_collector(L, SHARED, l_end);
     luaL_setmetatable(L, SHARED);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &shared_key);
-    lua_pushinteger(L, config->sqlite_databases);
+    lua_pushinteger(L, MP_LIMIT(sqlite_databases, 32)); /* each has a thread */
     mp_set_member(L, -2, "limits.sqlite_databases");
     set_collector(L, DATABASE, l_close);
     set_collector(L, HANDLE, l_collect);

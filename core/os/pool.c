@@ -4,7 +4,7 @@
 #include <signal.h>
 
 MP_GAUGE(pool_jobs, "pool_jobs", "", "", "blocking jobs that wait for a thread or run")
-MP_COUNTER(refused_pool, "refused", "reason", "pool", "blocking jobs over limits.pool.queue")
+MP_COUNTER(refused_pool, "refused", "reason", "pool", "blocking jobs above 1,024 that wait")
 
 #define MAX_THREADS 64
 
@@ -71,12 +71,12 @@ static void start_thread(void)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void mp_pool_start(int64_t threads, int64_t queue)
+void mp_pool_start(int64_t threads)
 {
     pthread_mutex_lock(&pool.lock);
     mp_link_init(&pool.queue);
     pool.max_threads = threads < MAX_THREADS ? threads : MAX_THREADS;
-    pool.max_queued = queue;
+    pool.max_queued = MP_POOL_QUEUE;
     pool.is_stopping = false;
     pthread_mutex_unlock(&pool.lock);
 }

@@ -19,8 +19,10 @@ typedef struct mp_job {
     struct mp_loop *loop;
 } mp_job;
 
-/* Call it before the first job. `threads`: limit of threads; `queue`: limit of jobs that have not begun. */
-void mp_pool_start(int64_t threads, int64_t queue);
+#define MP_POOL_QUEUE MP_LIMIT(pool_queue, 1024) /* jobs that have not begun: some seconds of four threads */
+
+/* Call it before the first job. `threads`: limit of threads. */
+void mp_pool_start(int64_t threads);
 /* Call it when no loop runs any more, and before the loops are freed. Waits for running jobs. Jobs that have not
  * begun complete without running `work`. */
 void mp_pool_stop(void);

@@ -210,7 +210,7 @@ int mp_program_open(mp_program *program, mp_err *err)
 int mp_program_start(mp_program *program, mp_err *err)
 {
     if (mp_pool_run(program->loop, &program->job) != 0)
-        return mp_err_set(err, "too many jobs wait for a thread (limits.pool.queue)");
+        return mp_err_set(err, "too many jobs wait for a thread (1,024)");
     program->is_starting = true;
     return 0;
 }

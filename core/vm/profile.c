@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 MP_COUNTER(profile_taken, "profile_samples", "result", "taken", "samples of profiles")
-MP_COUNTER(profile_lost, "profile_samples", "result", "lost", "samples that did not fit limits.profile")
+MP_COUNTER(profile_lost, "profile_samples", "result", "lost", "samples of which 1 MiB of stacks has none")
 
 #define MAX_FRAMES 64
 #define MAX_COROUTINES 16 /* nested coroutines whose frames are walked */

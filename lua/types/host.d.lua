@@ -101,12 +101,12 @@ host.config = {}
 
 ---@class moonpool.host.limits
 ---@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, followed: integer, followed_per_principal: integer, followed_tasks: integer, rounds: integer, questions_per_result: integer, questions_per_request: integer, links_per_result: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
----@field listed integer      limits.listed: number of resources that the list function of one template may return
+---@field listed integer      number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
 ---@field http { time: number, body: integer }     Seconds, and bytes of an answer's body
 ---@field exec { time: number, output: integer }   Seconds, and bytes of output
----@field sqlite_databases integer      limits.sqlite.databases
+---@field sqlite_databases integer      databases that one worker has open
 host.limits = {}
 
 ---@class moonpool.host.metrics
@@ -499,7 +499,7 @@ function host.call.count_limited() end
 --- Counts a question of an upstream that was refused because of its rate.
 function host.call.count_question() end
 
---- Counts a template whose list function gave more than limits.listed.
+--- Counts a template whose list function gave more than host.limits.listed.
 function host.call.count_listed() end
 
 --- If `size` bytes of JSON exceed limits.call.output, counts and logs it and returns the text of the error; else returns nil.
@@ -948,7 +948,7 @@ function host.sqlite.run(database, kind, sql, params, in_transaction) end
 ---@param database userdata
 function host.sqlite.undo(database) end
 
---- Counts a database that was refused because of limits.sqlite.databases.
+--- Counts a database that was refused because all places are taken.
 function host.sqlite.count_refused() end
 
 -- -- upstreams (core/lib/upstream/channel.c) ---------------------------------------------------------------------------

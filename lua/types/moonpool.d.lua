@@ -726,7 +726,7 @@ function upstream(name) end
 sqlite = {}
 --- Opens a database; read-only if only a `read` grant covers the path. `":memory:"` makes a new database in memory, which lasts as long as
 --- the script holds it. The SQL of `setup` runs each time the file is opened. The first statement opens the file. The gateway may close an
---- unused file (`limits.sqlite.databases`), which drops its temporary tables. SQL may use the functions, virtual tables (FTS5, R-tree, JSON) and
+--- unused file (32 are open), which drops its temporary tables. SQL may use the functions, virtual tables (FTS5, R-tree, JSON) and
 --- pragmas that docs/explanation/permissions.md lists.
 ---@param path string
 ---@param options? { setup?: string }

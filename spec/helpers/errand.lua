@@ -17,7 +17,7 @@ function errand.names(hosts)
   }
 end
 
--- `options`: code (of `run`, with args.url and args.n), net (grants), http (limits.http), ca, scripts (additional ones), hosts (see resolver.c),
+-- `options`: code (of `run`, with args.url and args.n), net (grants), http (limits.http), constants, ca, scripts (additional ones), hosts (see resolver.c),
 -- workers. Idle connections are closed at once, so that assert.has_nothing_left finds none.
 function errand.start(options)
   local http = { idle = "5ms" }
@@ -25,7 +25,7 @@ function errand.start(options)
   local scripts = { ["tools/run.lua"] = options.code and frame:format(options.code) }
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end
   return gateway.start {
-    scripts = scripts, workers = options.workers or 1, env = options.hosts and errand.names(options.hosts) or memory.environment(), files = options.files,
+    scripts = scripts, workers = options.workers or 1, constants = options.constants, env = options.hosts and errand.names(options.hosts) or memory.environment(), files = options.files,
     config = { scripts = { allow = { net = options.net } }, limits = { http = http }, http = options.ca and { ca = options.ca } },
   }
 end

@@ -18,6 +18,7 @@ function granted.start(options)
   local env = memory.environment() or {}
   for name, value in pairs(options.env or {}) do env[name] = value end
   return gateway.start {
+    constants = options.constants,
     scripts = scripts, workers = options.workers or 1, env = env, files = options.files,
     config = { scripts = { allow = options.allow, grants = options.grants }, limits = options.limits },
   }

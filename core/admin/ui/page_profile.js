@@ -241,7 +241,7 @@ function build(at, kit) {
       stacks = found;
       show();
       why = ended.samples === 0 ? "No samples: the workers had nothing to do, or no call was like the tool."
-        : `${ended.samples} ${unit} in ${(ended.ms / 1000).toFixed(1)} s${ended.lost > 0 ? `, ${ended.lost} lost: raise limits.profile` : ""}.`;
+        : `${ended.samples} ${unit} in ${(ended.ms / 1000).toFixed(1)} s${ended.lost > 0 ? `, ${ended.lost} lost` : ""}.`;
       if (ended.workers_without_answer > 0) why += ` ${ended.workers_without_answer} workers did not answer.`;
     }
     setText(state, why);

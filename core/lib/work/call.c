@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-MP_COUNTER(dropped_listed, "dropped", "reason", "listed", "lists of a template's resources over limits.listed")
+MP_COUNTER(dropped_listed, "dropped", "reason", "listed", "lists of a template's resources that had more than 10,000")
 MP_COUNTER(refused_rate, "refused", "reason", "rate", "calls over a limit or quota of a policy")
 
 typedef mp_call_handle handle;
@@ -401,7 +401,7 @@ static int l_count_limited(lua_State *L)
     return 0;
 }
 
-/* call.count_listed(): counts a list function of a resource template that returned more resources than limits.listed.  [-0, +0] */
+/* call.count_listed(): counts a list function of a resource template that returned more resources than host.limits.listed.  [-0, +0] */
 static int l_count_listed(lua_State *L)
 {
     (void)L;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 MP_COUNTER(refused_http, "refused", "reason", "http", "outgoing requests over limits.http.requests")
-MP_COUNTER(refused_lookups, "refused", "reason", "lookups", "outgoing requests over limits.http.lookups")
+MP_COUNTER(refused_lookups, "refused", "reason", "lookups", "outgoing requests above 256 lookups of names at once")
 MP_COUNTER(refused_address, "refused", "reason", "address", "outgoing connections to addresses without a grant")
 
 #define MAX_HEAD_BYTES ((size_t)64 << 10)
@@ -142,10 +142,9 @@ static size_t on_body(char *ptr, size_t one, size_t len, void *ctx)
         return 0;
     }
     if (!hold(transfer, len)) {
-        fail_transfer(transfer,
-                      transfer->is_crowded ? "no memory is left for it"
-                                           : "the responses in flight are larger than limits.http.held",
-                      "");
+        fail_transfer(
+            transfer,
+            transfer->is_crowded ? "no memory is left for it" : "the responses in flight are larger than 128 MiB", "");
         return 0;
     }
     mp_buf_put(&transfer->body, (mp_str){ptr, len});
@@ -374,7 +373,7 @@ static int find_host(mp_transfer *transfer, const char *url, mp_err *err)
     if (transfer->lookup == NULL) {
         mp_stat_add(&mp_stat_refused_lookups, 1);
         mp_err_set(err, "too many name lookups in flight");
-        return mp_err_hint(err, "the limit is limits.http.lookups; check that the name server answers");
+        return mp_err_hint(err, "256 lookups run; check that the name server answers");
     }
     if (transfer->how.connect_ms > 0)
         mp_timer_start(client->loop, &transfer->patience, transfer->how.connect_ms, on_impatience);

@@ -269,7 +269,7 @@ static bool collect(const arrival *at)
         if (!fits || !has_room) {
             if (is_success(at->transfer))
                 mp_exchange_fail_with(at->exchange, MP_FAILURE_TOO_LARGE,
-                                      fits ? "the answers in flight are larger than limits.http.held"
+                                      fits ? "the answers in flight are larger than 128 MiB"
                                            : "the answer is larger than `answer`");
             else
                 fail_with_status(at, MP_FAILURE_STATUS, "an HTTP error");

@@ -88,7 +88,7 @@ local function close_idle()
   return oldest ~= nil
 end
 
--- True if limits.sqlite.databases is reached, by open databases or by databases whose threads are still closing. The second value is true
+-- True if host.limits.sqlite_databases is reached, by open databases or by databases whose threads are still closing. The second value is true
 -- if open databases alone reach it, the third if the garbage collector has work left.
 local function is_full()
   local open, closing, is_collecting = host.sqlite.count()
@@ -106,13 +106,13 @@ local function wait_for_place()
   until host.time.now() - began > (places_are_taken and MAX_COLLECTION_S or MAX_CLOSE_S)
 end
 
--- Makes room for one more database within limits.sqlite.databases. True; or nil, why.
+-- Makes room for one more database within host.limits.sqlite_databases. True; or nil, why.
 local function make_room()
   while select(2, is_full()) and close_idle() do end -- luacheck: ignore 542
   if is_full() then wait_for_place() end
   if not is_full() then return true end
   host.sqlite.count_refused()
-  return nil, "more than " .. host.limits.sqlite_databases .. " databases are open (limits.sqlite.databases)"
+  return nil, "more than " .. host.limits.sqlite_databases .. " databases are open"
 end
 
 -- Opens the database of the state if it is closed. True; or nil, why.
@@ -214,7 +214,7 @@ function methods:transaction(f)
 end
 
 --- close(): closes the file until the next statement; the data of a database in memory is lost. The database no longer counts for
---- limits.sqlite.databases.
+--- host.limits.sqlite_databases.
 function methods:close()
   local state = state_of(self, "close")
   take_turn(state)

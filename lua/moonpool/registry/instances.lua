@@ -65,7 +65,7 @@ local function add(list, seen, thing, call, era)
   for i, row in ipairs(rows) do
     if i > host.limits.listed then
       host.call.count_listed()
-      return warn(thing, "'list' returned more than " .. host.limits.listed .. " rows", "limits.listed")
+      return warn(thing, "'list' returned more than " .. host.limits.listed .. " rows", "let the client narrow the list by an argument of the template")
     end
     local entry, why = entry_of(thing, row)
     if not entry then return warn(thing, "row " .. i .. " of 'list': " .. failure.words(why)) end

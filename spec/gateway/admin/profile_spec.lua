@@ -253,13 +253,13 @@ describe("a profile", function()
     assert.has_nothing_left(g)
   end)
 
-  it("counts what finds no place in limits.profile, and goes on", function()
+  it("counts what finds no place, and goes on", function()
     local lines = {}
     for i = 1, 3000 do lines[i] = ("f[%d] = function(text) local long = text:rep(550) return #long end"):format(i) end
     local many = "local f = {}\n" .. table.concat(lines, "\n") .. [[
 
 return tool { "Has many lines that allocate.", function() local text = ("x"):rep(1000) for i = 1, #f do f[i](text) end return 1 end }]]
-    local g <close> = start({ workers = 1, limits = { profile = "256KiB" } }, { scripts = { ["tools/many.lua"] = many } })
+    local g <close> = start({ workers = 1 }, { constants = { profile_bytes = 256 << 10 }, scripts = { ["tools/many.lua"] = many } })
     local me <close> = g:client "2026-07-28"
     local run <close> = profile.begin(g, token, { seconds = 300, memory = true })
     run:gather(1000, function() me:call("tools/call", { name = "many", arguments = {} }) end)

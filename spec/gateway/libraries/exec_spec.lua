@@ -129,7 +129,7 @@ describe("exec", function()
   end)
 
   it("ends a program that takes too long, also one that ignores SIGTERM", function()
-    with({ code = with_sh, allow = { run = { "sh" } }, limits = { exec = { grace = "100ms" } } }, function(run, g)
+    with({ code = with_sh, allow = { run = { "sh" } }, constants = { exec_grace_ms = 100 } }, function(run, g)
       assert.equal("sh: the program did not end within 0.1 s", run { text = "sleep 60", n = 100 }.why)
       assert.equal("sh: the program did not end within 0.1 s", run { text = "trap '' TERM; sleep 60; sleep 60", n = 100 }.why)
       none_left(g)
@@ -169,7 +169,7 @@ describe("exec", function()
   end)
 
   it("ends the processes that a program started when the call is cancelled, and leaves programs of other calls alone", function()
-    with({ code = with_sh, allow = { run = { "sh" } }, limits = { exec = { grace = "50ms" } } }, function(run, g, me)
+    with({ code = with_sh, allow = { run = { "sh" } }, constants = { exec_grace_ms = 50 } }, function(run, g, me)
       local other = granted.begin(me, { text = "setsid sleep 605 & sleep 606; wait" })
       local stream = granted.begin(me, { text = "setsid -f sleep 607; trap '' TERM; sleep 608; sleep 608" })
       local function found(word) return run { text = "pgrep -fx 'sleep " .. word .. "'" }.result.stdout:match "%d+" end
@@ -264,7 +264,7 @@ end)
 describe("a program whose call is cancelled", function()
   for name, text in pairs { ["plain"] = "sleep 60", ["with children"] = "sleep 60 & sleep 60", ["deaf to SIGTERM"] = "trap '' TERM; sleep 60; sleep 60" } do
     it("is ended with it: " .. name, function()
-      with({ code = with_sh, allow = { run = { "sh" } }, limits = { exec = { grace = "100ms" } } }, function(_, g, me)
+      with({ code = with_sh, allow = { run = { "sh" } }, constants = { exec_grace_ms = 100 } }, function(_, g, me)
         local streams = {}
         for i = 1, 6 do streams[i] = granted.begin(me, { text = text }) end
         g:wait_status(function(now) return now.gauges.child_processes == 6 end)

@@ -253,16 +253,16 @@ describe("files and calls", function()
         local done, why = fs.write("data/a", ("x"):rep(args.n))
         if not done then return { why = why } end
       end]]
-    with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, limits = { fs = { held = "64KiB" } } }, function(run, g)
-      assert.equal("cannot write data/a: too many bytes are being read and written at once (limits.fs.held)", run { n = 65537 }.why)
+    with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, constants = { fs_held = 65536 } }, function(run, g)
+      assert.equal("cannot write data/a: too many bytes are being read and written at once (128 MiB)", run { n = 65537 }.why)
       assert.equal(0, g:status().gauges.fs_bytes)
     end)
     -- what is read is known only then, and compared then
-    with({ code = reading, allow = { read = { "data" } }, files = { ["data/a"] = ("x"):rep(200000) }, limits = { fs = { held = "64KiB" } } }, function(run, g)
-      for _ = 1, 2 do assert.matches("limits.fs.held", run({ path = "data/a" }).why, 1, true) end
+    with({ code = reading, allow = { read = { "data" } }, files = { ["data/a"] = ("x"):rep(200000) }, constants = { fs_held = 65536 } }, function(run, g)
+      for _ = 1, 2 do assert.matches("too many bytes are being read and written at once", run({ path = "data/a" }).why, 1, true) end
       assert.equal(0, g:status().gauges.fs_bytes)
     end)
-    with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, limits = { pool = { threads = 1, queue = 1 } } }, function(_, g, me)
+    with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, constants = { pool_queue = 1 }, limits = { pool = { threads = 1 } } }, function(_, g, me)
       local streams = {}
       for i = 1, 3 do streams[i] = granted.begin(me, { n = 4096 }) end -- one file operation runs, one waits, the third is refused
       g:wait_status(function(now) return now.counters.refused.pool >= 1 end)

@@ -113,7 +113,7 @@ describe("a request whose call is cancelled", function()
   end)
 
   it("leaves its look-up behind, of which there are so many and no more", function()
-    local g <close> = errand.start { net = { "*.slow.test:*", "127.0.0.1:1" }, code = code, workers = 2, http = { lookups = 3 },
+    local g <close> = errand.start { net = { "*.slow.test:*", "127.0.0.1:1" }, code = code, workers = 2, constants = { http_lookups = 3 },
       hosts = "a.slow.test=!4;b.slow.test=!4;c.slow.test=!4;d.slow.test=!4" }
     local me = g:client "2026-07-28"
     for n, name in ipairs { "a", "b", "c" } do

@@ -87,7 +87,7 @@ describe("resources of a template", function()
         function() return "x" end }]],
       ["resources/endless.lua"] = [[return resource { "Endless.", uri = "endless://{id}", timeout = 1,
         list = function() return setmetatable({}, { __index = function(_, i) return { id = i } end }) end, function() return "x" end }]],
-    }, { config = { limits = { listed = 5 } } })
+    }, { constants = { listed = 5 } })
     local c = g:client "2026-07-28"
     local count = {}
     for _, entry in ipairs(c:result("resources/list").resources) do
@@ -95,7 +95,7 @@ describe("resources of a template", function()
       count[scheme] = (count[scheme] or 0) + 1
     end
     assert.same({ files = 2, notes = 4, many = 5, wrong = 1, asks = 1, endless = 5 }, count)
-    assert.match("limits.listed", g:wait_log("resource list incomplete", { name = "many" }).fields.hint)
+    assert.match("let the client narrow", g:wait_log("resource list incomplete", { name = "many" }).fields.hint)
     assert.equal("row 2 of 'list': it has no 'id'", g:wait_log("resource list incomplete", { name = "wrong" }).fields.why)
     g:wait_log("list of resources failed", { name = "bug" })
     assert.equal("not now", g:wait_log("resource list incomplete", { name = "refused" }).fields.why)

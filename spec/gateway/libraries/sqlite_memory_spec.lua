@@ -12,9 +12,9 @@ end
 describe("memory of SQLite", function()
   local g, me
   lazy_setup(function()
-    g = code.start { workers = 1, env = memory.environment(), config = {
+    g = code.start { workers = 1, env = memory.environment(), constants = { sqlite_heap = 40 << 20, sqlite_held = 6 << 20 }, config = {
       scripts = { allow = { write = { "data/" } } },
-      limits = { sqlite = { memory = "16MiB", heap = "40MiB", bytes = "4MiB", held = "6MiB" }, call = { memory = "48MiB" } },
+      limits = { sqlite = { memory = "16MiB", bytes = "4MiB" }, call = { memory = "48MiB" } },
     } }
     uv.fs_mkdir(g.dir .. "/data", 493)
     me = g:client "2026-07-28"
@@ -84,7 +84,7 @@ describe("memory of SQLite", function()
       for _, db in ipairs(all) do db:close() end
       local db = sqlite.open ":memory:"
       return { why, n, try(db:one "select length(randomblob(3000000)) as n").n }]]
-    assert.truthy(told[1]:find("the memory limit of all databases is reached (limits.sqlite.heap)", 1, true), told[1])
+    assert.truthy(told[1]:find("the memory limit of all databases is reached (512 MiB)", 1, true), told[1])
     assert.is_true(told[2] >= 3 and told[2] <= 6)
     assert.equal(3000000, told[3])
   end)
@@ -103,7 +103,7 @@ describe("memory of SQLite", function()
       for i = 1, 30 do
         list[i] = function()
           local row, why = db:one("select ? as a, ? as b, ? as c", { big, big, big })
-          if not row and why:find("limits.sqlite.held", 1, true) then refused = refused + 1 end
+          if not row and why:find("too many bytes of SQL results and parameters", 1, true) then refused = refused + 1 end
           return true
         end
       end

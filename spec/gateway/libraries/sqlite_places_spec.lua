@@ -1,11 +1,11 @@
--- V13: limits.sqlite.databases counts databases that are open, not names that were used before.
+-- V13: what is counted are databases that are open, not names that were used before.
 local code = require "spec.helpers.code"
 local uv = require "luv"
 
 describe("places for databases", function()
   local g, me
   lazy_setup(function()
-    g = code.start { workers = 1, config = { scripts = { allow = { write = { "data/" } } }, limits = { sqlite = { databases = 3 } } } }
+    g = code.start { workers = 1, constants = { sqlite_databases = 3 }, config = { scripts = { allow = { write = { "data/" } } } } }
     uv.fs_mkdir(g.dir .. "/data", 493)
     me = g:client "2026-07-28"
   end)
@@ -57,7 +57,7 @@ describe("places for databases", function()
   end)
 
   it("are refused when scripts hold as many in memory, and are free when they do not any more", function()
-    assert.same({ 3, "more than 3 databases are open (limits.sqlite.databases)" }, run [[
+    assert.same({ 3, "more than 3 databases are open" }, run [[
       local all, why = {}
       for i = 1, 5 do local db db, why = sqlite.open ":memory:" all[#all + 1] = db end
       return { #all, why }]])

@@ -18,8 +18,9 @@ describe("sqlite", function()
       workers = 1,
       config = {
         scripts = { allow = { write = { "data/" }, read = { "given/" } } },
-        limits = { sqlite = { rows = 100, bytes = "64KiB", busy = "200ms" } },
+        limits = { sqlite = { rows = 100, bytes = "64KiB" } },
       },
+      constants = { sqlite_busy_ms = 200 },
       scripts = {
         ["lib/notes.lua"] = [[return sqlite.open("data/notes.db", { setup = "create table if not exists notes (id integer primary key, text text unique)" })]],
       },
@@ -108,7 +109,7 @@ describe("sqlite", function()
   end)
 
   it("opens 32 in memory at once, closes idle files to make room for them, and frees those that no script holds", function()
-    assert.same({ 32, "more than 32 databases are open (limits.sqlite.databases)" }, run [[
+    assert.same({ 32, "more than 32 databases are open" }, run [[
       local all, why = {}
       for i = 1, 40 do
         local db
@@ -236,13 +237,13 @@ describe("sqlite of several workers", function()
   end)
 end)
 
-describe("limits.sqlite", function()
+describe("the limits of sqlite", function()
   it("bounds databases of a worker and the calls that wait for one, and counts refusals", function()
     local g <close> = code.start {
-      workers = 1, config = { limits = { sqlite = { databases = 2, queue = 4 } } },
+      workers = 1, constants = { sqlite_databases = 2, sqlite_queue = 4 },
     }
     local me = g:client "2026-07-28"
-    assert.same({ 2, "more than 2 databases are open (limits.sqlite.databases)" }, code.run(me, [[
+    assert.same({ 2, "more than 2 databases are open" }, code.run(me, [[
       local one, two = sqlite.open ":memory:", sqlite.open ":memory:"
       local three, why = sqlite.open ":memory:"
       return { (one and 1 or 0) + (two and 1 or 0) + (three and 1 or 0), why }]]))
@@ -252,7 +253,7 @@ describe("limits.sqlite", function()
       for i = 1, 12 do
         list[i] = function()
           local done, why = db:query "with recursive n(i) as (select 1 union all select i + 1 from n where i < 50000) select count(*) as n from n"
-          if not done and why:find("too many statements wait for this database (limits.sqlite.queue)", 1, true) then refused = refused + 1 end
+          if not done and why:find("too many statements wait for this database", 1, true) then refused = refused + 1 end
           return true
         end
       end

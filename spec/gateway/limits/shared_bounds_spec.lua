@@ -37,11 +37,11 @@ describe("limits.calls_in_flight", function()
   end)
 end)
 
-describe("limits.fs.held", function()
+describe("what reads and writes hold", function()
   it("is compared with what a read would take before it takes it, also where several threads read", function()
     local code = [[local text, why = fs.read "data/large" return { length = text and #text, why = why }]]
     local g <close> = granted.start { code = code, workers = 2, allow = { read = { "data" } }, files = { ["data/large"] = "" },
-      limits = { fs = { held = "50MiB", file = "64MiB" }, pool = { threads = 8 }, call = { memory = "128MiB" } } }
+      constants = { fs_held = 50 * MIB }, limits = { fs = { file = "64MiB" }, pool = { threads = 8 }, call = { memory = "128MiB" } } }
     local file = assert(uv.fs_open(g.dir .. "/data/large", "r+", 420))
     assert(uv.fs_ftruncate(file, 40 * MIB))
     uv.fs_close(file)
@@ -51,7 +51,7 @@ describe("limits.fs.held", function()
     local read, refused = 0, 0
     for i, stream in ipairs(open) do
       local told = stream:answer().result.structuredContent
-      if told.why then assert.matches("limits.fs.held", told.why, 1, true) else assert.equal(40 * MIB, told.length) end
+      if told.why then assert.matches("too many bytes are being read and written at once", told.why, 1, true) else assert.equal(40 * MIB, told.length) end
       read, refused = read + (told.length and 1 or 0), refused + (told.why and 1 or 0)
       clients[i]:close()
     end
@@ -69,9 +69,9 @@ describe("limits.fs.held", function()
     for i = 1, 400 do files[("data/%s%d"):format(("n"):rep(100), i)] = "" end
     local code = [[local names, why = fs.list "data" return { count = names and #names, why = why }]]
     local function told(held)
-      return granted.once({ code = code, allow = { read = { "data" } }, files = files, limits = { fs = { held = held } } }, {})
+      return granted.once({ code = code, allow = { read = { "data" } }, files = files, constants = { fs_held = held } }, {})
     end
-    assert.equal(400, told("1MiB").count)
-    assert.matches("limits.fs.held", told("64KiB").why, 1, true)
+    assert.equal(400, told(1 << 20).count)
+    assert.matches("too many bytes are being read and written at once", told(65536).why, 1, true)
   end)
 end)

@@ -132,7 +132,7 @@ return function(args, request)
     ended.lost > 0 and (", %d lost"):format(ended.lost) or "")
   say.note(("%s: %s"):format(characters.shown(ended.why), note))
   if ended.samples == 0 then say.note "no samples: the workers had nothing to do, or no call was like --tool" end
-  if ended.lost > 0 then say.note "  hint: raise limits.profile, or sample one tool" end
+  if ended.lost > 0 then say.note "  hint: sample one tool" end
   if ended.workers_without_answer > 0 then say.note(("%d workers did not answer: see stuck in moonpool status"):format(ended.workers_without_answer)) end
   if not args.out then
     print_summary(stacks)
