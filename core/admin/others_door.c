@@ -136,7 +136,7 @@ int mp_admin_open_door(mp_admin *admin, mp_err *err)
     made->super = (mp_message){.deliver = deliver};
     made->admin = admin;
     snprintf(where, sizeof where, "unix:%s", path);
-    if (mp_listen(where, 1, 0, &(mp_socket_file){0600, NULL}, &made->fd, &made->at, err) != 0) {
+    if (mp_listen(where, 1, &(mp_socket_file){0600, NULL}, &made->fd, &made->at, err) != 0) {
         free(made);
         return -1;
     }

@@ -66,9 +66,7 @@ typedef struct {
     char *MP_NULLABLE scripts_rocks;       /* a LuaRocks tree; NULL: none */
     mp_fdwatches scripts_watch;
     uint64_t scripts_drain;
-    int64_t scripts_generations;
     mp_config_gate gate_replay;
-    uint64_t gate_within;
     mp_trust scripts_trust;
     mp_broken_scripts scripts_broken; /* what a start does with files that have errors */
     mp_grant allow;                   /* grants for all scripts; its path is NULL */
@@ -85,7 +83,7 @@ typedef struct {
     mp_expired_streams expired_streams;
     char **MP_NULLABLE origins;   /* CORS origins; NULL: none */
     char *MP_NULLABLE public_url; /* scheme and host; NULL: taken from each request */
-    uint64_t dead_peer, drain, linger, stuck;
+    uint64_t drain, linger, stuck;
     char *MP_NULLABLE ready_calls, *MP_NULLABLE ready_loop,
                                        *MP_NULLABLE ready_fds; /* ratios as in the file: "0.95"; NULL: off */
     int64_t pool_threads;

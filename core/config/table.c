@@ -71,9 +71,6 @@ const mp_config_key mp_config_keys[] = {
     {"scripts.drain", TIME(0, DAY), SLOT(scripts_drain), .preset = "10m",
      .doc = "Time after a reload for which running calls and background tasks may continue with the scripts they began "
             "with."},
-    {"scripts.generations", COUNT(1, 1000), SLOT(scripts_generations), .preset = "16",
-     .doc = "Number of earlier versions of the scripts that are kept for running calls. If there are more, the calls "
-            "on the oldest version are cancelled."},
     {"scripts.gate", MP_KEY_SECTION, .bare = "scripts.gate.replay",
      .doc =
          "What changed scripts must pass before they serve. `scripts.gate: refuse` is short for scripts.gate.replay, "
@@ -85,8 +82,6 @@ const mp_config_key mp_config_keys[] = {
             "Differences are in the "
             "report "
             "of the reload."},
-    {"scripts.gate.within", TIME(SECOND, HOUR), SLOT(gate_within), .preset = "30s",
-     .doc = "Time that a replay may take. What was not replayed by then refuses nothing."},
     {"scripts.broken", MP_KEY_CHOICE, SLOT(scripts_broken), .preset = "last_good", .choices = broken,
      .doc = "What a start does if this file or a script has errors. last_good: it serves the generation that served "
             "last, which is kept in the state folder; without one, as leave_out. leave_out: it serves without the "
@@ -168,18 +163,11 @@ const mp_config_key mp_config_keys[] = {
     {"sessions.per_principal", COUNT(1, 10 * MILLION), SLOT(rpc.max_sessions_per_principal), .preset = "1000",
      .doc = "Limit of open sessions per principal: per authenticated identity, or per client address without "
             "authentication. Addresses of one IPv6 network of 64 bits count as one."},
-    {"sessions.subscriptions", COUNT(1, MILLION), SLOT(rpc.max_subscriptions), .preset = "1024",
-     .doc = "Limit of subscriptions per session, or per subscriptions/listen call. Further subscriptions are refused."},
     {"sessions.replay", MP_KEY_SECTION, .bare = "sessions.replay.events",
      .doc = "Events stored for Streamable HTTP clients that lost a stream and resume it with Last-Event-ID."},
     {"sessions.replay.events", COUNT(0, MILLION), SLOT(rpc.replay_events), .preset = "256", .word = "off",
      .restarts = true,
      .doc = "Number of the latest events stored per session. off stores none, and events have no id."},
-    {"sessions.replay.bytes", SIZE(KIB, GIB), SLOT(rpc.replay_bytes), .preset = "1MiB",
-     .doc = "Limit of the bytes of stored events per session. The oldest events are removed; a client that resumes "
-            "from a removed event is refused."},
-    {"sessions.replay.total", SIZE(KIB, 64 * GIB), SLOT(rpc.replay_total), .preset = "64MiB",
-     .doc = "Limit of the bytes of stored events in all sessions. The oldest events are removed."},
     {"limits", MP_KEY_SECTION, .doc = "Limits on what clients and scripts may use."},
     {"limits.body", SIZE(KIB, GIB), SLOT(http.body), .preset = "4MiB",
      .doc = "Limit of a request body. Larger bodies are refused with 413."},
@@ -218,11 +206,6 @@ const mp_config_key mp_config_keys[] = {
     {"limits.load", TIME(100, HOUR), SLOT(lib.vm.load_ms), .preset = "2s",
      .doc = "Processor time that loading all scripts may take, on one worker. If it takes longer, the scripts are not "
             "loaded: a reload is refused, and the previous scripts stay in use."},
-    {"limits.auth", MP_KEY_SECTION, .doc = "Authentication: limits for auth scripts that do I/O."},
-    {"limits.auth.time", TIME(10, HOUR), SLOT(rpc.entry_ms), .preset = "10s",
-     .doc = "A request whose authentication takes longer is refused with 503."},
-    {"limits.auth.waiting", COUNT(1, MILLION), SLOT(rpc.max_entries), .preset = "1024",
-     .doc = "Limit of requests whose authentication is pending. Further requests are refused with 503."},
     {"limits.calls_in_flight", COUNT(1, MILLION), SLOT(rpc.max_calls), .preset = "1024",
      .doc = "Limit of calls in flight. Further calls are refused."},
     {"limits.listeners", COUNT(1, MILLION), SLOT(rpc.max_listeners), .preset = "10000",
@@ -239,8 +222,6 @@ const mp_config_key mp_config_keys[] = {
             "disconnected; from one and a half times the limit on, so is a client that would get another answer."},
     {"limits.stall", TIME(100, HOUR), SLOT(http.stall_ms), .preset = "30s",
      .doc = "A stream ends if its reader reads nothing for this time while bytes are queued."},
-    {"limits.dead_peer", TIME(SECOND, HOUR), SLOT(dead_peer), .preset = "30s", .restarts = true,
-     .doc = "A client whose machine or network has vanished is detected within this time."},
     {"limits.lua_memory", SIZE(4 * MIB, 64 * GIB), SLOT(lib.vm.memory), .preset = "256MiB",
      .doc = "Limit of the memory of one worker's Lua state. A call that needs more is ended with an error, and 503 if "
             "its answer has not begun."},

@@ -7,8 +7,9 @@
 
 MP_GAUGE(vms_draining, "vms_draining", "", "", "Lua states of earlier scripts, which finish their calls")
 
-#define HOP_ADDRESS (-1)     /* mp_endpoint.address of the listener for other processes */
-#define HOP_RESERVE 65536    /* connections of other processes beside limits.connections, which counts their clients */
+#define HOP_ADDRESS (-1)  /* mp_endpoint.address of the listener for other processes */
+#define HOP_RESERVE 65536 /* connections of other processes beside limits.connections, which counts their clients */
+#define MAX_GENERATIONS MP_LIMIT(generations, 16) /* earlier versions of the scripts that are kept for running calls */
 #define CLEANUP_GRACE_MS 100 /* additional time after limits.call.cleanup for handlers that do not wait */
 
 typedef enum { LOADING, LOADED, FAILED, SERVING, UNUSED } state;
@@ -363,7 +364,7 @@ static void on_old_deadline(mp_timer *timer)
     end_generation(mp_container(timer, generation, deadline));
 }
 
-/* Moves the VM to the draining generations. If there are more than scripts.generations, the oldest one's calls are
+/* Moves the VM to the draining generations. If there are more than MAX_GENERATIONS, the oldest one's calls are
  * cancelled. */
 static void retire(mp_worker *worker, mp_vm *vm)
 {
@@ -378,7 +379,7 @@ static void retire(mp_worker *worker, mp_vm *vm)
     mp_reload_past_retire(worker->shared->past, last->number, mp_rpc_index(worker->rpc), mp_loop_now_us(worker->loop));
     mp_lib_retire(vm);
     mp_timer_start(worker->loop, &last->deadline, config->scripts_drain, on_old_deadline);
-    int64_t over = worker->old_count - config->scripts_generations;
+    int64_t over = worker->old_count - MAX_GENERATIONS;
     for (mp_link *link = worker->draining.next; over > 0; link = link->next, over--) {
         generation *before = mp_container(link, generation, link);
         if (!before->is_over)

@@ -29,16 +29,19 @@ typedef struct {
     uint64_t device, inode; /* identity of a Unix socket's file; inode 0: there is no file, or it was removed */
 } mp_address;
 
+/* A client whose machine or network has vanished is detected within this time. */
+#define MP_DEAD_PEER_MS ((uint64_t)MP_LIMIT(dead_peer_ms, 30000))
+
 /* Makes `count` listening sockets for `where` (one per worker, with SO_REUSEPORT). On failure no descriptor stays
- * open, and `err` names the address and a remedy. Sets keepalive and TCP_USER_TIMEOUT (`dead_peer_ms`), which
+ * open, and `err` names the address and a remedy. Sets keepalive and TCP_USER_TIMEOUT (MP_DEAD_PEER_MS), which
  * accepted sockets inherit. The file of a Unix socket whose process is dead is replaced; one that answers is not. A
  * Unix socket is bound once and its descriptor duplicated; `file` says who may open it, and is NULL where the umask does. */
 typedef struct {
     uint32_t mode;                 /* permissions */
     const char *MP_NULLABLE group; /* NULL: the group of the process */
 } mp_socket_file;
-int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *MP_NULLABLE file, int *fds,
-              mp_address *bound, mp_err *err);
+int mp_listen(const char *where, int count, const mp_socket_file *MP_NULLABLE file, int *fds, mp_address *bound,
+              mp_err *err);
 /* The NAME of systemd:NAME, which stands for the sockets that a socket unit makes and passes to this process; ptr NULL:
  * `where` is an address. */
 mp_str mp_systemd_name(mp_str where);
@@ -54,7 +57,7 @@ int mp_address_of(const char *where, mp_address *at);
 int mp_adopt(int fd, mp_address *bound, mp_err *err);
 /* Sets the options of a TCP socket that mp_listen sets (the receive buffer, the detection of dead peers) on an adopted
  * one. */
-void mp_listener_tune(int fd, const mp_address *bound, uint64_t dead_peer_ms);
+void mp_listener_tune(int fd, const mp_address *bound);
 /* Gives the file of the Unix socket `where` its permissions and its group. -1 with the error. */
 int mp_restrict_file(const char *where, const mp_socket_file *file, mp_err *err);
 /* Removes the file of a Unix socket, once, unless the path meanwhile has a different file, made by a successor

@@ -12,7 +12,7 @@ typedef enum {
     MP_PLACE_CALLS,     /* limits.calls_in_flight */
     MP_PLACE_LISTENERS, /* limits.listeners */
     MP_PLACE_TASKS,     /* tasks.max */
-    MP_PLACE_AUTHN,     /* limits.auth.waiting */
+    MP_PLACE_AUTHN,     /* requests whose authentication is pending */
     MP_PLACE_SESSIONS,  /* sessions.max */
     MP_PLACES
 } mp_place;

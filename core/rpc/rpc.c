@@ -266,14 +266,13 @@ mp_table *mp_table_new(const mp_rpc_config *config, mp_processes *processes)
                                            .on_closed = mp_session_unfollow_all,
                                            .end_here = end_session_here,
                                            .on_free = free_own_feed};
-    return mp_sessions_new(config, processes, &hooks, mp_topics_new(config), mp_event_log_new(config));
+    return mp_sessions_new(config, processes, &hooks, mp_topics_new(), mp_event_log_new(config));
 }
 
 void mp_table_configure(mp_table *table, const mp_rpc_config *config)
 {
     mp_sessions_configure(table, config);
     mp_event_log_configure(mp_table_event_log(table), config);
-    mp_topics_configure(mp_table_topics(table), config);
 }
 
 void mp_table_free(mp_table *table)

@@ -39,16 +39,12 @@ typedef struct {
     const char *MP_NULLABLE public_url;
     uint64_t idle_ms, initialize_within_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;
-    size_t max_values;         /* limit of the JSON values in one body, or in one line of stdio */
-    uint64_t call_ms;          /* time limit of a call; after that it is cancelled with an error */
-    int64_t max_subscriptions; /* limit of the topics of one session, or of one call that listens */
+    size_t max_values; /* limit of the JSON values in one body, or in one line of stdio */
+    uint64_t call_ms;  /* time limit of a call; after that it is cancelled with an error */
     int64_t max_listeners, max_jobs;
-    int64_t replay_events; /* events kept for one session; 0: no events are kept */
-    size_t replay_bytes, replay_total;
+    int64_t replay_events;        /* events kept for one session; 0: no events are kept */
     size_t answers, stream_queue; /* as in mp_http_limits, for messages on their way to the thread of their stream */
     uint64_t request_ms;  /* as in mp_http_limits, which also limits how long connections of other processes are kept */
-    uint64_t entry_ms;    /* time limit of one authentication */
-    int64_t max_entries;  /* limit of the requests whose authentication is pending */
     uint64_t overload_ms; /* a request that waited longer for its worker is refused as overload; 0: no limit */
     const char *MP_NULLABLE
     instance;            /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
@@ -56,6 +52,10 @@ typedef struct {
     bool streams_expire; /* an event stream ends when the credentials that opened it expire */
     bool keeps_tokens;   /* calls keep the Authorization of their request: an upstream gets a token of each caller */
 } mp_rpc_config;
+
+/* Limits that are no keys. */
+#define MP_MAX_SUBSCRIPTIONS MP_LIMIT(subscriptions, 1024) /* topics of one session, or of one call that listens */
+#define MP_REPLAY_TOTAL MP_LIMIT(replay_total, 64 << 20)   /* bytes of stored events of all sessions: the oldest go */
 
 /* What clients may know about authentication. All texts may be empty. */
 typedef struct {

@@ -15,7 +15,7 @@
     X(ORIGIN, "origin", "add the page's origin to cors.origins, or its host to hosts, if it may use the gateway")      \
     X(ADMIN_HOST, "admin host", "add this name to admin.hosts in the configuration, if operators may use it")          \
     X(AUTH, "auth", "moonpool explain --bearer-env VAR (or --header) shows what the auth scripts decide, and why")     \
-    X(AUTH_WAITING, "auth waiting", "see limits.auth.waiting and limits.auth.time")                                    \
+    X(AUTH_WAITING, "auth waiting", "auth scripts take longer than 10 s, or 1,024 requests wait for them")             \
     X(SCOPES, "scopes", "grant the scopes in the auth script, or moonpool explain PRINCIPAL NAME")                     \
     X(TLS, "tls", "compare the client's TLS version, certificate and trusted authorities with tls in listen")          \
     X(PROXY, "proxy",                                                                                                  \

@@ -55,10 +55,10 @@ static int duplicate(const binding *it, mp_bound *one, mp_err *err)
     return 0;
 }
 
-static void take(mp_bound *one, mp_passed_socket *from, const mp_config *config)
+static void take(mp_bound *one, mp_passed_socket *from)
 {
     one->address = from->address;
-    mp_listener_tune(from->fd, &one->address, config->dead_peer);
+    mp_listener_tune(from->fd, &one->address);
     one->fds[one->count++] = from->fd;
     from->fd = -1;
 }
@@ -85,7 +85,7 @@ static int take_named(const binding *it, mp_str name, mp_err *err)
             return name_key(it, err);
         mp_bound *one = add(it, it->workers);
         int group = from->group;
-        take(one, from, it->config);
+        take(one, from);
         one->address.inode = 0; /* the unit removes the file */
         one->is_passed = true;
         one->group = group;
@@ -175,7 +175,7 @@ static bool take_stored(const binding *it)
             one = add(it, it->passed->count + it->workers);
         memcpy(one->name, from->name, sizeof one->name);
         is_stored = is_stored && !from->is_forgotten;
-        take(one, from, it->config);
+        take(one, from);
     }
     if (one != NULL)
         atomic_store(&one->is_stored, is_stored);
@@ -212,7 +212,7 @@ static bool take_handed(const binding *it)
             memcpy(one->name, from->name, sizeof one->name);
             atomic_store(&one->is_stored, from->is_stored);
         }
-        take(one, from, it->config);
+        take(one, from);
     }
     return one != NULL;
 }
@@ -237,7 +237,7 @@ static void hint_passed(const binding *it, mp_err *err)
 static int bind_own(const binding *it, mp_err *err)
 {
     mp_bound *one = add(it, it->workers);
-    if (mp_listen(it->where, it->workers, it->config->dead_peer, it->file, one->fds, &one->address, err) != 0) {
+    if (mp_listen(it->where, it->workers, it->file, one->fds, &one->address, err) != 0) {
         hint_passed(it, err);
         return name_key(it, err);
     }

@@ -14,11 +14,12 @@
 MP_COUNTER(gate_passed, "gates", "result", "passed", "reloads that went on after a replay of the recorded calls")
 MP_COUNTER(gate_refused, "gates", "result", "refused", "reloads that were refused because recorded calls fail")
 
-#define RECORDS_FD 3                      /* in the child */
-#define PAGE_BYTES ((size_t)256 << 10)    /* of records, written at once */
-#define REPORT_CAP ((size_t)32 << 10)     /* of what the replay has found */
-#define FAILS 3                           /* exit code of `moonpool replay --gate` if a call fails now */
-#define NOTHING_FAILS(code) ((code) == 0) /* some may differ */
+#define RECORDS_FD 3                       /* in the child */
+#define PAGE_BYTES ((size_t)256 << 10)     /* of records, written at once */
+#define REPORT_CAP ((size_t)32 << 10)      /* of what the replay has found */
+#define WITHIN_MS MP_LIMIT(gate_ms, 30000) /* of a replay; what was not replayed by then refuses nothing */
+#define FAILS 3                            /* exit code of `moonpool replay --gate` if a call fails now */
+#define NOTHING_FAILS(code) ((code) == 0)  /* some may differ */
 
 struct mp_gate {
     mp_source *MP_NULLABLE source; /* the scripts that are, or were, tried; NULL: none */
@@ -207,7 +208,7 @@ static mp_gate_state conclude(mp_gate *gate, const mp_config *config, mp_buf *re
     /* how long recorded calls take is decided by the clients that made them: they must not be able to prevent an operator's reload by that */
     bool may_refuse = config->gate_replay >= MP_GATE_REFUSE && (fails || !gate->is_late);
     if (gate->is_late)
-        mp_buf_put(report, MP_STR("the replay of the recorded calls did not end within scripts.gate.within\n"));
+        mp_buf_put(report, MP_STR("the replay of the recorded calls did not end within 30 s\n"));
     if (fails)
         mp_buf_put(report, MP_STR("recorded calls fail with the new scripts (scripts.gate.replay):\n"));
     else if (!passes && !gate->is_late)
@@ -239,7 +240,7 @@ mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *s
         return conclude(gate, config, report);
     mp_gate_stop(gate);
     gate->source = mp_source_ref(source);
-    if (start(gate, config->gate_within, file, report))
+    if (start(gate, (uint64_t)WITHIN_MS, file, report))
         return MP_GATE_WAITS;
     gate->code = -1;
     gate->is_due = true;

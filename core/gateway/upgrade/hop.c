@@ -15,7 +15,7 @@ int mp_hop_open(mp_shared *shared, mp_err *err)
         return mp_err_set(err, "the folder of the sockets between processes has too long a path");
     }
     snprintf(where, sizeof where, "unix:%s", path);
-    int result = mp_listen(where, count, shared->settings->config->dead_peer, &file, fds, &bound, err);
+    int result = mp_listen(where, count, &file, fds, &bound, err);
     for (int i = 0; result == 0 && i < count; i++)
         mp_worker_listen_hop(shared->workers[i], fds[i]);
     free(fds);

@@ -152,8 +152,9 @@ static void set_option(int fd, int level, int option, int value)
 
 /* Detects dead peers: by keepalive probes while the connection is idle, by TCP_USER_TIMEOUT while data is
  * unacknowledged. */
-static void set_dead_peer(int fd, uint64_t ms)
+static void set_dead_peer(int fd)
 {
+    uint64_t ms = MP_DEAD_PEER_MS;
     int most = (int)(ms > 3600000 ? 3600000 : ms), idle = most / 2000, between = most / 6000;
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle < 1 ? 1 : idle);
@@ -180,7 +181,7 @@ static int bind_tcp(const address *at, socklen_t len, bool shared)
     return -1;
 }
 
-static int listen_tcp(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err)
+static int listen_tcp(const char *where, int count, int *fds, mp_address *bound, mp_err *err)
 {
     address at;
     socklen_t len = 0;
@@ -201,7 +202,7 @@ static int listen_tcp(const char *where, int count, uint64_t dead_peer_ms, int *
     for (; done < count; done++) {
         fds[done] = bind_tcp(&at, len, true);
         if (fds[done] >= 0)
-            set_dead_peer(fds[done], dead_peer_ms);
+            set_dead_peer(fds[done]);
         if (fds[done] < 0 || listen(fds[done], MP_BACKLOG) < 0)
             break;
     }
@@ -301,12 +302,12 @@ static int listen_unix(const char *where, int count, const mp_socket_file *MP_NU
     return 0;
 }
 
-int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *MP_NULLABLE file, int *fds,
-              mp_address *bound, mp_err *err)
+int mp_listen(const char *where, int count, const mp_socket_file *MP_NULLABLE file, int *fds, mp_address *bound,
+              mp_err *err)
 {
     if (strncmp(where, "unix:", strlen("unix:")) == 0)
         return listen_unix(where, count, file, fds, bound, err);
-    return listen_tcp(where, count, dead_peer_ms, fds, bound, err);
+    return listen_tcp(where, count, fds, bound, err);
 }
 
 /* -- sockets that another process has bound ------------------------------------------------------------------------ */
@@ -355,12 +356,12 @@ int mp_adopt(int fd, mp_address *bound, mp_err *err)
     return 0;
 }
 
-void mp_listener_tune(int fd, const mp_address *bound, uint64_t dead_peer_ms)
+void mp_listener_tune(int fd, const mp_address *bound)
 {
     if (bound->is_unix)
         return;
     set_option(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER);
-    set_dead_peer(fd, dead_peer_ms);
+    set_dead_peer(fd);
 }
 
 mp_str mp_systemd_name(mp_str where)

@@ -4,6 +4,8 @@
 #include "rpc/request/hop.h"
 #include <stdlib.h>
 
+#define AUTH_MS MP_LIMIT(auth_ms, 10000) /* an issuer that answers later is down */
+
 MP_COUNTER(refused_auth, "refused", "reason", "auth", "requests with missing or invalid credentials")
 
 struct mp_authn {
@@ -94,7 +96,7 @@ void mp_authn_park(mp_authn *authn)
         return;
     }
     authn->is_parked = true;
-    mp_timer_start(rpc->loop, &authn->limit, rpc->config->entry_ms, on_limit);
+    mp_timer_start(rpc->loop, &authn->limit, (uint64_t)AUTH_MS, on_limit);
     mp_stream_detect_close(authn->stream);
 }
 

@@ -97,7 +97,7 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
     mp_rpc *rpc = call->rpc;
     if (call->ended || rpc->draining)
         return MP_LISTEN_OVER;
-    if (call->is_detached || call->subscriber != NULL || count > (size_t)rpc->config->max_subscriptions ||
+    if (call->is_detached || call->subscriber != NULL || count > (size_t)MP_MAX_SUBSCRIPTIONS ||
         !mp_quota_take(rpc->table, MP_QUOTA_SUBSCRIBER))
         return MP_LISTEN_TOO_MANY;
     mp_subscriber *subscriber = mp_new(sizeof *subscriber + count * sizeof *subscriber->listeners);

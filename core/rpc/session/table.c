@@ -22,12 +22,13 @@ MP_COUNTER(refused_sessions, "refused", "reason", "sessions", "sessions over ses
 MP_COUNTER(refused_listeners, "refused", "reason", "listeners", "subscriptions/listen calls over limits.listeners")
 MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over tasks.max")
 MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
-           "requests over limits.auth.waiting, or past limits.auth.time")
+           "requests above 1,024 whose authentication is pending, or took longer than 10 s")
 
 MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", MP_BUCKETS_SESSION, 64,
              "time from the start of a session to its end; error_type: why it ended", "mcp_protocol_version",
              "network_transport", "error_type")
 
+#define MAX_AUTHN MP_LIMIT(auth_waiting, 1024) /* requests whose authentication is pending */
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
 
@@ -180,7 +181,7 @@ bool mp_quota_take(mp_table *table, mp_quota quota)
     static const mp_stat *const refusals[] = {&mp_stat_refused_listeners, &mp_stat_refused_jobs,
                                               &mp_stat_refused_auth_pending};
     const mp_rpc_config *config = atomic_load(&table->config);
-    const int64_t limits[] = {config->max_listeners, config->max_jobs, config->max_entries};
+    const int64_t limits[] = {config->max_listeners, config->max_jobs, MAX_AUTHN};
     bool is_taken = mp_places_take(mp_processes_places(table->processes), places_of[quota], limits[quota]);
     mp_account_add(quotas[quota], is_taken);
     mp_stat_add(refusals[quota], !is_taken);

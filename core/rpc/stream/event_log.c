@@ -4,6 +4,8 @@
 #include "stream.h"
 #include <stdlib.h>
 
+#define MAX_BYTES MP_LIMIT(replay_bytes, 1 << 20) /* of the stored events of one session: the oldest go */
+
 MP_GAUGE(replay_bytes, "replay_bytes", "", "", "bytes of events stored for clients that resume a stream")
 MP_COUNTER(dropped_replay, "dropped", "reason", "replay",
            "events not stored for resuming: too large, or over the total")
@@ -130,8 +132,8 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
     mp_session_log *own = &session->log;
     const mp_rpc_config *config = atomic_load(&log->config);
     uint64_t seq = ++feed->last;
-    size_t size = sizeof(event) + json.len;
-    if (session->closed || size > config->replay_bytes || size > config->replay_total) {
+    size_t size = sizeof(event) + json.len, most = (size_t)MAX_BYTES;
+    if (session->closed || size > most || size > (size_t)MP_REPLAY_TOTAL) {
         pthread_mutex_lock(&log->lock);
         feed->lost = seq;
         pthread_mutex_unlock(&log->lock);
@@ -144,9 +146,9 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
     it->len = json.len;
     memcpy(it->json, json.ptr, json.len);
     pthread_mutex_lock(&log->lock);
-    while (own->count >= config->replay_events || own->bytes + size > config->replay_bytes)
+    while (own->count >= config->replay_events || own->bytes + size > most)
         drop_event(log, first_of(session));
-    while (log->bytes + size > config->replay_total) {
+    while (log->bytes + size > (size_t)MP_REPLAY_TOTAL) {
         drop_event(log, mp_container(log->events.next, event, in_all));
         mp_stat_add(&mp_stat_dropped_replay, 1);
     }

@@ -38,21 +38,14 @@ typedef struct {
 struct mp_topics {
     pthread_mutex_t lock; /* guards the index, and the subscriptions of sessions */
     mp_map by_name, bases;
-    atomic_size_t max_per_session;
 };
 
-void mp_topics_configure(mp_topics *topics, const mp_rpc_config *config)
-{
-    atomic_store(&topics->max_per_session, (size_t)config->max_subscriptions);
-}
-
-mp_topics *mp_topics_new(const mp_rpc_config *config)
+mp_topics *mp_topics_new(void)
 {
     mp_topics *topics = mp_new(sizeof *topics);
     pthread_mutex_init(&topics->lock, NULL);
     mp_map_init(&topics->by_name);
     mp_map_init(&topics->bases);
-    mp_topics_configure(topics, config);
     return topics;
 }
 
@@ -161,7 +154,7 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
     if (is_closed(
             session)) { /* read under the lock of topics: the thread that closes the session drops its subscriptions afterwards */
         result = MP_FOLLOW_CLOSED;
-    } else if (before == NULL && session->subscription_count >= topics->max_per_session) {
+    } else if (before == NULL && session->subscription_count >= (size_t)MP_MAX_SUBSCRIPTIONS) {
         result = MP_FOLLOW_TOO_MANY;
     } else if (before == NULL || !mp_str_eq(before->topic->node.key, name)) {
         if (before != NULL)

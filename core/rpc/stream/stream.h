@@ -151,8 +151,7 @@ struct mp_publisher {
     mp_map topics; /* topics that calls of this rpc listen to: call/listen.c */
 };
 
-mp_topics *mp_topics_new(const mp_rpc_config *config);
-void mp_topics_configure(mp_topics *topics, const mp_rpc_config *config);
+mp_topics *mp_topics_new(void);
 void mp_topics_free(mp_topics *topics);
 mp_publisher *mp_publisher_new(void);
 void mp_publisher_free(mp_publisher *publisher);

@@ -223,10 +223,10 @@ end)
 describe("the audit of requests that never became a call", function()
   local unknown = ("0123456789abcdef"):rep(2) .. "0123"
 
-  local function start(more)
+  local function start(more, constants)
     local config = { log = { audit = "audit.jsonl" }, scripts = { watch = false } }
     for name, value in pairs(more or {}) do config[name] = value end
-    local g = gateway.start { workers = 2, config = config, scripts = {
+    local g = gateway.start { workers = 2, config = config, constants = constants, scripts = {
       ["auth/a.lua"] = credentials.script, ["auth/b.lua"] = [[return auth { function(request)
         if request.headers["x-crash"] then error("secret detail") end
         if request.headers["x-later"] then return nil, "the directory is down", 7 end
@@ -240,7 +240,7 @@ describe("the audit of requests that never became a call", function()
   end
 
   it("has the client that was not authenticated: its address, its request and the reason", function()
-    local g <close>, path = start { limits = { auth = { time = "1s" } } }
+    local g <close>, path = start(nil, { auth_ms = 1000 })
     local function ask(headers, method, target)
       return client.request(g, { method = method or "GET", path = target or "/mcp?token=in-the-query", headers = headers }).status
     end

@@ -1,4 +1,4 @@
--- An auth script may wait. Other requests are served meanwhile, a client that disconnects cancels it, and limits.auth bounds the seconds it
+-- An auth script may wait. Other requests are served meanwhile, a client that disconnects cancels it, and 10 s bound the seconds it
 -- waits and the number of waiting requests.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
@@ -18,7 +18,7 @@ end }]]
 local open = [[return tool { "Opens.", function() store.set("open", true) return "open" end }]]
 local scripts = { ["auth/main.lua"] = script, ["tools/who.lua"] = credentials.who, ["tools/open.lua"] = open }
 
-local function start(config, more)
+local function start(config, more, constants)
   local all = {}
   for path, text in pairs(scripts) do
     all[path] = text
@@ -26,7 +26,7 @@ local function start(config, more)
   for path, text in pairs(more or {}) do
     all[path] = text
   end
-  return gateway.start { config = config, scripts = all }
+  return gateway.start { config = config, scripts = all, constants = constants }
 end
 
 -- Sends a call of the tool `who` and does not wait for the answer.
@@ -89,7 +89,7 @@ describe("an auth script that waits", function()
   end)
 
   it("is cancelled when it takes too long: 503 with Retry-After", function()
-    local g <close> = start { limits = { auth = { time = "50ms" } } }
+    local g <close> = start(nil, nil, { auth_ms = 50 })
     local head = send(g, "slow-1"):head()
     assert.equal(503, head.status)
     assert.matches("^%d+$", head.headers["retry-after"])
@@ -99,7 +99,7 @@ describe("an auth script that waits", function()
   end)
 
   it("waits for a bounded number of requests: 503 for more, while requests that need not wait are authenticated", function()
-    local g <close> = start { limits = { auth = { waiting = 3 } } }
+    local g <close> = start(nil, nil, { auth_waiting = 3 })
     local streams = {}
     for i = 1, 3 do
       streams[i] = send(g, "slow-" .. i)

@@ -98,7 +98,7 @@ upstreams:
   old: {url: https://legacy.example.com/sse, revision: sse}
   jobs: {url: https://jobs.internal/mcp, private: true, tls: {ca: ca.pem, certificate: me.pem, key: me.key}}
   bare: http://[::1]:8080/mcp
-limits: {upstreams: {channels: 10, processes: 5, answer: 1MiB, list_items: 100, list_bytes: 1MiB, queue: 64KiB}}
+limits: {upstreams: {channels: 10, processes: 5, answer: 1MiB, list_items: 100}}
 ]]
 
 local listens = 'listen: "127.0.0.1:0"\nadmin: {listen: "127.0.0.1:0"}\nscripts: {path: scripts, trust: full}\n'

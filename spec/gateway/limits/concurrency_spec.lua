@@ -92,7 +92,7 @@ describe("turns of all workers", function()
 
   local function code(n, most, holds) return trusted.code(body:format(most or 1, n, holds and "true" or "false", n)) end
 
-  lazy_setup(function() g = trusted.start { config = { limits = { call = { waiting = 30 } } } } end)
+  lazy_setup(function() g = trusted.start { constants = { call_waiting = 30 } } end)
   lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
   before_each(function()
     local c <close> = g:client "2026-07-28"
@@ -207,7 +207,7 @@ describe("a tool with 'concurrency'", function()
   end)
 
   it("refuses calls where too many wait, and ends all waiting calls when the gateway stops", function()
-    local g <close> = gateway.start { scripts = { ["tools/two.lua"] = text "it" }, config = { limits = { call = { waiting = 1 }, drain = "50ms" } } }
+    local g <close> = gateway.start { scripts = { ["tools/two.lua"] = text "it" }, constants = { call_waiting = 1 }, config = { limits = { drain = "50ms" } } }
     local c = g:client "2026-07-28"
     local streams = {}
     for i = 1, 3 do

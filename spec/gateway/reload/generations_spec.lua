@@ -72,8 +72,8 @@ return tool { "Later.", task = "optional", function() sleep(60) return "late" en
     assert.has_nothing_left(g)
   end)
 
-  it("are ended when there are more generations than scripts.generations, the oldest first (B-90)", function()
-    local g <close> = start { workers = 1, scripts = { ["tools/one.lua"] = tool("1", waits) }, config = { scripts = { generations = 2 } } }
+  it("are ended when there are more than 16 generations, the oldest first (B-90)", function()
+    local g <close> = start { workers = 1, scripts = { ["tools/one.lua"] = tool("1", waits) }, constants = { generations = 2 } }
     local c <close>, streams = g:client "2026-07-28", {}
     for n = 1, 4 do
       streams[n] = begin(c)

@@ -13,13 +13,13 @@ local function write(g, path, text)
   file:write(text)
 end
 
-local function start(gate, scripts, more)
+local function start(gate, scripts, more, constants)
   local config = {
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, record = { tools = { "*" } },
     scripts = { watch = false, gate = gate },
   }
   for name, value in pairs(more or {}) do config[name] = value end
-  return gateway.start { scripts = scripts or { ["tools/add.lua"] = add }, config = config }
+  return gateway.start { scripts = scripts or { ["tools/add.lua"] = add }, config = config, constants = constants }
 end
 
 local function reload(g)
@@ -177,14 +177,14 @@ describe("a reload with scripts.gate.replay", function()
   end)
 
   it("is bounded in time, while calls go on and the admin listener answers", function()
-    local g <close> = start({ replay = "refuse", within = "1s" })
+    local g <close> = start("refuse", nil, nil, { gate_ms = 1000 })
     add_up(g, 1, 2)
     counted(g, 1)
     write(g, "tools/add.lua", (add:gsub("return args.a", "while true do end return args.a")))
     local asking <close> = asking_reload(g)
     assert.equal("3", add_up(g, 1, 2).content[1].text)
     local answer = asking:read_response(60)
-    assert.truthy(answer.body:find("did not end within scripts.gate.within", 1, true) or answer.body:find("FAILS add", 1, true), answer.body)
+    assert.truthy(answer.body:find("did not end within 30 s", 1, true) or answer.body:find("FAILS add", 1, true), answer.body)
     local fails = answer.body:find("FAILS add", 1, true)
     assert.equal(fails and 422 or 200, answer.status)         -- the time of recorded calls, which clients choose, refuses nothing
     wait.for_fact("no process to be left", 20, function() return #process.below(g.pid) == 0 end)
@@ -209,7 +209,7 @@ describe("a reload with scripts.gate.replay", function()
 
   for _, signal in ipairs { "sigterm", "sigkill" } do
     it("ends with the gateway, with all processes that it began, by " .. signal, function()
-      local g <close> = start({ replay = "refuse", within = "1h" }, nil, { limits = { call = { cpu = "10m", time = "10m" } } })
+      local g <close> = start("refuse", nil, { limits = { call = { cpu = "10m", time = "10m" } } }, { gate_ms = 3600000 })
       add_up(g, 1, 2)
       counted(g, 1)
       write(g, "tools/add.lua", (add:gsub("return args.a", "while true do end return args.a")))

@@ -45,7 +45,7 @@ for name, way in pairs(ways) do
   describe("clients that leave: " .. name, function()
     it("end the authentication that waits for them, and get no session", function()
       local g <close> = start { scripts = { ["auth/main.lua"] = "return auth { function() sleep(50) return { id = 'ann' } end }" },
-        config = { limits = { auth = { time = "50s" } } } }
+        constants = { auth_ms = 50000 } }
       local all = {}
       for i = 1, 3 do all[i], all[3 + i] = wire.initialize_message "2025-11-25", modern("tools/list", {}) end
       local close = come_and_leave(g, way, all, function(status) return status.gauges.auth_pending == 6 end, "slow")

@@ -82,8 +82,8 @@ describe("with sessions.replay off", function()
 end)
 
 describe("the store of events", function()
-  local function small(replay)
-    return gateway.start { scripts = scripts, config = { sessions = { replay = replay } } }
+  local function small(replay, constants)
+    return gateway.start { scripts = scripts, constants = constants, config = { sessions = { replay = replay } } }
   end
 
   it("keeps the latest events of a session, and refuses requests for older ones", function()
@@ -107,7 +107,7 @@ describe("the store of events", function()
 
   it("limits the bytes of a session, also while a client reads nothing, and does not store an event that is too large", function()
     local g <close> = gateway.start {
-      config = { sessions = { replay = { bytes = "64KiB", events = 100000 } }, limits = { stream_queue = "256KiB", stall = "60s" } },
+      constants = { replay_bytes = 65536 }, config = { sessions = { replay = { events = 100000 } }, limits = { stream_queue = "256KiB", stall = "60s" } },
       scripts = { ["tools/pour.lua"] = [[return tool { "Pours.", input = { n = t.integer, bytes = t.integer }, function(args, call)
         local text = ("x"):rep(args.bytes)
         for i = 1, args.n do call:progress(i, args.n, text) if i % 100 == 0 then sleep(0) end end
@@ -143,7 +143,7 @@ describe("the store of events", function()
   end)
 
   it("limits the bytes of all sessions by removing the oldest events", function()
-    local g <close> = small { total = "64KiB" }
+    local g <close> = small(nil, { replay_total = 65536 })
     local people = {}
     for i = 1, 100 do
       people[i] = g:client "2025-11-25"

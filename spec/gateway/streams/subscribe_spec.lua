@@ -85,7 +85,7 @@ end)
 
 describe("subscribing", function()
   it("to an unknown URI is an error, and more than the cap is refused", function()
-    local g <close> = gateway.start { scripts = scripts, config = { sessions = { subscriptions = 4 } } }
+    local g <close> = gateway.start { scripts = scripts, constants = { subscriptions = 4 } }
     local c = session(g, "2025-11-25")
     local answer = c:call("resources/subscribe", { uri = "nope://1" })
     assert.same({ code = -32002, message = "resource not found", data = { uri = "nope://1" } }, answer.error)

@@ -175,7 +175,7 @@ end)
 
 describe("a session that subscribes", function()
   it("must exist, and has a cap on its topics", function()
-    local g <close> = trusted.start { workers = 1, config = { sessions = { subscriptions = 4 } } } -- one of the subscriptions is "tools", made by `initialize`
+    local g <close> = trusted.start { workers = 1, constants = { subscriptions = 4 } } -- one of the subscriptions is "tools", made by `initialize`
     local new, old = g:client "2026-07-28", g:client "2025-11-25"
     assert.equal("no session", run(new, 'local _, why = host.session.subscribe(call, "a") return why'))
     assert.equal("too many", run(old, [[
@@ -242,7 +242,7 @@ describe("a subscriptions/listen call", function()
   end)
 
   it("is refused over limits.listeners, and counted", function()
-    local g <close> = trusted.start { workers = 1, config = { limits = { listeners = 1 }, sessions = { subscriptions = 2 } } }
+    local g <close> = trusted.start { workers = 1, constants = { subscriptions = 2 }, config = { limits = { listeners = 1 } } }
     local me, other = g:client "2026-07-28", g:client "2026-07-28"
     run(me, "return true")
     assert.equal("too many", run(other, 'local _, why = host.call.listen(call, { "a", "b", "c" }, "{}") return why'))
