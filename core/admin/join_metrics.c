@@ -14,7 +14,7 @@ typedef struct {
 } chain;
 
 typedef struct {
-    item super;         /* its key: name and labels */
+    item super; /* its key: name and labels */
     mp_str value;
     int64_t whole;
     double real;

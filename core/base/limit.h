@@ -4,14 +4,15 @@
 #define MP_BASE_LIMIT_H
 
 #include <stdint.h>
-
-#ifdef MP_SPEC_BUILD
 #include <stdlib.h>
+
 static inline int64_t mp_spec_limit(const char *variable, int64_t value)
 {
     const char *other = getenv(variable);
     return other == NULL ? value : strtoll(other, NULL, 10);
 }
+
+#ifdef MP_SPEC_BUILD
 #define MP_LIMIT(name, value) mp_spec_limit("SPEC_LIMIT_" #name, value)
 #else
 #define MP_LIMIT(name, value) (value)

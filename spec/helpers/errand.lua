@@ -25,7 +25,8 @@ function errand.start(options)
   local scripts = { ["tools/run.lua"] = options.code and frame:format(options.code) }
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end
   return gateway.start {
-    scripts = scripts, workers = options.workers or 1, constants = options.constants, env = options.hosts and errand.names(options.hosts) or memory.environment(), files = options.files,
+    scripts = scripts, workers = options.workers or 1, constants = options.constants,
+    env = options.hosts and errand.names(options.hosts) or memory.environment(), files = options.files,
     config = { scripts = { allow = { net = options.net } }, limits = { http = http }, http = options.ca and { ca = options.ca } },
   }
 end

@@ -199,7 +199,8 @@ function gateway.use_tls(options)
 end
 
 -- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path), scripts_path (a folder that
--- exists), workers, env, args; constants (values of limits that are no keys: { admin_runs = 1 }, see core/base/limit.h); tls (true: listens with TLS, which clients of specs then use); dir (a folder that already has its moonpool.yaml, and
+-- exists), workers, env, args; constants (values of limits that are no keys: { admin_runs = 1 }, see core/base/limit.h);
+-- tls (true: listens with TLS, which clients of specs then use); dir (a folder that already has its moonpool.yaml, and
 -- is removed at the end); patience (seconds until it is ready); binary (a program that is started instead of the binary).
 function gateway.start(options)
   options = options or {}

@@ -123,7 +123,7 @@ static void on_time(mp_timer *timer)
 
 /* The answer to requests for which limits.bodies has no room. */
 static const mp_http2_refusal crowded = {MP_CAUSE_BODIES, 503,
-                                           MP_STR("too many request bodies at once: try again in a few seconds\n")};
+                                         MP_STR("too many request bodies at once: try again in a few seconds\n")};
 
 /* The record of a request that was answered before its last frame; NULL: it was not, or is too old. */
 static mp_http2_early *MP_NULLABLE find_early(const mp_http2 *h2, uint32_t id)

@@ -379,7 +379,8 @@ describe("moonpool dashboard", function()
   end)
 
   it("keeps a number of them, and of those who are signed in, the newest", function()
-    local g <close> = gateway.start { config = { admin = { listen = "127.0.0.1:0", tokens = all_tokens } }, constants = { admin_codes = 3, admin_sign_ins = 3 } }
+    local g <close> = gateway.start { config = { admin = { listen = "127.0.0.1:0", tokens = all_tokens } },
+      constants = { admin_codes = 3, admin_sign_ins = 3 } }
     local function code()
       return client.request(g, { method = "POST", path = "/api/code", headers = { Authorization = "Bearer " .. tokens.operate,
         ["moonpool-admin"] = "1", ["Content-Length"] = 0 } }, { admin = true }):json().code

@@ -70,7 +70,8 @@ local function check_turns(g, family, share, work)
 end
 
 local function start()
-  return gateway.start { scripts = scripts(), workers = 2, patience = 120, constants = { metrics_tools = 1500, metrics_series = 2000, metrics_waiting = 10 }, config = {
+  return gateway.start { scripts = scripts(), workers = 2, patience = 120,
+    constants = { metrics_tools = 1500, metrics_series = 2000, metrics_waiting = 10 }, config = {
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, sessions = { per_principal = SESSIONS },
     limits = { load = "60s" },
   } }

@@ -91,7 +91,8 @@ end
 -- Runs two processes that write the same files, see lines_driver.c.
 local function write_twice(dir, lines, record_size)
   local binary = uv.fs_realpath(gateway.binary):gsub("[^/]*$", "lines_driver")
-  local code, out, err = gateway.run_program(binary, { tostring(lines), tostring(record_size) }, { cwd = dir, seconds = 120, env = { SPEC_LIMIT_log_repeat = "1000000" } })
+  local env = { SPEC_LIMIT_log_repeat = "1000000" }
+  local code, out, err = gateway.run_program(binary, { tostring(lines), tostring(record_size) }, { cwd = dir, seconds = 120, env = env })
   assert.equal(0, code, err)
   assert.equal("0\n0\n", out)
 end

@@ -321,7 +321,7 @@ describe("a tap", function()
     local others = {}
     for i = 1, 6 do others[i] = tap(g) end
     local refused = client.request(g, request(), { admin = true })
-    for _, other in ipairs(others) do other:close() end
+    for _, one_more in ipairs(others) do one_more:close() end
     assert.same({ 503, "8 taps are open: end one of them" }, { refused.status, refused:json().error })
     local me = g:client "2026-07-28"
     local began, count = uv.hrtime(), 20

@@ -262,7 +262,8 @@ describe("files and calls", function()
       for _ = 1, 2 do assert.matches("too many bytes are being read and written at once", run({ path = "data/a" }).why, 1, true) end
       assert.equal(0, g:status().gauges.fs_bytes)
     end)
-    with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, constants = { pool_queue = 1 }, limits = { pool = { threads = 1 } } }, function(_, g, me)
+    with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" },
+      constants = { pool_queue = 1 }, limits = { pool = { threads = 1 } } }, function(_, g, me)
       local streams = {}
       for i = 1, 3 do streams[i] = granted.begin(me, { n = 4096 }) end -- one file operation runs, one waits, the third is refused
       g:wait_status(function(now) return now.counters.refused.pool >= 1 end)

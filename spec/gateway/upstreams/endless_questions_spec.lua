@@ -19,7 +19,8 @@ local function nagging(revision, transport, method, params)
 end
 
 local function start(u, limits)
-  return upstream.gateway({ one = u }, { workers = 1, constants = { upstream_questions_per_request = MOST }, config = { limits = { upstreams = limits } }, entries = { one = { timeout_total = "10m" } } })
+  return upstream.gateway({ one = u }, { workers = 1, constants = { upstream_questions_per_request = MOST },
+    config = { limits = { upstreams = limits } }, entries = { one = { timeout_total = "10m" } } })
 end
 
 local function refused(g) return g:status().counters.refused.upstream_questions or 0 end
