@@ -130,9 +130,14 @@ static shared *shared_of(lua_State *L)
     return it;
 }
 
-/* sqlite.open(root, rest, read_only, setup): a database in the file `rest` below the folder `root`; in memory if `root` is nil.  [-0, +1, throws] */
+/* sqlite.open(root, rest, read_only, setup, state): sets state.handle, unless it is set: a database in the file `rest` below the folder `root`; in
+ * memory if `root` is nil.  [-0, +0, throws] */
 static int l_open(lua_State *L)
 {
+    luaL_checktype(L, 5, LUA_TTABLE);
+    lua_pushliteral(L, "handle");
+    if (lua_rawget(L, 5) != LUA_TNIL)
+        return 0;
     shared *all = shared_of(L);
     const char *root = luaL_optstring(L, 1, NULL), *rest = luaL_optstring(L, 2, NULL),
                *setup = luaL_optstring(L, 4, NULL);
@@ -141,7 +146,10 @@ static int l_open(lua_State *L)
     luaL_setmetatable(L, DATABASE);
     *database = mp_database_new(root, rest, lua_toboolean(L, 3), setup, &all->limits);
     all->count++;
-    return 1;
+    lua_pushliteral(L, "handle");
+    lua_insert(L, -2);
+    lua_rawset(L, 5);
+    return 0;
 }
 
 /* __gc, and sqlite_leave(database): cancels its statements and closes it, without waiting. Does nothing if it is closed already.
@@ -366,17 +374,43 @@ static mp_open_span begin_span(lua_State *L, const mp_database *database, mp_sql
     return span;
 }
 
-/* sqlite.run(database, kind, sql, params, in_transaction): runs a statement and waits for it. The rows of a query; else the number of
- * changed rows and the id of the last inserted row; or nil, why.
+/* The database of the state at 1, if the statement may be queued: no transaction has the database, or that of the token at 5. It has it from
+ * `begin` on. Nothing else runs between this and the queue.  [-0, +0, throws] */
+static mp_database *MP_NULLABLE database_in_turn(lua_State *L, int kind)
+{
+    lua_pushliteral(L, "owner");
+    bool is_free = lua_rawget(L, 1) == LUA_TNIL, begins = kind == MP_SQL_BEGIN;
+    bool may_run = is_free ? begins || lua_isnil(L, 5) : lua_rawequal(L, -1, 5);
+    lua_pushliteral(L, "handle");
+    if (!may_run || lua_rawget(L, 1) == LUA_TNIL)
+        return NULL;
+    mp_database *database = check_database(L, -1);
+    if (begins) {
+        lua_pushliteral(L, "owner");
+        lua_pushvalue(L, 5);
+        lua_rawset(L, 1);
+    }
+    return database;
+}
+
+/* sqlite.run(state, kind, sql, params, token): runs a statement and waits for it. The rows of a query; else the number of changed rows and the id
+ * of the last inserted row; or nil, why. False, and nothing was run, if another transaction has the database, or it is closed. `token`: of the
+ * transaction that the statement belongs to, or begins.
  *  [-0, +1|2, throws, parks] */
 static int l_run(lua_State *L)
 {
-    mp_database *database = check_database(L, 1);
+    luaL_checktype(L, 1, LUA_TTABLE);
     int kind = luaL_checkoption(L, 2, NULL, kinds);
     size_t len;
     const char *sql = luaL_optlstring(L, 3, "", &len);
     luaL_argcheck(L, strlen(sql) == len, 3, "SQL must not contain NUL bytes");
     luaL_argcheck(L, len <= MP_MAX_SQL_BYTES, 3, "SQL is at most 1 MiB");
+    lua_settop(L, 5);
+    mp_database *database = database_in_turn(L, kind);
+    if (database == NULL) {
+        lua_pushboolean(L, false);
+        return 1;
+    }
     lua_settop(L, 5);
     const mp_database_limits *limits = &shared_of(L)->limits;
     handle *it = lua_newuserdatauv(L, sizeof *it, 0);
@@ -390,7 +424,7 @@ static int l_run(lua_State *L)
     it->is_done = true; /* on the stack, so that the collector frees it if put_params() raises an error */
     made->statement.kind = (mp_sql_kind)kind;
     made->statement.sql = mp_dup(mp_str_of(sql));
-    made->statement.in_transaction = lua_toboolean(L, 5);
+    made->statement.in_transaction = kind != MP_SQL_BEGIN && !lua_isnil(L, 5);
     made->statement.done = on_done;
     const char *why = put_params(L, 4, &made->statement, limits->bytes);
     lua_settop(L, 7);

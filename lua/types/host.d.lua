@@ -918,8 +918,8 @@ function host.http.counted(address) end
 ---@param rest? string
 ---@param read_only boolean
 ---@param setup? string  SQL that runs when the database is opened
----@return userdata
-function host.sqlite.open(root, rest, read_only, setup) end
+---@param state table  Its `handle` is set, unless it has one
+function host.sqlite.open(root, rest, read_only, setup, state) end
 
 --- Cancels a running statement and closes the database, without waiting.
 ---@param database userdata
@@ -934,15 +934,16 @@ function host.sqlite.count() end
 ---@return boolean
 function host.sqlite.tidy() end
 
---- Runs a statement. Returns the rows of a query, else the number of changed rows and the last row's id; or nil, why.
----@param database userdata
+--- Runs a statement. Returns the rows of a query, else the number of changed rows and the last row's id; or nil, why; or false if another
+--- transaction has the database, or it is closed.
+---@param state table  handle, owner: the token of the transaction that has the database
 ---@param kind "query"|"exec"|"begin"|"commit"|"rollback"|"close"
 ---@param sql? string
 ---@param params? table
----@param in_transaction? boolean
+---@param token? table  Of the transaction that the statement belongs to; `begin` makes it the owner
 ---@return any result
 ---@return string|integer? more
-function host.sqlite.run(database, kind, sql, params, in_transaction) end
+function host.sqlite.run(state, kind, sql, params, token) end
 
 --- Rolls back an open transaction, without waiting.
 ---@param database userdata

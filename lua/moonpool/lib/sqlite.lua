@@ -25,8 +25,10 @@ local by_place = setmetatable({}, weak.values)
 local open_files = {}     -- the states of database files that have a handle, as keys
 local uses = 0            -- counts statements, to find the least recently used database
 
--- The state of each database that a script holds: { handle, shown, open, owner, task, free, running, used, is_file }. `handle` is nil
--- while the database is closed; `open` makes a new handle. A transaction has the state of its database, and a token.
+-- The state of each database that a script holds: { handle, shown, open, owner, waiters, running, used, is_file }. `handle` is nil while the
+-- database is closed; `open` makes a new one. `owner` is the token of the open transaction, { task }; `waiters` the signals of those that wait for
+-- its end, and `running` the uses by statements, as keys. A task can be preempted between any two instructions: host.sqlite.open sets `handle`, and
+-- host.sqlite.run looks at `owner`, sets it and queues the statement, each in one step.
 local states = setmetatable({}, weak.keys)
 local tokens = setmetatable({}, weak.keys)
 
@@ -34,6 +36,9 @@ local methods, inside = {}, {}
 local database_mt = { __index = methods, __metatable = false, __name = "sqlite.database" }
 local transaction_mt = { __index = inside, __metatable = false, __name = "sqlite.transaction" }
 local blob_mt = { __metatable = false, __name = "sqlite.blob" }
+
+local insert, remove = table.insert, table.remove -- one step each
+local RECHECK <const> = 1            -- seconds after which who waits for a transaction looks again: one that was cancelled may have woken nobody
 
 local undo = { __close = function(self) self.close() end }
 
@@ -60,16 +65,26 @@ local function words(state, ok, why, ...)
   return ok, why, ...
 end
 
--- Waits until no transaction has exclusive use of the database. The caller must not park between this and its statement.
+-- Waits until no transaction has exclusive use of the database. When the caller goes on, another one may have begun.
 local function take_turn(state)
-  if state.owner and state.task == host.task.current() then
+  local owner = state.owner
+  if owner and owner.task == host.task.current() then
     problem.raise(3, "the call has an open transaction of this database, so this statement would wait for itself",
       "use the transaction's own functions: tx:query, tx:exec")
   end
   while state.owner do
-    state.free = state.free or host.task.event()
-    state.free:wait()
+    local free = host.task.event()
+    insert(state.waiters, free)
+    if state.owner then free:wait(RECHECK) end
   end
+end
+
+local function give_turn(state)
+  state.owner = nil
+  repeat
+    local free = remove(state.waiters, 1)
+    if free then free:set() end
+  until not free
 end
 
 local function close(state)
@@ -82,7 +97,7 @@ end
 local function close_idle()
   local oldest
   for state in next, open_files do
-    if not state.owner and state.running == 0 and (not oldest or state.used < oldest.used) then oldest = state end
+    if not state.owner and next(state.running) == nil and (not oldest or state.used < oldest.used) then oldest = state end
   end
   if oldest then close(oldest) end
   return oldest ~= nil
@@ -120,33 +135,38 @@ local function ensure_open(state)
   if state.handle then return true end
   local fine, why = make_room()
   if not fine then return nil, why end
-  state.handle = state.handle or state.open() -- another call may have opened the database meanwhile
+  state.open()
   if state.is_file then open_files[state] = true end
   return true
 end
 
-local release = { __close = function(self) self.state.running = self.state.running - 1 end }
+local release = { __close = function(self) self.running[self] = nil end }
 
 local function ended(measured, found, ...)
   measured.outcome = found == nil and "error" or "ok"
   return found, ...
 end
 
-local function run_now(state, kind, sql, params, in_transaction)
-  state.running = state.running + 1
-  local _ <close> = setmetatable({ state = state }, release)
-  local fine, why = ensure_open(state)
-  if not fine then return words(state, nil, why) end
-  uses = uses + 1
-  state.used = uses
-  local measured <close> = timed.start(state, "sqlite", "sqlite", state.label)
-  return words(state, ended(measured, host.sqlite.run(state.handle, kind, sql, params, in_transaction)))
+-- `token`: of the transaction that the statement belongs to.
+local function run_now(state, kind, sql, params, token)
+  local use <close> = setmetatable({ running = state.running }, release)
+  state.running[use] = true
+  while true do
+    local fine, why = ensure_open(state)
+    if not fine then return words(state, nil, why) end
+    uses = uses + 1
+    state.used = uses
+    local measured <close> = timed.start(state, "sqlite", "sqlite", state.label)
+    local found, more, last = words(state, ended(measured, host.sqlite.run(state, kind, sql, params, token)))
+    if found ~= false then return found, more, last end
+    if not token or kind == "begin" then take_turn(state) elseif state.owner ~= token then return nil, "this transaction has ended" end
+  end
 end
 
-local function run(state, kind, sql, params, in_transaction)
+local function run(state, kind, sql, params, token)
   local watch = watched.sqlite
-  if not watch then return run_now(state, kind, sql, params, in_transaction) end
-  return watch(state.place, kind, sql, params, function() return run_now(state, kind, sql, params, in_transaction) end)
+  if not watch then return run_now(state, kind, sql, params, token) end
+  return watch(state.place, kind, sql, params, function() return run_now(state, kind, sql, params, token) end)
 end
 
 local function rows(found, why)
@@ -164,14 +184,14 @@ local function state_of(self, what)
   if not state then problem.raise(3, what .. " is a method of a database", "as in db:" .. what .. "(…)") end
   local token = tokens[self]
   if token and state.owner ~= token then problem.raise(3, "this transaction has ended") end
-  return state, token ~= nil
+  return state, token
 end
 
 local function define(name, kind, shape)
   inside[name] = function(self, sql, params)
-    local state, in_transaction = state_of(self, name)
+    local state, token = state_of(self, name)
     params = check(name, sql, params)
-    return shape(run(state, kind, sql, params, in_transaction))
+    return shape(run(state, kind, sql, params, token))
   end
   methods[name] = function(self, sql, params)
     local state = state_of(self, name)
@@ -193,21 +213,20 @@ function methods:transaction(f)
   local state = state_of(self, "transaction")
   if type(f) ~= "function" then problem.raise(2, "transaction needs a function, got a " .. type(f), "as in db:transaction(function(tx) … end)") end
   take_turn(state)
-  local token, is_open = {}, true
-  state.owner, state.task = token, host.task.current()
+  local token, is_open = { task = host.task.current() }, true
   local _ <close> = setmetatable({ close = function()
+    if state.owner ~= token then return end
     if is_open and state.handle then host.sqlite.undo(state.handle) end
-    local free = state.free
-    state.owner, state.task, state.free = nil, nil, nil
-    if free then free:set() end
+    give_turn(state)
   end }, undo)
-  local begun, why = run(state, "begin")
+  local begun, why = run(state, "begin", nil, nil, token)
   if not begun then return nil, why end
+  state.owner = token -- which it is, but in a replay, which runs no statement
   local tx = setmetatable({}, transaction_mt)
   states[tx], tokens[tx] = state, token
   local value, reason = f(tx)
   if value == nil and reason ~= nil then return nil, reason end
-  local done, refused = run(state, "commit", nil, nil, true)
+  local done, refused = run(state, "commit", nil, nil, token)
   if not done then return nil, refused end
   is_open = false
   return value == nil or value, reason
@@ -220,7 +239,7 @@ function methods:close()
   take_turn(state)
   if not state.handle then return end
   run(state, "close")
-  if state.running == 0 then close(state) end
+  if next(state.running) == nil then close(state) end
 end
 
 local function hand_out(state)
@@ -233,16 +252,16 @@ local function open_file(shown, root, rest, is_read_only, setup)
   local key = table.concat({ root, rest, tostring(is_read_only), setup or "" }, "\0")
   local state = by_place[key]
   if not state then
-    state = { shown = shown, label = paths.shown(root), place = paths.shown(rest == "" and root or root .. "/" .. rest), running = 0, used = 0, is_file = true }
-    function state.open() return host.sqlite.open(root, rest, is_read_only, setup) end
+    state = { shown = shown, label = paths.shown(root), place = paths.shown(rest == "" and root or root .. "/" .. rest), running = {}, waiters = {}, used = 0, is_file = true }
+    function state.open() host.sqlite.open(root, rest, is_read_only, setup, state) end
     by_place[key] = state
   end
   return hand_out(state)
 end
 
 local function open_memory(setup)
-  local state = { shown = "sqlite", label = ":memory:", place = ":memory:", running = 0, used = 0 }
-  function state.open() return host.sqlite.open(nil, nil, false, setup) end
+  local state = { shown = "sqlite", label = ":memory:", place = ":memory:", running = {}, waiters = {}, used = 0 }
+  function state.open() host.sqlite.open(nil, nil, false, setup, state) end
   if not host.script.is_replay then
     local fine, why = ensure_open(state)
     if not fine then return nil, why end
