@@ -176,7 +176,7 @@ static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node 
 
 static const char *const removed[][2] = {
 #define REMOVED(path, instead) {path, instead},
-#include "config_removed.def"
+#include "removed.def"
 #undef REMOVED
 };
 

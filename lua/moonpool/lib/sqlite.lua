@@ -252,7 +252,8 @@ local function open_file(shown, root, rest, is_read_only, setup)
   local key = table.concat({ root, rest, tostring(is_read_only), setup or "" }, "\0")
   local state = by_place[key]
   if not state then
-    state = { shown = shown, label = paths.shown(root), place = paths.shown(rest == "" and root or root .. "/" .. rest), running = {}, waiters = {}, used = 0, is_file = true }
+    state = { shown = shown, label = paths.shown(root), place = paths.shown(rest == "" and root or root .. "/" .. rest), running = {},
+      waiters = {}, used = 0, is_file = true }
     function state.open() host.sqlite.open(root, rest, is_read_only, setup, state) end
     by_place[key] = state
   end

@@ -422,9 +422,9 @@ describe("the manual", function()
   end)
 end)
 
--- The keys and sections of config_removed.def, and what holds now.
+-- The keys and sections of removed.def, and what holds now.
 local function removed_keys()
-  local found, file <close> = {}, assert(io.open "core/config/config_removed.def")
+  local found, file <close> = {}, assert(io.open "core/config/removed.def")
   for path, instead in file:read("a"):gmatch 'REMOVED%("([^"]*)",%s*"([^"]*)"%)' do found[path] = instead end
   return found
 end
