@@ -290,12 +290,13 @@ static void tick(lua_State *running)
         mark(here, running, 1);
 }
 
-/* Takes `us` of the thread's time back from what counts its use. */
+/* Takes the thread's time for a sample back from what counts its use: `us` by the monotonic clock, which goes on while the thread waits for its
+ * processor. The stretch will be added, with this time; that of a light task is charged by the clock that shows less, so no more is taken back. */
 static void excuse(mp_vm *vm, uint64_t us, uint64_t cpu_us)
 {
     mp_task *task = vm->running;
     if (task != NULL)
-        task->payer->spent_us -= task->is_heavy ? cpu_us : us; /* the stretch will be added, with this time */
+        task->payer->spent_us -= task->is_heavy || cpu_us < us ? cpu_us : us;
     if (vm->guard_until != 0)
         vm->guard_until += cpu_us;
     if (vm->is_loading)

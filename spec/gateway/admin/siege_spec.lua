@@ -1,5 +1,6 @@
 -- Attacks on the admin listener: many connections, bodies that come a byte at a time, storms of signals, and lists of what comes and goes. Clients and
 -- operators are served meanwhile, and nothing is left afterwards.
+local affinity = require "spec.helpers.affinity"
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
@@ -221,6 +222,22 @@ describe("the pages of /api/sessions", function()
       assert.truthy(count - different < 10, count - different)
     end
     g:wait_status(function(now) return now.gauges.sessions.http == 10000 end, 30)
+    me:close()
+  end)
+end)
+
+describe("a profile of a worker that waits for its processor", function()
+  it("ends no call, of whose use the time of a sample is taken back", function()
+    local g <close> = start({ limits = { call = { cpu = "60s", time = "5m" } } }, { workers = 1, scripts = {
+      ["tools/brief.lua"] = 'return tool { "Is brief.", function() local x = 0 for i = 1, 200000 do x = x + i % 7 end return "done" end }' } })
+    local me <close> = g:client "2026-07-28"
+    local run <close> = profile.begin(g, token, { seconds = 300, hz = 1000 })
+    local core = affinity.first_core()
+    assert.equal(0, (gateway.run_program("/usr/bin/taskset", { "-c", "-p", core, affinity.thread(g.pid, "worker 1") })))
+    local hog <close> = affinity.hog(core)
+    for _ = 1, 1000 do assert.equal("done", me:result("tools/call", { name = "brief", arguments = {} }).content[1].text) end
+    hog:kill()
+    run:stacks()
     me:close()
   end)
 end)
