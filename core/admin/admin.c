@@ -129,7 +129,7 @@ static void refuse(mp_stream *stream, int status, const char *text, const mp_hea
 static bool is_ready(mp_admin *admin, mp_buf *why)
 {
     if (!atomic_load(mp_admin_gateway_of(admin)->draining))
-        return mp_readiness_is_good(mp_admin_readiness(admin), mp_admin_settings(admin), why);
+        return mp_readiness_is_good(mp_admin_readiness(admin), why);
     mp_buf_put(why, MP_STR("draining"));
     return false;
 }

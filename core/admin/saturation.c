@@ -44,12 +44,12 @@ void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *
     uses[MP_USE_LOOP] = readiness->loop;
     uses[MP_USE_LUA_MEMORY] =
         share(mp_stat_sum("lua_bytes"), (int64_t)settings->lib.vm.memory * (int64_t)config->workers);
-    uses[MP_USE_POOL] = share(mp_stat_sum("pool_jobs"), config->pool_threads + MP_POOL_QUEUE);
+    uses[MP_USE_POOL] = share(mp_stat_sum("pool_jobs"), MP_POOL_THREADS + MP_POOL_QUEUE);
     uses[MP_USE_REPLAY] = share(mp_stat_sum("replay_bytes"), MP_REPLAY_TOTAL);
     uses[MP_USE_SESSIONS] = share(mp_places_used(readiness->places, MP_PLACE_SESSIONS), settings->rpc.max_sessions);
     uses[MP_USE_STORE] = share(mp_stat_sum("store_entries"), config->store_entries);
     uses[MP_USE_STREAM_BYTES] = share(mp_stat_sum("queue_bytes"), (int64_t)settings->http.answers);
-    uses[MP_USE_TASKS] = share(mp_places_used(readiness->places, MP_PLACE_TASKS), settings->rpc.max_jobs);
+    uses[MP_USE_TASKS] = share(mp_places_used(readiness->places, MP_PLACE_TASKS), MP_MAX_TASKS);
 }
 
 /* -- readiness ----------------------------------------------------------------------------------------------------- */
@@ -85,17 +85,17 @@ unsigned mp_readiness_wait_s(const mp_readiness *readiness)
 }
 
 typedef struct {
-    const char *name, *MP_NULLABLE limit; /* `limit` NULL: off */
+    const char *name;
+    int percent; /* of a limit, at which no more traffic is wanted */
     double value;
 } cause;
 
-static void read_causes(const mp_readiness *readiness, const mp_runtime_config *settings, cause causes[MP_READY_CAUSES])
+static void read_causes(const mp_readiness *readiness, cause causes[MP_READY_CAUSES])
 {
-    const mp_config *config = settings->config;
-    causes[0] = (cause){"calls", config->ready_calls, readiness->values[0]};
-    causes[1] = (cause){"loop", config->ready_loop, readiness->values[1]};
-    causes[2] = (cause){"fds", config->ready_fds, readiness->values[2]};
-    causes[3] = (cause){"overload", "1", readiness->values[3]};
+    causes[0] = (cause){"calls", (int)MP_LIMIT(ready_calls_percent, 95), readiness->values[0]};
+    causes[1] = (cause){"loop", 95, readiness->values[1]};
+    causes[2] = (cause){"fds", 98, readiness->values[2]};
+    causes[3] = (cause){"overload", 100, readiness->values[3]};
 }
 
 static void sample_loop(mp_readiness *readiness, const mp_runtime_config *settings, uint64_t now_us)
@@ -120,23 +120,20 @@ void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *setti
     readiness->values[1] = uses[MP_USE_LOOP];
     readiness->values[2] = uses[MP_USE_FDS];
     readiness->values[3] = mp_stat_read(&mp_stat_workers_overloaded) > 0 ? 1 : 0;
-    read_causes(readiness, settings, causes);
+    read_causes(readiness, causes);
     for (int i = 0; i < MP_READY_CAUSES; i++) {
         bool was_over = readiness->holds[i].is_over;
-        if (causes[i].limit == NULL)
-            readiness->holds[i] = (mp_hold){.is_over = false};
-        else if (mp_hold_step(&readiness->holds[i], causes[i].value, strtod(causes[i].limit, NULL), now_us / 1000) !=
-                 was_over)
+        if (mp_hold_step(&readiness->holds[i], causes[i].value, causes[i].percent / 100.0, now_us / 1000) != was_over)
             mp_log(was_over ? MP_INFO : MP_WARN, was_over ? "ready again" : "not ready",
-                   mp_log_str("why", mp_str_of(causes[i].name)), mp_log_str("limit", mp_str_of(causes[i].limit)));
+                   mp_log_str("why", mp_str_of(causes[i].name)), mp_log_int("percent", causes[i].percent));
     }
 }
 
-bool mp_readiness_is_good(const mp_readiness *readiness, const mp_runtime_config *settings, mp_buf *why)
+bool mp_readiness_is_good(const mp_readiness *readiness, mp_buf *why)
 {
     cause causes[MP_READY_CAUSES];
     bool is_good = true;
-    read_causes(readiness, settings, causes);
+    read_causes(readiness, causes);
     for (int i = 0; i < MP_READY_CAUSES; i++) {
         if (!readiness->holds[i].is_over)
             continue;
@@ -145,8 +142,8 @@ bool mp_readiness_is_good(const mp_readiness *readiness, const mp_runtime_config
         if (i == MP_READY_CAUSES - 1)
             mp_buf_put(why, MP_STR("a worker refuses requests, because they wait longer than overload.wait"));
         else
-            mp_buf_printf(why, "%s at %.2f of the limit, and ready.when.%s is %s", causes[i].name, causes[i].value,
-                          causes[i].name, causes[i].limit == NULL ? "off" : causes[i].limit);
+            mp_buf_printf(why, "%s at %.0f %% of the limit, and traffic is wanted below %d %%", causes[i].name,
+                          100 * causes[i].value, causes[i].percent);
     }
     return is_good;
 }

@@ -32,7 +32,7 @@ typedef struct {
 /* Takes a sample of the value. `now_ms`: of the monotonic clock. Returns is_over. */
 bool mp_hold_step(mp_hold *hold, double value, double limit, uint64_t now_ms);
 
-#define MP_READY_CAUSES 4 /* the keys of ready.when, and the overload of a worker */
+#define MP_READY_CAUSES 4 /* calls, loop, open files, and the overload of a worker */
 
 /* Zeroed at the start, but for `places`. */
 typedef struct mp_readiness {
@@ -45,8 +45,8 @@ typedef struct mp_readiness {
 
 /* Takes a sample, once a second. */
 void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *settings);
-/* True if all is below the limits of ready.when. Else appends why not, as a text for people. */
-bool mp_readiness_is_good(const mp_readiness *readiness, const mp_runtime_config *settings, mp_buf *why);
+/* True if all is below the limits. Else appends why not, as a text for people. */
+bool mp_readiness_is_good(const mp_readiness *readiness, mp_buf *why);
 /* The seconds after which all can be below the limits at the earliest, at least 1: for Retry-After. */
 unsigned mp_readiness_wait_s(const mp_readiness *readiness);
 /* The share of each limit that is used, from 0 to 1: of limits that all processes of the gateway have together, by all of them. */

@@ -32,8 +32,6 @@ typedef struct {
     uint64_t slower_ms; /* 0: off */
     enum { MP_PARENTS_ACCEPTED, MP_PARENTS_REFUSED } refuses_parents;
     char **propagate; /* hosts, and "upstreams" */
-    char *service;
-    enum { MP_COMPRESSION_GZIP, MP_COMPRESSION_NONE } compression;
     enum { MP_ADDRESSES_SHOWN, MP_ADDRESSES_HIDDEN } addresses;
     uint64_t interval_ms;
 } mp_config_traces;
@@ -84,9 +82,6 @@ typedef struct {
     char **MP_NULLABLE origins;   /* CORS origins; NULL: none */
     char *MP_NULLABLE public_url; /* scheme and host; NULL: taken from each request */
     uint64_t drain, linger, stuck;
-    char *MP_NULLABLE ready_calls, *MP_NULLABLE ready_loop,
-                                       *MP_NULLABLE ready_fds; /* ratios as in the file: "0.95"; NULL: off */
-    int64_t pool_threads;
     int64_t store_entries;
     size_t store_bytes;
     char *MP_NULLABLE store_file;                            /* NULL: in memory only */

@@ -22,16 +22,11 @@ static const char *const gates[] = {"off", "warn", "refuse", "replay", NULL};
 static const char *const taps[] = {"none", "names", "shapes", "full", NULL};
 static const char *const log_formats[] = {"logfmt", "json", NULL};
 static const char *const addresses[] = {"shown", "hidden", NULL};
-static const char *const compressions[] = {"gzip", "none", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 _Static_assert(offsetof(mp_upstream_config, circuit_open_max_ms) ==
                    offsetof(mp_upstream_config, circuit_open_min_ms) + sizeof(uint64_t),
                "a key of the type TIMES fills two adjacent members");
-
-#define READY(member)                                                                                                  \
-    MP_KEY_TEXT, SLOT(member), .least = 1, .most = 16, .check = mp_config_check_ratio, .form = "a ratio",              \
-        .is_number = true, .word = "off"
 
 const mp_config_key mp_config_keys[] = {
     {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS, .bare = "listen.address",
@@ -179,8 +174,6 @@ const mp_config_key mp_config_keys[] = {
     {"limits.values", COUNT(100, 100 * MILLION), SLOT(rpc.max_values), .preset = "100000",
      .doc = "Limit of the JSON values (strings, numbers, arrays, objects and so on, at any depth) in one body or one "
             "line of stdio. More are refused with 413 before anything runs."},
-    {"limits.headers", SIZE(KIB, MIB), SLOT(http.headers), .preset = "64KiB",
-     .doc = "Limit of all headers of a request. Larger ones are refused with 431."},
     {"limits.handshake", TIME(100, HOUR), SLOT(http.handshake_ms), .preset = "10s",
      .doc = "Time from accepting a connection to the end of its TLS handshake; with proxy_protocol first the same time "
             "for the "
@@ -193,9 +186,6 @@ const mp_config_key mp_config_keys[] = {
     {"limits.call.cpu", TIME(10, HOUR), SLOT(lib.vm.call_cpu_ms), .preset = "2s",
      .doc = "Processor time that a call may spend in Lua; waiting does not count. A call that exceeds it is cancelled "
             "with an error."},
-    {"limits.call.cleanup", TIME(10, HOUR), SLOT(lib.vm.cleanup_ms), .preset = "2s",
-     .doc = "Total time for which the <close> handlers of a cancelled call may wait; no client waits for them. After "
-            "this time their waits fail."},
     {"limits.call.memory", SIZE(MIB, 64 * GIB), SLOT(lib.vm.call_memory), .preset = "64MiB",
      .doc = "Memory that a call may allocate, out of limits.lua_memory. A call that exceeds it is cancelled with an "
             "error."},
@@ -226,35 +216,18 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the memory of one worker's Lua state. A call that needs more is ended with an error, and 503 if "
             "its answer has not begun."},
     {"limits.http", MP_KEY_SECTION, .doc = "HTTP requests made by scripts."},
-    {"limits.http.requests", COUNT(1, 10000), SLOT(client.requests), .preset = "256",
-     .doc = "Limit of concurrent requests per worker. Further requests are refused."},
-    {"limits.http.per_host", COUNT(1, 10000), SLOT(client.per_host), .preset = "32",
-     .doc = "Limit of connections to one host per worker. Further requests wait for a connection."},
     {"limits.http.body", SIZE(KIB, GIB), SLOT(lib.http_body), .preset = "16MiB",
      .doc = "Limit of the body of one response, after decompression. A larger one is aborted with an error."},
     {"limits.http.time", TIME(10, DAY), SLOT(lib.http_time_ms), .preset = "30s",
      .doc = "Default timeout of a request; for a stream, the time until its response begins."},
     {"limits.http.idle", TIME(0, HOUR), SLOT(client.idle_ms), .preset = "15s",
      .doc = "Time for which unused connections are kept open."},
-    {"limits.pool", MP_KEY_SECTION, .doc = "Threads for blocking work: files, and starts of programs."},
-    {"limits.pool.threads", COUNT(1, 64), SLOT(pool_threads), .preset = "4", .restarts = true,
-     .doc = "Limit of these threads, shared by all workers. They are started when they are first needed."},
-    {"limits.fs", MP_KEY_SECTION, .doc = "Files that scripts read and write."},
-    {"limits.fs.file", SIZE(KIB, GIB), SLOT(lib.fs_file), .preset = "16MiB",
-     .doc = "Limit of the bytes of one read or write. A larger one fails with an error."},
     {"limits.exec", MP_KEY_SECTION, .doc = "Programs that scripts run."},
     {"limits.exec.processes", COUNT(1, 10000), SLOT(lib.exec_processes), .preset = "16",
      .doc = "Limit of running programs per worker. Further ones are refused."},
-    {"limits.exec.output", SIZE(KIB, GIB), SLOT(lib.exec_output), .preset = "4MiB",
-     .doc = "Limit of the bytes that a program may print on each of stdout and stderr. A program that exceeds it is "
-            "ended."},
     {"limits.exec.time", TIME(10, DAY), SLOT(lib.exec_time_ms), .preset = "30s",
      .doc = "Default timeout of a program, after which it is ended."},
     {"limits.sqlite", MP_KEY_SECTION, .doc = "Databases of scripts."},
-    {"limits.sqlite.rows", COUNT(1, 100 * MILLION), SLOT(lib.sqlite.rows), .preset = "10000",
-     .doc = "Limit of the rows of one result. A query with more fails with an error."},
-    {"limits.sqlite.bytes", SIZE(KIB, GIB), SLOT(lib.sqlite.bytes), .preset = "16MiB",
-     .doc = "Limit of the bytes of one result, and of one value. A larger one fails with an error."},
     {"limits.sqlite.memory", SIZE(MIB, 64 * GIB), SLOT(lib.sqlite.memory), .preset = "64MiB",
      .doc = "Limit of the memory that SQLite uses for one database: pages, temporary tables, sorting, values. A "
             "statement that needs more fails with an error."},
@@ -265,7 +238,7 @@ const mp_config_key mp_config_keys[] = {
     {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",
      .doc =
          "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "
-         "their <close> handlers, or limits.call.cleanup if that is less. The process ends within limits.linger and "
+         "their <close> handlers. The process ends within limits.linger and "
          "limits.drain plus one second."},
     {"limits.stuck", TIME(100, HOUR), SLOT(stuck), .preset = "5s",
      .doc = "A worker whose event loop has not run for this time is logged, with the line of Lua that it runs, and "
@@ -277,24 +250,12 @@ const mp_config_key mp_config_keys[] = {
          "A request that waits longer in its worker before it begins is refused with 503 and Retry-After. While that "
          "happens, requests that would wait for a quarter of this time are refused when they arrive, and requests that "
          "list things or open a session for an eighth. Not over stdio."},
-    {"ready", MP_KEY_SECTION, .doc = "When /readyz says that the gateway should get traffic."},
-    {"ready.when", MP_KEY_SECTION,
-     .doc = "/readyz answers 503 when one of these was reached for 5 seconds, and 200 when it was below four fifths of "
-            "that for 5 seconds; also while a worker is overloaded, and while the gateway stops."},
-    {"ready.when.calls", READY(ready_calls), .preset = "0.95",
-     .doc = "The part of limits.calls_in_flight, from 0 to 1. off: does not count."},
-    {"ready.when.loop", READY(ready_loop), .preset = "0.95",
-     .doc = "The part of a second that the workers' event loops work, on average. off: does not count."},
-    {"ready.when.fds", READY(ready_fds), .preset = "0.98",
-     .doc = "The part of the open files that the system allows. off: does not count."},
 #include "upstream_keys.def"
     {"upstream_lock", MP_KEY_PATH, SLOT(upstream_lock), .preset = "moonpool.lock", .least = 1, .most = 4000,
      .doc = "The file of the definitions that were approved, which `moonpool lock` writes. If it has a line of an "
             "upstream, tools, prompts and resources of this upstream that are not approved, or that have changed "
             "since, are not served. A relative path starts at the folder of this file, which is watched."},
     {"tasks", MP_KEY_SECTION, .doc = "Calls that continue in the background."},
-    {"tasks.max", COUNT(1, MILLION), SLOT(rpc.max_jobs), .preset = "1024",
-     .doc = "Limit of concurrent background tasks. Further ones are refused."},
     {"tasks.ttl", TIME(100, 30 * DAY), SLOT(lib.task_ms), .preset = "1h",
      .doc = "Maximum lifetime of a task and its stored result."},
     {"store", MP_KEY_SECTION, .doc = "The key-value store that all workers share: values of scripts, and tasks."},
@@ -366,14 +327,8 @@ const mp_config_key mp_config_keys[] = {
             "only while `moonpool record` runs."},
     {"record.file", MP_KEY_PATH, SLOT(record_file), .least = 1, .most = 4000, .restarts = true,
      .doc = "A file that receives each recorded call as a line of JSON, and from which they are read at the start, so "
-            "that they outlive the process. When it has record.bytes it is renamed to NAME.1, and the NAME.1 before is "
+            "that they outlive the process. When it has 8 MiB it is renamed to NAME.1, and the NAME.1 before is "
             "removed. A relative path starts at the folder of this file."},
-    {"record.calls", COUNT(1, 10000), SLOT(record.calls), .preset = "200",
-     .doc = "Number of recorded calls that are kept; later ones replace the oldest."},
-    {"record.bytes", SIZE(64 * KIB, 256 * MIB), SLOT(record.bytes), .preset = "8MiB",
-     .doc = "Bytes of all recorded calls; the oldest make room for a new one. One that alone is larger is not kept."},
-    {"record.call", SIZE(KIB, 4 * MIB), SLOT(record.call_bytes), .preset = "256KiB",
-     .doc = "Bytes of one recorded call. Of a larger one only the beginning is kept, so that it cannot be replayed."},
     {"metrics", MP_KEY_SECTION, .bare = "metrics.enabled",
      .doc = "Counters and histograms at /metrics of the admin listener, in Prometheus's text format. `metrics: off` is "
             "short for "
@@ -390,8 +345,6 @@ const mp_config_key mp_config_keys[] = {
     {"traces.headers", MP_KEY_PAIRS, SLOT(traces.headers), .least = 0, .most = 16 * KIB,
      .check_name = mp_config_check_header_token, .check = mp_config_check_header_value, .form = "texts",
      .doc = "Headers of requests to the collector, as in {authorization: \"Bearer ${file:/run/secrets/otlp}\"}."},
-    {"traces.compression", MP_KEY_CHOICE, SLOT(traces.compression), .preset = "gzip", .choices = compressions,
-     .doc = "How the bodies of requests to the collector are compressed."},
     {"traces.sample", MP_KEY_SECTION, .bare = "traces.sample.ratio",
      .doc = "The calls that are recorded. `sample: 0.05` is short for traces.sample.ratio."},
     {"traces.sample.ratio", MP_KEY_TEXT, SLOT(traces.ratio), .preset = "1", .least = 1, .most = 16,
@@ -411,8 +364,6 @@ const mp_config_key mp_config_keys[] = {
      .check = mp_config_check_propagate, .form = "a host", .pattern = "^(upstreams|\\*|(\\*\\.)?[A-Za-z0-9._:-]+)$",
      .doc = "Where requests carry the trace of the call on, as traceparent: upstreams, and hosts of http.*, as in "
             "[upstreams, \"*.internal\"]."},
-    {"traces.service", MP_KEY_TEXT, SLOT(traces.service), .preset = "moonpool", .least = 1, .most = 256,
-     .doc = "service.name of this gateway."},
     {"traces.attributes", MP_KEY_PAIRS, SLOT(traces.attributes), .least = 0, .most = 1024, .form = "texts",
      .doc = "Attributes of this gateway, as in {deployment.environment.name: prod}."},
     {"traces.addresses", MP_KEY_CHOICE, SLOT(traces.addresses), .preset = "shown", .choices = addresses,

@@ -125,7 +125,6 @@ static void check_kind(reader *r, const mp_upstream_entry *upstream)
         {"pass", "a program has no headers, so nothing of the caller's is sent on"},
         {"private", "it is about addresses, and a program has none"},
         {"tls", "nothing between the gateway and its program is encrypted"},
-        {"connect", "a program is started, not connected to: `open` is the time until it can be called"},
     };
     bool is_url = upstream->core.kind == MP_UPSTREAM_URL;
     for (size_t i = 0; i < sizeof of_url / sizeof *of_url && !is_url; i++)

@@ -149,7 +149,7 @@ static int prepare_connection(mp_database *database)
     sqlite3_extended_result_codes(db, 1);
     sqlite3_busy_handler(db, on_busy, database);
     sqlite3_progress_handler(db, LOOK, on_progress, database);
-    sqlite3_limit(db, SQLITE_LIMIT_LENGTH, database->limits.bytes > INT_MAX ? INT_MAX : (int)database->limits.bytes);
+    sqlite3_limit(db, SQLITE_LIMIT_LENGTH, (int)MP_SQL_BYTES);
     sqlite3_limit(db, SQLITE_LIMIT_SQL_LENGTH, MP_MAX_SQL_BYTES);
     sqlite3_limit(db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN_BYTES);
     sqlite3_limit(db, SQLITE_LIMIT_VARIABLE_NUMBER, MP_MAX_SQL_PARAMS);
@@ -307,7 +307,7 @@ static void run(mp_database *database, mp_statement *statement)
         const char *sql = statement->kind == MP_SQL_BEGIN && database->is_read_only ? "BEGIN" : own[statement->kind];
         if (run_own(database, sql) != SQLITE_OK)
             mp_sql_fail(statement, "%s", mp_sql_words(database->db, &database->account));
-    } else if (mp_sql_run(database->db, &database->cache, statement, &database->limits, &database->account) != 0 &&
+    } else if (mp_sql_run(database->db, &database->cache, statement, &database->account) != 0 &&
                database->denied != NULL) {
         mp_sql_fail(statement, "%s", database->denied);
     }

@@ -16,9 +16,11 @@ void mp_sql_memory_start(void);
 #define MP_MAX_SQL_BYTES (1 << 20) /* bytes of SQL */
 #define MP_MAX_SQL_PARAMS 1000
 
+#define MP_SQL_ROWS MP_LIMIT(sql_rows, 10000) /* of one result */
+/* Bytes of one result, of one value, and of the parameters of one statement: a sixteenth of what all of them may hold. */
+#define MP_SQL_BYTES ((size_t)MP_LIMIT(sql_bytes, 16 << 20))
+
 typedef struct {
-    int64_t rows;  /* limit of one result */
-    size_t bytes;  /* limits of the bytes of one result, of one value, and of the parameters of one statement */
     size_t memory; /* bytes that SQLite may allocate for one database */
 } mp_database_limits;
 

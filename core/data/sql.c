@@ -216,12 +216,12 @@ static size_t bytes_of_row(sqlite3_stmt *prepared, int columns)
     return bytes;
 }
 
-/* Makes room in the result for `more` bytes. Fails the statement if limits.sqlite.bytes or .held has none. */
-static int make_room(mp_statement *statement, size_t more, const mp_database_limits *limits)
+/* Makes room in the result for `more` bytes. Fails the statement if MP_SQL_BYTES, or what all results hold, has none. */
+static int make_room(mp_statement *statement, size_t more)
 {
     mp_buf *to = &statement->result;
-    if (more > limits->bytes || to->len > limits->bytes - more)
-        return mp_sql_fail(statement, "more than %zu bytes in the result (limits.sqlite.bytes)", limits->bytes);
+    if (more > MP_SQL_BYTES || to->len > MP_SQL_BYTES - more)
+        return mp_sql_fail(statement, "more than %zu bytes in the result", MP_SQL_BYTES);
     if (to->cap - to->len >= more)
         return 0;
     size_t before = to->cap, cap = 2 * before > to->len + more ? 2 * before : to->len + more;
@@ -241,23 +241,22 @@ static size_t bytes_of_names(sqlite3_stmt *prepared, int columns)
     return bytes;
 }
 
-static int step_all(sqlite3 *db, sqlite3_stmt *prepared, mp_statement *statement, const mp_database_limits *limits,
-                    mp_sql_account *account)
+static int step_all(sqlite3 *db, sqlite3_stmt *prepared, mp_statement *statement, mp_sql_account *account)
 {
     mp_buf *to = &statement->result;
     bool keeps = statement->kind == MP_SQL_QUERY;
     int columns = sqlite3_column_count(prepared), rc;
     statement->columns = keeps ? (uint32_t)columns : 0;
-    if (keeps && make_room(statement, bytes_of_names(prepared, columns), limits) != 0)
+    if (keeps && make_room(statement, bytes_of_names(prepared, columns)) != 0)
         return -1;
     for (int i = 0; keeps && i < columns; i++)
         mp_sql_put_bytes(to, 't', mp_str_of(sqlite3_column_name(prepared, i)));
     while ((rc = sqlite3_step(prepared)) == SQLITE_ROW) {
         if (!keeps)
             continue;
-        if (statement->rows++ == limits->rows)
-            return mp_sql_fail(statement, "more than %lld rows (limits.sqlite.rows)", (long long)limits->rows);
-        if (make_room(statement, bytes_of_row(prepared, columns), limits) != 0)
+        if (statement->rows++ == MP_SQL_ROWS)
+            return mp_sql_fail(statement, "more than %lld rows", (long long)MP_SQL_ROWS);
+        if (make_room(statement, bytes_of_row(prepared, columns)) != 0)
             return -1;
         for (int i = 0; i < columns; i++)
             put_column(to, prepared, i);
@@ -269,7 +268,7 @@ static int step_all(sqlite3 *db, sqlite3_stmt *prepared, mp_statement *statement
 
 /* Runs the first statement of `sql`. `*rest` is the text after it. */
 static int run_one(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, const char *sql, const char **rest,
-                   const mp_database_limits *limits, mp_sql_account *account)
+                   mp_sql_account *account)
 {
     sqlite3_stmt *prepared = take_cached(cache, sql);
     *rest = "";
@@ -284,7 +283,7 @@ static int run_one(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, co
     else if (!is_alone && statement->param_count > 0)
         rc = mp_sql_fail(statement, "only one statement takes parameters");
     else if ((rc = bind_all(prepared, statement)) == 0)
-        rc = step_all(db, prepared, statement, limits, account);
+        rc = step_all(db, prepared, statement, account);
     if (is_alone && rc == 0 && **rest == '\0')
         give_cached(cache, prepared);
     else
@@ -292,13 +291,12 @@ static int run_one(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, co
     return rc;
 }
 
-int mp_sql_run(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, const mp_database_limits *limits,
-               mp_sql_account *account)
+int mp_sql_run(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, mp_sql_account *account)
 {
     int64_t before = sqlite3_total_changes64(db);
     const char *rest = statement->sql;
     do
-        if (run_one(db, cache, statement, rest, &rest, limits, account) != 0)
+        if (run_one(db, cache, statement, rest, &rest, account) != 0)
             return -1;
     while (!is_blank(rest));
     statement->changes = sqlite3_total_changes64(db) - before;

@@ -16,8 +16,7 @@ typedef struct {
 
 void mp_sql_cache_clear(mp_sql_cache *cache);
 /* Runs the statement, and sets its result. -1 if it failed. */
-int mp_sql_run(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, const mp_database_limits *limits,
-               mp_sql_account *account);
+int mp_sql_run(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, mp_sql_account *account);
 /* The last error of the connection as a text. If memory ran out, it names the limit. */
 const char *mp_sql_words(sqlite3 *db, mp_sql_account *account);
 /* Sets the statement's result to an error. Gives -1. */

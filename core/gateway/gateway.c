@@ -366,7 +366,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
 {
     const mp_config *config = h->shared.settings->config;
     int code = 0;
-    mp_pool_start(config->pool_threads);
+    mp_pool_start();
     h->shared.reload = mp_reload_new(&h->start, first);
     raise_descriptor_limit();
     h->shared.ended_fd = eventfd(0, EFD_CLOEXEC);

@@ -27,9 +27,8 @@ int mp_traces_use(const mp_config *config, mp_err *err)
     }
     mp_trace_config to = {.otlp = from->otlp,
                           .headers = (const char *const *)headers,
-                          .service = from->service,
+                          .service = config->lib.server_name,
                           .attributes = attributes,
-                          .compresses = from->compression == MP_COMPRESSION_GZIP,
                           .ca = config->client.ca,
                           .ratio = strtod(from->ratio, NULL),
                           .takes_errors = from->takes_errors == MP_TAKES_ERRORS_TRUE,

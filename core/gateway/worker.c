@@ -10,7 +10,7 @@ MP_GAUGE(vms_draining, "vms_draining", "", "", "Lua states of earlier scripts, w
 #define HOP_ADDRESS (-1)  /* mp_endpoint.address of the listener for other processes */
 #define HOP_RESERVE 65536 /* connections of other processes beside limits.connections, which counts their clients */
 #define MAX_GENERATIONS MP_LIMIT(generations, 16) /* earlier versions of the scripts that are kept for running calls */
-#define CLEANUP_GRACE_MS 100 /* additional time after limits.call.cleanup for handlers that do not wait */
+#define CLEANUP_GRACE_MS 100 /* additional time after MP_CLEANUP_MS for handlers that do not wait */
 
 typedef enum { LOADING, LOADED, FAILED, SERVING, UNUSED } state;
 
@@ -578,8 +578,7 @@ static void client_left(mp_worker *worker)
 {
     mp_rpc_abort(worker->rpc, "the client disconnected");
     worker->is_lost = worker->is_drained = true;
-    mp_timer_start(worker->loop, &worker->deadline, worker->settings->config->lib.vm.cleanup_ms + CLEANUP_GRACE_MS,
-                   on_grace_over);
+    mp_timer_start(worker->loop, &worker->deadline, MP_CLEANUP_MS + CLEANUP_GRACE_MS, on_grace_over);
 }
 
 static void on_pipe_end(void *ctx, int error)

@@ -201,6 +201,7 @@ void mp_lib_exec(lua_State *L, const mp_lib_config *config)
     mp_set_member(L, -2, "program.find");
     lua_createtable(L, 0, 2);
     mp_field_number(L, "time", (double)config->exec_time_ms / 1000);
-    mp_field_integer(L, "output", (lua_Integer)config->exec_output);
+    mp_field_integer(L, "output", /* bytes, of stdout and of stderr */
+                     MP_LIMIT(exec_output, 4 << 20));
     mp_set_member(L, -2, "limits.exec");
 }

@@ -6,6 +6,7 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
+#define MAX_BYTES MP_LIMIT(fs_file, 16 << 20) /* of one read or write */
 #define MAX_HELD                                                                                                       \
     MP_LIMIT(fs_held, 128 << 20) /* bytes of all reads and writes in progress, in the process: eight of the largest */
 #define FULL "too many bytes are being read and written at once (128 MiB)"
@@ -157,7 +158,7 @@ static int push_result(lua_State *L)
 static const char *error_text(int error)
 {
     return error == EXDEV     ? "the path leads out of the granted folder"
-           : error == EFBIG   ? "the content is larger than limits.fs.file"
+           : error == EFBIG   ? "the content is larger than 16 MiB"
            : error == ENOENT  ? "there is no such file or folder"
            : error == EINVAL  ? "the path is not a regular file"
            : error == ENODEV  ? "the path is a kernel file, such as those in /proc"
@@ -186,7 +187,7 @@ static int push_outcome(lua_State *L, int status, lua_KContext context)
 }
 
 /* fs(what, root, rest[, text]): runs a file operation on the path `rest` below the folder `root`. Its result; or nil, why, and true if the
- * path does not exist. Upvalues: limits.fs.file,
+ * path does not exist. Upvalues: MAX_BYTES,
  * MAX_HELD.  [-0, +1|3, throws, parks] */
 static int l_fs(lua_State *L)
 {
@@ -225,7 +226,8 @@ static int l_fs(lua_State *L)
 
 void mp_lib_fs(lua_State *L, const mp_lib_config *config)
 {
-    lua_pushinteger(L, (lua_Integer)config->fs_file);
+    (void)config;
+    lua_pushinteger(L, MAX_BYTES);
     lua_pushinteger(L, MAX_HELD);
     lua_pushcclosure(L, l_fs, 2);
     mp_set_member(L, -2, "fs.run");

@@ -26,10 +26,9 @@ typedef struct {
     const mp_grant *allow,
         /* the grants of all scripts; the grants of some scripts: an array that ends with a NULL path, or NULL */
         *MP_NULLABLE grants;
-    const char *folder;          /* folder that relative paths of grants and scripts start from */
-    size_t fs_file, exec_output; /* bytes: of one file; of a program's output */
-    int64_t exec_processes;      /* programs that one worker runs at once */
-    uint64_t exec_time_ms;       /* default time limit of a program */
+    const char *folder;     /* folder that relative paths of grants and scripts start from */
+    int64_t exec_processes; /* programs that one worker runs at once */
+    uint64_t exec_time_ms;  /* default time limit of a program */
     mp_database_limits sqlite;
     /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */
     const char *MP_NULLABLE audit;

@@ -238,7 +238,7 @@ static bool put_value(lua_State *L, mp_buf *to, size_t most)
  *  [-0, +0, throws] */
 static const char *MP_NULLABLE put_params(lua_State *L, int index, mp_statement *statement, size_t most)
 {
-    static const char too_large[] = "the parameters are larger than limits.sqlite.bytes";
+    static const char too_large[] = "the parameters are larger than 16 MiB";
     static const char too_many[] = "there are more than 1000 parameters";
     if (lua_isnil(L, index))
         return NULL;
@@ -412,7 +412,6 @@ static int l_run(lua_State *L)
         return 1;
     }
     lua_settop(L, 5);
-    const mp_database_limits *limits = &shared_of(L)->limits;
     handle *it = lua_newuserdatauv(L, sizeof *it, 0);
     *it = (handle){0};
     mp_link_init(&it->hold.link);
@@ -426,7 +425,7 @@ static int l_run(lua_State *L)
     made->statement.sql = mp_dup(mp_str_of(sql));
     made->statement.in_transaction = kind != MP_SQL_BEGIN && !lua_isnil(L, 5);
     made->statement.done = on_done;
-    const char *why = put_params(L, 4, &made->statement, limits->bytes);
+    const char *why = put_params(L, 4, &made->statement, MP_SQL_BYTES);
     lua_settop(L, 7);
     if (why == NULL && !mp_statement_hold(&made->statement, made->statement.params.cap + len))
         why = "too many bytes of SQL results and parameters are in memory (256 MiB)";

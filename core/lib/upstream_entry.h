@@ -50,7 +50,6 @@ typedef struct {
     mp_upstream_per per;
     mp_upstream_retry retry;
     mp_upstream_uris uris;
-    int64_t longest; /* bytes of a name that clients see; longer ones are shortened */
 } mp_upstream_entry;
 
 mp_upstream_entry *mp_upstream_entry_new(mp_str name);

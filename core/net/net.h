@@ -70,11 +70,12 @@ bool mp_peer_left(int fd);
 
 /* -- server ---------------------------------------------------------------------------------------------------- */
 
+/* Limit of a request's target and headers, in bytes; a larger request is answered with 431. Cookies and tokens of browsers have a few KiB. */
+#define MP_MAX_HEADERS ((size_t)MP_LIMIT(headers, 64 << 10))
+
 typedef struct {
-    size_t body;   /* limit of a request body, in bytes */
-    size_t bodies; /* limit of all request bodies in the process, in bytes */
-    /* limit of a request's target and headers, in bytes; a larger request is answered with 431 */
-    size_t headers;
+    size_t body;           /* limit of a request body, in bytes */
+    size_t bodies;         /* limit of all request bodies in the process, in bytes */
     uint64_t handshake_ms; /* time limit from accepting a connection to the end of its TLS handshake */
     /* time limit from the first byte of a request to its last, and of the idle time of keep-alive connections */
     uint64_t request_ms;
@@ -89,9 +90,9 @@ typedef struct {
 typedef struct {
     void (*on_request)(void *ctx, mp_stream *stream);
     void *ctx;
-    int64_t reserve; /* additional connections that this listener accepts above `connections` */
-    bool is_inner;   /* other processes of this gateway connect to it, no clients */
-    size_t headers;  /* limit of a request's target and headers, instead of mp_http_limits.headers; 0: that */
+    int64_t reserve;              /* additional connections that this listener accepts above `connections` */
+    bool is_inner;                /* other processes of this gateway connect to it, no clients */
+    size_t headers;               /* limit of a request's target and headers, instead of MP_MAX_HEADERS; 0: that */
     mp_tls_slot *MP_NULLABLE tls; /* NULL: no TLS; must outlive the server */
     bool http2;                   /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
     int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */

@@ -71,11 +71,11 @@ static void start_thread(void)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void mp_pool_start(int64_t threads)
+void mp_pool_start(void)
 {
     pthread_mutex_lock(&pool.lock);
     mp_link_init(&pool.queue);
-    pool.max_threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+    pool.max_threads = MP_POOL_THREADS < MAX_THREADS ? MP_POOL_THREADS : MAX_THREADS;
     pool.max_queued = MP_POOL_QUEUE;
     pool.is_stopping = false;
     pthread_mutex_unlock(&pool.lock);

@@ -19,10 +19,11 @@ typedef struct mp_job {
     struct mp_loop *loop;
 } mp_job;
 
-#define MP_POOL_QUEUE MP_LIMIT(pool_queue, 1024) /* jobs that have not begun: some seconds of four threads */
+#define MP_POOL_THREADS MP_LIMIT(pool_threads, 4) /* of the process; they begin when they are first needed */
+#define MP_POOL_QUEUE MP_LIMIT(pool_queue, 1024)  /* jobs that have not begun: some seconds of four threads */
 
-/* Call it before the first job. `threads`: limit of threads. */
-void mp_pool_start(int64_t threads);
+/* Call it before the first job. */
+void mp_pool_start(void);
 /* Call it when no loop runs any more, and before the loops are freed. Waits for running jobs. Jobs that have not
  * begun complete without running `work`. */
 void mp_pool_stop(void);

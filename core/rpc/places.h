@@ -11,7 +11,7 @@
 typedef enum {
     MP_PLACE_CALLS,     /* limits.calls_in_flight */
     MP_PLACE_LISTENERS, /* limits.listeners */
-    MP_PLACE_TASKS,     /* tasks.max */
+    MP_PLACE_TASKS,     /* MP_MAX_TASKS */
     MP_PLACE_AUTHN,     /* requests whose authentication is pending */
     MP_PLACE_SESSIONS,  /* sessions.max */
     MP_PLACES

@@ -41,7 +41,7 @@ typedef struct {
     int64_t max_sessions, max_sessions_per_principal, max_calls;
     size_t max_values; /* limit of the JSON values in one body, or in one line of stdio */
     uint64_t call_ms;  /* time limit of a call; after that it is cancelled with an error */
-    int64_t max_listeners, max_jobs;
+    int64_t max_listeners;
     int64_t replay_events;        /* events kept for one session; 0: no events are kept */
     size_t answers, stream_queue; /* as in mp_http_limits, for messages on their way to the thread of their stream */
     uint64_t request_ms;  /* as in mp_http_limits, which also limits how long connections of other processes are kept */
@@ -54,6 +54,7 @@ typedef struct {
 } mp_rpc_config;
 
 /* Limits that are no keys. */
+#define MP_MAX_TASKS MP_LIMIT(tasks, 1024)                 /* that run in the background */
 #define MP_MAX_SUBSCRIPTIONS MP_LIMIT(subscriptions, 1024) /* topics of one session, or of one call that listens */
 #define MP_REPLAY_TOTAL MP_LIMIT(replay_total, 64 << 20)   /* bytes of stored events of all sessions: the oldest go */
 
@@ -268,8 +269,6 @@ mp_tap_totals mp_tap_close(mp_tap *tap);
 typedef struct {
     /* patterns of names in which '*' stands for any text; ends with NULL. NULL or empty: none */
     char **MP_NULLABLE tools;
-    size_t calls, bytes; /* limits of what is kept */
-    size_t call_bytes;   /* limit of one call */
 } mp_record_limits;
 
 typedef struct {
@@ -302,7 +301,7 @@ bool mp_record_wants(mp_str tool);
 /* Like mp_record_wants, for a call that is recorded if so: it counts as one of a recording of mp_record_begin. */
 bool mp_record_claim(mp_str tool);
 size_t mp_record_call_bytes(void);
-/* Keeps a line of JSON. CUT: its call was over `call_bytes`. SKIPPED: it says why nothing of the call is there. */
+/* Keeps a line of JSON. CUT: its call was over mp_record_call_bytes(). SKIPPED: it says why nothing of the call is there. */
 typedef enum { MP_RECORD_WHOLE, MP_RECORD_CUT, MP_RECORD_SKIPPED } mp_record_kind;
 void mp_record_put(mp_str line, mp_record_kind kind);
 /* Appends the lines whose serials are above `after`, the last `last` of them, up to `most` bytes, but always one line if there is one. */
@@ -513,10 +512,10 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
 
 /* Makes a detached call with the id, method, session and principal of `like`. No message is sent for it, it survives
  * the end of its session, and an answer only ends it. It is cancelled after `ms`, and when the gateway stops and no
- * client's call is left. on_call is not called for it. Returns NULL above tasks.max. */
+ * client's call is left. on_call is not called for it. Returns NULL above MP_MAX_TASKS. */
 mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms);
 bool mp_rpc_is_draining(const mp_rpc *rpc);
-/* Makes a detached call of the newest revision that does not come from another call. Returns NULL above tasks.max. */
+/* Makes a detached call of the newest revision that does not come from another call. Returns NULL above MP_MAX_TASKS. */
 mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
 /* Cancels a detached call. */
 void mp_call_stop(mp_call *call, const char *why);

@@ -40,7 +40,6 @@ typedef struct {
     char *url;      /* as in the configuration */
     char **headers; /* the first one is Content-Encoding, for bodies that are compressed */
     char *MP_NULLABLE ca;
-    bool compresses;
     mp_buf resource;
     uint64_t interval_ms;
 } target;
@@ -148,7 +147,6 @@ static target *target_new(const mp_trace_config *config)
     to->headers[1] = mp_dup(MP_STR("Content-Type: application/json"));
     for (size_t i = 0; i < count; i++)
         to->headers[i + 2] = mp_dup(mp_str_of(config->headers[i]));
-    to->compresses = config->compresses;
     to->ca = mp_dup_text(config->ca);
     mp_otlp_put_resource(&to->resource, config, instance);
     to->interval_ms = config->interval_ms;
@@ -213,8 +211,7 @@ static void make_batch(exporter *e)
     mp_otlp_end(&e->body);
     mp_stat_add(&mp_stat_span_bytes_plain, (int64_t)e->body.len);
     e->is_packed = false;
-    if (e->to->compresses)
-        pack_body(e);
+    pack_body(e);
     mp_stat_add(&mp_stat_span_bytes_sent, (int64_t)e->body.len);
     e->attempts = 0;
     e->batch_since_ms = mp_loop_now(e->loop);

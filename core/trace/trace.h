@@ -38,7 +38,6 @@ typedef struct {
     const char *const *headers;    /* lines "name: value"; ends with NULL */
     const char *service;           /* service.name */
     const char *const *attributes; /* of the resource: a name, its value, a name, …; ends with NULL */
-    bool compresses;               /* bodies of requests are compressed as by gzip */
     const char *MP_NULLABLE ca;    /* path of CA certificates to trust; NULL: the system's */
     double ratio;                  /* of the calls without a parent that are recorded, 0 to 1 */
     bool takes_errors;             /* calls that fail are recorded, whatever the ratio says */

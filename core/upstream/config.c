@@ -5,7 +5,6 @@
 const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
                                                        .processes = 64,
                                                        .answer = (size_t)16 << 20,
-                                                       .list_items = 10000,
                                                        .questions_per_principal = 32,
                                                        .parked = 256,
                                                        .parked_per_principal = 16,

@@ -49,7 +49,6 @@ typedef struct {
     /* What may change while channels stay. */
     uint64_t timeout_ms;       /* without a sign of life of an exchange */
     uint64_t timeout_total_ms; /* of an exchange, in all */
-    uint64_t connect_ms;       /* until a connection is made */
     uint64_t open_ms;          /* that a task waits for another one to open a channel */
     int64_t calls, waiting;    /* exchanges that run at once; exchanges above that wait in order */
     uint64_t idle_stop_ms;     /* a channel without exchanges is closed after this time */
@@ -57,15 +56,14 @@ typedef struct {
     size_t memory;             /* COMMAND: bytes of one process tree; 0: no limit */
     int64_t circuit_failures;  /* failures in a row that open the circuit */
     uint64_t circuit_open_min_ms, circuit_open_max_ms;
-    uint64_t keep_ms, list_wait_ms, refresh_ms; /* for Lua */
+    uint64_t list_wait_ms, refresh_ms; /* for Lua */
 } mp_upstream_config;
 
 /* limits.upstreams: limits of the process. */
 typedef struct {
     int64_t channels, processes;
-    size_t answer;      /* bytes of one message of an upstream */
-    int64_t list_items; /* for Lua */
-    int64_t questions_per_principal;
+    size_t answer;                   /* bytes of one message of an upstream */
+    int64_t questions_per_principal; /* for Lua */
     int64_t parked, parked_per_principal;
     uint64_t park_ms;
     int64_t restarts; /* programs of one upstream that end by themselves within `restarts_within_ms` */

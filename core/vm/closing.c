@@ -7,7 +7,7 @@ MP_GAUGE(cleanups, "cleanups", "", "", "cancelled calls whose <close> handlers r
 MP_COUNTER(cleanups_ended, "cleanups_ended", "", "", "cancelled calls whose <close> handlers exceeded their limits")
 
 #define CLOSERS_US 50000       /* processor time for the handlers of a cancelled task */
-#define LATE_US 5000           /* processor time for handlers after limits.call.cleanup is over */
+#define LATE_US 5000           /* processor time for handlers after MP_CLEANUP_MS is over */
 #define STUCK_US 5000          /* processor time for handlers where the task cannot yield */
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where the task cannot yield */
 #define MEMORY_PART 4          /* handlers may allocate 1/4 of limits.call.memory beyond it */
@@ -129,7 +129,7 @@ static void raise_late(lua_State *L)
 {
     mp_push_place(L);
     lua_pushliteral(L, "handlers of <close> variables cannot wait: the call is cancelled and "
-                       "limits.call.cleanup is over");
+                       "the time for cleaning up is over");
     lua_concat(L, 2);
     lua_error(L);
 }
@@ -180,7 +180,7 @@ static void on_time_over(mp_timer *timer)
     mp_task *task = mp_container(timer, mp_task, closing_timer);
     task->is_late = true;
     task->late_from = task->closing_us;
-    log_exceeded(task, "the <close> handlers of a cancelled call waited for longer than limits.call.cleanup");
+    log_exceeded(task, "the <close> handlers of a cancelled call waited for longer than 2 s");
     if (task->op == NULL || task->op->outlasts)
         return;
     mp_op_cancel(task->op);
@@ -197,7 +197,7 @@ void mp_closing_left(mp_task *task)
     task->has_closing_timer = true;
     uint64_t now = mp_loop_now(loop);
     if (task->closing_until == 0)
-        task->closing_until = now + task->vm->cleanup_ms;
+        task->closing_until = now + MP_CLEANUP_MS;
     mp_timer_start(loop, &task->closing_timer, task->closing_until > now ? task->closing_until - now : 0, on_time_over);
 }
 

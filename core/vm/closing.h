@@ -8,7 +8,7 @@
 /* The values of mp_task.closing. */
 enum {
     MP_OPEN,    /* the task's function runs */
-    MP_CLOSING, /* the error was raised: handlers run, within limits.call.cleanup */
+    MP_CLOSING, /* the error was raised: handlers run, within MP_CLEANUP_MS */
     MP_FORCED   /* the handlers used up their limits: each further one gets an error at its first instruction */
 };
 
@@ -40,7 +40,7 @@ void mp_closing_hook(lua_State *L, mp_task *task);
 void mp_closing_look(lua_State *L, mp_task *task);
 /* Charges a stretch of `<close>` handlers to the task. The VM held `before` bytes when the stretch began. */
 void mp_closing_charge(mp_task *task, size_t before);
-/* The task yielded in a `<close>` handler: starts the timer of limits.call.cleanup. */
+/* The task yielded in a `<close>` handler: starts the timer of MP_CLEANUP_MS. */
 void mp_closing_left(mp_task *task);
 /* The task has ended: stops the timer, and no longer counts the task as closing. */
 void mp_closing_done(mp_task *task);

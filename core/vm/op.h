@@ -23,7 +23,7 @@ struct mp_op {
 };
 
 /* A zeroed op of `size` bytes, not armed, on top of the stack. Raises "may not wait here" where a task may not wait:
- * while scripts load, below functions of C that cannot yield, and after limits.call.cleanup is over.  [-0, +1, throws] */
+ * while scripts load, below functions of C that cannot yield, and after MP_CLEANUP_MS is over.  [-0, +1, throws] */
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op));
 /* Pushes the innermost line of a script that runs, as "path:line: ".  [-0, +1, throws] */
 void mp_push_place(lua_State *L);

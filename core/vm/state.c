@@ -133,7 +133,6 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
     vm->little = vm->memory / LITTLE_PART;
     vm->call_memory = limits->call_memory;
     vm->call_output = limits->call_output;
-    vm->cleanup_ms = limits->cleanup_ms;
     vm->closing_most = (size_t)limits->cleanups;
     vm->load_us = limits->load_ms * 1000;
     vm->call_us = limits->call_cpu_ms * 1000;

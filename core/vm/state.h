@@ -55,7 +55,6 @@ struct mp_vm {
     const void *array_mt, *object_mt; /* json.array_mt and json.object_mt, which the registry holds */
     const void *cancelled_error;      /* the userdata that is raised to end a task */
     const void *closed_error;         /* the userdata that is raised to close a script's coroutine */
-    uint64_t cleanup_ms;              /* limits.call.cleanup */
     uint64_t closing_since; /* us of the thread's processor time when the running stretch of `<close>` handlers began */
     size_t closing_most;    /* limits.calls_in_flight: tasks whose handlers may wait at once */
     size_t closing_tasks;   /* tasks whose handlers run or wait */

@@ -57,11 +57,11 @@ struct mp_task {
     bool is_dying;       /* counted in vm->dying */
 
     /* How a cancelled task ends (closing.c). */
-    int cancel_at; /* number of waits after which the task is cancelled, for specs of scripts; 0: it is not */
-    int closing;   /* MP_OPEN, MP_CLOSING or MP_FORCED */
-    bool raise;    /* raise the error of a cancelled task when the task is resumed */
-    bool is_late;  /* the task's `<close>` handlers may not wait any more */
-    bool is_cut; /* limits.call.cleanup ended the wait of a handler; the error is raised when the handler runs again */
+    int cancel_at;  /* number of waits after which the task is cancelled, for specs of scripts; 0: it is not */
+    int closing;    /* MP_OPEN, MP_CLOSING or MP_FORCED */
+    bool raise;     /* raise the error of a cancelled task when the task is resumed */
+    bool is_late;   /* the task's `<close>` handlers may not wait any more */
+    bool is_cut;    /* MP_CLEANUP_MS ended the wait of a handler; the error is raised when the handler runs again */
     bool is_excess; /* the task was cancelled when too many other tasks ran handlers: its own handlers may not wait */
     bool has_closing_timer, has_exceeded;
     uint64_t closing_us;    /* processor time (us) of the task's `<close>` handlers */

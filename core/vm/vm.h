@@ -12,6 +12,9 @@
 #include "net/net.h"
 
 typedef struct mp_vm mp_vm;
+
+/* Time that the `<close>` handlers of a cancelled task may wait, in all: for one more request or write. */
+#define MP_CLEANUP_MS ((uint64_t)MP_LIMIT(cleanup_ms, 2000))
 typedef struct mp_bus mp_bus;
 
 /* Limits of one Lua state and its tasks. */
@@ -20,7 +23,6 @@ typedef struct {
     size_t call_memory;   /* bytes that one task may add: limits.call.memory */
     size_t call_output;   /* bytes of JSON of one result or message: limits.call.output */
     uint64_t call_cpu_ms; /* time that one task may run Lua: limits.call.cpu */
-    uint64_t cleanup_ms;  /* time that `<close>` handlers of a cancelled task may wait: limits.call.cleanup */
     int64_t cleanups;     /* cancelled tasks whose handlers may wait at once: limits.calls_in_flight */
     uint64_t load_ms;     /* processor time for loading all scripts: limits.load */
 } mp_vm_limits;

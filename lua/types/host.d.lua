@@ -39,7 +39,6 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field timeout_total_ms integer
 ---@field open_ms integer
 ---@field list_wait_ms integer
----@field keep_ms integer
 ---@field refresh_ms integer
 
 ---@class moonpool.host.Url
@@ -100,7 +99,7 @@ host.rock = {}
 host.config = {}
 
 ---@class moonpool.host.limits
----@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, followed: integer, followed_per_principal: integer, followed_tasks: integer, rounds: integer, questions_per_result: integer, questions_per_request: integer, links_per_result: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
+---@field upstreams { answer: integer, queue: integer, list_items: integer, name: integer, keep: number, list_bytes: integer, list_pages: integer, definition: integer, links: integer, links_per_upstream: integer, followed: integer, followed_per_principal: integer, followed_tasks: integer, rounds: integer, questions_per_result: integer, questions_per_request: integer, links_per_result: integer, journal: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
 ---@field listed integer      number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time

@@ -488,7 +488,7 @@ function try(value, why, ...) end
 function sleep(seconds) end
 
 --- Runs `f` when the block ends, also after an error or a cancel: `local _ <close> = closing(f)`. `f` may wait; after a cancel no longer
---- than `limits.call.cleanup`.
+--- than two seconds.
 ---@param f fun()
 ---@return any
 function closing(f) end
@@ -1125,7 +1125,7 @@ function regex.new(expression, flags) end
 --- waits. On failure the functions return nil and the reason.
 ---@class moonpool.lib.fs
 fs = {}
---- Reads a whole file of at most limits.fs.file bytes.
+--- Reads a whole file of at most 16 MiB.
 ---@param path string
 ---@return string? text, string? why
 function fs.read(path) end
@@ -1167,7 +1167,7 @@ function fs.mkdir(path) end
 ---@field timeout? number       Limit in seconds; default: limits.exec.time
 ---@field env? table<string, string|number|moonpool.Secret>  Environment variables. Each needs an `env` grant, except LANG, LC_*, TZ, TERM, NO_COLOR
 ---@field cwd? string           The working folder, which needs a `read` grant; default: the folder of moonpool.yaml
----@field max? integer          Limit of stdout and of stderr in bytes each; default: limits.exec.output
+---@field max? integer          Limit of stdout and of stderr in bytes each; default and most: 4 MiB
 
 ---@class moonpool.ExecResult
 ---@field status? integer       The exit status; nil if a signal ended the program

@@ -300,7 +300,7 @@ row([[host.http.send
   moonpool.http.__gc]], 40, "begins a request; a body of limits.http.body is copied once, an answer comes in pieces",
   { text, "return pcall(http.post, 'http://127.0.0.1:1/', { body = s })" })
 row([[host.fs.run
-  host.program.run]], 40, "begins an operation of a thread of the pool, or a program; what is written is copied once: limits.fs.file, limits.exec.output",
+  host.program.run]], 40, "begins an operation of a thread of the pool, or a program; what is written is copied once: 16 MiB, 4 MiB",
   { text, "return pcall(fs.write, 'x', s)" })
 row([[host.sqlite.count
   host.sqlite.leave

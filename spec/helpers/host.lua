@@ -61,7 +61,7 @@ function host.start(scripts, options)
     ["script.list"] = list, ["script.left_out"] = {},
     ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
     ["config.upstreams"] = options.upstreams or {},
-    ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25, list_pages = 100,
+    ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, name = 64, keep = 600, list_bytes = 1 << 25, list_pages = 100,
       definition = 1 << 18, links = 1024, links_per_upstream = 16384, followed = 1024, followed_tasks = 256, rounds = 10, journal = 1 << 20,
       links_per_result = 256, questions_per_result = 16, questions_per_request = 256, followed_per_principal = 256,
       caller_tokens = 4096, questions = 8,

@@ -206,7 +206,7 @@ int main(int argc, char **argv)
     if (argc > 2 && strcmp(argv[0], MP_KEEPER) == 0)
         mp_keep(argv + 1);
     mp_err err = {"", ""};
-    mp_pool_start(4);
+    mp_pool_start();
     loop = mp_loop_new(&err);
     commands = loop == NULL ? NULL : mp_pipe_new(loop, 0, 1, 1 << 20, SIZE_MAX, &err);
     if (commands == NULL)

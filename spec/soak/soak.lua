@@ -120,7 +120,6 @@ local function config_of(self)
       entry.timeout, entry.list_wait = "60s", "20s"
     else
       entry.timeout, entry.timeout_total, entry.open, entry.list_wait = "2s", "6s", "5s", "1s"
-      if entry.url then entry.connect = "1s" end
       entry.circuit = { failures = 5, open = "200ms..2s" }
     end
     entry.process = { idle_stop = "2s" }

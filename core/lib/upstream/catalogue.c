@@ -22,7 +22,7 @@ MP_COUNTER(
     refused_followed, "refused", "reason", "upstream_followed",
     "resources and MCP tasks of upstreams above 1,024 resources, 256 of one principal, or 256 tasks of one upstream")
 MP_COUNTER(refused_lists, "refused", "reason", "upstream_lists",
-           "lists of upstreams that were cut (limits.upstreams.list_items, 32 MiB, 100 pages), and definitions that "
+           "lists of upstreams that were cut (10,000 items, 32 MiB, 100 pages), and definitions that "
            "were left out, above 256 KiB")
 MP_COUNTER(refused_rounds, "refused", "reason", "upstream_rounds",
            "requests that upstreams answered with questions more often than 10 times, or with more than 16 "

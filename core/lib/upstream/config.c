@@ -84,7 +84,6 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     mp_field_text(L, "retry", retries[upstream->retry]);
     lua_pushboolean(L, upstream->uris == MP_UPSTREAM_URIS_WRAP);
     lua_setfield(L, -2, "wraps_uris");
-    mp_field_integer(L, "longest", upstream->longest);
     mp_field_integer(L, "circuit_failures", upstream->core.circuit_failures);
     mp_field_integer(L, "circuit_open_min_ms", (lua_Integer)upstream->core.circuit_open_min_ms);
     mp_field_integer(L, "circuit_open_max_ms", (lua_Integer)upstream->core.circuit_open_max_ms);
@@ -94,7 +93,6 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     mp_field_integer(L, "timeout_total_ms", (lua_Integer)upstream->core.timeout_total_ms);
     mp_field_integer(L, "open_ms", (lua_Integer)upstream->core.open_ms);
     mp_field_integer(L, "list_wait_ms", (lua_Integer)upstream->core.list_wait_ms);
-    mp_field_integer(L, "keep_ms", (lua_Integer)upstream->core.keep_ms);
     mp_field_integer(L, "refresh_ms", (lua_Integer)upstream->core.refresh_ms);
 }
 
@@ -122,12 +120,15 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
     lua_newtable(L);
     mp_field_integer(L, "answer", (lua_Integer)limits->answer);
     mp_field_integer(L, "queue", MP_UPSTREAM_QUEUE);
-    mp_field_integer(L, "list_items", limits->list_items);
-    mp_field_integer(L, "questions", MP_LIMIT(upstream_questions, 8)); /* that one call has open at its client */
+    mp_field_integer(L, "list_items", MP_LIMIT(upstream_list_items, 10000)); /* of one list */
+    mp_field_integer(L, "questions", MP_LIMIT(upstream_questions, 8));       /* that one call has open at its client */
     mp_field_integer(L, "questions_per_principal", limits->questions_per_principal);
     mp_field_integer(L, "list_bytes", MP_UPSTREAM_LIST_BYTES);
     mp_field_integer(L, "caller_tokens",
                      MP_LIMIT(upstream_caller_tokens, 4096)); /* that auth.exchange keeps, of all upstreams */
+    mp_field_integer(L, "name", MP_LIMIT(upstream_name, 64)); /* bytes of a name, with its prefix */
+    /* seconds for which the lists of one that is down stay */
+    mp_field_number(L, "keep", (double)MP_LIMIT(upstream_keep_ms, 600000) / 1000);
     mp_field_integer(L, "list_pages", MP_LIMIT(upstream_list_pages, 100)); /* of one list */
     mp_field_integer(L, "definition",
                      MP_LIMIT(upstream_definition, 256 << 10));   /* bytes of one tool, resource or prompt */

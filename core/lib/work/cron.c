@@ -54,7 +54,7 @@ static void begin_job(mp_cron *job, mp_rpc *rpc)
     } else {
         mp_store_delete(job->lib->store, put_key(&name, "running", job));
         mp_log(MP_WARN, "job not started", mp_log_str("name", mp_str_of(job->name)),
-               mp_log_str("why", MP_STR("too many background tasks (tasks.max)")));
+               mp_log_str("why", MP_STR("too many background tasks (1,024)")));
     }
     mp_buf_clear(&name);
     mp_buf_clear(&principal);

@@ -199,7 +199,7 @@ static int l_begin(lua_State *L)
     if (call == NULL) {
         luaL_unref(L, LUA_REGISTRYINDEX, ref);
         lua_pushnil(L);
-        lua_pushstring(L, lib->rpc == NULL ? MP_NOT_SERVING : "too many background tasks (tasks.max)");
+        lua_pushstring(L, lib->rpc == NULL ? MP_NOT_SERVING : "too many background tasks (1,024)");
         return 2;
     }
     mp_lib_task *task = mp_lib_task_start(lib->vm, &mp_detached_work, call);

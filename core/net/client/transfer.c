@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-MP_COUNTER(refused_http, "refused", "reason", "http", "outgoing requests over limits.http.requests")
+MP_COUNTER(refused_http, "refused", "reason", "http", "outgoing requests over 256 of one worker")
 MP_COUNTER(refused_lookups, "refused", "reason", "lookups", "outgoing requests above 256 lookups of names at once")
 MP_COUNTER(refused_address, "refused", "reason", "address", "outgoing connections to addresses without a grant")
 
@@ -391,7 +391,7 @@ mp_transfer *MP_NULLABLE mp_transfer_start(mp_client *client, const mp_outgoing 
     if (client->active >= client->limits.requests) {
         mp_stat_add(&mp_stat_refused_http, 1);
         mp_err_set(err, "too many outgoing requests in flight");
-        mp_err_hint(err, "the limit is limits.http.requests");
+        mp_err_hint(err, "the limit is %lld", (long long)client->limits.requests);
         return NULL;
     }
     mp_transfer *transfer = mp_new(sizeof *transfer);

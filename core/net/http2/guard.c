@@ -34,7 +34,7 @@ enum {
     /* libh2o allows 100 streams at once. Streams that have been answered or reset still exist until the bytes written
      * before are taken by the socket. */
     MAX_STREAMS = 256,
-    BLOCK_ROOM = 16384, /* a block of headers may be larger than limits.headers by this: 431 is an answer */
+    BLOCK_ROOM = 16384, /* a block of headers may be larger than MP_MAX_HEADERS by this: 431 is an answer */
     SMALL_DATA = 64,
     SMALL_WINDOW = 256,
     MIN_TABLE = 4096,
@@ -180,7 +180,7 @@ static int check_block(mp_http2 *h2, const frame *f, const char **why)
     h2->block_bytes += f->len;
     h2->taken += f->len;
     h2->is_block_open = (f->flags & H2O_HTTP2_FRAME_FLAG_END_HEADERS) == 0;
-    if (h2->block_bytes > h2->conn->server->limits.headers + BLOCK_ROOM)
+    if (h2->block_bytes > MP_MAX_HEADERS + BLOCK_ROOM)
         return calm(h2, &mp_stat_http2_refused_headers, "the request headers are too large", why);
     if (h2->is_block_swallowed) {
         h2->is_block_swallowed = h2->is_block_open;

@@ -57,7 +57,7 @@ static const char *MP_NULLABLE find_fault(mp_conn *conn, const h2o_req_t *req)
 static size_t most_headers(const mp_conn *conn)
 {
     size_t own = conn->listener->endpoint.headers;
-    return own > 0 ? own : conn->server->limits.headers;
+    return own > 0 ? own : MP_MAX_HEADERS;
 }
 
 static int on_request(h2o_handler_t *self, h2o_req_t *req)

@@ -9,12 +9,16 @@
 MP_COUNTER(records_kept, "records", "result", "kept", "calls that were recorded")
 MP_COUNTER(records_dropped, "records", "result", "dropped", "recorded calls that made room for later ones")
 MP_COUNTER(records_large, "records", "result", "large",
-           "calls that are over record.call, of which only the beginning was recorded")
-MP_COUNTER(records_refused, "records", "result", "refused", "recorded calls that alone are larger than record.bytes")
+           "calls that are over 256 KiB, of which only the beginning was recorded")
+MP_COUNTER(records_refused, "records", "result", "refused", "recorded calls that alone are larger than 8 MiB")
 MP_COUNTER(records_skipped, "records", "result", "skipped", "calls that cannot be replayed: a line says why")
 MP_COUNTER(records_torn, "records", "result", "torn",
            "lines of record.file that are no whole record, as after a full disk")
 MP_ACCOUNT(record_bytes, "record_bytes", "", "", "bytes of the recorded calls in memory")
+
+#define MAX_CALLS ((size_t)MP_LIMIT(record_calls, 200))     /* that are kept */
+#define MAX_BYTES ((size_t)MP_LIMIT(record_bytes, 8 << 20)) /* of them, and of record.file */
+#define MAX_CALL ((size_t)MP_LIMIT(record_call, 256 << 10)) /* bytes of one call */
 
 typedef struct {
     mp_link link;
@@ -53,11 +57,11 @@ static void end_asked(void)
     update();
 }
 
-/* Drops the oldest calls until at most `most` are left and record.bytes has room for `more` bytes. */
+/* Drops the oldest calls until at most `most` are left and MAX_BYTES has room for `more` bytes. */
 static void shrink(size_t most, size_t more)
 {
     while (count > 0 &&
-           (count > most || mp_account_used(&mp_account_record_bytes) + (int64_t)more > (int64_t)limits.bytes)) {
+           (count > most || mp_account_used(&mp_account_record_bytes) + (int64_t)more > (int64_t)MAX_BYTES)) {
         drop_oldest();
         mp_stat_add(&mp_stat_records_dropped, 1);
     }
@@ -81,8 +85,8 @@ void mp_record_configure(const mp_record_limits *wanted)
             tools[i] = mp_dup(mp_str_of(from[i]));
         limits.tools = tools;
     }
-    shrink(limits.calls, 0);
-    mp_record_file_limit(limits.bytes);
+    shrink(MAX_CALLS, 0);
+    mp_record_file_limit(MAX_BYTES);
     update();
     pthread_mutex_unlock(&lock);
 }
@@ -150,20 +154,17 @@ bool mp_record_claim(mp_str tool)
 
 size_t mp_record_call_bytes(void)
 {
-    pthread_mutex_lock(&lock);
-    size_t most = limits.call_bytes;
-    pthread_mutex_unlock(&lock);
-    return most;
+    return MAX_CALL;
 }
 
-/* Keeps a line, in place of as many of the oldest ones as it needs. NULL: it alone is larger than record.bytes. The caller has the lock. */
+/* Keeps a line, in place of as many of the oldest ones as it needs. NULL: it alone is larger than MAX_BYTES. The caller has the lock. */
 static const entry *MP_NULLABLE keep_line(mp_str line)
 {
     bool is_whole = line.len > 0 && line.ptr[line.len - 1] == '\n';
     size_t size = line.len + !is_whole;
-    if (size <= limits.bytes)
-        shrink(limits.calls - 1, size);
-    if (!mp_account_take(&mp_account_record_bytes, (int64_t)size, (int64_t)limits.bytes)) {
+    if (size <= MAX_BYTES)
+        shrink(MAX_CALLS - 1, size);
+    if (!mp_account_take(&mp_account_record_bytes, (int64_t)size, (int64_t)MAX_BYTES)) {
         mp_stat_add(&mp_stat_records_refused, 1);
         return NULL;
     }
@@ -194,7 +195,7 @@ static void take_line(mp_str line)
 
 int mp_record_open(const char *path, mp_err *err)
 {
-    return mp_record_file_open(path, limits.bytes, take_line, err);
+    return mp_record_file_open(path, MAX_BYTES, take_line, err);
 }
 
 void mp_record_put(mp_str line, mp_record_kind kind)

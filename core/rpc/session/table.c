@@ -20,7 +20,7 @@ MP_COUNTER(closed_shutdown, "sessions_closed", "reason", "shutdown", "the gatewa
 MP_COUNTER(refused_calls, "refused", "reason", "calls", "calls over limits.calls_in_flight")
 MP_COUNTER(refused_sessions, "refused", "reason", "sessions", "sessions over sessions.max or sessions.per_principal")
 MP_COUNTER(refused_listeners, "refused", "reason", "listeners", "subscriptions/listen calls over limits.listeners")
-MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over tasks.max")
+MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over 1,024")
 MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
            "requests above 1,024 whose authentication is pending, or took longer than 10 s")
 
@@ -181,7 +181,7 @@ bool mp_quota_take(mp_table *table, mp_quota quota)
     static const mp_stat *const refusals[] = {&mp_stat_refused_listeners, &mp_stat_refused_jobs,
                                               &mp_stat_refused_auth_pending};
     const mp_rpc_config *config = atomic_load(&table->config);
-    const int64_t limits[] = {config->max_listeners, config->max_jobs, MAX_AUTHN};
+    const int64_t limits[] = {config->max_listeners, MP_MAX_TASKS, MAX_AUTHN};
     bool is_taken = mp_places_take(mp_processes_places(table->processes), places_of[quota], limits[quota]);
     mp_account_add(quotas[quota], is_taken);
     mp_stat_add(refusals[quota], !is_taken);

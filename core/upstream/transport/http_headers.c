@@ -132,7 +132,7 @@ mp_outgoing mp_http_outgoing(const mp_upstream_part *part, const char *const *he
                          .most = SIZE_MAX,
                          .is_stream = true,
                          .policy = part->policy,
-                         .connect_ms = part->it.connect_ms,
+                         .connect_ms = (uint64_t)MP_LIMIT(upstream_connect_ms, 5000),
                          .ca = part->it.tls_ca,
                          .certificate = part->it.tls_certificate,
                          .key = part->it.tls_key};

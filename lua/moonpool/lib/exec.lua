@@ -80,7 +80,7 @@ local function check(argv, options)
   local time, most = options.timeout, options.max
   if time and not (time > 0 and time <= MAX_TIME_S) then problem.raise(2, "'timeout' must be above 0 and at most a day", "as in timeout = 5 * seconds") end
   if most and not (most >= 1 and most <= host.limits.exec.output) then
-    problem.raise(2, "'max' must be 1 to limits.exec.output, which is " .. host.limits.exec.output .. " bytes")
+    problem.raise(2, "'max' must be 1 to " .. host.limits.exec.output .. " bytes")
   end
   return argv, options
 end

@@ -136,7 +136,7 @@ end
 function player.answer(call, record, row)
   local wrong = wrong_in(record)
   if wrong then return nil, errors.new("invalid_params", wrong) end
-  if record.cut then return { skipped = "the call was larger than record.call: only its beginning is kept", resultType = "complete" } end
+  if record.cut then return { skipped = "the call was larger than 256 KiB: only its beginning is kept", resultType = "complete" } end
   if type(record.skipped) == "string" then return { skipped = characters.shown(record.skipped:sub(1, 200)), resultType = "complete" } end
   local who, why = principal_of(record.principal)
   if not who then return nil, errors.new("invalid_params", "the principal of the record: " .. tostring(why)) end

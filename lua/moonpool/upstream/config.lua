@@ -29,8 +29,8 @@ local function record_of(given, place)
     hide = matchers(given.hide), rename = given.rename or {}, describe = given.describe or {}, per = given.per ~= "auto" and given.per or nil,
     asks = set_of(given.asks or { "none" }), wraps_uris = given.wraps_uris == true,
     auth = given.auth, is_private = given.private == true,
-    retry = given.retry, longest = given.longest, pass = given.pass or {}, revision = given.revision, timeout = given.timeout_ms / 1000,
-    total = given.timeout_total_ms / 1000, keep = given.keep_ms / 1000, list_wait = given.list_wait_ms / 1000, refresh = given.refresh_ms / 1000,
+    retry = given.retry, longest = host.limits.upstreams.name, pass = given.pass or {}, revision = given.revision, timeout = given.timeout_ms / 1000,
+    total = given.timeout_total_ms / 1000, keep = host.limits.upstreams.keep, list_wait = given.list_wait_ms / 1000, refresh = given.refresh_ms / 1000,
   }
 end
 

@@ -247,7 +247,7 @@ function lists.read(record, way)
   if state.is_cut then host.upstream.count_refused "lists" end
   if state.left_out > 0 or state.is_cut then
     host.log.write("warn", "upstream list incomplete", { upstream = record.name, left_out = state.left_out, why = state.why,
-      hint = state.is_cut and "a list has at most limits.upstreams.list_items entries, 32 MiB and 100 pages" or nil })
+      hint = state.is_cut and "a list has at most 10,000 entries, 32 MiB and 100 pages" or nil })
   end
   if state.in_circle > 0 then
     host.log.write("warn", "upstream leads back here", { upstream = record.name, left_out = state.in_circle, why = "loop",

@@ -34,7 +34,6 @@ local refusals = {
   { "passed headers for a program", one "command: [x], pass: [x-y]", "'pass' needs 'url': 'a' is a program", "nothing of the caller's" },
   { "an address of a program", one "command: [x], private: true", "'private' needs 'url': 'a' is a program", "about addresses" },
   { "TLS to a program", one "command: [x], tls: {ca: x.pem}", "'tls' needs 'url': 'a' is a program", "encrypted" },
-  { "a connection to a program", one "command: [x], connect: 3s", "'connect' needs 'url': 'a' is a program", "`open` is the time" },
   { "a program's folder for a URL", one "url: https://x, process: {cwd: /srv}", "'cwd' needs 'command': 'a' is no program", "starts no program" },
   { "a program's variables for a URL", one "url: https://x, process: {env: {B: c}}", "'env' needs 'command': 'a' is no program", "headers and auth" },
   { "programs of a URL", one "url: https://x, process: {most: 3}", "'most' needs 'command': 'a' is no program", "limits.upstreams.channels" },
@@ -80,7 +79,6 @@ upstreams:
     describe: {create_issue: "Open an issue. Ask the user first."}
     timeout: 60s
     timeout_total: 10m
-    connect: 5s
     open: 30s
     calls: 32
     waiting: 8
@@ -88,9 +86,7 @@ upstreams:
     per: principal
     uris: wrap
     retry: never
-    longest: 64
     list_wait: 5s
-    keep: 10m
     refresh: 5m
   files:
     command: [npx, -y, -y, "@modelcontextprotocol/server-filesystem", /srv, 8080]
@@ -98,7 +94,7 @@ upstreams:
   old: {url: https://legacy.example.com/sse, revision: sse}
   jobs: {url: https://jobs.internal/mcp, private: true, tls: {ca: ca.pem, certificate: me.pem, key: me.key}}
   bare: http://[::1]:8080/mcp
-limits: {upstreams: {channels: 10, processes: 5, answer: 1MiB, list_items: 100}}
+limits: {upstreams: {channels: 10, processes: 5, answer: 1MiB}}
 ]]
 
 local listens = 'listen: "127.0.0.1:0"\nadmin: {listen: "127.0.0.1:0"}\nscripts: {path: scripts, trust: full}\n'
@@ -166,8 +162,8 @@ describe("an upstream in moonpool.yaml", function()
       name = "github", line = 5, kind = "url", revision = "auto", prefix = "gh_", only = { "search_*", "create_issue" }, hide = { "search_code" },
       rename = { create_issue = "new_issue" }, describe = { create_issue = "Open an issue. Ask the user first." }, pass = { "x-request-id" }, per = "principal",
       asks = { "elicitation", "sampling", "roots" },
-      retry = "never", longest = 64, calls = 32, waiting = 8, timeout_ms = 60000, timeout_total_ms = 600000, open_ms = 30000, list_wait_ms = 5000,
-      keep_ms = 600000, refresh_ms = 300000, private = false, wraps_uris = true,
+      retry = "never", calls = 32, waiting = 8, timeout_ms = 60000, timeout_total_ms = 600000, open_ms = 30000, list_wait_ms = 5000,
+      refresh_ms = 300000, private = false, wraps_uris = true,
       circuit_failures = 5, circuit_open_min_ms = 1000, circuit_open_max_ms = 60000,
     }, list[1])
     assert.equal("files_", list[2].prefix)

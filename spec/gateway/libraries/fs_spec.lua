@@ -90,14 +90,14 @@ describe("fs.read", function()
     end)
   end)
 
-  it("reads no device, no pipe, and nothing above limits.fs.file", function()
-    with({ code = reading, allow = { read = { "data", "/dev/zero" } }, limits = { fs = { file = "64KiB" } },
+  it("reads no device, no pipe, and nothing above 16 MiB", function()
+    with({ code = reading, allow = { read = { "data", "/dev/zero" } }, constants = { fs_file = 65536 },
       files = { ["data/fit"] = ("x"):rep(65536), ["data/large"] = ("x"):rep(65537) } }, function(run, g)
       os.execute("mkfifo " .. g.dir .. "/data/pipe")
       assert.equal("cannot read data/pipe: the path is not a regular file", run { path = "data/pipe" }.why)
       assert.equal("cannot read /dev/zero: the path is not a regular file", run { path = "/dev/zero" }.why)
       assert.equal(65536, #run { path = "data/fit" }.text)
-      assert.equal("cannot read data/large: the content is larger than limits.fs.file", run { path = "data/large" }.why)
+      assert.equal("cannot read data/large: the content is larger than 16 MiB", run { path = "data/large" }.why)
       assert.equal(0, g:status().gauges.fs_bytes)
     end)
   end)
@@ -188,8 +188,8 @@ describe("the other functions of fs", function()
     local files = {}
     for i = 1, 200 do files["data/" .. ("x"):rep(90) .. i] = "" end
     local code = [[local names, why = fs.list "data" return { count = names and #names, why = why }]]
-    for limit, wanted in pairs { ["20KiB"] = { count = 200 }, ["16KiB"] = { why = "cannot list data: the content is larger than limits.fs.file" } } do
-      with({ code = code, allow = { read = { "data" } }, files = files, limits = { fs = { file = limit } } }, function(run) assert.same(wanted, run {}) end)
+    for limit, wanted in pairs { [20480] = { count = 200 }, [16384] = { why = "cannot list data: the content is larger than 16 MiB" } } do
+      with({ code = code, allow = { read = { "data" } }, files = files, constants = { fs_file = limit } }, function(run) assert.same(wanted, run {}) end)
     end
   end)
 
@@ -263,7 +263,7 @@ describe("files and calls", function()
       assert.equal(0, g:status().gauges.fs_bytes)
     end)
     with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" },
-      constants = { pool_queue = 1 }, limits = { pool = { threads = 1 } } }, function(_, g, me)
+      constants = { pool_queue = 1, pool_threads = 1 } }, function(_, g, me)
       local streams = {}
       for i = 1, 3 do streams[i] = granted.begin(me, { n = 4096 }) end -- one file operation runs, one waits, the third is refused
       g:wait_status(function(now) return now.counters.refused.pool >= 1 end)

@@ -150,9 +150,9 @@ describe("http.get", function()
     assert.has_nothing_left(g)
   end)
 
-  it("waits beside 199 others, on no more connections than limits.http.per_host", function()
+  it("waits beside 199 others, on no more connections than a host may have", function()
     local server <close> = stub.start(function(_, reply) reply:later(20, function() reply:json { ok = true } end) end)
-    local g <close> = errand.start { net = { server.at }, http = { per_host = 16 }, code = [[return try(http.get(args.url,
+    local g <close> = errand.start { net = { server.at }, constants = { http_per_host = 16 }, code = [[return try(http.get(args.url,
       { query = { n = args.n } })).status]] }
     local me = g:client "2026-07-28"
     local streams = {}
@@ -167,15 +167,15 @@ describe("http.get", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is refused over limits.http.requests", function()
+  it("is refused over the limit of a worker", function()
     local server <close> = stub.start(function(request, reply)
       if request.path == "/go" then reply:json {} end
     end)
-    local g <close> = errand.start { net = { server.at }, http = { requests = 2 }, code = [[return http.get(args.url)]] }
+    local g <close> = errand.start { net = { server.at }, constants = { http_requests = 2 }, code = [[return http.get(args.url)]] }
     local me = g:client "2026-07-28"
     local first, second = errand.begin(me, { url = server.url }), errand.begin(me, { url = server.url })
     server:wait_request(2)
-    assert.matches("too many outgoing requests in flight %(the limit is limits.http.requests", (errand.run(me, { url = server.url .. "/go" })))
+    assert.matches("too many outgoing requests in flight %(the limit is 2", (errand.run(me, { url = server.url .. "/go" })))
     assert.equal(1, g:status().counters.refused.http)
     first:close()
     second:close()

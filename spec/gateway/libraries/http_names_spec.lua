@@ -83,7 +83,8 @@ describe("the addresses of a name", function()
 
   it("stay with requests that wait for a connection, and go with those that are given up before it", function()
     local server <close> = stub.start(function(_, reply) reply:later(20, function() reply:send(200) end) end)
-    local g <close> = errand.start { net = { "*.test:* private" }, hosts = "once.test=127.0.0.1,!0", http = { idle = "15s", per_host = 1 }, code = [[
+    local g <close> = errand.start { net = { "*.test:* private" }, hosts = "once.test=127.0.0.1,!0", http = { idle = "15s" },
+      constants = { http_per_host = 1 }, code = [[
       local given_up = {}
       for i = 1, args.n do given_up[i] = function() return (http.get(args.url, { timeout = 0.001 })) end end
       parallel(given_up)
@@ -224,7 +225,7 @@ describe("a lookup that hangs", function()
   it("is part of the time in which an upstream has to be connected to", function()
     local g <close> = gateway.start {
       workers = 1, env = errand.names "slow.test=!5",
-      config = { upstreams = { one = { url = "http://slow.test:1/mcp", private = true, connect = "200ms" } } },
+      config = { upstreams = { one = { url = "http://slow.test:1/mcp", private = true } } }, constants = { upstream_connect_ms = 200 },
     }
     g:wait_status(function(status) return status.gauges.lookups == 1 end)
     g:wait_status(function(status) return status.gauges.http_requests == 0 end, 4)

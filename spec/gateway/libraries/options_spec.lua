@@ -25,7 +25,7 @@ describe("options that change while they are read", function()
     upstream = stub.start(function(request, reply) reply:send(200, nil, request.target == "/big" and ("x"):rep(200000) or "small") end)
     g = granted.start {
       code = "return {}", allow = { run = { "sh" }, net = { upstream.at }, write = { "data/" }, read = { "data/" } }, files = { ["data/a"] = "" },
-      limits = { exec = { output = "64KiB", time = "5s" }, http = { body = "64KiB" } },
+      limits = { exec = { time = "5s" }, http = { body = "64KiB" } }, constants = { exec_output = 65536 },
       scripts = {
         ["tools/exec.lua"] = granted.tool(changing .. [[
           local result, why = exec({ "sh", "-c", "head -c 200000 /dev/zero" }, changing { max = { 10, 1e9 }, timeout = { 1, 1e9 } })

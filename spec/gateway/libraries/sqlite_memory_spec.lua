@@ -12,9 +12,9 @@ end
 describe("memory of SQLite", function()
   local g, me
   lazy_setup(function()
-    g = code.start { workers = 1, env = memory.environment(), constants = { sqlite_heap = 40 << 20, sqlite_held = 6 << 20 }, config = {
+    g = code.start { workers = 1, env = memory.environment(), constants = { sqlite_heap = 40 << 20, sqlite_held = 6 << 20, sql_bytes = 4 << 20 }, config = {
       scripts = { allow = { write = { "data/" } } },
-      limits = { sqlite = { memory = "16MiB", bytes = "4MiB" }, call = { memory = "48MiB" } },
+      limits = { sqlite = { memory = "16MiB" }, call = { memory = "48MiB" } },
     } }
     uv.fs_mkdir(g.dir .. "/data", 493)
     me = g:client "2026-07-28"
@@ -94,7 +94,7 @@ describe("memory of SQLite", function()
     assert.truthy(select(2, run [[
       local big, list = ("x"):rep(1000000), {}
       for i = 1, 1000 do list[i] = big end
-      return sqlite.open(":memory:"):query("select 1", list)]]):find("the parameters are larger than limits.sqlite.bytes", 1, true))
+      return sqlite.open(":memory:"):query("select 1", list)]]):find("the parameters are larger than 16 MiB", 1, true))
     assert.truthy(select(2, run "local list = {} for i = 1, 1001 do list[i] = i end return sqlite.open(':memory:'):query('select 1', list)")
       :find("more than 1000 parameters", 1, true))
     local told = run [[

@@ -6,7 +6,7 @@ local uv = require "luv"
 describe("SQL of scripts", function()
   local g, me
   lazy_setup(function()
-    g = code.start { workers = 1, config = { scripts = { allow = { write = { "data/" } } }, limits = { sqlite = { bytes = "16MiB" } } } }
+    g = code.start { workers = 1, config = { scripts = { allow = { write = { "data/" } } } } }
     uv.fs_mkdir(g.dir .. "/data", 493)
     me = g:client "2026-07-28"
   end)

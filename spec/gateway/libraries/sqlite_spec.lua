@@ -18,9 +18,8 @@ describe("sqlite", function()
       workers = 1,
       config = {
         scripts = { allow = { write = { "data/" }, read = { "given/" } } },
-        limits = { sqlite = { rows = 100, bytes = "64KiB" } },
       },
-      constants = { sqlite_busy_ms = 200 },
+      constants = { sqlite_busy_ms = 200, sql_rows = 100, sql_bytes = 65536 },
       scripts = {
         ["lib/notes.lua"] = [[return sqlite.open("data/notes.db", { setup = "create table if not exists notes (id integer primary key, text text unique)" })]],
       },
@@ -129,7 +128,7 @@ describe("sqlite", function()
   end)
 
   it("bounds a result of one row with many columns", function()
-    local other <close> = code.start { workers = 1, env = memory.environment(), config = { limits = { sqlite = { bytes = "4MiB" } } } }
+    local other <close> = code.start { workers = 1, env = memory.environment(), constants = { sql_bytes = 4 << 20 } }
     local you = other:client "2026-07-28"
     local before = peak(other)
     local sql = "select " .. ("zeroblob(4000000), "):rep(39) .. "1"

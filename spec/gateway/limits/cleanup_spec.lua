@@ -1,4 +1,4 @@
--- Handlers of `<close>` variables may wait in every ending of a call, within limits.call.cleanup, and no client waits for them. The proof is a file
+-- Handlers of `<close>` variables may wait in every ending of a call, within their time, and no client waits for them. The proof is a file
 -- that the call made, and that its handler removes after a wait.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -66,9 +66,10 @@ end
 
 local function start(options)
   options = options or {}
-  local limits = { call = { cpu = "200ms", memory = "8MiB", cleanup = "10s" } }
+  local limits = { call = { cpu = "200ms", memory = "8MiB" } }
   for name, value in pairs(options.limits or {}) do limits[name] = value end
-  return gateway.start { scripts = options.scripts or scripts(), workers = options.workers or 1, files = { ["data/kept"] = "kept" }, config = {
+  return gateway.start { scripts = options.scripts or scripts(), workers = options.workers or 1, files = { ["data/kept"] = "kept" },
+    constants = { cleanup_ms = options.cleanup_ms or 10000 }, config = {
     limits = limits, auth = options.auth,
     scripts = { path = "scripts", allow = { write = { "data" }, read = { "data" } }, drain = options.drain, generations = options.generations },
   } }
@@ -251,7 +252,7 @@ describe("<close> handlers of a cancelled call", function()
   before_each(function()
     local made = { ["tools/ok.lua"] = "return tool { 'T.', function() return 'ok' end }" }
     for name, body in pairs(bodies) do made["tools/" .. name .. ".lua"] = "return tool { 'T.', function(_, call) " .. body .. " end }" end
-    g = start { scripts = made, limits = { call = { cleanup = "100ms", memory = "8MiB" } } }
+    g = start { scripts = made, cleanup_ms = 100, limits = { call = { memory = "8MiB" } } }
   end)
   after_each(function() local _ <close> = g end) -- luacheck: ignore 211
 
@@ -265,9 +266,9 @@ describe("<close> handlers of a cancelled call", function()
     return g:status().counters.cleanups_ended
   end
 
-  it("wait no longer than limits.call.cleanup, and the log says where", function()
+  it("wait no longer than their time, and the log says where", function()
     assert.equal(1, cancelled "patient")
-    assert.matches("limits.call.cleanup is over", g:wait_log("after the wait").fields.why)
+    assert.matches("the time for cleaning up is over", g:wait_log("after the wait").fields.why)
     local line = g:wait_log "cleanup over its limit"
     assert.equal("1", line.fields.line)
     assert.matches("tools/patient.lua$", line.fields.file)
@@ -275,7 +276,7 @@ describe("<close> handlers of a cancelled call", function()
 
   it("may not wait where as many calls clean up as limits.calls_in_flight", function()
     local one <close> = start { scripts = { ["tools/patient.lua"] = "return tool { 'T.', function(_, call) " .. bodies.patient .. " end }" },
-      limits = { calls_in_flight = 2, call = { cleanup = "60s" }, drain = "1ms" } }
+      limits = { calls_in_flight = 2, drain = "1ms" }, cleanup_ms = 60000 }
     local c = one:client "2026-07-28"
     for i = 1, 3 do
       local stream = c:open("tools/call", { name = "patient" })

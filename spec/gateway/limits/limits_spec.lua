@@ -55,9 +55,9 @@ describe("limits.body", function()
   end)
 end)
 
-describe("limits.headers", function()
+describe("the limit of headers", function()
   it("is the most that headers may take: 431 above, and the gateway goes on", function()
-    local g <close> = gateway.start { config = { limits = { headers = "4KiB" } } }
+    local g <close> = gateway.start { constants = { headers = 4096 } }
     for size, status in pairs { [100] = 400, [3000] = 400, [4096] = 431, [20000] = 431 } do
       local response = wire.post(g, wire.message(1, "ping"), { ["X-Padding"] = ("x"):rep(size) })
       assert.equal(status, response.status, size .. " bytes")

@@ -41,7 +41,7 @@ describe("what reads and writes hold", function()
   it("is compared with what a read would take before it takes it, also where several threads read", function()
     local code = [[local text, why = fs.read "data/large" return { length = text and #text, why = why }]]
     local g <close> = granted.start { code = code, workers = 2, allow = { read = { "data" } }, files = { ["data/large"] = "" },
-      constants = { fs_held = 50 * MIB }, limits = { fs = { file = "64MiB" }, pool = { threads = 8 }, call = { memory = "128MiB" } } }
+      constants = { fs_held = 50 * MIB, fs_file = 64 * MIB, pool_threads = 8 }, limits = { call = { memory = "128MiB" } } }
     local file = assert(uv.fs_open(g.dir .. "/data/large", "r+", 420))
     assert(uv.fs_ftruncate(file, 40 * MIB))
     uv.fs_close(file)

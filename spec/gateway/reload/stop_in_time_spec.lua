@@ -56,8 +56,9 @@ local function silent_server()
 end
 
 local function start(server, drain)
-  return gateway.start { scripts = scripts("http://" .. server.address .. "/"), workers = 2, files = { ["data/kept"] = "kept" }, config = {
-    limits = { drain = drain, call = { time = "1h", cpu = "1h", cleanup = "1h" } },
+  return gateway.start { scripts = scripts("http://" .. server.address .. "/"), workers = 2, files = { ["data/kept"] = "kept" },
+    constants = { cleanup_ms = 3600000 }, config = {
+    limits = { drain = drain, call = { time = "1h", cpu = "1h" } },
     scripts = { path = "scripts", allow = { write = { "data" }, read = { "data" }, run = { "sleep" }, net = { server.address } } },
   } }
 end

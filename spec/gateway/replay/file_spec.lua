@@ -21,10 +21,9 @@ local function write(path, text, mode)
   file:write(text)
 end
 
-local function start(record)
+local function start(constants)
   local more = { tools = { "*" }, file = "data/calls.jsonl" }
-  for name, value in pairs(record or {}) do more[name] = value end
-  return gateway.start { scripts = scripts, files = { ["data/.keep"] = "" },
+  return gateway.start { scripts = scripts, constants = constants, files = { ["data/.keep"] = "" },
     config = { record = more, admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, log = { audit = "audit.jsonl" } } }
 end
 
@@ -80,22 +79,23 @@ describe("record.file", function()
     wait_lines(path, 4)
   end)
 
-  it("is bounded: two files of record.bytes, and record.calls in memory", function()
-    local g = start { bytes = "64KiB", calls = 20 }
+  it("is bounded: two files of 8 MiB, and 200 calls in memory", function()
+    local constants = { record_bytes = 64 << 10, record_calls = 20 }
+    local g = start(constants)
     local path = g.dir .. "/data/calls.jsonl"
     for i = 1, 150 do echo(g, i .. (" x"):rep(1000)) end
     wait.for_fact("a second file", 20, function() return read(path .. ".1") ~= "" end)
     g:stop()
     for _, name in ipairs { path, path .. ".1" } do assert.truthy(#read(name) <= (64 << 10), #read(name)) end
     assert.equal("", read(path .. ".2"))
-    local h <close> = gateway.start { dir = g.dir }
+    local h <close> = gateway.start { dir = g.dir, constants = constants }
     local texts = recorded(h)
     assert.truthy(#texts > 0 and #texts <= 20, #texts)
     assert.matches("^150 x", texts[#texts])
   end)
 
   it("that cannot be renamed has all calls in the file that is open, and says so once", function()
-    local g <close> = start { bytes = "64KiB" }
+    local g <close> = start { record_bytes = 64 << 10 }
     local path = g.dir .. "/data/calls.jsonl"
     assert.equal(0, (gateway.run_program("/bin/mkdir", { "-p", path .. ".1/here" })))
     for i = 1, 60 do echo(g, i .. (" x"):rep(1000)) end
@@ -105,8 +105,8 @@ describe("record.file", function()
     assert.equal(0, g:status().counters.dropped.records)
   end)
 
-  it("never has more than record.bytes, nor has the memory: a call that alone is larger is not recorded, and counted", function()
-    local g <close> = start { bytes = "64KiB", call = "1MiB" }
+  it("never has more than 8 MiB, nor has the memory: a call that alone is larger is not recorded, and counted", function()
+    local g <close> = start { record_bytes = 64 << 10, record_call = 1 << 20 }
     local path = g.dir .. "/data/calls.jsonl"
     echo(g, "small")
     echo(g, ("x"):rep(100000))

@@ -39,8 +39,8 @@ local scripts = {
 }
 
 local function start(more)
-  return gateway.start { scripts = scripts, config = {
-    admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, record = { tools = { "*" }, call = "4MiB", bytes = "64MiB" },
+  return gateway.start { scripts = scripts, constants = { record_call = 4 << 20, record_bytes = 64 << 20 }, config = {
+    admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, record = { tools = { "*" } },
     limits = more, log = not more and { audit = "audit.jsonl", audit_arguments = "redacted" } or nil,
   } }
 end

@@ -46,7 +46,8 @@ local function start(options)
     scripts = { watch = false, allow = options.allow },
   }
   for name, value in pairs(options.config or {}) do config[name] = value end
-  return gateway.start { scripts = options.scripts, config = config, env = options.env, files = options.files, workers = options.workers }
+  return gateway.start { scripts = options.scripts, config = config, env = options.env, files = options.files, workers = options.workers,
+    constants = options.constants }
 end
 
 local function admin(g, path, method, body)
@@ -242,7 +243,7 @@ describe("recording", function()
   it("is bounded in calls, bytes and the size of a call", function()
     local g <close> = start {
       scripts = { ["tools/echo.lua"] = 'return tool { "Echoes.", input = { text = t.string }, function(args) return args.text end }' },
-      record = { tools = { "echo" }, calls = 5, call = "4KiB", bytes = "64KiB" },
+      record = { tools = { "echo" } }, constants = { record_calls = 5, record_call = 4096, record_bytes = 64 << 10 },
     }
     local me = g:client "2026-07-28"
     for i = 1, 20 do me:result("tools/call", { name = "echo", arguments = { text = "n" .. i } }) end

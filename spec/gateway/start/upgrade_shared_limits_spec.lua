@@ -12,9 +12,9 @@ local scripts = {
   ["tools/one.lua"] = 'return tool { "One.", function() return "one" end }',
 }
 
-local function start(config)
+local function start(config, constants)
   config.overload = "off" -- the machine may be busy
-  return upgrading.start_quick { workers = 2, scripts = scripts, config = config }
+  return upgrading.start_quick { workers = 2, scripts = scripts, config = config, constants = constants }
 end
 
 -- Opens a session; false if a limit refuses it.
@@ -120,8 +120,8 @@ describe("while a gateway is several processes", function()
     for _, client in ipairs(clients) do client:close() end
   end)
 
-  it("tasks.max counts their tasks together", function()
-    local g <close> = start { tasks = { max = 2 } }
+  it("the limit of tasks counts those of all together", function()
+    local g <close> = start({}, { tasks = 2 })
     local client, second
     local function begins()
       local answer = client:call("tools/call", { name = "hold", arguments = {}, task = { ttl = 100000 } })

@@ -117,8 +117,8 @@ describe("a background task", function()
     assert.has_nothing_left(g)
   end)
 
-  it("can begin others, at most tasks.max at once", function()
-    local g <close> = trusted.start { workers = 1, config = { tasks = { max = 3, ttl = "90s" } } }
+  it("can begin others, at most as many as the limit of tasks at once", function()
+    local g <close> = trusted.start { workers = 1, config = { tasks = { ttl = "90s" } }, constants = { tasks = 3 } }
     local me = g:client "2026-07-28"
     assert.same({ 3, "too many" }, run(me, [[
       kept.count, kept.signal = 0, host.task.event()

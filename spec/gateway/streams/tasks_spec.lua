@@ -90,7 +90,7 @@ describe("a task of 2026-07-28", function()
 return tool { "Never cleans up.", task = "optional", timeout = 0.1, function()
   local gate <close> = closing(function() while true do end end)
   sleep(60)
-end }]] }, workers = 2, config = { limits = { call = { cleanup = "100ms" } } } }
+end }]] }, workers = 2, constants = { cleanup_ms = 100 } }
     c = g:client("2026-07-28", { capabilities = modern_can })
     for _ = 1, 3 do
       local id = result(g, c, "tools/call", { name = "stuck" }).taskId
@@ -247,7 +247,7 @@ describe("a task", function()
   end)
 
   it("counts towards a cap", function()
-    local g <close> = gateway.start { scripts = scripts, config = { tasks = { max = 2 } } }
+    local g <close> = gateway.start { scripts = scripts, constants = { tasks = 2 } }
     local c <close> = g:client("2026-07-28", { capabilities = modern_can })
     local ids = {}
     for i = 1, 2 do ids[i] = result(g, c, "tools/call", { name = "slow" }).taskId end

@@ -177,8 +177,8 @@ describe("B-24 and B-122 the text of answers, the log, /status and /healthz", fu
 
   setup(function()
     g = gateway.start { scripts = scripts, config = {
-      limits = { call = { time = "300ms", cpu = "100ms", memory = "2MiB", output = "64KiB" }, body = "64KiB", headers = "8KiB" }, log = { level = "debug" },
-    } }
+      limits = { call = { time = "300ms", cpu = "100ms", memory = "2MiB", output = "64KiB" }, body = "64KiB" }, log = { level = "debug" },
+    }, constants = { headers = 8192 } }
     bodies, ids = {}, {}
     local function keep(name, response)
       bodies[#bodies + 1] = { name, ("%d %s"):format(response.status, response.head .. response.body) }

@@ -53,7 +53,8 @@ describe("connections of scripts", function()
     local waiting = {}
     local server <close> = stub.start(function(_, reply) table.insert(waiting, reply) end)
     local g <close> = errand.start {
-      net = { server.at }, http = { per_host = 1000, idle = "10s" }, code = [[return try(http.get(args.url, { query = { n = args.n } })).status]],
+      net = { server.at }, http = { idle = "10s" }, constants = { http_per_host = 1000 },
+      code = [[return try(http.get(args.url, { query = { n = args.n } })).status]],
     }
     local me <close> = g:client "2026-07-28"
     for _ = 1, 3 do

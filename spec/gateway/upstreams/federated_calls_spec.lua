@@ -151,14 +151,14 @@ describe("a failure of an upstream", function()
 end)
 
 describe("the lists of an upstream", function()
-  it("leave out items that are not valid, end at a cursor that repeats, and stop at limits.upstreams.list_items", function()
+  it("leave out items that are not valid, end at a cursor that repeats, and stop at the limit of a list", function()
     local bad <close> = upstream.start { revision = "2025-11-25" }
     local round <close> = upstream.start { revision = "2025-11-25" }
     local long <close> = upstream.start { revision = "2025-11-25" }
     bad:when("tools/list", faults.list '[null,7,{"name":""},{"name":"good","inputSchema":{"type":"object"}},{"name":"good"},{"title":"x"}]')
     round:when("tools/list", faults.cyclic '{"name":"once","inputSchema":{"type":"object"}}')
     long:when("tools/list", faults.endless(1000000, 40))
-    local g <close> = upstream.gateway({ bad = bad, round = round, long = long }, { config = { limits = { upstreams = { list_items = 130 } } } })
+    local g <close> = upstream.gateway({ bad = bad, round = round, long = long }, { constants = { upstream_list_items = 130 } })
     local c <close> = g:client "2025-11-25"
     local names, cursor = {}, nil
     repeat
@@ -176,9 +176,9 @@ describe("the lists of an upstream", function()
     assert.is_true(count.long > 0 and count.long <= 130)
   end)
 
-  it("stay as they were while it is gone, for `keep`, then they go, and clients are notified", function()
+  it("stay as they were while it is gone, for ten minutes, then they go, and clients are notified", function()
     local u = upstream.start { revision = "2025-11-25" }
-    local g <close> = upstream.gateway({ one = u }, { entries = { one = { keep = "1s", refresh = "1s" } } })
+    local g <close> = upstream.gateway({ one = u }, { entries = { one = { refresh = "1s" } }, constants = { upstream_keep_ms = 1000 } })
     local c <close> = g:client "2026-07-28"
     wait.for_fact("the tools", 20, function() return #c:call("tools/list").result.tools > 0 end)
     local listening = c:open("subscriptions/listen", { notifications = { toolsListChanged = true } })

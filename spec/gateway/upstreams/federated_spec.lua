@@ -78,7 +78,7 @@ describe("names of an upstream", function()
     assert.equal(0, math.min(one:ran "echo", two:ran "echo"))
   end)
 
-  it("over `longest` are shortened, with the hash of the whole name", function()
+  it("over 64 bytes are shortened, with the hash of the whole name", function()
     local u <close> = upstream.start { revision = "2025-11-25" }
     local long = ("n"):rep(90)
     u:offer("tools", { ('{"name":"%s","inputSchema":{"type":"object"}}'):format(long) })

@@ -118,7 +118,7 @@ describe("limits over upstreams", function()
     for i, tool in ipairs(c:result("tools/list").tools) do names[i] = tool.name end
     assert.equal("one_a one_b one_c", table.concat(names, " "))
     assert.equal(2, refused(g, "upstream_lists"))
-    g:wait_log("upstream list incomplete", { hint = "a list has at most limits.upstreams.list_items entries, 32 MiB and 100 pages",
+    g:wait_log("upstream list incomplete", { hint = "a list has at most 10,000 entries, 32 MiB and 100 pages",
       why = "its definition has more than 1024 bytes" })
   end)
 

@@ -11,10 +11,10 @@ local function names(c, method, member)
 end
 
 -- Starts a gateway before one stub with these tools.
-local function start(tools, entry, revision)
+local function start(tools, entry, revision, constants)
   local u = upstream.start { revision = revision or "2025-11-25" }
   u:offer("tools", tools)
-  return u, upstream.gateway({ one = u }, { entries = { one = entry } })
+  return u, upstream.gateway({ one = u }, { entries = { one = entry }, constants = constants })
 end
 
 -- Calls every tool in the list, and checks that its upstream got its own name.
@@ -28,7 +28,7 @@ end
 describe("a name", function()
   it("has the prefix, whatever is in it", function()
     local long = ("n"):rep(124)
-    local u, g = start({ "a", "one_a", "_", "a.b-c", "a__b", "é", "日本", "a b", long }, { longest = 128 })
+    local u, g = start({ "a", "one_a", "_", "a.b-c", "a__b", "é", "日本", "a b", long }, nil, nil, { upstream_name = 128 })
     local c <close> = g:client "2025-11-25"
     local own = {
       one_a = "a", one_one_a = "one_a", one__ = "_", ["one_a.b-c"] = "a.b-c", one_a__b = "a__b", ["one_é"] = "é", ["one_日本"] = "日本", ["one_a b"] = "a b",
@@ -42,7 +42,7 @@ describe("a name", function()
     u:close()
   end)
 
-  it("is shortened above `longest`, and two that begin alike stay two", function()
+  it("is shortened above 64 bytes, and two that begin alike stay two", function()
     local a, b = ("n"):rep(100) .. "a", ("n"):rep(100) .. "b"
     local u, g = start { a, b }
     local c <close> = g:client "2025-11-25"

@@ -140,7 +140,7 @@ describe("two upstreams that list the same again and again", function()
     assert.is_true(lines > 0 and lines <= 60, lines .. " lines")
   end)
 
-  it("fill the store with no more decisions than limits.upstreams.list_items, and one of them serves each", function()
+  it("fill the store with no more decisions than a list may have items, and one of them serves each", function()
     local stubs, entries = {}, {}
     local _ <close> = setmetatable({}, { __close = function()
       for _, u in pairs(stubs) do u:close() end
@@ -153,7 +153,7 @@ describe("two upstreams that list the same again and again", function()
       stubs[name]:offer("tools", {})
       stubs[name]:offer("resources", list)
     end
-    local g <close> = upstream.gateway(stubs, { workers = 1, config = { limits = { upstreams = { list_items = 20 } } }, entries = entries })
+    local g <close> = upstream.gateway(stubs, { workers = 1, constants = { upstream_list_items = 20 }, entries = entries })
     local c <close> = g:client "2025-11-25"
     local function count(name) return #(g:status().upstreams[name].withheld or {}) end
     wait.for_fact("what is withheld", 20, function()

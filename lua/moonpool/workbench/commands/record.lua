@@ -112,7 +112,7 @@ return function(args)
     failed = not now and state or nil
   end
   say.note(("%d %s recorded%s"):format(written.count, written.count == 1 and "call" or "calls",
-    written.lost > 0 and (", %d were lost: record.calls or record.bytes is too small"):format(written.lost) or ""))
+    written.lost > 0 and (", %d were lost: 200 calls and 8 MiB are kept"):format(written.lost) or ""))
   if failed then return say.wrong(failed) end
   return 0
 end
