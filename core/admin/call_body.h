@@ -2,7 +2,7 @@
 #ifndef MP_ADMIN_CALL_BODY_H
 #define MP_ADMIN_CALL_BODY_H
 
-#include "rpc/rpc.h"
+#include "rpc/observe.h"
 
 /* Zeroed before it is read. */
 typedef struct {

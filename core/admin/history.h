@@ -5,7 +5,7 @@
 #ifndef MP_ADMIN_HISTORY_H
 #define MP_ADMIN_HISTORY_H
 
-#include "rpc/rpc.h"
+#include "rpc/observe.h"
 
 #define MP_HISTORY_NUMBERS 40
 #define MP_HISTORY_STEP_MS 5000

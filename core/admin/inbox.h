@@ -1,4 +1,4 @@
-/* inbox.h: messages from consoles (rpc.h), which live on the threads of workers, to one reader on the admin thread. An answer of a worker's Lua to a
+/* inbox.h: messages from consoles (rpc/observe.h), which live on the threads of workers, to one reader on the admin thread. An answer of a worker's Lua to a
  * page, or what a client of an operator's call would get.
  *
  *     inbox = mp_inbox_new(&(mp_inbox_settings){loop, 1 << 20, &mp_stat_dropped_x, take, overflow, freed, reader});
@@ -16,7 +16,7 @@
 #ifndef MP_ADMIN_INBOX_H
 #define MP_ADMIN_INBOX_H
 
-#include "rpc/rpc.h"
+#include "rpc/observe.h"
 
 typedef struct mp_inbox mp_inbox;
 

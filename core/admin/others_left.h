@@ -3,7 +3,7 @@
 #ifndef MP_ADMIN_OTHERS_LEFT_H
 #define MP_ADMIN_OTHERS_LEFT_H
 
-#include "rpc/rpc.h"
+#include "rpc/observe.h"
 
 /* A process that lives. */
 typedef struct {

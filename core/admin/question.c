@@ -1,4 +1,4 @@
-/* question.c: what pages and operators ask of a worker's Lua (lua/moonpool/methods/operator.lua): a message by a hidden console (rpc.h), whose answer comes
+/* question.c: what pages and operators ask of a worker's Lua (lua/moonpool/methods/operator.lua): a message by a hidden console (rpc/observe.h), whose answer comes
  * back to the admin thread by an inbox and becomes the answer of the HTTP request. What changes something is asked of one worker first; then all
  * workers are asked whether they follow, so that a caller who has the answer knows that every worker obeys. */
 #include "run.h"

@@ -1,7 +1,7 @@
 /* record.c: /api/record of the admin listener: begins and stops a recording of calls, and gives what is recorded. */
 #include "record.h"
 #include "json/json.h"
-#include "rpc/rpc.h"
+#include "rpc/observe.h"
 #include <stdlib.h>
 #include <string.h>
 

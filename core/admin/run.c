@@ -1,4 +1,4 @@
-/* run.c: what operators run: messages to a worker by a console (rpc.h), whose messages come back to the admin thread by an inbox. The admin thread
+/* run.c: what operators run: messages to a worker by a console (rpc/observe.h), whose messages come back to the admin thread by an inbox. The admin thread
  * reads no more of a message than its id and how it ends. */
 #include "run.h"
 #include "call_body.h"

@@ -9,6 +9,7 @@
 
 #include "telemetry/telemetry.h"
 #include "lib/lib.h"
+#include "rpc/observe.h"
 #include "yaml.h"
 
 typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;

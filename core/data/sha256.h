@@ -8,4 +8,12 @@
 
 void mp_sha256(mp_str bytes, unsigned char hash[MP_SHA256_BYTES]);
 
+/* What is kept of a secret to recognize it. */
+typedef struct {
+    unsigned char bytes[MP_SHA256_BYTES];
+} mp_secret_hash;
+mp_secret_hash mp_secret_hash_of(mp_str secret);
+/* Takes a time that does not depend on where the two differ. */
+bool mp_secret_hash_is(const mp_secret_hash *a, const mp_secret_hash *b);
+
 #endif

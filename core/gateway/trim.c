@@ -2,6 +2,7 @@
  * and a worker that allocates waits for its arena, so it runs only while memory use is stable. */
 #include "trim.h"
 #include "lib/lib.h"
+#include "rpc/observe.h"
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdatomic.h>

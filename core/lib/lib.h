@@ -6,7 +6,8 @@
 #include "data/data.h"
 #include "lib/grant.h"
 #include "lib/upstream_entry.h"
-#include "rpc/rpc.h"
+#include "rpc/call.h"
+#include "rpc/session.h"
 #include "vm/vm.h"
 
 /* The version of the PCRE2 that is loaded. */

@@ -1,6 +1,7 @@
 /* metrics.c: what the library in Lua counts and measures for /metrics: times of what scripts use, and decisions about calls. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
+#include "rpc/observe.h"
 #include "telemetry/telemetry.h"
 #include "vm/engine.h"
 #include <lauxlib.h>

@@ -1,7 +1,7 @@
 /* record.c: keeps what the recorder (lua/moonpool/replay/recorder.lua) has written of a call. */
 #define _GNU_SOURCE /* for memmem */
 #include "lib/bindings.h"
-#include "rpc/rpc.h"
+#include "rpc/observe.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
 #include <string.h>

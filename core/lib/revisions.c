@@ -1,7 +1,7 @@
 /* revisions.c: the tables of core/mcp as the library in Lua sees them: C and Lua read the same rows. */
 #include "lib/revisions.h"
 #include "lib/fields.h"
-#include "rpc/rpc.h"
+#include "mcp/mcp.h"
 #include <lauxlib.h>
 
 int mp_lib_revisions(lua_State *L)

@@ -108,7 +108,7 @@ typedef struct {
     mp_str cancels;                 /* notifications/cancelled: span of params.requestId */
     size_t size;                    /* bytes of the message */
     mp_buf scratch;                 /* its memory is reused by the next message; the owner of the envelope frees it */
-    bool is_flat; /* the message is a tools/call, and `flat` has its arguments: see mp_call_flat in rpc.h */
+    bool is_flat; /* the message is a tools/call, and `flat` has its arguments: see mp_call_flat in rpc/call.h */
     uint8_t flat_count;
     mp_flat flat[MP_FLAT_MAX]; /* only the first `flat_count` are written */
 } mp_envelope;

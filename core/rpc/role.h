@@ -14,7 +14,9 @@
 #ifndef MP_RPC_ROLE_H
 #define MP_RPC_ROLE_H
 
-#include "rpc/rpc.h"
+#include "rpc/call.h"
+#include "rpc/observe.h"
+#include "rpc/session.h"
 
 typedef struct mp_batch mp_batch;
 typedef struct mp_event_log mp_event_log;
@@ -90,7 +92,7 @@ struct mp_rpc {
     mp_buf scratch;
 };
 
-/* rpc.c: routes an authenticated request to its transport. */
+/* serve.c: routes an authenticated request to its transport. */
 void mp_serve_as(mp_rpc *rpc, mp_stream *stream, mp_principal *principal);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* No key sets MAX_HOPS: it is the second defence against loops, after the instance of a gateway that comes back, and all gateways of a row must have the
- * same one, else which of them refuses would depend on the way. core/rpc/rpc.c and lua/moonpool/upstream/hops.lua have it, too. */
+ * same one, else which of them refuses would depend on the way. core/rpc/serve.c and lua/moonpool/upstream/hops.lua have it, too. */
 #define MAX_HOPS 8         /* gateways in a row, each of which calls the next one */
 #define MAX_HOPS_BYTES 512 /* bytes of MOONPOOL_HOPS; a longer one is not from a gateway */
 

@@ -18,7 +18,6 @@
 
 #include "mcp/mcp.h"
 #include "net/net.h"
-#include "rpc/rpc.h"
 
 typedef struct mp_upstreams mp_upstreams;
 typedef struct mp_upstream mp_upstream;

@@ -1,6 +1,7 @@
 /* message.c: the body of the coroutine of a client's request or notification: it decodes the params, calls the library in Lua and
  * encodes the result. */
 #include "lib/shortcut/forward.h"
+#include "rpc/observe.h"
 #include "vm/engine.h"
 #include <stdio.h>
 

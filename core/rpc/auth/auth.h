@@ -2,7 +2,7 @@
 #ifndef MP_RPC_AUTH_H
 #define MP_RPC_AUTH_H
 
-#include "rpc/call/call.h"
+#include "rpc/call/state.h"
 
 /* Starts the authentication of a request, which ends in mp_serve_as or a refusal. */
 void mp_authn_begin(mp_rpc *rpc, mp_stream *stream);

@@ -1,7 +1,7 @@
 /* client_request.c: requests to the client, in revisions with sessions. They are sent on the stream of the call that
  * makes them (S-8). Their answers come as POSTs of the same session, on any worker. The gateway chooses the ids, and
  * looks for an answer's id only within its session: another client cannot answer (B-31). */
-#include "call.h"
+#include "state.h"
 #include <stdio.h>
 #include <stdlib.h>
 

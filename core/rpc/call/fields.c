@@ -1,5 +1,5 @@
 /* fields.c: what lua/moonpool and the log read of a call. */
-#include "call.h"
+#include "state.h"
 #include "rpc/request/hop.h"
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* late.c: calls that waited too long in their worker before they began. */
-#include "call.h"
+#include "state.h"
 
 bool mp_call_is_late(mp_call *call, uint64_t now_us)
 {

@@ -1,5 +1,5 @@
 /* metrics.c: the histograms of requests and of tools, which each call enters when it ends. */
-#include "call.h"
+#include "state.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <time.h>

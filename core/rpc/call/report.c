@@ -1,6 +1,6 @@
 /* report.c: running calls and event streams as operators see them, and their end by an operator. The name of a call or stream for operators is the
  * number of its worker and its own: "1-4711"; of a call also its mark, as in the log and the audit. */
-#include "call.h"
+#include "state.h"
 #include <stdlib.h>
 
 MP_COUNTER(tool_operator, "tool_aborted", "reason", "operator", "calls cancelled through the admin listener")

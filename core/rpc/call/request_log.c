@@ -1,7 +1,7 @@
 /* request_log.c: one line of the log, at debug, for each request that was served, and a line on the terminal with
  * `run --trace`. The lines are composed only if the log or the terminal shows them. No line has arguments, results,
  * headers or credentials. */
-#include "call.h"
+#include "state.h"
 #include <stdio.h>
 #include <time.h>
 

@@ -1,5 +1,5 @@
 /* resume.c: Streamable HTTP calls that a client can resume: the events of their streams have ids and are kept. */
-#include "call.h"
+#include "state.h"
 
 #define PRIME_MS 250 /* delay before a call gets its event stream, and its client an id to resume with */
 

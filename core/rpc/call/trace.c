@@ -1,6 +1,6 @@
 /* trace.c: the span of a call, with the names and attributes of OpenTelemetry's conventions for MCP. It has no argument, result, header or
  * whole session id. */
-#include "call.h"
+#include "state.h"
 #include <stdio.h>
 
 /* A JSON-RPC id without the quotes of a string. */

@@ -1,4 +1,4 @@
-/* tap.h: what the module itself puts into taps; rpc.h has what opens and reads them. */
+/* tap.h: what the module itself puts into taps; rpc/observe.h has what opens and reads them. */
 #ifndef MP_RPC_TAP_H
 #define MP_RPC_TAP_H
 

@@ -1,5 +1,5 @@
 /* request.h: an HTTP request before its sender is known: its headers, Host and Origin checks, refusals and their
- * audit lines. The declarations that the gateway's admin listener uses are in rpc.h. */
+ * audit lines. The declarations that the gateway's admin listener uses are in rpc/observe.h. */
 #ifndef MP_RPC_REQUEST_H
 #define MP_RPC_REQUEST_H
 

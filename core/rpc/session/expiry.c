@@ -1,6 +1,6 @@
 /* expiry.c: when credentials expire, the event streams that they opened end (A-14), and the client reconnects with
  * new credentials. A call in flight goes on. */
-#include "session.h"
+#include "state.h"
 #include <time.h>
 
 #define DAY_MS ((uint64_t)86400000)

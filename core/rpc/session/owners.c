@@ -1,6 +1,6 @@
 /* owners.c: how many sessions each principal has, or each address of clients without one. While a gateway is several processes, the newest one knows
  * what the older ones have, since these say what changes. */
-#include "session.h"
+#include "state.h"
 #include "json/json.h"
 #include "net/net.h"
 #include <stdio.h>

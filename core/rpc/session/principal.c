@@ -1,5 +1,5 @@
 /* principal.c: the identity that authentication gave a request. Sessions are bound to it. */
-#include "session.h"
+#include "state.h"
 #include "data/data.h"
 #include <openssl/crypto.h>
 #include <stdlib.h>
@@ -69,16 +69,4 @@ mp_str mp_principal_key(const mp_principal *principal)
 bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[MP_PRINCIPAL_KEY])
 {
     return CRYPTO_memcmp(principal->key, key, MP_PRINCIPAL_KEY) == 0;
-}
-
-mp_secret_hash mp_secret_hash_of(mp_str secret)
-{
-    mp_secret_hash hash;
-    mp_sha256(secret, hash.bytes);
-    return hash;
-}
-
-bool mp_secret_hash_is(const mp_secret_hash *a, const mp_secret_hash *b)
-{
-    return CRYPTO_memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
 }

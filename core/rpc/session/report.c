@@ -1,5 +1,5 @@
 /* report.c: sessions as operators see them. A session's id is half a credential: a mark stands for it. */
-#include "session.h"
+#include "state.h"
 #include "json/json.h"
 #include <stdlib.h>
 

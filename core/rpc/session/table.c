@@ -1,6 +1,6 @@
 /* table.c: the sessions of the process, in shards by id, and the numbers that are limited in the gateway. A shard's
  * lock is held only for a look-up. This file is long because all of it works on mp_table. */
-#include "session.h"
+#include "state.h"
 #include "rpc/observe/tap.h"
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #ifndef MP_RPC_STREAM_H
 #define MP_RPC_STREAM_H
 
-#include "rpc/session/session.h"
+#include "rpc/session/state.h"
 
 struct mp_reader {
     mp_session *session;       /* counted reference */

@@ -1,8 +1,8 @@
-/* session.h: sessions of the stateful revisions, the process-wide table that holds them, and principals. Locks are
+/* state.h: sessions of the stateful revisions, the process-wide table that holds them, and principals. Locks are
  * taken in this order: a shard of the table, a session; the index of topics, a session; the event log last. The lock
  * of the owners is taken alone. */
-#ifndef MP_RPC_SESSION_H
-#define MP_RPC_SESSION_H
+#ifndef MP_RPC_SESSION_STATE_H
+#define MP_RPC_SESSION_STATE_H
 
 #include "rpc/request/request.h"
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* rpc.c: a worker's server role: which path leads to which transport, and how the role starts, drains and ends. */
+/* serve.c: a worker's server role: which path leads to which transport, and how the role starts, drains and ends. */
 #include "rpc/transport/transport.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* call.h: one JSON-RPC request from its start to its answer, and what belongs to it: requests to its client, its
+/* state.h: one JSON-RPC request from its start to its answer, and what belongs to it: requests to its client, its
  * place in a batch, its subscriptions, its resumable stream. */
-#ifndef MP_RPC_CALL_H
-#define MP_RPC_CALL_H
+#ifndef MP_RPC_CALL_STATE_H
+#define MP_RPC_CALL_STATE_H
 
 #include "rpc/observe/tap.h"
 #include "rpc/stream/stream.h"

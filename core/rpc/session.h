@@ -1,0 +1,42 @@
+/* session.h: sessions, as core/lib uses them for lua/moonpool, and what is published to their subscribers. */
+#ifndef MP_RPC_SESSION_H
+#define MP_RPC_SESSION_H
+
+#include "rpc/rpc.h"
+
+const mp_era *MP_NULLABLE mp_session_era(const mp_session *session); /* NULL before `initialize` */
+mp_str mp_session_id(const mp_session *session);
+/* True if a session of any principal has this id and is open. The id must not come from a client. */
+bool mp_session_is_known(mp_rpc *rpc, mp_str id);
+mp_str mp_session_client(const mp_session *session);
+mp_str mp_session_capabilities(const mp_session *session);
+/* The lowest level of notifications/message that the client wants: 0 (debug) to 7 (emergency); -1 before
+ * logging/setLevel. */
+int mp_session_log_level(const mp_session *session);
+void mp_session_set_log_level(mp_session *session, int level);
+
+/* A hash of a session's id. Lines of the log and the audit use it to tell sessions apart; it gives no access to the session. */
+typedef struct {
+    char text[9];
+} mp_session_mark;
+mp_session_mark mp_session_mark_of(mp_str id);
+
+/* Subscribes the session to a topic until the session ends. The part of the topic's name behind a NUL is the
+ * audience. A session has one audience for each topic: a later subscription replaces the audience, and
+ * mp_session_unfollow ignores it. */
+typedef enum { MP_FOLLOW_DONE, MP_FOLLOW_CLOSED, MP_FOLLOW_TOO_MANY } mp_follow_result;
+mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
+void mp_session_unfollow(mp_session *session, mp_str topic);
+/* Changes the audience of all subscriptions of the session that have one (its principal's scopes may have changed). */
+void mp_session_follow_as(mp_session *session, mp_str audience);
+
+/* -- publishing ------------------------------------------------------------------------------------------------ */
+
+/* Publishes on a topic, on all workers: sends `plain` to the sessions that subscribe to it; sends `before`, the
+ * call's id and `after` to the calls that listen to it. A text with ptr == NULL is not sent. Of several publications
+ * on a topic in one turn only the last is sent. */
+void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
+/* Appends the audiences of the topic that have subscribers, one per line. */
+void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
+
+#endif
