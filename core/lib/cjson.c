@@ -133,14 +133,14 @@ static void read_sparse(weight *w, int getter)
 static int run_unlimited(lua_State *L, int function)
 {
     mp_vm *vm = mp_vm_of(L);
-    size_t ceiling = vm->ceiling;
+    size_t ceiling = vm->memory.ceiling;
     lua_pushvalue(L, function);
     lua_pushvalue(L, 1);
-    vm->ceiling = SIZE_MAX / 2;
+    vm->memory.ceiling = SIZE_MAX / 2;
     int status = lua_pcall(L, 1, 1, 0);
-    vm->ceiling = ceiling;
-    if (vm->running != NULL && vm->bytes > ceiling && !vm->is_full) {
-        vm->is_full = true;
+    vm->memory.ceiling = ceiling;
+    if (vm->schedule.running != NULL && vm->memory.bytes > ceiling && !vm->memory.is_full) {
+        vm->memory.is_full = true;
         mp_preempt_arm_running();
     }
     return status;

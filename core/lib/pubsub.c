@@ -123,7 +123,7 @@ static int l_listen(lua_State *L)
     lua_settop(L, 3);
     size_t count = lua_rawlen(L, 2);
     const mp_str *topics = push_topics(L, count);
-    if (&task->super != mp_vm_of(L)->running || task->call == NULL)
+    if (&task->super != mp_vm_of(L)->schedule.running || task->call == NULL)
         return luaL_error(L, "listen must be called by the task of the call itself");
     switch (mp_call_listen(task->call, topics, count, closing)) {
     case MP_LISTEN_TOO_MANY:

@@ -173,7 +173,7 @@ static int l_count(lua_State *L)
     shared *all = shared_of(L);
     lua_pushinteger(L, all->count);
     lua_pushinteger(L, mp_databases_count(&all->leaving));
-    lua_pushboolean(L, mp_vm_of(L)->full_cycles > 0);
+    lua_pushboolean(L, mp_vm_of(L)->garbage.full_cycles > 0);
     return 3;
 }
 
@@ -181,9 +181,9 @@ static int l_count(lua_State *L)
 static int l_tidy(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
-    bool may_wait = vm->may_wait && lua_isyieldable(L);
-    if (may_wait && vm->full_cycles < TIDY_GC_CYCLES)
-        vm->full_cycles = TIDY_GC_CYCLES;
+    bool may_wait = vm->schedule.may_wait && lua_isyieldable(L);
+    if (may_wait && vm->garbage.full_cycles < TIDY_GC_CYCLES)
+        vm->garbage.full_cycles = TIDY_GC_CYCLES;
     lua_pushboolean(L, may_wait);
     return 1;
 }
@@ -472,7 +472,7 @@ static int l_refused(lua_State *L)
 /* task.current(): a light userdata that identifies the running task.  [-0, +1] */
 static int l_task(lua_State *L)
 {
-    lua_pushlightuserdata(L, mp_vm_of(L)->running);
+    lua_pushlightuserdata(L, mp_vm_of(L)->schedule.running);
     return 1;
 }
 

@@ -115,7 +115,7 @@ mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work);
 /* The task whose Lua code runs; NULL outside of tasks. */
 static inline mp_lib_task *MP_NULLABLE mp_lib_task_running(lua_State *L)
 {
-    mp_task *task = mp_vm_of(L)->running;
+    mp_task *task = mp_vm_of(L)->schedule.running;
     return task == NULL ? NULL : mp_container(task, mp_lib_task, super);
 }
 

@@ -26,7 +26,7 @@ struct mp_bus {
 
 typedef struct {
     mp_message super;
-    mp_link link; /* link in vm->messages */
+    mp_link link; /* link in vm->inbox.messages */
     mp_bus *bus;
     mp_vm *vm; /* the receiver; it may have been freed, so is_on_bus() compares `number` first */
     uint64_t number;
@@ -62,15 +62,15 @@ bool mp_bus_relay(const mp_bus *bus, mp_str topic, mp_str text)
 void mp_bus_join(mp_bus *bus, mp_vm *vm)
 {
     pthread_mutex_lock(&bus->lock);
-    mp_link_put(&bus->vms, &vm->bus_link);
-    vm->bus_number = ++bus->joined;
+    mp_link_put(&bus->vms, &vm->inbox.link);
+    vm->inbox.number = ++bus->joined;
     pthread_mutex_unlock(&bus->lock);
 }
 
 void mp_bus_leave(mp_bus *bus, mp_vm *vm)
 {
     pthread_mutex_lock(&bus->lock);
-    mp_link_drop(&vm->bus_link);
+    mp_link_drop(&vm->inbox.link);
     pthread_mutex_unlock(&bus->lock);
 }
 
@@ -81,7 +81,7 @@ static bool is_on_bus(const message *it)
     bool found = false;
     pthread_mutex_lock(&it->bus->lock);
     for (mp_link *link = it->bus->vms.next; link != &it->bus->vms && !found; link = link->next)
-        found = mp_container(link, mp_vm, bus_link)->bus_number == it->number;
+        found = mp_container(link, mp_vm, inbox.link)->inbox.number == it->number;
     pthread_mutex_unlock(&it->bus->lock);
     return found;
 }
@@ -96,7 +96,7 @@ static void free_message(mp_vm *MP_NULLABLE vm, message *it)
 {
     size_t size = sizeof *it + it->len;
     if (vm != NULL)
-        mp_account_give(&vm->message_bytes, (int64_t)size);
+        mp_account_give(&vm->inbox.bytes, (int64_t)size);
     mp_stat_add(&mp_stat_bus_bytes, -(int64_t)size);
     free(it);
 }
@@ -108,18 +108,18 @@ static void on_delivered(mp_message *super, mp_loop *MP_NULLABLE loop)
     if (loop == NULL || !is_on_bus(it))
         free_message(NULL, it);
     else
-        mp_link_put(&it->vm->messages, &it->link);
+        mp_link_put(&it->vm->inbox.messages, &it->link);
 }
 
-/* Its size is in vm->message_bytes already. */
+/* Its size is in vm->inbox.bytes already. */
 static message *message_new(mp_vm *vm, mp_str topic, mp_str text)
 {
     message *it = mp_new(size_of(topic, text));
     mp_stat_add(&mp_stat_bus_bytes, (int64_t)size_of(topic, text));
     it->super.deliver = on_delivered;
-    it->bus = vm->bus;
+    it->bus = vm->inbox.bus;
     it->vm = vm;
-    it->number = vm->bus_number;
+    it->number = vm->inbox.number;
     it->topic_len = topic.len;
     it->len = topic.len + text.len;
     memcpy(it->bytes, topic.ptr, topic.len);
@@ -130,22 +130,22 @@ static message *message_new(mp_vm *vm, mp_str topic, mp_str text)
 
 void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text)
 {
-    mp_account_add(&vm->message_bytes, (int64_t)size_of(topic, text));
-    mp_link_put(&vm->messages, &message_new(vm, topic, text)->link);
+    mp_account_add(&vm->inbox.bytes, (int64_t)size_of(topic, text));
+    mp_link_put(&vm->inbox.messages, &message_new(vm, topic, text)->link);
 }
 
 /* False if the message does not fit. The VM then gets one that says so, behind all that fitted, and no second one until that is delivered. Call it with
  * the bus's lock. */
 static bool post(mp_vm *vm, mp_loop *loop, mp_str topic, mp_str text)
 {
-    bool fits = mp_account_take_posted(&vm->message_bytes, size_of(topic, text));
+    bool fits = mp_account_take_posted(&vm->inbox.bytes, size_of(topic, text));
     if (!fits) {
         mp_stat_add(&mp_stat_dropped_bus, 1);
-        if (atomic_exchange(&vm->has_missed, true))
+        if (atomic_exchange(&vm->inbox.has_missed, true))
             return false;
         topic = MISSED;
         text = MP_STR_NONE;
-        mp_account_add(&vm->message_bytes, (int64_t)size_of(topic, text));
+        mp_account_add(&vm->inbox.bytes, (int64_t)size_of(topic, text));
     }
     mp_loop_post(loop, &message_new(vm, topic, text)->super);
     return fits;
@@ -156,7 +156,7 @@ bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
     bool fits = true;
     pthread_mutex_lock(&bus->lock);
     for (mp_link *link = bus->vms.next; link != &bus->vms; link = link->next) {
-        mp_vm *vm = mp_container(link, mp_vm, bus_link);
+        mp_vm *vm = mp_container(link, mp_vm, inbox.link);
         mp_loop *loop = vm->loop;
         if (loop != NULL)
             fits = post(vm, loop, topic, text) && fits;
@@ -169,7 +169,7 @@ bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
 static int run_message(lua_State *L)
 {
     const message *it = lua_touserdata(L, 1);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, it->vm->on_message);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, it->vm->inbox.function);
     lua_pushlstring(L, it->bytes, it->topic_len);
     lua_pushlstring(L, it->bytes + it->topic_len, it->len - it->topic_len);
     lua_call(L, 2, 0);
@@ -178,12 +178,12 @@ static int run_message(lua_State *L)
 
 static message *MP_NULLABLE take_message(mp_vm *vm)
 {
-    mp_link *link = mp_link_take(&vm->messages);
+    mp_link *link = mp_link_take(&vm->inbox.messages);
     if (link == NULL)
         return NULL;
     message *it = mp_container(link, message, link);
     if (mp_str_eq((mp_str){it->bytes, it->topic_len}, MISSED))
-        atomic_store(&vm->has_missed, false);
+        atomic_store(&vm->inbox.has_missed, false);
     return it;
 }
 
@@ -194,13 +194,13 @@ void mp_vm_bus_turn(mp_vm *vm)
         mp_vm_reset_out(vm);
         lua_pushcfunction(vm->L, run_message);
         lua_pushlightuserdata(vm->L, it);
-        vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MESSAGE_US;
+        vm->clock.guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MESSAGE_US;
         mp_phase_set(MP_PHASE_HANDLER);
         lua_State *outer = mp_preempt_enter(vm->L);
         int status = lua_pcall(vm->L, 1, 0, 0);
         mp_preempt_leave(outer);
         mp_phase_set(MP_PHASE_READ);
-        vm->guard_until = 0;
+        vm->clock.guard_until = 0;
         lua_sethook(vm->L, NULL, 0, 0);
         if (status != LUA_OK) {
             mp_stat_add(&mp_stat_tool_faults, 1);

@@ -46,8 +46,8 @@ void mp_closing_open(lua_State *L)
     lua_setfield(L, -2, "__name");
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
-    vm->cancelled_error = new_error(L, &cancelled_key, 'c');
-    vm->closed_error = new_error(L, &closed_key, 'k');
+    vm->closing.cancelled_error = new_error(L, &cancelled_key, 'c');
+    vm->closing.closed_error = new_error(L, &closed_key, 'k');
     lua_pop(L, 1);
 }
 
@@ -66,7 +66,7 @@ void mp_raise_closed(lua_State *L)
 /* The VM ends, and its handlers have no time left. */
 static bool is_past_end(const mp_vm *vm)
 {
-    return vm->is_ending && mp_monotonic_ms() >= vm->ending_until;
+    return vm->closing.is_ending && mp_monotonic_ms() >= vm->closing.ending_until;
 }
 
 void mp_raise_cancelled(lua_State *L, mp_task *task)
@@ -76,14 +76,16 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
     task->is_heavy = true; /* the processor time of handlers is measured exactly */
     if (task->closing == MP_OPEN) {
         task->closing = MP_CLOSING;
-        task->closing_room = vm->call_memory / MEMORY_PART;
-        vm->closing_since = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-        vm->ceiling = task->closing_room < vm->memory - vm->bytes ? vm->bytes + task->closing_room : vm->memory;
-        vm->is_full = vm->is_over_memory = vm->is_crowded = false;
-        vm->denied = 0;
-        vm->stuck_at = 0;
-        task->is_late = task->is_excess = vm->closing_tasks >= vm->closing_most;
-        vm->closing_tasks++;
+        task->closing_room = vm->call.memory / MEMORY_PART;
+        vm->closing.since = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+        vm->memory.ceiling = task->closing_room < vm->memory.limit - vm->memory.bytes
+                                 ? vm->memory.bytes + task->closing_room
+                                 : vm->memory.limit;
+        vm->memory.is_full = vm->memory.is_over = vm->memory.is_crowded = false;
+        vm->memory.denied = 0;
+        vm->clock.stuck_at = 0;
+        task->is_late = task->is_excess = vm->closing.tasks >= vm->closing.most;
+        vm->closing.tasks++;
         mp_stat_add(&mp_stat_cleanups, 1);
     }
     if (is_past_end(vm))
@@ -97,7 +99,7 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
 
 lua_KContext mp_catch_begin(lua_State *L)
 {
-    const mp_task *task = mp_vm_of(L)->running;
+    const mp_task *task = mp_vm_of(L)->schedule.running;
     lua_KContext level = task == NULL ? MP_OPEN : task->closing;
     return level * 2 * CLOSED_LEVEL + ((*mp_thread_word(L) & MP_THREAD_CLOSING) != 0 ? CLOSED_LEVEL : 0);
 }
@@ -119,7 +121,7 @@ void mp_catch_end(lua_State *L, lua_KContext began, bool failed)
     if (!is_cancelled && !is_closed)
         return;
     if (failed)
-        log_lost(L, mp_vm_of(L)->running);
+        log_lost(L, mp_vm_of(L)->schedule.running);
     raise_key(L, is_cancelled ? &cancelled_key : &closed_key);
 }
 
@@ -136,7 +138,7 @@ static void raise_late(lua_State *L)
 
 void mp_closing_after_wait(lua_State *L)
 {
-    mp_task *task = mp_vm_of(L)->running;
+    mp_task *task = mp_vm_of(L)->schedule.running;
     if (task == NULL)
         return;
     if (task->raise)
@@ -155,7 +157,7 @@ static void log_exceeded(mp_task *task, const char *why)
         return;
     task->has_exceeded = true;
     mp_stat_add(&mp_stat_cleanups_ended, 1);
-    if (task->vm->is_ending && ++task->vm->ending_count > MAX_LOGGED)
+    if (task->vm->closing.is_ending && ++task->vm->closing.ending_count > MAX_LOGGED)
         return;
     lua_Debug at = {.currentline = -1};
     lua_State *L = task->state == MP_TASK_PARKED ? mp_task_innermost(task) : task->co;
@@ -186,7 +188,7 @@ static void on_time_over(mp_timer *timer)
     mp_op_cancel(task->op);
     task->is_cut = true;
     task->state = MP_TASK_READY;
-    mp_link_put(&task->vm->ready, &task->link);
+    mp_link_put(&task->vm->schedule.ready, &task->link);
 }
 
 void mp_closing_left(mp_task *task)
@@ -210,7 +212,7 @@ void mp_closing_done(mp_task *task)
     if (task->closing == MP_OPEN)
         return;
     task->closing = MP_OPEN;
-    task->vm->closing_tasks--;
+    task->vm->closing.tasks--;
     mp_stat_add(&mp_stat_cleanups, -1);
 }
 
@@ -220,17 +222,17 @@ void mp_closing_done(mp_task *task)
 static bool check_handlers(lua_State *L, mp_task *task)
 {
     mp_vm *vm = task->vm;
-    uint64_t now = mp_clock_us(CLOCK_THREAD_CPUTIME_ID), spent = task->closing_us + now - vm->closing_since;
-    bool can_leave = vm->may_wait && lua_isyieldable(L);
+    uint64_t now = mp_clock_us(CLOCK_THREAD_CPUTIME_ID), spent = task->closing_us + now - vm->closing.since;
+    bool can_leave = vm->schedule.may_wait && lua_isyieldable(L);
     if (can_leave)
-        vm->stuck_at = 0;
-    else if (vm->stuck_at == 0)
-        vm->stuck_at = now;
-    bool is_over = spent >= CLOSERS_US || vm->is_over_memory ||
+        vm->clock.stuck_at = 0;
+    else if (vm->clock.stuck_at == 0)
+        vm->clock.stuck_at = now;
+    bool is_over = spent >= CLOSERS_US || vm->memory.is_over ||
                    (task->is_late && !task->is_excess && spent >= task->late_from + LATE_US) ||
-                   (!can_leave && now - vm->stuck_at >= STUCK_US);
+                   (!can_leave && now - vm->clock.stuck_at >= STUCK_US);
     if (task->closing == MP_CLOSING && is_over) {
-        log_exceeded(task, vm->is_over_memory ? "the <close> handlers of a cancelled call took too much memory"
+        log_exceeded(task, vm->memory.is_over ? "the <close> handlers of a cancelled call took too much memory"
                                               : "the <close> handlers of a cancelled call ran for too long");
         task->closing = MP_FORCED;
     }
@@ -265,9 +267,9 @@ void mp_closing_look(lua_State *L, mp_task *task)
 void mp_closing_charge(mp_task *task, size_t before)
 {
     mp_vm *vm = task->vm;
-    size_t made = vm->bytes > before ? vm->bytes - before : 0;
+    size_t made = vm->memory.bytes > before ? vm->memory.bytes - before : 0;
     task->closing_room -= made < task->closing_room ? made : task->closing_room;
-    task->closing_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->closing_since;
+    task->closing_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->closing.since;
 }
 
 /* -- ending a task --------------------------------------------------------------------------------------------- */
@@ -279,7 +281,7 @@ void mp_task_cancel(mp_task *task)
         return; /* the client disconnected while the task sent to it: the error is raised at its next wait */
     mp_link_drop(&task->link);
     task->state = MP_TASK_UNWINDING;
-    mp_link_put(&task->vm->unwinding, &task->link);
+    mp_link_put(&task->vm->schedule.unwinding, &task->link);
 }
 
 void mp_task_unwind(mp_task *task)
@@ -312,7 +314,7 @@ void mp_task_unwind(mp_task *task)
 static bool end_some(mp_vm *vm)
 {
     bool has_tasks = false;
-    for (mp_task *task = vm->all; task != NULL; task = task->next) {
+    for (mp_task *task = vm->schedule.all; task != NULL; task = task->next) {
         if (task->state == MP_TASK_IDLE)
             continue;
         has_tasks = true;
@@ -325,18 +327,18 @@ static bool end_some(mp_vm *vm)
 
 void mp_vm_unwind(mp_vm *vm, uint64_t until)
 {
-    if (vm->is_ending)
+    if (vm->closing.is_ending)
         return;
-    vm->is_ending = true;
-    vm->ending_until = until;
-    for (mp_task *task = vm->all; task != NULL; task = task->next) {
+    vm->closing.is_ending = true;
+    vm->closing.ending_until = until;
+    for (mp_task *task = vm->schedule.all; task != NULL; task = task->next) {
         if (task->state != MP_TASK_IDLE && task->closing != MP_OPEN)
             log_exceeded(task, at_end);
         task->cancelled = true;
     }
     while (end_some(vm))
         continue;
-    if (vm->ending_count > MAX_LOGGED)
-        mp_log(MP_WARN, "cleanups over their limit", mp_log_int("count", vm->ending_count),
+    if (vm->closing.ending_count > MAX_LOGGED)
+        mp_log(MP_WARN, "cleanups over their limit", mp_log_int("count", vm->closing.ending_count),
                mp_log_str("why", mp_str_of(at_end)));
 }

@@ -18,18 +18,19 @@ static bool is_kind(lua_State *co, unsigned kind)
 static int run(lua_State *L, lua_State *co, int count)
 {
     mp_vm *vm = mp_vm_of(L);
-    bool may_wait = vm->may_wait;
-    vm->may_wait = may_wait && lua_isyieldable(L);
+    bool may_wait = vm->schedule.may_wait;
+    vm->schedule.may_wait = may_wait && lua_isyieldable(L);
     int results;
     lua_State *before = mp_preempt_enter(co);
-    if (vm->running != NULL && vm->running->closing == MP_FORCED)
+    if (vm->schedule.running != NULL && vm->schedule.running->closing == MP_FORCED)
         mp_preempt_arm(co, 1);
     int status = lua_resume(co, L, count, &results);
     mp_preempt_leave(before);
-    vm->may_wait = may_wait;
-    if (status == LUA_YIELD && vm->running != NULL && (vm->running->op != NULL || vm->running->preempted)) {
+    vm->schedule.may_wait = may_wait;
+    if (status == LUA_YIELD && vm->schedule.running != NULL &&
+        (vm->schedule.running->op != NULL || vm->schedule.running->preempted)) {
         *mp_thread_word(co) |= MP_THREAD_BUSY;
-        mp_task_leave(vm->running, co);
+        mp_task_leave(vm->schedule.running, co);
         return LEFT;
     }
     if (status != LUA_OK && status != LUA_YIELD) {

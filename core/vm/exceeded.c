@@ -8,9 +8,9 @@ MP_COUNTER(tool_memory, "tool_aborted", "reason", "memory", "calls over limits.c
 
 const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck)
 {
-    if (task->vm->is_over_memory)
-        return task->vm->is_crowded ? MP_TASK_CROWDED : "the call took more memory than limits.call.memory";
-    if (task->payer->spent_us + stretch >= task->vm->call_us + task->payer->more_us)
+    if (task->vm->memory.is_over)
+        return task->vm->memory.is_crowded ? MP_TASK_CROWDED : "the call took more memory than limits.call.memory";
+    if (task->payer->spent_us + stretch >= task->vm->call.us + task->payer->more_us)
         return "the call ran Lua for longer than limits.call.cpu";
     if (stuck >= MP_STUCK_US)
         return "the call ran too long where it cannot be suspended: in a metamethod, or in a function that C calls";
@@ -19,9 +19,9 @@ const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch
 
 void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where, const char *why)
 {
-    const mp_stat *counter = !task->vm->is_over_memory ? &mp_stat_tool_cpu
-                             : task->vm->is_crowded    ? &mp_stat_refused_lua_memory
-                                                       : &mp_stat_tool_memory;
+    const mp_stat *counter = !task->vm->memory.is_over     ? &mp_stat_tool_cpu
+                             : task->vm->memory.is_crowded ? &mp_stat_refused_lua_memory
+                                                           : &mp_stat_tool_memory;
     lua_Debug place;
     bool has_place = true;
     if (where == NULL)
@@ -38,15 +38,15 @@ void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLAB
     if (task->payer->work->over_limit != NULL)
         task->payer->work->over_limit(task->payer, why, counter);
     task->cancelled = true;
-    if (!task->vm->is_over_memory)
+    if (!task->vm->memory.is_over)
         return;
     mp_task_dies(task);
-    task->vm->full_cycles = MP_FULL_CYCLES;
+    task->vm->garbage.full_cycles = MP_FULL_CYCLES;
 }
 
 bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status)
 {
-    if (status != LUA_ERRMEM || !task->vm->is_over_memory || task->cancelled)
+    if (status != LUA_ERRMEM || !task->vm->memory.is_over || task->cancelled)
         return false;
     const char *why = mp_task_over_limit(task, 0, 0);
     if (why != NULL)

@@ -21,18 +21,19 @@
 
 static void plan_cycle(mp_vm *vm)
 {
-    size_t goal = vm->bytes * GC_GROWTH_FACTOR, halfway = vm->bytes + (vm->memory - vm->bytes) / 2;
-    vm->collect_from = goal < halfway ? goal : halfway;
-    vm->made = vm->made_heavily = 0;
-    vm->left = vm->left < vm->left_lately ? vm->left : vm->left_lately;
-    vm->left_lately = 0;
+    size_t goal = vm->memory.bytes * GC_GROWTH_FACTOR,
+           halfway = vm->memory.bytes + (vm->memory.limit - vm->memory.bytes) / 2;
+    vm->garbage.collect_from = goal < halfway ? goal : halfway;
+    vm->garbage.made = vm->garbage.made_heavily = 0;
+    vm->garbage.left = vm->garbage.left < vm->garbage.left_lately ? vm->garbage.left : vm->garbage.left_lately;
+    vm->garbage.left_lately = 0;
 }
 
 void mp_vm_collect_by_turns(mp_vm *vm)
 {
     lua_gc(vm->L, LUA_GCINC, 0, GC_STEP_MULTIPLIER, GC_STEP_LOG2_BYTES);
     lua_gc(vm->L, LUA_GCSTOP);
-    vm->seen = vm->bytes;
+    vm->garbage.seen = vm->memory.bytes;
     plan_cycle(vm);
 }
 
@@ -50,11 +51,11 @@ static int live(lua_State *L)
  * ended. */
 static bool collect(mp_vm *vm, size_t *MP_NULLABLE owed)
 {
-    size_t before = vm->bytes;
+    size_t before = vm->memory.bytes;
     bool ended = false;
     uint64_t until = mp_clock_us(CLOCK_MONOTONIC) + BATCH_US;
-    vm->collect_from = 0;
-    vm->is_collecting = true;
+    vm->garbage.collect_from = 0;
+    vm->garbage.is_collecting = true;
     lua_State *outer = mp_preempt_enter(vm->L);
     lua_pushcfunction(vm->L, live);
     if (lua_pcall(vm->L, 0, 0, 0) != LUA_OK)
@@ -65,12 +66,13 @@ static bool collect(mp_vm *vm, size_t *MP_NULLABLE owed)
             *owed = *owed < GC_STEP_BYTES ? 0 : *owed - GC_STEP_BYTES;
     } while (!ended && (owed == NULL || *owed >= GC_STEP_BYTES) && mp_clock_us(CLOCK_MONOTONIC) < until);
     mp_preempt_leave(outer);
-    vm->is_collecting = false;
-    vm->guard_until = 0;
-    size_t gone = before > vm->bytes ? before - vm->bytes : 0, expected = gone < vm->left ? gone : vm->left;
-    vm->left -= expected;
-    vm->gone += gone - expected;
-    vm->seen -= gone < vm->seen ? gone : vm->seen;
+    vm->garbage.is_collecting = false;
+    vm->clock.guard_until = 0;
+    size_t gone = before > vm->memory.bytes ? before - vm->memory.bytes : 0,
+           expected = gone < vm->garbage.left ? gone : vm->garbage.left;
+    vm->garbage.left -= expected;
+    vm->garbage.gone += gone - expected;
+    vm->garbage.seen -= gone < vm->garbage.seen ? gone : vm->garbage.seen;
     if (ended)
         plan_cycle(vm);
     return ended;
@@ -79,46 +81,48 @@ static bool collect(mp_vm *vm, size_t *MP_NULLABLE owed)
 /* True if heavy tasks have left a debt, and no heavy task is ready that would pay it. */
 static bool is_left_heavy(const mp_vm *vm)
 {
-    return vm->made_heavily >= MAX_DEBT_BYTES && mp_link_is_alone(&vm->heavy);
+    return vm->garbage.made_heavily >= MAX_DEBT_BYTES && mp_link_is_alone(&vm->schedule.heavy);
 }
 
 bool mp_vm_owes(const mp_vm *vm)
 {
-    return vm->made >= MAX_OWED_BYTES && (vm->full_cycles == 0 || vm->made >= FULL_OWED * MAX_OWED_BYTES);
+    return vm->garbage.made >= MAX_OWED_BYTES &&
+           (vm->garbage.full_cycles == 0 || vm->garbage.made >= FULL_OWED * MAX_OWED_BYTES);
 }
 
 void mp_vm_return_memory(mp_vm *vm)
 {
     mp_tasks_drop_coroutines(vm);
-    vm->is_returning = true;
-    vm->full_cycles = vm->full_cycles < RETURN_CYCLES ? RETURN_CYCLES : vm->full_cycles;
+    vm->garbage.is_returning = true;
+    vm->garbage.full_cycles = vm->garbage.full_cycles < RETURN_CYCLES ? RETURN_CYCLES : vm->garbage.full_cycles;
 }
 
 size_t mp_vm_held(const mp_vm *vm)
 {
-    return vm->bytes + vm->spare_bytes;
+    return vm->memory.bytes + vm->memory.spare_bytes;
 }
 
 bool mp_vm_is_returning_memory(const mp_vm *vm)
 {
-    return vm->is_returning;
+    return vm->garbage.is_returning;
 }
 
 bool mp_vm_tidy(mp_vm *vm)
 {
-    vm->made += vm->bytes > vm->seen ? vm->bytes - vm->seen : 0;
-    vm->seen = vm->bytes;
-    if (vm->bytes < vm->collect_from)
-        vm->made = vm->made_heavily = 0;
-    if (vm->full_cycles > 0)
-        vm->full_cycles -= collect(vm, NULL);
-    else if (vm->made >= GC_STEP_BYTES)
-        collect(vm, &vm->made);
+    vm->garbage.made += vm->memory.bytes > vm->garbage.seen ? vm->memory.bytes - vm->garbage.seen : 0;
+    vm->garbage.seen = vm->memory.bytes;
+    if (vm->memory.bytes < vm->garbage.collect_from)
+        vm->garbage.made = vm->garbage.made_heavily = 0;
+    if (vm->garbage.full_cycles > 0)
+        vm->garbage.full_cycles -= collect(vm, NULL);
+    else if (vm->garbage.made >= GC_STEP_BYTES)
+        collect(vm, &vm->garbage.made);
     else if (is_left_heavy(vm))
-        collect(vm, &vm->made_heavily);
-    if (vm->is_returning && vm->full_cycles == 0)
-        vm->is_returning = mp_vm_free_some_spares(vm, FREED_AT_ONCE);
-    return vm->full_cycles > 0 || vm->is_returning || vm->made >= GC_STEP_BYTES || is_left_heavy(vm);
+        collect(vm, &vm->garbage.made_heavily);
+    if (vm->garbage.is_returning && vm->garbage.full_cycles == 0)
+        vm->garbage.is_returning = mp_vm_free_some_spares(vm, FREED_AT_ONCE);
+    return vm->garbage.full_cycles > 0 || vm->garbage.is_returning || vm->garbage.made >= GC_STEP_BYTES ||
+           is_left_heavy(vm);
 }
 
 /* -- the memory of tasks ---------------------------------------------------------------------------------------- */
@@ -126,49 +130,49 @@ bool mp_vm_tidy(mp_vm *vm)
 void mp_task_made(mp_task *task, size_t before)
 {
     mp_vm *vm = task->vm;
-    size_t made = vm->bytes > before ? vm->bytes - before : 0;
+    size_t made = vm->memory.bytes > before ? vm->memory.bytes - before : 0;
     task->payer->grown += made;
     if (!task->is_heavy)
         return;
-    vm->made_heavily += made; /* normal tasks do not pay for the garbage of heavy tasks */
-    vm->seen += made;
+    vm->garbage.made_heavily += made; /* normal tasks do not pay for the garbage of heavy tasks */
+    vm->garbage.seen += made;
 }
 
 void mp_task_settle_memory(mp_task *task)
 {
     mp_vm *vm = task->vm;
     mp_task *payer = task->payer;
-    size_t gone = vm->gone - payer->gone_then;
+    size_t gone = vm->garbage.gone - payer->gone_then;
     payer->grown -= gone < payer->grown ? gone : payer->grown;
-    payer->gone_then = vm->gone;
+    payer->gone_then = vm->garbage.gone;
 }
 
 void mp_task_dies(mp_task *task)
 {
-    task->vm->dying += !task->is_dying;
+    task->vm->garbage.dying += !task->is_dying;
     task->is_dying = true;
 }
 
 void mp_task_leave_memory(mp_task *task)
 {
-    task->vm->dying -= task->is_dying;
-    task->vm->deaths += task->is_dying;
+    task->vm->garbage.dying -= task->is_dying;
+    task->vm->garbage.deaths += task->is_dying;
     task->is_dying = false;
     if (task->payer != task)
         return;
-    task->vm->left += task->grown;
-    task->vm->left_lately += task->grown;
+    task->vm->garbage.left += task->grown;
+    task->vm->garbage.left_lately += task->grown;
 }
 
 bool mp_task_owes(const mp_task *task)
 {
-    return task->collecting > 0 || task->vm->made_heavily >= MAX_DEBT_BYTES;
+    return task->collecting > 0 || task->vm->garbage.made_heavily >= MAX_DEBT_BYTES;
 }
 
 void mp_task_begin_collecting(mp_task *task)
 {
     task->collecting = MP_FULL_CYCLES;
-    task->left_then = task->vm->deaths;
+    task->left_then = task->vm->garbage.deaths;
 }
 
 void mp_task_collect(mp_task *task)
@@ -176,25 +180,26 @@ void mp_task_collect(mp_task *task)
     mp_vm *vm = task->vm;
     mp_task *payer = task->payer;
     uint64_t began = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-    bool ended = collect(vm, task->collecting > 0 ? NULL : &vm->made_heavily);
+    bool ended = collect(vm, task->collecting > 0 ? NULL : &vm->garbage.made_heavily);
     payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - began;
     if (task->collecting == 0 || !ended)
         return;
     task->collecting--;
     mp_task_settle_memory(task);
-    size_t allowed = vm->call_memory + payer->more_bytes;
-    size_t room = allowed > payer->grown ? allowed - payer->grown : 0, usual = vm->call_memory;
-    size_t most = mp_task_shared_memory(task), shared_room = most > vm->bytes ? most - vm->bytes : 0;
+    size_t allowed = vm->call.memory + payer->more_bytes;
+    size_t room = allowed > payer->grown ? allowed - payer->grown : 0, usual = vm->call.memory;
+    size_t most = mp_task_shared_memory(task), shared_room = most > vm->memory.bytes ? most - vm->memory.bytes : 0;
     bool is_shared = shared_room < room;
     if (is_shared) {
         room = shared_room;
-        usual = usual < vm->memory / SHARED_PART ? usual : vm->memory / SHARED_PART;
+        usual = usual < vm->memory.limit / SHARED_PART ? usual : vm->memory.limit / SHARED_PART;
     }
     if (room >= usual / FREE_PART)
         task->collecting = 0;
     if (task->collecting > 0 || room > usual / MIN_FREE_PART)
         return;
-    if (is_shared && (vm->dying > 0 || task->left_then != vm->deaths)) { /* what another task held may be free soon */
+    if (is_shared && (vm->garbage.dying > 0 ||
+                      task->left_then != vm->garbage.deaths)) { /* what another task held may be free soon */
         mp_task_begin_collecting(task);
         return;
     }
@@ -209,10 +214,10 @@ size_t mp_task_shared_memory(const mp_task *task)
 {
     const mp_vm *vm = task->vm;
     const mp_task *payer = task->payer;
-    if (payer->grown >= vm->little || vm->bytes + vm->little - payer->grown <= vm->shared)
-        return vm->shared;
-    size_t most = vm->bytes + vm->little - payer->grown;
-    return most < vm->memory ? most : vm->memory;
+    if (payer->grown >= vm->memory.little || vm->memory.bytes + vm->memory.little - payer->grown <= vm->memory.shared)
+        return vm->memory.shared;
+    size_t most = vm->memory.bytes + vm->memory.little - payer->grown;
+    return most < vm->memory.limit ? most : vm->memory.limit;
 }
 
 /* Gives the coroutine of an idle task to the garbage collector. */
@@ -226,11 +231,11 @@ void mp_task_drop_coroutine(mp_task *task)
 void mp_tasks_drop_coroutines(mp_vm *vm)
 {
     size_t seen = 0;
-    for (mp_link *link = vm->idle.next; link != &vm->idle; link = link->next) {
+    for (mp_link *link = vm->schedule.idle.next; link != &vm->schedule.idle; link = link->next) {
         mp_task *task = mp_container(link, mp_task, link);
         if (task->co == NULL || ++seen <= KEPT_COROUTINES)
             continue;
         mp_task_drop_coroutine(task);
-        vm->spare--;
+        vm->schedule.spare--;
     }
 }

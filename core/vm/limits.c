@@ -16,7 +16,7 @@ uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us)
     if (us < SHORT_US)
         return us;
     uint64_t ran =
-        mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->cpu_us; /* very large where another thread's time was read */
+        mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock.cpu_us; /* very large where another thread's time was read */
     return ran < us ? ran : us;
 }
 
@@ -24,8 +24,8 @@ uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us)
 static uint64_t stretch_of(const mp_vm *vm, const mp_task *task)
 {
     if (task->is_heavy)
-        return mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock_us;
-    return mp_vm_light_us(vm, mp_clock_us(CLOCK_MONOTONIC) - vm->clock_us);
+        return mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock.began_us;
+    return mp_vm_light_us(vm, mp_clock_us(CLOCK_MONOTONIC) - vm->clock.began_us);
 }
 
 /* Raises an error where Lua cannot yield. If a script catches it, the hook raises the next one at the next instruction. */
@@ -37,7 +37,7 @@ static void raise_again(lua_State *L, const char *why)
 
 static bool is_stopped(const mp_vm *vm)
 {
-    return vm->is_loading && mp_loading_is_stopped();
+    return vm->loading.is_on && mp_loading_is_stopped();
 }
 
 /* Code outside of tasks has exceeded its time limit: raises an error with its line in a script, if it has one. */
@@ -57,24 +57,24 @@ static void end_guarded(lua_State *L)
 static void preempt(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where)
 {
     mp_vm *vm = task->vm;
-    vm->stuck_at = 0;
+    vm->clock.stuck_at = 0;
     const char *why = task->cancelled ? NULL : mp_task_over_limit(task, stretch_of(vm, task), 0);
     if (why != NULL)
         mp_task_cancel_over_limit(task, L, where, why);
-    if (vm->is_full && !task->cancelled)
+    if (vm->memory.is_full && !task->cancelled)
         mp_task_begin_collecting(task);
     task->preempted = true;
 }
 
 bool mp_task_should_turn(lua_State *L)
 {
-    return mp_task_is_interrupted(L) && mp_vm_of(L)->may_wait && lua_isyieldable(L);
+    return mp_task_is_interrupted(L) && mp_vm_of(L)->schedule.may_wait && lua_isyieldable(L);
 }
 
 void mp_task_turn(lua_State *L)
 {
     lua_sethook(L, NULL, 0, 0);
-    mp_task *task = mp_vm_of(L)->running;
+    mp_task *task = mp_vm_of(L)->schedule.running;
     if (task == NULL)
         return;
     if (task->raise)
@@ -92,11 +92,11 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         mp_profile_take(L);
     mp_where_answer(L);
     mp_vm *vm = mp_vm_of(L);
-    mp_task *task = vm->running;
-    if (vm->is_collecting && vm->guard_until == 0)
-        vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MP_STUCK_US;
-    if (vm->guard_until != 0) { /* code outside of tasks: loading, bus messages, finalizers */
-        if (is_stopped(vm) || mp_clock_us(CLOCK_THREAD_CPUTIME_ID) >= vm->guard_until)
+    mp_task *task = vm->schedule.running;
+    if (vm->garbage.is_collecting && vm->clock.guard_until == 0)
+        vm->clock.guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MP_STUCK_US;
+    if (vm->clock.guard_until != 0) { /* code outside of tasks: loading, bus messages, finalizers */
+        if (is_stopped(vm) || mp_clock_us(CLOCK_THREAD_CPUTIME_ID) >= vm->clock.guard_until)
             end_guarded(L);
         mp_preempt_arm(L, LOOK_INSTRUCTIONS);
         return;
@@ -109,16 +109,16 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         mp_closing_hook(L, task);
         return;
     }
-    if (vm->may_wait && lua_isyieldable(L)) {
+    if (vm->schedule.may_wait && lua_isyieldable(L)) {
         preempt(task, L, where);
         lua_yield(L, 0);
         return;
     }
     uint64_t cpu = mp_clock_us(
         CLOCK_THREAD_CPUTIME_ID); /* processor time: the script is not to blame if the thread waits for a processor */
-    if (vm->stuck_at == 0)
-        vm->stuck_at = cpu;
-    const char *why = task->cancelled ? NULL : mp_task_over_limit(task, stretch_of(vm, task), cpu - vm->stuck_at);
+    if (vm->clock.stuck_at == 0)
+        vm->clock.stuck_at = cpu;
+    const char *why = task->cancelled ? NULL : mp_task_over_limit(task, stretch_of(vm, task), cpu - vm->clock.stuck_at);
     if (why != NULL)
         mp_task_cancel_over_limit(task, L, where, why);
     if (task->cancelled)
@@ -130,12 +130,12 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
 static int run_unlimited(mp_task *task, lua_State *co, int count)
 {
     mp_vm *vm = task->vm;
-    vm->ceiling = vm->memory;
-    vm->running = task;
-    vm->may_wait = vm->loop != NULL;
+    vm->memory.ceiling = vm->memory.limit;
+    vm->schedule.running = task;
+    vm->schedule.may_wait = vm->loop != NULL;
     int status = lua_resume(co, vm->L, count, &count);
-    vm->may_wait = false;
-    vm->running = NULL;
+    vm->schedule.may_wait = false;
+    vm->schedule.running = NULL;
     return status;
 }
 
@@ -145,41 +145,41 @@ int mp_task_run(mp_task *task, lua_State *co, int count)
     mp_task *payer = task->payer;
     if (!MP_PREEMPT)
         return run_unlimited(task, co, count);
-    size_t allowed = vm->call_memory + payer->more_bytes;
-    if (payer->grown >= allowed / 2 || vm->bytes >= vm->shared - vm->shared / 4)
+    size_t allowed = vm->call.memory + payer->more_bytes;
+    if (payer->grown >= allowed / 2 || vm->memory.bytes >= vm->memory.shared - vm->memory.shared / 4)
         mp_task_settle_memory(
             task); /* not before: the corrections do not matter to a task that is far below its limit */
-    size_t before = vm->bytes, left = payer->grown < allowed ? allowed - payer->grown : 0;
-    size_t most = vm->memory;
+    size_t before = vm->memory.bytes, left = payer->grown < allowed ? allowed - payer->grown : 0;
+    size_t most = vm->memory.limit;
     if (task->closing != MP_OPEN)
         left = task->closing_room;
     else
         most = mp_task_shared_memory(task);
-    vm->is_crowded = before + left > most;
-    vm->ceiling = vm->is_crowded ? most : before + left;
-    vm->denied = 0;
-    vm->is_full = false;
-    vm->is_over_memory = task->is_over_memory;
-    vm->stuck_at = 0;
+    vm->memory.is_crowded = before + left > most;
+    vm->memory.ceiling = vm->memory.is_crowded ? most : before + left;
+    vm->memory.denied = 0;
+    vm->memory.is_full = false;
+    vm->memory.is_over = task->is_over_memory;
+    vm->clock.stuck_at = 0;
     bool is_heavy = task->is_heavy;
     if (is_heavy)
-        vm->clock_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-    vm->running = task;
-    vm->may_wait = vm->loop != NULL && !vm->is_ending;
-    vm->closing_since = vm->clock_us;
+        vm->clock.began_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    vm->schedule.running = task;
+    vm->schedule.may_wait = vm->loop != NULL && !vm->closing.is_ending;
+    vm->closing.since = vm->clock.began_us;
     bool has_time = !is_heavy && task->closing == MP_OPEN; /* clock_us is that of the end of the task before */
-    lua_State *outer = mp_preempt_enter_at(co, has_time ? vm->clock_us : mp_clock_us(CLOCK_MONOTONIC));
+    lua_State *outer = mp_preempt_enter_at(co, has_time ? vm->clock.began_us : mp_clock_us(CLOCK_MONOTONIC));
     if (is_heavy || task->is_gentle)
         mp_preempt_slice(task->is_gentle);
     int status = lua_resume(co, vm->L, count, &count);
     mp_preempt_leave(outer);
-    vm->may_wait = false;
-    vm->running = NULL;
-    vm->ceiling = vm->memory;
+    vm->schedule.may_wait = false;
+    vm->schedule.running = NULL;
+    vm->memory.ceiling = vm->memory.limit;
     mp_task_made(task, before);
     if (task->closing != MP_OPEN)
         mp_closing_charge(task, before);
     if (is_heavy)
-        payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock_us;
+        payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock.began_us;
     return status;
 }

@@ -117,7 +117,7 @@ static int l_load(lua_State *L)
 static int end_guard(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
-    vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + HANDLER_US;
+    vm->clock.guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + HANDLER_US;
     lua_sethook(L, NULL, 0, 0);
     lua_settop(L, 1);
     lua_pushvalue(L, lua_upvalueindex(1));
@@ -132,19 +132,19 @@ static int end_guard(lua_State *L)
 static int guard(lua_State *L, uint64_t until, uint64_t report)
 {
     mp_vm *vm = mp_vm_of(L);
-    uint64_t outer = vm->guard_until;
-    if (vm->is_loading && mp_loading_is_stopped())
+    uint64_t outer = vm->clock.guard_until;
+    if (vm->loading.is_on && mp_loading_is_stopped())
         return luaL_error(L, "the gateway was asked to stop while the scripts were loading");
     lua_pushvalue(L, 2);
     lua_pushcclosure(L, end_guard, 1);
     lua_pushvalue(L, 1);
     lua_replace(L, 2);
     lua_replace(L, 1); /* the stack is: handler, f, … */
-    vm->guard_until = outer == 0 || until < outer ? until : outer;
+    vm->clock.guard_until = outer == 0 || until < outer ? until : outer;
     lua_State *before = mp_preempt_enter(L); /* the error handler of a bus message runs outside of any task */
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
     mp_preempt_leave(before);
-    vm->guard_until = status != LUA_OK && outer != 0 && outer < report ? report : outer;
+    vm->clock.guard_until = status != LUA_OK && outer != 0 && outer < report ? report : outer;
     lua_sethook(L, NULL, 0, 0);
     lua_pushboolean(L, status == LUA_OK);
     lua_replace(L, 1);
@@ -156,17 +156,17 @@ static int guard(lua_State *L, uint64_t until, uint64_t report)
 static int l_guarded(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
-    if (vm->is_loading)
-        return guard(L, vm->load_until, vm->load_until + HANDLER_US);
-    return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->load_us, 0);
+    if (vm->loading.is_on)
+        return guard(L, vm->loading.until, vm->loading.until + HANDLER_US);
+    return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->loading.us, 0);
 }
 
 /* script.is_late(): true if limits.load is over; and limits.load in seconds. [-0, +2] */
 static int l_is_late(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
-    lua_pushboolean(L, vm->is_loading && mp_clock_us(CLOCK_THREAD_CPUTIME_ID) >= vm->load_until);
-    lua_pushnumber(L, (double)vm->load_us / 1e6);
+    lua_pushboolean(L, vm->loading.is_on && mp_clock_us(CLOCK_THREAD_CPUTIME_ID) >= vm->loading.until);
+    lua_pushnumber(L, (double)vm->loading.us / 1e6);
     return 2;
 }
 

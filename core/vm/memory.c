@@ -42,31 +42,33 @@ static bool is_medium(size_t size)
 static void *MP_NULLABLE take_small(mp_vm *vm, size_t size)
 {
     size_t class = class_of(size);
-    mp_vm_spare *block = vm->spares[class - 1];
+    mp_vm_spare *block = vm->memory.spares[class - 1];
     if (block == NULL)
-        return mp_slabs_take(&vm->slabs, size);
-    vm->spares[class - 1] = block->next;
+        return mp_slabs_take(&vm->memory.slabs, size);
+    vm->memory.spares[class - 1] = block->next;
     __builtin_prefetch(block->next, 1); /* garbage is old: its block has left the processor's caches */
-    vm->spare_bytes -= class * CLASS_STEP;
+    vm->memory.spare_bytes -= class * CLASS_STEP;
     return block;
 }
 
 static void give_small(mp_vm *vm, void *memory, size_t size)
 {
     size_t class = class_of(size);
-    if (vm->spare_bytes >= MAX_SPARE_BYTES) {
-        mp_slabs_give(&vm->slabs, memory, size);
+    if (vm->memory.spare_bytes >= MAX_SPARE_BYTES) {
+        mp_slabs_give(&vm->memory.slabs, memory, size);
         return;
     }
     mp_vm_spare *block = memory;
-    block->next = vm->spares[class - 1];
-    vm->spares[class - 1] = block;
-    vm->spare_bytes += class * CLASS_STEP;
+    block->next = vm->memory.spares[class - 1];
+    vm->memory.spares[class - 1] = block;
+    vm->memory.spare_bytes += class * CLASS_STEP;
 }
 
 static void *MP_NULLABLE take_block(mp_vm *vm, size_t size)
 {
-    return is_small(size) ? take_small(vm, size) : is_medium(size) ? mp_slabs_take(&vm->slabs, size) : malloc(size);
+    return is_small(size)    ? take_small(vm, size)
+           : is_medium(size) ? mp_slabs_take(&vm->memory.slabs, size)
+                             : malloc(size);
 }
 
 static void give_block(mp_vm *vm, void *block, size_t size)
@@ -74,7 +76,7 @@ static void give_block(mp_vm *vm, void *block, size_t size)
     if (is_small(size))
         give_small(vm, block, size);
     else if (is_medium(size))
-        mp_slabs_give(&vm->slabs, block, size);
+        mp_slabs_give(&vm->memory.slabs, block, size);
     else
         free(block);
 }
@@ -87,14 +89,14 @@ void mp_vm_free_spares(mp_vm *vm)
 bool mp_vm_free_some_spares(mp_vm *vm, size_t most)
 {
     for (size_t i = 0; i < MP_VM_CLASSES; i++)
-        for (mp_vm_spare *block; (block = vm->spares[i]) != NULL; most--) {
+        for (mp_vm_spare *block; (block = vm->memory.spares[i]) != NULL; most--) {
             if (most == 0)
                 return true;
-            vm->spares[i] = block->next;
-            vm->spare_bytes -= (i + 1) * CLASS_STEP;
-            mp_slabs_give(&vm->slabs, block, (i + 1) * CLASS_STEP);
+            vm->memory.spares[i] = block->next;
+            vm->memory.spare_bytes -= (i + 1) * CLASS_STEP;
+            mp_slabs_give(&vm->memory.slabs, block, (i + 1) * CLASS_STEP);
         }
-    mp_slabs_return(&vm->slabs);
+    mp_slabs_return(&vm->memory.slabs);
     return false;
 }
 
@@ -119,14 +121,14 @@ static void *MP_NULLABLE resize(mp_vm *vm, void *MP_NULLABLE old, size_t old_siz
  * limit a little: it is preempted at its next instruction, and the garbage is collected in steps. */
 static bool may_overdraw(mp_vm *vm, size_t more)
 {
-    if (vm->running == NULL || vm->ceiling >= vm->memory)
+    if (vm->schedule.running == NULL || vm->memory.ceiling >= vm->memory.limit)
         return false;
-    size_t room = vm->memory - vm->ceiling, overdraft = vm->call_memory / OVERDRAFT;
-    size_t most = vm->ceiling + (overdraft < room ? overdraft : room);
-    if (vm->bytes > most || more > most - vm->bytes)
+    size_t room = vm->memory.limit - vm->memory.ceiling, overdraft = vm->call.memory / OVERDRAFT;
+    size_t most = vm->memory.ceiling + (overdraft < room ? overdraft : room);
+    if (vm->memory.bytes > most || more > most - vm->memory.bytes)
         return false;
-    if (!vm->is_full) {
-        vm->is_full = true;
+    if (!vm->memory.is_full) {
+        vm->memory.is_full = true;
         mp_preempt_arm_running();
     }
     return true;
@@ -136,11 +138,11 @@ static bool may_overdraw(mp_vm *vm, size_t more)
  * over its memory limit. */
 static void *MP_NULLABLE refuse(mp_vm *vm, size_t size)
 {
-    if (vm->running != NULL && vm->denied == size && MP_PREEMPT) {
-        vm->is_over_memory = true;
+    if (vm->schedule.running != NULL && vm->memory.denied == size && MP_PREEMPT) {
+        vm->memory.is_over = true;
         mp_preempt_arm_running();
     }
-    vm->denied = size;
+    vm->memory.denied = size;
     return NULL;
 }
 
@@ -148,10 +150,11 @@ bool mp_vm_count(mp_vm *vm, size_t before, size_t now)
 {
     if (now > before) {
         size_t more = now - before;
-        if ((vm->bytes > vm->ceiling || more > vm->ceiling - vm->bytes) && !may_overdraw(vm, more))
+        if ((vm->memory.bytes > vm->memory.ceiling || more > vm->memory.ceiling - vm->memory.bytes) &&
+            !may_overdraw(vm, more))
             return false;
     }
-    vm->bytes += now - before;
+    vm->memory.bytes += now - before;
     return true;
 }
 
@@ -163,18 +166,18 @@ void *MP_NULLABLE mp_vm_allocate(void *ctx, void *MP_NULLABLE old, size_t old_si
     if (size == 0) {
         if (old != NULL)
             give_block(vm, old, old_size);
-        vm->bytes -= old_size;
+        vm->memory.bytes -= old_size;
         return NULL;
     }
     if (size > old_size) {
-        bool fits = vm->bytes <= vm->ceiling && size - old_size <= vm->ceiling - vm->bytes;
+        bool fits = vm->memory.bytes <= vm->memory.ceiling && size - old_size <= vm->memory.ceiling - vm->memory.bytes;
         if (!fits && !may_overdraw(vm, size - old_size))
             return refuse(vm, size);
-        vm->denied = 0; /* the garbage was enough: a later refusal of this size is a first one */
+        vm->memory.denied = 0; /* the garbage was enough: a later refusal of this size is a first one */
     }
     void *block = resize(vm, old, old_size, size);
     if (block == NULL)
         return size <= old_size ? old : NULL; /* or the compiler would raise an error: Lua needs a block that shrinks */
-    vm->bytes += size - old_size;
+    vm->memory.bytes += size - old_size;
     return block;
 }

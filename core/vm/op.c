@@ -34,9 +34,9 @@ static _Noreturn void refuse_wait(lua_State *L)
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op))
 {
     mp_vm *vm = mp_vm_of(L);
-    mp_task *task = vm->running;
+    mp_task *task = vm->schedule.running;
     mp_loop *loop = vm->loop;
-    if (task == NULL || loop == NULL || !vm->may_wait || !lua_isyieldable(L))
+    if (task == NULL || loop == NULL || !vm->schedule.may_wait || !lua_isyieldable(L))
         refuse_wait(L);
     mp_closing_before_wait(L, task);
     mp_op *op = lua_newuserdatauv(L, size, 0);
@@ -100,7 +100,7 @@ void mp_op_done(mp_op *op)
     if (task == NULL || task->state == MP_TASK_UNWINDING)
         return;
     task->state = MP_TASK_READY;
-    mp_link_put(&task->vm->ready, &task->link);
+    mp_link_put(&task->vm->schedule.ready, &task->link);
 }
 
 void mp_op_cancel(mp_op *op)
@@ -115,7 +115,7 @@ void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold))
 {
     hold->release = release;
     mp_link_init(&hold->link);
-    mp_task *task = mp_vm_of(L)->running;
+    mp_task *task = mp_vm_of(L)->schedule.running;
     if (task != NULL)
         mp_link_put(&task->holds, &hold->link);
 }

@@ -245,7 +245,7 @@ void mp_preempt_slice(bool is_short)
 mp_task *MP_NULLABLE mp_task_running_here(void)
 {
     lua_State *running = here.running;
-    return running == NULL ? NULL : mp_vm_of(running)->running;
+    return running == NULL ? NULL : mp_vm_of(running)->schedule.running;
 }
 
 void mp_preempt_arm_running(void)

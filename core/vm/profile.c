@@ -225,9 +225,9 @@ static mp_str name_call(const mp_task *task, bool has_script, char *room, size_t
 static void take(mp_profile *p, lua_State *L, uint32_t count)
 {
     const mp_vm *vm = mp_vm_of(L);
-    const mp_task *task = vm->running;
+    const mp_task *task = vm->schedule.running;
     walk w = {.profile = p, .phase = (mp_phase)mp_phase_here};
-    if (vm->is_collecting)
+    if (vm->garbage.is_collecting)
         w.phase = MP_PHASE_GC;
     w.has_phase = w.phase != MP_PHASE_HANDLER;
     walk_coroutines(&w, L, task);
@@ -271,7 +271,7 @@ static void mark(mp_profile *p, lua_State *MP_NULLABLE running, uint32_t count)
         count_in_c(p, MP_PHASE_HANDLER, mp_profile_due); /* Lua has ended without another instruction */
         mp_profile_due = 0;
     }
-    if (running != NULL && mp_vm_of(running)->is_collecting)
+    if (running != NULL && mp_vm_of(running)->garbage.is_collecting)
         phase = MP_PHASE_GC;
     if (running == NULL || phase != MP_PHASE_HANDLER) {
         count_in_c(p, phase, count);
@@ -294,16 +294,16 @@ static void tick(lua_State *running)
  * processor. The stretch will be added, with this time; that of a light task is charged by the clock that shows less, so no more is taken back. */
 static void excuse(mp_vm *vm, uint64_t us, uint64_t cpu_us)
 {
-    mp_task *task = vm->running;
+    mp_task *task = vm->schedule.running;
     if (task != NULL)
         task->payer->spent_us -= task->is_heavy || cpu_us < us ? cpu_us : us;
-    if (vm->guard_until != 0)
-        vm->guard_until += cpu_us;
-    if (vm->is_loading)
-        vm->load_until += cpu_us;
-    if (vm->stuck_at != 0)
-        vm->stuck_at += cpu_us;
-    vm->closing_since += cpu_us;
+    if (vm->clock.guard_until != 0)
+        vm->clock.guard_until += cpu_us;
+    if (vm->loading.is_on)
+        vm->loading.until += cpu_us;
+    if (vm->clock.stuck_at != 0)
+        vm->clock.stuck_at += cpu_us;
+    vm->closing.since += cpu_us;
 }
 
 void mp_profile_take(lua_State *L)

@@ -8,10 +8,10 @@ MP_GAUGE(lua_bytes, "lua_bytes", "", "", "bytes allocated by Lua states")
 
 void mp_vm_publish(mp_vm *vm)
 {
-    if (vm->bytes == vm->published)
+    if (vm->memory.bytes == vm->memory.published)
         return;
-    mp_stat_add(&mp_stat_lua_bytes, (int64_t)vm->bytes - (int64_t)vm->published);
-    vm->published = vm->bytes;
+    mp_stat_add(&mp_stat_lua_bytes, (int64_t)vm->memory.bytes - (int64_t)vm->memory.published);
+    vm->memory.published = vm->memory.bytes;
 }
 
 void mp_vm_reset_out(mp_vm *vm)

@@ -52,15 +52,16 @@ void mp_report_text(mp_buf *report, mp_str text)
 int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE arg, mp_buf *report)
 {
     mp_vm *vm = mp_vm_of(L);
-    vm->load_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->load_us;
-    vm->guard_until = vm->load_until + LIBRARY_US; /* scripts may run until load_until, the report until guard_until */
+    vm->loading.until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->loading.us;
+    vm->clock.guard_until =
+        vm->loading.until + LIBRARY_US; /* scripts may run until load_until, the report until guard_until */
     lua_pushcfunction(L, trace);
     lua_pushcfunction(L, function);
     lua_pushlightuserdata(L, arg);
     lua_State *before = mp_preempt_enter(L);
     int status = lua_pcall(L, 1, 0, -3);
     mp_preempt_leave(before);
-    vm->guard_until = 0;
+    vm->clock.guard_until = 0;
     lua_sethook(L, NULL, 0, 0);
     if (status != LUA_OK) {
         mp_str text = status == LUA_ERRMEM ? MP_STR(NO_MEMORY) : MP_STR("an error without text");
@@ -124,24 +125,24 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
 {
     mp_vm *vm = mp_new(sizeof *vm);
     vm->source = mp_source_ref(source);
-    vm->bus = setup->bus;
+    vm->inbox.bus = setup->bus;
     vm->user = setup->user;
     vm->hook = mp_task_hook;
     vm->task_size = setup->task_size;
-    vm->memory = vm->ceiling = limits->memory;
-    vm->shared = vm->memory - vm->memory / RESERVED_PART;
-    vm->little = vm->memory / LITTLE_PART;
-    vm->call_memory = limits->call_memory;
-    vm->call_output = limits->call_output;
-    vm->closing_most = (size_t)limits->cleanups;
-    vm->load_us = limits->load_ms * 1000;
-    vm->call_us = limits->call_cpu_ms * 1000;
-    mp_link_init(&vm->ready);
-    mp_link_init(&vm->heavy);
-    mp_link_init(&vm->unwinding);
-    mp_link_init(&vm->idle);
-    mp_link_init(&vm->messages);
-    mp_link_init(&vm->bus_link);
+    vm->memory.limit = vm->memory.ceiling = limits->memory;
+    vm->memory.shared = vm->memory.limit - vm->memory.limit / RESERVED_PART;
+    vm->memory.little = vm->memory.limit / LITTLE_PART;
+    vm->call.memory = limits->call_memory;
+    vm->call.output = limits->call_output;
+    vm->closing.most = (size_t)limits->cleanups;
+    vm->loading.us = limits->load_ms * 1000;
+    vm->call.us = limits->call_cpu_ms * 1000;
+    mp_link_init(&vm->schedule.ready);
+    mp_link_init(&vm->schedule.heavy);
+    mp_link_init(&vm->schedule.unwinding);
+    mp_link_init(&vm->schedule.idle);
+    mp_link_init(&vm->inbox.messages);
+    mp_link_init(&vm->inbox.link);
     vm->L = lua_newstate(mp_vm_allocate, vm);
     if (vm->L == NULL) {
         mp_report_text(report, MP_STR(NO_MEMORY));
@@ -157,13 +158,13 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
     lua_gc(vm->L, LUA_GCSTOP); /* loading makes hardly any garbage */
     lua_atpanic(vm->L, panic);
     birth b = {limits, setup, false};
-    vm->is_loading = true;
+    vm->loading.is_on = true;
     if (mp_vm_run_protected(vm->L, open_state, &b, report) != 0 || !b.ok ||
         mp_vm_run_protected(vm->L, collect_all, NULL, report) != 0) {
         mp_vm_free(vm);
         return NULL;
     }
-    vm->is_loading = false;
+    vm->loading.is_on = false;
     mp_vm_collect_by_turns(vm);
     mp_vm_publish(vm);
     return vm;
@@ -174,24 +175,24 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
 void mp_vm_attach(mp_vm *vm, mp_loop *loop)
 {
     vm->loop = loop;
-    mp_bus_join(vm->bus, vm);
+    mp_bus_join(vm->inbox.bus, vm);
     mp_stat_add(&mp_stat_vms, 1);
     mp_vm_sample_memory(vm);
 }
 
 bool mp_vm_is_idle(const mp_vm *vm)
 {
-    return vm->tasks == 0;
+    return vm->schedule.tasks == 0;
 }
 
 bool mp_vm_is_cleaning(const mp_vm *vm)
 {
-    return vm->closing_tasks > 0;
+    return vm->closing.tasks > 0;
 }
 
 void mp_vm_detach(mp_vm *vm)
 {
-    mp_bus_leave(vm->bus, vm);
+    mp_bus_leave(vm->inbox.bus, vm);
     mp_vm_drop_messages(vm);
 }
 
@@ -199,7 +200,7 @@ void mp_vm_free(mp_vm *MP_NULLABLE vm)
 {
     if (vm == NULL)
         return;
-    mp_bus_leave(vm->bus, vm);
+    mp_bus_leave(vm->inbox.bus, vm);
     if (vm->L != NULL) {
         mp_vm_unwind(vm, UINT64_MAX);
         lua_close(vm->L);

@@ -25,25 +25,22 @@ typedef struct mp_vm_spare {
     struct mp_vm_spare *next;
 } mp_vm_spare;
 
-struct mp_vm {
-    lua_State *L;
-    void (*hook)(lua_State *L, lua_Debug *where); /* mp_task_hook: the count hook while Lua is to be interrupted */
-    mp_loop *MP_NULLABLE loop;                    /* NULL until the VM is attached: no task may wait before that */
-    void *user;                                   /* pointer of the owner of the state: mp_vm_setup.user */
-    size_t task_size;                             /* size of a task in bytes: mp_vm_setup.task_size */
-    mp_source *source;
-
+/* What the bus brings (bus.c). */
+typedef struct {
     mp_bus *bus;
-    uint64_t bus_number; /* number of this VM on the bus, never used twice */
-    mp_link bus_link;    /* link in the bus's list of VMs, while attached */
-    int on_message;   /* registry reference of the function that is called with the topic and text of a bus message */
-    mp_link messages; /* bus messages that have arrived, and are not delivered yet */
-    mp_account message_bytes; /* bytes of the bus messages that were posted to this VM, and are not delivered yet */
-    atomic_bool has_missed;   /* one did not fit, and the VM is yet to be told so */
+    uint64_t number;        /* of this VM on the bus, never used twice */
+    mp_link link;           /* in the bus's list of VMs, while attached */
+    int function;           /* registry reference of the function that is called with the topic and text of a message */
+    mp_link messages;       /* those that have arrived, and are not delivered yet */
+    mp_account bytes;       /* of the messages that were posted to this VM, and are not delivered yet */
+    atomic_bool has_missed; /* one did not fit, and the VM is yet to be told so */
+} mp_vm_inbox;
 
-    size_t bytes;     /* bytes that the Lua state holds */
-    size_t memory;    /* limit of `bytes`: limits.lua_memory */
-    size_t shared;    /* the part of `memory` that is for all tasks; the other part is for tasks that hold little */
+/* What the Lua state holds and may hold, in bytes (memory.c, limits.c). */
+typedef struct {
+    size_t bytes;     /* what the state holds */
+    size_t limit;     /* of `bytes`: limits.lua_memory */
+    size_t shared;    /* the part of `limit` that is for all tasks; the other part is for tasks that hold little */
     size_t little;    /* bytes up to which a task holds little */
     size_t ceiling;   /* limit of `bytes` while the running task runs */
     size_t denied;    /* size of the allocation that was refused last */
@@ -51,65 +48,98 @@ struct mp_vm {
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks for reuse, by size */
     size_t spare_bytes;                 /* bytes in `spares` */
     mp_slabs slabs;                     /* what the blocks up to MP_SLAB_MAX bytes lie in */
+    bool is_full;                       /* the running task is over its memory limit, garbage included */
+    bool is_over;                       /* the running task is over its memory limit, without garbage */
+    bool is_crowded; /* `ceiling` is what limits.lua_memory leaves to the running task, not the task's own limit */
+} mp_vm_memory;
 
-    const void *array_mt, *object_mt; /* json.array_mt and json.object_mt, which the registry holds */
-    const void *cancelled_error;      /* the userdata that is raised to end a task */
-    const void *closed_error;         /* the userdata that is raised to close a script's coroutine */
-    uint64_t closing_since; /* us of the thread's processor time when the running stretch of `<close>` handlers began */
-    size_t closing_most;    /* limits.calls_in_flight: tasks whose handlers may wait at once */
-    size_t closing_tasks;   /* tasks whose handlers run or wait */
-    bool is_ending;         /* mp_vm_unwind was called: no task may wait any more */
+/* Tasks, and the VM itself, on their way to their end (closing.c, ending.c). */
+typedef struct {
+    const void *cancelled_error; /* the userdata that is raised to end a task */
+    const void *closed_error;    /* the userdata that is raised to close a script's coroutine */
+    uint64_t since; /* us of the thread's processor time when the running stretch of `<close>` handlers began */
+    size_t most;    /* limits.calls_in_flight: tasks whose handlers may wait at once */
+    size_t tasks;   /* tasks whose handlers run or wait */
+    bool is_ending; /* mp_vm_unwind was called: no task may wait any more */
     uint64_t
         ending_until;     /* monotonic ms after which `<close>` handlers end at their first instruction, if is_ending */
     int64_t ending_count; /* tasks whose handlers were cut short since is_ending */
-    uint64_t load_us;     /* limits.load */
-    uint64_t load_until;  /* us of the thread's processor time when limits.load is over */
-    bool is_loading;      /* true until mp_vm_new has returned */
+} mp_vm_closing;
 
+/* The time that loading the scripts takes. */
+typedef struct {
+    uint64_t us;    /* limits.load */
+    uint64_t until; /* us of the thread's processor time when limits.load is over */
+    bool is_on;     /* true until mp_vm_new has returned */
+} mp_vm_loading;
+
+/* All tasks, and those with work in the order in which they run (task.c, report.c). */
+typedef struct {
     mp_link ready;     /* tasks to start or resume */
     mp_link heavy;     /* tasks that were preempted: one of them is resumed in each turn */
     mp_link unwinding; /* cancelled tasks to resume with an error */
     mp_link idle;      /* tasks without work; tasks that keep a coroutine come first */
     mp_task *all;
-    struct mp_task_block *task_blocks; /* what `all` are in */
-    mp_task *MP_NULLABLE running;      /* the task whose Lua code runs, or NULL */
-    bool may_wait;                     /* the running coroutine can yield all the way down to the scheduler */
-    size_t tasks;                      /* tasks with work */
-    uint64_t interrupted;              /* tasks that were preempted at least once, so far */
-    size_t waiting;                    /* of them, those that have not begun */
-    uint64_t begun;                    /* tasks that have begun so far */
-    size_t spare;                      /* idle tasks that keep a coroutine */
-    uint64_t
-        stuck_at; /* us of the thread's processor time when the running stretch first could not yield; 0: it can yield */
-    uint64_t
-        clock_us; /* when the running stretch began, in us of the monotonic clock; for a heavy task, of the thread's processor time */
-    uint64_t cpu_us;    /* the thread's processor time at cpu_at_us */
-    uint64_t cpu_at_us; /* of the monotonic clock: at most a millisecond and a turn ago while tasks run */
-    uint64_t
-        guard_until; /* us of the thread's processor time when code outside of tasks must end; 0: no such code runs */
-    uint64_t
-        owed_us; /* us for which other tasks run before the next heavy task: the time that the last heavy task took */
-    uint64_t call_us;   /* limits.call.cpu */
-    size_t call_memory; /* limits.call.memory */
-    size_t call_output; /* limits.call.output */
+    struct mp_task_block *blocks; /* what `all` are in */
+    mp_task *MP_NULLABLE running; /* the task whose Lua code runs, or NULL */
+    bool may_wait;                /* the running coroutine can yield all the way down to the scheduler */
+    size_t tasks;                 /* tasks with work */
+    uint64_t interrupted;         /* tasks that were preempted at least once, so far */
+    size_t waiting;               /* of `tasks`, those that have not begun */
+    uint64_t begun;               /* tasks that have begun so far */
+    size_t spare;                 /* idle tasks that keep a coroutine */
+} mp_vm_schedule;
 
-    /* The garbage collector (gc.c). All sizes are bytes. */
+/* Time, in us: of the thread's processor time where no other clock is named. */
+typedef struct {
+    uint64_t stuck_at; /* when the running stretch first could not yield; 0: it can yield */
+    uint64_t
+        began_us; /* when the running stretch began, by the monotonic clock; for a heavy task, by the processor time */
+    uint64_t cpu_us;      /* the processor time at cpu_at_us */
+    uint64_t cpu_at_us;   /* of the monotonic clock: at most a millisecond and a turn ago while tasks run */
+    uint64_t guard_until; /* when code outside of tasks must end; 0: no such code runs */
+    uint64_t owed_us; /* for which other tasks run before the next heavy task: the time that the last heavy task took */
+} mp_vm_clock;
+
+/* Limits of one task. */
+typedef struct {
+    uint64_t us;   /* limits.call.cpu */
+    size_t memory; /* limits.call.memory */
+    size_t output; /* limits.call.output */
+} mp_vm_call_limits;
+
+/* The garbage collector (gc.c). All sizes are bytes. */
+typedef struct {
     bool is_returning;   /* mp_vm_return_memory was called: blocks for reuse are freed when no full cycle is due */
     int full_cycles;     /* full cycles that are due, because a task ended that had taken too much memory */
     bool is_collecting;  /* a step of the collector is running */
     size_t collect_from; /* a cycle begins when the state holds this many bytes; 0 during a cycle */
-    size_t made;         /* bytes allocated by normal tasks since the last step: the debt that the next steps pay */
-    size_t made_heavily; /* bytes allocated by heavy tasks since the last step; heavy tasks pay for them themselves */
-    size_t seen;         /* the part of `bytes` that `made` or `made_heavily` has counted */
-    size_t left;         /* bytes allocated by tasks that have ended, and not collected yet */
+    size_t made;         /* allocated by normal tasks since the last step: the debt that the next steps pay */
+    size_t made_heavily; /* allocated by heavy tasks since the last step; heavy tasks pay for them themselves */
+    size_t seen;         /* the part of memory.bytes that `made` or `made_heavily` has counted */
+    size_t left;         /* allocated by tasks that have ended, and not collected yet */
     size_t left_lately;  /* the part of `left` that was added during this cycle */
-    size_t gone;         /* bytes collected so far that were allocated by tasks still at work */
-    bool is_full;        /* the running task is over its memory limit, garbage included */
-    bool is_over_memory; /* the running task is over its memory limit, without garbage */
+    size_t gone;         /* collected so far of what was allocated by tasks still at work */
     int dying;           /* tasks that are being ended because they are over a limit of memory */
     uint32_t deaths;     /* such tasks that have left */
-    bool is_crowded;     /* `ceiling` is what limits.lua_memory leaves to the running task, not the task's own limit */
+} mp_vm_garbage;
 
+struct mp_vm {
+    lua_State *L;
+    void (*hook)(lua_State *L, lua_Debug *where); /* mp_task_hook: the count hook while Lua is to be interrupted */
+    mp_loop *MP_NULLABLE loop;                    /* NULL until the VM is attached: no task may wait before that */
+    void *user;                                   /* pointer of the owner of the state: mp_vm_setup.user */
+    size_t task_size;                             /* size of a task in bytes: mp_vm_setup.task_size */
+    mp_source *source;
+    const void *array_mt, *object_mt; /* json.array_mt and json.object_mt, which the registry holds */
+    mp_vm_inbox inbox;
+    mp_vm_memory memory;
+    mp_vm_closing closing;
+    mp_vm_loading loading;
+    mp_vm_schedule schedule;
+    mp_vm_clock clock;
+    mp_vm_call_limits call;
+    mp_vm_garbage garbage;
     mp_buf out;     /* JSON that is being encoded */
     mp_buf scratch; /* buffer of one C function, until it has pushed the content */
 };

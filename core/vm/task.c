@@ -33,8 +33,8 @@ static void add_tasks(mp_vm *vm)
 {
     size_t size = (vm->task_size + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
     struct mp_task_block *block = mp_new(sizeof *block + TASKS_AT_ONCE * size);
-    block->next = vm->task_blocks;
-    vm->task_blocks = block;
+    block->next = vm->schedule.blocks;
+    vm->schedule.blocks = block;
     for (size_t i = 0; i < TASKS_AT_ONCE; i++) {
         mp_task *task = (mp_task *)((char *)block->tasks + i * size);
         task->ref = LUA_NOREF;
@@ -42,20 +42,20 @@ static void add_tasks(mp_vm *vm)
         task->state = MP_TASK_IDLE;
         task->vm = vm;
         mp_link_init(&task->holds);
-        task->next = vm->all;
-        vm->all = task;
-        mp_link_put(&vm->idle, &task->link);
+        task->next = vm->schedule.all;
+        vm->schedule.all = task;
+        mp_link_put(&vm->schedule.idle, &task->link);
     }
 }
 
 mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
 {
-    if (mp_link_is_alone(&vm->idle))
+    if (mp_link_is_alone(&vm->schedule.idle))
         add_tasks(vm);
-    mp_task *task = mp_container(vm->idle.next, mp_task, link);
+    mp_task *task = mp_container(vm->schedule.idle.next, mp_task, link);
     mp_link_drop(&task->link);
     if (task->co != NULL)
-        vm->spare--;
+        vm->schedule.spare--;
     *task = (mp_task){.vm = vm,
                       .link = {&task->link, &task->link},
                       .holds = {&task->holds, &task->holds},
@@ -66,13 +66,13 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
                       .inner = task->inner,
                       .inner_cap = task->inner_cap,
                       .work = work,
-                      .gone_then = vm->gone,
+                      .gone_then = vm->garbage.gone,
                       .phase = MP_PHASE_HANDLER,
                       .payer = task};
     task->state = MP_TASK_READY;
-    mp_link_put(&vm->ready, &task->link);
-    vm->tasks++;
-    vm->waiting++;
+    mp_link_put(&vm->schedule.ready, &task->link);
+    vm->schedule.tasks++;
+    vm->schedule.waiting++;
     mp_stat_add(&mp_stat_tasks, 1);
     return task;
 }
@@ -82,7 +82,7 @@ void mp_task_end(mp_task *task)
 {
     mp_vm *vm = task->vm;
     if (!task->started)
-        vm->waiting--;
+        vm->schedule.waiting--;
     mp_closing_done(task);
     mp_holds_release(task);
     if (task->work->end != NULL)
@@ -93,17 +93,17 @@ void mp_task_end(mp_task *task)
     task->inner_count = 0;
     if (task->co != NULL)
         lua_sethook(task->co, NULL, 0, 0);
-    if (task->co != NULL && vm->spare >= MAX_SPARE_TASKS)
+    if (task->co != NULL && vm->schedule.spare >= MAX_SPARE_TASKS)
         mp_task_drop_coroutine(task);
     mp_link_drop(&task->link);
     if (task->co != NULL) {
-        vm->spare++;
-        mp_link_put(vm->idle.next,
+        vm->schedule.spare++;
+        mp_link_put(vm->schedule.idle.next,
                     &task->link); /* put in front: the memory of the coroutine used last is in the processor's cache */
     } else {
-        mp_link_put(&vm->idle, &task->link);
+        mp_link_put(&vm->schedule.idle, &task->link);
     }
-    vm->tasks--;
+    vm->schedule.tasks--;
     mp_stat_add(&mp_stat_tasks, -1);
 }
 
@@ -150,13 +150,13 @@ static void end_faulty(mp_task *task, lua_State *co)
     mp_vm *vm = task->vm;
     mp_stat_add(&mp_stat_tool_faults, 1);
     mp_vm_log_error(vm, co, "task failed", mp_task_label(task));
-    vm->running = task;
-    vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + FAULT_US;
+    vm->schedule.running = task;
+    vm->clock.guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + FAULT_US;
     lua_State *before = mp_preempt_enter(co);
     lua_resetthread(co); /* pushes the error that was just logged */
     mp_preempt_leave(before);
-    vm->guard_until = 0;
-    vm->running = NULL;
+    vm->clock.guard_until = 0;
+    vm->schedule.running = NULL;
     lua_settop(co, 0);
     fail_work(task);
     mp_task_end(task);
@@ -171,10 +171,10 @@ static void set_aside(mp_task *task)
         mp_closing_left(task);
     if (task->preempted) {
         task->preempted = false;
-        vm->interrupted += !task->is_heavy;
+        vm->schedule.interrupted += !task->is_heavy;
         task->is_heavy = true;
         task->state = MP_TASK_READY;
-        mp_link_put(&vm->heavy, &task->link);
+        mp_link_put(&vm->schedule.heavy, &task->link);
     } else {
         task->state = MP_TASK_PARKED;
     }
@@ -198,8 +198,8 @@ void mp_task_resume(mp_task *task)
         lua_pushlightuserdata(co, task);
         count = 1;
         task->started = true;
-        vm->waiting--;
-        vm->begun++;
+        vm->schedule.waiting--;
+        vm->schedule.begun++;
     }
     task->inner_count = 0;
     mp_phase_set((mp_phase)task->phase);
@@ -224,11 +224,11 @@ static void resume_next(mp_vm *vm, mp_link *link)
     mp_task *task = mp_container(link, mp_task, link);
     bool was_heavy = task->is_heavy;
     mp_task *payer = task->payer;
-    uint64_t began = vm->clock_us, serial = payer->serial;
+    uint64_t began = vm->clock.began_us, serial = payer->serial;
     mp_task_resume(task);
-    vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
+    vm->clock.began_us = mp_clock_us(CLOCK_MONOTONIC);
     if (!was_heavy && payer->serial == serial)
-        payer->spent_us += mp_vm_light_us(vm, vm->clock_us - began);
+        payer->spent_us += mp_vm_light_us(vm, vm->clock.began_us - began);
 }
 
 /* A heavy task has its time slice. If it has garbage debt, it collects garbage in that slice, before it runs again. */
@@ -239,42 +239,44 @@ static void resume_heavy(mp_vm *vm, mp_link *link)
         resume_next(vm, link);
         return;
     }
-    mp_link_put(&vm->heavy, link);
+    mp_link_put(&vm->schedule.heavy, link);
     mp_task_collect(task);
-    vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
+    vm->clock.began_us = mp_clock_us(CLOCK_MONOTONIC);
 }
 
 /* Ends cancelled tasks, for the time of one turn: the `<close>` handlers of each may take a time slice. */
 static void unwind_some(mp_vm *vm)
 {
-    if (mp_link_is_alone(&vm->unwinding))
+    if (mp_link_is_alone(&vm->schedule.unwinding))
         return;
     uint64_t until = mp_monotonic_us() + TURN_US;
     do
-        mp_task_unwind(mp_container(mp_link_take(&vm->unwinding), mp_task, link));
-    while (!mp_link_is_alone(&vm->unwinding) && mp_monotonic_us() < until);
+        mp_task_unwind(mp_container(mp_link_take(&vm->schedule.unwinding), mp_task, link));
+    while (!mp_link_is_alone(&vm->schedule.unwinding) && mp_monotonic_us() < until);
 }
 
 bool mp_vm_has_work(const mp_vm *vm)
 {
-    return !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->heavy) || !mp_link_is_alone(&vm->unwinding) ||
-           !mp_link_is_alone(&vm->messages) || mp_vm_owes(vm);
+    return !mp_link_is_alone(&vm->schedule.ready) || !mp_link_is_alone(&vm->schedule.heavy) ||
+           !mp_link_is_alone(&vm->schedule.unwinding) || !mp_link_is_alone(&vm->inbox.messages) || mp_vm_owes(vm);
 }
 
 /* The processor time is a system call, so it is read once in CPU_EVERY_US. */
 static void read_clocks(mp_vm *vm)
 {
-    vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
-    if (vm->clock_us - vm->cpu_at_us < CPU_EVERY_US)
+    vm->clock.began_us = mp_clock_us(CLOCK_MONOTONIC);
+    if (vm->clock.began_us - vm->clock.cpu_at_us < CPU_EVERY_US)
         return;
-    vm->cpu_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
-    vm->cpu_at_us = vm->clock_us;
+    vm->clock.cpu_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    vm->clock.cpu_at_us = vm->clock.began_us;
 }
 
 mp_vm_load mp_vm_load_of(const mp_vm *vm)
 {
-    mp_vm_load load = {.waiting = vm->waiting, .begun = vm->begun, .interrupted = vm->interrupted};
-    for (const mp_link *link = vm->heavy.next; link != &vm->heavy && load.preempted < MAX_COUNTED; link = link->next)
+    mp_vm_load load = {
+        .waiting = vm->schedule.waiting, .begun = vm->schedule.begun, .interrupted = vm->schedule.interrupted};
+    for (const mp_link *link = vm->schedule.heavy.next; link != &vm->schedule.heavy && load.preempted < MAX_COUNTED;
+         link = link->next)
         load.preempted++;
     return load;
 }
@@ -283,7 +285,7 @@ bool mp_vm_turn(mp_vm *vm)
 {
     mp_link *link;
     mp_vm_bus_turn(vm);
-    if (!mp_link_is_alone(&vm->messages))
+    if (!mp_link_is_alone(&vm->inbox.messages))
         return true; /* all bus messages are delivered before any task runs */
     unwind_some(vm);
     if (mp_vm_owes(vm)) {
@@ -292,21 +294,22 @@ bool mp_vm_turn(mp_vm *vm)
         mp_vm_publish(vm);
         return true;
     }
-    bool has_heavy = !mp_link_is_alone(&vm->heavy);
-    if (has_heavy || !mp_link_is_alone(&vm->ready))
+    bool has_heavy = !mp_link_is_alone(&vm->schedule.heavy);
+    if (has_heavy || !mp_link_is_alone(&vm->schedule.ready))
         read_clocks(vm);
-    uint64_t began = vm->clock_us, until = began + TURN_US;
-    for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
+    uint64_t began = vm->clock.began_us, until = began + TURN_US;
+    for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->schedule.ready)) != NULL; i++) {
         resume_next(vm, link);
-        if (vm->clock_us >= until)
+        if (vm->clock.began_us >= until)
             break;
     }
-    uint64_t light = vm->clock_us - began;
-    vm->owed_us = vm->owed_us > light && !mp_link_is_alone(&vm->ready) ? vm->owed_us - light : 0;
-    if (has_heavy && vm->owed_us == 0 && (link = mp_link_take(&vm->heavy)) != NULL) {
-        began = vm->clock_us;
+    uint64_t light = vm->clock.began_us - began;
+    vm->clock.owed_us =
+        vm->clock.owed_us > light && !mp_link_is_alone(&vm->schedule.ready) ? vm->clock.owed_us - light : 0;
+    if (has_heavy && vm->clock.owed_us == 0 && (link = mp_link_take(&vm->schedule.heavy)) != NULL) {
+        began = vm->clock.began_us;
         resume_heavy(vm, link);
-        vm->owed_us = vm->clock_us - began;
+        vm->clock.owed_us = vm->clock.began_us - began;
     }
     mp_phase_set(MP_PHASE_READ);
     bool has_more = mp_vm_tidy(vm);
@@ -325,10 +328,10 @@ void mp_task_leave(mp_task *task, lua_State *co)
 
 void mp_tasks_free(mp_vm *vm)
 {
-    for (mp_task *task = vm->all; task != NULL; task = task->next)
+    for (mp_task *task = vm->schedule.all; task != NULL; task = task->next)
         free(task->inner);
-    vm->all = NULL;
-    for (struct mp_task_block *block = vm->task_blocks, *next; block != NULL; block = next) {
+    vm->schedule.all = NULL;
+    for (struct mp_task_block *block = vm->schedule.blocks, *next; block != NULL; block = next) {
         next = block->next;
         free(block);
     }

@@ -7,11 +7,11 @@
 #include "vm/state.h"
 
 typedef enum {
-    MP_TASK_IDLE,     /* the task has no work: it is in vm->idle */
-    MP_TASK_READY,    /* the task will be resumed: it is in vm->ready or vm->heavy */
-    MP_TASK_RUNNING,  /* the task is vm->running, in no list */
+    MP_TASK_IDLE,     /* the task has no work: it is in vm->schedule.idle */
+    MP_TASK_READY,    /* the task will be resumed: it is in vm->schedule.ready or vm->schedule.heavy */
+    MP_TASK_RUNNING,  /* the task is vm->schedule.running, in no list */
     MP_TASK_PARKED,   /* the task waits for `op`, in no list */
-    MP_TASK_UNWINDING /* the task is cancelled, and will be resumed with an error: it is in vm->unwinding */
+    MP_TASK_UNWINDING /* the task is cancelled, and will be resumed with an error: it is in vm->schedule.unwinding */
 } mp_task_state;
 
 /* The work of a task. The engine knows nothing else about the work. A NULL function does nothing; `run` and `label`
@@ -37,7 +37,7 @@ typedef struct {
 struct mp_task {
     mp_link link; /* link in the list of the task's state */
     mp_vm *vm;
-    mp_task *next;             /* link in vm->all */
+    mp_task *next;             /* link in vm->schedule.all */
     lua_State *MP_NULLABLE co; /* the task's coroutine; NULL until the task first runs */
     int ref;                   /* registry reference of `co` */
     mp_task_state state;
@@ -54,7 +54,7 @@ struct mp_task {
     bool is_gentle;        /* its time slices are short: nothing waits for it that is worth making clients wait */
     bool is_heavy; /* the task was preempted once: from then on its time is measured as processor time of the thread */
     bool is_over_memory; /* the garbage collector found it over a limit of memory: the next instruction ends it */
-    bool is_dying;       /* counted in vm->dying */
+    bool is_dying;       /* counted in vm->garbage.dying */
 
     /* How a cancelled task ends (closing.c). */
     int cancel_at;  /* number of waits after which the task is cancelled, for specs of scripts; 0: it is not */
@@ -72,12 +72,12 @@ struct mp_task {
 
     /* Use of time and memory, if the task is its own payer. */
     int collecting;     /* full GC cycles to run before the task is resumed */
-    uint32_t left_then; /* vm->deaths when these cycles began */
+    uint32_t left_then; /* vm->garbage.deaths when these cycles began */
     uint64_t spent_us;  /* time in Lua (us) */
     uint64_t more_us;  /* time in Lua (us) beyond limits.call.cpu, for work of the gateway that scripts did not write */
     size_t more_bytes; /* memory beyond limits.call.memory, for such work; limits.lua_memory counts all the same */
     size_t grown;      /* estimate of the bytes that the task allocated, less those collected since */
-    size_t gone_then;  /* vm->gone when `grown` was last corrected */
+    size_t gone_then;  /* vm->garbage.gone when `grown` was last corrected */
 
     mp_task *
         payer; /* the task whose limits count: this task itself, or for a member of a group the task that started the group */

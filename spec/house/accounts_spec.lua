@@ -26,7 +26,7 @@ local LOCKED = {
 -- first: a message that anyone can cause again and again is compared with an account where it is posted.
 local POSTS = {
   ["core/loop/mailbox.c"] = "defines it",
-  ["core/vm/bus.c"] = "vm->message_bytes",
+  ["core/vm/bus.c"] = "vm->inbox.bytes",
   ["core/rpc/stream/reader.c"] = "reader->posted_bytes and limits.answers; one for each reader that is replaced, and for each call whose stream is resumed",
   ["core/upstream/channel/exchange.c"] = "host->ordered; exchange->queued; one for each slot that is granted",
   ["core/trace/export.c"] = "8,192 spans and 16 MiB of them",

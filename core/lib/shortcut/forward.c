@@ -33,7 +33,7 @@ static bool answer(mp_lib_task *task, mp_call *call, const mp_exchange_event *ev
     mp_stat_add(&mp_stat_calls_forwarded, 1); /* before the client can ask for it */
     if (has_failed)
         mp_call_fails(call);
-    if (size > task->super.vm->call_output) {
+    if (size > task->super.vm->call.output) {
         char why[MP_REFUSAL];
         mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
         return true;

@@ -158,7 +158,7 @@ static int l_freeze(lua_State *L)
         mp_stat_add(&mp_stat_answers_outdated, 1);
         return 0;
     }
-    if (era == NULL || !answers->is_on || bytes.len > MAX_ANSWER_BYTES || bytes.len > vm->call_output ||
+    if (era == NULL || !answers->is_on || bytes.len > MAX_ANSWER_BYTES || bytes.len > vm->call.output ||
         uri.len > MAX_PARAMS_BYTES || answers->bytes + bytes.len > MAX_TABLE_BYTES)
         return 0;
     frozen *place = list_place(answers, era, method);
@@ -301,7 +301,7 @@ static const frozen *MP_NULLABLE answer_of(const mp_vm *vm, const mp_call *call,
     const mp_era *era = mp_call_era(call);
     const mp_session *session = mp_call_session(call);
     if (era == NULL || (session != NULL) != era->has_sessions || mp_call_is_of_gateway(call) ||
-        mp_call_weight(call) > vm->call_memory)
+        mp_call_weight(call) > vm->call.memory)
         return NULL;
     /* The revision of a session is unknown before its `initialize`. */
     if (session != NULL && (!answers->serves_sessions || mp_session_era(session) == NULL))

@@ -212,7 +212,7 @@ static int l_publish(lua_State *L)
         lua_pushlstring(L, "", 1);
         lua_pushlstring(L, class.ptr, class.len);
         lua_concat(L, 3);
-        mp_bus_broadcast(mp_vm_of(L)->bus, MP_STR("catalogue"), mp_check_str(L, -1));
+        mp_bus_broadcast(mp_vm_of(L)->inbox.bus, MP_STR("catalogue"), mp_check_str(L, -1));
     }
     lua_pushboolean(L, result == MP_PUBLISH_NEW);
     return 1;

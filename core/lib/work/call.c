@@ -135,10 +135,10 @@ static _Noreturn void refuse_size(lua_State *L, size_t size, size_t max_bytes)
 void mp_check_size(lua_State *L, mp_vm *vm, size_t start)
 {
     size_t size = vm->out.len - start;
-    if (size <= vm->call_output)
+    if (size <= vm->call.output)
         return;
     vm->out.len = start;
-    refuse_size(L, size, vm->call_output);
+    refuse_size(L, size, vm->call.output);
 }
 
 /* call:progress(progress[, total[, message]]): sends a progress notification. Does nothing if the client sent no progress token, the call's
@@ -209,8 +209,8 @@ static int send_encoded(lua_State *L, void *ctx, mp_str text, size_t size)
 {
     (void)ctx;
     mp_lib_task *task = mp_check_call(L);
-    if (size > task->super.vm->call_output)
-        refuse_size(L, size, task->super.vm->call_output);
+    if (size > task->super.vm->call.output)
+        refuse_size(L, size, task->super.vm->call.output);
     lua_pushboolean(L, task->call != NULL && mp_call_send(task->call, text) == 0);
     return 1;
 }
@@ -222,7 +222,7 @@ static int l_send(lua_State *L)
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     if (task->call != NULL)
-        return mp_lua_encode_in_turns(L, 2, task->super.vm->call_output, send_encoded, NULL);
+        return mp_lua_encode_in_turns(L, 2, task->super.vm->call.output, send_encoded, NULL);
     lua_pushboolean(L, 0);
     return 1;
 }
@@ -236,7 +236,7 @@ static int l_over_output(lua_State *L)
     const mp_lib_task *task = mp_check_call(L);
     const char *what = luaL_checkstring(L, 2);
     size_t size = (size_t)luaL_checkinteger(L, 3);
-    if (size <= task->super.vm->call_output)
+    if (size <= task->super.vm->call.output)
         return 0;
     char why[MP_REFUSAL];
     lua_pushstring(L, mp_refuse_output(task, what, size, why).ptr);
@@ -246,7 +246,7 @@ static int l_over_output(lua_State *L)
 /* call.current(): the handle of the call for which the running task works; nil if no task runs, or it works for no call.  [-0, +1] */
 static int l_current(lua_State *L)
 {
-    mp_task *running = mp_vm_of(L)->running;
+    mp_task *running = mp_vm_of(L)->schedule.running;
     if (running == NULL) {
         lua_pushnil(L);
         return 1;

@@ -126,7 +126,7 @@ static int l_cancel_at(lua_State *L)
 {
     lua_Integer wait = luaL_checkinteger(L, 1);
     luaL_argcheck(L, wait >= 0 && wait <= MAX_WAIT_NUMBER, 1, "the number of a wait is 0 to 1000000");
-    mp_task *task = mp_vm_of(L)->running;
+    mp_task *task = mp_vm_of(L)->schedule.running;
     if (task != NULL)
         task->cancel_at = (int)wait;
     return 0;

@@ -91,7 +91,7 @@ static void end_detached(mp_task *super)
     end_call(super);
     if (task->id == NULL)
         return;
-    mp_bus_broadcast(super->vm->bus, MP_STR("ended"), mp_str_of(task->id));
+    mp_bus_broadcast(super->vm->inbox.bus, MP_STR("ended"), mp_str_of(task->id));
     free(task->id);
     task->id = NULL;
 }

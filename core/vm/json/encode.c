@@ -451,7 +451,7 @@ static int go_on(lua_State *L, int status, lua_KContext context)
 
 bool mp_lua_can_encode_in_turns(lua_State *L)
 {
-    return mp_vm_of(L)->may_wait && lua_isyieldable(L);
+    return mp_vm_of(L)->schedule.may_wait && lua_isyieldable(L);
 }
 
 int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded done, void *MP_NULLABLE ctx)
