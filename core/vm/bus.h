@@ -2,7 +2,7 @@
 #ifndef MP_VM_BUS_H
 #define MP_VM_BUS_H
 
-#include "vm/state.h"
+#include "vm/schedule.h"
 
 /* The VM receives messages from now on, until mp_bus_leave. */
 void mp_bus_join(mp_bus *bus, mp_vm *vm);

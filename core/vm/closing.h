@@ -3,7 +3,7 @@
 #ifndef MP_VM_CLOSING_H
 #define MP_VM_CLOSING_H
 
-#include "vm/task.h"
+#include "vm/schedule.h"
 
 /* The values of mp_task.closing. */
 enum {
@@ -19,12 +19,6 @@ bool mp_is_ending_error(lua_State *L, int index);
 _Noreturn void mp_raise_closed(lua_State *L);
 /* Raises the error of a cancelled task: its handlers run from here on.  [-0, +0, throws] */
 _Noreturn void mp_raise_cancelled(lua_State *L, mp_task *task);
-
-/* Every function of C that catches errors of scripts calls mp_catch_begin before its protected call, and mp_catch_end after it. If
- * the task was cancelled or the coroutine closed in between, mp_catch_end raises that error again, so that scripts cannot catch it. With
- * `failed`, the caught error is on top of the stack.  [-0, +0, throws in mp_catch_end] */
-lua_KContext mp_catch_begin(lua_State *L);
-void mp_catch_end(lua_State *L, lua_KContext began, bool failed);
 
 /* Called when a wait is over: raises the error of a cancelled task, or of a handler that may not wait any more, if
  * it is due. [-0, +0, throws] */
@@ -44,8 +38,6 @@ void mp_closing_charge(mp_task *task, size_t before);
 void mp_closing_left(mp_task *task);
 /* The task has ended: stops the timer, and no longer counts the task as closing. */
 void mp_closing_done(mp_task *task);
-/* Cancels a task. It is resumed with an error in the next turn; a running task gets the error at its next wait. */
-void mp_task_cancel(mp_task *task);
 /* Ends a cancelled task that does not run: resumes it with the error, or frees it if it has not started. */
 void mp_task_unwind(mp_task *task);
 

@@ -2,16 +2,13 @@
 #ifndef MP_VM_ENGINE_H
 #define MP_VM_ENGINE_H
 
-#include "vm/closing.h"
 #include "vm/embedded.h"
 #include "vm/libs.h"
 #include "vm/json/lua_json.h"
 #include "vm/luax.h"
 #include "vm/op.h"
-#include "vm/preempt.h"
 #include "vm/state.h"
 #include "vm/task.h"
 #include "vm/weak.h"
-#include "vm/where.h"
 
 #endif

@@ -1,5 +1,5 @@
 /* exceeded.c: which limit a task exceeds, and how that is reported. */
-#include "vm/task.h"
+#include "vm/schedule.h"
 #include "vm/where.h"
 
 MP_COUNTER(tool_cpu, "tool_aborted", "reason", "cpu", "calls over limits.call.cpu")

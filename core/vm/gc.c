@@ -1,7 +1,7 @@
 /* gc.c: when garbage is collected: between tasks, in small steps, in proportion to the bytes allocated. With Lua's
  * own pace, the next allocation would at once collect all garbage, while every other task waits. */
 #include "vm/preempt.h"
-#include "vm/task.h"
+#include "vm/schedule.h"
 #include <lauxlib.h>
 
 #define KEPT_COROUTINES 8     /* by idle tasks, when memory is returned */

@@ -2,7 +2,7 @@
 #include "vm/closing.h"
 #include "vm/preempt.h"
 #include "vm/profile.h"
-#include "vm/task.h"
+#include "vm/schedule.h"
 #include "vm/where.h"
 #include <lauxlib.h>
 #include <stdio.h>

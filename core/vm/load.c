@@ -3,7 +3,7 @@
 #include "vm/libs.h"
 #include "vm/luax.h"
 #include "vm/preempt.h"
-#include "vm/state.h"
+#include "vm/schedule.h"
 #include "vm/where.h"
 #include <lauxlib.h>
 #include <stdio.h>

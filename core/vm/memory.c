@@ -2,7 +2,7 @@
  * blocks. Blocks up to MP_SLAB_MAX bytes lie in the state's slabs, so that their pages can be returned to the system
  * a few at a time once the coroutines of many calls have ended. */
 #include "vm/preempt.h"
-#include "vm/state.h"
+#include "vm/schedule.h"
 #include <stdlib.h>
 
 #define OVERDRAFT                                                                                                      \

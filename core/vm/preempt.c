@@ -1,7 +1,7 @@
 /* preempt.c: a timer for each thread and its signal handler. What the hook does then is in limits.c. */
 #define _GNU_SOURCE
 #include "vm/preempt.h"
-#include "vm/task.h"
+#include "vm/schedule.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -7,7 +7,7 @@
  * One file, because the handler, the hook and the allocator share the thread's variables. */
 #include "vm/profile.h"
 #include "vm/preempt.h"
-#include "vm/task.h"
+#include "vm/schedule.h"
 #include <stdio.h>
 #include <stdlib.h>
 

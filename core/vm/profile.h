@@ -3,7 +3,7 @@
 #ifndef MP_VM_PROFILE_H
 #define MP_VM_PROFILE_H
 
-#include "vm/state.h"
+#include "vm/schedule.h"
 
 /* Takes the sample that is due, in a count hook. The time that this takes counts for no task and no limit.  [-0, +0] */
 void mp_profile_take(lua_State *L);

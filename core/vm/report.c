@@ -1,5 +1,5 @@
 /* report.c: what a Lua state reports: its size, its errors, and the buffer that its texts are made in. */
-#include "vm/state.h"
+#include "vm/schedule.h"
 #include <lauxlib.h>
 
 MP_GAUGE(lua_bytes, "lua_bytes", "", "", "bytes allocated by Lua states")

@@ -1,5 +1,5 @@
 /* state.c: a lua_State from its creation to its end: the engine's own libraries, errors and reports. */
-#include "vm/state.h"
+#include "vm/schedule.h"
 #include "vm/bus.h"
 #include "vm/closing.h"
 #include "vm/json/source.h"

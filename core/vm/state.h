@@ -144,16 +144,7 @@ struct mp_vm {
     mp_buf scratch; /* buffer of one C function, until it has pushed the content */
 };
 
-/* Frees blocks that are kept for reuse, at most `most`. True if more are left. */
-bool mp_vm_free_some_spares(mp_vm *vm, size_t most);
-
-/* Data in the extra space of every lua_State: its VM, and what kind of coroutine it is. */
-enum {
-    MP_THREAD_TASK = 1,   /* the coroutine of a task: scripts may not resume or close it */
-    MP_THREAD_BUSY = 2,   /* a script's own coroutine whose task waits inside it: scripts may not resume it */
-    MP_THREAD_CLOSING = 4 /* a script's own coroutine that coroutine.close is closing */
-};
-
+/* The extra space of every lua_State: its VM, and what kind of coroutine it is (schedule.h). */
 static inline uintptr_t *mp_thread_word(lua_State *L)
 {
     return (uintptr_t *)lua_getextraspace(L);
@@ -180,33 +171,14 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop);
 void mp_vm_detach(mp_vm *vm);
 /* Ends every task, whose `<close>` handlers run but may not wait, and closes the state. NULL is allowed. */
 void mp_vm_free(mp_vm *MP_NULLABLE vm);
-/* memory.c: the state's lua_Alloc function, and the function that frees the blocks that are kept for reuse. */
-void *MP_NULLABLE mp_vm_allocate(void *ctx, void *MP_NULLABLE old, size_t old_size, size_t size);
 /* Counts memory that a userdata holds outside Lua: it had `before` bytes and has `now`. False, counting nothing, if that is over a limit
  * of the running task. A finalizer counts the bytes back. */
 bool mp_vm_count(mp_vm *vm, size_t before, size_t now);
-void mp_vm_free_spares(mp_vm *vm);
 /* Appends one error to a report, after a blank line if it is not the first. */
 void mp_report_text(mp_buf *report, mp_str text);
 
-/* Empties `out`, and frees its memory if it is large. Only while no Lua runs: a function that uses `out` appends to it and then removes
- * what it appended, because a finalizer may use `out` in between. */
-void mp_vm_reset_out(mp_vm *vm);
-/* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
-void mp_vm_log_error(mp_vm *vm, lua_State *MP_NULLABLE from, const char *event, mp_str method);
 /* Calls `function` with `arg` as a light userdata, within limits.load. Returns 0; or -1, with the error and its
  * trace appended to `report`. Never throws. */
 int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE arg, mp_buf *report);
-/* where.c: finds the innermost line of a script that `L` runs. False if `L` runs no script; `at` is then undefined. */
-bool mp_vm_find_place(lua_State *L, lua_Debug *at);
-/* gc.c: stops Lua's own collector. From now on only mp_vm_tidy and mp_task_collect collect garbage. Must not be
- * called while Lua runs. */
-void mp_vm_collect_by_turns(mp_vm *vm);
-/* gc.c: collects garbage for some 500 us if enough was allocated or a full cycle is due. True while there is more to collect. */
-bool mp_vm_tidy(mp_vm *vm);
-/* gc.c: true if tasks have allocated so much faster than the collector works that they must wait for it. */
-bool mp_vm_owes(const mp_vm *vm);
-/* Updates the gauge lua_bytes. */
-void mp_vm_publish(mp_vm *vm);
 
 #endif

@@ -1,6 +1,6 @@
 /* task.c: the scheduler. Callbacks of the loop only move tasks between lists. Only mp_vm_turn runs Lua, and no libh2o
  * function is on the C stack then. Code that may throw runs inside a coroutine or a lua_pcall. */
-#include "vm/task.h"
+#include "vm/schedule.h"
 #include "vm/closing.h"
 #include "vm/bus.h"
 #include "vm/preempt.h"

@@ -87,80 +87,23 @@ struct mp_task {
     size_t inner_count, inner_cap;
 };
 
-/* Why a task is refused memory that it may have by its own limit. */
-#define MP_TASK_CROWDED "limits.lua_memory of this worker is used up: ask for less at once, or try again later"
-
-/* Records that the task yields through the coroutine `co`. The next resume clears the record. */
-void mp_task_leave(mp_task *task, lua_State *co);
-/* op.c: releases the resources that the task opened. */
-void mp_holds_release(mp_task *task);
-/* The count hook that preempt.h sets. Raises an error, yields or returns. */
-void mp_task_hook(lua_State *L, lua_Debug *where);
-/* True if that hook is set in `L`: the task is to be preempted or ended at its next instruction. */
-static inline bool mp_task_is_interrupted(lua_State *L)
-{
-    return lua_gethook(L) == mp_task_hook;
-}
-/* For a C function that runs for long: true if the count hook is due and the function can yield here. */
-bool mp_task_should_turn(lua_State *L);
-/* Does what the count hook does before it yields. The caller must yield at once when this returns.  [-0, +0, throws] */
-void mp_task_turn(lua_State *L);
-/* Resumes `co`, the task's coroutine, with `count` values on its stack, and charges the time and memory to the payer. Returns
- * lua_resume's status. */
-int mp_task_run(mp_task *task, lua_State *co, int count);
-/* The bytes that the state may hold while the task runs, apart from the task's own limit. */
-size_t mp_task_shared_memory(const mp_task *task);
-/* -- exceeded.c -- */
-
-/* GC cycles after which a state that was full is known to have no more garbage: the current one may have passed it. */
-/* gc.c: the task is being ended because it is over a limit of memory: until it has left, what it holds is no garbage yet. */
-void mp_task_dies(mp_task *task);
-#define MP_FULL_CYCLES 2
-#define MP_STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
-/* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed; `stuck`: us in a place where
- * it cannot yield. */
-const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck);
-/* What a stretch that took `us` of the monotonic clock is charged: of a long one no more than the thread has run, since it may have waited for a
- * processor, or the process may have been stopped. */
-uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us);
-/* The running task is over one of its limits, in the Lua function `where`; NULL: in a C function. Cancels the task. */
-void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where, const char *why);
-/* The error in `status` arose because the running task needed memory that it may not have: reports that, and true. The task is cancelled then. */
-bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status);
-
-/* gc.c: charges what the task allocated in a stretch of Lua. The VM held `before` bytes when the stretch began. */
-void mp_task_made(mp_task *task, size_t before);
-/* gc.c: subtracts from the payer's bytes an estimate of its share of the bytes collected since the last correction. */
-void mp_task_settle_memory(mp_task *task);
-/* gc.c: the task ends, and the memory that it allocated is garbage. */
-void mp_task_leave_memory(mp_task *task);
-/* gc.c: true if a heavy task may not go on before the garbage collector has worked for it. */
-bool mp_task_owes(const mp_task *task);
-/* gc.c: the task is not resumed until two full cycles are over and there is room for it; otherwise it ends. */
-void mp_task_begin_collecting(mp_task *task);
-/* gc.c: collects garbage for some 500 us, and charges the time to the payer. */
-void mp_task_collect(mp_task *task);
 /* Returns a task in the state READY that will do `work`. The part of the owner's struct behind the mp_task is as the
  * last work left it. */
 mp_task *mp_task_new(mp_vm *vm, const mp_work *work);
-/* body.c: the first function in the coroutine of every task. Calls work->run and handles its errors.  [-1, +0, throws, parks] */
-int mp_run_body(lua_State *L);
-/* Resumes the task's coroutine, or starts it. */
-void mp_task_resume(mp_task *task);
-/* Ends the task's work, and puts the task among the idle ones. */
-void mp_task_end(mp_task *task);
-/* Frees all tasks, after their lua_State was closed. */
-void mp_tasks_free(mp_vm *vm);
-/* Most idle tasks give their coroutines to the garbage collector. */
-void mp_tasks_drop_coroutines(mp_vm *vm);
-/* gc.c: the task gives its coroutine to the garbage collector. */
-void mp_task_drop_coroutine(mp_task *task);
+/* Cancels a task. It is resumed with an error in the next turn; a running task gets the error at its next wait. */
+void mp_task_cancel(mp_task *task);
+/* The task that runs on this thread; NULL: none. */
+mp_task *MP_NULLABLE mp_task_running_here(void);
+/* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if no Lua runs. */
+void mp_preempt_arm_running(void);
+/* The file and `*line` of the script that the calling thread runs; empty if it runs none. Allocates nothing, so that the handler of a crash may ask. */
+mp_str mp_vm_running_place(int *line);
 
-/* The coroutine that runs on when the task does; NULL if the task has not begun. */
-static inline lua_State *MP_NULLABLE mp_task_innermost(const mp_task *task)
-{
-    return task->inner_count > 0 ? task->inner[0] : task->co;
-}
+/* Every function of C that catches errors of scripts calls mp_catch_begin before its protected call, and mp_catch_end after it. If
+ * the task was cancelled or the coroutine closed in between, mp_catch_end raises that error again, so that scripts cannot catch it. With
+ * `failed`, the caught error is on top of the stack.  [-0, +0, throws in mp_catch_end] */
+lua_KContext mp_catch_begin(lua_State *L);
+void mp_catch_end(lua_State *L, lua_KContext began, bool failed);
 
 /* Name for log lines: the label of the task's work, or of the work that started the task's group. */
 static inline mp_str mp_task_label(const mp_task *task)

@@ -2,7 +2,7 @@
  * writes the line from its count hook, and only when it was asked to. */
 #include "vm/where.h"
 #include "vm/preempt.h"
-#include "vm/state.h"
+#include "vm/schedule.h"
 #include <stdatomic.h>
 #include <stdio.h>
 

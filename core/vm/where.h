@@ -8,8 +8,6 @@
 
 /* Called from the count hook: answers a pending mp_vm_where of this thread.  [-0, +0] */
 void mp_where_answer(lua_State *L);
-/* The file and `*line` of the script that the calling thread runs; empty if it runs none. Allocates nothing, so that the handler of a crash may ask. */
-mp_str mp_vm_running_place(int *line);
 /* True after mp_vm_stop_loading. */
 bool mp_loading_is_stopped(void);
 

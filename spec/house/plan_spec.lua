@@ -44,7 +44,7 @@ local most = {
   ["upstream/channel"] = { 7, 4, 1 },
   ["upstream/pending"] = { 3, 3, 2 },
   ["upstream/transport"] = { 7, 3, 2 },
-  vm = { 28, 9, 20 },
+  vm = { 29, 10, 17 },
   ["vm/json"] = { 9, 4, 3 },
   ["vm/strings"] = { 5, 3, 2 },
 }

@@ -4,7 +4,7 @@
 #include "vm/closing.h"
 #include "vm/json/source.h"
 #include "vm/json/lua_json.h"
-#include "vm/task.h"
+#include "vm/schedule.h"
 #include <float.h>
 #include <lauxlib.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * not change the value. The names of an object are on the Lua stack with their values while they are sorted. Open
  * tables are in an array of frames, not on the C stack, so that encoding can yield between two values. */
 #include "vm/json/encode.h"
-#include "vm/task.h"
+#include "vm/schedule.h"
 #include <lauxlib.h>
 #include <stddef.h>
 

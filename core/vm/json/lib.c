@@ -1,7 +1,7 @@
 /* lib.c: the table that `require "moonpool.json"` returns. */
 #include "vm/json/lua_json.h"
 #include "vm/luax.h"
-#include "vm/state.h"
+#include "vm/schedule.h"
 #include <lauxlib.h>
 
 const char mp_lua_empty_array = 0;
