@@ -309,6 +309,7 @@ struct mp_upstream_host {
 
 /* -- config.c ------------------------------------------------------------------------------------------------------ */
 
+extern const mp_upstream_limits mp_upstream_default_limits;
 mp_upstream_part *mp_upstream_part_new(const mp_upstream_config *config, const mp_upstream_limits *limits);
 mp_upstream_part *mp_upstream_part_ref(mp_upstream_part *part);
 void mp_upstream_part_unref(mp_upstream_part *MP_NULLABLE part);
@@ -329,6 +330,8 @@ void mp_circuit_failure(mp_circuit *circuit, uint64_t now, const mp_upstream_con
 uint64_t mp_backoff_ms(unsigned count, uint64_t least, uint64_t most);
 
 /* -- failure.c ----------------------------------------------------------------------------------------------------- */
+
+#define MP_FAILURE_BODY 4096 /* bytes of an HTTP body that a failure keeps */
 
 void mp_upstream_failure_set(mp_upstream_failure *failure, mp_failure_reason reason, bool may_have_run,
                              const char *why);

@@ -79,8 +79,6 @@ typedef struct {
 /* Requests of an upstream before it answers one of the gateway, refused ones too; one more for each second. Outside of requests: in a minute. */
 #define MP_UPSTREAM_QUESTIONS MP_LIMIT(upstream_questions_per_request, 256)
 
-extern const mp_upstream_limits mp_upstream_default_limits;
-
 extern const mp_stat mp_stat_refused_upstream_questions;
 
 /* -- the table of the process -------------------------------------------------------------------------------------- */
@@ -96,8 +94,7 @@ void mp_upstreams_configure(mp_upstreams *table, const mp_upstream_config *const
 void mp_upstreams_end_session(mp_upstreams *table, mp_str session_id);
 /* An id of this process, for the header by which gateways in a circle recognize themselves: 32 hex digits. */
 const char *mp_upstreams_instance(const mp_upstreams *table);
-/* The value of the header moonpool-hops of requests that come from no other gateway: the instances of the gateways that run this one as a
- * program, and its own, with commas between them. */
+/* The header moonpool-hops of requests that come from no other gateway: the instances that run this one as a program, and its own. */
 const char *mp_upstreams_hops(const mp_upstreams *table);
 
 typedef enum { MP_UPSTREAM_UNUSED, MP_UPSTREAM_UP, MP_UPSTREAM_DOWN, MP_UPSTREAM_BARRED } mp_upstream_state;
@@ -141,8 +138,7 @@ typedef struct {
 /* The caller frees the array with mp_upstream_report_free. */
 mp_upstream_report *mp_upstreams_report(mp_upstreams *table, size_t *count);
 void mp_upstream_report_free(mp_upstream_report *reports, size_t count);
-/* Keeps a text about what the upstream has listed, for reports: members of a JSON object, without braces. Any thread. False if the
- * text is too long, or there is no such upstream. */
+/* Keeps members of a JSON object about what the upstream has listed, for reports. Any thread. False: too long, or no such upstream. */
 bool mp_upstreams_describe(mp_upstreams *table, mp_str name, mp_str definitions);
 
 /* -- one worker's part --------------------------------------------------------------------------------------------- */
@@ -166,8 +162,6 @@ void mp_upstream_host_settle(mp_upstream_host *MP_NULLABLE host);
 void mp_upstream_host_free(mp_upstream_host *MP_NULLABLE host);
 
 /* -- failures ------------------------------------------------------------------------------------------------------ */
-
-#define MP_FAILURE_BODY 4096 /* bytes of an HTTP body that a failure keeps */
 
 typedef enum {
     MP_FAILURE_NONE,
@@ -421,8 +415,7 @@ typedef struct mp_catalogue mp_catalogue;
 /* Calls found(class, hash, ctx) for each class of a caller that has a catalogue, under the upstream's lock: it may not wait, nor call this module.
  * Any thread. */
 void mp_catalogue_each_caller(mp_upstreams *table, mp_str name, void (*found)(mp_str, mp_str, void *), void *ctx);
-/* A counted reference; NULL: none was published. `*is_stale`: it was published before a reload changed the upstream's connection. Any
- * thread. */
+/* A counted reference; NULL: none was published. `*is_stale`: it was published before a reload changed the upstream's connection. Any thread. */
 mp_catalogue *MP_NULLABLE mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale);
 mp_str mp_catalogue_bytes(const mp_catalogue *catalogue);
 mp_str mp_catalogue_hash(const mp_catalogue *catalogue);
