@@ -94,8 +94,8 @@ static void return_some(mp_departures *departures)
             departures->held = held;
         }
     } else if (!mp_pages_return(PAGES_AT_ONCE)) {
-        departures->is_returning = departures->is_owed = !trim_arenas();
-        if (!departures->is_owed)
+        departures->is_returning = departures->full_return_due = !trim_arenas();
+        if (!departures->full_return_due)
             departures->most = departures->least = departures->now;
     }
 }
@@ -116,10 +116,10 @@ bool mp_departures_turn(mp_departures *departures, mp_vm *vm)
         mp_pages_return(PAGES_AT_ONCE);
         if (trim_arenas()) {
             departures->most = connections;
-            departures->is_owed = true;
+            departures->full_return_due = true;
         }
     }
-    if ((departures->is_owed || left >= SOME_LEFT || came >= SOME_LEFT) && departures->timer.slot == 0 &&
+    if ((departures->full_return_due || left >= SOME_LEFT || came >= SOME_LEFT) && departures->timer.slot == 0 &&
         !departures->is_returning) {
         departures->then = connections;
         mp_timer_start(departures->loop, &departures->timer, QUIET_MS, on_quiet);

@@ -30,7 +30,7 @@ typedef struct {
     mp_vm *vm;               /* of the last turn */
     size_t most, least, now; /* connections: the most and the least since the last trim, and those of the last turn */
     size_t then;             /* connections when the timer was started */
-    bool is_owed;            /* connections have closed since the last whole return */
+    bool full_return_due;    /* connections have closed since all free memory was last returned */
     size_t held;             /* bytes that the VM held at most since the last trim, while it returns memory */
     bool is_returning; /* all memory is being returned: what the VM has, then free pages, then free memory of arenas */
 } mp_departures;

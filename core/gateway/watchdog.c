@@ -53,7 +53,7 @@ struct mp_watchdog {
     mp_listeners *MP_NULLABLE listeners; /* NULL: nothing is served yet, or not any more */
     watched *each;                       /* one element for each worker */
     watched main;
-    /* when only the main thread was left, because no worker was seen running any more; 0: not yet */
+    /* monotonic ms when the last worker was seen to have ended; 0: some run */
     uint64_t all_ended_at;
     uint64_t given_ms;  /* by which the end of the process was moved */
     uint64_t drains_at; /* when the time of limits.linger is over and the drain begins; 0: it is not running */

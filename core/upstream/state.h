@@ -74,7 +74,7 @@ struct mp_upstreams {
     atomic_bool is_ending;
     char instance[33];
     char *hops;    /* the gateways that its own requests come through: those that run it as a program, and itself */
-    int hop_count; /* those that run it */
+    int hop_count; /* number of gateways in `hops` that started this one as a program */
 };
 
 /* Counts an open channel of a class (report.c). */
@@ -367,7 +367,7 @@ void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 /* -- take.c -------------------------------------------------------------------------------------------------------- */
 
 /* All under the upstream's lock. */
-/* A take that has waited has its result: tells its task. */
+/* Resumes the task whose request for a channel has waited: there is a result. */
 void mp_take_wake(mp_take *take);
 void mp_take_refuse(mp_take *take, mp_failure_reason reason, const char *why, uint64_t retry_ms);
 /* Decides again, in their order, about all takes that wait in the list. The caller closes the channels in `ended` without the lock. */

@@ -216,7 +216,7 @@ const mp_upstream_failure *mp_take_failure(const mp_take *take);
 mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key);
 /* How long a waiting take may wait, in ms. */
 uint64_t mp_take_open_ms(const mp_take *take);
-/* A take that has waited too long is refused: BUSY if it waits for room, else OPEN. */
+/* Ends a request for a channel after `open`: BUSY if a limit is full, OPEN if the channel is still being opened. */
 void mp_take_expire(mp_take *take);
 void mp_take_free(mp_take *MP_NULLABLE take);
 

@@ -258,7 +258,7 @@ int mp_inotify_fd(const mp_inotify *watcher)
     return watcher->fd;
 }
 
-/* In a folder on the way only one name matters, unless the folder is also one of the scripts' folders. */
+/* A parent folder of the scripts is watched only for the name that leads to them, unless it has scripts, too. */
 static bool matters(const mp_inotify *watcher, const struct inotify_event *event)
 {
     bool is_way = false;

@@ -167,7 +167,7 @@ static int encode_structured(lua_State *L)
     return mp_lua_encode_in_turns(L, 1, MP_PLAN_BYTES, send_structured, lua_touserdata(L, 2));
 }
 
-/* The value was encoded and sent, is too long, or is not JSON, as the library in Lua says.  [-n, +0, throws, parks] */
+/* Continuation of answer_structured(). Where the value was not sent, finish_in_lua() makes the answer or the error.  [-n, +0, throws, parks] */
 static int structured_ended(lua_State *L, int status, lua_KContext began)
 {
     bool is_good = status == LUA_OK || status == LUA_YIELD;

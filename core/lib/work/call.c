@@ -30,7 +30,7 @@ static void push_handles(lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &handles_key);
 }
 
-/* What Lua keeps about a call is kept by its handle, so code that reaches upstreams without it gets the same one.  [-0, +0, throws] */
+/* Registers the handle by its task, so that call.current() returns the same userdata: Lua's weak tables are keyed by it.  [-0, +0, throws] */
 static void keep_handle(lua_State *L, mp_lib_task *task)
 {
     push_handles(L);

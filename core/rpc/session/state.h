@@ -82,8 +82,9 @@ struct mp_session {
     mp_table *table;
     mp_owner *owner;
     uint64_t opened_at;
-    void (*MP_NULLABLE on_free)(mp_session *session); /* the hooks of the table: a session may outlive its table */
-    mp_event_log *MP_NULLABLE event_log;              /* NULL: events have no ids */
+    void (*MP_NULLABLE on_free)(
+        mp_session *session);            /* a copy of its table's hook, since a session may outlive the table */
+    mp_event_log *MP_NULLABLE event_log; /* NULL: events have no ids */
     atomic_int refs, log_level, calls;
     _Atomic uint64_t used_at; /* when it was last in use, or doubted by mp_session_doubt(), in ms of the loop's clock */
     _Atomic bool is_named;    /* a request has named the session: its client has the id */

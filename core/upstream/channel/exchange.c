@@ -353,7 +353,7 @@ static void enqueue(mp_exchange *exchange, mp_queued_event *event)
     mp_link_init(&event->link);
     mp_link_put(&exchange->events, &event->link);
     if (kind == MP_EVENT_NOTE && mp_account_used(&exchange->queued) > MP_UPSTREAM_QUEUE)
-        drop_oldest_note(exchange); /* which may be this one, while others are under way */
+        drop_oldest_note(exchange); /* may be the one just added, while older ones are being delivered */
     if (kind == MP_EVENT_REQUEST)
         count_question(exchange);
     if (is_answer) {

@@ -84,7 +84,7 @@ static mp_take *MP_NULLABLE first_of(const mp_cap *cap, int64_t limit)
     return mp_container(cap->waiting.next, mp_take, in_cap);
 }
 
-/* Lets the takes of the upstream decide anew whose turn it is. False: no take waits for a cap that has room, or the first one, `*before`, is still there. */
+/* Retries the oldest request for a channel that waits. False: no limit has room, or that request is `*before` again, which is no progress. */
 static bool serve_first(mp_upstreams *table, const mp_upstream_limits *limits, const mp_take **before)
 {
     pthread_mutex_lock(&table->cap_lock);

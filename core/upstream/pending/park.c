@@ -214,7 +214,9 @@ static void deliver_ending(mp_message *message, mp_loop *MP_NULLABLE loop)
             mp_exchange_end_with(park->exchange, MP_FAILURE_STOPPED, "a reload removed the upstream");
     }
     if (atomic_fetch_sub(&park->table->park_ends, 1) == 1 && loop != NULL)
-        mp_loop_wake(of_channel->loop); /* a channel's home that ends waits for the last words of its parks */
+        mp_loop_wake(
+            of_channel
+                ->loop); /* its worker may be ending: it waits until pending exchanges have sent their cancellations */
     mp_park_unref(park);
     free(it);
 }

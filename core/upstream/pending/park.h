@@ -111,8 +111,8 @@ void mp_relay_park(mp_relay *relay, const mp_park_options *options);
 
 mp_parks *mp_parks_new(void);
 void mp_parks_free(mp_parks *parks);
-/* A place within the limits; NULL: `failure` says why there is none. Not to be found before mp_parks_publish. Any thread, like all that
- * follow, without a lock. */
+/* Reserves an entry within limits.upstreams.parked. NULL: `failure` names the limit. Cannot be looked up before mp_parks_publish(). Any
+ * thread; the caller holds no lock. The same holds for the functions below. */
 mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_options *options,
                                             mp_upstream_failure *failure);
 /* From now on the handle finds the park, or takes over `bytes`. Writes the handle. */

@@ -36,7 +36,7 @@ typedef struct {
     uint64_t retry_ms;
     int resumptions;
     bool has_head, is_stream, is_in_pull, has_left;
-    bool is_said; /* counted in `said` of the channel and of the host */
+    bool is_note; /* a message without an answer; counted in `said` of the channel and of the host */
 } request;
 
 /* What a request has while it takes what arrives: an exchange that waits, and a transfer. */
@@ -71,7 +71,7 @@ static void free_request(request *it)
     free(it->own);
     free(it->last_id);
     leave_exchange(it);
-    if (it->is_said) {
+    if (it->is_note) {
         it->host->said--;
         atomic_fetch_sub(&it->channel->said, 1);
     }
@@ -535,7 +535,7 @@ static void say(mp_exchange *exchange, mp_str message)
     request *it = tell(exchange->host, exchange->channel, "POST", message);
     if (it == NULL)
         return;
-    it->is_said = true;
+    it->is_note = true;
     it->host->said++;
     atomic_fetch_add(&it->channel->said, 1);
 }

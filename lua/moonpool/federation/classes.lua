@@ -78,9 +78,9 @@ end
 -- -- reading ---------------------------------------------------------------------------------------------------------
 
 local PURPOSE <const> = "upstream class"
-local WAY_KEPT_S <const> = 86400      -- seconds that the store knows by which channels the lists of a class are read
+local WAY_KEPT_S <const> = 86400      -- seconds for which the store remembers the channels by which the lists of a class are read
 local MOST_CLASSES <const> = 128
-local MOST_WAYS <const> = 4           -- of a class that the store knows
+local MOST_WAYS <const> = 4           -- channels of a class that the store remembers
 
 -- Keys of the store, for all workers. What one process knows of its channels means nothing to another.
 local function key_of(what, record, name) return ("upstream:%s:%s:%s:%s"):format(what, host.upstream.instance, record.name, name) end

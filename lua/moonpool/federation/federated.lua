@@ -52,7 +52,7 @@ local now = {
 }
 
 local settled = {}                          -- name -> true once its lists were read, or could not be read
-local wanted, done = 0, 0                   -- changes of catalogues that this Lua state knows of; of these, those that its things have
+local wanted, done = 0, 0                   -- changes of catalogues seen so far; how many of them the served lists include
 local counted = 0                           -- host.upstream.publications() when `wanted` last grew
 local is_attached = false                   -- this Lua state serves
 local is_making = false                     -- a task makes the things

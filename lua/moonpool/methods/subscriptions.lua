@@ -110,7 +110,7 @@ methods["subscriptions/listen"] = function(call, params)
   local filter = params.notifications
   local wrong = complaint(filter)
   if wrong then return nil, errors.new("invalid_params", wrong) end
-  if filter.taskIds and not call_library.able(call, task_record.needs) then return nil, task_record.undeclared() end   -- (B-7)
+  if filter.taskIds and not call_library.able(call, task_record.needs) then return nil, task_record.undeclared() end
 
   local accepted, topics = {}, {}
   for _, kind in ipairs { "tools", "prompts", "resources" } do

@@ -8,7 +8,7 @@ local sandbox = require "moonpool.registry.sandbox"
 local rocks = {}
 
 local DEEPEST = 100         -- limit of the modules that load inside one another
-local COMPILE_MS = 500      -- seconds of processor time for one file
+local COMPILE_MS = 500      -- milliseconds of processor time for one file
 
 local environments = {}     -- first part of the module's name -> the environment
 local loaded = {}           -- name -> value

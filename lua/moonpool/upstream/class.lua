@@ -27,7 +27,7 @@ local function shows_pages(call)
   return false
 end
 
--- True if the client has what a word stands for, in its revision.
+-- By the words of a class: true if the call's client declared that capability.
 local able = {
   form = function(call, facts)
     return facts.has_elicitation and call_library.able(call, { facts.has_elicitation_modes and "elicitation.form" or "elicitation" })

@@ -26,10 +26,10 @@ local GATHER_S = 0.2        -- seconds in which tasks are gathered for one reque
 local TASKS_S = 60          -- seconds that asking for notifications of tasks may take
 local ACK_S = 5             -- seconds that an upstream has to acknowledge a request to listen
 local MAX_ID_BYTES = 20     -- bytes of the id of a request of the gateway
-local ACK_KEPT_S = 60       -- seconds that the store knows of a request that was not acknowledged, if the task that waits for it fails
+local ACK_KEPT_S = 60       -- seconds for which the store remembers a request that was not acknowledged, if the task that waits for it fails
 local AT_ONCE = 16          -- subscriptions to resources of a stateful upstream after which another task has its turn
-local TURN_S = 30           -- seconds that a task waits for another one that changes what is followed
-local KEPT_S = 86400        -- seconds that the store knows what is followed; each reading of the lists begins them anew
+local TURN_S = 30           -- seconds that a task waits for another one that changes the subscriptions
+local KEPT_S = 86400        -- seconds for which the store remembers the subscriptions; each reading of the lists starts them again
 local PAUSE_S = 0.02        -- seconds between two looks at what another task does
 
 local ID = "io.modelcontextprotocol/subscriptionId"
@@ -197,7 +197,7 @@ end
 
 -- -- the whole -------------------------------------------------------------------------------------------------------
 
--- The channel and its card, and what it was asked for: after a loss, nothing yet.
+-- Opens the shared channel and loads its subscriptions; a new channel has none. Returns the channel, its server's info, its state, and the wanted URIs.
 local function current(record)
   local channel, card = open.channel(record, keys.shared, { stream = true })
   if not channel then return nil, card end
@@ -220,7 +220,7 @@ local function bring(record, channel, card, state, wanted)
   end
 end
 
---- Sees to it that the upstream tells what it was asked for, also after its channel was lost. True; or nil and why.
+--- Subscribes at the upstream to all that clients want of it, also after its channel was lost. True; or nil and why.
 function follow.ensure(record)
   return alone(record, function()
     local channel, card, state, wanted = current(record)

@@ -15,9 +15,9 @@ local message = require "moonpool.upstream.message"
 local open = {}
 
 local PROBE_S = 5           -- seconds for the answer to server/discover of a program, which an older one may never give (PB-1)
-local SILENT_KEPT_S = 3600  -- seconds that the store knows of a program that gives none
+local SILENT_KEPT_S = 3600  -- seconds for which the store remembers that a program did not answer server/discover
 
-local STREAM_KEPT_S = 86400  -- seconds that the store knows which channels have their stream
+local STREAM_KEPT_S = 86400  -- seconds for which the store remembers which channels have their stream
 
 local known = {}            -- name of an upstream -> "modern", "legacy" or "sse"
 
