@@ -3,19 +3,19 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-typedef struct letter {
-    struct letter *MP_NULLABLE next;
+typedef struct inbox_message {
+    struct inbox_message *MP_NULLABLE next;
     uint64_t mark;
     size_t len;
     char json[];
-} letter;
+} inbox_message;
 
 struct mp_inbox {
     mp_inbox_settings settings;
     mp_message arrived;
     atomic_int refs;
     pthread_mutex_t lock; /* guards the rest */
-    letter *MP_NULLABLE first, *MP_NULLABLE *last;
+    inbox_message *MP_NULLABLE first, *MP_NULLABLE *last;
     size_t bytes; /* of waiting messages, with what each needs beside its text */
     uint64_t dropped;
     bool has_lost; /* an answer was dropped, and the reader does not know it yet */
@@ -28,9 +28,9 @@ mp_inbox *mp_inbox_ref(mp_inbox *inbox)
     return inbox;
 }
 
-static void free_letters(letter *MP_NULLABLE list)
+static void free_messages(inbox_message *MP_NULLABLE list)
 {
-    for (letter *one; (one = list) != NULL;) {
+    for (inbox_message *one; (one = list) != NULL;) {
         list = one->next;
         free(one);
     }
@@ -40,7 +40,7 @@ void mp_inbox_unref(mp_inbox *inbox)
 {
     if (atomic_fetch_sub(&inbox->refs, 1) != 1)
         return;
-    free_letters(inbox->first);
+    free_messages(inbox->first);
     pthread_mutex_destroy(&inbox->lock);
     inbox->settings.freed(inbox->settings.ctx);
     free(inbox);
@@ -59,8 +59,8 @@ static void on_sent(void *ctx, uint64_t mark, mp_str json)
 {
     mp_inbox *inbox = ctx;
     bool is_answer = mark != 0;
-    letter *one = mp_new(sizeof *one + json.len);
-    *one = (letter){.mark = mark, .len = json.len};
+    inbox_message *one = mp_new(sizeof *one + json.len);
+    *one = (inbox_message){.mark = mark, .len = json.len};
     memcpy(one->json, json.ptr, json.len);
     pthread_mutex_lock(&inbox->lock);
     bool is_closed = inbox->is_closed;
@@ -94,7 +94,7 @@ static void on_arrived(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_inbox *inbox = mp_container(message, mp_inbox, arrived);
     const mp_inbox_settings *reader = &inbox->settings;
-    letter *list = NULL;
+    inbox_message *list = NULL;
     bool has_lost = false;
     if (loop != NULL) { /* else the thread that posts it has the lock */
         mp_loop_measure(loop, MP_MEASURE_ADMIN);
@@ -107,12 +107,12 @@ static void on_arrived(mp_message *message, mp_loop *MP_NULLABLE loop)
         inbox->has_lost = inbox->is_posted = false;
         pthread_mutex_unlock(&inbox->lock);
     }
-    for (letter *one; !inbox->is_closed && (one = list) != NULL;) {
+    for (inbox_message *one; !inbox->is_closed && (one = list) != NULL;) {
         list = one->next;
         reader->take(reader->ctx, one->mark, (mp_str){one->json, one->len});
         free(one);
     }
-    free_letters(list);
+    free_messages(list);
     if (has_lost && !inbox->is_closed)
         reader->overflow(reader->ctx);
     mp_inbox_unref(inbox);

@@ -79,11 +79,10 @@ mp_http_limits mp_others_door_limits(const mp_others *all)
 }
 
 typedef struct {
-    mp_message super;
     mp_admin *admin;
     mp_address at;
     int fd;
-} opening;
+} door_message;
 
 /* Serves at the socket. Without descriptors for that it is tried again: meanwhile those who ask wait in its queue. */
 static void open_door(mp_timer *timer)
@@ -111,9 +110,9 @@ static void open_door(mp_timer *timer)
 }
 
 /* On the admin thread. `loop` NULL: it has ended. */
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
-    opening *given = mp_container(message, opening, super);
+    door_message *given = content;
     mp_others *MP_NULLABLE all = loop == NULL ? NULL : mp_others_of(given->admin);
     if (all == NULL) {
         mp_unlink_address(&given->at);
@@ -123,7 +122,6 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
         all->door_fd = given->fd;
         open_door(&all->tick);
     }
-    free(given);
 }
 
 int mp_admin_open_door(mp_admin *admin, mp_err *err)
@@ -132,14 +130,10 @@ int mp_admin_open_door(mp_admin *admin, mp_err *err)
     char path[MP_PROCESS_PATH], where[MP_PROCESS_PATH + 8];
     if (!mp_processes_path(processes, mp_processes_number(processes), "admin", path))
         return mp_err_set(err, "the path of the folder for upgrades is too long");
-    opening *made = mp_new(sizeof *made);
-    made->super = (mp_message){.deliver = deliver};
-    made->admin = admin;
+    door_message message = {.admin = admin};
     snprintf(where, sizeof where, "unix:%s", path);
-    if (mp_listen(where, 1, &(mp_socket_file){0600, NULL}, &made->fd, &made->at, err) != 0) {
-        free(made);
+    if (mp_listen(where, 1, &(mp_socket_file){0600, NULL}, &message.fd, &message.at, err) != 0)
         return -1;
-    }
-    mp_loop_post(mp_admin_loop(admin), &made->super);
+    mp_loop_send(mp_admin_loop(admin), deliver, &message, sizeof message, MP_STR_NONE);
     return 0;
 }

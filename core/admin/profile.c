@@ -52,29 +52,26 @@ struct mp_admin_profile {
 /* -- messages to workers ------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    mp_message super;
     const mp_admin_gateway *gateway;
     int worker;
     mp_profile *MP_NULLABLE profile; /* counted reference; NULL: the end */
-} order;
+} profile_message;
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
-    order *given = mp_container(message, order, super);
+    const profile_message *given = content;
     if (loop != NULL && given->profile == NULL)
         mp_profile_end();
     else if (loop != NULL && !given->gateway->profile(given->gateway->self, given->worker, given->profile))
         mp_log(MP_ERROR, "no timer for the profile",
                mp_log_str("hint", MP_STR("raise the limit of pending signals (ulimit -i)")));
     mp_profile_unref(given->profile);
-    free(given);
 }
 
 static void post(const mp_admin_gateway *gateway, int worker, mp_profile *MP_NULLABLE profile)
 {
-    order *given = mp_new(sizeof *given);
-    *given = (order){{.deliver = deliver}, gateway, worker, profile == NULL ? NULL : mp_profile_ref(profile)};
-    mp_loop_post(gateway->worker_loop(gateway->self, worker), &given->super);
+    const profile_message message = {gateway, worker, profile == NULL ? NULL : mp_profile_ref(profile)};
+    mp_loop_send(gateway->worker_loop(gateway->self, worker), deliver, &message, sizeof message, MP_STR_NONE);
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */

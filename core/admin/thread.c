@@ -113,9 +113,6 @@ int mp_admin_start(mp_admin *admin, mp_err *err)
     return 0;
 }
 
-static void post(mp_admin *admin, mp_runtime_config *MP_NULLABLE settings, void (*used)(void *ctx),
-                 void *MP_NULLABLE ctx);
-
 static void stop(mp_admin *admin)
 {
     mp_admin_profile_await(admin->profile, admin->loop);
@@ -133,7 +130,7 @@ void mp_admin_free(mp_admin *MP_NULLABLE admin)
     if (admin == NULL)
         return;
     if (admin->has_thread) {
-        post(admin, NULL, end, admin);
+        mp_loop_call(admin->loop, end, admin);
         pthread_join(admin->thread, NULL);
     }
     mp_admin_api_free(admin->api, admin->loop);
@@ -153,23 +150,22 @@ void mp_admin_free(mp_admin *MP_NULLABLE admin)
 /* -- messages from other threads ----------------------------------------------------------------------------------- */
 
 typedef struct {
-    mp_message super;
     mp_admin *admin;
-    mp_runtime_config *MP_NULLABLE settings; /* to use from now on; NULL: `used` is all, on the admin thread or never */
+    mp_runtime_config *settings; /* to use from now on */
     void (*used)(void *ctx);
     void *ctx;
-} order;
+} settings_message;
 
 static void on_drained(void *ctx)
 {
     (void)ctx; /* the admin thread ends after the workers */
 }
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_settings(void *content, mp_loop *MP_NULLABLE loop)
 {
-    order *given = mp_container(message, order, super);
+    const settings_message *given = content;
     mp_admin *admin = given->admin;
-    if (loop != NULL && given->settings != NULL) {
+    if (loop != NULL) {
         mp_runtime_config *before = admin->settings;
         admin->settings = mp_runtime_config_ref(given->settings);
         mp_server_configure(admin->server, &given->settings->http);
@@ -181,17 +177,7 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
             admin->parts[i].kind->configure(admin->parts[i].it);
         mp_runtime_config_unref(before);
     }
-    if (loop != NULL || given->settings != NULL)
-        given->used(given->ctx);
-    free(given);
-}
-
-static void post(mp_admin *admin, mp_runtime_config *MP_NULLABLE settings, void (*used)(void *ctx),
-                 void *MP_NULLABLE ctx)
-{
-    order *given = mp_new(sizeof *given);
-    *given = (order){{.deliver = deliver}, admin, settings, used, ctx};
-    mp_loop_post(admin->loop, &given->super);
+    given->used(given->ctx);
 }
 
 static void stop_profile(void *ctx)
@@ -220,7 +206,7 @@ void mp_admin_hold(mp_admin *admin, bool is_held)
 void mp_admin_leave(mp_admin *admin)
 {
     mp_server_leave(admin->server);
-    post(admin, NULL, leave, admin);
+    mp_loop_call(admin->loop, leave, admin);
 }
 
 int mp_admin_token_fd(mp_admin *admin)
@@ -234,41 +220,38 @@ void mp_admin_hand_logins(mp_admin *admin, void (*send)(void *ctx, mp_str text),
 }
 
 typedef struct {
-    mp_message super;
     mp_admin *admin;
-    mp_buf text;
-} logins;
+    size_t len;
+    char logins[];
+} logins_message;
 
-static void deliver_logins(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_logins(void *content, mp_loop *MP_NULLABLE loop)
 {
-    logins *given = mp_container(message, logins, super);
+    const logins_message *given = content;
     if (loop != NULL)
-        mp_admin_access_take_codes(given->admin->access, mp_buf_str(&given->text));
-    mp_buf_clear(&given->text);
-    free(given);
+        mp_admin_access_take_codes(given->admin->access, (mp_str){given->logins, given->len});
 }
 
 void mp_admin_take_logins(mp_admin *admin, mp_str text)
 {
-    logins *given = mp_new(sizeof *given);
-    *given = (logins){.super = {.deliver = deliver_logins}, .admin = admin};
-    mp_buf_put(&given->text, text);
-    mp_loop_post(admin->loop, &given->super);
+    const logins_message message = {admin, text.len};
+    mp_loop_send(admin->loop, deliver_logins, &message, sizeof message, text);
 }
 
 void mp_admin_stop_profile(mp_admin *admin)
 {
-    post(admin, NULL, stop_profile, admin);
+    mp_loop_call(admin->loop, stop_profile, admin);
 }
 
 void mp_admin_drain(mp_admin *admin)
 {
-    post(admin, NULL, drain, admin);
+    mp_loop_call(admin->loop, drain, admin);
 }
 
 void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)
 {
-    post(admin, settings, used, ctx);
+    const settings_message message = {admin, settings, used, ctx};
+    mp_loop_send(admin->loop, deliver_settings, &message, sizeof message, MP_STR_NONE);
 }
 
 mp_loop *mp_admin_loop(mp_admin *admin)

@@ -111,14 +111,13 @@ static void serve_hop(void *ctx, mp_stream *stream)
 }
 
 typedef struct {
-    mp_message super;
     mp_worker *worker;
     int fd;
-} hop_listener;
+} hop_listener_message;
 
-static void listen_hop(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void listen_hop(void *content, mp_loop *MP_NULLABLE loop)
 {
-    hop_listener *given = mp_container(message, hop_listener, super);
+    const hop_listener_message *given = content;
     const mp_endpoint endpoint = {.on_request = serve_hop,
                                   .ctx = given->worker,
                                   .reserve = HOP_RESERVE,
@@ -130,14 +129,12 @@ static void listen_hop(mp_message *message, mp_loop *MP_NULLABLE loop)
     mp_err err = {0};
     if (loop == NULL || mp_server_listen(given->worker->server, given->fd, &endpoint, &err) != 0)
         close(given->fd);
-    free(given);
 }
 
 void mp_worker_listen_hop(mp_worker *worker, int fd)
 {
-    hop_listener *given = mp_new(sizeof *given);
-    *given = (hop_listener){{.deliver = listen_hop}, worker, fd};
-    mp_loop_post(worker->loop, &given->super);
+    mp_loop_send(worker->loop, listen_hop, &(hop_listener_message){worker, fd}, sizeof(hop_listener_message),
+                 MP_STR_NONE);
 }
 
 int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most)
@@ -503,27 +500,6 @@ mp_where *mp_worker_where(mp_worker *worker)
 
 /* -- ending -------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    mp_message super;
-    mp_worker *worker;
-    void (*act)(mp_worker *worker);
-} order;
-
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
-{
-    order *given = mp_container(message, order, super);
-    if (loop != NULL)
-        given->act(given->worker);
-    free(given);
-}
-
-static void command(mp_worker *worker, void (*act)(mp_worker *worker))
-{
-    order *given = mp_new(sizeof *given);
-    *given = (order){{.deliver = deliver}, worker, act};
-    mp_loop_post(worker->loop, &given->super);
-}
-
 static void on_drained(void *ctx)
 {
     mp_worker *worker = ctx;
@@ -550,22 +526,25 @@ static void on_deadline(mp_timer *timer)
     mp_timer_start(worker->loop, timer, left_until(worker, MP_CUT_MS), on_grace_over);
 }
 
-static void begin_drain(mp_worker *worker)
+static void begin_drain(void *ctx)
 {
+    mp_worker *worker = ctx;
     mp_timer_start(worker->loop, &worker->deadline, left_until(worker, MP_ENDING_MS), on_deadline);
     mp_rpc_drain(worker->rpc, left_until(worker, 0));
     mp_server_drain(worker->server, on_drained, worker);
 }
 
-static void stop_now(mp_worker *worker)
+static void stop_now(void *ctx)
 {
+    mp_worker *worker = ctx;
     mp_rpc_abort(worker->rpc, "the gateway is stopping");
     mp_loop_stop(worker->loop);
 }
 
 /* The client closed its end of stdin. This starts a drain, so a signal that follows counts as the second one. */
-static void input_is_over(mp_worker *worker)
+static void input_is_over(void *ctx)
 {
+    mp_worker *worker = ctx;
     if (atomic_exchange(&worker->shared->draining, true))
         return;
     atomic_store(&worker->shared->end_at, mp_monotonic_ms() + worker->settings->config->drain + MP_ENDING_MS);
@@ -574,8 +553,9 @@ static void input_is_over(mp_worker *worker)
 }
 
 /* The client closed its end of stdout. <close> handlers of its calls may still finish. */
-static void client_left(mp_worker *worker)
+static void client_left(void *ctx)
 {
+    mp_worker *worker = ctx;
     mp_rpc_abort(worker->rpc, "the client disconnected");
     worker->is_lost = worker->is_drained = true;
     mp_timer_start(worker->loop, &worker->deadline, MP_CLEANUP_MS + CLEANUP_GRACE_MS, on_grace_over);
@@ -588,17 +568,17 @@ static void on_pipe_end(void *ctx, int error)
         mp_log(MP_ERROR, "cannot write to stdout", mp_log_str("why", mp_str_of(strerror(error))));
         atomic_store(&worker->shared->failed, true);
     }
-    command(worker, error == 0 ? input_is_over : client_left);
+    mp_loop_call(worker->loop, error == 0 ? input_is_over : client_left, worker);
 }
 
 void mp_worker_drain(mp_worker *worker)
 {
-    command(worker, begin_drain);
+    mp_loop_call(worker->loop, begin_drain, worker);
 }
 
 void mp_worker_stop(mp_worker *worker)
 {
-    command(worker, stop_now);
+    mp_loop_call(worker->loop, stop_now, worker);
 }
 
 void mp_worker_join(mp_worker *worker)

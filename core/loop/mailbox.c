@@ -2,6 +2,9 @@
  * the messages of each sender keep their order. */
 #include "state.h"
 #include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -46,6 +49,49 @@ void mp_loop_post(mp_loop *loop, mp_message *message)
     } while (!atomic_compare_exchange_weak(&loop->mailbox.head, &head, message));
     if (head == NULL)
         mp_mailbox_wake(loop);
+}
+
+/* A message with a copy of what it carries. */
+typedef struct {
+    mp_message super;
+    void (*deliver)(void *content, mp_loop *MP_NULLABLE loop);
+    max_align_t content[];
+} parcel;
+
+static void deliver_parcel(mp_message *message, mp_loop *MP_NULLABLE loop)
+{
+    parcel *it = mp_container(message, parcel, super);
+    it->deliver(it->content, loop);
+    free(it);
+}
+
+void mp_loop_send(mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop), const void *content,
+                  size_t size, mp_str text)
+{
+    parcel *it = mp_new(sizeof *it + size + text.len);
+    it->super.deliver = deliver_parcel;
+    it->deliver = deliver;
+    memcpy(it->content, content, size);
+    if (text.len > 0)
+        memcpy((char *)it->content + size, text.ptr, text.len);
+    mp_loop_post(loop, &it->super);
+}
+
+typedef struct {
+    void (*act)(void *ctx);
+    void *ctx;
+} call_message;
+
+static void deliver_call(void *content, mp_loop *MP_NULLABLE loop)
+{
+    const call_message *message = content;
+    if (loop != NULL)
+        message->act(message->ctx);
+}
+
+void mp_loop_call(mp_loop *loop, void (*act)(void *ctx), void *ctx)
+{
+    mp_loop_send(loop, deliver_call, &(call_message){act, ctx}, sizeof(call_message), MP_STR_NONE);
 }
 
 /* Delivers the messages, oldest first; `to` is NULL if the loop has ended. */

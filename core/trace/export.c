@@ -425,33 +425,26 @@ static void *MP_NULLABLE run(void *ctx)
 
 /* -- orders of the main thread --------------------------------------------------------------------------------------- */
 
-typedef struct {
-    mp_message super;
-    target *MP_NULLABLE to; /* NULL: flush */
-} order;
-
-static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
+/* `content` is a target, or NULL: flush. */
+static void deliver_target(void *content, mp_loop *MP_NULLABLE loop)
 {
-    order *given = mp_container(message, order, super);
+    target *MP_NULLABLE to = *(target **)content;
     exporter *e = only;
     if (loop == NULL || e == NULL) {
-        target_free(given->to);
-    } else if (given->to == NULL) {
+        target_free(to);
+    } else if (to == NULL) {
         e->is_ending = true;
         if (e->attempts > 0 && e->retry.slot != 0)
             mp_timer_start(e->loop, &e->retry, 0, on_retry);
     } else {
         target_free(e->to);
-        e->to = given->to;
+        e->to = to;
     }
-    free(given);
 }
 
-static void post_order(const exporter *e, target *MP_NULLABLE to)
+static void send_target(const exporter *e, target *MP_NULLABLE to)
 {
-    order *given = mp_new(sizeof *given);
-    *given = (order){{.deliver = deliver_order}, to};
-    mp_loop_post(e->loop, &given->super);
+    mp_loop_send(e->loop, deliver_target, &to, sizeof to, MP_STR_NONE);
 }
 
 static void exporter_free(exporter *MP_NULLABLE e)
@@ -514,7 +507,7 @@ int mp_traces_configure(const mp_trace_config *config, mp_err *err)
     if (is_on && e == NULL)
         result = start(config, err);
     else if (is_on)
-        post_order(e, target_new(config));
+        send_target(e, target_new(config));
     mp_trace_rules(config, is_on && result == 0);
     return result;
 }
@@ -525,7 +518,7 @@ void mp_traces_flush(void)
     if (e == NULL)
         return;
     atomic_store(&is_flushed, false);
-    post_order(e, NULL);
+    send_target(e, NULL);
 }
 
 bool mp_traces_are_flushed(void)

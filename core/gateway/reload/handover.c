@@ -149,18 +149,16 @@ static void note_caught_up(mp_handover *handover, int64_t generation)
 }
 
 typedef struct {
-    mp_message super;
     mp_worker *worker;
-    mp_buf lists;
-} notice;
+    size_t len;
+    char lists[];
+} reloaded_message;
 
-static void deliver_notice(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_reloaded(void *content, mp_loop *MP_NULLABLE loop)
 {
-    notice *given = mp_container(message, notice, super);
+    const reloaded_message *message = content;
     if (loop != NULL)
-        mp_vm_bus_deliver(mp_worker_vm(given->worker), MP_STR("reloaded"), mp_buf_str(&given->lists));
-    mp_buf_clear(&given->lists);
-    free(given);
+        mp_vm_bus_deliver(mp_worker_vm(message->worker), MP_STR("reloaded"), (mp_str){message->lists, message->len});
 }
 
 /* Lets a worker that serves the change notify the clients: a worker that does not would show them the earlier lists. */
@@ -169,10 +167,9 @@ static void notify(const mp_handover *handover, change *made)
     for (int i = 0; made->lists.len > 0 && i < handover->count; i++) {
         if (mp_worker_generation(handover->workers[i]) < made->super.generation)
             continue;
-        notice *given = mp_new(sizeof *given);
-        *given = (notice){{.deliver = deliver_notice}, handover->workers[i], made->lists};
-        made->lists = (mp_buf){0};
-        mp_loop_post(mp_worker_loop(handover->workers[i]), &given->super);
+        const reloaded_message message = {handover->workers[i], made->lists.len};
+        mp_loop_send(mp_worker_loop(message.worker), deliver_reloaded, &message, sizeof message,
+                     mp_buf_str(&made->lists));
         return;
     }
 }

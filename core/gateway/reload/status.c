@@ -133,16 +133,15 @@ void mp_reload_status_keep_behind(mp_reload_status *outcome, mp_worker *const *w
 /* -- answers ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    mp_message super;
     mp_reload_status *outcome;
     int status;
-    size_t asked;
-    mp_buf text;
-} answer;
+    size_t asked, len;
+    char text[];
+} answer_message;
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
-    answer *given = mp_container(message, answer, super);
+    const answer_message *given = content;
     mp_reload_status *outcome = given->outcome;
     mp_stream *streams[MP_MAX_RELOAD_REQUESTS];
     size_t count = 0;
@@ -156,24 +155,24 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
         pthread_mutex_unlock(&outcome->lock);
     }
     for (size_t i = 0; i < count; i++) {
-        mp_stream_answer(streams[i], given->status, "text/plain; charset=utf-8", mp_buf_str(&given->text), NULL, 0);
+        mp_stream_answer(streams[i], given->status, "text/plain; charset=utf-8", (mp_str){given->text, given->len},
+                         NULL, 0);
         mp_stream_unref(streams[i]);
     }
-    mp_buf_clear(&given->text);
-    free(given);
 }
 
 void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t asked, int status, mp_str text)
 {
-    answer *given = mp_new(sizeof *given);
-    *given = (answer){{.deliver = deliver}, outcome, status, asked, {0}};
-    mp_buf_put(&given->text, text);
+    mp_buf line = {0};
+    mp_buf_put(&line, text);
     if (text.len == 0 || text.ptr[text.len - 1] != '\n')
-        mp_buf_putc(&given->text, '\n');
+        mp_buf_putc(&line, '\n');
     pthread_mutex_lock(&outcome->lock);
     outcome->promised += asked;
     pthread_mutex_unlock(&outcome->lock);
-    mp_loop_post(loop, &given->super);
+    const answer_message message = {outcome, status, asked, line.len};
+    mp_loop_send(loop, deliver, &message, sizeof message, mp_buf_str(&line));
+    mp_buf_clear(&line);
 }
 
 void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, size_t asked)

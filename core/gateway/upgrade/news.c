@@ -118,25 +118,23 @@ void mp_upgrade_run_news(mp_upgrade *upgrade)
 /* -- from other processes ------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    mp_message super;
     mp_upgrade *upgrade;
     mp_worker *worker;
-    size_t topic_len, len; /* len: of topic and text */
-    char bytes[];
-} told;
+    size_t len;
+    char news[]; /* topic, '\0', text */
+} news_message;
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
-    told *it = mp_container(message, told, super);
+    const news_message *it = content;
+    mp_str text = {it->news, it->len}, topic = mp_str_cut(&text, '\0');
     mp_account_give(&it->upgrade->untaken, 1);
     if (loop != NULL)
-        mp_vm_bus_deliver(mp_worker_vm(it->worker), (mp_str){it->bytes, it->topic_len},
-                          (mp_str){it->bytes + it->topic_len, it->len - it->topic_len});
-    free(it);
+        mp_vm_bus_deliver(mp_worker_vm(it->worker), topic, text);
 }
 
 /* Gives a message to a worker that makes progress. */
-static void tell_worker(mp_upgrade *upgrade, mp_str topic, mp_str text)
+static void tell_worker(mp_upgrade *upgrade, mp_str news)
 {
     const mp_shared *shared = upgrade->shared;
     int i = 0;
@@ -147,16 +145,8 @@ static void tell_worker(mp_upgrade *upgrade, mp_str topic, mp_str text)
         mp_stat_add(&mp_stat_dropped_news, 1);
         return;
     }
-    told *it = mp_new(sizeof *it + topic.len + text.len);
-    it->super.deliver = deliver;
-    it->upgrade = upgrade;
-    it->worker = shared->workers[i];
-    it->topic_len = topic.len;
-    it->len = topic.len + text.len;
-    memcpy(it->bytes, topic.ptr, topic.len);
-    if (text.len > 0)
-        memcpy(it->bytes + topic.len, text.ptr, text.len);
-    mp_loop_post(mp_worker_loop(it->worker), &it->super);
+    const news_message message = {upgrade, shared->workers[i], news.len};
+    mp_loop_send(mp_worker_loop(message.worker), deliver, &message, sizeof message, news);
 }
 
 void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str body)
@@ -164,12 +154,12 @@ void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str bod
     int64_t origin;
     mp_buf further = {0};
     mp_str text = body, number = mp_str_cut(&text, '\0'), part = mp_str_cut(&text, '\0');
-    mp_str topic = mp_str_cut(&text, '\0');
+    mp_str news = text, topic = mp_str_cut(&text, '\0');
     if (!mp_json_int(number, &origin) || topic.len == 0)
         return;
     bool is_committed = upgrade->state == MP_UPGRADE_COMMITS || upgrade->state == MP_UPGRADE_OLDER;
     if (origin != mp_processes_number(upgrade->shared->processes)) /* the own: sent back, as below */
-        tell_worker(upgrade, topic, text);
+        tell_worker(upgrade, news);
     put_body(&further, origin, true, topic, text);
     if (mp_str_is(part, "0") &&
         is_committed) /* its sender relies on the links of this process, which it has got meanwhile */

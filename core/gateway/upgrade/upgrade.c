@@ -34,20 +34,18 @@ mp_upgrade *mp_upgrade_new(mp_shared *shared, const mp_gateway_options *options,
 /* -- answers ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    mp_message super;
     mp_stream *stream;
     int status;
-    mp_buf json;
-} answer;
+    size_t len;
+    char json[];
+} answer_message;
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
-    answer *given = mp_container(message, answer, super);
+    const answer_message *given = content;
     if (loop != NULL)
-        mp_stream_answer(given->stream, given->status, "application/json", mp_buf_str(&given->json), NULL, 0);
+        mp_stream_answer(given->stream, given->status, "application/json", (mp_str){given->json, given->len}, NULL, 0);
     mp_stream_unref(given->stream);
-    mp_buf_clear(&given->json);
-    free(given);
 }
 
 /* Answers all requests that wait. */
@@ -62,10 +60,8 @@ static void answer_all(mp_upgrade *upgrade, int status, mp_str json)
     pthread_mutex_unlock(&upgrade->lock);
     mp_admin *admin = listeners == NULL ? NULL : listeners->admin;
     for (int i = 0; i < count && admin != NULL; i++) {
-        answer *given = mp_new(sizeof *given);
-        *given = (answer){{.deliver = deliver}, asks[i], status, {0}};
-        mp_buf_put(&given->json, json);
-        mp_loop_post(mp_admin_loop(admin), &given->super);
+        const answer_message message = {asks[i], status, json.len};
+        mp_loop_send(mp_admin_loop(admin), deliver, &message, sizeof message, json);
     }
 }
 

@@ -11,27 +11,6 @@ MP_GAUGE(kept_connections, "kept_connections", "", "",
 #define LEAVING_MS                                                                                                     \
     1000 /* between GOAWAY and the end of an idle connection: the client's last requests arrive in this time */
 
-typedef struct {
-    mp_message super;
-    mp_server *server;
-    void (*act)(mp_server *server);
-} order;
-
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
-{
-    order *given = mp_container(message, order, super);
-    if (loop != NULL)
-        given->act(given->server);
-    free(given);
-}
-
-static void command(mp_server *server, void (*act)(mp_server *server))
-{
-    order *given = mp_new(sizeof *given);
-    *given = (order){{.deliver = deliver}, server, act};
-    mp_loop_post(server->loop, &given->super);
-}
-
 void mp_server_share(mp_server *server, int address)
 {
     pthread_mutex_lock(&server->listen_lock);
@@ -47,8 +26,9 @@ void mp_server_share(mp_server *server, int address)
 }
 
 /* On the server's thread: lets libh2o accept, or not, by what mp_server_hold has set. */
-static void apply_hold(mp_server *server)
+static void apply_hold(void *ctx)
 {
+    mp_server *server = ctx;
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
         mp_listener *listener = mp_container(link, mp_listener, link);
         h2o_socket_t *socket = listener->socket;
@@ -72,7 +52,7 @@ void mp_server_hold(mp_server *server, int address, bool is_held)
             atomic_store(&listener->is_held, is_held);
     }
     pthread_mutex_unlock(&server->listen_lock);
-    command(server, apply_hold);
+    mp_loop_call(server->loop, apply_hold, server);
 }
 
 /* Lets clients of HTTP/2 open no more streams here: GOAWAY at first, then the end of a connection without streams. One that was just accepted has time
@@ -91,8 +71,9 @@ static void on_leaving(mp_timer *timer)
     mp_timer_start(server->loop, timer, LEAVING_MS, on_leaving);
 }
 
-static void leave(mp_server *server)
+static void leave(void *ctx)
 {
+    mp_server *server = ctx;
     if (server->is_draining || server->is_leaving)
         return;
     server->is_leaving = true;
@@ -106,5 +87,5 @@ static void leave(mp_server *server)
 
 void mp_server_leave(mp_server *server)
 {
-    command(server, leave);
+    mp_loop_call(server->loop, leave, server);
 }

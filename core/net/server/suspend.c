@@ -19,11 +19,6 @@ typedef struct {
     int fd;
 } handover;
 
-typedef struct {
-    mp_message super;
-    mp_server *server;
-} handover_notice;
-
 /* Takes the oldest connection that waits for the server; NULL if there is none. */
 static handover *MP_NULLABLE take_handover(mp_server *server)
 {
@@ -72,12 +67,9 @@ void mp_server_take_handovers(mp_server *server)
     }
 }
 
-static void deliver_handovers(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void take_handovers(void *ctx)
 {
-    handover_notice *notice = mp_container(message, handover_notice, super);
-    if (loop != NULL)
-        mp_server_take_handovers(notice->server);
-    free(notice); /* a loop that has ended leaves its handovers to mp_server_drop_handovers */
+    mp_server_take_handovers(ctx);
 }
 
 bool mp_server_takes_connections(const mp_server *server)
@@ -98,9 +90,7 @@ static void put_handover(mp_server *to, int address, int fd)
 
 static void notify(mp_server *to)
 {
-    handover_notice *notice = mp_new(sizeof *notice);
-    *notice = (handover_notice){{.deliver = deliver_handovers}, to};
-    mp_loop_post(to->loop, &notice->super);
+    mp_loop_call(to->loop, take_handovers, to); /* a loop that has ended leaves them to mp_server_drop_handovers */
 }
 
 bool mp_server_hand_over(mp_server *to, int address, int fd)

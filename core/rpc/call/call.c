@@ -427,38 +427,34 @@ void mp_call_unhurried(mp_call *call)
 }
 
 typedef struct {
-    mp_message super;
     mp_rpc *rpc;
     uint64_t serial;
-} cancelling;
+} cancel_message;
 
-static void deliver_cancel(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_cancel(void *content, mp_loop *MP_NULLABLE loop)
 {
-    cancelling *notice = mp_container(message, cancelling, super);
-    for (mp_link *link = notice->rpc->calls.next; loop != NULL && link != &notice->rpc->calls; link = link->next) {
+    const cancel_message *message = content;
+    mp_link *calls = &message->rpc->calls;
+    for (mp_link *link = calls->next; loop != NULL && link != calls; link = link->next) {
         mp_call *call = mp_container(link, mp_call, link);
-        if (call->serial == notice->serial) {
+        if (call->serial == message->serial) {
             mp_call_cancel(call, "cancelled by the client", &mp_stat_tool_cancelled, MP_CANCEL_QUIET);
             break;
         }
     }
-    free(notice);
 }
 
 void mp_call_cancel_by_id(mp_session *session, mp_str id)
 {
     pthread_mutex_lock(&session->lock);
     mp_call *call = find_call(session, id);
-    cancelling *notice = NULL;
     if (call != NULL && !call->is_cancel_posted &&
         !mp_str_is(call->method, "initialize")) { /* `initialize` cannot be cancelled (Y-1) */
         call->is_cancel_posted = true;
-        notice = mp_new(sizeof *notice);
-        *notice = (cancelling){{.deliver = deliver_cancel}, call->rpc, call->serial};
+        mp_loop_send(call->rpc->loop, deliver_cancel, &(cancel_message){call->rpc, call->serial},
+                     sizeof(cancel_message), MP_STR_NONE);
     }
     pthread_mutex_unlock(&session->lock);
-    if (notice != NULL)
-        mp_loop_post(notice->rpc->loop, &notice->super);
 }
 
 mp_str mp_call_id(const mp_call *call)

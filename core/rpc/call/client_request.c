@@ -167,13 +167,12 @@ void mp_client_requests_fail(mp_rpc *rpc)
 }
 
 typedef struct {
-    mp_message super;
     mp_rpc *rpc;
     uint64_t serial;
     bool is_error;
     size_t len;
     char answer[];
-} reply;
+} reply_message;
 
 /* Calls are few (limits.calls_in_flight), and each has few requests: a search is cheap beside the time a person needs to answer. */
 static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
@@ -187,23 +186,22 @@ static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
     return NULL;
 }
 
-static void deliver_reply(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_reply(void *content, mp_loop *MP_NULLABLE loop)
 {
-    reply *notice = mp_container(message, reply, super);
-    mp_account_give(&notice->rpc->reply_bytes, (int64_t)notice->len);
-    mp_stat_add(&mp_stat_reply_bytes, -(int64_t)notice->len);
-    mp_client_request *ask = loop == NULL ? NULL : find_ask(notice->rpc, notice->serial);
+    const reply_message *message = content;
+    mp_account_give(&message->rpc->reply_bytes, (int64_t)message->len);
+    mp_stat_add(&mp_stat_reply_bytes, -(int64_t)message->len);
+    mp_client_request *ask = loop == NULL ? NULL : find_ask(message->rpc, message->serial);
     if (ask != NULL) {
         void (*done)(void *, bool, mp_str) = ask->done;
         void *ctx = ask->ctx;
         free_request(ask);
-        done(ctx, notice->is_error, (mp_str){notice->answer, notice->len});
+        done(ctx, message->is_error, (mp_str){message->answer, message->len});
     }
-    free(notice);
 }
 
 /* An answer that does not fit what waits for the thread of its call, which may be stuck, becomes an error. */
-static reply *reply_new(const mp_client_request *ask, bool is_error, mp_str answer)
+static void send_reply(const mp_client_request *ask, bool is_error, mp_str answer)
 {
     mp_rpc *rpc = ask->rpc;
     if (!mp_account_take_posted(&rpc->reply_bytes, answer.len)) {
@@ -213,27 +211,23 @@ static reply *reply_new(const mp_client_request *ask, bool is_error, mp_str answ
         mp_account_add(&rpc->reply_bytes, (int64_t)answer.len);
     }
     mp_stat_add(&mp_stat_reply_bytes, (int64_t)answer.len);
-    reply *notice = mp_new(sizeof *notice + answer.len);
-    *notice = (reply){{.deliver = deliver_reply}, rpc, ask->serial, is_error, answer.len};
-    memcpy(notice->answer, answer.ptr, answer.len);
-    return notice;
+    const reply_message message = {rpc, ask->serial, is_error, answer.len};
+    mp_loop_send(rpc->loop, deliver_reply, &message, sizeof message, answer);
 }
 
 bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str answer)
 {
-    reply *notice = NULL;
+    bool is_found = false;
     pthread_mutex_lock(&session->lock);
-    for (mp_link *link = session->client_requests.next; link != &session->client_requests && notice == NULL;
+    for (mp_link *link = session->client_requests.next; link != &session->client_requests && !is_found;
          link = link->next) {
         mp_client_request *ask = mp_container(link, mp_client_request, in_session);
-        if (!mp_json_id_eq(mp_str_of(ask->id), id))
-            continue;
-        notice = reply_new(ask, is_error, answer);
-        mp_link_drop(&ask->in_session); /* a second answer with the same id matches nothing */
-        break;
+        is_found = mp_json_id_eq(mp_str_of(ask->id), id);
+        if (is_found) {
+            mp_link_drop(&ask->in_session); /* a second answer with the same id matches nothing */
+            send_reply(ask, is_error, answer);
+        }
     }
     pthread_mutex_unlock(&session->lock);
-    if (notice != NULL)
-        mp_loop_post(notice->rpc->loop, &notice->super);
-    return notice != NULL;
+    return is_found;
 }

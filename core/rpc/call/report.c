@@ -162,14 +162,13 @@ static bool end_call(mp_rpc *rpc, const mp_call_inquiry *inquiry)
 }
 
 typedef struct {
-    mp_message super;
     mp_rpc *rpc;
     mp_call_inquiry *inquiry;
-} question;
+} inquiry_message;
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
-    question *asked = mp_container(message, question, super);
+    const inquiry_message *asked = content;
     mp_call_inquiry *inquiry = asked->inquiry;
     mp_buf json = {0};
     bool ended = false;
@@ -182,7 +181,6 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
         atomic_store(&inquiry->has_more, true);
     else if (loop != NULL && !is_list)
         ended = inquiry->is_of_streams ? end_stream(asked->rpc, inquiry) : end_call(asked->rpc, inquiry);
-    free(asked);
     inquiry->answer(inquiry, mp_buf_str(&json), ended, loop == NULL);
     mp_buf_clear(&json);
 }
@@ -191,8 +189,6 @@ void mp_table_inquire(mp_table *table, unsigned count, mp_call_inquiry *inquiry)
 {
     for (unsigned i = 0; i < count; i++) {
         mp_rpc *rpc = mp_table_rpc(table, i);
-        question *asked = mp_new(sizeof *asked);
-        *asked = (question){{.deliver = deliver}, rpc, inquiry};
-        mp_loop_post(rpc->loop, &asked->super);
+        mp_loop_send(rpc->loop, deliver, &(inquiry_message){rpc, inquiry}, sizeof(inquiry_message), MP_STR_NONE);
     }
 }

@@ -422,18 +422,16 @@ bool mp_session_is_known(mp_rpc *rpc, mp_str id)
 }
 
 typedef struct {
-    mp_message super;
     mp_rpc *rpc;
-    mp_session *session;
-} closing;
+    mp_session *session; /* counted reference */
+} closing_message;
 
-static void deliver_closing(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_closing(void *content, mp_loop *MP_NULLABLE loop)
 {
-    closing *notice = mp_container(message, closing, super);
+    const closing_message *message = content;
     if (loop != NULL)
-        notice->session->table->hooks->end_here(notice->rpc, notice->session);
-    mp_session_unref(notice->session);
-    free(notice);
+        message->session->table->hooks->end_here(message->rpc, message->session);
+    mp_session_unref(message->session);
 }
 
 static void observe_end(const mp_session *session, const mp_stat *reason)
@@ -477,9 +475,8 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
 
     for (unsigned i = 0; i < MP_RPC_MAX; i++)
         if (rpcs & (UINT64_C(1) << i)) {
-            closing *notice = mp_new(sizeof *notice);
-            *notice = (closing){{.deliver = deliver_closing}, table->rpcs[i], mp_session_ref(session)};
-            mp_loop_post(table->rpcs[i]->loop, &notice->super);
+            const closing_message message = {table->rpcs[i], mp_session_ref(session)};
+            mp_loop_send(table->rpcs[i]->loop, deliver_closing, &message, sizeof message, MP_STR_NONE);
         }
     mp_session_unref(session); /* the reference of the table */
     return true;

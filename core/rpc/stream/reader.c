@@ -78,12 +78,11 @@ bool mp_session_has_reader(mp_session *session)
 /* -- a client opens a stream, or resumes one ------------------------------------------------------------------------------- */
 
 typedef struct {
-    mp_message super;
     mp_rpc *rpc;
     mp_session *session;
     uint64_t serial; /* set, like the next field, for the feed of a call whose own connection is replaced; else NULL */
     void (*MP_NULLABLE on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
-} replacement;
+} replacement_message;
 
 /* A reader of `session` on this rpc for which `matches` is true, or NULL. Only this thread can end the reader. */
 static mp_reader *MP_NULLABLE find_here(mp_rpc *rpc, mp_session *session,
@@ -106,29 +105,27 @@ static bool is_replaced(const mp_reader *reader, uint64_t number)
     return reader->is_replaced;
 }
 
-static void deliver_replacement(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_replacement(void *content, mp_loop *MP_NULLABLE loop)
 {
-    replacement *notice = mp_container(message, replacement, super);
+    const replacement_message *message = content;
     mp_reader *reader;
-    while (loop != NULL && (reader = find_here(notice->rpc, notice->session, is_replaced, 0)) != NULL)
+    while (loop != NULL && (reader = find_here(message->rpc, message->session, is_replaced, 0)) != NULL)
         mp_reader_end(reader);
-    if (loop != NULL && notice->on_resumed != NULL)
-        notice->on_resumed(notice->rpc, notice->session, notice->serial);
-    mp_session_unref(notice->session);
-    free(notice);
+    if (loop != NULL && message->on_resumed != NULL)
+        message->on_resumed(message->rpc, message->session, message->serial);
+    mp_session_unref(message->session);
 }
 
 /* Another connection reads the stream from now on: notifies `rpc`, whose connection read it before. `feed` is the
  * call's feed, or NULL. */
 static void post_replacement(mp_session *session, mp_rpc *rpc, const mp_feed *MP_NULLABLE feed)
 {
-    replacement *notice = mp_new(sizeof *notice);
-    *notice = (replacement){.super = {.deliver = deliver_replacement}, .rpc = rpc, .session = mp_session_ref(session)};
+    replacement_message message = {.rpc = rpc, .session = mp_session_ref(session)};
     if (feed != NULL) {
-        notice->serial = feed->serial;
-        notice->on_resumed = feed->on_resumed;
+        message.serial = feed->serial;
+        message.on_resumed = feed->on_resumed;
     }
-    mp_loop_post(rpc->loop, &notice->super);
+    mp_loop_send(rpc->loop, deliver_replacement, &message, sizeof message, MP_STR_NONE);
 }
 
 static mp_reader *reader_new(mp_rpc *rpc, mp_session *session, mp_stream *stream)
@@ -289,7 +286,6 @@ bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_st
 /* -- sending ------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    mp_message super;
     mp_rpc *rpc;
     mp_session *session;
     uint64_t serial;      /* of the reader */
@@ -298,7 +294,7 @@ typedef struct {
     bool is_overfull; /* a message did not fit: the reader's stream ends */
     size_t len;       /* counted in limits.answers */
     char bytes[];
-} letter;
+} event_message;
 
 static int send_to(mp_stream *stream, mp_str bytes, bool is_last)
 {
@@ -314,46 +310,47 @@ static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_
         mp_reader_end(reader);
 }
 
-/* True if the letter is for this reader, which is one of mail->rpc. */
-static bool is_for(const letter *mail, const mp_reader *reader)
+/* True if the message is for this reader, which is one of message->rpc. */
+static bool is_for(const event_message *message, const mp_reader *reader)
 {
-    return mail->is_overfull ? reader->serial == mail->serial : reader->number == mail->number && !reader->is_replaced;
+    return message->is_overfull ? reader->serial == message->serial
+                                : reader->number == message->number && !reader->is_replaced;
 }
 
-/* Counts a letter no more, because it has arrived, and returns the reader that it is for; NULL: there is none any more. Only this thread ends the readers of
- * mail->rpc, so the result stays valid without the lock. */
-static mp_reader *MP_NULLABLE take_letter(const letter *mail)
+/* Counts a message no more, because it has arrived, and returns the reader that it is for; NULL: there is none any more. Only this thread ends the readers of
+ * message->rpc, so the result stays valid without the lock. */
+static mp_reader *MP_NULLABLE take_message(const event_message *message)
 {
-    mp_session *session = mail->session;
+    mp_session *session = message->session;
     mp_reader *found = NULL;
-    mp_answers_give(mail->len);
+    mp_answers_give(message->len);
     pthread_mutex_lock(&session->lock);
     for (mp_link *link = session->readers.next; link != &session->readers; link = link->next) {
         mp_reader *reader = mp_container(link, mp_reader, in_session);
-        if (reader->rpc != mail->rpc)
+        if (reader->rpc != message->rpc)
             continue;
-        if (reader->serial == mail->serial)
-            reader->posted_bytes -= mail->len;
-        if (is_for(mail, reader))
+        if (reader->serial == message->serial)
+            reader->posted_bytes -= message->len;
+        if (is_for(message, reader))
             found = reader;
     }
     pthread_mutex_unlock(&session->lock);
     return found;
 }
 
-static void deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_event(void *content, mp_loop *MP_NULLABLE loop)
 {
-    letter *mail = mp_container(message, letter, super);
-    mp_reader *reader = take_letter(mail);
+    const event_message *message = content;
+    mp_reader *reader = take_message(message);
     if (loop == NULL || reader == NULL)
-        mp_stat_add(&mp_stat_dropped_gone, mail->len > 0 && !mail->is_kept);
-    else if (mail->is_overfull)
+        mp_stat_add(&mp_stat_dropped_gone, message->len > 0 && !message->is_kept);
+    else if (message->is_overfull)
         mp_stream_lose(reader->stream, true); /* frees the reader */
     else if (!reader->is_behind &&
-             (mail->seq == 0 || mail->seq > reader->sent)) /* otherwise the event log has sent the event already */
-        send_here(reader, mail->seq, (mp_str){mail->bytes, mail->len}, mail->hangs_up, mail->is_last);
-    mp_session_unref(mail->session);
-    free(mail);
+             (message->seq == 0 ||
+              message->seq > reader->sent)) /* otherwise the event log has sent the event already */
+        send_here(reader, message->seq, (mp_str){message->bytes, message->len}, message->hangs_up, message->is_last);
+    mp_session_unref(message->session);
 }
 
 /* Adds the bytes to what is on its way to the reader, whose worker may be stuck: as many as may wait in its stream, beside the last event, and no more than
@@ -368,10 +365,10 @@ static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes, bool 
     return true;
 }
 
-/* Posts `bytes` to the thread of the reader. The caller has the session's lock, so letters keep the order of their
+/* Posts `bytes` to the thread of the reader. The caller has the session's lock, so messages keep the order of their
  * events. False if they do not fit: then the reader's stream ends, as when its client does not read. */
-static bool post_letter(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp_str bytes, bool is_kept,
-                        const mp_parcel *parcel)
+static bool send_message(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp_str bytes, bool is_kept,
+                         const mp_parcel *parcel)
 {
     bool fits = !reader->is_overfull && take_room(from, reader, bytes.len, parcel->is_last);
     if (seq > 0)
@@ -383,21 +380,17 @@ static bool post_letter(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp_
         reader->is_overfull = true;
         bytes = MP_STR_NONE;
     }
-    letter *mail = mp_new(sizeof *mail + bytes.len);
-    *mail = (letter){.super = {.deliver = deliver_letter},
-                     .rpc = reader->rpc,
-                     .session = mp_session_ref(reader->session),
-                     .serial = reader->serial,
-                     .number = reader->number,
-                     .seq = seq,
-                     .is_kept = is_kept,
-                     .hangs_up = parcel->hangs_up,
-                     .is_last = parcel->is_last,
-                     .is_overfull = !fits,
-                     .len = bytes.len};
-    if (bytes.len > 0)
-        memcpy(mail->bytes, bytes.ptr, bytes.len);
-    mp_loop_post(reader->rpc->loop, &mail->super);
+    const event_message message = {.rpc = reader->rpc,
+                                   .session = mp_session_ref(reader->session),
+                                   .serial = reader->serial,
+                                   .number = reader->number,
+                                   .seq = seq,
+                                   .is_kept = is_kept,
+                                   .hangs_up = parcel->hangs_up,
+                                   .is_last = parcel->is_last,
+                                   .is_overfull = !fits,
+                                   .len = bytes.len};
+    mp_loop_send(reader->rpc->loop, deliver_event, &message, sizeof message, bytes);
     return fits;
 }
 
@@ -426,7 +419,7 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
         if (current->rpc == from && current->posted <= current->sent && !current->is_overfull)
             here = current;
         else
-            is_read = post_letter(from, current, seq, mp_buf_str(&bytes), is_kept, parcel);
+            is_read = send_message(from, current, seq, mp_buf_str(&bytes), is_kept, parcel);
     }
     pthread_mutex_unlock(&session->lock);
 

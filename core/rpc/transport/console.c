@@ -195,27 +195,26 @@ void mp_consoles_free(mp_rpc *rpc)
 /* -- messages from another thread ---------------------------------------------------------------------------------- */
 
 typedef struct {
-    mp_message super;
     mp_console *console; /* counted reference */
     bool closes, is_operator;
     size_t len;
     char json[];
-} letter;
+} console_message;
 
-static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
-    letter *mail = mp_container(message, letter, super);
-    mp_console *console = mail->console;
+    const console_message *message = content;
+    mp_console *console = message->console;
     mp_rpc *rpc = console->rpc;
     if (loop != NULL && console->settings.is_hidden)
         mp_loop_measure(loop, MP_MEASURE_ASKED);
-    if (loop != NULL && mail->closes && console->principal != NULL) {
-        cancel_calls(rpc, console, mail->is_operator);
+    if (loop != NULL && message->closes && console->principal != NULL) {
+        cancel_calls(rpc, console, message->is_operator);
         mp_session *session = console->session;
         if (session != NULL)
             mp_session_close(session, &mp_stat_closed_gone);
         end_console(console);
-    } else if (loop != NULL && !mail->closes && !atomic_load(&console->is_closed)) {
+    } else if (loop != NULL && !message->closes && !atomic_load(&console->is_closed)) {
         mp_principal *principal = console->principal;
         if (principal == NULL)
             principal = begin_console(rpc, console);
@@ -223,23 +222,19 @@ static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
         rpc->is_hidden = console->settings.is_hidden;
         rpc->principal = principal;
         console->principal = principal;
-        serve_message(rpc, console, (mp_str){mail->json, mail->len});
+        serve_message(rpc, console, (mp_str){message->json, message->len});
         rpc->console = NULL;
         rpc->is_hidden = false;
         rpc->principal = mp_nobody;
     }
-    free(mail);
     unref_console(console);
 }
 
 static void post(mp_console *console, bool closes, bool is_operator, mp_str json)
 {
-    letter *mail = mp_new(sizeof *mail + json.len);
-    *mail = (letter){{.deliver = deliver}, console, closes, is_operator, json.len};
-    if (json.len > 0)
-        memcpy(mail->json, json.ptr, json.len);
+    const console_message message = {console, closes, is_operator, json.len};
     atomic_fetch_add(&console->refs, 1);
-    mp_loop_post(console->rpc->loop, &mail->super);
+    mp_loop_send(console->rpc->loop, deliver, &message, sizeof message, json);
 }
 
 static mp_str copy_behind(char **at, mp_str text)

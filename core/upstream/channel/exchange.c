@@ -71,18 +71,17 @@ void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange)
     free(exchange);
 }
 
-/* -- orders: from the task's thread to the transport's ------------------------------------------------------------- */
+/* -- messages from the task's thread to the transport's ------------------------------------------------------------- */
 
 typedef enum { SEND, SAY, LEAVE } deed;
 
 typedef struct {
-    mp_message super;
     mp_exchange *exchange; /* a counted reference */
     deed deed;
-    size_t size; /* bytes of the order and, for SEND, of the exchange: counted in home->ordered until it arrives */
+    size_t size; /* bytes of the message and, for SEND, of the exchange: counted in home->ordered until it arrives */
     size_t len;
     char bytes[];
-} order;
+} deed_message;
 
 /* True if the task's thread is the transport's. */
 static bool is_direct(const mp_exchange *exchange)
@@ -123,9 +122,9 @@ static void perform(mp_exchange *exchange, deed what, mp_str bytes)
 
 static void post_failure(mp_exchange *exchange, mp_upstream_failure *failure);
 
-static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
 {
-    order *it = mp_container(message, order, super);
+    const deed_message *it = content;
     mp_account_give(&it->exchange->channel->home->ordered, (int64_t)it->size);
     mp_stat_add(&mp_stat_upstream_ordered_bytes, -(int64_t)it->size);
     if (loop != NULL && !it->exchange->channel->home->is_over) {
@@ -136,10 +135,9 @@ static void deliver_order(mp_message *message, mp_loop *MP_NULLABLE loop)
         post_failure(it->exchange, &failure);
     }
     mp_exchange_unref(it->exchange);
-    free(it);
 }
 
-/* Counts an order in home->ordered; false if it does not fit. LEAVE always fits: it follows a SEND that did, and without it the exchange would stay. */
+/* Counts a message in home->ordered; false if it does not fit. LEAVE always fits: it follows a SEND that did, and without it the exchange would stay. */
 static bool take_room(mp_upstream_host *home, deed what, size_t size)
 {
     if (what == LEAVE)
@@ -151,7 +149,7 @@ static bool take_room(mp_upstream_host *home, deed what, size_t size)
 }
 
 /* False if too much is on its way to the channel's worker, which may be stuck: nothing was done. */
-static bool give_order(mp_exchange *exchange, deed what, mp_str bytes)
+static bool give_message(mp_exchange *exchange, deed what, mp_str bytes)
 {
     if (is_direct(exchange)) {
         perform(exchange, what, bytes);
@@ -159,20 +157,13 @@ static bool give_order(mp_exchange *exchange, deed what, mp_str bytes)
     }
     mp_upstream_host *home = exchange->channel->home;
     size_t held = what == SEND ? sizeof *exchange + exchange->message.len : 0;
-    size_t size = sizeof(order) + bytes.len + held;
+    size_t size = sizeof(deed_message) + bytes.len + held;
     if (!take_room(home, what, size)) {
         mp_stat_add(&mp_stat_refused_upstream_busy, 1);
         return false;
     }
-    order *it = mp_new(sizeof *it + bytes.len);
-    it->super.deliver = deliver_order;
-    it->exchange = mp_exchange_ref(exchange);
-    it->deed = what;
-    it->size = size;
-    it->len = bytes.len;
-    if (bytes.len > 0)
-        memcpy(it->bytes, bytes.ptr, bytes.len);
-    mp_loop_post(home->loop, &it->super);
+    const deed_message message = {mp_exchange_ref(exchange), what, size, bytes.len};
+    mp_loop_send(home->loop, deliver_deed, &message, sizeof message, bytes);
     return true;
 }
 
@@ -208,7 +199,7 @@ static void finish(mp_exchange *exchange)
     pthread_mutex_unlock(&upstream->lock);
     mp_stat_add(&mp_stat_upstream_exchanges, -1);
     if (exchange->is_started)
-        give_order(exchange, LEAVE, MP_STR_NONE);
+        give_message(exchange, LEAVE, MP_STR_NONE);
     mp_exchange_unref(exchange); /* the host's */
 }
 
@@ -233,18 +224,17 @@ static void fail_here(mp_exchange *exchange, mp_upstream_failure *failure)
 }
 
 typedef struct {
-    mp_message super;
-    mp_exchange *exchange;
+    mp_exchange *exchange; /* a counted reference */
     mp_upstream_failure failure;
     bool is_accepted;
     int status;
-} outcome;
+} outcome_message;
 
 static void accept_here(mp_exchange *exchange, int status);
 
-static void deliver_outcome(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_outcome(void *content, mp_loop *MP_NULLABLE loop)
 {
-    outcome *it = mp_container(message, outcome, super);
+    outcome_message *it = content;
     if (loop == NULL)
         mp_upstream_failure_clear(&it->failure);
     else if (it->is_accepted)
@@ -252,16 +242,12 @@ static void deliver_outcome(mp_message *message, mp_loop *MP_NULLABLE loop)
     else
         fail_here(it->exchange, &it->failure);
     mp_exchange_unref(it->exchange);
-    free(it);
 }
 
 static void post_failure(mp_exchange *exchange, mp_upstream_failure *failure)
 {
-    outcome *it = mp_new(sizeof *it);
-    it->super.deliver = deliver_outcome;
-    it->exchange = mp_exchange_ref(exchange);
-    it->failure = *failure;
-    mp_loop_post(exchange->host->loop, &it->super);
+    const outcome_message message = {mp_exchange_ref(exchange), .failure = *failure};
+    mp_loop_send(exchange->host->loop, deliver_outcome, &message, sizeof message, MP_STR_NONE);
 }
 
 void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure)
@@ -408,12 +394,8 @@ void mp_exchange_accepted(mp_exchange *exchange, int status)
         accept_here(exchange, status);
         return;
     }
-    outcome *it = mp_new(sizeof *it);
-    it->super.deliver = deliver_outcome;
-    it->exchange = mp_exchange_ref(exchange);
-    it->is_accepted = true;
-    it->status = status;
-    mp_loop_post(exchange->host->loop, &it->super);
+    const outcome_message message = {mp_exchange_ref(exchange), .is_accepted = true, .status = status};
+    mp_loop_send(exchange->host->loop, deliver_outcome, &message, sizeof message, MP_STR_NONE);
 }
 
 /* -- the task's side ----------------------------------------------------------------------------------------------- */
@@ -421,13 +403,13 @@ void mp_exchange_accepted(mp_exchange *exchange, int status)
 void mp_exchange_say(mp_exchange *exchange, mp_str message)
 {
     if (exchange->is_started && !exchange->is_ended && !exchange->host->is_over)
-        give_order(exchange, SAY, message);
+        give_message(exchange, SAY, message);
 }
 
 void mp_exchange_end_with(mp_exchange *exchange, mp_failure_reason reason, const char *why)
 {
     if (exchange->is_started && exchange->cancel.len > 0)
-        give_order(exchange, SAY, exchange->cancel);
+        give_message(exchange, SAY, exchange->cancel);
     mp_exchange_ref(exchange);
     mp_upstream_failure failure;
     mp_upstream_failure_set(&failure, reason, exchange->is_started && may_have_run(exchange), why);
@@ -461,7 +443,7 @@ static void start(mp_exchange *exchange)
     exchange->began_us = mp_monotonic_us();
     mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
     mp_exchange_ref(exchange);
-    if (!give_order(exchange, SEND, MP_STR_NONE)) {
+    if (!give_message(exchange, SEND, MP_STR_NONE)) {
         mp_upstream_failure failure;
         mp_upstream_failure_set(&failure, MP_FAILURE_BUSY, false, "the worker of the channel takes no messages now");
         exchange->is_started = false;
@@ -650,7 +632,7 @@ bool mp_exchange_reply(mp_exchange *exchange, mp_str message)
     if (exchange->is_ended || !exchange->is_started)
         return false;
     mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
-    return message.len == 0 || give_order(exchange, SAY, message);
+    return message.len == 0 || give_message(exchange, SAY, message);
 }
 
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message)
@@ -665,7 +647,7 @@ void mp_exchange_cancel(mp_exchange *exchange, mp_str message)
     if (message.len == 0)
         message = exchange->cancel;
     if (exchange->is_started && message.len > 0 && !exchange->host->is_over)
-        give_order(exchange, SAY, message);
+        give_message(exchange, SAY, message);
     mp_exchange_ref(exchange);
     finish(exchange);
     free_events(exchange);

@@ -1,4 +1,4 @@
-/* park.c: an exchange that its task has left, at its home: what is kept for the next task, and what the letters of that task's relay do. */
+/* park.c: an exchange that its task has left, at its home: what is kept for the next task, and what the messages of that task's relay do. */
 #include "upstream/pending/park.h"
 #include <stdlib.h>
 
@@ -196,14 +196,13 @@ static void say_farewell(mp_park *park)
 }
 
 typedef struct {
-    mp_message super;
     mp_park *park; /* a counted reference */
     mp_park_cause cause;
-} ending;
+} end_message;
 
-static void deliver_ending(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_end(void *content, mp_loop *MP_NULLABLE loop)
 {
-    ending *it = mp_container(message, ending, super);
+    const end_message *it = content;
     mp_park *park = it->park;
     mp_upstream_host *of_channel = park->exchange->channel->home;
     if (loop != NULL && !park->is_over && park->relay == NULL) {
@@ -218,17 +217,13 @@ static void deliver_ending(mp_message *message, mp_loop *MP_NULLABLE loop)
             of_channel
                 ->loop); /* its worker may be ending: it waits until pending exchanges have sent their cancellations */
     mp_park_unref(park);
-    free(it);
 }
 
 void mp_park_post_end(mp_park *park, mp_park_cause cause)
 {
-    ending *it = mp_new(sizeof *it);
-    it->super.deliver = deliver_ending;
-    it->park = mp_park_ref(park);
-    it->cause = cause;
+    const end_message message = {mp_park_ref(park), cause};
     atomic_fetch_add(&park->table->park_ends, 1);
-    mp_loop_post(park->home->loop, &it->super);
+    mp_loop_send(park->home->loop, deliver_end, &message, sizeof message, MP_STR_NONE);
 }
 
 void mp_parks_leave_home(mp_upstream_host *host)
@@ -240,7 +235,7 @@ void mp_parks_leave_home(mp_upstream_host *host)
     }
 }
 
-/* -- the home: letters of the relay -------------------------------------------------------------------------------- */
+/* -- the home: messages of the relay -------------------------------------------------------------------------------- */
 
 static void attach(mp_park *park, mp_relay *relay)
 {
@@ -271,7 +266,7 @@ static void keep_first(mp_park *park, mp_queued_event *event)
 }
 
 /* The task of the relay has parked the exchange again. */
-static void park_again(mp_park *park, mp_letter *it)
+static void park_again(mp_park *park, mp_relay_message *it)
 {
     mp_relay_unref(park->relay);
     park->relay = NULL;
@@ -292,7 +287,7 @@ static void park_again(mp_park *park, mp_letter *it)
 }
 
 /* An event has come to a relay that had parked the exchange by then. */
-static void take_back(mp_park *park, mp_letter *it)
+static void take_back(mp_park *park, mp_relay_message *it)
 {
     mp_queued_event *event = it->event;
     it->event = NULL;
@@ -302,38 +297,38 @@ static void take_back(mp_park *park, mp_letter *it)
     serve(park);
 }
 
-static void perform(mp_park *park, mp_letter *it)
+static void perform(mp_park *park, mp_relay_message *it)
 {
     switch (it->word) {
-    case MP_LETTER_ATTACH:
+    case MP_RELAY_ATTACH:
         attach(park, it->relay);
         break;
-    case MP_LETTER_ASK:
+    case MP_RELAY_ASK:
         park->is_wanted = park->relay != NULL;
         serve(park);
         break;
-    case MP_LETTER_REPLY:
+    case MP_RELAY_REPLY:
         if (!park->is_over)
-            mp_exchange_reply(park->exchange, it->bytes);
+            mp_exchange_reply(park->exchange, (mp_str){it->bytes, it->len});
         break;
-    case MP_LETTER_LEAVE:
-        close_park(park, it->bytes);
+    case MP_RELAY_LEAVE:
+        close_park(park, (mp_str){it->bytes, it->len});
         break;
-    case MP_LETTER_PARK:
+    case MP_RELAY_PARK:
         park_again(park, it);
         break;
-    case MP_LETTER_GIVE_BACK:
+    case MP_RELAY_GIVE_BACK:
         take_back(park, it);
         break;
     }
 }
 
-void mp_park_deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop)
+void mp_park_deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
-    mp_letter *it = mp_container(message, mp_letter, super);
+    mp_relay_message *it = content;
     if (loop != NULL) {
         perform(it->relay->park, it);
-    } else if (it->word == MP_LETTER_ATTACH || it->word == MP_LETTER_ASK) {
+    } else if (it->word == MP_RELAY_ATTACH || it->word == MP_RELAY_ASK) {
         mp_upstream_failure failure;
         mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, true, "the worker of the exchange has ended");
         mp_relay_post_news(it->relay, NULL, &failure);
@@ -342,9 +337,7 @@ void mp_park_deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop)
     for (size_t i = 0; i < it->farewells; i++)
         free((char *)(uintptr_t)it->farewell[i].ptr);
     free(it->farewell);
-    free((char *)(uintptr_t)it->bytes.ptr);
     mp_relay_unref(it->relay);
-    free(it);
 }
 
 mp_str *mp_park_copy_farewell(const mp_park_options *options)
@@ -390,7 +383,7 @@ bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, cha
     if (entry == NULL)
         return false;
     mp_park *park = mp_park_ref(relay != NULL ? relay->park : park_here(exchange, options));
-    if (relay != NULL) /* before the handle works, so that the next relay's letters come behind this one */
+    if (relay != NULL) /* before the handle works, so that the next relay's messages come behind this one */
         mp_relay_park(relay, options);
     mp_parks_publish(table, entry, park, NULL, 0, handle);
     if (relay != NULL)

@@ -51,26 +51,26 @@ struct mp_relay {
     mp_upstream_failure failure;
 };
 
-/* What a relay writes to the home. */
+/* What a relay sends to the home. */
 typedef enum {
-    MP_LETTER_ATTACH,   /* a relay is there, and waits for an event */
-    MP_LETTER_ASK,      /* the relay waits for an event */
-    MP_LETTER_REPLY,    /* `bytes` answer a question */
-    MP_LETTER_LEAVE,    /* the task needs the exchange no more */
-    MP_LETTER_PARK,     /* the task has parked the exchange again */
-    MP_LETTER_GIVE_BACK /* an event that came behind PARK */
-} mp_letter_word;
+    MP_RELAY_ATTACH,   /* a relay is there, and waits for an event */
+    MP_RELAY_ASK,      /* the relay waits for an event */
+    MP_RELAY_REPLY,    /* `bytes` answer a question */
+    MP_RELAY_LEAVE,    /* the task needs the exchange no more */
+    MP_RELAY_PARK,     /* the task has parked the exchange again */
+    MP_RELAY_GIVE_BACK /* an event that came behind PARK */
+} mp_relay_word;
 
 typedef struct {
-    mp_message super;
-    mp_letter_word word;
+    mp_relay_word word;
     mp_relay *relay;                    /* a counted reference */
     mp_queued_event *MP_NULLABLE event; /* PARK: the event that the task has not read, or NULL; GIVE_BACK */
     bool is_asked;                      /* PARK: the relay has asked for an event that has not come */
     mp_str *farewell;                   /* PARK */
     size_t farewells;
-    mp_str bytes; /* REPLY, LEAVE; owned */
-} mp_letter;
+    size_t len;
+    char bytes[]; /* REPLY, LEAVE */
+} mp_relay_message;
 
 /* -- park.c -------------------------------------------------------------------------------------------------------- */
 
@@ -86,8 +86,8 @@ void mp_park_post_end(mp_park *park, mp_park_cause cause);
 /* Ends the parks of a host whose loop ends. On its thread, or when all loops have ended. */
 void mp_parks_leave_home(mp_upstream_host *host);
 
-/* A letter has arrived at the home. */
-void mp_park_deliver_letter(mp_message *message, mp_loop *MP_NULLABLE loop);
+/* A message of a relay has arrived at the home. */
+void mp_park_deliver(void *content, mp_loop *MP_NULLABLE loop);
 mp_str *mp_park_copy_farewell(const mp_park_options *options);
 
 /* -- relay.c ------------------------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* relay.c: the end of the task that has taken a parked exchange up: letters to the home, and what the home sends. */
+/* relay.c: the end of the task that has taken a parked exchange up: messages to the home, and what the home sends. */
 #include "upstream/pending/park.h"
 #include <stdlib.h>
 
@@ -22,33 +22,24 @@ void mp_relay_unref(mp_relay *MP_NULLABLE relay)
 
 /* -- messages ------------------------------------------------------------------------------------------------------ */
 
-static mp_letter *letter_new(mp_relay *relay, mp_letter_word word, mp_str bytes)
+/* Sends a message, without its relay and bytes yet, to the home. */
+static void send_home(mp_relay *relay, mp_relay_message message, mp_str bytes)
 {
-    mp_letter *it = mp_new(sizeof *it);
-    it->super.deliver = mp_park_deliver_letter;
-    it->word = word;
-    it->relay = mp_relay_ref(relay);
-    if (bytes.len > 0)
-        it->bytes = (mp_str){mp_dup(bytes), bytes.len};
-    return it;
-}
-
-static void post_home(mp_letter *it)
-{
-    mp_loop_post(it->relay->park->home->loop, &it->super);
+    message.relay = mp_relay_ref(relay);
+    message.len = bytes.len;
+    mp_loop_send(relay->park->home->loop, mp_park_deliver, &message, sizeof message, bytes);
 }
 
 /* From the home to the relay: an event, or the failure of the exchange. */
 typedef struct {
-    mp_message super;
     mp_relay *relay; /* a counted reference */
     mp_queued_event *MP_NULLABLE event;
     mp_upstream_failure failure;
-} news;
+} news_message;
 
-static void deliver_news(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_news(void *content, mp_loop *MP_NULLABLE loop)
 {
-    news *it = mp_container(message, news, super);
+    news_message *it = content;
     mp_relay *relay = it->relay;
     mp_exchange *front = loop == NULL ? NULL : relay->front;
     if (front != NULL) {
@@ -58,27 +49,21 @@ static void deliver_news(mp_message *message, mp_loop *MP_NULLABLE loop)
         if (front->ready != NULL)
             front->ready(front->ctx);
     } else if (loop != NULL && relay->has_parked && it->event != NULL) {
-        mp_letter *back = letter_new(relay, MP_LETTER_GIVE_BACK, MP_STR_NONE);
-        back->event = it->event;
-        post_home(back);
+        send_home(relay, (mp_relay_message){.word = MP_RELAY_GIVE_BACK, .event = it->event}, MP_STR_NONE);
     } else {
         free(it->event);
         mp_upstream_failure_clear(&it->failure);
     }
     mp_relay_unref(relay);
-    free(it);
 }
 
 void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event,
                         const mp_upstream_failure *MP_NULLABLE failure)
 {
-    news *it = mp_new(sizeof *it);
-    it->super.deliver = deliver_news;
-    it->relay = mp_relay_ref(relay);
-    it->event = event;
+    news_message message = {.relay = mp_relay_ref(relay), .event = event};
     if (failure != NULL)
-        it->failure = *failure;
-    mp_loop_post(relay->host->loop, &it->super);
+        message.failure = *failure;
+    mp_loop_send(relay->host->loop, deliver_news, &message, sizeof message, MP_STR_NONE);
 }
 
 /* -- the relay, on the thread of its task -------------------------------------------------------------------------- */
@@ -86,7 +71,7 @@ void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event,
 static void ask(mp_relay *relay)
 {
     relay->is_asked = true;
-    post_home(letter_new(relay, MP_LETTER_ASK, MP_STR_NONE));
+    send_home(relay, (mp_relay_message){.word = MP_RELAY_ASK}, MP_STR_NONE);
 }
 
 const mp_exchange_event *MP_NULLABLE mp_relay_next(mp_relay *relay, mp_exchange *front)
@@ -119,7 +104,7 @@ bool mp_relay_reply(mp_relay *relay, mp_str message)
 {
     bool is_over = mp_relay_is_over(relay);
     if (!is_over)
-        post_home(letter_new(relay, MP_LETTER_REPLY, message));
+        send_home(relay, (mp_relay_message){.word = MP_RELAY_REPLY}, message);
     return !is_over;
 }
 
@@ -128,20 +113,20 @@ void mp_relay_cancel(mp_relay *relay, mp_str message)
     if (relay->front == NULL)
         return;
     relay->front = NULL;
-    post_home(letter_new(relay, MP_LETTER_LEAVE, message));
+    send_home(relay, (mp_relay_message){.word = MP_RELAY_LEAVE}, message);
 }
 
 void mp_relay_park(mp_relay *relay, const mp_park_options *options)
 {
-    mp_letter *it = letter_new(relay, MP_LETTER_PARK, MP_STR_NONE);
-    it->event = relay->event;
-    it->is_asked = relay->is_asked;
-    it->farewell = mp_park_copy_farewell(options);
-    it->farewells = options->farewells;
+    const mp_relay_message message = {.word = MP_RELAY_PARK,
+                                      .event = relay->event,
+                                      .is_asked = relay->is_asked,
+                                      .farewell = mp_park_copy_farewell(options),
+                                      .farewells = options->farewells};
     relay->event = NULL;
     relay->has_parked = true;
     relay->front = NULL;
-    post_home(it);
+    send_home(relay, message, MP_STR_NONE);
 }
 
 mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal,
@@ -164,6 +149,6 @@ mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str hand
     front->ready = ready;
     front->ctx = ctx;
     mp_link_init(&front->events);
-    post_home(letter_new(relay, MP_LETTER_ATTACH, MP_STR_NONE));
+    send_home(relay, (mp_relay_message){.word = MP_RELAY_ATTACH}, MP_STR_NONE);
     return front;
 }

@@ -418,26 +418,21 @@ void mp_stand_free(mp_stand *MP_NULLABLE stand)
 }
 
 typedef struct {
-    mp_message super;
-    mp_channel *channel;
+    mp_channel *channel; /* a counted reference */
     int64_t id;
-} leaving;
+} leave_message;
 
-static void deliver_leaving(mp_message *message, mp_loop *MP_NULLABLE loop)
+static void deliver_leave(void *content, mp_loop *MP_NULLABLE loop)
 {
-    leaving *it = mp_container(message, leaving, super);
+    const leave_message *it = content;
     standing *found = loop == NULL ? NULL : find(it->channel, it->id);
     if (found != NULL)
         free_standing(found);
     mp_channel_unref(it->channel);
-    free(it);
 }
 
 void mp_channel_unstand(mp_channel *channel, int64_t id)
 {
-    leaving *it = mp_new(sizeof *it);
-    it->super.deliver = deliver_leaving;
-    it->channel = mp_channel_ref(channel);
-    it->id = id;
-    mp_loop_post(channel->home->loop, &it->super);
+    const leave_message message = {mp_channel_ref(channel), id};
+    mp_loop_send(channel->home->loop, deliver_leave, &message, sizeof message, MP_STR_NONE);
 }
