@@ -582,13 +582,20 @@ function host.plan.set_ends(finish, finish_audited, handler, frames) end
 ---@param audience string   The audience of the principal's sessions
 function host.plan.set_rights(call, generation, scopes, audience) end
 
---- Writes the audit line that C began for a planned call. Does nothing if the line was written.
+--- Begins the audit line of a call (core/lib/shortcut/audit_line.h).
+---@param call moonpool.Call
+---@param facts table  The texts of mp_audit_facts, by their names; others are passed over
+function host.call.audit_begin(call, facts) end
+
+--- Writes the audit line that was begun for a call. Does nothing if the line was written.
 ---@param call moonpool.Call
 ---@param outcome string
----@param code? integer    The code of a JSON-RPC error
----@param why? string      JSON
----@param policy? string   JSON
-function host.call.audit(call, outcome, code, why, policy) end
+---@param code? integer     The code of a JSON-RPC error
+---@param why? string
+---@param policy? string
+---@param channel? string   Of the upstream to which the call was sent last
+---@param retries? integer  How often it was sent again
+function host.call.audit_end(call, outcome, code, why, policy, channel, retries) end
 
 --- The mark of a call: 16 hexadecimal digits, which its lines of the log and of the audit have. Nil once it has ended and had none. Then the id of
 --- its trace, if that is recorded.

@@ -260,7 +260,8 @@ row("host.forward.learn", 10, "names, a key and capabilities, at most 64 KiB; ab
 row("host.plan.set_ends", 1, "one row for each revision, once")
 row("host.plan.set_rights", 1, "a reference to one text")
 row("host.call.mark", 1, "16 and 32 bytes of text")
-row("host.call.audit", 1, "a line of at most 16 names of 256 bytes and texts of 256 bytes, queued for a thread that writes")
+row("host.call.audit_begin", 1, "texts of 256 bytes, and the arguments as JSON, of which the library in Lua gives at most 64 KiB")
+row("host.call.audit_end", 1, "a line of at most 64 KiB of arguments and texts of 256 bytes, queued for a thread that writes")
 row("host.call.params", 10, "the params of a call that was planned, at most 64 KiB of JSON; or a copy of their text, at most limits.body")
 family("host.", "upstream.channel upstream.catalogue_hash upstream.open_channel upstream.claim upstream.status upstream.describe upstream.take_up "
   .. "upstream.expect",

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <time.h>
 
-#define MAX_TEXT_BYTES 256 /* as in audit.lua: longer texts are cut */
+#define MAX_TEXT_BYTES 256 /* longer texts are cut, as those of arguments in audit.lua */
 
 mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice)
 {
@@ -31,7 +31,7 @@ bool mp_audit_can_write(const mp_lib *lib, const mp_call *call)
 
 /* -- members ------------------------------------------------------------------------------------------------------- */
 
-/* Appends a text of valid UTF-8 without quotes, at most MAX_TEXT_BYTES of it, and "…" where it was cut. */
+/* Appends a text without quotes, at most MAX_TEXT_BYTES of it, and "…" where it was cut. */
 static void put_cut(mp_buf *line, mp_str text)
 {
     size_t len = text.len;
@@ -43,13 +43,24 @@ static void put_cut(mp_buf *line, mp_str text)
         mp_buf_put(line, MP_STR("…"));
 }
 
-/* Appends a member whose value is a text. `key` has the comma, the quotes and the colon. */
+/* Appends a member whose value is a text, of which the line has no more than MAX_TEXT_BYTES. `key` has the comma, the quotes and the colon. */
 static void put_text(mp_buf *line, mp_str key, mp_str text)
 {
+    if (text.ptr == NULL)
+        return;
     mp_buf_put(line, key);
     mp_buf_putc(line, '"');
     put_cut(line, text);
     mp_buf_putc(line, '"');
+}
+
+/* The same for the whole text. */
+static void put_whole(mp_buf *line, mp_str key, mp_str text)
+{
+    if (text.ptr == NULL)
+        return;
+    mp_buf_put(line, key);
+    mp_json_put_string(line, text);
 }
 
 /* A value in an object: its first token, and all of its bytes. */
@@ -93,33 +104,14 @@ static mp_str object_in(mp_str object, mp_str name, mp_str escaped_name)
     return value.token.type == MP_JSON_T_OPEN_OBJECT ? value.span : MP_STR_NONE;
 }
 
-/* Appends a string of JSON as put_cut() does. */
-static void put_json_text(mp_buf *line, mp_json_token text)
+/* The text of a string of JSON; without `ptr` for another value. Appended to `*kept` if it has escapes. */
+static mp_str text_of(mp_json_token value, mp_buf *kept)
 {
-    if (!text.escaped) {
-        put_cut(line, text.span);
-        return;
-    }
-    mp_buf plain = {0};
-    mp_json_unescape(&plain, (mp_str){text.span.ptr - 1, text.span.len + 2});
-    put_cut(line, mp_buf_str(&plain));
-    mp_buf_clear(&plain);
-}
-
-/* Appends "name version" of the client, from a JSON object that describes it, or is empty. */
-static void put_client(mp_buf *line, mp_str client)
-{
-    mp_json_token name = find_member(client, MP_STR("name"), MP_STR("name")).token,
-                  version = find_member(client, MP_STR("version"), MP_STR("version")).token;
-    if (name.type != MP_JSON_T_STRING)
-        return;
-    mp_buf_put(line, MP_STR(",\"client\":\""));
-    put_json_text(line, name);
-    if (version.type == MP_JSON_T_STRING) {
-        mp_buf_putc(line, ' ');
-        put_json_text(line, version);
-    }
-    mp_buf_putc(line, '"');
+    if (value.type != MP_JSON_T_STRING || !value.escaped)
+        return value.type == MP_JSON_T_STRING ? value.span : MP_STR_NONE;
+    size_t start = kept->len;
+    mp_json_unescape(kept, (mp_str){value.span.ptr - 1, value.span.len + 2});
+    return mp_str_from(mp_buf_str(kept), start);
 }
 
 static bool is_before(mp_str a, mp_str b)
@@ -128,8 +120,8 @@ static bool is_before(mp_str a, mp_str b)
     return order != 0 ? order < 0 : a.len < b.len;
 }
 
-/* Appends the names of the arguments, sorted. Nothing if the client sent no arguments. */
-static void put_names(mp_buf *line, const mp_call *call)
+/* Appends the names of the arguments, sorted, as a list of JSON. Nothing if the client sent no arguments. */
+static void put_names(mp_buf *list, const mp_call *call)
 {
     size_t count;
     const mp_flat *arguments = mp_call_flat(call, &count);
@@ -143,10 +135,9 @@ static void put_names(mp_buf *line, const mp_call *call)
             names[at] = names[at - 1];
         names[at] = arguments[i].name;
     }
-    mp_buf_put(line, MP_STR(",\"arguments\":["));
     for (size_t i = 0; i < count; i++)
-        put_text(line, i == 0 ? MP_STR("") : MP_STR(","), names[i]);
-    mp_buf_putc(line, ']');
+        put_text(list, i == 0 ? MP_STR("[") : MP_STR(","), names[i]);
+    mp_buf_put(list, count == 0 ? MP_STR("[]") : MP_STR("]"));
 }
 
 /* -- a line -------------------------------------------------------------------------------------------------------- */
@@ -158,34 +149,31 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-void mp_audit_begin(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name)
+static mp_str some(mp_str text)
 {
-    if (lib->audit == MP_AUDIT_MODE_OFF || !mp_audit_is_on())
-        return;
+    return text.len > 0 ? text : MP_STR_NONE;
+}
+
+/* What comes before the outcome. */
+static void put_head(mp_buf *text, mp_call *call, const mp_audit_facts *facts)
+{
     const mp_era *era = mp_call_era(call);
     const mp_session *session = mp_call_session(call);
-    const mp_principal *principal = mp_call_principal(call);
-    mp_str issuer = mp_principal_issuer(principal), address = mp_call_address(call);
-    mp_str meta = object_in(mp_call_params(call), MP_STR("_meta"), MP_STR("_meta"));
-    mp_buf *text = &line->text;
-    line->began_s = now_s();
     mp_buf_put(text, MP_STR("\"event\":\"call\""));
     put_text(text, MP_STR(",\"id\":"), mp_str_of(mp_mark_text_of(mp_call_mark(call)).text));
-    mp_buf_put(text, MP_STR(",\"principal\":"));
-    mp_json_put_string(text, mp_principal_id(principal));
-    if (issuer.len > 0) {
-        mp_buf_put(text, MP_STR(",\"issuer\":"));
-        mp_json_put_string(text, issuer);
+    put_whole(text, MP_STR(",\"principal\":"), facts->principal);
+    put_whole(text, MP_STR(",\"issuer\":"), facts->issuer);
+    if (facts->client.ptr != NULL) {
+        mp_buf_put(text, MP_STR(",\"client\":\""));
+        put_cut(text, facts->client);
+        if (facts->version.ptr != NULL) {
+            mp_buf_putc(text, ' ');
+            put_cut(text, facts->version);
+        }
+        mp_buf_putc(text, '"');
     }
-    put_client(text, session != NULL ? mp_session_client(session)
-                                     : object_in(meta, MP_STR("io.modelcontextprotocol/clientInfo"),
-                                                 MP_STR("io.modelcontextprotocol\\/clientInfo")));
-    if (mp_call_operator(call).len > 0) {
-        mp_buf_put(text, MP_STR(",\"caller\":"));
-        mp_json_put_string(text, mp_call_operator(call));
-    }
-    if (address.len > 0)
-        put_text(text, MP_STR(",\"address\":"), address);
+    put_whole(text, MP_STR(",\"caller\":"), some(mp_call_operator(call)));
+    put_text(text, MP_STR(",\"address\":"), some(mp_call_address(call)));
     if (session != NULL) {
         mp_session_mark mark = mp_session_mark_of(mp_session_id(session));
         put_text(text, MP_STR(",\"session\":"), mp_str_of(mark.text));
@@ -193,23 +181,54 @@ void mp_audit_begin(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_st
     if (era != NULL)
         put_text(text, MP_STR(",\"revision\":"), mp_str_of(era->date));
     put_text(text, MP_STR(",\"method\":"), mp_call_method(call));
-    if (name.len > 0)
-        put_text(text, MP_STR(",\"name\":"), name);
+    put_text(text, MP_STR(",\"name\":"), facts->name);
+    put_whole(text, MP_STR(",\"upstream\":"), facts->upstream);
+    put_whole(text, MP_STR(",\"upstream_name\":"), facts->upstream_name);
+}
+
+void mp_audit_begin(mp_audit_line *line, mp_call *call, const mp_audit_facts *facts)
+{
+    mp_buf *text = &line->text;
+    char trace[MP_TRACE_ID_DIGITS + 1] = "";
+    text->len = 0;
+    line->began_s = now_s();
+    put_head(text, call, facts);
     line->head = text->len;
-    if (lib->audit == MP_AUDIT_MODE_NAMES)
-        put_names(text, call);
-    const mp_trace *spans = mp_call_trace(call);
-    mp_json_token trace = find_member(meta, MP_STR("traceparent"), MP_STR("traceparent")).token;
-    if (trace.type == MP_JSON_T_STRING) {
-        mp_buf_put(text, MP_STR(",\"trace\":\""));
-        put_json_text(text, trace);
-        mp_buf_putc(text, '"');
-    } else if (spans != NULL) {
-        char id[MP_TRACE_ID_DIGITS + 1];
-        mp_trace_put_id(spans, id);
-        if (id[0] != '\0')
-            put_text(text, MP_STR(",\"trace\":"), mp_str_of(id));
+    if (facts->arguments.ptr != NULL) {
+        mp_buf_put(text, MP_STR(",\"arguments\":"));
+        mp_buf_put(text, facts->arguments);
     }
+    if (facts->trace.ptr == NULL && mp_call_trace(call) != NULL)
+        mp_trace_put_id(mp_call_trace(call), trace);
+    put_text(text, MP_STR(",\"trace\":"), trace[0] != '\0' ? mp_str_of(trace) : facts->trace);
+    put_whole(text, MP_STR(",\"definition\":"), facts->definition);
+    put_whole(text, MP_STR(",\"approved\":"), facts->approved);
+}
+
+void mp_audit_begin_plain(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name)
+{
+    if (lib->audit == MP_AUDIT_MODE_OFF || !mp_audit_is_on())
+        return;
+    const mp_session *session = mp_call_session(call);
+    const mp_principal *principal = mp_call_principal(call);
+    mp_str meta = object_in(mp_call_params(call), MP_STR("_meta"), MP_STR("_meta"));
+    mp_str client = session != NULL ? mp_session_client(session)
+                                    : object_in(meta, MP_STR("io.modelcontextprotocol/clientInfo"),
+                                                MP_STR("io.modelcontextprotocol\\/clientInfo"));
+    mp_buf kept[4] = {0};
+    if (lib->audit == MP_AUDIT_MODE_NAMES)
+        put_names(&kept[3], call);
+    const mp_audit_facts facts = {
+        .principal = mp_principal_id(principal),
+        .issuer = some(mp_principal_issuer(principal)),
+        .client = text_of(find_member(client, MP_STR("name"), MP_STR("name")).token, &kept[0]),
+        .version = text_of(find_member(client, MP_STR("version"), MP_STR("version")).token, &kept[1]),
+        .name = name,
+        .arguments = some(mp_buf_str(&kept[3])),
+        .trace = text_of(find_member(meta, MP_STR("traceparent"), MP_STR("traceparent")).token, &kept[2])};
+    mp_audit_begin(line, call, &facts);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        mp_buf_clear(&kept[i]);
 }
 
 void mp_audit_end(mp_audit_line *line, const mp_audit_outcome *outcome)
@@ -218,19 +237,18 @@ void mp_audit_end(mp_audit_line *line, const mp_audit_outcome *outcome)
         return;
     mp_buf whole = {0};
     mp_buf_put(&whole, (mp_str){line->text.ptr, line->head});
+    put_whole(&whole, MP_STR(",\"channel\":"), outcome->channel);
+    if (outcome->retries > 0) {
+        mp_buf_put(&whole, MP_STR(",\"retries\":"));
+        mp_json_put_int(&whole, outcome->retries);
+    }
     put_text(&whole, MP_STR(",\"outcome\":"), mp_str_of(outcome->outcome));
     if (outcome->has_code) {
         mp_buf_put(&whole, MP_STR(",\"code\":"));
         mp_json_put_int(&whole, outcome->code);
     }
-    if (outcome->why.len > 0) {
-        mp_buf_put(&whole, MP_STR(",\"why\":"));
-        mp_buf_put(&whole, outcome->why);
-    }
-    if (outcome->policy.len > 0) {
-        mp_buf_put(&whole, MP_STR(",\"policy\":"));
-        mp_buf_put(&whole, outcome->policy);
-    }
+    put_text(&whole, MP_STR(",\"why\":"), outcome->why);
+    put_whole(&whole, MP_STR(",\"policy\":"), outcome->policy);
     mp_buf_put(&whole, MP_STR(",\"ms\":"));
     mp_json_put_double(&whole, floor((now_s() - line->began_s) * 1e5 + 0.5) / 1e2);
     mp_buf_put(&whole, mp_str_from(mp_buf_str(&line->text), line->head));

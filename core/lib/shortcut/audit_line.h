@@ -1,6 +1,6 @@
-/* audit_line.h: the audit lines of calls that C serves without the dispatcher in Lua: by a call plan, or from kept bytes. Such a line has the
- * members of lua/moonpool/methods/audit.lua, in their order and with their limits. The members that are known before a call runs are
- * written when it begins: a client that leaves takes its address with it. */
+/* audit_line.h: the audit lines of calls. What Lua knows of a call that the dispatcher serves, lua/moonpool/methods/audit.lua gives; of one that C
+ * serves by a call plan or from kept bytes it is read from the params. The members that are known before a call runs are written when it begins: a
+ * client that leaves takes its address with it. */
 #ifndef MP_LIB_SHORTCUT_AUDIT_LINE_H
 #define MP_LIB_SHORTCUT_AUDIT_LINE_H
 
@@ -11,9 +11,18 @@ mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice);
 /* True if C can write the line of this call, or none is wanted: the audit shows no values of arguments, the principal belongs to the VM, and no
  * argument has a long name. */
 bool mp_audit_can_write(const mp_lib *lib, const mp_call *call);
-/* Begins the line of a call for which mp_audit_can_write() is true, if an audit is written. `name` is the tool's name, or the resource's URI; empty
- * for a list. */
-void mp_audit_begin(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name);
+/* What Lua knows of a call; texts without `ptr` have no member in the line. */
+typedef struct {
+    mp_str principal, issuer, client, version; /* of the client */
+    mp_str name, upstream, upstream_name;
+    mp_str arguments; /* JSON */
+    mp_str trace, definition, approved;
+} mp_audit_facts;
+/* Begins the line of a call that Lua serves. */
+void mp_audit_begin(mp_audit_line *line, mp_call *call, const mp_audit_facts *facts);
+/* Begins the line of a call for which mp_audit_can_write() is true, if an audit is written. `name` is the tool's name, or the resource's URI; without
+ * `ptr` for a list. */
+void mp_audit_begin_plain(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name);
 
 /* True if the line is begun and not yet written. */
 static inline bool mp_audit_is_begun(const mp_audit_line *line)
@@ -25,11 +34,13 @@ typedef struct {
     const char *outcome;
     bool has_code;
     int64_t code;       /* of a JSON-RPC error */
-    mp_str why, policy; /* JSON, or empty */
+    mp_str why, policy; /* no member without `ptr`, like the next one */
+    mp_str channel;     /* of the upstream to which the call was sent last */
+    int64_t retries;    /* how often it was sent again */
 } mp_audit_outcome;
 /* Writes a line that is begun, and empties it. Does nothing to an empty line. */
 void mp_audit_end(mp_audit_line *line, const mp_audit_outcome *outcome);
-/* Empties a line without writing it: another part of the gateway writes the line of the call. */
+/* Empties a line that is not to be written. */
 void mp_audit_discard(mp_audit_line *line);
 
 #endif

@@ -329,7 +329,7 @@ bool mp_frozen_answer(mp_vm *vm, mp_call *call)
     mp_stat_add(&mp_stat_calls_frozen, 1);
     if (lib->audit != MP_AUDIT_MODE_OFF) {
         mp_audit_line line = {0};
-        mp_audit_begin(&line, lib, call, read == NULL ? MP_STR_NONE : read->node.key);
+        mp_audit_begin_plain(&line, lib, call, read == NULL ? MP_STR_NONE : read->node.key);
         mp_audit_end(&line, &(mp_audit_outcome){.outcome = "ok"});
     }
     if (read != NULL && read->metrics != NULL)

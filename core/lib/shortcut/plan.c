@@ -332,7 +332,7 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count)
         return false;
     mp_plan_follow_as(lib, call);
     if (lib->audit != MP_AUDIT_MODE_OFF)
-        mp_audit_begin(&task->audit, lib, call, plan->name);
+        mp_audit_begin_plain(&task->audit, lib, call, plan->name);
     push_head(L, plans, plan);
     if (plan->is_checked) {
         if (!mp_plan_push_all(L, values, value_count)) {

@@ -1,6 +1,5 @@
 /* plan_make.c: the plans of a VM, made of the rows of lua/moonpool/registry/plan.lua. */
 #include "lib/shortcut/plan.h"
-#include "lib/shortcut/audit_line.h"
 #include "lib/principal.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -334,25 +333,11 @@ static int l_mark(lua_State *L)
     return 2;
 }
 
-/* call.audit(call, outcome, code, why, policy): writes the audit line that was begun for the call. `code` is an integer or nil; `why` and
- * `policy` are JSON or nil. Does nothing if the line was written.  [-0, +0, throws] */
-static int l_audit(lua_State *L)
-{
-    mp_lib_task *task = mp_check_call(L);
-    mp_audit_outcome outcome = {.outcome = luaL_checkstring(L, 2), .has_code = lua_isinteger(L, 3)};
-    outcome.code = lua_tointeger(L, 3);
-    outcome.why = mp_opt_str(L, 4);
-    outcome.policy = mp_opt_str(L, 5);
-    mp_audit_end(&task->audit, &outcome);
-    return 0;
-}
-
 void mp_lib_plan(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"plan.set_ends", l_set_plan_ends},
                                          {"plan.set_rights", l_set_rights},
                                          {"call.params", l_params},
-                                         {"call.audit", l_audit},
                                          {"call.mark", l_mark},
                                          {NULL, NULL}};
     mp_set_members(L, functions, 0);

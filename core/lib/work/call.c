@@ -2,6 +2,7 @@
  * task is reused, so a `call` that a script kept must not act on the task's next work. */
 #include "vm/engine.h"
 #include "lib/fields.h"
+#include "lib/shortcut/audit_line.h"
 #include "lib/work/call.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -297,6 +298,53 @@ static mp_session *MP_NULLABLE session_of(lua_State *L)
     return task->call == NULL ? NULL : mp_call_session(task->call);
 }
 
+/* A text of the table at index 2, which keeps it; without `ptr` for another value.  [-0, +0] */
+static mp_str fact(lua_State *L, const char *name)
+{
+    mp_str text = MP_STR_NONE;
+    if (lua_getfield(L, 2, name) == LUA_TSTRING)
+        text.ptr = lua_tolstring(L, -1, &text.len);
+    lua_pop(L, 1);
+    return text;
+}
+
+/* call.audit_begin(call, facts): begins the audit line of the call. `facts`: the texts of mp_audit_facts, by their names.  [-0, +0, throws] */
+static int l_audit_begin(lua_State *L)
+{
+    mp_lib_task *task = mp_check_call(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    const mp_audit_facts facts = {.principal = fact(L, "principal"),
+                                  .issuer = fact(L, "issuer"),
+                                  .client = fact(L, "client"),
+                                  .version = fact(L, "version"),
+                                  .name = fact(L, "name"),
+                                  .upstream = fact(L, "upstream"),
+                                  .upstream_name = fact(L, "upstream_name"),
+                                  .arguments = fact(L, "arguments"),
+                                  .trace = fact(L, "trace"),
+                                  .definition = fact(L, "definition"),
+                                  .approved = fact(L, "approved")};
+    if (task->call != NULL && mp_audit_is_on())
+        mp_audit_begin(&task->audit, task->call, &facts);
+    return 0;
+}
+
+/* call.audit_end(call, outcome, code, why, policy, channel, retries): writes the audit line that was begun for the call. All but the outcome may be nil.
+ * Does nothing if the line was written.  [-0, +0, throws] */
+static int l_audit_end(lua_State *L)
+{
+    const handle *h = mp_check_udata(L, 1, MP_CALL, mp_lib_of(L)->call_metatable);
+    mp_audit_outcome outcome = {.outcome = luaL_checkstring(L, 2), .has_code = lua_isinteger(L, 3)};
+    outcome.code = lua_tointeger(L, 3);
+    outcome.why = mp_opt_str(L, 4);
+    outcome.policy = mp_opt_str(L, 5);
+    outcome.channel = mp_opt_str(L, 6);
+    outcome.retries = luaL_optinteger(L, 7, 0);
+    if (h->serial == h->task->super.serial)
+        mp_audit_end(&h->task->audit, &outcome);
+    return 0;
+}
+
 /* call.operator(call): the caller of the admin listener that runs the call, as the audit names it, and whether the call is a question of a page of
  * the gateway's own; nil for a call of a client.  [-0, +2, throws] */
 static int l_operator(lua_State *L)
@@ -437,6 +485,8 @@ void mp_lib_call(lua_State *L)
                                          {"call.name_task", l_name_task},
                                          {"call.measure", l_measure},
                                          {"call.operator", l_operator},
+                                         {"call.audit_begin", l_audit_begin},
+                                         {"call.audit_end", l_audit_end},
                                          {"call.clear_deadline", l_clear_deadline},
                                          {"call.count_fault", l_count_fault},
                                          {"call.forbid", l_forbid},

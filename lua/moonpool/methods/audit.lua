@@ -1,5 +1,5 @@
--- The audit: one line of JSON for every request of a client, with its principal, method, address and outcome. log.audit_arguments says
--- how arguments are written; results are never written.
+-- The audit: for every request of a client what C needs for its line beside what it knows, and the outcome. log.audit_arguments says how arguments are
+-- written; results are never written.
 
 local lazy = require "moonpool.runtime.lazy"
 local arguments = require "moonpool.things.arguments"
@@ -23,7 +23,6 @@ local MAX_TEXT_BYTES = 256         -- limit of the bytes of one text in redacted
 local MAX_MEMBERS = 64             -- limits of redacted arguments: members of one table; levels of tables
 local MAX_DEPTH = 6
 local MAX_ARGUMENTS_BYTES = 64 << 10 -- limit of the bytes of JSON for the arguments of one line
-local MAX_LINE_BYTES = 256 << 10 -- limit of the bytes of JSON for one line
 
 local quiet = { ping = true }
 
@@ -80,28 +79,17 @@ local function arguments_json(args, schema)
   local what = arguments_as[host.config.audit](args, schema)
   if what == nil then return nil end
   local ok, text = pcall(json.encode, what)
-  if not ok then return "…" end
-  return #text <= MAX_ARGUMENTS_BYTES and json.raw(text) or "… " .. #text .. " bytes"
+  if not ok then return json.encode "…" end
+  return #text <= MAX_ARGUMENTS_BYTES and text or json.encode("… " .. #text .. " bytes")
 end
 
--- -- the line ------------------------------------------------------------------------------------------------------------
+-- -- the line, which C writes (core/lib/shortcut/audit_line.h) ---------------------------------------------------------------
 
-local order = { __order = {
-  "event", "id", "principal", "issuer", "client", "caller", "address", "session", "revision", "method", "name", "upstream", "upstream_name", "channel",
-  "retries", "outcome", "code", "why", "policy", "ms", "arguments", "trace", "definition", "approved",
-} }
-
-local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
-
-local function text_of(value) return type(value) == "string" and cut(value) or nil end
-
--- "name version" of the client: from the params of `initialize`, when there is no session yet, else from the session.
+-- What says who the client is: the params of `initialize`, when there is no session yet, else the session.
 local function client_of(call, params)
   local said = call.client
   if type(said) ~= "table" and type(params) == "table" then said = params.clientInfo end
-  if type(said) ~= "table" then return nil end
-  local name, version = text_of(said.name), text_of(said.version)
-  return name and (version and name .. " " .. version or name)
+  return type(said) == "table" and said or {}
 end
 
 -- True for the text that a client gets for an error in a script: "internal error" and the id of the log line.
@@ -109,8 +97,8 @@ local function is_fault(text) return type(text) == "string" and text:find "^inte
 
 -- The reason in the audit line. Of wrong arguments it has no values, unless lines have the arguments in full.
 local function why_of(call, text)
-  if host.config.audit == "full" then return text_of(text) end
-  return text_of(arguments.recorded(call) or text)
+  local why = host.config.audit ~= "full" and arguments.recorded(call) or text
+  return type(why) == "string" and why or nil
 end
 
 -- Returns outcome, error code, reason and policy for the audit line.
@@ -133,64 +121,44 @@ local function thing_of(call, params)
   if call.method == "resources/read" and type(params.uri) == "string" then return (registry.resource(params.uri)) end
 end
 
--- The part of the line that is known before the call runs. When a call is cancelled, no later part can be added.
-local function open(call, params)
-  local args, meta, who = params and params.arguments, call.meta, principal.facts(call.principal)
-  local thing = thing_of(call, params)
+-- What is known before the call runs. When a call is cancelled, no later part can be added.
+local function facts_of(call, params, thing)
+  local args, meta, who, client = params and params.arguments, call.meta, principal.facts(call.principal), client_of(call, params)
   local list, key = lists[call.method], params and (params.name or type(params.uri) == "string" and uris.normal(params.uri))
   local definition, approved
   if upstreams.has_any and list and type(key) == "string" then definition, approved = federated.hashes(list, key, call) end
-  local session = call.has_session and host.session.id(call)
-  local mark, trace = host.call.mark(call)
-  return setmetatable({
-    event = "call", id = mark, principal = who.id, issuer = who.issuer,
-    client = client_of(call, params), caller = host.call.operator(call), address = call.address,
-    session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
-    revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
+  return {
+    principal = who.id, issuer = who.issuer, client = client.name, version = client.version, name = key,
     arguments = type(args) == "table" and arguments_json(args, thing and thing.input) or nil,
     upstream = thing and thing.upstream, upstream_name = thing and thing.original,
-    trace = type(meta) == "table" and text_of(meta.traceparent) or trace, definition = definition, approved = approved,
-  }, order)
+    trace = type(meta) == "table" and meta.traceparent or nil, definition = definition, approved = approved,
+  }
 end
 
-local function write(line, call, started, outcome, code, why, row)
-  local sent = line.upstream and forward.sent(call)
-  if sent then line.channel, line.retries = sent.channel, sent.times > 1 and sent.times - 1 or nil end
-  line.outcome, line.code, line.why, line.policy = outcome, code, why, row
-  line.ms = math.floor((host.time.now() - started) * 1e5 + 0.5) / 1e2
-  local text = json.encode(line)
-  if #text > MAX_LINE_BYTES then                  -- the line is written without its arguments
-    line.arguments = "…"
-    text = json.encode(line)
-  end
-  host.log.audit(text:sub(2, -2), outcome == "ok")
+-- Ends the line of a call. `sent`: how its request was sent to an upstream, or nil.
+local function finish(call, sent, result, err)
+  local outcome, code, why, row = outcome_of(call, result, err)
+  host.call.audit_end(call, outcome, code, why, row, sent and sent.channel, sent and sent.times - 1)
+  return result, err
 end
 
---- Wraps dispatch so that each call writes a line, also one that is cancelled.
+local function answered(call, thing, ...) return finish(call, thing and thing.upstream and forward.sent(call), ...) end
+
+--- Wraps dispatch so that each call writes a line; C writes that of a call that is cancelled.
 function audit.wrap(dispatch)
   if not host.config.audit then return dispatch end
   return function(call, params, revision, method)
     if quiet[method] or select(2, host.call.operator(call)) then return dispatch(call, params, revision, method) end
-    local started, line, ended = host.time.now(), open(call, params), false
-    local _ <close> = setmetatable({}, { __close = function()
-      if not ended then write(line, call, started, "cancelled") end
-    end })
-    local result, err = dispatch(call, params, revision, method)
-    ended = true
-    write(line, call, started, outcome_of(call, result, err))
-    return result, err
+    local thing = thing_of(call, params)
+    host.call.audit_begin(call, facts_of(call, params, thing))
+    return answered(call, thing, dispatch(call, params, revision, method))
   end
 end
 
 --- Wraps dispatch.finish for calls whose handlers were run by call plans: ends the line that C has begun. Nil without an audit.
-function audit.wrap_finish(finish)
+function audit.wrap_finish(end_planned)
   if not host.config.audit then return nil end
-  return function(tool, revision, call, ...)
-    local result, err = finish(tool, revision, call, ...)
-    local outcome, code, why, row = outcome_of(call, result, err)
-    host.call.audit(call, outcome, code, why and json.encode(why), row and json.encode(row))
-    return result, err
-  end
+  return function(tool, revision, call, ...) return finish(call, nil, end_planned(tool, revision, call, ...)) end
 end
 
 return audit

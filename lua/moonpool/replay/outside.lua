@@ -54,7 +54,7 @@ local function close_all()
   sqlite.open, sqlite.run, sqlite.undo, sqlite.leave = refusing "sqlite", refusing "sqlite", function() end, function() end
   for _, name in ipairs { "channel", "open_channel", "take_up" } do host.upstream[name] = refusing "upstream" end
   host.call.ask = refusing "question"
-  host.log.audit = function() end
+  host.log.audit, host.call.audit_begin = function() end, function() end
   local write = host.log.write
   function host.log.write(...)
     if not outside.is_quiet then return write(...) end
