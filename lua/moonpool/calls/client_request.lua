@@ -3,6 +3,8 @@
 -- repeats its request with the answers; the handler runs again from the top, and questions that have answers return at once (V-1 to V-10).
 --   state      the answers and the values of `once` so far, sealed and carried by the client as requestState; before it, with a point, an id of this
 --              process (of the scheme of sessions and tasks) if it stands for something that only this process has: the request is sent on to it
+--   question   { needs =, method =, params =, read = function(answer) }: the capabilities that the client must have, the request in the base revision, and
+--              a function that turns the client's answer into the script's value
 --   asker      a function that sends the questions of a call which has no stream of its own: that of an MCP task
 
 local host = require "moonpool.host"
@@ -11,9 +13,12 @@ local content = require "moonpool.things.tool_result"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.runtime.outcome"
+local frozen = require "moonpool.runtime.frozen"
 local json = require "moonpool.json"
 local principal = require "moonpool.access.principal"
-local questions = require "moonpool.calls.questions"
+local problem = require "moonpool.runtime.diagnostic"
+local schema = require "moonpool.schema"
+local typed = require "moonpool.things.type_schema"
 
 local client_request = {}
 
@@ -144,6 +149,98 @@ function client_request.result(call, value, params)
   }
 end
 
+-- -- questions --------------------------------------------------------------------------------------------------------
+
+local question = { name = "moonpool.question", what = "a question" }
+
+local function is_question(value) return frozen.is(value, question) end
+
+local function new(facts) return frozen.new(question, {}, facts) end
+
+-- The functions that scripts have as `ask.…`.
+client_request.makers = {}
+local make = client_request.makers
+
+-- The schema of a form's fields: one that the script wrote, or made of properties like those of a tool's `input`.
+local function form(fields)
+  local made = fields.type == "object" and fields or typed.fields(fields, true)
+  local check, why = schema.compile(made)
+  if not check then error("the form is not valid: " .. why, 4) end
+  return made, check
+end
+
+local function refusal(answer) return answer.action == "decline" and "declined" or "cancelled" end
+
+--- A question that shows a form to the user.
+function make.elicit(message, fields)
+  local requested, check = form(fields or {})
+  return new {
+    needs = { "elicitation.form" }, method = "elicitation/create",
+    params = { message = message, requestedSchema = requested, mode = "form" },
+    read = function(answer)
+      if answer.action ~= "accept" then return nil, refusal(answer) end
+      local filled_in = answer.content or {}
+      if type(filled_in) ~= "table" or not check(filled_in) then return nil, "invalid" end
+      return filled_in
+    end,
+  }
+end
+
+-- True if a URL may be shown to a user: https or http, and no password in it (EL-7).
+local function check_url(url)
+  local authority = type(url) == "string" and not url:find "[%s%c]" and url:match "^[hH][tT][tT][pP][sS]?://([^/?#]+)"
+  if not authority then problem.raise(3, "URL elicitation needs an http or https URL", "as in \"https://example.com/sign-in\"") end
+  if authority:find("@", 1, true) then problem.raise(3, "the URL contains credentials", "the page at the URL can ask for them") end
+end
+
+--- A question that asks the user to open a page. The answer "accept" means that the user opened it, not that anything was done there (EL-4).
+function make.elicit_url(message, url)
+  check_url(url)
+  return new {
+    needs = { "elicitation.url" }, method = "elicitation/create", params = { mode = "url", message = message, url = url },
+    read = function(answer)
+      if answer.action == "accept" then return true end
+      return nil, refusal(answer)
+    end,
+  }
+end
+
+--- A question to the client's model. `request` is a text, or the parameters of sampling/createMessage.
+function make.sample(request)
+  if type(request) == "string" then
+    request = { messages = json.array { { role = "user", content = { type = "text", text = request } } } }
+  end
+  local params = { maxTokens = 1024 }
+  for name, value in pairs(request) do params[name] = value end
+  return new {
+    needs = { params.tools and "sampling.tools" or "sampling" }, method = "sampling/createMessage", params = params,
+    read = function(answer)
+      if type(answer.content) ~= "table" then return nil, "invalid" end
+      return answer
+    end,
+  }
+end
+
+--- A question for the client's roots.
+function make.roots()
+  return new {
+    needs = { "roots" }, method = "roots/list", params = {},
+    read = function(answer)
+      if type(answer.roots) ~= "table" then return nil, "invalid" end
+      return answer.roots
+    end,
+  }
+end
+
+-- A copy of a question's content without one of its params.
+local function without(asked, name)
+  local made, params = {}, {}
+  for key, value in pairs(asked) do made[key] = value end
+  for key, value in pairs(asked.params) do params[key] = value end
+  made.params, params[name] = params, nil
+  return made
+end
+
 -- -- asking the client -------------------------------------------------------------------------------------------------------
 
 local askers = setmetatable({}, { __mode = "k" })
@@ -164,7 +261,7 @@ function client_request.is_apart(call) return askers[call] ~= nil end
 local function fitting(call, asked)
   local facts = asked.params.includeContext and era.facts(call.revision)
   if not facts or not facts.has_sampling_context or call_library.able(call, { "sampling.context" }) then return asked end
-  return questions.without(asked, "includeContext")
+  return without(asked, "includeContext")
 end
 
 -- In a revision with sessions: sends one question on the call's stream and waits for the answer.
@@ -184,8 +281,8 @@ local function ask(call, wanted)
   local asker, stateless = askers[call], era.is_stateless(call.revision)
   local state = state_of(call)
   for key, asked in pairs(wanted) do
-    if not questions.is(asked) then error("call:ask takes questions: ask.elicit, ask.elicit_url, ask.sample, ask.roots", 2) end
-    asked = fitting(call, questions.content(asked))
+    if not is_question(asked) then error("call:ask takes questions: ask.elicit, ask.elicit_url, ask.sample, ask.roots", 2) end
+    asked = fitting(call, frozen.content(asked))
     if not call_library.able(call, asked.needs) then
       whys[key] = "unsupported"
     elseif asker then
@@ -212,7 +309,7 @@ local function ask_one(call, key, asked)
   return found[key]
 end
 
-local make, methods = questions.makers, host.call.methods
+local methods = host.call.methods
 
 --- call:elicit(key, message, fields): the fields that the user filled in; or nil and "declined", "cancelled" or "unsupported".
 function methods.elicit(call, key, message, fields) return ask_one(call, key, make.elicit(message, fields)) end
@@ -230,7 +327,7 @@ end
 
 --- call:needs_url(key, message, url): ends the call; the client shows the page to its user and calls again (EL-5, EL-6).
 function methods.needs_url(call, key, message, url)
-  local asked = questions.content(make.elicit_url(message, url))
+  local asked = frozen.content(make.elicit_url(message, url))
   if not askers[call] and call_library.able(call, asked.needs) then
     if era.is_stateless(call.revision) then
       local answers = state_of(call).answers

@@ -2,6 +2,7 @@
 -- opens files, runs programs, loads bytecode, or reaches the tables of the gateway's own modules.
 
 local host = require "moonpool.host"
+local client_request = require "moonpool.calls.client_request"
 local lazy = require "moonpool.runtime.lazy"
 local auth = require "moonpool.access.auth"
 local base64 = require "moonpool.lib.base64"
@@ -19,7 +20,6 @@ local parallel = require "moonpool.lib.parallel"
 local policy = require "moonpool.things.policy"
 local problem = require "moonpool.runtime.diagnostic"
 local prompt = require "moonpool.things.prompt"
-local questions = require "moonpool.calls.questions"
 local raw = require "moonpool.runtime.raw"
 local regex = require "moonpool.lib.regex"
 local resource = require "moonpool.things.resource"
@@ -306,7 +306,7 @@ function sandbox.new(find, path, text)
   for name, library in pairs(data) do base[name] = copy(library) end
   base.uuid = uuid.library()
   base.t = types.new()
-  base.ask = copy(questions.makers)
+  base.ask = copy(client_request.makers)
   base.json = {
     encode = json.encode, decode = function(value, options) return null.decode(value, options) end, array = json.array, object = json.object, null = json.null,
     empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,
