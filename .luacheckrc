@@ -7,19 +7,17 @@ files["lua/moonpool/registry/sandbox.lua"] = { globals = { "string.dump" } }
 files["spec/"] = { std = "lua54+busted", self = false }
 files["spec/helpers/host.lua"] = { globals = { "string.dump" } }
 
-local script = {
-  std = {
-    read_globals = {
-      "assert", "collectgarbage", "error", "getmetatable", "ipairs", "load", "next", "pairs", "pcall", "print", "rawequal", "rawget",
-      "rawlen", "rawset", "require", "select", "setmetatable", "tonumber", "tostring", "type", "xpcall", "_G", "_VERSION",
-      "string", "table", "math", "utf8", "os", "coroutine",
-      "tool", "resource", "prompt", "t", "fail", "try", "text", "image", "audio", "link", "embed", "bytes", "user", "assistant", "ask",
-      "fail_request", "enable", "disable", "enabled", "resource_updated", "sleep", "log", "json", "http", "fs", "exec", "env", "secret",
-      "closing", "store", "digest", "base64", "trace", "uuid", "regex", "uri", "time", "upstream", "parallel", "sqlite", "jwt", "auth", "job", "policy",
-      "limit", "quota", "metrics", "seconds", "minutes", "hours",
-    },
-  },
+-- The names of Lua's own library that scripts have; those of moonpool stand in lua/types/moonpool.d.lua.
+local known = {
+  "assert", "collectgarbage", "error", "getmetatable", "ipairs", "load", "next", "pairs", "pcall", "print", "rawequal", "rawget",
+  "rawlen", "rawset", "require", "select", "setmetatable", "tonumber", "tostring", "type", "xpcall", "_G", "_VERSION",
+  "string", "table", "math", "utf8", "os", "coroutine",
 }
+for line in io.lines "lua/types/moonpool.d.lua" do
+  known[#known + 1] = line:match "^([%w_]+) = " or line:match "^function ([%w_]+)%("
+end
+
+local script = { std = { read_globals = known } }
 files["scripts/"] = script
 files["examples/"] = script
 files["packaging/scripts/"] = script

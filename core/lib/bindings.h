@@ -6,48 +6,39 @@
 #include "lib/state.h"
 #include <lua.h>
 
-/* Each mp_lib_* function adds its functions to the host table on top of the stack.  [-0, +0, throws] */
-void mp_lib_time(lua_State *L);
-void mp_lib_log(lua_State *L);
-void mp_lib_trace(lua_State *L);
-void mp_lib_record(lua_State *L);
-/* Copies the hosts to which the trace goes on.  [-0, +0, throws] */
-void mp_lib_propagate(lua_State *L, const mp_lib_config *config);
-void mp_lib_call(lua_State *L);
-void mp_lib_metrics(lua_State *L);
-void mp_lib_auth(lua_State *L);
-void mp_lib_client_request(lua_State *L);
-void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
+/* A library of C for Lua: what one file adds to moonpool.host. MP_LIBRARY(name) { … } at the end of the file adds the functions to the table on
+ * top of the stack, given `L` and `config`, the mp_lib_config  [-0, +0, throws]. The linker gathers the libraries of the whole program, and each VM
+ * gets all of them, in no certain order (host.c). */
+typedef struct {
+    const char *name;
+    void (*add)(lua_State *L, const mp_lib_config *config);
+    bool is_global;
+} mp_library;
+
+#define MP_LIBRARY(name) MP_LIBRARY_DECLARE(name, false)
+/* The same for a library of which scripts have the global `name`: what library(granted, path) of lua/moonpool/lib/<name>.lua returns for the
+ * script at `path`, loaded for the first script that uses it. */
+#define MP_SCRIPT_LIBRARY(name) MP_LIBRARY_DECLARE(name, true)
+
+#define MP_LIBRARY_DECLARE(name, is_global)                                                                            \
+    static void add_this_library(lua_State *L, const mp_lib_config *config);                                           \
+    static const mp_library this_library = {#name, add_this_library, is_global};                                       \
+    static const mp_library *const this_library_row __attribute__((used, section("mp_libraries"))) = &this_library;    \
+    static void add_this_library(lua_State *L, __attribute__((unused)) const mp_lib_config *config)
+
+/* Each of these adds its functions to the host table on top of the stack.  [-0, +0, throws] */
 void mp_lib_digest(lua_State *L);
 void mp_lib_traits(lua_State *L);
-void mp_lib_store(lua_State *L, mp_store *store);
-void mp_lib_event(lua_State *L);
-void mp_lib_semaphore(lua_State *L, mp_semaphores *semaphores);
-/* `max_task_ms`: the longest time limit of a background task. `call_ms`: the time limit of a call, and of a scheduled job without one of its own. */
-void mp_lib_detached(lua_State *L, uint64_t max_task_ms, uint64_t call_ms);
-void mp_lib_parallel(lua_State *L);
-void mp_lib_sqlite(lua_State *L, const mp_lib_config *config);
-void mp_lib_topics(lua_State *L);
-void mp_lib_http(lua_State *L, const mp_lib_config *config);
 void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams);
-void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams);
 /* Upstreams have said something that belongs to no exchange: sends the bus message "observed" to this VM alone. `ctx`: the mp_vm. */
 void mp_lib_on_observed(void *ctx);
-void mp_lib_fs(lua_State *L, const mp_lib_config *config);
-void mp_lib_exec(lua_State *L, const mp_lib_config *config);
-void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config);
-void mp_lib_secret(lua_State *L);
 /* Pushes a secret with this text.  [-0, +1, throws] */
 void mp_push_secret(lua_State *L, mp_str text);
-void mp_lib_cjson(lua_State *L);
 /* Pushes the table that `require "moonpool.host"` returns.  [-0, +1, throws] */
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);
 /* script.edit_distance(a, b): mp_edit_distance of two words.  [-0, +1, throws] */
 int mp_lib_edit_distance(lua_State *L);
 
-void mp_lib_plan(lua_State *L);
-void mp_lib_forward(lua_State *L);
-void mp_lib_served(lua_State *L);
 #define MP_CALL "call"
 
 /* The content of the userdata `call`. Valid while the task's serial number is `serial`. */

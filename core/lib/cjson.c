@@ -393,7 +393,7 @@ static void push_places(lua_State *L, int package)
     lua_remove(L, -2);
 }
 
-void mp_lib_cjson(lua_State *L)
+MP_LIBRARY(cjson)
 {
     lua_getglobal(L, LUA_LOADLIBNAME);
     int package = lua_gettop(L);

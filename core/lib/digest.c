@@ -44,3 +44,8 @@ void mp_lib_digest(lua_State *L)
     static const luaL_Reg functions[] = {{"digest.sum", l_digest}, {"digest.hmac", l_hmac}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
 }
+
+MP_LIBRARY(digest)
+{
+    mp_lib_digest(L);
+}

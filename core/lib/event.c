@@ -106,7 +106,7 @@ static int l_signal(lua_State *L)
     return 1;
 }
 
-void mp_lib_event(lua_State *L)
+MP_LIBRARY(event)
 {
     static const luaL_Reg functions[] = {{"task.event", l_signal}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"wait", l_wait}, {"set", l_set}, {"clear", l_clear}, {NULL, NULL}};

@@ -191,7 +191,7 @@ static int l_program(lua_State *L)
     return 1;
 }
 
-void mp_lib_exec(lua_State *L, const mp_lib_config *config)
+MP_SCRIPT_LIBRARY(exec)
 {
     lua_pushinteger(L, config->exec_processes);
     lua_pushinteger(L, GRACE_MS);

@@ -1,10 +1,12 @@
-/* fields.h: what bindings push again and again: a field of a table, a failure, the metatable of a userdata. */
+/* fields.h: what bindings push again and again: a field of a table, a failure, the metatable of a userdata; and tables by which a struct of C
+ * becomes a table of Lua, or options of Lua a struct of C. */
 #ifndef MP_LIB_FIELDS_H
 #define MP_LIB_FIELDS_H
 
 #include "base/base.h"
 #include <lauxlib.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Each of these sets the field `name` of the table on top of the stack.  [-0, +0, throws] */
 
@@ -48,6 +50,33 @@ static inline void mp_push_metatable(lua_State *L, const char *kind, lua_CFuncti
         mp_field_function(L, "__gc", gc);
     mp_field_bool(L, "__metatable", false);
 }
+
+/* A member of a struct of C, and its name in Lua. */
+typedef struct {
+    const char *name;
+    enum { MP_MEMBER_TEXT, MP_MEMBER_STR, MP_MEMBER_FLAG, MP_MEMBER_INTEGER, MP_MEMBER_SECONDS } kind;
+    size_t at; /* where the member is, in bytes from the struct's beginning */
+} mp_lua_member;
+
+#define MP_MEMBER(name, type, member)                                                                                  \
+    {name,                                                                                                             \
+     _Generic(((type *)NULL)->member,                                                                                  \
+         char *: MP_MEMBER_TEXT,                                                                                       \
+         const char *: MP_MEMBER_TEXT,                                                                                 \
+         mp_str: MP_MEMBER_STR,                                                                                        \
+         bool: MP_MEMBER_FLAG,                                                                                         \
+         int64_t: MP_MEMBER_INTEGER,                                                                                   \
+         uint64_t: MP_MEMBER_INTEGER),                                                                                 \
+     offsetof(type, member)}
+/* A uint64_t of milliseconds, which Lua has in seconds. */
+#define MP_MEMBER_MS(name, type, member) {name, MP_MEMBER_SECONDS, offsetof(type, member)}
+
+/* Sets the fields of the table on top of the stack to the members of `from`. A name may have a dot, as in mp_set_member(). The last row has no
+ * name.  [-0, +0, throws] */
+void mp_set_struct(lua_State *L, const mp_lua_member *fields, const void *from);
+/* Sets the members of `to` to the fields of the table at `index`; a member whose field is nil stays as it is. An mp_str is that of Lua.
+ * [-0, +0, throws] */
+void mp_read_struct(lua_State *L, int index, const mp_lua_member *fields, void *to);
 
 /* nil, why  [-0, +2, throws] */
 static inline int mp_push_failure(lua_State *L, const char *why)

@@ -224,7 +224,7 @@ static int l_fs(lua_State *L)
     return 3;
 }
 
-void mp_lib_fs(lua_State *L, const mp_lib_config *config)
+MP_SCRIPT_LIBRARY(fs)
 {
     (void)config;
     lua_pushinteger(L, MAX_BYTES);

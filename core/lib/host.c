@@ -142,15 +142,6 @@ static void add_rocks(lua_State *L, mp_source *source)
     mp_set_member(L, -2, "rock.c_folder");
 }
 
-/* Pushes { name, version, instructions } of the configuration.  [-0, +1, throws] */
-static void push_server(lua_State *L, const mp_lib_config *config)
-{
-    lua_createtable(L, 0, 3);
-    mp_field_text(L, "name", config->server_name);
-    mp_field_text(L, "version", config->server_version);
-    mp_field_text(L, "instructions", config->instructions);
-}
-
 /* Pushes a list of the public URLs of the endpoints; nil if no public URL is configured.  [-0, +1, throws] */
 static void push_resources(lua_State *L, const mp_lib_config *config)
 {
@@ -217,48 +208,45 @@ int mp_lib_edit_distance(lua_State *L)
     return 1;
 }
 
-void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
+/* What else of the configuration Lua reads: the value, and its name in moonpool.host. */
+static const mp_lua_member facts[] = {MP_MEMBER("config.name", mp_lib_config, config_name),
+                                      MP_MEMBER("config.audit", mp_lib_config, audit),
+                                      MP_MEMBER("config.auth_disabled", mp_lib_config, is_auth_disabled),
+                                      MP_MEMBER("config.is_exposed", mp_lib_config, is_exposed),
+                                      MP_MEMBER("config.upstream_lock", mp_lib_config, upstream_lock),
+                                      MP_MEMBER("config.upstream_lock_path", mp_lib_config, upstream_lock_path),
+                                      MP_MEMBER("script.trust_full", mp_lib_config, trust_full),
+                                      MP_MEMBER("script.has_specs", mp_lib_config, has_specs),
+                                      MP_MEMBER("script.is_confined", mp_lib_config, is_confined),
+                                      MP_MEMBER("script.is_replay", mp_lib_config, is_replay),
+                                      {0}};
+
+/* config.server */
+static const mp_lua_member server[] = {MP_MEMBER("name", mp_lib_config, server_name),
+                                       MP_MEMBER("version", mp_lib_config, server_version),
+                                       MP_MEMBER("instructions", mp_lib_config, instructions),
+                                       {0}};
+
+/* Adds what Lua reads of the configuration to the table on top of the stack.  [-0, +0, throws] */
+static void add_config(lua_State *L, const mp_lib_config *config)
 {
-    static const luaL_Reg functions[] = {{"random.bytes", l_random},
-                                         {"random.generator", l_random_generator},
-                                         {"random.id", l_id},
-                                         {"bus.send_on", l_send_on},
-                                         {"env.get", l_getenv},
-                                         {"script.edit_distance", mp_lib_edit_distance},
-                                         {NULL, NULL}};
+    mp_set_struct(L, facts, config);
+    lua_pushinteger(L, MP_LIMIT(listed, 10000)); /* resources that the list function of one template may return */
+    mp_set_member(L, -2, "limits.listed");
+    push_grants(L, config);
+    mp_set_member(L, -2, "config.grants");
+    push_folder(L, config->folder);
+    mp_set_member(L, -2, "config.folder");
+    push_resources(L, config);
+    mp_set_member(L, -2, "config.resources");
     lua_newtable(L);
-    mp_set_members(L, functions, 0);
-    mp_lib_load(L);
-    mp_lib_time(L);
-    mp_lib_log(L);
-    mp_lib_trace(L);
-    mp_lib_record(L);
-    mp_lib_propagate(L, config);
-    mp_lib_call(L);
-    mp_lib_metrics(L);
-    mp_lib_plan(L);
-    mp_lib_forward(L);
-    mp_lib_served(L);
-    mp_lib_auth(L);
-    mp_lib_client_request(L);
-    mp_lib_seal(L, config->seal_keys);
-    mp_lib_digest(L);
-    mp_lib_store(L, config->store);
-    mp_lib_event(L);
-    mp_lib_semaphore(L, config->semaphores);
-    mp_lib_detached(L, config->task_ms, config->call_ms);
-    mp_lib_parallel(L);
-    mp_lib_sqlite(L, config);
-    mp_lib_frozen_answers(L);
-    mp_lib_topics(L);
-    mp_lib_bus(L, config->bus);
-    mp_lib_http(L, config);
-    mp_lib_upstream(L, config->upstream_table);
-    mp_lib_fs(L, config);
-    mp_lib_exec(L, config);
-    mp_lib_secret(L);
-    mp_lib_cjson(L);
-    mp_lib_protections(L);
+    mp_set_struct(L, server, config);
+    mp_set_member(L, -2, "config.server");
+}
+
+/* Adds what Lua reads of the scripts to the table on top of the stack.  [-0, +0, throws] */
+static void add_source(lua_State *L, mp_source *source)
+{
     push_scripts(L, source);
     mp_set_member(L, -2, "script.list");
     push_left_out(L, source);
@@ -268,31 +256,41 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     lua_pushstring(L, mp_source_dir(source));
     mp_set_member(L, -2, "script.root");
     add_rocks(L, source);
-    lua_pushinteger(L, MP_LIMIT(listed, 10000)); /* resources that the list function of one template may return */
-    mp_set_member(L, -2, "limits.listed");
-    mp_lib_upstream_config(L, config);
-    push_grants(L, config);
-    mp_set_member(L, -2, "config.grants");
-    lua_pushstring(L, config->config_name == NULL ? "moonpool.yaml" : config->config_name);
-    mp_set_member(L, -2, "config.name");
-    push_folder(L, config->folder);
-    mp_set_member(L, -2, "config.folder");
-    push_server(L, config);
-    mp_set_member(L, -2, "config.server");
-    lua_pushstring(L, config->audit); /* NULL gives nil */
-    mp_set_member(L, -2, "config.audit");
-    push_resources(L, config);
-    mp_set_member(L, -2, "config.resources");
-    lua_pushboolean(L, config->trust_full);
-    mp_set_member(L, -2, "script.trust_full");
-    lua_pushboolean(L, config->has_specs);
-    mp_set_member(L, -2, "script.has_specs");
-    lua_pushboolean(L, config->is_confined);
-    mp_set_member(L, -2, "script.is_confined");
-    lua_pushboolean(L, config->is_replay);
-    mp_set_member(L, -2, "script.is_replay");
-    lua_pushboolean(L, config->is_auth_disabled);
-    mp_set_member(L, -2, "config.auth_disabled");
-    lua_pushboolean(L, config->is_exposed);
-    mp_set_member(L, -2, "config.is_exposed");
+}
+
+MP_LIBRARY(host)
+{
+    static const luaL_Reg functions[] = {{"random.bytes", l_random},
+                                         {"random.generator", l_random_generator},
+                                         {"random.id", l_id},
+                                         {"bus.send_on", l_send_on},
+                                         {"env.get", l_getenv},
+                                         {"script.edit_distance", mp_lib_edit_distance},
+                                         {NULL, NULL}};
+    mp_set_members(L, functions, 0);
+    mp_lib_load(L);
+    mp_lib_bus(L, config->bus);
+    mp_lib_protections(L);
+    add_config(L, config);
+}
+
+/* The libraries of the whole program, gathered by the linker. */
+extern const mp_library *const first_library[] __asm__("__start_mp_libraries") __attribute__((visibility("hidden")));
+extern const mp_library *const end_of_libraries[] __asm__("__stop_mp_libraries") __attribute__((visibility("hidden")));
+
+void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
+{
+    lua_newtable(L);
+    lua_newtable(L); /* script.libraries */
+    for (const mp_library *const *library = first_library; library < end_of_libraries; library++) {
+        lua_pushvalue(L, -2);
+        (*library)->add(L, config);
+        lua_pop(L, 1);
+        if ((*library)->is_global) {
+            lua_pushstring(L, (*library)->name);
+            lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+        }
+    }
+    mp_set_member(L, -2, "script.libraries");
+    add_source(L, source);
 }

@@ -436,8 +436,10 @@ static int l_counted(lua_State *L)
     return 1;
 }
 
-void mp_lib_http(lua_State *L, const mp_lib_config *config)
+MP_SCRIPT_LIBRARY(http)
 {
+    static const mp_lua_member limits[] = {
+        MP_MEMBER_MS("time", mp_lib_config, http_time_ms), MP_MEMBER("body", mp_lib_config, http_body), {0}};
     static const luaL_Reg functions[] = {
         {"http.send", l_http}, {"http.read", l_read},       {"http.close", l_close},
         {"http.url", l_url},   {"http.address", l_address}, {"http.counted", l_counted},
@@ -447,7 +449,6 @@ void mp_lib_http(lua_State *L, const mp_lib_config *config)
     mp_field_function(L, "__gc", l_collect);
     lua_pop(L, 1);
     lua_createtable(L, 0, 2);
-    mp_field_number(L, "time", (double)config->http_time_ms / 1000);
-    mp_field_integer(L, "body", (lua_Integer)config->http_body);
+    mp_set_struct(L, limits, config);
     mp_set_member(L, -2, "limits.http");
 }

@@ -125,7 +125,7 @@ static int l_audit_line(lua_State *L)
     return 0;
 }
 
-void mp_lib_log(lua_State *L)
+MP_LIBRARY(log)
 {
     static const luaL_Reg functions[] = {
         {"log.write", l_log}, {"log.wants", l_logs}, {"log.audit", l_audit_line}, {NULL, NULL}};

@@ -234,7 +234,7 @@ static void add_thing(lua_State *L, const char *name, mp_measured kind)
     mp_set_member(L, -2, name);
 }
 
-void mp_lib_metrics(lua_State *L)
+MP_SCRIPT_LIBRARY(metrics)
 {
     static const luaL_Reg functions[] = {{"metrics.series", l_series},   {"metrics.observe", l_observe},
                                          {"metrics.count", l_count},     {"metrics.declare", l_declare},

@@ -138,7 +138,7 @@ static int l_listen(lua_State *L)
     return 1;
 }
 
-void mp_lib_topics(lua_State *L)
+MP_LIBRARY(topics)
 {
     static const luaL_Reg functions[] = {{"call.id", l_id},
                                          {"session.subscribe", l_subscribe},

@@ -51,7 +51,7 @@ static int l_replace(lua_State *L)
     return 1;
 }
 
-void mp_lib_record(lua_State *L)
+MP_LIBRARY(record)
 {
     static const luaL_Reg functions[] = {{"record.put", l_put},
                                          {"record.claim", l_claim},

@@ -46,9 +46,10 @@ static int l_unseal(lua_State *L)
     return 1;
 }
 
-void mp_lib_seal(lua_State *L, const mp_seal_key *keys)
+MP_LIBRARY(seal)
 {
     static const luaL_Reg functions[] = {{"seal.make", l_seal}, {"seal.open", l_unseal}, {NULL, NULL}};
+    const mp_seal_key *keys = config->seal_keys;
     size_t count = 0;
     while (keys[count].is_set)
         count++;

@@ -67,7 +67,7 @@ static int l_tostring(lua_State *L)
     return 1;
 }
 
-void mp_lib_secret(lua_State *L)
+MP_LIBRARY(secret)
 {
     static const luaL_Reg functions[] = {{"secret.new", l_secret}, {"secret.reveal", l_reveal}, {NULL, NULL}};
     static const luaL_Reg rules[] = {{"__concat", l_concat}, {"__tostring", l_tostring}, {NULL, NULL}};

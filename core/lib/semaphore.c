@@ -96,9 +96,9 @@ static int l_turn(lua_State *L)
     return mp_op_park_then(L, &op->super, push_turn, 3);
 }
 
-void mp_lib_semaphore(lua_State *L, mp_semaphores *semaphores)
+MP_LIBRARY(semaphore)
 {
-    lua_pushlightuserdata(L, semaphores);
+    lua_pushlightuserdata(L, config->semaphores);
     lua_pushcclosure(L, l_turn, 1);
     mp_set_member(L, -2, "semaphore.take");
     static const luaL_Reg events[] = {{"__close", l_leave_semaphore}, {"__gc", l_leave_semaphore}, {NULL, NULL}};

@@ -46,7 +46,7 @@ static int l_publish(lua_State *L)
     return 0;
 }
 
-void mp_lib_served(lua_State *L)
+MP_LIBRARY(served)
 {
     static const luaL_Reg functions[] = {
         {"served.begin", l_begin}, {"served.is_settled", l_is_settled}, {"served.publish", l_publish}, {NULL, NULL}};

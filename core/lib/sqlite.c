@@ -482,7 +482,7 @@ static void set_collector(lua_State *L, const char *name, lua_CFunction collect)
     lua_pop(L, 1);
 }
 
-void mp_lib_sqlite(lua_State *L, const mp_lib_config *config)
+MP_SCRIPT_LIBRARY(sqlite)
 {
     static const luaL_Reg functions[] = {{"sqlite.open", l_open},
                                          {"sqlite.leave", l_close},

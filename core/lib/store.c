@@ -223,13 +223,13 @@ static int l_unbase64(lua_State *L)
     return 1;
 }
 
-void mp_lib_store(lua_State *L, mp_store *store)
+MP_SCRIPT_LIBRARY(store)
 {
     static const luaL_Reg shared[] = {{"store.set", l_set},       {"store.add", l_add},         {"store.get", l_get},
                                       {"store.delete", l_delete}, {"store.keys", l_keys},       {"store.incr", l_incr},
                                       {"store.take", l_take},     {"store.replace", l_replace}, {NULL, NULL}};
     static const luaL_Reg pure[] = {{"base64.encode", l_base64}, {"base64.decode", l_unbase64}, {NULL, NULL}};
-    lua_pushlightuserdata(L, store);
+    lua_pushlightuserdata(L, config->store);
     mp_set_members(L, shared, 1);
     mp_set_members(L, pure, 0);
 }

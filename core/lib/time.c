@@ -53,7 +53,7 @@ static int l_clock(lua_State *L)
     return 1;
 }
 
-void mp_lib_time(lua_State *L)
+MP_LIBRARY(time)
 {
     static const luaL_Reg functions[] = {
         {"time.sleep", l_sleep}, {"time.now", l_now}, {"time.clock", l_clock}, {NULL, NULL}};

@@ -167,7 +167,8 @@ static int l_context(lua_State *L)
     return 2;
 }
 
-void mp_lib_propagate(lua_State *L, const mp_lib_config *config)
+/* Copies the hosts to which the trace goes on.  [-0, +0, throws] */
+static void copy_hosts(lua_State *L, const mp_lib_config *config)
 {
     mp_lib *lib = mp_lib_of(L);
     size_t count = 0, bytes = 0;
@@ -193,12 +194,13 @@ static int l_idle(lua_State *L)
     return 1;
 }
 
-void mp_lib_trace(lua_State *L)
+MP_LIBRARY(trace)
 {
     static const luaL_Reg functions[] = {
         {"trace.begin", l_begin},     {"trace.finish", l_finish}, {"trace.set", l_set}, {"trace.fail", l_fail},
         {"trace.context", l_context}, {"trace.id", l_id},         {NULL, NULL}};
     static const luaL_Reg methods[] = {{"set", l_set}, {"event", l_event}, {NULL, NULL}};
+    copy_hosts(L, config);
     luaL_newmetatable(L, SPAN);
     lua_pushcfunction(L, l_finish);
     lua_setfield(L, -2, "__close");

@@ -1,6 +1,7 @@
 ---@meta
 -- The interface between C and the Lua library: every member of the table that `require "moonpool.host"` returns in lua/moonpool. Scripts
--- cannot access the table. core/lib and core/vm make it; spec/house/host_spec.lua compares this file with the binary. It is never run.
+-- cannot access the table. core/lib and core/vm make it. What one module of lua/moonpool/lib alone uses may be declared there, by the same classes;
+-- spec/house/host_spec.lua compares all of it with the binary. It is never run.
 error("host.d.lua holds types for editors: lua/moonpool gets the table by require 'moonpool.host'")
 
 ---@class moonpool.host.Grant
@@ -70,6 +71,7 @@ local host = {}
 ---@class moonpool.host.script
 ---@field list { path: string, text: string }[]   The script files of this generation, sorted by path
 ---@field left_out string[]         Paths of the scripts that are left out at a start because they have errors
+---@field libraries string[]      The global names of libraries of C: each is made by lua/moonpool/lib/NAME.lua
 ---@field is_first_load boolean    This Lua state is the first of the generation: only the first one logs warnings about scripts
 ---@field root string              The folder of the scripts
 ---@field trust_full boolean       Scripts get the whole standard library
@@ -85,7 +87,7 @@ host.rock = {}
 
 ---@class moonpool.host.config
 ---@field folder string            Where relative paths of grants begin: absolute, without symbolic links
----@field name string       The configuration's file, for messages
+---@field name? string      The configuration's file, for messages; nil: moonpool.yaml
 ---@field server { name: string, version: string, instructions: string? }   serverInfo
 ---@field resources? string[]      The URLs of the MCP endpoints as clients use them; nil without `public_url`
 ---@field grants moonpool.host.Grant[]
@@ -257,9 +259,6 @@ host.log = {}
 host.plan = {}
 ---@class moonpool.host.forward
 host.forward = {}
-
----@class moonpool.host.program
-host.program = {}
 
 ---@class moonpool.host.random
 host.random = {}
@@ -859,7 +858,7 @@ function host.store.incr(key, n, seconds) end
 ---@return number|string? wait
 function host.store.take(key, seconds, burst) end
 
--- -- files and programs ------------------------------------------------------------------------------------------------
+-- -- files -------------------------------------------------------------------------------------------------------------
 
 --- Runs the file action on another thread. Returns its result; or nil, why, and true if the file does not exist.
 ---@param what "read"|"write"|"append"|"list"|"stat"|"remove"|"mkdir"
@@ -870,16 +869,6 @@ function host.store.take(key, seconds, burst) end
 ---@return string? why
 ---@return boolean? is_missing
 function host.fs.run(what, root, rest, text) end
-
----@param request { path: string, argv: string[], env: string[], root: string?, rest: string?, stdin: string?, seconds: number, most: integer }
----@return { status: integer?, signal: integer?, stdout: string, stderr: string }? result
----@return string? why  "late", "loud", or the system's error
-function host.program.run(request) end
-
---- Returns the path of a program in PATH, or nil. It blocks, so call it only while scripts load.
----@param name string
----@return string?
-function host.program.find(name) end
 
 -- -- HTTP (core/lib/http.c) --------------------------------------------------------------------------------------------
 

@@ -1,9 +1,11 @@
 -- The bound of each C function that scripts can call, and the milliseconds of processor time for which the worst known call holds the worker
--- without a turn for other tasks, in a release build of an ordinary machine (2 GHz or more). The one source of truth: a
--- function that is not here, or a row that names nothing, fails spec/gateway/limits/bounds_spec.lua, as does a worst case that takes longer.
+-- without a turn for other tasks, in a release build of an ordinary machine (2 GHz or more). The one source of truth: a function that is not
+-- here or in the spec of its library, or a row that names nothing, fails spec/gateway/limits/bounds_spec.lua, as does a worst case that takes longer.
 --
 -- "The memory of a call" is limits.call.memory (64 MiB); a text has at most that, and most functions make none above a quarter of it.
 -- Rows that begin with "instruction" are no functions: steps of Lua itself that nothing interrupts.
+
+local lfs = require "lfs"
 
 local bounds = { rows = {}, names = {} }
 
@@ -213,16 +215,6 @@ row([[host.log.write
   host.session.set_log_level
   host.log.audit]], 40, "a line: 16 fields, of which what is beyond some KiB is cut off", { text, "log.info('x', { s = s })" }, { text, "log.info(s)" },
   { text, "print(s)" })
-row([[host.store.add
-  host.store.delete
-  host.store.get
-  host.store.incr
-  host.store.keys
-  host.store.replace
-  host.store.set
-  host.store.take]], 60, "a value of limits.call.output; a list of all of store.entries",
-  { "for i = 1, 5000 do store.set('k' .. i, i) end", "return #store.list('', 100000)" },
-  { "local s = ('x'):rep(4000000)", "return store.set('large', s)" })
 row([[call:progress
   call:send
   host.call.ask
@@ -325,5 +317,18 @@ row([[moonpool.secret.__concat
 row("sleep", 1, "begins to wait", { "", "sleep(0)" })
 row("call.__index", 1, "a field", { "", "return call.id" })
 row("call.__tostring", 1, "a few words", { "", "return tostring(call)" })
+
+-- -- the rows of libraries ---------------------------------------------------------------------------------------------
+
+--- A spec of a library has the rows of its own functions: each a call of bounds.row, which begins a line. What it gets is what `row` gets here,
+--- as text of Lua that needs no local names. Run as a spec, it does nothing.
+function bounds.row() end
+
+for name in lfs.dir "spec/gateway/libraries" do
+  if name:find "_spec%.lua$" then
+    local file <close> = assert(io.open("spec/gateway/libraries/" .. name))
+    for call in ("\n" .. file:read "a"):gmatch "\n(bounds%.row%b())" do assert(load(call, "@" .. name, "t", { bounds = { row = row } }))() end
+  end
+end
 
 return bounds

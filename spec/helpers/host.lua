@@ -58,7 +58,7 @@ function host.start(scripts, options)
   for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
   table.sort(list, function(a, b) return a.path < b.path end)
   vm.host = grouped {
-    ["script.list"] = list, ["script.left_out"] = {},
+    ["script.list"] = list, ["script.left_out"] = {}, ["script.libraries"] = { "exec", "fs", "http", "metrics", "sqlite", "store" },
     ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
     ["config.upstreams"] = options.upstreams or {},
     ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, name = 64, keep = 600, list_bytes = 1 << 25, list_pages = 100,

@@ -1,5 +1,5 @@
--- lua/types/host.d.lua declares every member of `moonpool.host`, the table by which lua/moonpool reaches C: as the binary has it, as
--- lua/moonpool uses it, and as spec/helpers/host.lua imitates it.
+-- lua/types/host.d.lua, and modules of lua/moonpool/lib for what they alone use, declare every member of `moonpool.host`, the table by which
+-- lua/moonpool reaches C: as the binary has it, as lua/moonpool uses it, and as spec/helpers/host.lua imitates it.
 local host = require "spec.helpers.host"
 local lfs = require "lfs"
 local trusted = require "spec.helpers.trusted"
@@ -9,15 +9,31 @@ local function read(path)
   return file:read "a"
 end
 
+local function files(folder, list)
+  for name in lfs.dir(folder) do
+    local path = folder .. "/" .. name
+    if name:find "^%." then -- luacheck: ignore 542
+    elseif lfs.attributes(path, "mode") == "directory" then
+      files(path, list)
+    elseif name:find "%.lua$" then
+      list[#list + 1] = path
+    end
+  end
+  return list
+end
+
 -- "group.name" -> { kind = "function", "table", …, is_optional }
 local function declared()
   local members, text = {}, read "lua/types/host.d.lua"
+  for _, path in ipairs(files("lua/moonpool/lib", {})) do text = text .. "\n" .. read(path) end
   local kinds = { string = "string", boolean = "boolean", integer = "number", number = "number" }
   local group
   for line in text:gmatch "[^\n]+" do
     if line:find "^%-%-%-@class" then group = line:match "^%-%-%-@class moonpool%.host%.(%l[%w_]*)$" end
     local name, optional, kind = line:match "^%-%-%-@field ([%w_]+)(%??) (%S+)"
-    if name and group then members[group .. "." .. name] = { kind = kinds[kind] or "table", is_optional = optional == "?" } end
+    if name and group then
+      members[group .. "." .. name] = { kind = kind:find "^fun%(" and "function" or kinds[kind] or "table", is_optional = optional == "?" }
+    end
   end
   for name in text:gmatch "\nfunction host%.([%w_]+%.[%w_]+)%(" do members[name] = { kind = "function" } end
   return members
@@ -38,19 +54,6 @@ local function differences(found, may_lack)
   end
   table.sort(list)
   return table.concat(list, "\n")
-end
-
-local function files(folder, list)
-  for name in lfs.dir(folder) do
-    local path = folder .. "/" .. name
-    if name:find "^%." then -- luacheck: ignore 542
-    elseif lfs.attributes(path, "mode") == "directory" then
-      files(path, list)
-    elseif name:find "%.lua$" then
-      list[#list + 1] = path
-    end
-  end
-  return list
 end
 
 describe("lua/types/host.d.lua", function()

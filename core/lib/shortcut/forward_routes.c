@@ -215,7 +215,7 @@ static int l_learn(lua_State *L)
     return 0;
 }
 
-void mp_lib_forward(lua_State *L)
+MP_LIBRARY(forward)
 {
     static const luaL_Reg functions[] = {
         {"forward.set", l_set}, {"forward.suspend", l_suspend}, {"forward.learn", l_learn}, {NULL, NULL}};

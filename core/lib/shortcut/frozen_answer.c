@@ -176,7 +176,7 @@ static int l_freeze(lua_State *L)
     return 0;
 }
 
-void mp_lib_frozen_answers(lua_State *L)
+MP_LIBRARY(frozen_answers)
 {
     static const luaL_Reg functions[] = {{"answers.freeze", l_freeze}, {NULL, NULL}};
     mp_set_members(L, functions, 0);

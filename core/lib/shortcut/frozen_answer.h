@@ -11,8 +11,6 @@ mp_frozen_answers *mp_frozen_answers_new(void);
 void mp_frozen_answers_free(mp_frozen_answers *answers);
 /* Forgets all answers. `serves_sessions`: requests of sessions may be answered from the table. */
 void mp_frozen_thaw(mp_frozen_answers *answers, bool serves_sessions);
-/* Adds freeze() to the host table on top of the stack.  [-0, +0, throws] */
-void mp_lib_frozen_answers(lua_State *L);
 /* Answers the call from the VM's table. Returns false and does nothing if the table has no answer or the call is not
  * plain. */
 bool mp_frozen_answer(mp_vm *vm, mp_call *call);

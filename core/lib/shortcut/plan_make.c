@@ -333,7 +333,7 @@ static int l_mark(lua_State *L)
     return 2;
 }
 
-void mp_lib_plan(lua_State *L)
+MP_LIBRARY(plan)
 {
     static const luaL_Reg functions[] = {{"plan.set_ends", l_set_plan_ends},
                                          {"plan.set_rights", l_set_rights},

@@ -398,7 +398,7 @@ static int l_send(lua_State *L)
     return mp_upstream_push_exchange(L, mp_upstream_check_channel(L));
 }
 
-void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
+MP_LIBRARY(upstream)
 {
     static const luaL_Reg functions[] = {
         {"upstream.channel", l_channel}, {"upstream.open_channel", l_open_channel}, {NULL, NULL}};
@@ -419,12 +419,12 @@ void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
                                        {"hold", mp_upstream_hold},
                                        {NULL, NULL}};
     mp_set_members(L, functions, 0);
-    mp_lib_catalogue(L, upstreams);
+    mp_lib_catalogue(L, config->upstream_table);
     mp_lib_traits(L);
     mp_lib_observer(L);
-    lua_pushstring(L, mp_upstreams_instance(upstreams));
+    lua_pushstring(L, mp_upstreams_instance(config->upstream_table));
     mp_set_member(L, -2, "upstream.instance");
-    lua_pushstring(L, mp_upstreams_hops(upstreams));
+    lua_pushstring(L, mp_upstreams_hops(config->upstream_table));
     mp_set_member(L, -2, "upstream.hops");
     mp_upstream_add_handle(L, CHANNEL, l_channel_gc, l_channel_release, channel);
     mp_upstream_add_exchange(L);

@@ -53,6 +53,18 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     static const char *const revisions[] = {"auto", "modern", "legacy", "sse"};
     static const char *const owners[] = {NULL, "principal", "session", "call", "gateway"};
     static const char *const retries[] = {"read_only", "hinted", "never"};
+    static const mp_lua_member numbers[] = {
+        MP_MEMBER("circuit_failures", mp_upstream_entry, core.circuit_failures),
+        MP_MEMBER("circuit_open_min_ms", mp_upstream_entry, core.circuit_open_min_ms),
+        MP_MEMBER("circuit_open_max_ms", mp_upstream_entry, core.circuit_open_max_ms),
+        MP_MEMBER("calls", mp_upstream_entry, core.calls),
+        MP_MEMBER("waiting", mp_upstream_entry, core.waiting),
+        MP_MEMBER("timeout_ms", mp_upstream_entry, core.timeout_ms),
+        MP_MEMBER("timeout_total_ms", mp_upstream_entry, core.timeout_total_ms),
+        MP_MEMBER("open_ms", mp_upstream_entry, core.open_ms),
+        MP_MEMBER("list_wait_ms", mp_upstream_entry, core.list_wait_ms),
+        MP_MEMBER("refresh_ms", mp_upstream_entry, core.refresh_ms),
+        {0}};
     lua_newtable(L);
     mp_field_text(L, "name", upstream->core.name);
     mp_field_integer(L, "line", upstream->line);
@@ -84,19 +96,10 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     mp_field_text(L, "retry", retries[upstream->retry]);
     lua_pushboolean(L, upstream->uris == MP_UPSTREAM_URIS_WRAP);
     lua_setfield(L, -2, "wraps_uris");
-    mp_field_integer(L, "circuit_failures", upstream->core.circuit_failures);
-    mp_field_integer(L, "circuit_open_min_ms", (lua_Integer)upstream->core.circuit_open_min_ms);
-    mp_field_integer(L, "circuit_open_max_ms", (lua_Integer)upstream->core.circuit_open_max_ms);
-    mp_field_integer(L, "calls", upstream->core.calls);
-    mp_field_integer(L, "waiting", upstream->core.waiting);
-    mp_field_integer(L, "timeout_ms", (lua_Integer)upstream->core.timeout_ms);
-    mp_field_integer(L, "timeout_total_ms", (lua_Integer)upstream->core.timeout_total_ms);
-    mp_field_integer(L, "open_ms", (lua_Integer)upstream->core.open_ms);
-    mp_field_integer(L, "list_wait_ms", (lua_Integer)upstream->core.list_wait_ms);
-    mp_field_integer(L, "refresh_ms", (lua_Integer)upstream->core.refresh_ms);
+    mp_set_struct(L, numbers, upstream);
 }
 
-void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
+MP_LIBRARY(upstream_config)
 {
     const mp_upstream_limits *limits = &config->upstream_limits;
     lua_newtable(L);
@@ -113,10 +116,6 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
     mp_set_member(L, -3, "config.upstream_names");
     mp_lib_of(L)->has_upstreams = lua_rawlen(L, -1) > 0;
     mp_set_member(L, -2, "config.upstreams");
-    lua_pushstring(L, config->upstream_lock); /* nil: no file */
-    mp_set_member(L, -2, "config.upstream_lock");
-    lua_pushstring(L, config->upstream_lock_path);
-    mp_set_member(L, -2, "config.upstream_lock_path");
     lua_newtable(L);
     mp_field_integer(L, "answer", (lua_Integer)limits->answer);
     mp_field_integer(L, "queue", MP_UPSTREAM_QUEUE);

@@ -126,36 +126,23 @@ static uint64_t ms_field(lua_State *L, const char *name)
     return (uint64_t)ceil(seconds * 1000);
 }
 
-static mp_str opt_text_field(lua_State *L, const char *name)
-{
-    mp_str text = MP_STR_NONE;
-    if (lua_getfield(L, 3, name) != LUA_TNIL)
-        text = mp_check_str(L, -1);
-    lua_pop(L, 1);
-    return text;
-}
-
 /* Reads the options at index 3; pushes a userdata with the headers.  [-0, +1, throws] */
 static mp_exchange_options read_options(lua_State *L)
 {
+    static const mp_lua_member fields[] = {MP_MEMBER("revision", mp_exchange_options, revision),
+                                           MP_MEMBER("session", mp_exchange_options, session),
+                                           MP_MEMBER("cancel", mp_exchange_options, cancel),
+                                           MP_MEMBER("id", mp_exchange_options, id),
+                                           MP_MEMBER("answer", mp_exchange_options, answer),
+                                           MP_MEMBER("takes_questions", mp_exchange_options, takes_questions),
+                                           MP_MEMBER("is_retry", mp_exchange_options, is_retry),
+                                           MP_MEMBER("is_trial", mp_exchange_options, is_trial),
+                                           MP_MEMBER("is_opening", mp_exchange_options, is_opening),
+                                           {0}};
     mp_exchange_options options = {.timeout_ms = ms_field(L, "timeout"), .total_ms = ms_field(L, "total")};
-    options.revision = opt_text_field(L, "revision");
-    options.session = opt_text_field(L, "session");
-    options.cancel = opt_text_field(L, "cancel");
-    lua_getfield(L, 3, "id");
-    options.has_id = !lua_isnil(L, -1);
-    options.id = options.has_id ? (int64_t)luaL_checkinteger(L, -1) : 0;
-    lua_getfield(L, 3, "answer");
-    options.answer = (size_t)luaL_optinteger(L, -1, 0);
-    lua_getfield(L, 3, "takes_questions");
-    options.takes_questions = lua_toboolean(L, -1);
-    lua_getfield(L, 3, "is_retry");
-    options.is_retry = lua_toboolean(L, -1);
-    lua_getfield(L, 3, "is_trial");
-    options.is_trial = lua_toboolean(L, -1);
-    lua_getfield(L, 3, "is_opening");
-    options.is_opening = lua_toboolean(L, -1);
-    lua_pop(L, 6);
+    mp_read_struct(L, 3, fields, &options);
+    options.has_id = lua_getfield(L, 3, "id") != LUA_TNIL;
+    lua_pop(L, 1);
     if (lua_getfield(L, 3, "headers") != LUA_TNIL)
         options.headers = mp_push_texts(L, 3, "headers", MAX_HEADERS);
     return options;

@@ -271,7 +271,7 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
     lua_pop(L, 1);
 }
 
-void mp_lib_auth(lua_State *L)
+MP_LIBRARY(auth)
 {
     static const luaL_Reg functions[] = {{"auth.enable", l_set_auth}, {NULL, NULL}};
     mp_set_members(L, functions, 0);

@@ -476,7 +476,7 @@ static int l_set_principal(lua_State *L)
     return 0;
 }
 
-void mp_lib_call(lua_State *L)
+MP_LIBRARY(call)
 {
     static const luaL_Reg functions[] = {{"session.open", l_open_session},
                                          {"session.set_log_level", l_set_log_level},

@@ -298,7 +298,7 @@ static int l_count_question(lua_State *L)
     return 0;
 }
 
-void mp_lib_client_request(lua_State *L)
+MP_LIBRARY(client_request)
 {
     static const luaL_Reg functions[] = {{"call.header", l_header},
                                          {"call.set_deadline", l_deadline},

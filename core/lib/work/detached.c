@@ -221,18 +221,18 @@ static int l_stop(lua_State *L)
     return 0;
 }
 
-void mp_lib_detached(lua_State *L, uint64_t max_task_ms, uint64_t call_ms)
+MP_LIBRARY(detached)
 {
     static const luaL_Reg functions[] = {
         {"job.spawn", l_spawn}, {"job.begin", l_begin}, {"job.stop", l_stop}, {"job.note", l_note}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
-    lua_pushnumber(L, (double)call_ms / 1000);
+    lua_pushnumber(L, (double)config->call_ms / 1000);
     lua_pushcclosure(L, l_schedule, 1);
     mp_set_member(L, -2, "job.schedule");
     mp_push_metatable(L, JOB, NULL);
     lua_pop(L, 1);
-    lua_pushnumber(L, (double)max_task_ms / 1000);
+    lua_pushnumber(L, (double)config->task_ms / 1000);
     mp_set_member(L, -2, "limits.task_seconds");
-    lua_pushnumber(L, (double)call_ms / 1000);
+    lua_pushnumber(L, (double)config->call_ms / 1000);
     mp_set_member(L, -2, "limits.call_seconds");
 }

@@ -132,7 +132,7 @@ static int l_cancel_at(lua_State *L)
     return 0;
 }
 
-void mp_lib_parallel(lua_State *L)
+MP_LIBRARY(parallel)
 {
     static const luaL_Reg functions[] = {{"task.parallel", l_parallel}, {"task.cancel_at", l_cancel_at}, {NULL, NULL}};
     mp_set_members(L, functions, 0);

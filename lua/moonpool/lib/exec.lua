@@ -9,6 +9,14 @@ local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 local timed = require "moonpool.runtime.timed"
 
+---@alias moonpool.host.Command { path: string, argv: string[], env: string[], root?: string, rest?: string, stdin?: string, seconds: number, most: integer }
+---@alias moonpool.host.Ran { status?: integer, signal?: integer, stdout: string, stderr: string }
+---@class moonpool.host
+---@field program moonpool.host.program
+---@class moonpool.host.program
+---@field run fun(request: moonpool.host.Command): moonpool.host.Ran?, string?   The result; or nil, and "late", "loud" or the system's error
+---@field find fun(name: string): string?   The path of a program in PATH. It blocks: for scripts that load
+
 -- stand_in(argv, options): replaces the programs while a spec fakes them; else nil.
 local exec = {}
 

@@ -227,15 +227,12 @@ local data = { digest = digest, base64 = base64, time = time, uri = uri, regex =
 
 -- Libraries that most scripts do not use: their modules are loaded for the first script that does.
 local large = {
-  http = function(...) return require("moonpool.lib.http").library(...) end,
-  fs = function(...) return require("moonpool.lib.fs").library(...) end,
-  sqlite = function(...) return require("moonpool.lib.sqlite").library(...) end,
-  exec = function(...) return require("moonpool.lib.exec").library(...) end,
-  store = function(...) return require("moonpool.lib.store").library(...) end,
   jwt = function(...) return require("moonpool.lib.jwt").library(...) end,
-  metrics = function() return require("moonpool.lib.metrics").library() end,
   upstream = function() return require("moonpool.upstream.handle").of end,
 }
+for _, name in ipairs(host.script.libraries) do -- MP_SCRIPT_LIBRARY of core/lib/bindings.h
+  large[name] = function(...) return require("moonpool.lib." .. name).library(...) end
+end
 
 --- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of the line that uses the
 --- name, if known.

@@ -1,6 +1,18 @@
 -- The store that all workers share: texts by key, each with a time at which it expires, bounded in number and bytes.
+local bounds = require "spec.helpers.bounds"
 local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"
+
+bounds.row([[host.store.add
+  host.store.delete
+  host.store.get
+  host.store.incr
+  host.store.keys
+  host.store.replace
+  host.store.set
+  host.store.take]], 60, "a value of limits.call.output; a list of all of store.entries",
+  { "for i = 1, 5000 do store.set('k' .. i, i) end", "return #store.list('', 100000)" },
+  { "local s = ('x'):rep(4000000)", "return store.set('large', s)" })
 
 local run = trusted.run
 
