@@ -205,7 +205,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of open connections. Further ones wait in the kernel's queue."},
     {"limits.stream_queue", SIZE(KIB, GIB), SLOT(http.stream_queue), .preset = "1MiB",
      .doc = "Limit of the bytes queued for the reader of one event stream. A stream that exceeds it is ended; the "
-            "answer that ends the stream of a call is not counted."},
+            "answer to a call may be larger than that, but no more than that waits before it."},
     {"limits.answers", SIZE(MIB, 64 * GIB), SLOT(http.answers), .preset = "256MiB",
      .doc = "Limit of the bytes of events, and of answers above 4 KiB, that wait for their readers, in all workers "
             "together. Above it new calls are refused with 503, and readers that have read nothing for a second are "

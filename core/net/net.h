@@ -283,9 +283,9 @@ int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const m
 /* Queues `bytes` (complete events, copied). Returns -1 if the stream is gone, or if the bytes do not fit the queue:
  * then the stream is ended as slow and `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
-/* The same for the last event of a stream, the answer that its client has asked for: it waits for the reader, however much is queued, as an answer without
- * events does. The caller bounds it, and ends the stream. */
-int mp_stream_send_last(mp_stream *stream, mp_str bytes);
+/* The same for an answer that the client has asked for: it waits for the reader, however much is queued, as an answer without events does. The caller
+ * bounds how many. */
+int mp_stream_send_answer(mp_stream *stream, mp_str bytes);
 /* Free bytes in an event stream's queue, and bytes that wait in it. */
 size_t mp_stream_room(const mp_stream *stream);
 size_t mp_stream_queued(const mp_stream *stream);

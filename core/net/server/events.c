@@ -405,7 +405,7 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
     return send_bytes(stream, bytes, !stream->is_passage);
 }
 
-int mp_stream_send_last(mp_stream *stream, mp_str bytes)
+int mp_stream_send_answer(mp_stream *stream, mp_str bytes)
 {
     return send_bytes(stream, bytes, false);
 }

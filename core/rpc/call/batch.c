@@ -51,7 +51,7 @@ static void send_answers(mp_batch *batch)
     } else if (!mp_stream_is_open(stream)) {
         mp_stat_add(&mp_stat_dropped_gone, has_answers);
     } else if (is_events) {
-        if (out.len == 0 || mp_stream_send(stream, mp_buf_str(&out)) == 0)
+        if (out.len == 0 || mp_stream_send_answer(stream, mp_buf_str(&out)) == 0)
             mp_stream_end(stream);
     } else if (!has_answers) {
         mp_accept_note(stream);
@@ -69,7 +69,7 @@ void mp_batch_add(mp_batch *batch, mp_str answer)
         return;
     mp_buf events = {0};
     take_answers(batch, &events, put_events);
-    mp_stream_send(batch->stream, mp_buf_str(&events));
+    mp_stream_send_answer(batch->stream, mp_buf_str(&events));
     mp_buf_clear(&events);
 }
 

@@ -73,7 +73,7 @@ static bool send_parcel(mp_call *call, mp_feed *feed, mp_parcel parcel)
 
 int mp_call_put(mp_call *call, mp_feed *feed, mp_str json, bool is_last)
 {
-    mp_parcel parcel = {.json = json, .hangs_up = is_last, .is_last = is_last};
+    mp_parcel parcel = {.json = json, .hangs_up = is_last, .is_last = is_last, .is_answer = is_last};
     return send_parcel(call, feed, parcel) ? 0 : -1;
 }
 

@@ -290,22 +290,24 @@ typedef struct {
     mp_session *session;
     uint64_t serial;      /* of the reader */
     uint64_t number, seq; /* of the feed and the event: another reader of the feed may send it */
-    bool is_kept, hangs_up, is_last;
+    bool is_kept, hangs_up, is_answer;
     bool is_overfull; /* a message did not fit: the reader's stream ends */
     size_t len;       /* counted in limits.answers */
     char bytes[];
 } event_message;
 
-static int send_to(mp_stream *stream, mp_str bytes, bool is_last)
+/* An answer may be larger than limits.stream_queue, but no more than that waits before it. */
+static int send_to(const mp_rpc *rpc, mp_stream *stream, mp_str bytes, bool is_answer)
 {
-    return is_last ? mp_stream_send_last(stream, bytes) : mp_stream_send(stream, bytes);
+    bool is_next = is_answer && mp_stream_queued(stream) <= rpc->config->stream_queue;
+    return is_next ? mp_stream_send_answer(stream, bytes) : mp_stream_send(stream, bytes);
 }
 
-static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_up, bool is_last)
+static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_up, bool is_answer)
 {
     if (seq > 0)
         reader->sent = seq;
-    if (send_to(reader->stream, bytes, is_last) == 0 &&
+    if (send_to(reader->rpc, reader->stream, bytes, is_answer) == 0 &&
         hangs_up) /* on -1 the client has disconnected, and `reader` is freed */
         mp_reader_end(reader);
 }
@@ -349,16 +351,16 @@ static void deliver_event(void *content, mp_loop *MP_NULLABLE loop)
     else if (!reader->is_behind &&
              (message->seq == 0 ||
               message->seq > reader->sent)) /* otherwise the event log has sent the event already */
-        send_here(reader, message->seq, (mp_str){message->bytes, message->len}, message->hangs_up, message->is_last);
+        send_here(reader, message->seq, (mp_str){message->bytes, message->len}, message->hangs_up, message->is_answer);
     mp_session_unref(message->session);
 }
 
-/* Adds the bytes to what is on its way to the reader, whose worker may be stuck: as many as may wait in its stream, beside the last event, and no more than
+/* Adds the bytes to what is on its way to the reader, whose worker may be stuck: as many as may wait in its stream, beside an answer, and no more than
  * limits.answers has room for. The caller has the session's lock. */
-static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes, bool is_last)
+static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes, bool is_answer)
 {
     size_t most = from->config->stream_queue;
-    bool fits = is_last || (bytes <= most && reader->posted_bytes <= most - bytes);
+    bool fits = is_answer ? reader->posted_bytes <= most : bytes <= most && reader->posted_bytes <= most - bytes;
     if (!fits || !mp_answers_take(bytes, from->config->answers))
         return false;
     reader->posted_bytes += bytes;
@@ -370,7 +372,7 @@ static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes, bool 
 static bool send_message(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp_str bytes, bool is_kept,
                          const mp_parcel *parcel)
 {
-    bool fits = !reader->is_overfull && take_room(from, reader, bytes.len, parcel->is_last);
+    bool fits = !reader->is_overfull && take_room(from, reader, bytes.len, parcel->is_answer);
     if (seq > 0)
         reader->posted = seq;
     if (!fits) {
@@ -387,7 +389,7 @@ static bool send_message(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp
                                    .seq = seq,
                                    .is_kept = is_kept,
                                    .hangs_up = parcel->hangs_up,
-                                   .is_last = parcel->is_last,
+                                   .is_answer = parcel->is_answer,
                                    .is_overfull = !fits,
                                    .len = bytes.len};
     mp_loop_send(reader->rpc->loop, deliver_event, &message, sizeof message, bytes);
@@ -425,9 +427,9 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
 
     bool is_delivered = is_kept || is_read;
     if (here != NULL) {
-        send_here(here, seq, mp_buf_str(&bytes), parcel->hangs_up, parcel->is_last);
+        send_here(here, seq, mp_buf_str(&bytes), parcel->hangs_up, parcel->is_answer);
     } else if (current == NULL && mp_stream_is_open(parcel->own)) {
-        bool sent = send_to(parcel->own, mp_buf_str(&bytes), parcel->is_last) == 0;
+        bool sent = send_to(from, parcel->own, mp_buf_str(&bytes), parcel->is_answer) == 0;
         is_delivered |= sent;
         if (sent && parcel->hangs_up)
             mp_stream_end(parcel->own);
@@ -438,12 +440,22 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     return is_delivered;
 }
 
-void mp_reader_notify(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json)
+static void send_on_session(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json, bool is_answer)
 {
     if (session == NULL)
         mp_stat_add(&mp_stat_dropped_gone, 1);
     else
-        mp_reader_send(from, session, &(mp_parcel){.own = from->no_stream, .json = json});
+        mp_reader_send(from, session, &(mp_parcel){.own = from->no_stream, .json = json, .is_answer = is_answer});
+}
+
+void mp_reader_notify(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json)
+{
+    send_on_session(from, session, json, false);
+}
+
+void mp_reader_respond(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json)
+{
+    send_on_session(from, session, json, true);
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------ */

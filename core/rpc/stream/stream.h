@@ -74,12 +74,14 @@ typedef struct {
     mp_str bytes;              /* bytes to send without an id if there is no event; or empty */
     bool hangs_up;             /* the connection ends after this message */
     bool is_last;              /* the feed ends after this message */
+    bool is_answer;            /* may be larger than limits.stream_queue */
 } mp_parcel;
 /* Called on the thread of any rpc. False if no client reads the message and it is not kept. */
 bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel);
-/* Sends `json` as an event on the session's own stream: mp_transport.notify and .respond of both HTTP transports. Without a session
+/* Send `json` as an event on the session's own stream: mp_transport.notify and .respond of both HTTP transports. Without a session
  * nobody reads it. */
 void mp_reader_notify(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json);
+void mp_reader_respond(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json);
 /* True if a client reads the session's own stream: checks the state of its socket. */
 bool mp_session_has_reader(mp_session *session);
 

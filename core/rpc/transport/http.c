@@ -33,7 +33,7 @@ static void answer_call(mp_call *call, int status, mp_str json)
     } else if (mp_stream_is_events(stream)) {
         mp_buf event = {0};
         mp_put_event(&event, json);
-        if (mp_stream_send_last(stream, mp_buf_str(&event)) == 0)
+        if (mp_stream_send_answer(stream, mp_buf_str(&event)) == 0)
             mp_stream_end(stream);
         mp_buf_clear(&event);
     } else {
@@ -58,7 +58,7 @@ const mp_transport mp_streamable_transport = {.name = "http",
                                               .answer = answer_call,
                                               .drop = drop_call,
                                               .notify = mp_reader_notify,
-                                              .respond = mp_reader_notify};
+                                              .respond = mp_reader_respond};
 
 /* -- HTTP+SSE: all messages of a session are events of its one stream ------------------------------------------------ */
 
@@ -71,7 +71,7 @@ static int send_on_session(mp_call *call, mp_str json)
 static void answer_on_session(mp_call *call, int status, mp_str json)
 {
     (void)status;
-    mp_reader_notify(call->rpc, call->session, json);
+    mp_reader_respond(call->rpc, call->session, json);
 }
 
 const mp_transport mp_sse_transport = {.name = "sse",
@@ -79,4 +79,4 @@ const mp_transport mp_sse_transport = {.name = "sse",
                                        .send = send_on_session,
                                        .answer = answer_on_session,
                                        .notify = mp_reader_notify,
-                                       .respond = mp_reader_notify};
+                                       .respond = mp_reader_respond};

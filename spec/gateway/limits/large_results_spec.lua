@@ -152,6 +152,51 @@ for workers = 1, 2 do
   end)
 end
 
+for workers = 1, 2 do
+  describe("with " .. workers .. " workers, a result over HTTP+SSE", function()
+    it("reaches its client also if it is larger than limits.stream_queue, and those that wait there are no more than that and one", function()
+      local g <close> = gateway.start { scripts = scripts, workers = workers } -- stream_queue is 1 MiB
+      local me = g:client "2024-11-05"
+      for _, mib in ipairs { 1, 6, 6 } do
+        local answer = me:call("tools/call", { name = "tells", arguments = { mib = mib }, _meta = { progressToken = "p" } }, 60)
+        assert.equal(mib << 20, #answer.result.content[1].text)
+      end
+      assert.equal(0, g:status().counters.dropped.slow)
+      me.stream:pause()
+      for _ = 1, 8 do
+        assert.equal(202, me:post(me:message("tools/call", { name = "tells", arguments = { mib = 6 } })).status)
+        g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
+        if g:status().counters.streams_ended.slow > 0 then break end
+      end
+      g:wait_status(function(status) return status.counters.streams_ended.slow == 1 end)
+      me:close()
+      assert.has_nothing_left(g)
+    end)
+  end)
+end
+
+describe("the results of a batch on an event stream", function()
+  it("reach their client also if each is larger than limits.stream_queue", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1 } -- stream_queue is 1 MiB
+    local me = g:client "2025-03-26"
+    local connection, calls, found = me.kept, {}, {}
+    connection.events = {}
+    for id = 1, 3 do
+      local params <const> = { name = "tells", arguments = { mib = 2 * id }, _meta = { progressToken = "p" } }
+      calls[id] = { jsonrpc = "2.0", id = id, method = "tools/call", params = params }
+    end
+    me:post(calls, 60)
+    for _, event in ipairs(connection.events) do
+      if event.json and event.json.id then found[event.json.id] = #event.json.result.content[1].text >> 20 end
+    end
+    assert.same({ 2, 4, 6 }, found)
+    assert.equal(0, g:status().counters.dropped.slow)
+    me:delete()
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+end)
+
 describe("a result of many values", function()
   it("is complete, and no turn of its encoding takes long", function()
     local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
