@@ -141,14 +141,17 @@ local function marked_statics(list)
   return names
 end
 
--- True if the token is in the list of arguments of offsetof or of mp_container, which uses that.
-local function is_in_offset(out, at)
+-- Macros that have the name of a member among their arguments, and do not read it.
+local NAMES_MEMBERS <const> = { offsetof = true, mp_container = true, MP_MEMBER = true }
+
+-- True if the token is in the list of arguments of one of these macros.
+local function is_member_name(out, at)
   local depth = 0
   for i = at, 2, -1 do
     local text = out[i].text
     if text == ")" then depth = depth + 1 end
     if text == "(" then depth = depth - 1 end
-    if depth < 0 then return out[i - 1].text == "mp_container" or out[i - 1].text == "offsetof" end
+    if depth < 0 then return NAMES_MEMBERS[out[i - 1].text] end
     if text == ";" or text == "{" then return false end
   end
 end
@@ -156,7 +159,7 @@ end
 -- Wraps the member expression that ends with the name at the end of `out`.
 local function wrap(out, macro)
   local first = start_of(out, #out - 2)
-  if out[#out - 1].text == "." and out[first - 1].text == "," and is_in_offset(out, first - 1) then return end
+  if out[#out - 1].text == "." and out[first - 1].text == "," and is_member_name(out, first - 1) then return end
   local line, parts = out[first].line, {}
   local at = line
   for i = first, #out do
