@@ -205,8 +205,8 @@ static void check_rename(reader *r, const mp_upstream_entry *upstream)
     for (const mp_pair *one = upstream->rename; one != NULL && one->name != NULL; one++)
         for (const mp_pair *other = upstream->rename; other < one; other++)
             if (strcmp(one->value, other->value) == 0)
-                report(r, seen(r, "rename"), "each name needs a name of its own", "'%s' and '%s' are renamed to '%s'",
-                       other->name, one->name, one->value);
+                report(r, seen(r, "rename"), "give each of them a different new name",
+                       "'%s' and '%s' are renamed to '%s'", other->name, one->name, one->value);
 }
 
 /* A wrapped URI begins with the name, which is a part of its scheme then (RFC 3986, 3.1). */

@@ -73,7 +73,7 @@ struct mp_upstreams {
     _Atomic uint64_t swept_at, serial;
     atomic_bool is_ending;
     char instance[33];
-    char *hops;    /* the gateways that its own requests come through: those that run it as a program, and itself */
+    char *hops;    /* marks of the gateways that run this one as a program, at any depth, and its own */
     int hop_count; /* number of gateways in `hops` that started this one as a program */
 };
 
@@ -382,9 +382,10 @@ void mp_cap_release(mp_cap *cap);
 
 /* -- room.c -------------------------------------------------------------------------------------------------------- */
 
-/* Ends idle channels of any upstream while takes wait for limits.upstreams. `list`: all upstreams. Without a lock. */
+/* Ends idle channels of any upstream while requests for a channel wait for limits.upstreams. `list`: all upstreams. The caller holds no lock. */
 void mp_upstreams_make_room(mp_upstreams *table, mp_upstream *const *list, size_t count);
-/* Serves takes that wait for limits.upstreams, in their order, if there may be room since the last time. Without a lock. */
+/* Serves requests for a channel that wait for limits.upstreams, in their order, if there may be room since the last time. The caller holds no
+ * lock. */
 void mp_upstreams_serve_waiting(mp_upstreams *table);
 
 /* -- channel.c ----------------------------------------------------------------------------------------------------- */
@@ -395,7 +396,7 @@ mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upst
 bool mp_channel_use_place(mp_channel *channel);
 /* The channel needs no process any more: gives back one that was counted for it and not started. */
 void mp_channel_release_place(mp_channel *channel);
-/* Closes the channels in a list, by their member in_ended. Without a lock. */
+/* Closes the channels of a list (`in_ended`). The caller holds no lock of an upstream. */
 void mp_channels_close(mp_link *ended, bool is_lost);
 /* True for a channel that one caller has by auth.exchange: what the upstream says to that caller's token says nothing about the others. */
 bool mp_channel_key_is_of_caller(const mp_channel_key *key);
@@ -404,9 +405,9 @@ bool mp_channel_key_is_of_caller(const mp_channel_key *key);
 bool mp_channel_detach(mp_channel *channel, bool is_lost);
 /* Posts the end to the channel's home, and gives the counted reference back. */
 void mp_channel_close_soon(mp_channel *channel, bool is_lost);
-/* Ends the channels whose home is this host. Without a lock. */
+/* Ends the channels whose home is this host. The caller holds no lock. */
 void mp_channels_end_home(mp_upstream *upstream, const mp_upstream_host *home);
-/* Closes channels that are idle, frees keys, wakes takes. Without a lock. */
+/* Closes idle channels, frees keys without channels, and wakes requests for a channel that wait. The caller holds no lock. */
 void mp_channels_sweep(mp_upstream *upstream, uint64_t now);
 /* A session that owns channels; in table.owners. */
 typedef struct mp_channel_owner {

@@ -191,7 +191,6 @@ mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upst
     return channel;
 }
 
-/* Without a lock. */
 void mp_channels_close(mp_link *ended, bool is_lost)
 {
     for (mp_link *link; (link = mp_link_take(ended)) != NULL;)

@@ -197,8 +197,8 @@ static void on_line(void *ctx, mp_str line)
         return;
     }
     mp_stat_add(&mp_stat_dropped_noise, 1);
-    mp_log(MP_DEBUG, "noise of an upstream", mp_log_str("upstream", mp_str_of(it->channel->upstream->name)),
-           mp_log_str("text", line));
+    mp_log(MP_DEBUG, "the upstream's program printed a line that is no message",
+           mp_log_str("upstream", mp_str_of(it->channel->upstream->name)), mp_log_str("text", line));
     if (++it->noise == MAX_NOISE)
         end_by_itself(it, MP_FAILURE_UNREADABLE,
                       "the program printed lines that are no JSON-RPC messages, more in a row than "

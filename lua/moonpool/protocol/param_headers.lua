@@ -31,7 +31,7 @@ local function walk(schema, path, found, complain, depth)
   if name ~= nil then
     local what = "the header of '" .. (path and table.concat(path, ".") or "?") .. "' "
     if not path or #path == 0 then
-      complain(what .. "cannot be sent", "only properties that 'properties' alone lead to can have a header")
+      complain(what .. "cannot be sent", "only properties below 'properties' can have a header, not those in 'items', 'anyOf' and the like")
     elseif type(name) ~= "string" or not name:find "^[%w!#$%%&'*+%-.^_`|~]+$" then
       complain(what .. "is not a header name", "letters, digits and '-', as in header = \"Region\"")
     elseif not kinds[schema.type] then
