@@ -53,4 +53,9 @@ describe("a stranger's ./dev", function()
     assert.equal(0, code, out)
     assert.truthy(uv.fs_stat(place .. "/build/release/man/moonpool.1.gz"))
   end)
+
+  it("has no file with the marks of a merge that was not ended", function()
+    local out = run "git grep -nIE '^(<{7}|>{7}|[|]{7})( |$)' || true"
+    assert.equal("", out)
+  end)
 end)
