@@ -199,7 +199,8 @@ _Noreturn void mp_keep(char **argv)
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    /* Until here the gateway's death would kill this process (SIGKILL); now there are descendants to end first. */
+    /* Until here the gateway's death would kill this process (SIGKILL); from the fork on there are descendants to end first. */
+    prctl(PR_SET_PDEATHSIG, MP_KEEPER_END);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     pid_t self = getpid(), program = fork();
     if (program == 0)
@@ -211,12 +212,9 @@ _Noreturn void mp_keep(char **argv)
         _exit(127);
     }
     setpgid(program, program);
-    pid_t gateway = getppid();
-    prctl(PR_SET_PDEATHSIG, MP_KEEPER_END);
     prctl(PR_SET_NAME, "moonpool-keeper"); /* the name would be "exe" */
     for (int fd = 0; fd < MP_KEEPER_LIFE; fd++)
         close(fd);
-    if (getppid() == gateway)
-        wait_for_end(program);
+    wait_for_end(program);
     exit_as(end_all(program));
 }
