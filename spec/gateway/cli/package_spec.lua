@@ -81,7 +81,8 @@ describe("the Debian package", function()
   it("has manual pages that can be read, and no page is missing without an error", function()
     local root = scratch .. "/pages"
     must(("dpkg-deb -x %s %s"):format(deb, root))
-    for page, part in pairs { ["man1/moonpool.1.gz"] = "moonpool%-lua", ["man5/moonpool.yaml.5.gz"] = "limits%.answers", ["man7/moonpool-lua.7.gz"] = "tool" } do
+    local parts <const> = { ["man1/moonpool.1.gz"] = "moonpool%-lua", ["man5/moonpool.yaml.5.gz"] = "limits%.answers", ["man7/moonpool-lua.7.gz"] = "tool" }
+    for page, part in pairs(parts) do
       assert.matches(part, (must(("gzip -dc %s/usr/share/man/%s"):format(root, page)):gsub("\\&", ""):gsub("\\", "")))
     end
     -- Builds as on a machine without scdoc; scdoc that is installed afterwards is found without a new build folder.
