@@ -64,8 +64,8 @@ void mp_fdwatch_stop(mp_loop *loop, mp_fdwatch *watch);
 
 /* May be called on any thread, like the next two. */
 void mp_loop_post(mp_loop *loop, mp_message *message);
-/* Posts a message of its own with a copy of `size` bytes of `content`, and the bytes of `text` right behind them. It is freed when `deliver` has returned, which
- * is called as that of mp_message. */
+/* Posts a message of its own with a copy of `size` bytes of `content`, and the bytes of `text` right behind them. The copy is freed when `deliver` has
+ * returned; its `loop` is NULL if the loop has ended. */
 void mp_loop_send(mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop), const void *content,
                   size_t size, mp_str text);
 /* Calls act(ctx) on the thread of the loop, unless the loop has ended. */
