@@ -12,13 +12,14 @@ typedef struct {
 } mp_pair;
 
 typedef enum {
-    MP_UPSTREAM_PER_AUTO, /* by the upstream's transport and revision */
+    MP_UPSTREAM_PER_AUTO, /* chosen by the transport and revision of the upstream */
     MP_UPSTREAM_PER_PRINCIPAL,
     MP_UPSTREAM_PER_SESSION,
     MP_UPSTREAM_PER_CALL,
     MP_UPSTREAM_PER_GATEWAY
 } mp_upstream_per;
-typedef enum { MP_UPSTREAM_URIS_AS_IS, MP_UPSTREAM_URIS_WRAP } mp_upstream_uris; /* what clients see of URIs */
+/* how clients see URIs of an upstream */
+typedef enum { MP_UPSTREAM_URIS_AS_IS, MP_UPSTREAM_URIS_WRAP } mp_upstream_uris;
 typedef enum { MP_UPSTREAM_RETRY_READ_ONLY, MP_UPSTREAM_RETRY_HINTED, MP_UPSTREAM_RETRY_NEVER } mp_upstream_retry;
 typedef enum { MP_CLIENT_AUTH_AUTO, MP_CLIENT_AUTH_BASIC, MP_CLIENT_AUTH_POST } mp_upstream_client_auth;
 typedef enum { MP_UPSTREAM_PRIVATE_FALSE, MP_UPSTREAM_PRIVATE_TRUE } mp_upstream_private;
@@ -38,7 +39,7 @@ typedef struct {
     /* As in the file; `core` has them in another form. The values may be secrets. */
     mp_upstream_private is_private;
     mp_pair *headers, *env;
-    mp_upstream_token client_credentials, exchange; /* client NULL: not used; at most one is */
+    mp_upstream_token client_credentials, exchange; /* one whose `client` is NULL is not used; at most one is used */
 
     /* What only lua/moonpool/upstream uses. */
     char *prefix;                                /* of the names that clients see; may be empty, never NULL */

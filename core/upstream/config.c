@@ -32,7 +32,8 @@ static void free_list(char **MP_NULLABLE list)
     free(list);
 }
 
-/* A name leads to public addresses, `localhost` to this machine, an address to itself. */
+/* Sets the normalized URL, and where its name may lead without `private`: `localhost` to this machine, an address to
+ * itself, any other name to public addresses. */
 static void set_url(mp_upstream_part *part)
 {
     mp_url url;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* By their number. */
+/* indexed by mp_failure_reason */
 static const struct {
     const char *name;
     bool is_outage;

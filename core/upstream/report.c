@@ -1,4 +1,4 @@
-/* report.c: parts of what /status says about an upstream. */
+/* report.c: some of the facts about an upstream in /status. */
 #include "upstream/state.h"
 #include <stdio.h>
 #include <string.h>

@@ -21,11 +21,11 @@ typedef struct {
 } mp_upstream_part;
 
 typedef struct {
-    bool is_open;   /* no exchange but a probe until retry_at */
+    bool is_open;   /* until retry_at nothing but a probe is sent */
     bool is_probed; /* a task probes since probed_at */
     uint64_t probed_at;
     int64_t in_row;          /* failures since the last success */
-    unsigned openings;       /* how often it was opened without a success between */
+    unsigned openings;       /* times that it opened since the last success */
     uint64_t retry_at;       /* ms of the monotonic clock */
     uint64_t changed_at;     /* when it was opened or closed, in ms; 0: never */
     uint64_t window_at;      /* start of the current half of the window, in ms */
@@ -45,30 +45,31 @@ typedef struct mp_catalogue_class {
 /* What all upstreams together may have, and the takes that wait for it, oldest first. */
 typedef struct {
     mp_account used;
-    atomic_bool has_freed; /* since mp_upstreams_serve_waiting looked */
+    atomic_bool has_freed; /* a place was given back since mp_upstreams_serve_waiting last looked */
     mp_link waiting;       /* of mp_take, by its member in_cap */
     int64_t waiters;
 } mp_cap;
 
 struct mp_upstreams {
     pthread_mutex_t lock; /* guards the members up to the empty line */
-    mp_map by_name;       /* of mp_upstream, those that the configuration has */
-    mp_link all;          /* of mp_upstream, by its member in_all; also those that have left by_name */
+    mp_map by_name;       /* of mp_upstream: the upstreams of the configuration */
+    mp_link all;          /* of mp_upstream, by its member in_all; also those that a reload removed from by_name */
     mp_map owners;        /* of owner: sessions that have channels of their own */
     mp_upstream_limits limits;
     mp_link hosts; /* of mp_upstream_host */
     int host_count, ended_hosts;
 
-    pthread_mutex_t catalogue_lock; /* guards the next; taken last */
+    pthread_mutex_t catalogue_lock; /* guards the next two; no lock is taken after it */
     mp_map catalogues;              /* of mp_catalogue, by their hash */
     _Atomic int64_t publications;   /* catalogues that replaced others */
 
     struct mp_parks *parks;
-    atomic_int park_ends;        /* ends of parks that are on the way to their homes */
+    atomic_int park_ends;        /* messages that end parks, on their way to the homes of the parks */
     atomic_bool has_ended_parks; /* the process ends: nothing is parked any more */
 
-    atomic_int owned;           /* channels that belong to sessions */
-    pthread_mutex_t cap_lock;   /* guards the lists of the next two; taken after an upstream's lock, and alone */
+    atomic_int owned; /* channels that belong to sessions */
+    /* guards the lists of `channels` and `processes`; taken after an upstream's lock, or alone */
+    pthread_mutex_t cap_lock;
     mp_cap channels, processes; /* against limits.upstreams */
     _Atomic uint64_t swept_at, serial;
     atomic_bool is_ending;
@@ -94,7 +95,7 @@ struct mp_upstream {
     mp_upstreams *table;
     const mp_upstream_transport *transport;
     char *name;
-    mp_node node;   /* table lock */
+    mp_node node;   /* in by_name of the table; table lock */
     mp_link in_all; /* table lock */
     mp_link in_sweep;
     _Atomic int64_t parked; /* its exchanges that wait for a client's retry */
@@ -105,7 +106,7 @@ struct mp_upstream {
     uint64_t drained_at;
     mp_map keys; /* of mp_channel_key */
     int64_t channels, opening;
-    mp_link room;           /* takes that wait for room for another channel */
+    mp_link room;           /* takes that wait for a limit of channels or processes */
     mp_link running;        /* exchanges that have a slot, or need none, by their member in_upstream */
     mp_link waiting;        /* exchanges that wait for a slot, by their member in_upstream */
     int64_t calls, waiters; /* slots taken; exchanges that wait */
@@ -115,16 +116,16 @@ struct mp_upstream {
     mp_upstream_series series;
     uint64_t ends[MP_UPSTREAM_ENDS]; /* times at which programs have ended by themselves, in ms */
     unsigned end_count;
-    char end_why[88];       /* of the last one */
-    _Atomic int64_t places; /* processes that are counted for it, started or not */
+    char end_why[88];       /* why the last program ended */
+    _Atomic int64_t places; /* processes that are counted for the upstream, started or not */
     int64_t processes;
-    uint64_t memory;                /* of its processes, in bytes, as measured last */
-    int64_t pids[MP_UPSTREAM_PIDS]; /* of its programs; 0: a free place */
+    uint64_t memory;                /* memory of its processes in bytes, as measured last */
+    int64_t pids[MP_UPSTREAM_PIDS]; /* process ids of its programs; 0: a free place */
     uint64_t total_calls, total_errors, total_lost, total_dropped, total_refused, total_opened, total_starts;
     uint32_t times[MP_TIME_STEPS];
     char revision[24], error[160];
     int64_t error_at;
-    char *MP_NULLABLE definitions; /* for reports; NULL: none */
+    char *MP_NULLABLE definitions; /* text of mp_upstreams_describe; NULL: none */
 };
 
 typedef enum {
@@ -158,11 +159,12 @@ struct mp_channel {
     mp_channel_key *MP_NULLABLE key; /* upstream lock; NULL once it has ended */
     bool is_claimed, is_open, is_lost;
     bool is_probe;    /* it is opened while the circuit is open, and decides whether the circuit closes */
-    bool is_held;     /* something is said through it without being asked: it is never idle */
+    bool is_held;     /* mp_channel_hold: the channel is not ended for being idle */
     bool is_fresh;    /* no exchange has begun since it was opened */
-    bool ends_unused; /* the task that it belonged to has ended, but an exchange is parked */
-    int64_t running;  /* its exchanges */
-    atomic_int said;  /* messages without an answer that are on their way: the end of a session comes after them */
+    bool ends_unused; /* it ends with its last exchange: the task that it belonged to has ended */
+    int64_t running;  /* exchanges that run on it */
+    /* messages without an answer that are on their way; the message that ends a session is sent after them */
+    atomic_int said;
     uint64_t used_at;
     /* The next three are set once, before is_open, and are read without the lock after `is_open` was seen. */
     char *MP_NULLABLE card;
@@ -174,7 +176,7 @@ struct mp_channel {
 
     struct mp_channel_owner *MP_NULLABLE owner; /* table lock, like the next; NULL: it belongs to no session */
     mp_link in_owner;
-    mp_link in_ended; /* of the thread that ends it, between the lock and mp_channel_close_soon */
+    mp_link in_ended; /* in the list of channels to close, until mp_channel_close_soon; thread that ends the channel */
 
     atomic_bool has_place;   /* a process is counted for it that has not been started */
     mp_upstream_host *home;  /* the worker that claimed it; never changes */
@@ -243,12 +245,12 @@ struct mp_exchange {
     mp_link in_upstream;                  /* upstream lock */
     bool has_slot, is_listed, is_waiting; /* is_waiting: it is among those that wait for a slot */
 
-    /* The task's thread. */
+    /* Members for the task's thread. */
     void (*MP_NULLABLE ready)(void *ctx);
     void *ctx;
     mp_link in_host;                    /* in host->unfinished */
     mp_link events;                     /* of mp_queued_event */
-    mp_queued_event *MP_NULLABLE taken; /* by the task; NULL: none is left */
+    mp_queued_event *MP_NULLABLE taken; /* the event that the task took last; NULL: none */
     mp_timer silence, total;
     uint64_t began_us;
     bool is_started;  /* it was given to the transport */
@@ -266,15 +268,16 @@ struct mp_exchange {
     char *MP_NULLABLE given; /* the session id in the head of the answer, if the exchange is_opening; task's thread */
     int64_t questions;       /* requests of the upstream that the task has not answered; task's thread */
     int64_t all_questions;   /* requests of the upstream so far; task's thread, like `asks_too_much` */
-    bool asks_too_much;      /* these are more than MP_UPSTREAM_QUESTIONS: the exchange ends in this turn or the next */
+    bool asks_too_much;      /* more than MP_UPSTREAM_QUESTIONS: the exchange ends in this turn or the next */
     atomic_bool is_parked;   /* written on the task's thread */
-    uint64_t total_at; /* end of total_ms, in ms of the monotonic clock; parked: what was left of it. Task's thread */
+    /* ms of the monotonic clock at which total_ms is over; parked: the ms that were left. Task's thread */
+    uint64_t total_at;
 
     /* NULL, unless a parked exchange was resumed: that exchange is at its home, and of this struct only `relay`, `ready`, `ctx`, `taken`, `failure` and
      * `channel` are in use. */
     mp_relay *MP_NULLABLE relay;
 
-    /* The thread that the transport works on: the home's, or the task's. */
+    /* Members for the thread of the transport: the home's, or the task's. */
     mp_link in_channel;
     void *MP_NULLABLE request; /* of the transport; NULL: it has none for the exchange */
 };
@@ -285,26 +288,27 @@ struct mp_upstream_host {
     mp_loop *loop;
     mp_client *client;
     mp_client *stream_client;         /* for streams that do not end */
-    mp_link standings, hot_standings; /* standing streams; those with news */
-    mp_link observed;                 /* what belongs to no exchange and was not taken */
+    mp_link standings, hot_standings; /* all standing streams; those where something has arrived */
+    mp_link observed;                 /* observations that Lua has not taken */
     size_t observed_bytes;
-    void *MP_NULLABLE observation; /* the one that was taken last */
+    void *MP_NULLABLE observation; /* the observation that was taken last */
     void (*MP_NULLABLE on_observed)(void *ctx);
     void *MP_NULLABLE observer;
-    uint64_t observer_told_at;  /* ms; 0: it has taken everything */
-    mp_link hot;                /* HTTP requests with news, by their member `hot` */
-    mp_link requests;           /* all HTTP requests of this host */
-    size_t said;                /* those of them that carry a message without an answer */
-    mp_link unfinished;         /* exchanges of this host's tasks that have not ended, each with a counted reference */
-    size_t held, most_held;     /* bytes of HTTP bodies that are incomplete, and their limit */
-    mp_account ordered;         /* bytes of orders of other threads' exchanges that are on their way to this one */
+    uint64_t observer_told_at; /* ms when the observer was notified; 0: it has taken everything */
+    mp_link hot;               /* HTTP requests where something has arrived, by their member `hot` */
+    mp_link requests;          /* all HTTP requests of this host */
+    size_t said;               /* of `requests`, those of messages without an answer */
+    mp_link unfinished;        /* exchanges of this host's tasks that have not ended, each with a counted reference */
+    size_t held, most_held;    /* bytes of HTTP bodies that are incomplete, and their limit */
+    /* bytes of messages that exchanges on other threads have sent to this host, and that have not arrived */
+    mp_account ordered;
     mp_link processes, streams; /* connections of the transports stdio and sse */
     uint64_t sweep_us;          /* when this host looks next whether the table is to be swept, in us */
     mp_link parks;              /* of mp_park whose home this is, and that are not over */
     uint64_t parks_end_by;      /* ms; 0: mp_upstream_host_end was not called */
     uint64_t end_by;            /* ms; 0: mp_upstream_host_end was not called */
     atomic_bool is_over;        /* the loop has ended */
-    mp_envelope envelope;       /* for the message that is being read */
+    mp_envelope envelope;       /* reused for each message that is read */
 };
 
 /* -- config.c ------------------------------------------------------------------------------------------------------ */
@@ -319,7 +323,8 @@ bool mp_upstream_part_connects_like(const mp_upstream_part *a, const mp_upstream
 /* -- circuit.c: pure functions, under the upstream's lock ---------------------------------------------------------- */
 
 typedef enum { MP_CIRCUIT_PASS, MP_CIRCUIT_PROBE, MP_CIRCUIT_REFUSE } mp_circuit_answer;
-/* May a task call now? PROBE: it alone, for `probe_ms` from mp_circuit_begin_probe() on. REFUSE: `*wait_ms` until the next attempt. */
+/* Whether a task may call now. PROBE: only this task may, for `probe_ms` from mp_circuit_begin_probe() on. REFUSE:
+ * `*wait_ms` until the next attempt. */
 mp_circuit_answer mp_circuit_ask(const mp_circuit *circuit, uint64_t now, uint64_t probe_ms, uint64_t *wait_ms);
 void mp_circuit_begin_probe(mp_circuit *circuit, uint64_t now);
 /* The task that was to probe has left without a result: another one may, after the shortest pause. Does nothing if there was a result. */
@@ -390,9 +395,9 @@ void mp_upstreams_serve_waiting(mp_upstreams *table);
 
 /* -- channel.c ----------------------------------------------------------------------------------------------------- */
 
-/* A channel that the task of `home` has to open. Under the upstream's lock, where room was found. */
+/* A new channel that the task of `home` has to open. Under the upstream's lock; the channel is counted already. */
 mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *home);
-/* The process that is counted for the channel is started, or one more is counted. False: limits.upstreams.processes run. */
+/* Starts a process that was counted for the channel, or else counts one more. False: limits.upstreams.processes run. */
 bool mp_channel_use_place(mp_channel *channel);
 /* The channel needs no process any more: gives back one that was counted for it and not started. */
 void mp_channel_release_place(mp_channel *channel);
@@ -417,28 +422,30 @@ typedef struct mp_channel_owner {
 
 /* -- exchange.c ---------------------------------------------------------------------------------------------------- */
 
-/* Counts bytes of an event that waits for the task. False if they do not fit `most`; `most` is INT64_MAX for what is there anyway. */
+/* Counts the bytes of an event that waits for the task. False if there would be more than `most`; INT64_MAX: counts in
+ * any case. */
 bool mp_exchange_hold(mp_exchange *exchange, size_t size, int64_t most);
 void mp_exchange_release(mp_exchange *exchange, size_t size);
-/* Gives an event, which is counted, to the task of the exchange. Takes it over. `here`: the host of the calling thread. */
+/* Gives an event, whose bytes are counted, to the task of the exchange, and takes it over. `here`: the host of the
+ * calling thread. */
 void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event);
 /* The next event; NULL: none has arrived. The caller frees it, and releases its size. On the task's thread, like the next. */
 mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_exchange *exchange);
-/* The task leaves a started exchange, for a while: its slot is free, its time limits rest. */
+/* The task of a started exchange leaves it for a while: the slot is given back, the time limits rest. */
 void mp_exchange_pause(mp_exchange *exchange);
-/* A task is there again. */
+/* Ends mp_exchange_pause: a task waits for the exchange again. */
 void mp_exchange_go_on(mp_exchange *exchange);
-/* Sends a message on behalf of the exchange. */
+/* Sends a message to the upstream for the exchange, such as a reply or a cancellation. */
 void mp_exchange_say(mp_exchange *exchange, mp_str message);
 /* Ends the exchange with a failure, and says so upstream. */
 void mp_exchange_end_with(mp_exchange *exchange, mp_failure_reason reason, const char *why);
 
-/* The loop has ended: ends all exchanges of its tasks. */
+/* Ends all exchanges of the host's tasks, because its loop has ended. */
 void mp_exchanges_end(mp_upstream_host *host);
 
-/* Fails all exchanges that run on an upstream or wait for it. Any thread, without a lock. */
+/* Fails all exchanges that run on an upstream or wait for it. Any thread; the caller holds no lock. */
 void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const char *why);
-/* `calls` may be higher than before: exchanges that wait get the slots. Under the upstream's lock. */
+/* Gives exchanges that wait the slots that a higher `calls` allows. Under the upstream's lock. */
 void mp_exchanges_grant(mp_upstream *upstream);
 
 /* -- slots.c: all under the upstream's lock ------------------------------------------------------------------------- */

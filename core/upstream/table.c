@@ -1,4 +1,5 @@
-/* table.c: the upstreams of the process: the list of the configuration, reloads, the sweep, facts for people. */
+/* table.c: the upstreams of the process: reloads of the configuration, the sweep, reports for people, and the hosts of
+ * the workers. */
 #include "upstream/pending/park.h"
 #include "upstream/transport/standing.h"
 #include <stdlib.h>
@@ -32,7 +33,7 @@ mp_upstreams *mp_upstreams_new(void)
     table->limits = mp_upstream_default_limits;
     table->parks = mp_parks_new();
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
-        abort(); /* an instance that two gateways share would refuse calls between them */
+        abort(); /* two gateways with the same instance would refuse each other's calls */
     *mp_hex_put(table->instance, bits, sizeof bits) = '\0';
     mp_upstreams_read_hops(table);
     return table;
@@ -112,7 +113,7 @@ typedef struct {
     records gone;
 } comparison;
 
-/* Under the table's lock. */
+/* Moves an upstream that the new configuration lacks from by_name to `gone`. Under the table's lock. */
 static void drop_unlisted(mp_node *node, void *ctx)
 {
     comparison *it = ctx;
@@ -323,7 +324,7 @@ void mp_upstream_report_free(mp_upstream_report *reports, size_t count)
     free(reports);
 }
 
-#define MAX_DEFINITIONS ((size_t)64 << 10) /* bytes of the text about definitions */
+#define MAX_DEFINITIONS ((size_t)64 << 10) /* bytes of the text of mp_upstreams_describe */
 
 bool mp_upstreams_describe(mp_upstreams *table, mp_str name, mp_str definitions)
 {
@@ -449,7 +450,8 @@ static void wake_all(mp_upstreams *table)
     pthread_mutex_unlock(&table->lock);
 }
 
-/* Ends all parks of the process. Until the ends of all are posted, no other worker finds that there is none left. */
+/* Ends all parks of the process. park_ends is one too high until the ends of all are posted, so that no worker finds it
+ * 0 too early. */
 static void post_ends(mp_upstreams *table)
 {
     atomic_fetch_add(&table->park_ends, 1);
@@ -458,8 +460,8 @@ static void post_ends(mp_upstreams *table)
         wake_all(table);
 }
 
-/* Ends all parks of the process. True once they have sent their last words, on the channels of this worker, too, the upstreams have answered
- * what this worker said, and no task on another worker works with an exchange of this one. */
+/* Ends all parks of the process. True once the parks have sent their cancellations, the upstreams have answered the
+ * messages that this worker sent, and no task on another worker uses an exchange of this worker. */
 static bool end_parks(mp_upstream_host *host, uint64_t now)
 {
     if (host->parks_end_by == 0) {
@@ -556,7 +558,7 @@ void mp_upstreams_free(mp_upstreams *MP_NULLABLE table)
         mp_map keys = found.list[i]->keys;
         mp_map_each(&keys, end_key, NULL);
         mp_link_drop(&found.list[i]->in_all);
-        mp_upstream_unref(found.list[i]); /* the table's */
+        mp_upstream_unref(found.list[i]); /* the reference of the table */
     }
     forget(&found);
     mp_map_clear(&table->by_name);

@@ -20,8 +20,8 @@ struct mp_upstream_transport {
     void (*send)(mp_exchange *exchange);
     /* Sends a whole message (a reply, a cancellation) on behalf of an exchange; nothing waits for it. */
     void (*say)(mp_exchange *exchange, mp_str message);
-    /* The exchange is over for its task, which takes no more events: releases what the transport has for it. May be called before `send`
-     * has written the message, which is then not written. */
+    /* The task needs the exchange no more, and takes no more events: frees what the transport has for it. If `send` has
+     * not written the message yet, it is not written. */
     void (*leave)(mp_exchange *exchange);
     /* The task has taken all events that there were. May be NULL. */
     void (*MP_NULLABLE resume)(mp_exchange *exchange);
@@ -29,7 +29,8 @@ struct mp_upstream_transport {
     bool (*MP_NULLABLE has_sent)(const mp_exchange *exchange);
     /* The channel has ended: closes its connection. `is_lost`: the upstream does not know it any more. */
     void (*close)(mp_channel *channel, bool is_lost);
-    /* At the bottom of each turn of a host with a member of `hot`, `streams` or `processes`. True if it did something. May be NULL. */
+    /* Called at the bottom of each turn of a host with a member of `hot`, `streams` or `processes`. True if it did
+     * something. May be NULL. */
     bool (*MP_NULLABLE turn)(mp_upstream_host *host);
     /* True if `turn` has something to do at once: the loop does not wait for events then. Asked where `turn` is called. May be NULL. */
     bool (*MP_NULLABLE has_work)(const mp_upstream_host *host);
@@ -80,10 +81,11 @@ int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes);
 void mp_exchange_accepted(mp_exchange *exchange, int status);
 /* There will be no answer. Takes over what `failure` owns. Only the first failure counts, and none after the answer. */
 void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure);
-/* Like mp_exchange_fail, with a reason and a text alone. may_have_run is exchange->was_sent. */
+/* Like mp_exchange_fail, with a reason and a text alone. The failure's may_have_run is exchange->was_sent. */
 void mp_exchange_fail_with(mp_exchange *exchange, mp_failure_reason reason, const char *why);
-/* Likewise, because of a message of the upstream. If its answer or such a failure is on its way to the task already, the message is dropped and counted:
- * the task's worker may be stuck. On the transport's thread. */
+/* Like mp_exchange_fail_with, for a failure that a message of the upstream causes. If the answer or such a failure is
+ * on its way to the task already, the message is dropped and counted: the task's worker may be stuck. On the
+ * transport's thread. */
 void mp_exchange_settle(mp_exchange *exchange, mp_failure_reason reason, const char *why);
 mp_exchange *mp_exchange_ref(mp_exchange *exchange);
 void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange);
@@ -117,7 +119,7 @@ void mp_channel_broken(mp_channel *channel, mp_failure_reason reason, const char
 bool mp_channel_may_start(mp_channel *channel, mp_failure_reason *reason, int64_t *retry_ms);
 /* A program has ended by itself, or could not be started. */
 void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why);
-/* Why the last one has, as a failure of the next start. */
+/* Sets `failure` of a start that is refused: why the last program ended. */
 void mp_upstream_put_ends(mp_upstream *upstream, mp_upstream_failure *failure);
 void mp_upstream_stopped(mp_upstream *upstream);
 /* Something happened to the upstream that people may want to know; no exchange has failed by it. */

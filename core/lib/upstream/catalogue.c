@@ -1,4 +1,5 @@
-/* catalogue.c: host.upstream: what upstreams have listed, and facts about them for people. */
+/* catalogue.c: host.upstream: the lists that upstreams have sent (catalogues), and reports about upstreams for
+ * people. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
@@ -32,7 +33,7 @@ MP_COUNTER(refused_routes, "refused", "reason", "upstream_routes",
 MP_COUNTER(refused_journals, "refused", "reason", "upstream_journals",
            "calls whose results of upstreams are larger than 1 MiB")
 
-/* Pushes nil and a failure of something that was not sent.  [-0, +2, throws] */
+/* Pushes nil and a failure for a message that C refused to send.  [-0, +2, throws] */
 static int push_refusal(lua_State *L, mp_failure_reason reason, const char *why)
 {
     lua_pushnil(L);
@@ -45,8 +46,8 @@ static int push_refusal(lua_State *L, mp_failure_reason reason, const char *why)
 
 /* -- catalogues ---------------------------------------------------------------------------------------------------- */
 
-/* upstream.catalogue(name, class): the bytes that were published last, their SHA-256, and true if a reload has changed the upstream's
- * connection since; nil: none.  [-0, +1|3, throws] */
+/* upstream.catalogue(name, class): the newest catalogue of a class: its bytes, their SHA-256, and true if a reload has
+ * changed the upstream's connection since it was published; nil if none was published.  [-0, +1|3, throws] */
 static int l_catalogue(lua_State *L)
 {
     bool is_stale;
@@ -66,8 +67,8 @@ static int l_catalogue(lua_State *L)
     return 3;
 }
 
-/* upstream.catalogue_hash(name, class): of what was published last the SHA-256, the number of bytes, and true as upstream.catalogue; nil: none. Copies no
- * bytes.  [-0, +1|3, throws] */
+/* upstream.catalogue_hash(name, class): as upstream.catalogue, but with the number of bytes in place of the bytes,
+ * which are not copied: SHA-256, number, true if stale; nil if none was published.  [-0, +1|3, throws] */
 static int l_catalogue_hash(lua_State *L)
 {
     bool is_stale;
@@ -92,7 +93,7 @@ static int l_publications(lua_State *L)
     return 1;
 }
 
-/* A class, which has no NUL, a NUL, and a hash. */
+/* Appends one class to the buffer `ctx`: its name, which has no NUL, a NUL, and the hash of its catalogue. */
 static void note_caller(mp_str class_name, mp_str hash, void *ctx)
 {
     mp_buf_put(ctx, class_name);
@@ -100,7 +101,8 @@ static void note_caller(mp_str class_name, mp_str hash, void *ctx)
     mp_buf_put(ctx, hash);
 }
 
-/* upstream.callers(name): a table of the classes that belong to one caller each, with the SHA-256 of their bytes.  [-0, +1, throws] */
+/* upstream.callers(name): a table of the classes that belong to one caller each: name of the class -> SHA-256 of its
+ * catalogue.  [-0, +1, throws] */
 static int l_callers(lua_State *L)
 {
     mp_buf *out = &mp_vm_of(L)->out;
@@ -119,8 +121,8 @@ static int l_callers(lua_State *L)
     return 1;
 }
 
-/* upstream.join(lines): the texts of a list with line ends between them. Unlike table.concat it makes a text as long as memory allows, since
- * MP_UPSTREAM_LIST_BYTES bounds what it is used for.  [-0, +1, throws] */
+/* upstream.join(lines): the texts of a list with line ends between them, like table.concat, but as long as memory
+ * allows: MP_UPSTREAM_LIST_BYTES bounds what callers join.  [-0, +1, throws] */
 static int l_join(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -150,8 +152,8 @@ static int l_join(lua_State *L)
     return 1;
 }
 
-/* upstream.count_token(outcome): counts what became of a token that an upstream needs: "got", "refused", "failed", "evicted".
- *  [-0, +0, throws] */
+/* upstream.count_token(outcome): counts a token for an upstream by what happened to it: "got", "refused", "failed" or
+ * "evicted".  [-0, +0, throws] */
 static int l_count_token(lua_State *L)
 {
     static const char *const outcomes[] = {"got", "refused", "failed", "evicted", NULL};
@@ -161,8 +163,9 @@ static int l_count_token(lua_State *L)
     return 0;
 }
 
-/* upstream.count_refused(what): counts what is over a limit of limits.upstreams, "links", "followed", "lists", "rounds", "journals" or "questions", or a name that
- * another upstream has, "routes".  [-0, +0, throws] */
+/* upstream.count_refused(what): counts a refusal by its cause: a limit of upstreams that was reached ("links",
+ * "followed", "lists", "rounds", "journals", "questions"), or a name that another upstream serves ("routes").  [-0, +0,
+ * throws] */
 static int l_count_refused(lua_State *L)
 {
     static const char *const kinds[] = {"links",    "followed", "lists",     "rounds",
@@ -192,8 +195,9 @@ typedef struct {
     char *MP_NULLABLE class;
 } catalogue_claim;
 
-/* upstream.publish(name, class, bytes[, claim]): keeps the bytes, and sends the bus message "catalogue" with "name\0class" if they are new: true if
- * they are; or nil and a failure.  [-0, +1|2, throws] */
+/* upstream.publish(name, class, bytes[, claim]): makes the bytes the catalogue of the class. True if they differ from
+ * those before: then the bus message "catalogue" with "name\0class" is sent. Else false; or nil and a failure.  [-0,
+ * +1|2, throws] */
 static int l_publish(lua_State *L)
 {
     mp_str name = mp_check_str(L, 1), class = mp_check_str(L, 2), bytes = mp_check_str(L, 3);
@@ -240,8 +244,8 @@ static int l_claim_release(lua_State *L)
     return 0;
 }
 
-/* upstream.claim(name, class): the right to list this class, until the claim is released, collected, or the task ends; nil: another task has
- * it.  [-0, +1, throws] */
+/* upstream.claim(name, class): the right to read the lists of this class, until the claim is released, collected, or
+ * the task ends; nil: another task has it.  [-0, +1, throws] */
 static int l_claim(lua_State *L)
 {
     mp_str name = mp_check_str(L, 1), class = mp_check_str(L, 2);
@@ -319,8 +323,8 @@ static int l_status(lua_State *L)
     return status == LUA_OK ? 1 : lua_error(L);
 }
 
-/* upstream.describe(name, text): keeps members of a JSON object about the upstream's definitions, for /status. False if the text is too long.
- *  [-0, +1, throws] */
+/* upstream.describe(name, text): sets what /status says about the definitions of an upstream: the members of a JSON
+ * object. False if the text is too long.  [-0, +1, throws] */
 static int l_describe(lua_State *L)
 {
     mp_upstreams *table = lua_touserdata(L, lua_upvalueindex(1));

@@ -17,18 +17,19 @@ typedef struct {
     channel_handle *of;
 } take_op;
 
-/* The first user value is the call, or the id of the session, that the channel belongs to, then the card's table. */
+/* User values: 1: the call, or the id of the session, that the channel belongs to; 2: the table of the channel's
+ * card. */
 struct channel_handle {
     mp_hold hold;
-    mp_take *MP_NULLABLE take; /* NULL once it has its result */
+    mp_take *MP_NULLABLE take; /* the request for a channel; NULL once it has its result */
     take_op *MP_NULLABLE op;   /* the wait of the task, or NULL */
     mp_channel *MP_NULLABLE channel;
     bool is_claimed; /* the task opens the channel */
     bool is_once;    /* the channel ends with the task */
 };
 
-/* The reason by the name that Lua gives, for a channel that could not be opened. REFUSED stands for names that failure.def does not have, and for
- * reasons of exchanges alone. */
+/* The failure reason with the name that Lua gives, for a channel that could not be opened. REFUSED for names that
+ * failure.def lacks, and for reasons that only exchanges have. */
 static mp_failure_reason reason_named(mp_str name)
 {
     mp_failure_reason reason = mp_failure_named(name);
@@ -96,7 +97,7 @@ static void on_take_late(mp_timer *timer)
     channel_handle *it = op->of;
     mp_take *take = it->take;
     if (take == NULL || mp_take_result_of(take) != MP_TAKE_WAITS)
-        return; /* its result is on the way */
+        return; /* the message with the result is on its way */
     it->op = NULL;
     mp_take_expire(take);
     mp_op_done(&op->super);
@@ -138,7 +139,8 @@ static void own_channel(lua_State *L, int handle, channel_handle *it, mp_channel
     lua_pop(L, 1);
 }
 
-/* Pushes the results of channel(): the channel and a word, or nil and a failure. `context`: index of the handle.  [-0, +2, throws] */
+/* Pushes the results of channel(): the channel and "open", "probe" or "claimed"; or nil and a failure. `context`: index
+ * of the handle.  [-0, +2, throws] */
 static int push_taken(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
@@ -201,7 +203,8 @@ static int l_channel(lua_State *L)
     bool waits = mp_take_result_of(take) == MP_TAKE_WAITS;
     uint64_t ms = mp_take_open_ms(take);
     it->take = take;
-    /* From here on the end of the task gives back what it has: also a result of the take that it has not read. */
+    /* If the task ends from here on, on_channel_release() gives the channel back, also one that the task has not read
+     * from its request. */
     mp_hold_put(L, &it->hold, on_channel_release);
     if (!waits)
         return push_taken(L, LUA_OK, 4);
@@ -268,7 +271,8 @@ static mp_str header_field(lua_State *L, const char *name)
     return text;
 }
 
-/* channel:opened(card): the claim is done. False if the channel has ended meanwhile.  [-0, +1, throws] */
+/* channel:opened(card): ends the claim: the channel is open for all tasks. False if the channel has ended meanwhile.
+ * [-0, +1, throws] */
 static int l_opened(lua_State *L)
 {
     mp_channel *channel;
@@ -287,7 +291,7 @@ static int l_opened(lua_State *L)
     return 1;
 }
 
-/* channel:card(): the table that was given to opened, with `serial`; nil before.  [-0, +1, throws] */
+/* channel:card(): the table that channel:opened() was given, with the member `serial`; nil before.  [-0, +1, throws] */
 static int l_card(lua_State *L)
 {
     mp_channel *channel = mp_upstream_check_channel(L);
@@ -303,7 +307,7 @@ static int l_card(lua_State *L)
     return 1;
 }
 
-/* channel:failed(failure): the channel could not be opened.  [-0, +0, throws] */
+/* channel:failed(failure): ends the claim: the channel could not be opened.  [-0, +0, throws] */
 static int l_failed(lua_State *L)
 {
     mp_channel *channel;
@@ -323,7 +327,8 @@ static int l_failed(lua_State *L)
     return 0;
 }
 
-/* channel:lost([serial]): the upstream does not know the session any more. True for the first call.  [-0, +1, throws] */
+/* channel:lost([serial]): ends the channel, because the upstream has forgotten its session. True for the first call.
+ * [-0, +1, throws] */
 static int l_lost(lua_State *L)
 {
     mp_channel *channel = mp_upstream_check_channel(L);
@@ -332,7 +337,8 @@ static int l_lost(lua_State *L)
     return 1;
 }
 
-/* channel:use(transport): after "claimed": tries another transport, "http" or "sse". False: there is no such one here.  [-0, +1, throws] */
+/* channel:use(transport): after "claimed": changes the transport to "http" or "sse". False if the channel cannot use
+ * it.  [-0, +1, throws] */
 static int l_use(lua_State *L)
 {
     mp_channel *channel;

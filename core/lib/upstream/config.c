@@ -28,7 +28,8 @@ static void set_pairs(lua_State *L, const char *name, const mp_pair *MP_NULLABLE
     lua_setfield(L, -2, name);
 }
 
-/* Sets the field `auth`: how tokens are got. The secret is a secret of Lua, which prints as ***.  [-0, +0, throws] */
+/* Sets the field `auth`: how the gateway gets tokens for the upstream. The secret is a secret of Lua, which prints as
+ * ***.  [-0, +0, throws] */
 static void set_auth(lua_State *L, const char *kind, const mp_upstream_token *token)
 {
     static const char *const methods[] = {"auto", "basic", "post"};
@@ -70,7 +71,7 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     mp_field_integer(L, "line", upstream->line);
     mp_field_text(L, "kind", kinds[upstream->core.kind]);
     mp_field_text(L, "revision", revisions[upstream->core.revision]);
-    if (has_specs && upstream->core.url != NULL) { /* for a person at the command line */
+    if (has_specs && upstream->core.url != NULL) { /* for a person at the command line, who may see the URL */
         mp_field_text(L, "url", upstream->core.url);
         mp_field_text(L, "ca", upstream->core.tls_ca);
         lua_pushboolean(L, upstream->core.bearer != NULL);
@@ -108,7 +109,7 @@ MP_LIBRARY(upstream_config)
         push_upstream(L, config->upstream_entries[i], config->has_specs);
         lua_rawseti(L, -2, i + 1);
     }
-    lua_newtable(L); /* their names, for a replay, whose scripts call them by the record alone */
+    lua_newtable(L); /* names of upstreams alone: in a replay the record answers for them */
     for (lua_Integer i = 0; config->upstream_entries != NULL && config->upstream_entries[i] != NULL; i++) {
         lua_pushstring(L, config->upstream_entries[i]->core.name);
         lua_rawseti(L, -2, i + 1);
@@ -119,34 +120,37 @@ MP_LIBRARY(upstream_config)
     lua_newtable(L);
     mp_field_integer(L, "answer", (lua_Integer)limits->answer);
     mp_field_integer(L, "queue", MP_UPSTREAM_QUEUE);
-    mp_field_integer(L, "list_items", MP_LIMIT(upstream_list_items, 10000)); /* of one list */
-    mp_field_integer(L, "questions", MP_LIMIT(upstream_questions, 8));       /* that one call has open at its client */
+    mp_field_integer(L, "list_items", MP_LIMIT(upstream_list_items, 10000)); /* entries of one list */
+    /* questions that one call has open at its client */
+    mp_field_integer(L, "questions", MP_LIMIT(upstream_questions, 8));
     mp_field_integer(L, "questions_per_principal", limits->questions_per_principal);
     mp_field_integer(L, "list_bytes", MP_UPSTREAM_LIST_BYTES);
     mp_field_integer(L, "caller_tokens",
-                     MP_LIMIT(upstream_caller_tokens, 4096)); /* that auth.exchange keeps, of all upstreams */
+                     MP_LIMIT(upstream_caller_tokens, 4096)); /* exchanged tokens that are kept, of all upstreams */
     mp_field_integer(L, "name", MP_LIMIT(upstream_name, 64)); /* bytes of a name, with its prefix */
-    /* seconds for which the lists of one that is down stay */
+    /* seconds for which the lists of an upstream that is down are still served */
     mp_field_number(L, "keep", (double)MP_LIMIT(upstream_keep_ms, 600000) / 1000);
-    mp_field_integer(L, "list_pages", MP_LIMIT(upstream_list_pages, 100)); /* of one list */
+    mp_field_integer(L, "list_pages", MP_LIMIT(upstream_list_pages, 100)); /* pages of one list */
     mp_field_integer(L, "definition",
                      MP_LIMIT(upstream_definition, 256 << 10));   /* bytes of one tool, resource or prompt */
-    mp_field_integer(L, "links", MP_LIMIT(upstream_links, 1024)); /* that one principal gets in an hour */
+    mp_field_integer(L, "links", MP_LIMIT(upstream_links, 1024)); /* new links that one principal gets in an hour */
     mp_field_integer(L, "links_per_upstream",
-                     MP_LIMIT(upstream_links_per_upstream, 16384)); /* the same, of all principals */
+                     /* new links of one upstream in an hour, of all principals */
+                     MP_LIMIT(upstream_links_per_upstream, 16384));
     mp_field_integer(L, "followed",
                      MP_LIMIT(upstream_followed, 1024)); /* resources of one upstream that clients subscribe to */
-    mp_field_integer(
-        L, "followed_per_principal",
-        MP_LIMIT(upstream_followed_per_principal, 256)); /* of these, those that one principal subscribed to first */
+    mp_field_integer(L, "followed_per_principal",
+                     /* of these, the share of one principal: those that it subscribed to first */
+                     MP_LIMIT(upstream_followed_per_principal, 256));
     mp_field_integer(L, "followed_tasks",
-                     MP_LIMIT(upstream_followed_tasks, 256)); /* tasks of one upstream that are listened for */
-    mp_field_integer(L, "links_per_result",
-                     MP_LIMIT(upstream_links_per_result, 256)); /* that can be read though no list names them */
+                     /* MCP tasks of one upstream whose notifications the gateway subscribes to */
+                     MP_LIMIT(upstream_followed_tasks, 256));
+    mp_field_integer(L, "links_per_result", MP_LIMIT(upstream_links_per_result, 256)); /* new links in one result */
     mp_field_integer(L, "questions_per_result",
-                     MP_LIMIT(upstream_questions_per_result, 16)); /* with which an upstream answers one request */
+                     MP_LIMIT(upstream_questions_per_result, 16)); /* questions in one result */
     mp_field_integer(L, "questions_per_request", MP_UPSTREAM_QUESTIONS);
-    mp_field_integer(L, "rounds", MP_LIMIT(upstream_rounds, 10)); /* times that it answers one request with questions */
+    /* times that an upstream answers one request with questions */
+    mp_field_integer(L, "rounds", MP_LIMIT(upstream_rounds, 10));
     mp_field_integer(L, "journal", MP_UPSTREAM_JOURNAL);
     mp_field_number(L, "park", (double)limits->park_ms / 1000);
     mp_set_member(L, -2, "limits.upstreams");

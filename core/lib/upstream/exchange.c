@@ -1,4 +1,4 @@
-/* exchange.c: exchanges of tasks with upstreams: channel:send and what comes until the answer. */
+/* exchange.c: exchanges of tasks with upstreams: channel:send, and the events of an exchange until its answer. */
 #include "lib/fields.h"
 #include "lib/signal.h"
 #include "lib/upstream/handles.h"
@@ -20,12 +20,12 @@ typedef struct {
     exchange_handle *of;
 } next_op;
 
-/* The user value is the signal. */
+/* Its user value keeps the event of the member `signal` alive. */
 struct exchange_handle {
     mp_hold hold;
     mp_exchange *MP_NULLABLE exchange; /* NULL once it was closed */
     next_op *MP_NULLABLE op;           /* the wait of a task, or NULL */
-    void *MP_NULLABLE signal;          /* set by whatever comes; NULL: none */
+    void *MP_NULLABLE signal;          /* the host.task event that is set when something arrives; NULL: none */
     mp_open_span span;
 };
 
@@ -114,7 +114,7 @@ static exchange_handle *push_handle(lua_State *L)
 
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
-/* Milliseconds of a field of the options at index 3, in seconds; 0 if it is nil.  [-0, +0, throws] */
+/* Reads a field of the options at index 3, which is in seconds, as milliseconds; 0 if it is nil.  [-0, +0, throws] */
 static uint64_t ms_field(lua_State *L, const char *name)
 {
     double seconds = 0;
@@ -273,7 +273,7 @@ static int l_next(lua_State *L)
     return mp_op_park_then(L, &op->super, push_next_then, 1);
 }
 
-/* exchange:take(): next() without the wait: nothing if nothing has come.  [-0, +0|1|2, throws] */
+/* exchange:take(): like next(), but returns nothing if no event has arrived.  [-0, +0|1|2, throws] */
 static int l_take(lua_State *L)
 {
     return push_next(L, luaL_checkudata(L, 1, EXCHANGE));
@@ -319,8 +319,8 @@ bool mp_upstream_push_channel_of(lua_State *L, int index, int64_t *id)
     return true;
 }
 
-/* exchange:reply([bytes]): answers a request of the upstream; without bytes: it was taken back. False if the exchange has ended.
- *  [-0, +1, throws] */
+/* exchange:reply([bytes]): answers a request of the upstream; without bytes: the upstream has cancelled that request.
+ * False if the exchange has ended.  [-0, +1, throws] */
 static int l_reply(lua_State *L)
 {
     exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
@@ -329,7 +329,8 @@ static int l_reply(lua_State *L)
     return 1;
 }
 
-/* __close: the task needs no answer any more. A message without an id is still sent.  [-0, +0, throws] */
+/* __close: ends the exchange, since its task needs no answer any more. A message without an id is still sent.  [-0, +0,
+ * throws] */
 static int l_exchange_close(lua_State *L)
 {
     exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
@@ -348,8 +349,9 @@ static mp_park_options park_options(lua_State *L, int seconds, int principal)
     return (mp_park_options){.principal = mp_check_str(L, principal), .ms = (uint64_t)ceil(wait * 1000)};
 }
 
-/* exchange:park(seconds, farewell, principal): the task leaves the exchange to a later one: a handle; or nil and a failure, and the exchange is
- * as before. `farewell`: messages that are sent upstream if nothing takes it up in time.  [-0, +1|2, throws] */
+/* exchange:park(seconds, farewell, principal): parks the exchange, so that a later task can take it up: a handle; or
+ * nil and a failure, and the exchange is as before. `farewell`: messages that are sent upstream if no task takes it up
+ * in time.  [-0, +1|2, throws] */
 static int l_park(lua_State *L)
 {
     exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
@@ -415,7 +417,7 @@ static int l_keep(lua_State *L)
     return 1;
 }
 
-/* What the client must get the handle of. */
+/* A handle that the client must get with the answer to its call. */
 typedef struct {
     mp_upstreams *table;
     char handle[MP_PARK_HANDLE];
@@ -429,8 +431,8 @@ static void on_delivery(void *ctx, mp_delivery_end end)
     free(it);
 }
 
-/* upstream.expect(call, handle): the answer to the call has the handle. If its client certainly leaves without that, nobody can take up what is
- * parked or kept: it ends.  [-0, +0, throws] */
+/* upstream.expect(call, handle): the answer to the call carries the handle. If the client certainly never gets that
+ * answer, the parked exchange or the kept bytes end, since no retry can name them.  [-0, +0, throws] */
 static int l_expect(lua_State *L)
 {
     mp_call *call = mp_check_call(L)->call;

@@ -10,7 +10,7 @@
 
 /* The worker's connections to upstreams. Raises an error while scripts load.  [-0, +0, throws] */
 mp_upstream_host *mp_upstreams_of(lua_State *L);
-/* Pushes nil and a table.  [-0, +2, throws] */
+/* Pushes nil and the table of a failure.  [-0, +2, throws] */
 int mp_upstream_push_failure(lua_State *L, const mp_upstream_failure *failure);
 int mp_upstream_push_reason(lua_State *L, mp_failure_reason reason, const char *why);
 /* Sends the message at index 2 with the options at index 3: pushes the exchange; or nil and a failure.  [-0, +1|2, throws] */

@@ -1,4 +1,4 @@
-/* standing.c: host.upstream: standing streams of channels, and what upstreams say without being asked. */
+/* standing.c: host.upstream: standing streams of channels, and messages of upstreams that belong to no exchange. */
 #include "lib/fields.h"
 #include "lib/upstream/handles.h"
 #include "vm/engine.h"
@@ -9,8 +9,8 @@
 typedef struct {
     mp_op super;
     mp_timer timer;
-    mp_stand *MP_NULLABLE stand; /* NULL once it is over: a task that ends before it goes on leaves nothing behind */
-    int status;                  /* 0: none yet */
+    mp_stand *MP_NULLABLE stand; /* NULL once the wait is over, or its task was cancelled */
+    int status;                  /* as mp_stand_status() */
 } stand_op;
 
 /* -- standing streams ---------------------------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ int mp_upstream_unstand(lua_State *L)
     return 0;
 }
 
-/* channel:hold(is_held): a channel that is held is not ended for being idle.  [-0, +0, throws] */
+/* channel:hold(is_held): while `is_held` is true, the channel is not ended for being idle.  [-0, +0, throws] */
 int mp_upstream_hold(lua_State *L)
 {
     mp_channel_hold(mp_upstream_check_channel(L), lua_toboolean(L, 2));
@@ -120,8 +120,9 @@ static void put_text(lua_State *L, const char *name, mp_str text)
     lua_setfield(L, -2, name);
 }
 
-/* upstream.observed(): the next thing that an upstream said without being asked: { kind = "message", "gap", "ended" or "lost", upstream, key, serial, channel,
- * method?, id?, bytes?, standing?, status? }; nil: there is none.  [-0, +1, throws] */
+/* upstream.observed(): the next observation, a message of an upstream that belongs to no exchange, or the gap or end of
+ * a stream of such messages: { kind = "message", "gap", "ended" or "lost", upstream, key, serial, channel, method?,
+ * id?, bytes?, standing?, status? }; nil: there is none.  [-0, +1, throws] */
 static int l_observed(lua_State *L)
 {
     static const char *const kinds[] = {[MP_OBSERVED_MESSAGE] = "message",

@@ -1,4 +1,5 @@
-/* traits.c: host.upstream: what the texts of definitions of upstreams have, found in one pass; and the hash of a definition. */
+/* traits.c: host.upstream: one pass over the JSON text of a definition of an upstream, which finds the traits that
+ * decide which checks Lua has to make; words in a text; and the hash of a definition. */
 #include "lib/bindings.h"
 #include <lauxlib.h>
 
@@ -15,7 +16,7 @@ static bool ends_with(const char *text, size_t at, const char *word, size_t len)
     return at >= len && memcmp(text + at - len, word, len) == 0;
 }
 
-/* Looks at the byte at `at`, which is no digit and no letter. */
+/* Notes the traits that the byte at `at` shows, which is no digit and no letter. */
 static void see(traits *it, mp_str text, size_t at)
 {
     unsigned char c = (unsigned char)text.ptr[at];
@@ -39,7 +40,7 @@ static void see(traits *it, mp_str text, size_t at)
 static traits traits_of(mp_str text)
 {
     traits it = {0};
-    size_t digits = 0; /* in a row, before this byte */
+    size_t digits = 0; /* digits directly before this byte */
     for (size_t at = 0; at < text.len; at++) {
         unsigned char c = (unsigned char)text.ptr[at];
         bool is_digit = c >= '0' && c <= '9';
@@ -140,7 +141,7 @@ static int l_words(lua_State *L)
     for (unsigned char i = (unsigned char)count; i-- > 0;) {
         lua_rawgeti(L, 2, i + 1);
         luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) >= 2, 2, "a word has two bytes at least");
-        mp_str word = mp_check_str(L, -1); /* held by the list */
+        mp_str word = mp_check_str(L, -1); /* the list keeps the text alive */
         unsigned char *first = &table->first[(unsigned char)word.ptr[0]][(unsigned char)word.ptr[1]];
         table->words[i] = word;
         table->next[i] = *first;

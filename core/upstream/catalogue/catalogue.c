@@ -1,8 +1,8 @@
-/* catalogue.c: what upstreams listed, as bytes: equal ones are kept once. */
+/* catalogue.c: catalogues: the lists of upstreams as bytes. Equal ones are kept once. */
 #include "upstream/state.h"
 #include <stdlib.h>
 
-/* Catalogues of one upstream that belong to one caller each: those of the callers of an hour. */
+/* Catalogues of one upstream that belong to single callers: enough for the callers of an hour. */
 #define MAX_CALLER_LISTS MP_LIMIT(upstream_caller_lists, 256)
 
 MP_GAUGE(upstream_catalogue_bytes, "upstream_catalogue_bytes", "", "", "bytes of all lists that upstreams have given")
@@ -72,7 +72,7 @@ static mp_catalogue *intern(mp_upstreams *table, mp_str bytes, const unsigned ch
     return catalogue;
 }
 
-/* Under the upstream's lock. */
+/* The class of this name, which is made if there is none. Under the upstream's lock. */
 static mp_catalogue_class *need_class(mp_upstream *upstream, mp_str name)
 {
     bool is_new;
@@ -102,8 +102,9 @@ static void count_class(mp_node *node, void *ctx)
         it->oldest = class;
 }
 
-/* Takes one class from the map if callers have too many: its catalogue, which the caller unrefs without the lock; else NULL. Under the
- * upstream's lock. */
+/* Removes the class of the caller that was seen longest ago if there are too many. Returns its catalogue, which the
+ * caller of this function unrefs once it has released the upstream's lock; NULL: none was removed. Under the upstream's
+ * lock. */
 static mp_catalogue *MP_NULLABLE evict(mp_upstream *upstream, const mp_catalogue_class *spared)
 {
     census it = {.spared = spared};
@@ -135,7 +136,7 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULL
         class->used = ++upstream->class_uses;
         if (before != catalogue)
             atomic_fetch_add(&table->publications,
-                             1); /* under the lock: who reads the new number finds the new catalogue */
+                             1); /* under the lock: a thread that reads the new number finds the new catalogue */
         mp_catalogue *evicted = is_of_caller(class_name) ? evict(upstream, class) : NULL;
         bool is_retired = upstream->is_retired;
         pthread_mutex_unlock(&upstream->lock);

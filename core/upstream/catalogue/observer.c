@@ -1,5 +1,5 @@
-/* observer.c: what upstreams say without being asked: messages that belong to no exchange, and gaps in the streams that carry them. They wait
- * for Lua of the worker that holds the stream. */
+/* observer.c: observations: messages of upstreams that belong to no exchange, and gaps in the streams that carry them.
+ * They are queued for the Lua state of the worker that holds the stream. */
 #include "upstream/transport/standing.h"
 #include <stdlib.h>
 
@@ -12,7 +12,8 @@ MP_COUNTER(upstream_dropped_strays, "dropped", "reason", "upstream_questions",
            "questions of upstreams that belong to no call, over 256 in a minute")
 
 #define STRAYS_WITHIN_MS 60000
-#define TELL_AGAIN_MS 1000 /* the task that Lua started for this may have failed */
+/* the observer is notified again after this time: the task that it started may have failed */
+#define TELL_AGAIN_MS 1000
 
 typedef struct {
     mp_link link; /* in host->observed */
@@ -64,8 +65,8 @@ void mp_observe_end(mp_channel *channel, int64_t id, int status)
     put(channel->home, one);
 }
 
-/* Counts a request of the upstream that belongs to no exchange. False: it gets no answer, since an upstream that asks again after each answer would
- * never let the gateway rest. */
+/* Counts a request of the upstream that belongs to no exchange. False if there were too many: this one gets no answer,
+ * since an upstream that asks again after each answer would never let the gateway rest. */
 static bool count_stray(mp_channel *channel)
 {
     uint64_t now = mp_loop_now(channel->home->loop);

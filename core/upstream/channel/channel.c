@@ -1,5 +1,5 @@
-/* channel.c: channels by their key: one task of all workers opens a channel, the others wait for it; channels that are idle, lost or in
- * the way end. take.c has the tasks that take them. */
+/* channel.c: channels by their key: one task of all workers opens a channel, the others wait for it; idle and lost
+ * channels end. take.c has the requests of tasks for a channel. */
 #include "upstream/transport/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 MP_GAUGE(upstream_channels, "upstream_channels", "", "", "channels to upstreams that are open or being opened")
 MP_COUNTER(upstream_opened, "upstream_opened", "", "", "channels to upstreams that were opened")
 
-#define BARRED_MS 60000 /* time before a refused credential is tried again, unless the failure says another one */
+#define BARRED_MS 60000 /* ms before a refused credential is tried again, unless the failure gives another time */
 #define MOST_ENDED 64   /* channels that one sweep of an upstream ends */
 
 bool mp_channel_key_is_of_caller(const mp_channel_key *key)
@@ -168,7 +168,7 @@ bool mp_channel_detach(mp_channel *channel, bool is_lost)
 mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *home)
 {
     mp_channel *channel = mp_new(sizeof *channel);
-    atomic_init(&channel->refs, 1); /* the key's */
+    atomic_init(&channel->refs, 1); /* the reference of the key */
     channel->upstream = mp_upstream_ref(upstream);
     channel->transport = upstream->transport;
     channel->part = mp_upstream_part_ref(upstream->part);
@@ -204,8 +204,8 @@ void mp_channel_own(mp_channel *channel, mp_str session_id)
     mp_upstreams *table = channel->upstream->table;
     pthread_mutex_lock(&table->lock);
     pthread_mutex_lock(&channel->upstream->lock);
-    bool has_ended =
-        channel->key == NULL; /* one that ends later finds its owner: disown() takes the table's lock after that */
+    /* if the channel ends after this, disown() waits for the table's lock and finds the owner that is set below */
+    bool has_ended = channel->key == NULL;
     pthread_mutex_unlock(&channel->upstream->lock);
     if (channel->owner == NULL && !has_ended) {
         bool is_new;
@@ -262,7 +262,8 @@ void mp_channel_authorize(mp_channel *channel, mp_str token)
     free(before);
 }
 
-/* The key rests, and so do those who wait for it. Under the lock. */
+/* Opening a channel of the key has failed: refuses further takes until retry_at, and those that wait. Under the
+ * lock. */
 static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp_upstream_failure *failure)
 {
     bool is_barred = failure->reason == MP_FAILURE_BARRED;
@@ -280,7 +281,7 @@ static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp
     }
 }
 
-/* The channel was to find out whether the upstream is back, and ends before it was open. Under the lock. */
+/* Ends the probe of the circuit if this channel was the probe and was not opened. Under the lock. */
 static void give_up_probe(mp_channel *channel)
 {
     mp_upstream *upstream = channel->upstream;
@@ -362,7 +363,7 @@ void mp_channel_end_unused(mp_channel *channel)
     mp_upstream *upstream = channel->upstream;
     pthread_mutex_lock(&upstream->lock);
     bool is_used = channel->running > 0;
-    channel->ends_unused = is_used; /* the sweep ends it */
+    channel->ends_unused = is_used; /* then the next sweep ends the channel */
     pthread_mutex_unlock(&upstream->lock);
     if (!is_used)
         mp_channel_end(channel);
@@ -375,7 +376,7 @@ typedef struct {
     mp_link *ended;
     uint64_t now;
     int count;
-    bool is_last; /* the process ends: no worker says anything more */
+    bool is_last; /* the process ends: no worker sends messages any more */
     const mp_upstream_host *home;
 } sweep;
 

@@ -1,9 +1,10 @@
-/* circuit.c: when an upstream that fails is called again. Pure functions on a struct; the caller has the upstream's lock. */
+/* circuit.c: the circuit of an upstream: when one that fails is called again. Pure functions on a struct; the caller
+ * has the upstream's lock. */
 #include "upstream/state.h"
 #include <sys/random.h>
 
-#define HALF_MS 15000  /* results count for one to two halves of the window */
-#define MIN_RESULTS 20 /* results in the window before its half decides */
+#define HALF_MS 15000  /* half of the window: a result counts until the half after its own has ended */
+#define MIN_RESULTS 20 /* with fewer results in the window, their share of failures does not open the circuit */
 
 uint64_t mp_backoff_ms(unsigned count, uint64_t least, uint64_t most)
 {

@@ -12,7 +12,7 @@ const mp_exchange_event *MP_NULLABLE mp_exchange_peek(const mp_exchange *exchang
     return first == &exchange->events ? NULL : &mp_container(first, mp_queued_event, link)->event;
 }
 
-/* A span of `from` in the copy. */
+/* The span of the copy at the place of `span` in `from`. */
 static mp_str moved(mp_str span, mp_str from, const char *copy)
 {
     return span.len == 0 ? MP_STR_NONE : (mp_str){copy + (span.ptr - from.ptr), span.len};
@@ -23,7 +23,7 @@ static size_t size_of(const mp_envelope *envelope, mp_str bytes)
     return bytes.len + envelope->method.len;
 }
 
-/* Its size is counted already. */
+/* Makes an event with a copy of the bytes, whose size the caller has counted. */
 static mp_queued_event *event_new(const mp_envelope *envelope, mp_exchange_event_kind kind, mp_str bytes, int status)
 {
     size_t size = size_of(envelope, bytes);
@@ -62,8 +62,8 @@ static bool is_answer_to(const mp_envelope *envelope, const mp_exchange *exchang
     return exchange->has_id && mp_json_id_eq(envelope->id, (mp_str){id, (size_t)len});
 }
 
-/* True if the HTTP status takes a message its meaning: a refusal brings an error at most, and one of credentials not even that (a gateway before
- * the upstream may have made the body). */
+/* True if a body with this HTTP status cannot hold the message: that of a refusal has an error at most, and that of a
+ * 401 not even one, since a gateway before the upstream may have made it. */
 static bool is_out_of_place(const mp_envelope *envelope, int status)
 {
     return status >= 300 && (envelope->kind != MP_KIND_RESPONSE || !envelope->is_error || status == 401);
@@ -102,14 +102,14 @@ int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int st
     else if (mp_exchange_hold(exchange, size_of(envelope, bytes), questions))
         mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
     else if (here != exchange->host && !exchange->transport->has_home)
-        mp_channel_count_dropped(exchange->channel); /* of a standing stream */
+        mp_channel_count_dropped(exchange->channel); /* on a standing stream, which belongs to another worker */
     else
         mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE,
                            "more unanswered requests of the upstream than `answer` bytes");
     return 0;
 }
 
-/* The elements of an array of messages. */
+/* Passes on each message of an array. */
 static int take_array(mp_exchange *exchange, mp_upstream_host *here, int status, mp_str bytes)
 {
     mp_json_cursor cursor = {bytes.ptr, bytes.ptr + bytes.len};

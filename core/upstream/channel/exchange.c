@@ -97,7 +97,7 @@ static bool may_have_run(const mp_exchange *exchange)
                                        : atomic_load(&((mp_exchange *)(uintptr_t)exchange)->was_sent);
 }
 
-/* On the transport's thread. */
+/* Gives the message to the transport. On the transport's thread. */
 static void perform(mp_exchange *exchange, deed what, mp_str bytes)
 {
     const mp_upstream_transport *transport = exchange->transport;
@@ -148,7 +148,7 @@ static bool take_room(mp_upstream_host *home, deed what, size_t size)
     return true;
 }
 
-/* False if too much is on its way to the channel's worker, which may be stuck: nothing was done. */
+/* False if too much is on its way to the channel's worker, which may be stuck: then nothing was sent. */
 static bool give_message(mp_exchange *exchange, deed what, mp_str bytes)
 {
     if (is_direct(exchange)) {
@@ -169,7 +169,7 @@ static bool give_message(mp_exchange *exchange, deed what, mp_str bytes)
 
 /* -- the end, on the task's thread --------------------------------------------------------------------------------- */
 
-/* `next` has a slot now, and may be NULL. Under the upstream's lock. */
+/* Posts `granted` to the exchange that has got a slot; `next` is NULL if none has. Under the upstream's lock. */
 static void tell_granted(mp_exchange *MP_NULLABLE next)
 {
     if (next == NULL)
@@ -184,7 +184,8 @@ void mp_exchanges_grant(mp_upstream *upstream)
         tell_granted(next);
 }
 
-/* Gives back what the exchange has taken. It may be freed by this, unless the caller has a reference. */
+/* Ends the exchange: its timers stop, and its slot is free. May free the exchange, unless the caller has a
+ * reference. */
 static void finish(mp_exchange *exchange)
 {
     if (exchange->is_ended)
@@ -200,7 +201,7 @@ static void finish(mp_exchange *exchange)
     mp_stat_add(&mp_stat_upstream_exchanges, -1);
     if (exchange->is_started)
         give_message(exchange, LEAVE, MP_STR_NONE);
-    mp_exchange_unref(exchange); /* the host's */
+    mp_exchange_unref(exchange); /* the reference of the host */
 }
 
 static void call_ready(mp_exchange *exchange)
@@ -209,7 +210,7 @@ static void call_ready(mp_exchange *exchange)
         exchange->ready(exchange->ctx);
 }
 
-/* Takes over what `failure` owns. */
+/* Ends the exchange with a failure, and takes over what `failure` owns. */
 static void fail_here(mp_exchange *exchange, mp_upstream_failure *failure)
 {
     if (exchange->is_ended) {
@@ -290,7 +291,7 @@ void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const ch
 
 /* -- events -------------------------------------------------------------------------------------------------------- */
 
-/* Notifications that the task has not taken make room for newer ones. */
+/* Drops the oldest notification that the task has not taken, which makes room for a newer one. */
 static void drop_oldest_note(mp_exchange *exchange)
 {
     for (mp_link *link = exchange->events.next; link != &exchange->events; link = link->next) {
@@ -306,7 +307,7 @@ static void drop_oldest_note(mp_exchange *exchange)
 
 static void on_total(mp_timer *timer);
 
-/* The requests that the upstream may have sent by now. A server that pings all the time may have one more each second. */
+/* How many requests the upstream may have sent by now: one more each second, for servers that ping all the time. */
 static int64_t allowed_questions(const mp_exchange *exchange)
 {
     int64_t seconds = (int64_t)((mp_monotonic_us() - exchange->began_us) / 1000000);
@@ -326,7 +327,7 @@ static void count_question(mp_exchange *exchange)
     mp_timer_start(exchange->host->loop, &exchange->total, 0, on_total);
 }
 
-/* On the task's thread. Takes over the event. */
+/* Adds an event to the exchange, which owns it from then on. On the task's thread. */
 static void enqueue(mp_exchange *exchange, mp_queued_event *event)
 {
     bool is_answer = event->event.kind == MP_EVENT_ANSWER || event->event.kind == MP_EVENT_ACCEPTED;
@@ -422,7 +423,7 @@ static void on_silence(mp_timer *timer)
     mp_exchange *exchange = mp_container(timer, mp_exchange, silence);
     if (mp_link_is_alone(&exchange->events) && exchange->questions <= 0 && !atomic_load(&exchange->is_parked))
         mp_exchange_end_with(exchange, MP_FAILURE_TIMEOUT, "no sign of life within `timeout`");
-    else /* the task has not taken what arrived, or a client has to answer first */
+    else /* the time does not count: events wait for the task, or a client has to answer first */
         mp_timer_start(exchange->host->loop, timer, exchange->timeout_ms, on_silence);
 }
 

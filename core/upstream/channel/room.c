@@ -1,12 +1,13 @@
-/* room.c: takes of one upstream that wait for limits.upstreams get room from the idle channels of all. */
+/* room.c: ends idle channels of any upstream while tasks wait for a channel within limits.upstreams, which all
+ * upstreams share. */
 #include "upstream/state.h"
 #include <stdlib.h>
 
-#define MOST_AT_ONCE 16 /* channels that one sweep ends for others */
-#define MOST_SERVED 64  /* takes that are served at once */
+#define MOST_AT_ONCE 16 /* channels that one sweep ends to make room */
+#define MOST_SERVED 64  /* waiting takes that are served in one go */
 
 typedef struct {
-    int64_t channels, programs; /* that are open or being opened; of them, those of programs */
+    int64_t channels, programs; /* channels that are open or being opened; of them, those of programs */
 } census;
 
 static census count_channels(mp_upstream *const *list, size_t count)
@@ -21,7 +22,7 @@ static census count_channels(mp_upstream *const *list, size_t count)
     return found;
 }
 
-/* Ends the channel of all upstreams that was idle longest. False: none was idle for long enough. */
+/* Ends the channel of any upstream that was idle longest. False: none was idle for long enough. */
 static bool end_one(mp_upstream *const *list, size_t count, bool only_programs)
 {
     mp_upstream *from = NULL;
@@ -46,7 +47,7 @@ static bool end_one(mp_upstream *const *list, size_t count, bool only_programs)
     return has_ended;
 }
 
-/* Ends as many channels as takes wait for, less those that are about to be free. */
+/* Ends as many idle channels as takes wait for the limit `cap`, less the channels that are ending already. */
 static void serve_cap(mp_upstreams *table, const mp_cap *cap, int64_t limit, int64_t live, mp_upstream *const *list,
                       size_t count, bool only_programs)
 {
@@ -76,7 +77,7 @@ void mp_upstreams_make_room(mp_upstreams *table, mp_upstream *const *list, size_
 
 /* -- serving ------------------------------------------------------------------------------------------------------- */
 
-/* The take that waits longest for a cap that has room; NULL: there is none. Under cap_lock. */
+/* The take that has waited longest for the limit `cap`, if it has room; else NULL. Under cap_lock. */
 static mp_take *MP_NULLABLE first_of(const mp_cap *cap, int64_t limit)
 {
     if (mp_link_is_alone(&cap->waiting) || mp_account_used(&cap->used) >= limit)
@@ -84,7 +85,8 @@ static mp_take *MP_NULLABLE first_of(const mp_cap *cap, int64_t limit)
     return mp_container(cap->waiting.next, mp_take, in_cap);
 }
 
-/* Retries the oldest request for a channel that waits. False: no limit has room, or that request is `*before` again, which is no progress. */
+/* Retries the oldest waiting request for a channel. False: no limit has room, or that request is `*before` again, which
+ * is no progress. */
 static bool serve_first(mp_upstreams *table, const mp_upstream_limits *limits, const mp_take **before)
 {
     pthread_mutex_lock(&table->cap_lock);
@@ -118,5 +120,5 @@ void mp_upstreams_serve_waiting(mp_upstreams *table)
     while (count < MOST_SERVED && serve_first(table, &limits, &before))
         count++;
     if (count == MOST_SERVED)
-        atomic_store(&table->channels.has_freed, true); /* the next look goes on */
+        atomic_store(&table->channels.has_freed, true); /* the next call goes on */
 }

@@ -60,7 +60,7 @@ void mp_slot_take_again(mp_upstream *upstream, mp_exchange *exchange)
     upstream->calls++;
 }
 
-/* The step of the histogram: a power of 2^(1/4). */
+/* The step of the histogram of answer times: a power of 2^(1/4). */
 static unsigned time_step(uint64_t us)
 {
     unsigned step = 0;
@@ -72,7 +72,8 @@ static unsigned time_step(uint64_t us)
     return step;
 }
 
-/* An older upstream refuses a request of a newer revision; a program may leave it unanswered. */
+/* True if the exchange tried a newer revision and the upstream knows only older ones: it refuses the request, or a
+ * program leaves it unanswered. */
 static bool is_refused_trial(const mp_exchange *exchange)
 {
     const mp_upstream_failure *failure = &exchange->failure;
@@ -101,7 +102,7 @@ static void count_result(mp_upstream *upstream, const mp_exchange *exchange)
         mp_upstream_note_failure(upstream, failure);
     }
     if (failure->status > 0 && failure->status < 500)
-        mp_circuit_success(&upstream->circuit, now); /* it is there, and it answers */
+        mp_circuit_success(&upstream->circuit, now); /* the upstream is there, and answers */
 }
 
 mp_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_exchange *exchange)

@@ -1,4 +1,5 @@
-/* take.c: tasks that take a channel: who gets one, who opens one, who waits for which room, and which idle channel makes room. */
+/* take.c: requests of tasks for a channel, called takes: which one gets a channel, which one opens it, which ones wait
+ * for which limit, and which idle channel ends to make room. */
 #include "upstream/transport.h"
 #include <stdlib.h>
 
@@ -10,9 +11,9 @@ MP_COUNTER(refused_upstream_busy, "refused", "reason", "upstream_busy",
 MP_COUNTER(refused_upstream_down, "refused", "reason", "upstream_down",
            "calls of upstreams that failed a moment ago, or refused the credential")
 
-#define EVICT_IDLE_MS                                                                                                  \
-    MP_LIMIT(upstream_evict_idle_ms, 1000) /* without a request: then a channel may end to make room for another one */
-#define MAX_FRESH_MS 30000                 /* time in which a channel that was opened has its first request */
+/* ms without a request, after which a channel may end to make room for another one */
+#define EVICT_IDLE_MS MP_LIMIT(upstream_evict_idle_ms, 1000)
+#define MAX_FRESH_MS 30000 /* ms that a newly opened channel has for its first request */
 
 static void take_unref(mp_take *take)
 {
@@ -106,7 +107,7 @@ bool mp_channels_evict(mp_upstream *upstream, mp_link *ended)
 
 /* -- room ---------------------------------------------------------------------------------------------------------- */
 
-/* The take does not wait for a limit of all upstreams any more. Under cap_lock. */
+/* Ends the wait of a take for a limit of all upstreams. Under cap_lock. */
 static void leave_cap(mp_take *take)
 {
     mp_cap *cap = take->cap;
@@ -117,14 +118,14 @@ static void leave_cap(mp_take *take)
     take->cap = NULL;
 }
 
-/* Counts one more, in the order of the takes that wait. False: the take waits. */
+/* Counts one more within a limit of all upstreams, if no older take waits for it. False: this take waits. */
 static bool reserve(mp_take *take, mp_cap *cap, int64_t limit)
 {
     mp_upstreams *table = take->upstream->table;
     pthread_mutex_lock(&table->cap_lock);
     bool is_first = mp_link_is_alone(&cap->waiting) || cap->waiting.next == &take->in_cap;
     bool may = is_first && mp_account_take(&cap->used, 1, limit); /* mp_channel_use_place() takes without this lock */
-    if (may == (take->cap == cap)) /* it has what it waits for, or waits for something else from now on */
+    if (may == (take->cap == cap)) /* counted, or refused by another limit than before: the old wait is over */
         leave_cap(take);
     if (!may && take->cap == NULL) {
         take->cap = cap;
@@ -152,13 +153,13 @@ void mp_cap_release(mp_cap *cap)
     atomic_store(&cap->has_freed, true);
 }
 
-/* NULL: a channel, and for programs a process, is counted for the take. Else what it waits for. */
+/* NULL: a channel is counted for the take, and a process if the upstream is a program. Else the limit that is full. */
 static const char *MP_NULLABLE lacks_of(mp_take *take)
 {
     const mp_upstream *upstream = take->upstream;
     mp_upstreams *table = upstream->table;
     const mp_upstream_part *part = upstream->part;
-    int64_t places = atomic_load(&upstream->places); /* with those whose channel has ended, and which have not */
+    int64_t places = atomic_load(&upstream->places); /* also processes that have not ended though their channel has */
     if (part->it.most > 0 && (upstream->channels >= part->it.most || places >= part->it.most)) {
         leave_room(take);
         return "the upstream has `most` sessions or programs";
@@ -180,7 +181,8 @@ static mp_channel_key *need_key(mp_upstream *upstream, mp_str text)
     return key;
 }
 
-/* Gives the take its result, or lets it wait. Under the upstream's lock; the caller closes the channels in `ended` without it. */
+/* Gives the take its result, or lets it wait. Under the upstream's lock; the caller then closes the channels in `ended`
+ * without the lock. */
 static void decide(mp_take *take, mp_link *ended)
 {
     mp_upstream *upstream = take->upstream;
@@ -231,14 +233,14 @@ static void decide(mp_take *take, mp_link *ended)
     }
     take->result = MP_TAKE_CLAIMED;
     mp_channel *channel = mp_channel_ref(mp_channel_claim(upstream, key, take->host));
-    if (may == MP_CIRCUIT_PROBE) { /* not before it has room: others would be refused while it waits */
+    if (may == MP_CIRCUIT_PROBE) { /* only now: while a probe waited for room, all others would be refused */
         mp_circuit_begin_probe(&upstream->circuit, now);
         channel->is_probe = true;
     }
     take->channel = channel;
 }
 
-/* Decides again, in their order, about all takes that wait in the list. Under the upstream's lock. */
+/* Decides again about all takes that wait in the list, oldest first. Under the upstream's lock. */
 void mp_takes_pump(mp_link *waiting, mp_link *ended)
 {
     mp_link again = {&again, &again};

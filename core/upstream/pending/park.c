@@ -1,8 +1,9 @@
-/* park.c: an exchange that its task has left, at its home: what is kept for the next task, and what the messages of that task's relay do. */
+/* park.c: a parked exchange on its home, the worker that sent it: the events that are kept for the next task, and the
+ * messages that the relay of that task sends. */
 #include "upstream/pending/park.h"
 #include <stdlib.h>
 
-/* Bytes of notifications that a parked exchange keeps: what a client shows when its user comes back. */
+/* Bytes of notifications that are kept of a parked exchange: a client shows them when its user comes back. */
 #define PARKED_NOTES_BYTES ((size_t)MP_LIMIT(upstream_park_notes, 64 << 10))
 
 MP_COUNTER(upstream_park_dropped, "dropped", "reason", "upstream_parked",
@@ -21,7 +22,7 @@ static bool is_note(const mp_queued_event *event, const char *MP_NULLABLE method
     return event->event.kind == MP_EVENT_NOTE && (method == NULL || mp_str_is(event->event.method, method));
 }
 
-/* The event is kept no more: it no longer counts in note_bytes, or in exchange->queued. */
+/* Takes an event that is no longer kept out of note_bytes or exchange->queued. */
 static void uncount(mp_park *park, const mp_queued_event *event)
 {
     if (is_note(event, NULL))
@@ -128,14 +129,14 @@ static void keep(mp_park *park, mp_queued_event *event)
     }
 }
 
-/* Keeps the events that were not taken before. */
+/* Keeps the events that the task of the exchange has not taken. */
 static void keep_all(mp_park *park)
 {
     for (mp_queued_event *event; (event = mp_exchange_take_event(park->exchange)) != NULL;)
         keep(park, event);
 }
 
-/* Gives the relay what it waits for. */
+/* Sends the relay the next event or the failure, if it waits for one. */
 static void serve(mp_park *park)
 {
     const mp_exchange *exchange = park->exchange;
@@ -159,7 +160,7 @@ static void serve(mp_park *park)
     }
 }
 
-/* The exchange has an event, or has failed. */
+/* Called when the exchange has an event or has failed. */
 static void on_ready(void *ctx)
 {
     mp_park *park = ctx;
@@ -171,7 +172,7 @@ static void on_ready(void *ctx)
 
 /* -- the home: the end --------------------------------------------------------------------------------------------- */
 
-/* Gives back what the home has. `message` as for mp_exchange_cancel. May free the park. */
+/* Ends a park at its home. `message` as for mp_exchange_cancel. May free the park. */
 static void close_park(mp_park *park, mp_str message)
 {
     if (park->is_over)
@@ -185,7 +186,7 @@ static void close_park(mp_park *park, mp_str message)
     clear_farewell(park);
     mp_relay *relay = park->relay;
     park->relay = NULL;
-    mp_park_unref(park); /* the home's */
+    mp_park_unref(park); /* the reference of the home */
     mp_relay_unref(relay);
 }
 
@@ -254,7 +255,7 @@ static void attach(mp_park *park, mp_relay *relay)
     serve(park);
 }
 
-/* An event that was sent to a relay and not read comes before what has come since. */
+/* Keeps an event that a relay got but did not read before those that have come since. */
 static void keep_first(mp_park *park, mp_queued_event *event)
 {
     mp_link_init(&event->link);
@@ -351,7 +352,7 @@ mp_str *mp_park_copy_farewell(const mp_park_options *options)
 static mp_park *park_here(mp_exchange *exchange, const mp_park_options *options)
 {
     mp_park *park = mp_new(sizeof *park);
-    atomic_init(&park->refs, 1); /* the home's */
+    atomic_init(&park->refs, 1); /* the reference of the home */
     park->table = exchange->host->table;
     park->home = exchange->host;
     park->exchange = exchange; /* with the task's reference */

@@ -24,7 +24,7 @@ struct mp_park {
     mp_exchange *exchange;            /* a counted reference; home's thread. Its channel may be read on any thread */
     mp_park_entry *MP_NULLABLE entry; /* the table's lock; NULL: taken up, or its handle is gone */
 
-    /* The home's thread. */
+    /* Members for the home's thread. */
     mp_link in_home;
     mp_link kept;      /* of mp_queued_event, oldest first */
     size_t note_bytes; /* of the notifications in `kept` */
@@ -42,7 +42,7 @@ struct mp_relay {
     mp_park *park; /* a counted reference */
     mp_upstream_host *host;
 
-    /* The thread of the task. */
+    /* Members for the thread of the task. */
     mp_exchange *MP_NULLABLE front; /* NULL: the task has left */
     bool is_asked;                  /* an event was asked for, and has not come */
     bool has_parked; /* the task has left by parking the exchange: an event on its way belongs to the park */
@@ -81,7 +81,7 @@ typedef enum {
 
 mp_park *mp_park_ref(mp_park *park);
 void mp_park_unref(mp_park *MP_NULLABLE park);
-/* Posts the end to the home. Any thread, without a lock. */
+/* Posts the end of a park to its home. Any thread; the caller holds no lock. */
 void mp_park_post_end(mp_park *park, mp_park_cause cause);
 /* Ends the parks of a host whose loop ends. On its thread, or when all loops have ended. */
 void mp_parks_leave_home(mp_upstream_host *host);
@@ -94,11 +94,11 @@ mp_str *mp_park_copy_farewell(const mp_park_options *options);
 
 mp_relay *mp_relay_ref(mp_relay *relay);
 void mp_relay_unref(mp_relay *MP_NULLABLE relay);
-/* From the home: an event, or the failure of the exchange. Takes over what `failure` owns. */
+/* From the home: sends the relay an event, or the failure of the exchange. Takes over what `failure` owns. */
 void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event,
                         const mp_upstream_failure *MP_NULLABLE failure);
 
-/* What the functions of exchange.c do for an exchange with a relay. On the thread of its task. */
+/* The functions of exchange.c call these for an exchange with a relay. On the thread of its task. */
 const mp_exchange_event *MP_NULLABLE mp_relay_next(mp_relay *relay, mp_exchange *front);
 bool mp_relay_is_over(const mp_relay *relay);
 const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_relay *relay);
@@ -122,9 +122,9 @@ void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *MP_NUL
 mp_park *MP_NULLABLE mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal);
 /* The exchange of a park has failed: its handle does not count for limits any more. */
 void mp_parks_note_failed(mp_park *park);
-/* The handle of a park is gone. */
+/* Removes the handle of a park from the table. */
 void mp_parks_forget(mp_park *park);
-/* Ends what nothing has taken up in time. */
+/* Ends the parks and the bytes that no task has taken up in time. */
 void mp_parks_sweep(mp_upstreams *table, uint64_t now);
 /* Ends the parks of an upstream that a reload has removed; with NULL: all parks, and nothing is parked from now on. */
 void mp_parks_end(mp_upstreams *table, const mp_upstream *MP_NULLABLE upstream);

@@ -1,4 +1,5 @@
-/* park_table.c: handles of what waits for a client's retry: parked exchanges, and bytes that calls of scripts keep. */
+/* park_table.c: the handles that a client's retry brings: each names a parked exchange, or bytes that a script's call
+ * keeps. */
 #include "upstream/pending/park.h"
 #include <stdlib.h>
 #include <sys/random.h>
@@ -11,7 +12,7 @@ MP_COUNTER(upstream_park_expired, "upstream_park_expired", "", "",
 MP_COUNTER(refused_upstream_parked, "refused", "reason", "upstream_parked",
            "questions of upstreams over limits.upstreams.parked or limits.upstreams.parked_per_principal")
 
-/* How many entries of a principal count. */
+/* A principal, and how many of its entries count. */
 typedef struct {
     mp_node node; /* its key is the principal */
     int64_t count;
@@ -23,14 +24,14 @@ struct mp_park_entry {
     owner *MP_NULLABLE owner; /* NULL: it does not count any more */
     mp_str principal;         /* owned */
     uint64_t expires_at;
-    mp_link link;              /* in `failed` of the table, or in a list of those that end */
+    mp_link link;              /* in `failed` of the table, or in a list of entries that end */
     mp_park *MP_NULLABLE park; /* a counted reference; NULL: bytes */
     char *MP_NULLABLE bytes;
     size_t len;
 };
 
 struct mp_parks {
-    pthread_mutex_t lock; /* guards the rest, and the member `entry` of parks. Taken alone */
+    pthread_mutex_t lock; /* guards the members below, and the member `entry` of parks. Taken alone */
     mp_map by_handle;     /* of mp_park_entry */
     mp_map owners;        /* of owner */
     mp_link failed;       /* of mp_park_entry whose exchange has failed, oldest first */
@@ -78,7 +79,7 @@ static void remove_entry(mp_parks *parks, mp_park_entry *entry)
         park->entry = NULL;
 }
 
-/* Without the lock. */
+/* Frees an entry that is in no table. The caller does not hold the lock. */
 static void free_entry(mp_park_entry *entry)
 {
     mp_park_unref(entry->park);
@@ -87,7 +88,8 @@ static void free_entry(mp_park_entry *entry)
     free(entry);
 }
 
-/* The handle of an entry that is in no table is gone, and so is what it kept. Without the lock. */
+/* Ends the park, or frees the bytes, of an entry whose time is over and which is in no table. The caller does not hold
+ * the lock. */
 static void expire_entry(mp_park_entry *entry)
 {
     mp_park *park = entry->park;
@@ -105,7 +107,7 @@ mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_o
     pthread_mutex_unlock(&table->lock);
     unsigned char bits[(MP_PARK_HANDLE - 1) / 2];
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
-        abort(); /* a handle that can be guessed would be another principal's question */
+        abort(); /* a handle that others can guess would give them another principal's question */
     uint64_t ms = options->ms > 0 && options->ms < limits.park_ms ? options->ms : limits.park_ms;
     mp_park_entry *entry = mp_new(sizeof *entry);
     *mp_hex_put(entry->handle, bits, sizeof bits) = '\0';
@@ -265,14 +267,14 @@ void mp_parks_forget(mp_park *park)
 
 typedef struct {
     mp_parks *parks;
-    uint64_t now;                            /* entries that expire by then end; UINT64_MAX: all */
+    uint64_t now;                            /* ends entries that expire until this time; UINT64_MAX: all */
     mp_link ended;                           /* of mp_park_entry */
-    const mp_upstream *MP_NULLABLE upstream; /* NULL: of any */
+    const mp_upstream *MP_NULLABLE upstream; /* NULL: any */
     mp_park **parks_of;                      /* counted references to the parks of `upstream` */
     size_t count;
 } search;
 
-/* Under the lock. */
+/* Moves an entry that has expired from the table to `ended`. Under the lock. */
 static void end_if_due(mp_node *node, void *ctx)
 {
     search *it = ctx;

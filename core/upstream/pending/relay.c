@@ -1,4 +1,5 @@
-/* relay.c: the end of the task that has taken a parked exchange up: messages to the home, and what the home sends. */
+/* relay.c: a relay: stands for a parked exchange on the worker of the task that has taken it up, and exchanges messages
+ * with the exchange's home. */
 #include "upstream/pending/park.h"
 #include <stdlib.h>
 
@@ -137,7 +138,7 @@ mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str hand
         return NULL;
     mp_relay *relay = mp_new(sizeof *relay);
     mp_exchange *front = mp_new(sizeof *front);
-    atomic_init(&relay->refs, 1); /* the front's */
+    atomic_init(&relay->refs, 1); /* the reference of the front */
     relay->park = park;
     relay->host = host;
     relay->front = front;

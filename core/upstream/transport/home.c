@@ -79,7 +79,8 @@ static mp_exchange *MP_NULLABLE exchange_of(mp_channel *channel, mp_str id)
     return keep(&it, 0);
 }
 
-/* The first of those found that fits, where the best are those whose task can ask a client (`is_question`), then those that are not parked. */
+/* Index of the exchange that gets a message: one whose task can ask a client if the message is a question, then one
+ * that is not parked, then the first in the list. */
 static size_t best_of(const search *it, bool is_question)
 {
     size_t best = 0;
@@ -95,7 +96,7 @@ static size_t best_of(const search *it, bool is_question)
     return best;
 }
 
-/* A question belongs to the newest request whose task can ask a client, if there is one, else to the newest. */
+/* The exchange that gets a question: the newest whose task can ask a client, else the newest. */
 static mp_exchange *MP_NULLABLE asked(mp_channel *channel)
 {
     search it = {0};
@@ -111,7 +112,7 @@ static mp_str progress_token(mp_str params)
     return is_text ? (mp_str){token.ptr + 1, token.len - 2} : token;
 }
 
-/* The newest request; `alone`: the only one. */
+/* The newest exchange of the channel; with `alone`: only if no other runs. */
 static mp_exchange *MP_NULLABLE newest(mp_channel *channel, bool alone)
 {
     search it = {0};
@@ -125,7 +126,7 @@ static bool ends_with(mp_str text, const char *end)
     return text.len >= len && memcmp(text.ptr + text.len - len, end, len) == 0;
 }
 
-/* True for notifications that are about no request. */
+/* True for notifications that belong to the channel and to none of its exchanges. */
 static bool is_about_the_channel(mp_str method)
 {
     return ends_with(method, "/list_changed") || mp_str_is(method, "notifications/resources/updated") ||
@@ -147,7 +148,8 @@ static mp_exchange *MP_NULLABLE owner_of(mp_channel *channel, const mp_envelope 
     return newest(channel, mp_str_is(envelope->method, "notifications/message"));
 }
 
-/* The upstream takes a question back. Which exchange has it is not known here, so each of those that take questions learns of it. */
+/* The upstream cancels a question. Which exchange has it is not known here, so each that takes questions gets the
+ * message. */
 static void take_back(mp_channel *channel, const mp_envelope *envelope, mp_str bytes)
 {
     search it = {0};
@@ -158,7 +160,7 @@ static void take_back(mp_channel *channel, const mp_envelope *envelope, mp_str b
     end_search(&it);
 }
 
-/* No exchange takes the message. */
+/* Handles a message that no exchange takes: notifications and requests are observed, others dropped. */
 static void observe(mp_channel *channel, const mp_envelope *envelope, mp_str bytes)
 {
     bool is_note = envelope->kind == MP_KIND_NOTE && !mp_str_is(envelope->method, "notifications/progress");
@@ -242,7 +244,7 @@ void mp_channel_broken(mp_channel *channel, mp_failure_reason reason, const char
     mp_channel_ref(channel);
     mp_channel_fail_all(channel, reason, why);
     if (!mp_channel_lost(channel))
-        mp_channel_end(channel); /* it was not open yet */
+        mp_channel_end(channel); /* the channel was not open yet */
     mp_channel_unref(channel);
 }
 

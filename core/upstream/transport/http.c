@@ -13,12 +13,12 @@ MP_COUNTER(refused_upstream_resumptions, "refused", "reason", "upstream_resumpti
 MP_GAUGE(upstream_requests, "upstream_requests", "", "",
          "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")
 
-#define MAX_RESUMPTIONS                                                                                                \
-    MP_LIMIT(upstream_resumptions, 5) /* of one event stream: a server that loses more never ends it */
-#define RESUME_MS 1000 /* before a stream is taken up, unless the upstream has said another time by `retry:` */
+/* times that one event stream is resumed: a server that loses its stream again and again would never end it */
+#define MAX_RESUMPTIONS MP_LIMIT(upstream_resumptions, 5)
+#define RESUME_MS 1000 /* ms before a stream is resumed, unless the upstream gave another time by `retry:` */
 #define MAX_RETRY_MS 60000
-#define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */
-#define FAREWELL_MS 2000 /* for DELETE and for messages that nothing waits for */
+#define LINGER_MS 1000   /* ms after the answer for the rest of the body, so that the connection can be used again */
+#define FAREWELL_MS 2000 /* ms for DELETE and for messages whose answer nothing waits for */
 #define ERROR_BODY ((size_t)64 << 10) /* bytes of an error's body that are read */
 
 typedef struct {
@@ -26,20 +26,20 @@ typedef struct {
     mp_upstream_host *host;
     mp_exchange *MP_NULLABLE exchange; /* a counted reference; NULL: nothing waits for the answer */
     mp_channel *channel;               /* a counted reference */
-    mp_transfer *MP_NULLABLE transfer; /* NULL while it waits to take its stream up */
+    mp_transfer *MP_NULLABLE transfer; /* NULL while the request waits to resume its stream */
     mp_str message;                    /* of the exchange, or of `own` */
     char *own;
     mp_buf body;
     mp_event_reader reader;
     mp_timer deadline;
-    char *MP_NULLABLE last_id; /* of the events that were read, once the stream was taken up; may be NULL */
+    char *MP_NULLABLE last_id; /* id of the last event before the stream was resumed; NULL: none */
     uint64_t retry_ms;
     int resumptions;
     bool has_head, is_stream, is_in_pull, has_left;
     bool is_note; /* a message without an answer; counted in `said` of the channel and of the host */
 } request;
 
-/* What a request has while it takes what arrives: an exchange that waits, and a transfer. */
+/* A request whose exchange waits for it, and its transfer, while what has arrived is taken. */
 typedef struct {
     request *of;
     mp_exchange *exchange;
@@ -48,7 +48,7 @@ typedef struct {
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
 
-/* Its exchange, if there is one, has no request any more. */
+/* Separates the request from its exchange, if it has one. */
 static void leave_exchange(request *it)
 {
     mp_exchange *exchange = it->exchange;
@@ -165,7 +165,7 @@ static void fail_with_status(const arrival *at, mp_failure_reason reason, const 
     mp_exchange_fail(at->exchange, &failure);
 }
 
-/* The transfer has ended with a failure. */
+/* Fails the exchange of a transfer that has ended with a failure. */
 static void fail_transfer(const arrival *at, const mp_err *MP_NULLABLE err)
 {
     mp_transfer_trouble trouble = mp_transfer_trouble_of(at->transfer);
@@ -233,7 +233,7 @@ static bool is_success(const mp_transfer *transfer)
     return status >= 200 && status < 300;
 }
 
-/* The whole body is there. */
+/* Reads the answer from a body that has arrived whole. */
 static void read_body(const arrival *at)
 {
     mp_exchange *exchange = at->exchange;
@@ -254,7 +254,7 @@ static void read_body(const arrival *at)
         fail_with_status(at, MP_FAILURE_UNREADABLE, body->len == 0 ? "an empty answer" : "no answer to this request");
 }
 
-/* Appends what has arrived to the body. False if the exchange has failed by that. */
+/* Appends the bytes that have arrived to the body. False if the exchange has failed because of them. */
 static bool collect(const arrival *at)
 {
     mp_upstream_host *host = at->of->host;
@@ -340,7 +340,7 @@ static bool resume_later(const arrival *at)
     return true;
 }
 
-/* What the task does not take stays in the socket: resume() goes on. */
+/* Reads events as long as the task takes them. The rest stays in the socket until resume(). */
 static void pull_stream(const arrival *at)
 {
     const request *it = at->of;
@@ -376,7 +376,7 @@ static void begin_answer(const arrival *at)
         mp_exchange_accepted(exchange, mp_transfer_status(at->transfer));
 }
 
-/* Nothing waits for the answer. May free the request. */
+/* Discards an answer that nothing waits for. May free the request. */
 static void discard_rest(request *it, mp_transfer *transfer)
 {
     while (mp_transfer_body(transfer).len > 0)
@@ -385,7 +385,7 @@ static void discard_rest(request *it, mp_transfer *transfer)
         free_request(it);
 }
 
-/* The transfer has ended without an answer, or has no head yet. May free the request. */
+/* Handles a transfer that has no head: it has ended without an answer, or is still under way. May free the request. */
 static void pull_nothing(const arrival *at)
 {
     if (!mp_transfer_is_over(at->transfer))
@@ -396,7 +396,7 @@ static void pull_nothing(const arrival *at)
         mp_exchange_fail_with(at->exchange, MP_FAILURE_CLOSED, "the event stream ended, and the upstream is gone");
 }
 
-/* May free the request. */
+/* Takes what has arrived for an exchange that waits. May free the request. */
 static void pull_answer(const arrival *at)
 {
     request *it = at->of;
@@ -419,13 +419,13 @@ static void pull_answer(const arrival *at)
         free_request(it);
 }
 
-/* May free the request. */
+/* Takes what has arrived for a request. May free it. */
 static void pull(request *it)
 {
     mp_exchange *exchange = it->exchange;
     mp_transfer *transfer = it->transfer;
     if (transfer == NULL)
-        return; /* it waits to take its stream up */
+        return; /* it waits to resume its stream */
     if (exchange == NULL) {
         discard_rest(it, transfer);
         return;
@@ -449,7 +449,7 @@ static mp_outgoing outgoing_of(request *it, const char *method, const char *cons
     return outgoing;
 }
 
-/* NULL: `err` says why. `exchange`: what waits for the answer; NULL: nothing. */
+/* Starts a request. NULL: `err` says why. `exchange`: what waits for the answer; NULL: nothing. */
 static request *MP_NULLABLE begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *MP_NULLABLE exchange,
                                   const char *method, mp_str message, mp_err *err)
 {
@@ -483,7 +483,7 @@ static request *MP_NULLABLE begin(mp_upstream_host *host, mp_channel *channel, m
     return NULL;
 }
 
-/* Asks for what followed the last event. */
+/* Resumes the event stream: asks for the events after the last one. */
 static void on_resume(mp_timer *timer)
 {
     request *it = mp_container(timer, request, deadline);
@@ -517,10 +517,10 @@ static void send(mp_exchange *exchange)
     if (exchange->request == NULL)
         mp_exchange_fail_with(exchange, MP_FAILURE_REFUSED, err.text);
     else
-        atomic_store(&exchange->was_sent, true); /* for other threads, which cannot ask the transfer */
+        atomic_store(&exchange->was_sent, true); /* for other threads, which must not use the transfer */
 }
 
-/* Nothing waits for the answer. NULL: the request could not be started. */
+/* Sends a message whose answer nothing waits for. NULL: the request could not be started. */
 static request *MP_NULLABLE tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message)
 {
     mp_err err;

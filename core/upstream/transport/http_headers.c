@@ -6,7 +6,7 @@
 #include "upstream/transport.h"
 #include <stdlib.h>
 
-/* Revisions from this one on name themselves in a header. */
+/* From this revision on, requests name their revision in a header. */
 #define FIRST_NAMED "2025-06-18"
 /* The gateways that a request has come through. An exchange of a call that came from a gateway has the header itself. */
 #define HOPS "moonpool-hops"

@@ -7,7 +7,7 @@
 MP_GAUGE(upstream_streams, "upstream_streams", "", "", "event streams of upstreams that speak HTTP+SSE")
 
 #define ERROR_BODY MP_FAILURE_BODY
-#define FAREWELL_MS 2000 /* for a POST that nothing waits for */
+#define FAREWELL_MS 2000 /* ms for a POST whose answer nothing waits for */
 
 typedef struct connection connection;
 
@@ -19,8 +19,8 @@ typedef struct {
     mp_transfer *MP_NULLABLE transfer; /* NULL: not begun */
     char *own;                         /* a copy of the message, where there is no exchange */
     mp_str message;
-    mp_buf body;  /* of an error */
-    mp_buf after; /* a message about the exchange, which is sent when this one was accepted */
+    mp_buf body;  /* body of an answer that is an error */
+    mp_buf after; /* a message about the exchange, sent once this one was accepted */
     mp_timer deadline;
     bool has_news;
 } post;
@@ -32,7 +32,7 @@ struct connection {
     mp_transfer *stream;
     mp_event_reader reader;
     char *MP_NULLABLE endpoint; /* normalized; NULL until the upstream has named it */
-    mp_buf body;                /* of a refusal */
+    mp_buf body;                /* body of the answer that refuses the GET */
     mp_link posts;
     bool has_news, is_over;
     bool is_closing; /* its channel has ended; messages that nothing waits for are still sent */
@@ -132,7 +132,7 @@ static void begin_post(connection *it, const char *endpoint, post *one)
     }
 }
 
-/* `exchange`: what waits for the result; NULL: nothing. */
+/* Adds the POST of a message. `exchange`: what waits for the result; NULL: nothing. */
 static void add_post(connection *it, mp_exchange *MP_NULLABLE exchange, mp_str message)
 {
     post *one = mp_new(sizeof *one);
@@ -208,7 +208,7 @@ static bool is_success(const mp_transfer *transfer)
     return status >= 200 && status < 300 && mp_transfer_failure(transfer) == NULL;
 }
 
-/* Takes what has arrived; keeps the beginning. */
+/* Appends the bytes that have arrived to `body`, up to ERROR_BODY; drops the rest. */
 static void collect(mp_transfer *transfer, mp_buf *body)
 {
     for (mp_str piece; (piece = mp_transfer_body(transfer)).len > 0; mp_transfer_take(transfer)) {
@@ -217,7 +217,7 @@ static void collect(mp_transfer *transfer, mp_buf *body)
     }
 }
 
-/* May free the post. */
+/* Takes what has arrived for a post. May free it. */
 static void pull_post(post *one, mp_transfer *transfer)
 {
     collect(transfer, &one->body);
@@ -342,7 +342,7 @@ static void on_stream_ready(mp_transfer *transfer, void *ctx)
     ((connection *)ctx)->has_news = true;
 }
 
-/* NULL: the exchange has failed. */
+/* Begins the event stream of a channel. NULL: the exchange has failed. */
 static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange *exchange)
 {
     const mp_upstream_part *part = channel->part;
@@ -384,7 +384,7 @@ static void send(mp_exchange *exchange)
         add_post(it, exchange, exchange->message);
 }
 
-/* A word about an exchange must not overtake its request. */
+/* A message about an exchange, such as a cancellation, must not overtake its request. */
 static void say(mp_exchange *exchange, mp_str message)
 {
     connection *it = exchange->channel->connection;

@@ -16,7 +16,7 @@ mp_str mp_message_member(mp_str params, const char *name)
             return MP_STR_NONE;
         if (opens || closes)
             depth += opens ? 1 : -1;
-        if (closes || depth > (opens ? 1 : 0)) /* inside the value of a member, or at its end */
+        if (closes || depth > (opens ? 1 : 0)) /* the bracket is inside the value of a member, or ends it */
             continue;
         if (is_next) {
             bool is_text = token.type == MP_JSON_T_STRING;

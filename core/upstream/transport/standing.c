@@ -1,6 +1,7 @@
-/* standing.c: standing streams over HTTP: event streams on which an upstream says what nothing has asked for. A channel with a session has one
- * GET; requests whose answer does not end (subscriptions/listen) are POSTs. They use an HTTP client of their own, so that no call waits for
- * the connection of one. All but the functions of upstream.h runs on the thread of the channel's home. */
+/* standing.c: standing streams over HTTP: event streams for messages of an upstream that belong to no request. A
+ * channel with a session has one GET; requests whose answer does not end (subscriptions/listen) are POSTs. They use an
+ * HTTP client of their own, so that no call waits for the connection of one. All but the functions of upstream.h runs
+ * on the thread of the channel's home. */
 #include "upstream/transport/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +9,11 @@
 MP_GAUGE(upstream_standing, "upstream_standing", "", "", "standing streams of upstreams that are open or being opened")
 MP_COUNTER(upstream_reopened, "upstream_reopened", "", "", "standing streams of upstreams that were opened again")
 
-#define LEAST_PAUSE_MS 1000 /* before a GET that ended is sent again; doubles with each failure */
+#define LEAST_PAUSE_MS 1000 /* ms before a GET that ended is sent again; doubles with each failure */
 #define MOST_PAUSE_MS 60000
-#define MOST_RETRY_MS 60000 /* of what an upstream asks for by `retry:` */
-#define QUICK_ENDS 3 /* GETs in a row that may end within LEAST_PAUSE_MS before `retry:` is no longer than that */
+#define MOST_RETRY_MS 60000 /* the longest `retry:` of an upstream that is obeyed */
+/* GETs in a row that may end within LEAST_PAUSE_MS; after that, a shorter `retry:` is not obeyed */
+#define QUICK_ENDS 3
 
 typedef struct {
     mp_link in_host, in_channel, hot; /* in host->standings, channel->standings, host->hot_standings */
@@ -30,7 +32,7 @@ typedef struct {
     mp_link waiting; /* of mp_stand */
 } standing;
 
-/* A task's wish for a stream, and its wait for the head of the answer. */
+/* A task's request for a standing stream, and its wait for the head of the answer. */
 struct mp_stand {
     atomic_int refs; /* the task's, and one of the message or list that it is in */
     mp_upstream_host *host;
@@ -71,7 +73,7 @@ static void deliver_result(mp_message *message, mp_loop *MP_NULLABLE loop)
     unref_stand(stand);
 }
 
-/* Tells the task what became of its wish; -1: there is no answer. */
+/* Ends the wait of a task with the HTTP status of the answer; -1: there is none. */
 static void answer(mp_stand *stand, int status)
 {
     stand->status = status;
@@ -165,7 +167,7 @@ static bool begin(standing *it)
 
 /* -- the end of a stream ------------------------------------------------------------------------------------------- */
 
-/* The stream does not come back by itself: Lua is told. */
+/* Ends a stream that is not opened again by itself, and reports it to Lua. */
 static void give_up(standing *it, int status)
 {
     if (it->was_open)
@@ -175,7 +177,8 @@ static void give_up(standing *it, int status)
 
 static void on_again(mp_timer *timer);
 
-/* The time before the GET is sent again. One that ends again and again as soon as it is open has a pause, whatever `retry:` says. */
+/* The time before the GET is sent again. After QUICK_ENDS streams that ended at once, it is never below LEAST_PAUSE_MS,
+ * whatever `retry:` says. */
 static uint64_t pause_of(standing *it)
 {
     bool is_quick = it->is_open && mp_loop_now(it->host->loop) < it->opened_at + LEAST_PAUSE_MS;
@@ -188,7 +191,7 @@ static uint64_t pause_of(standing *it)
     return it->reader.retry_ms < MOST_RETRY_MS ? it->reader.retry_ms : MOST_RETRY_MS;
 }
 
-/* The GET of a channel that had worked is sent again after a pause. */
+/* Sends the GET of a channel again after a pause, since it had worked before. */
 static void pause_standing(standing *it)
 {
     uint64_t ms = pause_of(it);
@@ -222,7 +225,8 @@ static void end_stream(standing *it)
 
 /* -- what arrives -------------------------------------------------------------------------------------------------- */
 
-/* The address has no such stream: a status of 4xx settles that; anything else of a stream that had worked is tried again. */
+/* Handles an answer that is no stream: a status of 4xx is final; after any other one the GET of a stream that had
+ * worked is sent again. */
 static void refuse_stream(standing *it, int status)
 {
     answer_all(it, status == 200 ? -1 : status);
@@ -239,7 +243,7 @@ static void open_stream(standing *it)
     it->opened_at = mp_loop_now(it->host->loop);
     it->failures = 0;
     answer_all(it, 200);
-    if (was_open) /* what was said in between is lost */
+    if (was_open) /* messages between the two streams are lost */
         mp_observe_event(it->channel, MP_OBSERVED_GAP);
 }
 
@@ -323,7 +327,7 @@ static standing *MP_NULLABLE find(const mp_channel *channel, int64_t id)
     return NULL;
 }
 
-/* Takes over the texts of the wish. */
+/* Makes a standing stream, and takes over the texts of the request. */
 static standing *standing_new(mp_stand *stand)
 {
     mp_channel *channel = stand->channel;
@@ -359,7 +363,7 @@ static void deliver_wish(mp_message *message, mp_loop *MP_NULLABLE loop)
         answer(stand, -1);
         return;
     }
-    if (channel->transport->has_home) { /* its connection has everything */
+    if (channel->transport->has_home) { /* its one connection carries all messages: no stream is needed */
         answer(stand, 200);
         return;
     }

@@ -18,7 +18,7 @@ MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
 #define MEASURE_MS 10000
 #define GRACE_MS 900 /* twice: a program that ignores the end of its input and SIGTERM is gone within 2 s */
 
-/* An exchange whose message was not written; exchange->request. */
+/* An exchange whose message was not written yet; it is exchange->request. */
 typedef struct {
     mp_link link;
     mp_exchange *exchange; /* a counted reference */
@@ -32,10 +32,9 @@ typedef struct {
     mp_link waiting;     /* of place, oldest first */
     int64_t noise;       /* lines in a row that were no message */
     bool is_started;
-    bool
-        is_probed; /* a request that an older program may not know is the last that it got, and nothing has come since */
-    bool is_over;  /* the process was left */
-    bool is_gone;  /* no descendant of the program is left */
+    bool is_probed; /* the program has got a request that an older one may not know, and no message has come since */
+    bool is_over;   /* the connection has ended; the process may still run */
+    bool is_gone;   /* no descendant of the program is left */
     uint64_t memory;
     int64_t pid; /* of the program; 0 until it was measured, and where the upstream's list is full */
 } connection;
@@ -105,7 +104,7 @@ static int send_line(connection *it, mp_str message)
     return result;
 }
 
-/* What a program wrote to stderr about a probe belongs to the probe. */
+/* Reads the program's stderr before the probe ends: these lines are logged as part of the probe. */
 static void end_probe(connection *it)
 {
     if (it->is_probed)
@@ -211,8 +210,8 @@ static void on_long(void *ctx)
     end_by_itself(ctx, MP_FAILURE_TOO_LARGE, "the program printed a line above limits.upstreams.answer", true);
 }
 
-/* Programs on python-sdk 1.x write a hundred lines about a request that they do not know: a healthy program would look broken. The last lines are
- * kept for the case that it ends. */
+/* Programs on python-sdk 1.x write a hundred lines about a request that they do not know. These lines are logged at
+ * debug, since the program is healthy; the last ones are kept in case it ends. */
 static void on_error_line(void *ctx, mp_str line)
 {
     const connection *it = ctx;
@@ -229,7 +228,7 @@ static bool is_busy(connection *it)
     return is;
 }
 
-/* Above its limit of memory a program ends as soon as nothing runs; a quarter above it, at once. */
+/* Ends a program above its limit of memory as soon as nothing runs on it, and one a quarter above the limit at once. */
 static void on_measured(void *ctx)
 {
     connection *it = ctx;
@@ -285,7 +284,7 @@ static int start_process(connection *it, mp_err *err)
     return 0;
 }
 
-/* The connection of the channel; NULL: the exchange has failed. */
+/* Starts the process of a channel. NULL: the exchange has failed. */
 static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange *exchange)
 {
     mp_upstream_failure failure;
@@ -359,7 +358,7 @@ static void close_connection(connection *it)
         mp_channel_fail_all(it->channel, MP_FAILURE_CLOSED, "the channel was closed");
         mp_process_leave(it->process, false);
     }
-    while (!mp_link_is_alone(&it->waiting)) /* of tasks on other workers, which learn it later */
+    while (!mp_link_is_alone(&it->waiting)) /* exchanges of tasks on other workers, which learn of the end later */
         free_place(mp_container(it->waiting.next, place, link));
     it->channel->connection = NULL;
     free_if_done(it);
