@@ -14,9 +14,9 @@ local sorted = require "moonpool.runtime.sorted_keys"
 local callers = {}
 
 local RETRY_S <const> = 10           -- seconds after which lists are tried again that could not be read
-local MOST <const> = 32768           -- the most keys of the store that one look reads; an upstream has 256 of them
+local MOST <const> = 32768           -- most keys of the store that one search reads; an upstream has 256 of them
 
---- The upstreams that list for callers.
+--- The upstreams whose lists belong to callers.
 callers.records = {}
 for _, record in ipairs(config.list) do
   if auth.is_personal(record) then table.insert(callers.records, record) end
@@ -38,7 +38,7 @@ local function resolve(record, thing, hashes)
   end
 end
 
--- A class for each hash. `hashes`: class -> hash.
+-- Hash -> one class that has it. `hashes`: class -> hash.
 local function classes_of(hashes)
   local found, seen = {}, {}
   for _, class in ipairs(sorted(hashes)) do
@@ -50,7 +50,7 @@ local function classes_of(hashes)
   return found
 end
 
---- A text that differs if what a caller has differs.
+--- A text that changes when the lists of any caller change.
 function callers.fingerprint(record)
   local parts, hashes = {}, host.upstream.callers(record.name)
   for i, class in ipairs(sorted(hashes)) do parts[i] = class .. hashes[class] end
@@ -91,14 +91,16 @@ local function key_of(what, record, class) return ("upstream:%s callers:%s:%s:%s
 --- Why the lists of a class could not be read a moment ago, in any worker: the reason of the failure; nil if they could, or were not tried.
 function callers.failure_of(record, class) return host.store.get(key_of("tried", record, class)) end
 
---- True if lists are to be read: they never were, or `refresh` ago, or before the upstream said that its lists have changed, or by another connection.
+--- True if the lists of a class are to be read: they were never read, or longer ago than `refresh`, or before the
+--- upstream notified that its lists have changed, or over another connection.
 function callers.is_due(record, class)
   if callers.failure_of(record, class) then return false end
   local hash, _, is_stale = host.upstream.catalogue_hash(record.name, class)
   return not hash or is_stale == true or not host.store.get(key_of("fresh", record, class))
 end
 
---- The upstream says that its lists have changed: those of each caller are read again when that caller needs them.
+--- The upstream has notified that its lists have changed: the lists of each caller are read again when that caller
+--- needs them.
 function callers.forget(record)
   for _, key in ipairs(host.store.keys(key_of("fresh", record, ""), MOST)) do host.store.delete(key) end
 end

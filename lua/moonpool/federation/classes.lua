@@ -107,7 +107,7 @@ local function save_ways(record, name, list)
   host.store.set(key_of("ways", record, name), host.seal.make(json.encode(json.array(list)), PURPOSE), WAY_KEPT_S) -- ids of sessions are secrets
 end
 
--- The list with `way` at a place, and without it elsewhere.
+-- A copy of `list` with `way` at the index `place`, and nowhere else.
 local function with_way(list, way, place)
   local made = {}
   for _, one in ipairs(list) do
@@ -117,7 +117,7 @@ local function with_way(list, way, place)
   return made
 end
 
-local offered = {}          -- name .. " " .. class -> key of the way that this Lua state has kept last
+local offered = {}          -- name .. " " .. class -> key of the way that this Lua state stored last
 
 --- Keeps the way of a client that has listed: the lists are read by it when they have changed, once the clients that listed before have left.
 function classes.offer(record, name, way)
@@ -131,7 +131,7 @@ function classes.offer(record, name, way)
   save_ways(record, name, with_way(list, way, 2))
 end
 
--- When the lists of a class were read, as the seconds when the reading began, and the hash of the base lists then.
+-- When the last reading of the lists of a class began, in seconds, and the hash that the base lists had then.
 local function last_reading(record, name)
   local began, hash = (host.store.get(key_of("fresh", record, name)) or ""):match "^(%S+) (.*)$"
   return tonumber(began), hash
@@ -139,8 +139,8 @@ end
 
 local function changed_at(record) return tonumber(host.store.get(key_of("changed", record, "")) or "") or 0 end
 
---- True if the lists of a class are to be read: their last reading began before the upstream said that its lists have changed, before `since`, or by
---- other base lists. Not if a reading has failed a moment ago.
+--- True if the lists of a class are to be read: their last reading began before `since`, before the upstream notified
+--- that its lists have changed, or with other base lists. False for a while after a reading has failed.
 function classes.is_due(record, name, base_hash, since)
   if host.store.get(key_of("tried", record, name)) then return false end
   local began, hash = last_reading(record, name)
@@ -150,8 +150,9 @@ end
 --- True if a reading of the lists of a class has failed a moment ago, in any worker.
 function classes.has_failed(record, name) return host.store.get(key_of("tried", record, name)) ~= nil end
 
---- The upstream said at `since` (host.time.now()) that its lists have changed: those of each class are to be read again. A reading that has begun may have
---- the earlier ones. Does nothing if another worker has noticed a change since then.
+--- The upstream notified at `since` (host.time.now()) that its lists have changed: the lists of each class are to be
+--- read again. A reading that has begun may have the earlier ones. Does nothing if another worker has noted a change
+--- since then.
 function classes.forget(record, since)
   if changed_at(record) > since then return end
   host.store.set(key_of("changed", record, ""), ("%.6f"):format(host.time.now()))
@@ -190,7 +191,7 @@ function classes.read(record, base_hash, name, publish, way, since)
   return true
 end
 
---- The classes whose lists were read by a channel that is known.
+--- The classes for which the store has a channel that can read their lists.
 function classes.known(record)
   local prefix, found = key_of("ways", record, ""), {}
   for _, key in ipairs(host.store.keys(prefix, MOST_CLASSES)) do found[#found + 1] = key:sub(#prefix + 1) end

@@ -1,5 +1,5 @@
--- The method "moonpool/doctor", for `moonpool doctor`: opens one upstream and reads its lists, and reports how far it came. The command makes the
--- steps of it that people read.
+-- The method "moonpool/doctor", for `moonpool doctor`: opens one upstream and reads its lists, and reports how far it
+-- came. The command turns the report into the steps that people read.
 
 local auth = require "moonpool.upstream.auth"
 local catalogue = require "moonpool.upstream.catalogue"
@@ -29,9 +29,10 @@ local function facts_of(record, failure)
   }
 end
 
-local OWNER <const> = ("0"):rep(32)        -- of the one caller whose token is exchanged here
+local OWNER <const> = ("0"):rep(32)        -- stands for the owner of the one caller's token that is exchanged here
 
--- What the way to an upstream needs: { key of the channel, options, token, failure }. `subject`: a caller's token, for an upstream that gets one of each.
+-- How the upstream is reached: { key of the channel, options, token, failure }. `subject`: a caller's token, for an
+-- upstream that gets a token of each caller.
 local function way_of(record, subject)
   local way = { key = keys.shared, options = {} }
   if auth.is_personal(record) then
@@ -100,7 +101,7 @@ function doctor.answer(params)
   end
   local server = type(card.server) == "table" and card.server or {}
   found.opened = { revision = card.revision, transport = card.transport, server = text_or_nil(server.name), version = text_or_nil(server.version) }
-  if found.token and not way.token then return found end                    -- lists are read with a token only
+  if found.token and not way.token then return found end                    -- without a token no list is read
   found.listed, failure = listed(record, way)
   if not found.listed then found.list_failure = facts_of(record, failure) end
   return found

@@ -11,8 +11,8 @@ local names = require "moonpool.upstream.names"
 local pins = require "moonpool.upstream.pins"
 local wrapping = require "moonpool.upstream.wrapping"
 
--- STATE: the word before the name of an upstream, in a line in whose place the command that prints the lines puts the state of the circuit in a running
--- gateway.
+-- STATE: the first character of a line that has nothing but the name of an upstream after it. The command that prints
+-- the lines replaces such a line with the state of the circuit in a running gateway.
 local explain_upstream = { STATE = "\1" }
 
 -- Who shares the session or program, in words, by `per`.
@@ -26,7 +26,8 @@ local REPEATED <const> = {
   hinted = "once, if it is not known whether it ran and the tool has readOnlyHint or idempotentHint (retry: hinted)", never = "never (retry: never)",
 }
 
---- Reads the lists of all upstreams, so that their things are in the registry. A line says which could not be read.
+--- Reads the lists of all upstreams, so that their things are in the registry. Adds a line for each upstream whose
+--- lists could not be read.
 function explain_upstream.read(put)
   for _, record in ipairs(config.list) do
     federated.read(record)

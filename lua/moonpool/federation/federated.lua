@@ -1,6 +1,7 @@
--- The things of upstreams in the registry, beside those of scripts. They are made from the catalogues, which C keeps for all workers. One worker at a
--- time reads the lists of an upstream; every worker makes its things anew when a catalogue has changed, and then its clients are notified.
--- This file is long because making, reading and waiting share what is known now.
+-- The things of upstreams in the registry, beside those of scripts. They are made from the catalogues, which C keeps
+-- for all workers. One worker at a time reads the lists of an upstream; every worker makes its things anew when a
+-- catalogue has changed, and then its clients are notified. This file is long because making, reading and waiting share
+-- the table `now`.
 
 local access = require "moonpool.access.access"
 local auth = require "moonpool.upstream.auth"
@@ -32,10 +33,10 @@ local wrapping = require "moonpool.upstream.wrapping"
 local federated = {}
 
 local MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take
-local MORE_CPU_S = 60        -- of these, seconds of processor time beyond limits.call.cpu: lists can be long, however little the calls of scripts may take
-local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- of memory beyond limits.call.memory: list_bytes decides
+local MORE_CPU_S = 60        -- of these, seconds of processor time beyond limits.call.cpu, which is set for the calls of scripts: lists can be long
+local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- bytes of memory beyond limits.call.memory
 local TICK_S = 5             -- at most, seconds between two looks for lists that are due
-local LOOK_S = 0.5           -- seconds between two looks whether another worker could not read lists of a class
+local LOOK_S = 0.5           -- seconds between two looks into the store whether another worker has failed to read lists of a class
 local CLASS = catalogue.class
 
 local kinds = { "tools", "prompts", "resources", "templates" }
@@ -56,7 +57,7 @@ local wanted, done = 0, 0                   -- changes of catalogues seen so far
 local counted = 0                           -- host.upstream.publications() when `wanted` last grew
 local is_attached = false                   -- this Lua state serves
 local is_making = false                     -- a task makes the things
-local made_of                               -- of which catalogues the things in the registry are
+local made_of                               -- source_of_things() for the things that are in the registry
 local changed = host.task.event()           -- set when `settled` or the things change
 
 -- -- making the things -----------------------------------------------------------------------------------------------
@@ -75,13 +76,13 @@ local function remedy(kind) return (kind == "tools" or kind == "prompts") and RE
 -- What a name looks like, and the things that look so: two names that a person takes for each other are not served both.
 local function look_of(kind, key) return (kind == "tools" or kind == "prompts") and kind .. " " .. characters.look(key) or nil end
 
--- A catalogue has changed, or may have: the things that are made from now on have it.
+-- Notes that a catalogue has changed, or may have, so that the things are made anew.
 local function want()
   counted = host.upstream.publications()
   wanted = wanted + 1
 end
 
--- The upstream that serves now what has the key or look of a thing; nil: none does.
+-- The upstream that now serves a thing with this key or look; nil: none does.
 local function holder_of(kind, key, look)
   local thing = now.things[kind][look and now.looks[look] or key]
   return thing and thing.upstream
@@ -103,7 +104,8 @@ local MAX_ROUTES <const> = host.limits.upstreams.list_items     -- decisions tha
 local function take_place(made, record, kind, key, thing, before, held)
   local look = look_of(kind, key)
   local had = holder_of(kind, key, look)
-  -- a first list takes what is its own by the order of the configuration; a later one takes nothing from others
+  -- an upstream's first list gets the names that the order of the configuration gives it; later lists take none from
+  -- others
   if had ~= before.upstream and not now.listed[before.upstream] then had = nil end
   local owner, route, is_new = owners.of(kind, look or key, before.upstream, record.name, had, is_attached and made.route_count < MAX_ROUTES)
   if not made.routes[route] and not now.routes[route] then made.route_count = made.route_count + 1 end
@@ -137,7 +139,7 @@ local function add(made, record, kind, key, thing)
   if before and before.upstream ~= record.name then
     if not take_place(made, record, kind, key, thing, before, held) then return end
     found[held] = nil
-  elseif held ~= key then                       -- of a script, or of this upstream
+  elseif held ~= key then                       -- held by a script, or by this upstream
     withhold(made, record.name, kind, thing.original, ("its name looks like '%s'"):format(held), ALIKE)
     return
   elseif before then
@@ -149,7 +151,7 @@ local function add(made, record, kind, key, thing)
   found[key] = thing
 end
 
--- The decisions that are needed no more, as no upstream lists what they are about, are forgotten; the others stay.
+-- Keeps the routes that are still needed; forgets the decisions about names and URIs that no upstream lists any more.
 local function carry_routes(made)
   for route, one in pairs(now.routes) do
     local look = look_of(one.kind, one.key)
@@ -272,7 +274,7 @@ end
 
 -- -- facts for people ------------------------------------------------------------------------------------------------
 
-local MAX_TOLD <const> = 50           -- things withheld, and doubts, of one upstream in /status
+local MAX_TOLD <const> = 50           -- most withheld things, and most doubts, of one upstream in /status
 
 local function word_of(kind) return pins.kinds[kind] end
 
@@ -305,7 +307,8 @@ local function describe()
   end
 end
 
--- The store has what clients see of upstreams, for each list as a hash, so that a reload that changes filters or names can be noticed.
+-- The store has, for each list, a hash of what clients see of upstreams: a reload that changes filters or names finds
+-- another hash.
 local VIEWS <const> = "upstream:views"
 
 local function keep_views()
@@ -327,7 +330,8 @@ local function source_of_things()
   return table.concat(parts, "\0")
 end
 
--- The worker that has published a catalogue is told of it like all others: it has made the things of this catalogue already.
+-- True if this Lua state has made the things of these catalogues already, as the worker that published them has when
+-- the bus message arrives.
 local function has_things_of(source, until_here)
   if made_of ~= source then return false end
   done = math.max(done, until_here)
@@ -338,7 +342,7 @@ end
 
 -- Makes the things anew.
 local function rebuild()
-  is_making = true                            -- first: this task can be preempted, and another one would make the same
+  is_making = true                            -- set first: this task can be preempted, and no other task is to make the things meanwhile
   local _ <close> = setmetatable({}, { __close = function()
     is_making = false
     wake()
@@ -349,7 +353,7 @@ local function rebuild()
   local order = ordered(made)
   made.views, made.pages = views_of(made, order), pages.gather(made.things.tools, order.tools)
   registry.set_federated(made.things, order, pages.are_offered(made.pages, made.classes))
-  now = made                                  -- last: a task that waits for lists looks here, then in the registry
+  now = made                                  -- set last: a task that waits for lists looks here, then in the registry
   if is_attached then
     describe()
     keep_views()
@@ -413,7 +417,8 @@ local function log_changes(record, before, after)
   end
 end
 
--- Publishes a catalogue. All workers are told before clients are, so that no client gets an older list after it was notified.
+-- Publishes a catalogue. Workers are notified before clients, so that no client gets an older list after its
+-- notification.
 local function publish(record, text, claim)
   local before, listed = now.things, catalogue.of(record.name, CLASS).entries
   if not host.upstream.publish(record.name, CLASS, text, claim) then return end
@@ -475,7 +480,8 @@ local function read_classes(record, began)
   end
 end
 
--- The lists of an upstream cannot be read: its things stay for `keep` seconds, then they go. The lists are read again at the next look.
+-- The lists of an upstream cannot be read: its things stay for `keep` seconds, then they are removed. The next tick
+-- reads the lists again.
 local function on_failure(record, failure, claim)
   host.store.delete(fresh_key(record))
   local now_s = host.time.clock()
@@ -517,7 +523,7 @@ end
 --- True if a reading of the lists began after `since` (host.time.now()), in any worker.
 function federated.has_begun(record, since) return (tonumber(host.store.get(began_key(record)) or "") or 0) > since end
 
---- The lists are read at the next look.
+--- Makes the lists due: the next tick reads them.
 function federated.forget(record) host.store.delete(fresh_key(record)) end
 
 local function read_soon(record) host.job.begin(function() federated.read(record) end, MAX_READ_S, MORE_CPU_S, MORE_BYTES) end
@@ -581,7 +587,8 @@ end)
 
 bus.on("missed", function()
   if not config.has_any then return end
-  -- Which upstreams have settled is unknown: no request waits for one any more. A list that is still being read is published when it arrives.
+  -- It is not known which upstreams were read: no request waits for their lists any more. A list that is still being
+  -- read is published when it arrives.
   for _, record in ipairs(config.list) do settled[record.name] = true end
   wake()
   on_catalogue()
@@ -678,7 +685,7 @@ end
 -- True if a thing is not known, or belongs to the lists of callers.
 local function may_be_of_caller(thing) return thing == nil or thing.upstream ~= nil and auth.is_personal(config.by_name[thing.upstream]) end
 
--- The upstreams whose lists for the caller decide about a request. Requests about other things wait for none of them.
+-- The upstreams whose lists for the caller decide about a request, if it is about a thing that only they could have.
 local function callers_for(method, params)
   local kind, key, found = list_of_method[method], params.name, {}
   if kind then
@@ -694,9 +701,10 @@ local function callers_for(method, params)
   return callers.records
 end
 
---- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request that depends on them. Returns the
---- error for a call of a tool or prompt by a name which only an upstream could have that shows this caller nothing: why it does. Whether the upstream has
---- the name is not known, so the error says nothing about that.
+--- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request
+--- that depends on them. For a tool or prompt that is not known, returns an error if an upstream could have it that
+--- shows this caller nothing: why it shows nothing. Whether the upstream has the name is not known, so the error does
+--- not say that.
 function federated.settle(call, method, params)
   federated.settle_base()
   if config.has_any and not is_known(method, params) then settle_class(call) end
@@ -718,14 +726,14 @@ local function wait_for_things()
   end
 end
 
---- Waits until the things of this Lua state are those of the lists that were published last, be it that the bus message about them is still on its way: a
---- client may have seen them through another worker.
+--- Waits until this Lua state has made the things of the lists that were published last, also if the bus message about
+--- them has not arrived yet: a client may have seen them through another worker.
 function federated.keep_up()
   if counted ~= host.upstream.publications() then want() end
   if done < wanted then wait_for_things() end
 end
 
---- Waits until the lists are there that clients see which cannot be asked anything.
+--- Waits until the lists for clients that cannot be asked anything are there.
 function federated.settle_base()
   federated.keep_up()
   if is_settled then return end
@@ -745,7 +753,7 @@ end
 --- Waits until the first reading of an upstream's lists is over, for at most its `list_wait`: `upstream "NAME"`:tools() needs them. The lists of a caller
 --- whose own token is sent are those for the call.
 function handle.settle(record, call)
-  if host.script.has_specs then return end                      -- nothing is read
+  if host.script.has_specs then return end                      -- in a spec of scripts nothing is read
   if auth.is_personal(record) then return settle_callers(call, { record }) end
   local ends_at = host.time.now() + record.list_wait
   while not settled[record.name] and not host.upstream.catalogue_hash(record.name, CLASS) do

@@ -1,5 +1,6 @@
--- What upstreams say about their lists and resources, for the clients of this gateway: a list that may have changed is read again, once for all who say
--- so, and clients are notified of what differs; when a resource has changed, the clients that subscribed to it are notified.
+-- Notifications of upstreams about their lists and resources, for the clients of this gateway. A list that may have
+-- changed is read again, once for all upstream channels that notify of it, and clients are notified of what differs.
+-- When a resource has changed, the clients that subscribed to it are notified.
 
 local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
@@ -19,13 +20,15 @@ local wrapping = require "moonpool.upstream.wrapping"
 
 local followed = {}
 
-local GATHER_S, MOST_GATHER_S = 0.2, 2      -- seconds without another change before the lists are read, and in all
+-- the lists are read after GATHER_S seconds without another notification, and at the latest MOST_GATHER_S after the
+-- first one
+local GATHER_S, MOST_GATHER_S = 0.2, 2
 local READ_S = 120                          -- seconds that the reading may take
 local MORE_CPU_S = 60                       -- of these, seconds of processor time beyond limits.call.cpu
 local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- of memory beyond limits.call.memory
-local NEW_S = 10                            -- seconds that a URI is followed before its subscriber is there
-local PAUSE_S, MOST_PAUSE_S = 1, 60         -- seconds between attempts to subscribe again, doubling
-local QUICK_S = 2                           -- seconds for which a stream lasts at least, or the next attempt has a pause before it
+local NEW_S = 10                            -- seconds for which a URI stays subscribed though its client is not registered yet
+local PAUSE_S, MOST_PAUSE_S = 1, 60         -- seconds between attempts to subscribe again: the first pause, which doubles, and the longest
+local QUICK_S = 2                           -- seconds; after a stream that ended sooner there is a pause before the next attempt
 
 -- -- lists -----------------------------------------------------------------------------------------------------------
 
@@ -76,9 +79,10 @@ end
 
 -- -- resources -------------------------------------------------------------------------------------------------------
 
--- Tells the subscribers of a resource of this upstream that it has changed.
+-- Notifies the subscribers of a resource of this upstream that it has changed.
 local function tell_updated(record, own)
-  federated.keep_up()                       -- another worker may have read the list that has the resource, and a client of that worker follows it
+  -- another worker may have read the list that has the resource, and a client of that worker has subscribed to it
+  federated.keep_up()
   local uri = wrapping.outward(record, own)
   local normal = uris.normal(uri)
   local resource = registry.resource(normal)
@@ -90,8 +94,9 @@ observer.on("notifications/resources/updated", function(event, params)
   if record and type(params.uri) == "string" then tell_updated(record, params.uri) end
 end)
 
---- Asks upstreams to tell when resources change, for the client of a call. `wanted`: URI, as clients have it -> resource. Returns the set of the URIs of which
---- they tell, and for one that is not in it an error for the client.
+--- Subscribes at upstreams to changes of resources, for the client of a call. `wanted`: URI, as clients have it ->
+--- resource. Returns the set of the URIs that upstreams accepted, and for one that is not in it an error for the
+--- client.
 function followed.subscribe(call, wanted)
   local of_upstream, accepted, refusal = {}, {}, nil
   for uri, resource in pairs(wanted) do
@@ -119,7 +124,8 @@ local function has_subscribers(record, own)
   return host.topic.audiences("resource:" .. uris.normal(wrapping.outward(record, own)))[1] ~= nil
 end
 
---- Ends what the upstream was asked for and no client wants any more. `at_once`: also what was asked for a moment ago.
+--- Unsubscribes at the upstream from URIs that no client wants any more. `at_once`: also from those that were added
+--- less than NEW_S ago.
 function followed.sweep(record, at_once)
   follow.sweep(record, function(uri, at) return has_subscribers(record, uri) or not at_once and host.time.clock() - at < NEW_S end)
 end
@@ -130,21 +136,22 @@ function followed.unsubscribed(resource)
   if record then followed.sweep(record, true) end
 end
 
--- A log message whose call is not known: clients do not get it.
+-- Clients do not get a log message whose call is not known.
 observer.on("notifications/message", function(event, params)
   host.log.write("debug", "upstream log", { upstream = event.upstream, level = type(params.level) == "string" and params.level or nil })
 end)
 
 -- -- streams that end ------------------------------------------------------------------------------------------------
 
--- What was said while nothing listened is not known: the lists are read, and each subscribed resource may have changed.
+-- Messages that were sent during a gap are lost: the lists are read again, and each subscribed resource may have
+-- changed.
 local function after_gap(record)
   followed.changed(record)
   for _, uri in ipairs(follow.uris(record)) do tell_updated(record, uri) end
 end
 
-local healing = {}        -- name -> true while a task of this Lua state asks again
-local healed = {}         -- name -> { at, pause }: when it had asked last, in seconds, and how long it had waited before
+local healing = {}        -- name -> true while a task of this Lua state subscribes again
+local healed = {}         -- name -> { at, pause }: when the last attempt was, in seconds, and the pause before it
 local is_retired = false  -- a reload has put another Lua state in the place of this one
 local retired = host.task.event()
 
@@ -153,14 +160,14 @@ bus.on("retired", function()
   retired:set()
 end)
 
--- Seconds before the upstream is asked again: none, unless what it had promised ended as soon as it was promised.
+-- Seconds before the gateway subscribes again: none, unless the subscriptions ended as soon as they had begun.
 local function rest_of(record)
   local before = healed[record.name]
   if not before or host.time.now() > before.at + QUICK_S then return 0 end
   return math.min(math.max(before.pause * 2, PAUSE_S), MOST_PAUSE_S)
 end
 
--- Asks the upstream again, until it is there.
+-- Subscribes at the upstream again, with pauses, until it succeeds.
 local function heal(record)
   if healing[record.name] then return end
   healing[record.name] = true
@@ -173,13 +180,13 @@ local function heal(record)
       pause = math.min(pause * 2, MOST_PAUSE_S)
     end
     healed[record.name] = { at = host.time.now(), pause = rest }
-    if is_retired then return federated.forget(record) end -- the next Lua state reads the lists, and asks again after that
+    if is_retired then return federated.forget(record) end -- the next Lua state reads the lists, and subscribes after that
     after_gap(record)
   end, record.refresh)
   if not began then healing[record.name] = nil end
 end
 
--- The channel by which the lists of a class are read may have said that they have changed.
+-- The channel that reads the lists of a class had a gap, or was lost: a notification that they have changed may be missing.
 local function after_gap_of_class(record, key)
   if classes.has_way(record, key) then followed.changed(record) end
 end

@@ -19,7 +19,7 @@ local function put(found, key, thing)
   local uri = uris.normal(wrapping.outward(config.by_name[thing.upstream], own))
   local list = found[uri] or {}
   local last = list[#list]
-  if last and last.tool == key and last.own == own then return end               -- a variant that names the same page
+  if last and last.tool == key and last.own == own then return end               -- a variant of the tool names the same page
   found[uri], list[#list + 1] = list, { tool = key, upstream = thing.upstream, own = own }
 end
 

@@ -19,7 +19,7 @@ local upstream_report = {}
 local LONG_NAME_BYTES <const> = 64       -- some clients refuse longer names of tools
 local WORDS <const> = { tools = "tool", prompts = "prompt", resources = "resource", templates = "resource" }
 
-local taken = {}                         -- kind -> key -> the upstream that has it, of those that were asked before
+local taken = {}                         -- kind -> key -> the upstream that has it, among the upstreams reported before
 
 --- What a failure means, and what to do about it.
 function upstream_report.explained(record, failure)

@@ -31,7 +31,8 @@ ask.park = nil
 -- The methods of a stateless revision whose answer may be `input_required` (V-1).
 local may_ask = { ["tools/call"] = true, ["prompts/get"] = true, ["resources/read"] = true }
 
--- True if the questions of a call go another way than its own, and no question can be put that way without waiting.
+-- True if the call runs apart from the client's request, as an MCP task does, and no question can be put to the client
+-- at the moment.
 local function is_mute(call) return client_request.is_apart(call) and not client_request.putter(call) end
 
 --- How the client of a call can be asked; nil: not at all. The questions of an MCP task are put like those of a call with a stream.
@@ -41,8 +42,8 @@ function ask.way_of(call)
   return ask.park and may_ask[call.method] and "park" or nil
 end
 
---- The class of the channel for a call's client: "none" where no way leads to the client. A channel of a stateless upstream has none, since each
---- request says what its client can be asked.
+--- The class of the channel for a call's client: "none" if the client cannot be asked. A channel of a stateless
+--- upstream has no class, since each request says what its client can be asked.
 function ask.class_of(record, facts, call)
   if facts.is_modern or not (call.has_session or ask.park) then return class.none end
   return class.of(call, record.asks)
@@ -86,7 +87,8 @@ function ask.decline(channel, pending, event, class_text) reply(channel, pending
 
 local hop_members = { progressToken = true, ["io.modelcontextprotocol/related-task"] = true }
 
--- The params of a question without what belongs to the upstream's hop, and with what the base revision has.
+-- The params of a question in the base revision, without the members that belong to the hop between upstream and
+-- gateway.
 local function lifted(method, params)
   local made = {}
   for name, value in pairs(type(params) == "table" and params or {}) do made[name] = value end
@@ -157,7 +159,7 @@ local function audit(record, call, question, why)
   host.log.audit(json.encode(line):sub(2, -2))
 end
 
--- Who is asked, for the rate: a principal, else a session or an address.
+-- Whose questions the rate counts: those of a principal, else of a session or an address.
 local function asked_of(call)
   if principal.is_named(call.principal) then return "p" .. principal.key(call.principal) end
   return call.has_session and "s" .. host.session.id(call) or "a" .. host.http.counted(call.address or "")
@@ -315,7 +317,7 @@ function asker:step()
   end
 end
 
---- Waits until something has come: from the upstream or from the client.
+--- Waits until a message of the upstream or an answer of the client has come.
 function asker:wait(seconds)
   local left = self.gathered[1] and math.max(self.gather_until - host.time.now(), 0.001) or seconds
   self.signal:wait(left)

@@ -53,7 +53,7 @@ function put(out, value)
   end
 end
 
--- The members that count. `value` is changed.
+-- Removes the members that do not count. `value` is changed.
 local function without_meta(value)
   local meta = type(value) == "table" and value._meta
   if meta == nil then return value end

@@ -9,7 +9,7 @@ local json = require "moonpool.json"
 
 local class = { none = "none" }
 
-local PAGES <const> = "ui"          -- the word that is no question
+local PAGES <const> = "ui"          -- the word of a class that is about pages, not a question
 
 local order = { "form", "url", "sampling", "tools", "context", "roots", PAGES }
 
@@ -64,7 +64,7 @@ end
 local whole_of = setmetatable({}, { __mode = "k" })        -- call -> the class of its client before an upstream that may ask everything
 local allowed = setmetatable({}, { __mode = "k" })         -- `asks` -> class of a client -> what is left of it
 
--- The class of the client of a call, which is asked for more than once.
+-- The class of the client of a call, cached.
 local function of_call(call)
   local text = whole_of[call]
   if not text then

@@ -41,7 +41,7 @@ local function channel_of(one)
       channel:failed(failure)
       return nil, failure
     end
-    if next(one.record.capabilities) then open.stream(channel, card) end       -- some servers ask on it
+    if next(one.record.capabilities) then open.stream(channel, card) end       -- some servers ask their questions on it
     if not channel:opened(card) then return nil, { outcome = "not_run", reason = "closed" } end
   end
   return channel, channel:card()
@@ -108,7 +108,7 @@ local function read_rows(text)
   end
 end
 
--- The params of a request, with the `_meta` of the revision.
+-- The params of a request, with the `_meta` of the server's revision.
 local function params_of(card, id, given)
   local params = type(given.params) == "table" and given.params or {}
   local meta = message.meta(card, params._meta, given.is_followed and id or nil, given.is_followed and "debug" or nil)

@@ -64,7 +64,7 @@ function errors.forwarded(record, err, era)
   local code, data = err.code, err.data
   if code == rpc_error.resource_not_found or (code == rpc_error.invalid_params and type(data) == "table" and data.uri ~= nil and era.resource_not_found) then
     code = rpc_error[era.resource_not_found or "invalid_params"]
-  elseif rpc_error.is_undefined(code) then                                             -- (X-34)
+  elseif rpc_error.is_undefined(code) then                                             -- a code that MCP does not define is hidden in `data` (X-34)
     data = { upstreamCode = code, data = data }
     code = rpc_error.internal
   elseif code == rpc_error.header_mismatch or code == rpc_error.unsupported_version then

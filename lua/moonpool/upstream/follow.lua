@@ -1,7 +1,7 @@
 -- Subscriptions of the gateway at upstreams: to changes of their lists, of the resources that clients have subscribed to, and of MCP tasks of stateless
 -- upstreams.
 -- The notifications come on the channel that reads lists: `resources/subscribe` of a stateful revision, and one request of `subscriptions/listen` of a
--- stateless one, which is replaced by a wider one before the old one ends. Which URIs an upstream was asked about is known to all workers.
+-- stateless one, which is replaced by a wider one before the old one ends. The store has the subscribed URIs, for all workers.
 --   state   { serial, id?, uris = { [uri] = seconds since 1970 when it was added }, by = { [uri] = whose share it takes },
 --           tasks = { [id of a task] = seconds since 1970 when it is forgotten }, is_deaf }: of the channel with this serial; `id` of the request that
 --           listens; `is_deaf`: the upstream does not notify of tasks
@@ -28,9 +28,9 @@ local ACK_S = 5             -- seconds that an upstream has to acknowledge a req
 local MAX_ID_BYTES = 20     -- bytes of the id of a request of the gateway
 local ACK_KEPT_S = 60       -- seconds for which the store remembers a request that was not acknowledged, if the task that waits for it fails
 local AT_ONCE = 16          -- subscriptions to resources of a stateful upstream after which another task has its turn
-local TURN_S = 30           -- seconds that a task waits for another one that changes the subscriptions
+local TURN_S = 30           -- seconds that a task waits for another task that changes the subscriptions
 local KEPT_S = 86400        -- seconds for which the store remembers the subscriptions; each reading of the lists starts them again
-local PAUSE_S = 0.02        -- seconds between two looks at what another task does
+local PAUSE_S = 0.02        -- seconds between two looks whether another task has finished
 
 local ID = "io.modelcontextprotocol/subscriptionId"
 
@@ -59,20 +59,22 @@ local function share_of(call)
   return host.base64.encode(host.digest.sum("sha256", who)):sub(1, 16)
 end
 
--- The number of URIs that take the share `who`. A URI takes that of the client that subscribed to it first, until no client does.
+-- The number of subscribed URIs that count for the share `who`. A URI counts for the client that subscribed to it
+-- first, until no client wants it.
 local function count_of(state, who)
   local count = 0
   for uri in pairs(state.uris) do count = count + (state.by[uri] == who and 1 or 0) end
   return count
 end
 
--- Saves what was asked for. A process with nothing but lists to tell may end when it is idle; a session that costs a stream alone stays.
+-- Saves the subscriptions. The channel of a program that only notifies of changed lists may end when it is idle; one
+-- over HTTP, which costs only a stream, is held.
 local function keep(record, channel, card, state)
   channel:hold(next(state.uris) ~= nil or next(state.tasks) ~= nil or card.transport == "http" and (state.id ~= nil or card.has_stream == true))
   save(record, state)
 end
 
--- Runs f() while no other task of any worker does for this upstream.
+-- Runs f() alone: no other task of any worker does so for this upstream meanwhile.
 local function alone(record, f)
   local until_s = host.time.now() + TURN_S
   while true do
@@ -86,7 +88,7 @@ end
 
 -- -- upstreams of a stateful revision --------------------------------------------------------------------------------
 
--- True if the channel brings what the upstream says by itself.
+-- True if the channel brings notifications that belong to no request.
 local function has_way(card) return card.transport ~= "http" or card.has_stream == true end
 
 local function call(channel, card, method, uri)
@@ -104,7 +106,7 @@ end
 
 local LISTS = { tools = "toolsListChanged", prompts = "promptsListChanged", resources = "resourcesListChanged" }
 
--- What the upstream is asked to tell; nil if it has nothing to tell.
+-- The filter of `subscriptions/listen`; nil if the upstream would notify of nothing.
 local function filter_of(card, uris, ids)
   local filter = {}
   for kind, name in pairs(LISTS) do
@@ -112,13 +114,13 @@ local function filter_of(card, uris, ids)
     if type(can) == "table" and can.listChanged == true then filter[name] = true end
   end
   if uris[1] then filter.resourceSubscriptions = json.array(uris) end
-  if ids[1] then filter.taskIds = json.array(ids) end                                 -- (B-1, TX-7)
+  if ids[1] then filter.taskIds = json.array(ids) end                                 -- ids of tasks are sent only if there are some (B-1, TX-7)
   return next(filter) ~= nil and filter or nil
 end
 
 local EXPECTED <const> = ""         -- what the store has for a request that was not acknowledged yet
 
--- An acknowledgement that no task waits for takes no room.
+-- Keeps an acknowledgement in the store if a task waits for it.
 observer.on("notifications/subscriptions/acknowledged", function(event, params)
   local meta = type(params._meta) == "table" and params._meta or {}
   local id = tostring(meta[ID])
@@ -129,7 +131,7 @@ end)
 
 local awaited = { __close = function(it) host.store.delete(it.key) end }
 
--- The acknowledgement of the request that is about to be sent is kept until the value is closed.
+-- Lets the store keep the acknowledgement of the request that is about to be sent, until the returned value is closed.
 local function await(record, id)
   local one = setmetatable({ key = ack_key(record.name, id) }, awaited)
   host.store.set(one.key, EXPECTED, ACK_KEPT_S)
@@ -220,7 +222,8 @@ local function bring(record, channel, card, state, wanted)
   end
 end
 
---- Subscribes at the upstream to all that clients want of it, also after its channel was lost. True; or nil and why.
+--- Subscribes at the upstream to all that clients want of it; called also after its channel was lost. True; or nil and
+--- why.
 function follow.ensure(record)
   return alone(record, function()
     local channel, card, state, wanted = current(record)
@@ -242,7 +245,7 @@ function follow.ended(record, serial, id)
   end)
 end
 
--- Why a further URI is not followed for a client; nil: there is room.
+-- Why a client cannot subscribe to one more URI; nil: it can.
 local function no_room(count, own)
   if count >= MOST_URIS then return ("%d resources of this upstream are subscribed to, and there is room for no more"):format(count) end
   if own < MOST_OF_PRINCIPAL then return nil end
@@ -250,8 +253,8 @@ local function no_room(count, own)
     :format(MOST_OF_PRINCIPAL)
 end
 
--- Asks the upstream about the URIs from number `first` on, or some of them; adds those of which it tells to `accepted`. Returns the number of the next one,
--- and why one of them was not accepted.
+-- Subscribes to some of the URIs from number `first` on; adds those that the upstream accepts to `accepted`. Returns
+-- the number of the next URI, and why one of them was not accepted.
 local function add_some(record, uris, first, accepted, of_call)
   local channel, card, state, wanted = current(record)
   if not channel then return #uris + 1, "the upstream '" .. record.name .. "' is not there" end
@@ -291,8 +294,8 @@ local function add_some(record, uris, first, accepted, of_call)
   return last + 1, why
 end
 
---- Asks the upstream to tell of changes of resources, for the client of a call. Returns the set of the URIs of which it tells, and a sentence for the client
---- if there are others: why.
+--- Subscribes at the upstream to changes of resources, for the client of a call. Returns the set of the accepted URIs,
+--- and if there are others a sentence for the client: why.
 function follow.add(record, uris, of_call)
   local accepted, first, why = {}, 1, nil
   while first <= #uris do
@@ -305,7 +308,7 @@ end
 
 local changing = {}         -- name of an upstream -> { [id of a task] = seconds since 1970 when it is forgotten, or false: it has ended }
 
--- Applies what was gathered of one upstream.
+-- Applies the gathered changes of subscriptions to tasks of one upstream.
 local function change_tasks(record)
   host.time.sleep(GATHER_S)
   local changes = changing[record.name]
@@ -324,7 +327,7 @@ local function change_tasks(record)
         host.upstream.count_refused "followed"
       end
     end
-    -- a task that has ended says nothing more, so the request that listens to it may stay
+    -- a task that has ended sends no more notifications, so the request that listens to it may stay
     if has_more or count == 0 and state.id then state.uris = listen(record, channel, card, state, wanted) or state.uris end
     keep(record, channel, card, state)
   end)
@@ -346,10 +349,10 @@ end
 --- Asks a stateless upstream to notify of changes of a task, soon and without waiting.
 function follow.task(record, id) change_task(record, id, host.time.clock() + KEPT_S) end
 
---- The task has ended, or is polled no more.
+--- Ends the subscription to a task, which has ended or is not polled any more.
 function follow.task_ended(record, id) change_task(record, id, false) end
 
---- Ends what no client wants any more: `is_wanted(uri, at)` says whether one does.
+--- Ends subscriptions that no client wants any more: `is_wanted(uri, at)` says whether one does.
 function follow.sweep(record, is_wanted)
   if next(load(record).uris) == nil then return end
   return alone(record, function()
@@ -378,7 +381,7 @@ function follow.sweep(record, is_wanted)
   end)
 end
 
---- The URIs that are followed at an upstream, sorted.
+--- The URIs that the gateway has subscribed to at an upstream, sorted.
 function follow.uris(record) return sorted(load(record).uris) end
 
 --- The error for a client whose subscription an upstream does not take.

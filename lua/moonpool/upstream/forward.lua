@@ -130,7 +130,7 @@ local function refuse(record, call, failed, err)
   failure.refuse(errors.forwarded(record, err, era.facts(call.revision) or era.facts(era.newest)))
 end
 
--- Puts the members of this hop right: `_meta`, and those of the base revision.
+-- Changes an answer to what a client of this gateway gets: `_meta`, and members as in the base revision.
 local function lift(record, answer)
   local result = answer.result
   local kind = result.resultType
@@ -146,7 +146,8 @@ local function lift(record, answer)
   return result
 end
 
--- Checks that a list has objects only, each with the member `type` if `is_typed`. The result is not one of this method otherwise.
+-- Checks that a list has objects only, each with the member `type` if `is_typed`; else raises the error for an answer
+-- that cannot be read.
 local function check_list(record, list, is_typed)
   local fits = type(list) == "table" and not (is_object(list) and next(list) ~= nil)
   for _, item in ipairs(fits and list or {}) do fits = fits and is_object(item) and (not is_typed or type(item.type) == "string") end

@@ -100,7 +100,7 @@ local function result_of(result)
   }
 end
 
--- Lets a recorded or replayed call have the answer that it had; `real` asks the upstream.
+-- Calls `real`, which asks the upstream, through the hook of record and replay, if there is one.
 local function watch(record, what, called, args, real)
   if watched.upstream then return watched.upstream(record.name, what, called, args, real) end
   return real()
@@ -184,8 +184,8 @@ local function tools_now(record)
   return list
 end
 
---- handle:tools(): the definitions of the tools that the upstream listed and its filters show, with its own names; or nil, why, if it has listed nothing.
---- Only before the first list it waits for it.
+--- handle:tools(): the definitions of the tools that the upstream listed and its filters show, with its own names; or
+--- nil, why, if it has listed nothing. Waits only while nothing was listed yet.
 function methods.tools(self)
   local record = record_of(self)
   if handle.stand_ins[record.name] then return json.array {} end

@@ -45,7 +45,7 @@ end
 
 local function with_class(key, class_text) return class_text == class.none and key or key .. ":" .. class_text end
 
--- Principals that nothing authenticated use the channel that reads lists: it holds nothing of anybody else.
+-- Principals that nothing authenticated use the channel that reads lists: it holds no state of other principals.
 local function of_principal(call, class_text)
   if is_stranger(call) then return of_stranger(call) end
   if not principal.is_named(call.principal) then return with_class(keys.shared, class_text), false end

@@ -9,7 +9,7 @@ local message = require "moonpool.upstream.message"
 local levels = {}
 
 local ANSWER_S = 10       -- seconds for the answer to logging/setLevel; the call goes on without it
-local KEPT_S = 86400      -- seconds that the store knows what was set; then it is set again
+local KEPT_S = 86400      -- seconds for which the store remembers the level that was set; then it is set again
 
 local function key_of(record, card) return ("upstream:level:%s:%s:%d"):format(host.upstream.instance, record.name, card.serial) end
 

@@ -16,7 +16,8 @@ local wrapping = require "moonpool.upstream.wrapping"
 local links = {}
 
 local KEPT_S <const> = 3600
-local MAX_OF_PRINCIPAL <const>, MAX_OF_UPSTREAM <const> = host.limits.upstreams.links, host.limits.upstreams.links_per_upstream  -- new ones in KEPT_S
+-- most new links in KEPT_S seconds
+local MAX_OF_PRINCIPAL <const>, MAX_OF_UPSTREAM <const> = host.limits.upstreams.links, host.limits.upstreams.links_per_upstream
 local MAX_URI_BYTES <const> = 1024
 local MAX_OF_RESULT <const> = host.limits.upstreams.links_per_result
 

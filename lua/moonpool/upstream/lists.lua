@@ -77,7 +77,7 @@ end
 local function lift_tool(tool, card, may_have_headers)
   if tool.inputSchema == nil or tool.inputSchema == json.null then tool.inputSchema = { type = "object" } end
   if not is_object(tool.inputSchema) then return nil, "its inputSchema is not an object" end
-  if tool.inputSchema.type == nil then tool.inputSchema.type = "object" end               -- (X-46)
+  if tool.inputSchema.type == nil then tool.inputSchema.type = "object" end               -- without a type it means an object (X-46)
   if tool.inputSchema.type ~= "object" then return nil, "its input is not an object" end
   if tool.outputSchema ~= nil and not is_object(tool.outputSchema) then tool.outputSchema = nil end
   if not card.is_modern then
@@ -86,7 +86,8 @@ local function lift_tool(tool, card, may_have_headers)
   end
   local wrong
   local rows = may_have_headers and param_headers.rows(tool.inputSchema, function(what) wrong = wrong or what end)
-  if wrong and card.is_modern and card.transport == "http" then return nil, wrong end      -- (H-9)
+  -- a tool whose header parameters are wrong is not served (H-9)
+  if wrong and card.is_modern and card.transport == "http" then return nil, wrong end
   local hints, execution = is_object(tool.annotations) and tool.annotations or {}, tool.execution
   tool.execution = nil
   return {
@@ -99,7 +100,7 @@ local function is_name(value) return type(value) == "string" and value ~= "" and
 
 local CIRCLE <const> = "it comes from this gateway: gateways are upstreams of each other"
 
--- What is known of the definitions that were read before: kind .. " " .. key -> an entry.
+-- The entries of the catalogue that was read before: kind .. " " .. key -> entry.
 local function known_entries(record, class)
   local known = {}
   for _, entry in ipairs(catalogue.of(record.name, class).entries) do known[entry.kind .. " " .. entry.key] = entry end

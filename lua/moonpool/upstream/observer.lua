@@ -1,4 +1,4 @@
--- What upstreams say without being asked: messages that belong to no call, and gaps in the streams that carry them. C hands them to the worker that
+-- Messages of upstreams that belong to no call, and gaps in the streams that carry them. C hands them to the worker that
 -- holds the stream. A question outside a call is answered with an error at once, since no client can be asked it (X-36); C drops those over
 -- 256 in a minute.
 --   event   { kind = "message" | "gap" | "ended" | "lost", upstream, key, serial, channel, method?, id?, bytes?, standing?, status? }, as
@@ -13,7 +13,7 @@ local message = require "moonpool.upstream.message"
 
 local observer = {}
 
-local MAX_S = 120        -- seconds that the task may take that reads what was said
+local MAX_S = 120        -- seconds that the task may take that reads observations
 
 local handlers = {}      -- method, or "gap", "ended" or "lost" -> f(event, params)
 
@@ -43,14 +43,14 @@ local function take(event)
   if handler then handler(event, params_of(event)) end
 end
 
-local is_reading, has_more = false, false    -- a task reads what was said; more was said since it began
+local is_reading, has_more = false, false    -- a task reads observations; more have come since it began
 local begin_reading
 
 local function read()
   has_more = false
   local _ <close> = setmetatable({}, { __close = function()
     is_reading = false
-    if has_more then begin_reading() end      -- it may have come after the last look
+    if has_more then begin_reading() end      -- an observation may have come after the last look
   end })
   for event in host.upstream.observed do
     local ok, why = xpcall(take, failure.handler, event)

@@ -181,7 +181,7 @@ function open.establish(record, channel, class_text, tells_roots)
     known[record.name] = card.transport == "sse" and "sse" or "legacy"
     if verdict == "silent" then host.store.set(silent_key(record), "", SILENT_KEPT_S) end
   elseif (is_silent or verdict == "silent") and failure.reason == "revision" then
-    -- one that refuses `initialize` was only slow to start, or is another program now
+    -- a program that refuses `initialize` was only slow to start, or is another program now
     open.forget(record)
     verdict, card = discover(record, channel, era.newest_stateless, true)
     if verdict == "modern" then
@@ -204,7 +204,8 @@ local function barred(failure)
   return failure
 end
 
---- Opens the GET stream of a session, on which an upstream says what belongs to no request, and asks. Many have none: they answer 405.
+--- Opens the GET stream of a session, on which an upstream sends questions, and notifications that belong to no
+--- request. Many have none: they answer 405.
 function open.stream(channel, card)
   if card.is_modern or card.transport ~= "http" or not card.session then return end
   local state = channel:stand { revision = era.facts(card.revision).has_version_header and card.revision or nil }

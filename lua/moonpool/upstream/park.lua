@@ -23,7 +23,7 @@ local park = {}
 
 local JOURNAL, PLACE = "upstream journal", "upstream park "       -- keys of client_request.keep
 local MAX_JOURNAL = host.limits.upstreams.journal
-local SPARE = 1024                  -- bytes beside the text of each entry in a journal
+local SPARE = 1024                  -- bytes that each entry of a journal counts beside its text
 local GATHER_S = 0.02               -- seconds in which an upstream may have taken back a question that the client did not answer
 
 local journals = setmetatable({}, { __mode = "k" })       -- call -> its journal; false: the call cannot be repeated
@@ -39,7 +39,8 @@ end
 
 -- -- journals --------------------------------------------------------------------------------------------------------
 
--- Reads what an earlier run has left. Raises the error for a state that was used or has expired, unless running the call once more does no harm.
+-- Reads the journal of an earlier run. Raises the error for a state that was used or has expired, unless running the
+-- call once more does no harm.
 local function read_back(call)
   local handle = client_request.take(call, JOURNAL)
   if not handle then return {} end
@@ -61,7 +62,7 @@ local function journal_of(call)
   return journal
 end
 
--- The entry of an earlier run for the same request; nil: there is none.
+-- Takes the entry of an earlier run for an equal request from the journal; nil: there is none.
 local function take_found(journal, entry)
   local other
   for i, found in ipairs(journal.found) do
@@ -73,7 +74,8 @@ local function take_found(journal, entry)
   if other then complain(entry) end
 end
 
--- Keeps what a request has given. A request that does no harm if it is sent again needs no room.
+-- Keeps the answer or failure of a request in the journal. A request that does no harm if it is sent again needs no
+-- room.
 local function note(journal, entry, answer, failed, err, may_repeat)
   local text = answer and answer.text or err and json.encode(err)
   local size = (text and #text or 0) + SPARE
@@ -92,7 +94,7 @@ local function note(journal, entry, answer, failed, err, may_repeat)
   }
 end
 
--- What request.send gave in an earlier run.
+-- Returns what request.send returned in an earlier run.
 local function given_again(found)
   if found.failed then return nil, found.failed end
   local value = json.faithful(found.text)
@@ -227,7 +229,7 @@ local function sent_answers(call)
   return type(sent) == "table" and sent or {}
 end
 
--- Sends the client's answers upstream. Returns the questions that have none.
+-- Sends the client's answers upstream. Returns the questions that the client did not answer.
 local function send_answers(call, card, pending, questions)
   local sent, missing = sent_answers(call), {}
   for _, question in ipairs(questions) do

@@ -96,10 +96,10 @@ local function begun_channel(spec)
   local first = spec.call and begun[spec.call]
   if not first then return nil end
   begun[spec.call] = nil
-  spec.level, spec.asker = nil, nil                        -- such a call has none
+  spec.level, spec.asker = nil, nil                        -- a call that C has sent has none
   local channel, pending = first.channel, first.exchange
   return {
-    is_begun = true,                                       -- its span, too
+    is_begun = true,                                       -- C has begun its span, too
     next_id = function() return pending and first.id or channel:next_id() end,
     send = function(_, bytes, options)
       local given = pending
@@ -169,7 +169,8 @@ local function judge(record, channel, card, spec, tries, event, failure, err)
   return "done"
 end
 
--- A refused credential, and a session that was lost twice, certainly ran nothing.
+-- Changes the failure to "not_run" where the upstream certainly ran nothing: a refused credential, or a session that
+-- was lost twice.
 local function sharpened(record, card, event, failure, err)
   if is_lost(card, event, failure, err) then return { outcome = "not_run", reason = "lost" } end
   if failure and failure.reason == "status" then
@@ -184,7 +185,7 @@ local function sharpened(record, card, event, failure, err)
   return failure
 end
 
--- The failure of a request. That its last attempt did not run says nothing about an earlier one.
+-- The failure of a request: if an earlier attempt may have run, so may the request, though its last attempt did not.
 local function failure_of(failure, may_have_run)
   if not may_have_run or failure.outcome ~= "not_run" then return failure end
   local made = {}

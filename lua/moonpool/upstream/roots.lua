@@ -11,7 +11,7 @@ local roots = {}
 
 local GATHER_S <const> = 0.1       -- further notifications within this time are sent as one
 local MOST_GATHER_S <const> = 5    -- seconds after which another task sends, if the one that waits was ended
-local KEPT_S <const> = 86400       -- seconds that the store knows who has asked
+local KEPT_S <const> = 86400       -- seconds for which the store remembers which upstreams have asked
 
 local function mark_of(record, key) return ("upstream:roots:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
 

@@ -28,7 +28,7 @@ local function is_object(value) return type(value) == "table" and debug.getmetat
 
 local unreadable = { outcome = "unknown", reason = "unreadable" }
 
--- The upstream has asked more than `most` times, or questions.
+-- The failure for an upstream that has asked more than `most` times, or more than `most` questions.
 local function too_often(most, what)
   host.upstream.count_refused "rounds"
   return { outcome = "unknown", reason = "asks", what = ("asked more than %d %s"):format(most, what) }
@@ -82,7 +82,7 @@ function rounds.refuse_some(record, call, class_text, wanted)
   return given
 end
 
---- Puts questions to the client, all at once. Returns the answers by key; or nil at `ends_at`.
+--- Puts questions to the client, all at once. Returns the answers by key; or nil if they are not there at `ends_at`.
 function rounds.answers_of(record, call, wanted, pages, ends_at)
   local signal, open, found = host.task.event(), {}, {}
   for _, key in ipairs(sorted(wanted)) do
@@ -253,7 +253,8 @@ local function ask_for_pages(record, call, place, err, is_stateless)
   client_request.unwind(call, wanted)
 end
 
--- A client of a revision with sessions cannot declare more in the middle of its session: it reads what is missing (X-27).
+-- The error for a capability that the client lacks: it names the missing capability, since a client with a session
+-- cannot declare more in the middle of it (X-27).
 local function lacking(record, err)
   local wanted = type(err.data) == "table" and err.data.requiredCapabilities
   local names = {}

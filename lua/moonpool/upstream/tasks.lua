@@ -26,12 +26,12 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local tasks = {}
 
-local FIRST_POLL_S, MAX_POLL_S = 0.1, 5           -- without an interval of the upstream's, polls become rarer from the first to the second
-local LEAST_POLL_S, MOST_POLL_S = 0.1, 60         -- an interval of the upstream's is kept within these
+local FIRST_POLL_S, MAX_POLL_S = 0.1, 5           -- without an interval of the upstream's, the pause between polls grows from the first to the second
+local LEAST_POLL_S, MOST_POLL_S = 0.1, 60         -- an interval of the upstream's is kept between these two
 local MAX_ID_BYTES = 1024
-local FOLLOW_S = 1                                -- a task of a stateless upstream that is polled this rarely is followed by a request that listens
+local FOLLOW_S = 1                                -- the gateway subscribes to a task of a stateless upstream whose polls are at least so far apart
 local MOST_QUESTIONS = host.limits.upstreams.questions_per_request
-local CANCEL_S = 10                               -- seconds that cancelling a task at an upstream may take
+local CANCEL_S = 10                               -- seconds that the cancellation of a task at an upstream may take
 
 local KEPT = "upstream task "                     -- key of client_request.keep, before the id
 
@@ -66,8 +66,8 @@ function tasks.wish(call, ttl) wishes[call] = { ttl = math.type(ttl) and ttl or 
 
 function tasks.wish_of(call) return wishes[call] end
 
---- The handler runs again, for a task of this gateway: it gets what the upstream has made. Returns a value whose end cancels the upstream's task unless
---- that is over.
+--- The handler runs again, for a task of this gateway: it gets the upstream's task `made`. Returns a value whose end
+--- cancels the upstream's task unless that is over.
 function tasks.resume(call, made)
   resumed[call] = made
   made.is_own, made.is_shown = nil, true          -- the task may outlive the session
@@ -75,7 +75,8 @@ function tasks.resume(call, made)
   return setmetatable({}, { __close = function() tasks.cancel(made) end })
 end
 
---- What the upstream has made of a call before its handler ran again; nil: it has not been called.
+--- The task that an upstream has made of a call before its handler ran again; nil: the handler has not called the
+--- upstream.
 function tasks.resumed(call, record)
   local made = resumed[call]
   if not made or made.record ~= record then return nil end
@@ -160,7 +161,7 @@ end
 
 -- -- questions of a task of a stateless upstream -----------------------------------------------------------------------
 
--- The answers that the client's repeated request has for the questions of the task; nil if it has none.
+-- The answers to the questions of the task that the client's repeated request has; nil if it has none.
 local function brought(made, call)
   local kept = client_request.take(call, KEPT .. made.id)
   if not kept then return nil end

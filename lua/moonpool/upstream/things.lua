@@ -65,7 +65,7 @@ local function new(record, entry, shown, script)
     made.define = nil
     made.definition, made.description, made.input = definition, definition.description or "", definition.inputSchema
   end
-  -- what the configuration and the operator's script make of the definition; "" for nothing
+  -- The parts of the definition that the configuration and the operator's script decide; "" for none.
   made.look = script and script.define and json.encode(made.definition) or record.describe[entry.key]
     or entry.kind == "resources" and next(record.describe) and made.define().description or ""
   if wrapping.changes(record, entry.kind, entry.definition) then made.look = made.look .. " wrapped" end

@@ -8,7 +8,7 @@ local host = require "moonpool.host"
 
 local turns = {}
 
-local KEPT_S <const> = 86400      -- seconds that the store knows of a doubt, and of the calls of a channel
+local KEPT_S <const> = 86400      -- seconds for which the store remembers a doubt, and the calls of a channel
 
 local function doubt_key(record) return ("upstream:doubt:%s:%s"):format(host.upstream.instance, record.name) end
 local function count_key(record, key) return ("upstream:asking:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
@@ -29,7 +29,7 @@ function turns.take(record, key)
   return turn
 end
 
---- A question came on a channel that names no call.
+--- A question came on a channel, and its call is not known.
 function turns.doubt(record, key)
   if (tonumber(host.store.get(count_key(record, key)) or "") or 0) < 2 then return end
   if host.store.add(doubt_key(record), "", KEPT_S) then

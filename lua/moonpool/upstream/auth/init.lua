@@ -78,9 +78,10 @@ end
 
 local identities = setmetatable({}, { __mode = "k" })      -- call -> what auth.identity gives for it
 
---- Whose token requests of a call have: { owner, subject, id, expires? }, where `owner` is a text that no other caller has, `subject` the caller's token,
---- and `expires` its end in seconds since 1970. nil for an upstream where all callers have the gateway's credential; nil and a failure for a caller
---- without a valid token, and without a call. The call of an MCP task has the token of the call that began it.
+--- Whose token the requests of a call carry: { owner, subject, id, expires? }, where `owner` is a text that no other
+--- caller has, `subject` the caller's token, and `expires` its end in seconds since 1970. nil for an upstream where all
+--- callers have the gateway's credential; nil and a failure for a caller without a valid token, and without a call. The
+--- call of an MCP task has the token of the call that began it.
 function auth.identity(record, call)
   if not auth.is_personal(record) then return nil end
   local subject, why
@@ -151,7 +152,7 @@ local function pause_at(key)
   return type(pause) == "table" and pause or nil
 end
 
--- Why no token is got for a while: for this caller's token, for this caller, or for all.
+-- Why no token is asked for at the moment: because of this caller's token, of this caller, or of the gateway.
 local function pause_of(record, key, identity)
   local pause = pause_at(key)
   if pause or not identity then return pause end
@@ -172,7 +173,7 @@ local function seconds_of(failure, key)
   return math.min(MAX_PAUSE_S, 2 ^ (math.min(count, 7) - 1))
 end
 
--- `at`: the key under which the failure is kept.
+-- Notes that no token was got. `at`: the key under which the failure is kept.
 local function note_failure(record, key, at, failure, identity)
   local seconds, is_ours = seconds_of(failure, key), failure.kind == "barred"
   host.store.set(PREFIX .. "pause:" .. at, json.encode { kind = failure.kind, why = failure.why, ends = host.time.clock() + seconds }, seconds)

@@ -11,7 +11,7 @@ local MAX_ANSWER_BYTES <const> = 64 << 10
 local METADATA_S <const> = 600            -- seconds for which metadata are used
 local MAX_TOKEN_BYTES <const> = 16 << 10
 local MAX_LIFE_S <const> = 30 * 86400
-local DEFAULT_LIFE_S <const> = 300        -- of a token whose answer does not say it
+local DEFAULT_LIFE_S <const> = 300        -- seconds; for a token whose answer names no lifetime
 
 -- -- failures --------------------------------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ end
 
 -- -- metadata --------------------------------------------------------------------------------------------------------------
 
--- The places of an issuer's metadata, in the order in which they are tried.
+-- The URLs of an issuer's metadata, in the order in which they are tried.
 local function places_of(issuer)
   local path = issuer.path:gsub("/+$", "")
   local origin = issuer.url:match "^(%a+://[^/?]+)"
@@ -148,7 +148,7 @@ local function payload_of(token)
   return type(value) == "table" and value or nil
 end
 
--- True unless the token is a JWT for others.
+-- True unless the token is a JWT for other audiences.
 local function is_for(token, audience)
   local payload = audience and payload_of(token)
   local aud = payload and payload.aud
@@ -160,7 +160,7 @@ local function is_for(token, audience)
   return false
 end
 
--- Errors of RFC 6749 about the gateway itself, whichever token it exchanges.
+-- Errors of RFC 6749 about the gateway as a client: they do not depend on the token that it exchanges.
 local about_client = { invalid_client = true, unauthorized_client = true, unsupported_grant_type = true }
 
 -- An error of the server in words. Its description is not repeated: it may contain what was sent. `refuse`: refusal or denial.
