@@ -1,11 +1,10 @@
 #include "history_state.h"
+#include "saturation.h"
 #include "json/json.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 const mp_history_number mp_history_numbers[] = {
     {"calls", RATE, "calls"},
@@ -99,33 +98,12 @@ size_t mp_history_find(mp_str name)
 
 /* -- measuring ----------------------------------------------------------------------------------------------------- */
 
-/* 0: not known */
-static int64_t resident_bytes(void)
-{
-    FILE *file = fopen("/proc/self/statm", "re");
-    long long all = 0, resident = 0;
-    if (file == NULL)
-        return 0;
-    if (fscanf(file, "%lld %lld", &all, &resident) != 2)
-        resident = 0;
-    fclose(file);
-    return resident * sysconf(_SC_PAGESIZE);
-}
-
-static uint64_t cpu_us(void)
-{
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    return (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
-           (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
-}
-
 void mp_history_read_own(const mp_history *history, mp_history_reading *now)
 {
     now->at_us = mp_monotonic_us();
-    now->cpu_us = cpu_us();
+    now->cpu_us = mp_process_us();
     for (size_t n = 0; n < MP_HISTORY_NUMBERS; n++) {
-        now->counts[n] = mp_history_numbers[n].kind == RESIDENT ? resident_bytes() : 0;
+        now->counts[n] = mp_history_numbers[n].kind == RESIDENT ? mp_resident_bytes() : 0;
         for (size_t i = 0; i < history->count[n]; i++)
             now->counts[n] += mp_stat_read(history->stats[history->first[n] + i]);
     }

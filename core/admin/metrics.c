@@ -5,7 +5,6 @@
 #include <moonpool/version.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 MP_COUNTER(refused_scrapes, "refused", "reason", "metrics",
            "requests of /metrics that found 64 others waiting for the text")
@@ -86,18 +85,6 @@ void mp_metrics_free(mp_metrics *MP_NULLABLE metrics)
 
 /* -- families ------------------------------------------------------------------------------------------------------ */
 
-/* Begins a family. `suffix` "_total" belongs to a counter's samples; OpenMetrics leaves it out of the family's name. */
-static void put_head(mp_buf *out, const char *name, const char *suffix, const char *type, const char *text)
-{
-    mp_buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", name, suffix, text, name, suffix, type);
-}
-
-void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, double value)
-{
-    put_head(out, name, "", "gauge", text);
-    mp_buf_printf(out, "%s %.17g\n", name, value);
-}
-
 /* All counters and gauges of the program, and what is read once for a text. */
 typedef struct {
     const mp_stat **list;
@@ -143,7 +130,7 @@ static void put_stats(mp_buf *out, const numbers *all)
         mp_buf_printf(&name, "moonpool_%.*s%s%c", (int)(family.len - (is_time ? us.len : 0)), family.ptr,
                       is_time ? "_seconds" : "", '\0');
         if (i == 0 || strcmp(list[i - 1]->family, stat->family) != 0)
-            put_head(out, name.ptr, is_open ? "" : suffix, is_counter ? "counter" : "gauge", stat->text);
+            mp_metrics_put_head(out, name.ptr, is_open ? "" : suffix, is_counter ? "counter" : "gauge", stat->text);
         if (*stat->label == '\0')
             mp_buf_printf(out, "%s%s", name.ptr, suffix);
         else
@@ -155,34 +142,15 @@ static void put_stats(mp_buf *out, const numbers *all)
 
 /* -- the process --------------------------------------------------------------------------------------------------- */
 
-static int64_t resident_bytes(void)
-{
-    FILE *file = fopen("/proc/self/statm", "re");
-    long long all = 0, resident = 0;
-    if (file == NULL)
-        return 0;
-    if (fscanf(file, "%lld %lld", &all, &resident) != 2)
-        resident = 0;
-    fclose(file);
-    return resident * sysconf(_SC_PAGESIZE);
-}
-
-static double cpu_seconds(void)
-{
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-}
-
 static void put_process(mp_buf *out, uint64_t started_at, const numbers *all)
 {
     bool is_open = all->is_open;
     struct rlimit most = {0};
     getrlimit(RLIMIT_NOFILE, &most);
-    put_head(out, "process_cpu_seconds", is_open ? "" : "_total", "counter", "processor time of the process");
-    mp_buf_printf(out, "process_cpu_seconds_total %.2f\n", cpu_seconds());
-    mp_metrics_put_gauge(out, "process_resident_memory_bytes", "resident memory", (double)resident_bytes());
+    mp_metrics_put_head(out, "process_cpu_seconds", is_open ? "" : "_total", "counter",
+                        "processor time of the process");
+    mp_buf_printf(out, "process_cpu_seconds_total %.2f\n", (double)mp_process_us() / 1e6);
+    mp_metrics_put_gauge(out, "process_resident_memory_bytes", "resident memory", (double)mp_resident_bytes());
     mp_metrics_put_gauge(out, "process_open_fds", "open file descriptors", (double)all->fds);
     mp_metrics_put_gauge(out, "process_max_fds", "limit of the open file descriptors", (double)most.rlim_cur);
     double age = (double)(mp_monotonic_ms() - started_at) / 1000;
@@ -196,7 +164,7 @@ static void put_saturation(mp_buf *out, const mp_metrics_facts *given)
 {
     double uses[MP_USES];
     mp_saturation_read(given->readiness, given->settings(given->ctx), uses);
-    put_head(out, "moonpool_saturation_ratio", "", "gauge", "use of a resource, from 0 to 1 of its limit");
+    mp_metrics_put_head(out, "moonpool_saturation_ratio", "", "gauge", "use of a resource, from 0 to 1 of its limit");
     for (int i = 0; i < MP_USES; i++)
         mp_buf_printf(out, "moonpool_saturation_ratio{resource=\"%s\"} %.6f\n", mp_use_names[i], uses[i]);
 }
@@ -228,7 +196,7 @@ static void put_rest(kept *one)
     numbers all = {.fds = mp_count_fds(), .is_open = one->is_open};
     all.list = mp_stat_list(&all.count);
     put_stats(out, &all);
-    put_head(out, "moonpool_build_info", "", "gauge", "always 1; the label names the version");
+    mp_metrics_put_head(out, "moonpool_build_info", "", "gauge", "always 1; the label names the version");
     mp_buf_put(out, MP_STR("moonpool_build_info{version=\"" MOONPOOL_VERSION "\"} 1\n"));
     one->facts.put(one->facts.ctx, out);
     put_saturation(out, &one->facts);

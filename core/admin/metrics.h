@@ -28,7 +28,5 @@ void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_str
 void mp_metrics_put(const mp_metrics_facts *facts, mp_buf *out);
 /* True if the values of this gauge in several processes of one gateway make one value when they are added. */
 bool mp_metrics_adds_up(mp_str gauge);
-/* Appends a family with one sample. */
-void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, double value);
 
 #endif

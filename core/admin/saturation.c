@@ -1,15 +1,37 @@
 /* saturation.c: reads the gauges that have limits, once a second and for each text of /metrics. */
 #include "saturation.h"
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define BACK 0.8 /* part of a limit below which the gateway is ready again */
 
 const char *const mp_use_names[MP_USES] = {"calls",    "connections", "fds",          "listeners",
                                            "loop",     "lua_memory",  "pool",         "replay",
                                            "sessions", "store",       "stream_bytes", "tasks"};
+
+uint64_t mp_process_us(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
+           (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
+int64_t mp_resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    long long all = 0, resident = 0;
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%lld %lld", &all, &resident) != 2)
+        resident = 0;
+    fclose(file);
+    return resident * sysconf(_SC_PAGESIZE);
+}
 
 /* Linux 6.2 and newer tell the number as the size of the folder. */
 int64_t mp_count_fds(void)

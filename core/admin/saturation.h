@@ -51,6 +51,9 @@ bool mp_readiness_is_good(const mp_readiness *readiness, mp_buf *why);
 unsigned mp_readiness_wait_s(const mp_readiness *readiness);
 /* The share of each limit that is used, from 0 to 1: of limits that all processes of the gateway have together, by all of them. */
 void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *settings, double uses[MP_USES]);
+/* Processor time of the process, and its resident memory; 0: not known. */
+uint64_t mp_process_us(void);
+int64_t mp_resident_bytes(void);
 /* Open descriptors of the process. */
 int64_t mp_count_fds(void);
 

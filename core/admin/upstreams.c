@@ -158,20 +158,20 @@ static int64_t withheld(const mp_upstream_report *report)
 void mp_admin_put_upstream_metrics(mp_buf *out, mp_upstreams *table)
 {
     static const gauge gauges[] = {
-        {"up", "0 while requests to the upstream are refused: it fails, or refuses the credential", is_up},
-        {"channels", "sessions, programs or shared channels that are open or being opened", channels},
-        {"processes", "processes of the upstream's program", processes},
-        {"restarts", "starts of the upstream's program after the first", restarts},
-        {"withheld", "definitions of the upstream that clients do not get", withheld},
+        {"moonpool_upstream_up", "0 while requests to the upstream are refused: it fails, or refuses the credential",
+         is_up},
+        {"moonpool_upstream_channels", "sessions, programs or shared channels that are open or being opened", channels},
+        {"moonpool_upstream_processes", "processes of the upstream's program", processes},
+        {"moonpool_upstream_restarts", "starts of the upstream's program after the first", restarts},
+        {"moonpool_upstream_withheld", "definitions of the upstream that clients do not get", withheld},
     };
     size_t count;
     mp_upstream_report *reports = mp_upstreams_report(table, &count);
     for (size_t i = 0; count > 0 && i < sizeof gauges / sizeof *gauges; i++) {
         const gauge *one = &gauges[i];
-        mp_buf_printf(out, "# HELP moonpool_upstream_%s %s\n# TYPE moonpool_upstream_%s gauge\n", one->name, one->text,
-                      one->name);
+        mp_metrics_put_head(out, one->name, "", "gauge", one->text);
         for (size_t at = 0; at < count; at++)
-            mp_buf_printf(out, "moonpool_upstream_%s{upstream=\"%s\"} %lld\n", one->name, reports[at].name,
+            mp_buf_printf(out, "%s{upstream=\"%s\"} %lld\n", one->name, reports[at].name,
                           (long long)one->value(&reports[at]));
     }
     mp_upstream_report_free(reports, count);

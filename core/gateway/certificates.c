@@ -462,9 +462,8 @@ void mp_certificates_describe_all(mp_certificates *all, mp_buf *out)
 
 void mp_certificates_put_metrics(mp_certificates *all, mp_buf *out)
 {
-    mp_buf_put(out,
-               MP_STR("# HELP moonpool_certificate_expiry_timestamp_seconds when a listener's certificate expires\n"
-                      "# TYPE moonpool_certificate_expiry_timestamp_seconds gauge\n"));
+    mp_metrics_put_head(out, "moonpool_certificate_expiry_timestamp_seconds", "", "gauge",
+                        "when a listener's certificate expires");
     pthread_mutex_lock(&all->lock);
     for (size_t i = 0; i < all->count; i++) {
         mp_buf_put(out, MP_STR("moonpool_certificate_expiry_timestamp_seconds{address=\""));

@@ -102,6 +102,10 @@ void mp_series_sum(const char *name, const char *MP_NULLABLE last, int64_t cells
 int mp_series_buckets(mp_buckets buckets);
 /* The time in microseconds within which `share` (0 to 1) of the observations in `cells` lie, between the bounds of its bucket; -1: there are none. */
 double mp_series_quantile(mp_buckets buckets, const int64_t *cells, double share);
+/* Begins a family: the lines HELP and TYPE. `suffix` "_total" belongs to a counter's samples; OpenMetrics leaves it out of the family's name. */
+void mp_metrics_put_head(mp_buf *out, const char *name, const char *suffix, const char *type, const char *text);
+/* Appends a gauge with one sample. */
+void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, double value);
 /* Appends `value` with the escapes of a label's value: \\, \" and \n. */
 void mp_metrics_put_label(mp_buf *out, mp_str value);
 

@@ -15,6 +15,17 @@
 extern const mp_family *const first_row[] __asm__("__start_mp_family_rows") __attribute__((visibility("hidden")));
 extern const mp_family *const end_of_rows[] __asm__("__stop_mp_family_rows") __attribute__((visibility("hidden")));
 
+void mp_metrics_put_head(mp_buf *out, const char *name, const char *suffix, const char *type, const char *text)
+{
+    mp_buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", name, suffix, text, name, suffix, type);
+}
+
+void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, double value)
+{
+    mp_metrics_put_head(out, name, "", "gauge", text);
+    mp_buf_printf(out, "%s %.17g\n", name, value);
+}
+
 void mp_metrics_put_label(mp_buf *out, mp_str value)
 {
     for (size_t i = 0; i < value.len; i++) {
@@ -93,11 +104,8 @@ static void put_histogram(mp_buf *out, const mp_member *one)
 static void put_head(mp_buf *out, const mp_family *family, bool is_open)
 {
     bool is_counter = family->buckets == MP_FAMILY_COUNTER;
-    const char *named = is_counter && !is_open ? "_total" : "";
-    mp_buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", family->name, named, family->text, family->name, named,
-                  is_counter                           ? "counter"
-                  : family->buckets == MP_FAMILY_GAUGE ? "gauge"
-                                                       : "histogram");
+    const char *type = is_counter ? "counter" : family->buckets == MP_FAMILY_GAUGE ? "gauge" : "histogram";
+    mp_metrics_put_head(out, family->name, is_counter && !is_open ? "_total" : "", type, family->text);
 }
 
 static void put_member(mp_buf *out, const mp_member *one)

@@ -215,14 +215,11 @@ void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out)
 void mp_reload_status_put_metrics(mp_reload_status *outcome, mp_buf *out)
 {
     pthread_mutex_lock(&outcome->lock);
-    mp_buf_printf(
-        out,
-        "# HELP moonpool_generation number of the scripts that serve: each reload adds one\n"
-        "# TYPE moonpool_generation gauge\nmoonpool_generation %lld\n"
-        "# HELP moonpool_config_ok 0 while the files on the disk are refused\n"
-        "# TYPE moonpool_config_ok gauge\nmoonpool_config_ok %d\n"
-        "# HELP moonpool_reload_timestamp_seconds time of the last reload that changed or refused anything; 0: none\n"
-        "# TYPE moonpool_reload_timestamp_seconds gauge\nmoonpool_reload_timestamp_seconds %lld\n",
-        (long long)outcome->generation, outcome->at == 0 || outcome->is_ok ? 1 : 0, (long long)outcome->at);
+    mp_metrics_put_gauge(out, "moonpool_generation", "number of the scripts that serve: each reload adds one",
+                         (double)outcome->generation);
+    mp_metrics_put_gauge(out, "moonpool_config_ok", "0 while the files on the disk are refused",
+                         outcome->at == 0 || outcome->is_ok ? 1 : 0);
+    mp_metrics_put_gauge(out, "moonpool_reload_timestamp_seconds",
+                         "time of the last reload that changed or refused anything; 0: none", (double)outcome->at);
     pthread_mutex_unlock(&outcome->lock);
 }
