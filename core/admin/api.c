@@ -309,11 +309,7 @@ void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *calle
         type != MP_JSON_OBJECT || (wanted.wrong == NULL && wanted.level == (mp_log_level)-1))
         wanted.wrong = "send an object, as in {\"level\":\"debug\",\"seconds\":300}";
     if (wanted.wrong != NULL) {
-        mp_buf_put(&out, MP_STR("{\"error\":"));
-        mp_json_put_string(&out, mp_str_of(wanted.wrong));
-        mp_buf_put(&out, MP_STR("}\n"));
-        mp_stream_answer(stream, 400, "application/json", mp_buf_str(&out), NULL, 0);
-        mp_buf_clear(&out);
+        mp_admin_refuse(stream, 400, mp_str_of(wanted.wrong));
         return;
     }
     mp_admin_api *api = mp_admin_api_of(admin);

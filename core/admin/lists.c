@@ -6,14 +6,6 @@
 #define MAX_NAME_BYTES 4096
 #define MAX_PAGE 1000000
 
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* True for UTF-8 without NUL. */
 static bool is_utf8(mp_str text)
 {
@@ -30,8 +22,8 @@ static bool decode(mp_str text, bool is_query, mp_buf *out)
     for (size_t i = 0; i < text.len && out->len < MAX_NAME_BYTES; i++) {
         char c = is_query && text.ptr[i] == '+' ? ' ' : text.ptr[i];
         if (c == '%') {
-            int high = i + 2 < text.len ? digit_of(text.ptr[i + 1]) : -1;
-            int low = high < 0 ? -1 : digit_of(text.ptr[i + 2]);
+            int high = i + 2 < text.len ? mp_hex_digit(text.ptr[i + 1]) : -1;
+            int low = high < 0 ? -1 : mp_hex_digit(text.ptr[i + 2]);
             if (low < 0)
                 return false;
             c = (char)(high * 16 + low);
@@ -140,7 +132,7 @@ void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 {
     bool is_mark = rest.len >= 8 && rest.len <= MP_ID;
     for (size_t i = 0; i < rest.len && is_mark; i++)
-        is_mark = digit_of(rest.ptr[i]) >= 0;
+        is_mark = mp_hex_digit(rest.ptr[i]) >= 0;
     if (!is_mark) {
         mp_admin_refuse(stream, 404,
                         MP_STR("a task is named by the first 8 digits of its id: GET /api/tasks lists them"));

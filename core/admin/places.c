@@ -1,4 +1,5 @@
 #include "places.h"
+#include "json/json.h"
 
 MP_GAUGE(admin_questions, "admin_questions", "", "", "requests to the admin listener that wait for workers")
 MP_COUNTER(refused_admin_questions, "refused", "reason", "admin_questions",
@@ -27,4 +28,14 @@ void mp_admin_places_give(mp_admin_places *places, unsigned unanswered)
     places->waiting--;
     mp_stat_add(&mp_stat_admin_questions, -1);
     mp_stat_add(&mp_stat_admin_unanswered, unanswered);
+}
+
+void mp_admin_refuse(mp_stream *stream, int status, mp_str why)
+{
+    mp_buf out = {0};
+    mp_buf_put(&out, MP_STR("{\"error\":"));
+    mp_json_put_string(&out, why);
+    mp_buf_put(&out, MP_STR("}\n"));
+    mp_stream_answer(stream, status, "application/json", mp_buf_str(&out), NULL, 0);
+    mp_buf_clear(&out);
 }

@@ -18,5 +18,7 @@ extern const mp_stat mp_stat_admin_unanswered; /* questions that a worker did no
 bool mp_admin_places_take(mp_admin_places *places, mp_stream *stream);
 /* Gives it back. `unanswered`: workers that have not answered in time. */
 void mp_admin_places_give(mp_admin_places *places, unsigned unanswered);
+/* Answers {"error":WHY}. */
+void mp_admin_refuse(mp_stream *stream, int status, mp_str why);
 
 #endif

@@ -327,16 +327,6 @@ static int see_member(void *ctx, unsigned depth, mp_str key, mp_json_type type, 
     return 0;
 }
 
-static void refuse(mp_stream *stream, int status, const char *why)
-{
-    mp_buf out = {0};
-    mp_buf_put(&out, MP_STR("{\"error\":"));
-    mp_json_put_string(&out, mp_str_of(why));
-    mp_buf_put(&out, MP_STR("}\n"));
-    mp_stream_answer(stream, status, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&out);
-}
-
 static void add_parts(mp_admin_profile *p, const question *asked, size_t bytes)
 {
     int workers = p->gateway->worker_count;
@@ -394,15 +384,15 @@ void mp_admin_profile_serve(mp_admin_profile *p, const mp_runtime_config *settin
         asked.wrong = "send an object, as in {\"seconds\":30,\"tool\":\"search_*\"}";
     asked.options.hz = (unsigned)asked.hz;
     if (asked.wrong != NULL)
-        refuse(stream, 400, asked.wrong);
+        mp_admin_refuse(stream, 400, mp_str_of(asked.wrong));
     else if (asked.worker >= p->gateway->worker_count)
-        refuse(stream, 400, "there is no such worker: the first one is 0");
+        mp_admin_refuse(stream, 400, MP_STR("there is no such worker: the first one is 0"));
     else if (atomic_load(p->gateway->draining))
-        refuse(stream, 503, "the gateway is stopping");
+        mp_admin_refuse(stream, 503, MP_STR("the gateway is stopping"));
     else if (settings->http.stream_queue < LEAST_STREAM_QUEUE)
-        refuse(stream, 503, "limits.stream_queue is below 256KiB, which a profile needs");
+        mp_admin_refuse(stream, 503, MP_STR("limits.stream_queue is below 256KiB, which a profile needs"));
     else if (p->state != IDLE)
-        refuse(stream, 409, "another profile runs: wait until it is over");
+        mp_admin_refuse(stream, 409, MP_STR("another profile runs: wait until it is over"));
     else
         begin(p, stream, caller, &asked);
 }
@@ -410,7 +400,7 @@ void mp_admin_profile_serve(mp_admin_profile *p, const mp_runtime_config *settin
 void mp_admin_profile_serve_end(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller *caller)
 {
     if (p->state != GATHERING) {
-        refuse(stream, 404, "no profile runs");
+        mp_admin_refuse(stream, 404, MP_STR("no profile runs"));
         return;
     }
     mp_audit_request(stream, &(mp_decision){.event = "profile ended by operator", .caller = mp_str_of(caller->name)});

@@ -1,5 +1,6 @@
 /* record.c: /api/record of the admin listener: begins and stops a recording of calls, and gives what is recorded. */
 #include "record.h"
+#include "places.h"
 #include "json/json.h"
 #include "rpc/observe.h"
 #include <stdlib.h>
@@ -9,16 +10,6 @@
 #define MAX_SECONDS 86400
 #define MAX_CALLS 1000000
 #define PAGE_BYTES ((size_t)256 << 10)
-
-static void refuse(mp_stream *stream, int status, const char *why)
-{
-    mp_buf out = {0};
-    mp_buf_put(&out, MP_STR("{\"error\":"));
-    mp_json_put_string(&out, mp_str_of(why));
-    mp_buf_put(&out, MP_STR("}\n"));
-    mp_stream_answer(stream, status, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&out);
-}
 
 static void audit(mp_stream *stream, const char *event, const mp_admin_caller *caller, mp_str why)
 {
@@ -72,14 +63,14 @@ void mp_api_record(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
         type != MP_JSON_OBJECT || (asked.wrong == NULL && asked.tool.len == 0))
         asked.wrong = "send an object, as in {\"tool\":\"refund\",\"seconds\":600,\"most\":100}";
     if (asked.wrong != NULL) {
-        refuse(stream, 400, asked.wrong);
+        mp_admin_refuse(stream, 400, mp_str_of(asked.wrong));
         mp_buf_clear(&asked.tool);
         return;
     }
     char *pattern = mp_dup(mp_buf_str(&asked.tool));
     mp_record_page page = mp_record_read(UINT64_MAX, 0, 0, &out);
     if (!mp_record_begin(pattern, (uint64_t)asked.seconds * 1000, (uint64_t)asked.most)) {
-        refuse(stream, 409, "calls are being recorded already: POST /api/record/stop ends that");
+        mp_admin_refuse(stream, 409, MP_STR("calls are being recorded already: POST /api/record/stop ends that"));
     } else {
         audit(stream, "recording begun", caller, mp_str_of(pattern));
         mp_log(MP_INFO, "recording begun", mp_log_str("caller", mp_str_of(caller->name)),
@@ -125,7 +116,8 @@ void mp_api_records(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
         mp_str value = mp_str_cut(&query, '&'), key = mp_str_cut(&value, '=');
         if (!(mp_str_is(key, "after") && read_number(value, &after)) &&
             !(mp_str_is(key, "last") && read_number(value, &last))) {
-            refuse(stream, 400, "the query may have after=N, a number of an earlier answer, and last=N");
+            mp_admin_refuse(stream, 400,
+                            MP_STR("the query may have after=N, a number of an earlier answer, and last=N"));
             return;
         }
         is_first = is_first || mp_str_is(key, "last");

@@ -44,16 +44,6 @@ typedef struct mp_admin_runs {
     unsigned next_worker;
 } mp_admin_runs;
 
-void mp_admin_refuse(mp_stream *stream, int status, mp_str why)
-{
-    mp_buf out = {0};
-    mp_buf_put(&out, MP_STR("{\"error\":"));
-    mp_json_put_string(&out, why);
-    mp_buf_put(&out, MP_STR("}\n"));
-    mp_stream_answer(stream, status, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&out);
-}
-
 /* -- the worker's side ---------------------------------------------------------------------------------------------- */
 
 /* On any thread. */

@@ -4,6 +4,7 @@
 #define MP_ADMIN_RUN_H
 
 #include "admin.h"
+#include "places.h"
 
 /* Asks a worker's Lua (lua/moonpool/methods/operator.lua): `params` are the members of the question, as JSON. What it answers becomes the answer. */
 void mp_admin_ask(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params);
@@ -12,8 +13,6 @@ void mp_admin_ask(mp_admin *admin, mp_stream *stream, const mp_admin_caller *cal
 void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params, mp_str then);
 /* run.c. Puts the message that asks a worker's Lua. */
 void mp_admin_put_question(mp_buf *out, const char *id, mp_str params);
-/* Answers {"error":WHY}. */
-void mp_admin_refuse(mp_stream *stream, int status, mp_str why);
 
 /* lists.c. Lists, by ?page=N&search=TEXT; `rest` is empty. */
 void mp_api_tools(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);

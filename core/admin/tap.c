@@ -2,6 +2,7 @@
  * BATCH_MS, for all readers in one turn, until nothing comes: a thousand events a second cost it a few turns. The events go into the reader's stream as far
  * as it has room, and wait in the tap meanwhile, which drops and counts what is over its queue. */
 #include "tap.h"
+#include "places.h"
 #include "live.h"
 #include "json/json.h"
 #include <stdio.h>
@@ -183,14 +184,6 @@ typedef struct {
     char arguments[16], slower[16], seconds[16], sample[16];
 } question;
 
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Decodes a value of a query. False if it does not fit, or is not encoded as it must be. */
 static bool decode(mp_str value, char *to, size_t room)
 {
@@ -198,8 +191,8 @@ static bool decode(mp_str value, char *to, size_t room)
     for (size_t i = 0; i < value.len; i++) {
         char c = value.ptr[i] == '+' ? ' ' : value.ptr[i];
         if (c == '%') {
-            int high = i + 2 < value.len ? digit_of(value.ptr[i + 1]) : -1;
-            int low = high < 0 ? -1 : digit_of(value.ptr[i + 2]);
+            int high = i + 2 < value.len ? mp_hex_digit(value.ptr[i + 1]) : -1;
+            int low = high < 0 ? -1 : mp_hex_digit(value.ptr[i + 2]);
             if (low < 0)
                 return false;
             c = (char)(high * 16 + low);
@@ -307,16 +300,6 @@ static const char *MP_NULLABLE read_question(mp_str query, mp_tap_arguments most
     return NULL;
 }
 
-static void refuse(mp_stream *stream, int status, const char *why)
-{
-    mp_buf out = {0};
-    mp_buf_put(&out, MP_STR("{\"error\":"));
-    mp_json_put_string(&out, mp_str_of(why));
-    mp_buf_put(&out, MP_STR("}\n"));
-    mp_stream_answer(stream, status, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&out);
-}
-
 static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_caller *caller,
                         const mp_tap_filter *filter, int64_t seconds)
 {
@@ -333,7 +316,7 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
         free(made);
         mp_stat_add(&mp_stat_refused_readers, 1);
         snprintf(why, sizeof why, "%d taps are open: end one of them", MP_TAPS);
-        refuse(stream, 503, why);
+        mp_admin_refuse(stream, 503, mp_str_of(why));
         return;
     }
     made->tap = tap;
@@ -367,11 +350,11 @@ void mp_api_tap(mp_admin *admin, mp_stream *stream, const mp_admin_caller *calle
     mp_tap_arguments most = settings->config->admin_tap;
     const char *wrong = read_question(mp_stream_request(stream)->query, most, &asked, &filter, &seconds);
     if (wrong != NULL)
-        refuse(stream, 400, wrong);
+        mp_admin_refuse(stream, 400, mp_str_of(wrong));
     else if (filter.arguments > most)
-        refuse(stream, 403, "admin.tap in the configuration does not allow that much of arguments");
+        mp_admin_refuse(stream, 403, MP_STR("admin.tap in the configuration does not allow that much of arguments"));
     else if (settings->http.stream_queue < LEAST_STREAM_QUEUE)
-        refuse(stream, 503, "limits.stream_queue is below 256KiB, which a tap needs");
+        mp_admin_refuse(stream, 503, MP_STR("limits.stream_queue is below 256KiB, which a tap needs"));
     else
         open_reader(mp_admin_taps_of(admin), stream, caller, &filter, seconds);
 }
