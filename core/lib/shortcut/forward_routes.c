@@ -75,7 +75,7 @@ const mp_route *MP_NULLABLE mp_route_find(const mp_forwards *forwards, mp_str to
     return node == NULL ? NULL : mp_container(node, mp_route, node);
 }
 
-/* Writes all that the choice of a channel depends on (lua/moonpool/upstream/keys.lua): the upstream, the session, the principal, the address, and
+/* Writes all that the choice of a channel depends on (lua/moonpool/upstream/channel_key.lua): the upstream, the session, the principal, the address, and
  * what the client can be asked. */
 static mp_str put_client(mp_forwards *forwards, const mp_call *call, mp_str upstream)
 {

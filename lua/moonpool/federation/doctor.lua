@@ -7,7 +7,7 @@ local class = require "moonpool.upstream.class"
 local config = require "moonpool.upstream.config"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local keys = require "moonpool.upstream.keys"
+local channel_key = require "moonpool.upstream.channel_key"
 local lists = require "moonpool.upstream.lists"
 local open = require "moonpool.upstream.open"
 local upstream_report = require "moonpool.federation.upstream_report"
@@ -34,10 +34,10 @@ local OWNER <const> = ("0"):rep(32)        -- stands for the owner of the one ca
 -- How the upstream is reached: { key of the channel, options, token, failure }. `subject`: a caller's token, for an
 -- upstream that gets a token of each caller.
 local function way_of(record, subject)
-  local way = { key = keys.shared, options = {} }
+  local way = { key = channel_key.shared, options = {} }
   if auth.is_personal(record) then
     if not subject then return way end
-    way.key, way.options.identity, way.class = keys.of_lists(OWNER), { owner = OWNER, subject = subject }, class.none
+    way.key, way.options.identity, way.class = channel_key.of_lists(OWNER), { owner = OWNER, subject = subject }, class.none
   end
   if not record.auth then return way end
   local token, failure = auth.token(record, way.options.identity)

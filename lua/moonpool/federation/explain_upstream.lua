@@ -7,7 +7,7 @@ local config = require "moonpool.upstream.config"
 local era = require "moonpool.protocol.era"
 local federated = require "moonpool.federation.federated"
 local host = require "moonpool.host"
-local names = require "moonpool.upstream.names"
+local served_names = require "moonpool.upstream.served_names"
 local pins = require "moonpool.upstream.pins"
 local wrapping = require "moonpool.upstream.wrapping"
 
@@ -102,13 +102,13 @@ end
 function explain_upstream.hidden(name)
   for _, record in ipairs(config.list) do
     for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
-      local shown = (entry.kind == "tools" or entry.kind == "prompts") and names.shown(record, entry.key)
+      local shown = (entry.kind == "tools" or entry.kind == "prompts") and served_names.shown(record, entry.key)
         or wrapping.outward(record, entry.key)
       local why, hint = pins.why(record.name, entry)
       if why and (shown == name or entry.key == name) then
         return ("'%s' of upstream '%s' is withheld: %s"):format(entry.key, record.name, why), hint
       end
-      if (shown == name or entry.key == name) and not names.is_shown(record, entry.key) then
+      if (shown == name or entry.key == name) and not served_names.is_shown(record, entry.key) then
         return ("upstream '%s' has '%s', but `only` or `hide` leaves it out"):format(record.name, entry.key),
           ("see line %d of the configuration"):format(record.line)
       end

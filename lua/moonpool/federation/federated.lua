@@ -6,27 +6,27 @@
 local access = require "moonpool.access.access"
 local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
-local callers = require "moonpool.federation.callers"
+local caller_lists = require "moonpool.federation.caller_lists"
 local catalogue = require "moonpool.upstream.catalogue"
 local characters = require "moonpool.runtime.characters"
 local class_library = require "moonpool.upstream.class"
-local classes = require "moonpool.federation.classes"
+local class_lists = require "moonpool.federation.class_lists"
 local config = require "moonpool.upstream.config"
 local errors = require "moonpool.upstream.errors"
-local handle = require "moonpool.upstream.handle"
+local script_handle = require "moonpool.upstream.script_handle"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local links = require "moonpool.upstream.links"
+local result_links = require "moonpool.upstream.result_links"
 local lists = require "moonpool.upstream.lists"
 local owners = require "moonpool.federation.owners"
-local pages = require "moonpool.federation.pages"
+local app_pages = require "moonpool.federation.app_pages"
 local pins = require "moonpool.upstream.pins"
 local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
 local routes = require "moonpool.upstream.routes"
 local scripts = require "moonpool.upstream.scripts"
 local subscriptions = require "moonpool.registry.subscriptions"
-local things = require "moonpool.upstream.things"
+local make_things = require "moonpool.upstream.make_things"
 local uris = require "moonpool.runtime.uris"
 local wrapping = require "moonpool.upstream.wrapping"
 
@@ -45,7 +45,7 @@ local policy_kind = { tools = "tools", prompts = "prompts", resources = "resourc
 
 -- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get: { kind, key, why, hint };
 -- `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts` of its catalogue, and `classes`, the set of those whose lists
--- were read. `pages`: of pages.gather. `looks`: of tools and prompts, look -> key. `listed`: name -> true for upstreams whose lists were read, be they empty
+-- were read. `pages`: of app_pages. `looks`: of tools and prompts, look -> key. `listed`: name -> true for upstreams whose lists were read, even if empty
 -- now. `routes`: key of a decision of owners.of -> { kind, key }, while an upstream lists the name or URI that it is about.
 local now = {
   things = { tools = {}, prompts = {}, resources = {}, templates = {} }, views = {}, withheld = {}, withheld_keys = {}, hashes = {}, facts = {},
@@ -196,7 +196,7 @@ local function things_of(record, class)
   local script = scripts.of(record.name)
   for _, entry in ipairs(from.entries) do
     local why, hint = pins.why(record.name, entry)
-    local thing, key = things.of(record, entry, script)
+    local thing, key = make_things.of(record, entry, script)
     if not thing then made.hidden = made.hidden + 1 end
     if thing then made.list[#made.list + 1] = { kind = entry.kind, key = key, thing = thing, why = why, hint = hint } end
   end
@@ -221,7 +221,7 @@ local function make()
     made.hashes[record.name], made.facts[record.name] = of.hash, of.facts
     local is_personal = auth.is_personal(record)
     local function wrap(kind, thing) policy.wrap(policy_kind[kind], thing.name, thing) end
-    made.classes[record.name] = (is_personal and callers or classes).merge(record, of, things_of, wrap)
+    made.classes[record.name] = (is_personal and caller_lists or class_lists).merge(record, of, things_of, wrap)
     made.hidden[record.name] = of.hidden
     made.listed[record.name] = host.upstream.catalogue_hash(record.name, CLASS) ~= nil or next(made.classes[record.name]) ~= nil
     if of.hash ~= "" or is_personal then settled[record.name] = true end
@@ -322,7 +322,7 @@ local function source_of_things()
   for _, record in ipairs(config.list) do
     parts[#parts + 1] = host.upstream.catalogue_hash(record.name, CLASS) or "-"
     if auth.is_personal(record) then
-      parts[#parts + 1] = callers.fingerprint(record)
+      parts[#parts + 1] = caller_lists.fingerprint(record)
     else
       for _, name in ipairs(class_library.all) do parts[#parts + 1] = host.upstream.catalogue_hash(record.name, name) or "-" end
     end
@@ -351,8 +351,8 @@ local function rebuild()
   if has_things_of(source, until_here) then return end
   local made = make()
   local order = ordered(made)
-  made.views, made.pages = views_of(made, order), pages.gather(made.things.tools, order.tools)
-  registry.set_federated(made.things, order, pages.are_offered(made.pages, made.classes))
+  made.views, made.pages = views_of(made, order), app_pages.gather(made.things.tools, order.tools)
+  registry.set_federated(made.things, order, app_pages.are_offered(made.pages, made.classes))
   now = made                                  -- set last: a task that waits for lists looks here, then in the registry
   if is_attached then
     describe()
@@ -463,9 +463,9 @@ local function publish_class(record, name, text, claim)
   if before.hash ~= "" then notify(changes_of_class(record, before.entries, catalogue.of(record.name, name).entries, things_before)) end
 end
 
--- Reads the lists of a class; see classes.read. False if another task does.
+-- Reads the lists of a class; see class_lists.read. False if another task does.
 local function read_class(record, name, way, since)
-  local is_mine = classes.read(record, now.hashes[record.name] or "", name, function(text, claim) publish_class(record, name, text, claim) end, way, since)
+  local is_mine = class_lists.read(record, now.hashes[record.name] or "", name, function(text, claim) publish_class(record, name, text, claim) end, way, since)
   if is_mine and not now.classes[record.name][name] and catalogue.of(record.name, name).hash ~= "" then -- another worker has published them just now
     want()
     catch_up()
@@ -475,7 +475,7 @@ end
 
 -- Reads the lists of the classes that are due, by the channels of clients that have listed: clients of these classes are notified of changes.
 local function read_classes(record, began)
-  for _, name in ipairs(classes.known(record)) do
+  for _, name in ipairs(class_lists.known(record)) do
     if not host.job.begin(function() read_class(record, name, nil, began - record.refresh / 2) end, MAX_READ_S, MORE_CPU_S, MORE_BYTES) then return end
   end
 end
@@ -511,7 +511,7 @@ function federated.read(record)
     host.store.delete(down_key(record))
     host.store.set(fresh_key(record), "", record.refresh)
     publish(record, text, claim)
-    if was_stale then classes.forget(record, began) end -- a reload has changed the connection
+    if was_stale then class_lists.forget(record, began) end -- a reload has changed the connection
     read_classes(record, began)
     federated.on_read(record)
   else
@@ -551,11 +551,11 @@ end
 
 -- Reads the lists of a caller in this task.
 local function read_caller(record, identity, class)
-  callers.read(record, identity, class, function(text, claim) publish_class(record, class, text, claim) end)
+  caller_lists.read(record, identity, class, function(text, claim) publish_class(record, class, text, claim) end)
 end
 
 --- The answer to a request has shown that the lists are out of date: they are read before the request is sent again.
-function things.on_stale(record, call)
+function make_things.on_stale(record, call)
   local identity = auth.identity(record, call)
   if identity then return read_caller(record, identity, catalogue.of_caller(identity.owner)) end
   local ends_at = host.time.now() + record.list_wait
@@ -563,8 +563,8 @@ function things.on_stale(record, call)
   while not federated.read(record) and host.time.now() < ends_at do changed:wait(0.05) end       -- a reading that runs may be older than the error
 end
 
-function things.facts_now(record, entry, call)
-  for _, one in ipairs(catalogue.of(record.name, callers.class_of(record, call) or CLASS).entries) do
+function make_things.facts_now(record, entry, call)
+  for _, one in ipairs(catalogue.of(record.name, caller_lists.class_of(record, call) or CLASS).entries) do
     if one.kind == entry.kind and one.key == entry.key then return one.facts end
   end
   return entry.facts
@@ -627,20 +627,20 @@ local function settle_class(call)
   local missing, ends_at = {}, host.time.now()
   for _, record in ipairs(config.list) do
     local facts, hash = now.facts[record.name] or {}, now.hashes[record.name]
-    local name = facts.revision and not auth.is_personal(record) and classes.of(record, facts, call) or CLASS
+    local name = facts.revision and not auth.is_personal(record) and class_lists.of(record, facts, call) or CLASS
     if name ~= CLASS then
-      local id, is_known, way = record.name .. " " .. name, now.classes[record.name][name], classes.way(record, facts, call)
-      if not is_known and not classes.has_failed(record, name) or classes.is_due(record, name, hash) then
+      local id, is_known, way = record.name .. " " .. name, now.classes[record.name][name], class_lists.way(record, facts, call)
+      if not is_known and not class_lists.has_failed(record, name) or class_lists.is_due(record, name, hash) then
         tried[id] = is_known and tried[id] or nil
         read_class_soon(record, name, way, id)
         if not is_known then missing[id], ends_at = { record, name }, math.max(ends_at, host.time.now() + record.list_wait) end
       end
-      classes.offer(record, name, way)
+      class_lists.offer(record, name, way)
     end
   end
   while next(missing) do
     for id, one in pairs(missing) do
-      if tried[id] or now.classes[one[1].name][one[2]] or classes.has_failed(one[1], one[2]) then missing[id] = nil end
+      if tried[id] or now.classes[one[1].name][one[2]] or class_lists.has_failed(one[1], one[2]) then missing[id] = nil end
     end
     local left = ends_at - host.time.now()
     if next(missing) == nil or left <= 0 then return end
@@ -651,11 +651,11 @@ end
 -- Waits until the lists of a call's caller are there, or could not be read, at these upstreams; those that were read a while ago are read again meanwhile.
 local function settle_callers(call, records)
   local missing, ends_at = {}, host.time.now()
-  local function is_there(record, class) return now.classes[record.name][class] or callers.failure_of(record, class) ~= nil end
+  local function is_there(record, class) return now.classes[record.name][class] or caller_lists.failure_of(record, class) ~= nil end
   for _, record in ipairs(records) do
     local identity = auth.identity(record, call)
     local class = identity and catalogue.of_caller(identity.owner)
-    if class and callers.is_due(record, class) then
+    if class and caller_lists.is_due(record, class) then
       host.job.begin(function()
         local _ <close> = setmetatable({}, { __close = wake })
         read_caller(record, identity, class)
@@ -690,7 +690,7 @@ local function callers_for(method, params)
   local kind, key, found = list_of_method[method], params.name, {}
   if kind then
     local is_open = type(key) == "string" and may_be_of_caller(registry.thing(kind, key))
-    for _, record in ipairs(is_open and callers.records or {}) do
+    for _, record in ipairs(is_open and caller_lists.records or {}) do
       if key:sub(1, #record.prefix) == record.prefix then found[#found + 1] = record end
     end
     return found
@@ -698,7 +698,7 @@ local function callers_for(method, params)
   local ref = type(params.ref) == "table" and params.ref or params
   if type(ref.uri) == "string" and not may_be_of_caller((registry.resource(uris.normal(ref.uri)))) then return found end
   if type(ref.name) == "string" and not may_be_of_caller(registry.thing("prompts", ref.name)) then return found end
-  return callers.records
+  return caller_lists.records
 end
 
 --- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request
@@ -708,13 +708,13 @@ end
 function federated.settle(call, method, params)
   federated.settle_base()
   if config.has_any and not is_known(method, params) then settle_class(call) end
-  if not callers.records[1] then return nil end
+  if not caller_lists.records[1] then return nil end
   local records = callers_for(method, params)
   settle_callers(call, records)
   for _, record in ipairs(list_of_method[method] and records or {}) do
-    local class, denied = callers.class_of(record, call)
+    local class, denied = caller_lists.class_of(record, call)
     local is_there = class and now.classes[record.name][class]
-    if not is_there then return errors.of(record, denied or callers.failure(record, class)) end
+    if not is_there then return errors.of(record, denied or caller_lists.failure(record, class)) end
   end
 end
 
@@ -752,7 +752,7 @@ end
 
 --- Waits until the first reading of an upstream's lists is over, for at most its `list_wait`: `upstream "NAME"`:tools() needs them. The lists of a caller
 --- whose own token is sent are those for the call.
-function handle.settle(record, call)
+function script_handle.settle(record, call)
   if host.script.has_specs then return end                      -- in a spec of scripts nothing is read
   if auth.is_personal(record) then return settle_callers(call, { record }) end
   local ends_at = host.time.now() + record.list_wait
@@ -835,7 +835,7 @@ end
 function wrapping.is_served(uri) return registry.serves(uri) end
 
 function registry.linked(call, uri)
-  local thing = config.has_any and not registry.serves(uri) and (links.open(call, uri) or pages.open(call, now.pages, uri))
+  local thing = config.has_any and not registry.serves(uri) and (result_links.open(call, uri) or app_pages.open(call, now.pages, uri))
   if thing then policy.wrap("resources", thing.name, thing) end
   return thing or nil
 end

@@ -4,13 +4,13 @@
 
 local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
-local callers = require "moonpool.federation.callers"
-local classes = require "moonpool.federation.classes"
+local caller_lists = require "moonpool.federation.caller_lists"
+local class_lists = require "moonpool.federation.class_lists"
 local config = require "moonpool.upstream.config"
 local federated = require "moonpool.federation.federated"
 local follow = require "moonpool.upstream.follow"
 local host = require "moonpool.host"
-local keys = require "moonpool.upstream.keys"
+local channel_key = require "moonpool.upstream.channel_key"
 local observer = require "moonpool.upstream.observer"
 local registry = require "moonpool.registry.registry"
 local sorted = require "moonpool.runtime.sorted_keys"
@@ -45,10 +45,10 @@ local function read_gathered(record)
   local since = state.last
   gathering[record.name] = nil
   if auth.is_personal(record) then
-    callers.forget(record)
+    caller_lists.forget(record)
     return subscriptions.list_may_have_changed()
   end
-  classes.forget(record, since)
+  class_lists.forget(record, since)
   while not federated.has_begun(record, since) do
     if federated.read(record) then return end
     host.time.sleep(GATHER_S)
@@ -188,12 +188,12 @@ end
 
 -- The channel that reads the lists of a class had a gap, or was lost: a notification that they have changed may be missing.
 local function after_gap_of_class(record, key)
-  if classes.has_way(record, key) then followed.changed(record) end
+  if class_lists.has_way(record, key) then followed.changed(record) end
 end
 
 observer.on("gap", function(event)
   local record = config.by_name[event.upstream]
-  if record and event.key == keys.shared then
+  if record and event.key == channel_key.shared then
     after_gap(record)
   elseif record then
     after_gap_of_class(record, event.key)
@@ -205,15 +205,15 @@ observer.on("ended", function(event)
   if not record then return end
   if event.standing == 0 then
     -- Where the credential or the session is refused, the next call opens another channel. A call's session goes on without a stream otherwise.
-    if event.key == keys.shared or event.status == 401 or event.status == 404 then event.channel:lost() end
-  elseif event.key == keys.shared and follow.ended(record, event.serial, event.standing) then
+    if event.key == channel_key.shared or event.status == 401 or event.status == 404 then event.channel:lost() end
+  elseif event.key == channel_key.shared and follow.ended(record, event.serial, event.standing) then
     heal(record)
   end
 end)
 
 observer.on("lost", function(event)
   local record = config.by_name[event.upstream]
-  if record and event.key ~= keys.shared then
+  if record and event.key ~= channel_key.shared then
     if record.kind == "url" then after_gap_of_class(record, event.key) end
   elseif record and (record.kind == "url" or follow.uris(record)[1]) then
     heal(record)

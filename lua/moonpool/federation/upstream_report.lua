@@ -2,7 +2,7 @@
 -- clients would see of it.
 
 local auth = require "moonpool.upstream.auth"
-local canonical = require "moonpool.upstream.canonical"
+local canonical_definition = require "moonpool.upstream.canonical_definition"
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
 local host = require "moonpool.host"
@@ -12,7 +12,7 @@ local pins = require "moonpool.upstream.pins"
 local registry = require "moonpool.registry.registry"
 local scripts = require "moonpool.upstream.scripts"
 local scan = require "moonpool.upstream.scan"
-local things = require "moonpool.upstream.things"
+local make_things = require "moonpool.upstream.make_things"
 
 local upstream_report = {}
 
@@ -60,7 +60,7 @@ local function view_of(record, entries)
   local shown, doubts, hidden, withheld = json.array {}, json.array {}, 0, 0
   local script = scripts.of(record.name)
   for _, entry in ipairs(entries) do
-    local thing, key = things.of(record, entry, script)
+    local thing, key = make_things.of(record, entry, script)
     local owner = thing and owner_of(entry.kind, key)
     local why, hint = pins.why(record.name, entry)
     if not thing then
@@ -88,14 +88,15 @@ end
 local function definitions_of(record, facts, entries)
   local list = json.array {}
   for _, entry in ipairs(entries) do
-    if things.of(record, entry, nil) then
-      list[#list + 1] = { kind = pins.kinds[entry.kind], key = entry.key, hash = entry.facts.hash, text = canonical.text(json.decode(entry.definition)),
+    if make_things.of(record, entry, nil) then
+      list[#list + 1] = { kind = pins.kinds[entry.kind], key = entry.key, hash = entry.facts.hash,
+        text = canonical_definition.text(json.decode(entry.definition)),
         why = entry.facts.bad, doubts = entry.facts.doubts }
     end
   end
   local function whole(kind, value, why, doubts)
-    local text = canonical.text(value)
-    list[#list + 1] = { kind = kind, key = "-", hash = canonical.hash(text), text = text, why = why, doubts = doubts }
+    local text = canonical_definition.text(value)
+    list[#list + 1] = { kind = kind, key = "-", hash = canonical_definition.hash(text), text = text, why = why, doubts = doubts }
   end
   if type(facts.instructions) == "string" then whole("instructions", { instructions = facts.instructions }, scan.instructions(facts.instructions)) end
   local server = type(facts.server) == "table" and facts.server or {}

@@ -3,7 +3,7 @@
 local host = require "moonpool.host"
 local grants = require "moonpool.runtime.grants"
 local problem = require "moonpool.runtime.diagnostic"
-local watched = require "moonpool.runtime.watched"
+local outside_hooks = require "moonpool.runtime.outside_hooks"
 
 -- stand_ins: functions, by "env" and "secret", that replace the environment while a spec fakes it. Each returns a value; or nil, why, and
 -- true if the variable counts as not set. secrets: the texts that scripts have read by `secret`, as keys, so that no record has them.
@@ -22,8 +22,8 @@ function environment.library(granted, file)
     local stand_in = environment.stand_ins[word]
     if stand_in then return stand_in(name) end
     local value
-    if watched.env then
-      value = watched.env(word, name, function() return host.env.get(name) end)
+    if outside_hooks.env then
+      value = outside_hooks.env(word, name, function() return host.env.get(name) end)
     else
       value = host.env.get(name)
     end

@@ -9,7 +9,7 @@ local paths = require "moonpool.runtime.paths"
 local problem = require "moonpool.runtime.diagnostic"
 local suggest = require "moonpool.runtime.suggest"
 local timed = require "moonpool.runtime.timed"
-local watched = require "moonpool.runtime.watched"
+local outside_hooks = require "moonpool.runtime.outside_hooks"
 local weak = require "moonpool.runtime.weak"
 
 local sqlite = {}
@@ -164,7 +164,7 @@ local function run_now(state, kind, sql, params, token)
 end
 
 local function run(state, kind, sql, params, token)
-  local watch = watched.sqlite
+  local watch = outside_hooks.sqlite
   if not watch then return run_now(state, kind, sql, params, token) end
   return watch(state.place, kind, sql, params, function() return run_now(state, kind, sql, params, token) end)
 end

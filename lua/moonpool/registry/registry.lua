@@ -12,7 +12,7 @@ local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
 local hops = require "moonpool.upstream.hops"
 local host = require "moonpool.host"
-local instances = require "moonpool.registry.instances"
+local listed_resources = require "moonpool.registry.listed_resources"
 local json = require "moonpool.json"
 local page = require "moonpool.protocol.cursor"
 local plan = require "moonpool.registry.plan"
@@ -616,7 +616,7 @@ function registry.page_with_instances(call, era, cursor)
     entries[#entries + 1], seen[uri] = thing.define and thing.definition or copy(thing.definition), true
   end
   for uri in pairs(all.everything.resources) do seen[uri] = true end
-  for _, entry in ipairs(instances.of(things, seen, call, era)) do entries[#entries + 1] = copy(entry) end
+  for _, entry in ipairs(listed_resources.of(things, seen, call, era)) do entries[#entries + 1] = copy(entry) end
   sort(entries, function(a, b) return a.uri < b.uri end)
   local result = { resources = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = "private", resultType = "complete", _meta = content.meta }
   local listed = result.resources

@@ -34,7 +34,7 @@ local tool = require "moonpool.things.tool"
 local trace = require "moonpool.lib.trace"
 local types = require "moonpool.things.type_builder"
 local uri = require "moonpool.lib.uri"
-local watched = require "moonpool.runtime.watched"
+local outside_hooks = require "moonpool.runtime.outside_hooks"
 local uuid = require "moonpool.lib.uuid"
 
 local sandbox = { dump = string.dump }
@@ -116,20 +116,20 @@ local function safe_date(format, ...)
   if type(format) == "string" and #format > MAX_DATE_FORMAT_BYTES then
     error("bad argument #1 to 'date' (a format must have at most " .. MAX_DATE_FORMAT_BYTES .. " bytes)", 2)
   end
-  local watch = watched.date
+  local watch = outside_hooks.date
   if watch then return watch(os.date, format, ...) end
   return os.date(format, ...)
 end
 
 -- The clocks of the process, as a recorded or replayed call sees them.
 local function safe_time(...)
-  local watch = watched.now
+  local watch = outside_hooks.now
   if watch and ... == nil then return watch(os.time) end
   return os.time(...)
 end
 
 local function safe_clock()
-  local watch = watched.clock
+  local watch = outside_hooks.clock
   if watch then return watch(os.clock) end
   return os.clock()
 end
@@ -138,7 +138,7 @@ end
 local function drawing()
   local draw = host.random.generator()
   return function(...)
-    local watch = watched.draw
+    local watch = outside_hooks.draw
     if watch then return watch(draw, ...) end
     return draw(...)
   end
@@ -228,7 +228,7 @@ local data = { digest = digest, base64 = base64, time = time, uri = uri, regex =
 -- Libraries that most scripts do not use: their modules are loaded for the first script that does.
 local large = {
   jwt = function(...) return require("moonpool.lib.jwt").library(...) end,
-  upstream = function() return require("moonpool.upstream.handle").of end,
+  upstream = function() return require("moonpool.upstream.script_handle").of end,
 }
 for _, name in ipairs(host.script.libraries) do -- MP_SCRIPT_LIBRARY of core/lib/bindings.h
   large[name] = function(...) return require("moonpool.lib." .. name).library(...) end
@@ -271,7 +271,7 @@ local function add_standard(base)
     base.table = copy(table) -- scripts get replacements for some of these functions
   else
     base.os.date, base.os.time, base.os.clock, base.math.random = safe_date, safe_time, safe_clock, drawing()
-    if watched.confine then watched.confine(base) end
+    if outside_hooks.confine then outside_hooks.confine(base) end
   end
   base.pcall, base.xpcall, base.rawset, base.collectgarbage, base.print = safe_pcall, safe_xpcall, raw.set, collect, print_to_log
   base.getmetatable, base.table.sort = safe_getmetatable, sort

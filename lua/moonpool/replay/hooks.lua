@@ -3,7 +3,7 @@
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local paths = require "moonpool.runtime.paths"
-local watched = require "moonpool.runtime.watched"
+local outside_hooks = require "moonpool.runtime.outside_hooks"
 
 local hooks = {}
 
@@ -35,8 +35,8 @@ function hooks.install(through, value)
     host[group][name] = make(real)
   end
   local function watch(name, f)
-    before[#before + 1] = { watched, name, watched[name] }
-    watched[name] = f
+    before[#before + 1] = { outside_hooks, name, outside_hooks[name] }
+    outside_hooks[name] = f
   end
 
   swap("http", "send", function(real)

@@ -4,7 +4,7 @@
 local hooks = require "moonpool.replay.hooks"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local watched = require "moonpool.runtime.watched"
+local outside_hooks = require "moonpool.runtime.outside_hooks"
 
 local outside = {}
 
@@ -70,7 +70,7 @@ end
 function outside.close()
   close_all()
   hooks.install(through, value)
-  function watched.env(word, name, real)
+  function outside_hooks.env(word, name, real)
     if word == "secret" then return "***" end
     local now = playing()
     local known = now and now.variables[name]
@@ -78,12 +78,12 @@ function outside.close()
     return type(known) == "string" and known or real()
   end
   if host.script.is_confined then
-    watched.confine = require "moonpool.replay.confined"(function()
+    outside_hooks.confine = require "moonpool.replay.confined"(function()
       local now = playing()
       if now then now.lacks() end
     end)
   end
-  local names = require "moonpool.upstream.handle".names
+  local names = require "moonpool.upstream.script_handle".names
   for _, name in ipairs(host.config.upstream_names) do names[name] = true end
 end
 

@@ -11,7 +11,7 @@ local packed = require "moonpool.replay.packed"
 local principal = require "moonpool.access.principal"
 local redact = require "moonpool.runtime.redact"
 local registry = require "moonpool.registry.registry"
-local watched = require "moonpool.runtime.watched"
+local outside_hooks = require "moonpool.runtime.outside_hooks"
 
 local recorder = {}
 
@@ -117,9 +117,9 @@ local function install()
       return result, err, converted
     end
   end)
-  watched.env = variable
+  outside_hooks.env = variable
   take_away = function()
-    watched.env = nil
+    outside_hooks.env = nil
     restore_methods()
     restore()
   end

@@ -79,7 +79,7 @@ local function upstream_value(what, given)
   if what == "prompt" then return { text = text, messages = json.array { { role = "user", content = { type = "text", text = text } } } } end
   local result = { content = json.array { { type = "text", text = text } } }
   if not is_text then result.structuredContent = given end
-  return require "moonpool.upstream.handle".result_of(result)
+  return require "moonpool.upstream.script_handle".result_of(result)
 end
 
 --- fake.upstream("github", { search_issues = answer }): fakes an upstream for `upstream "github"`, by the names of its tools and prompts and by the URIs of
@@ -88,7 +88,7 @@ function fake.upstream(name, given)
   if type(name) ~= "string" then error("fake.upstream needs the name of an upstream, got a " .. type(name), 2) end
   need_table("upstream", given, "answers by name")
   local asked = {}
-  require "moonpool.upstream.handle".stand_ins[name] = waiting(function(what, called, args)
+  require "moonpool.upstream.script_handle".stand_ins[name] = waiting(function(what, called, args)
     asked[#asked + 1] = { method = what, name = called, args = args }
     local answer = given[called]
     if answer == nil then return nil, ("upstream '%s' has no '%s': fake.upstream has no answer for it"):format(name, called) end
@@ -189,7 +189,7 @@ function fakes.reset()
   require "moonpool.lib.exec".stand_in = nil
   require "moonpool.lib.fs".stand_in = nil
   require "moonpool.lib.metrics".stand_in = nil
-  require "moonpool.upstream.handle".stand_ins = {}
+  require "moonpool.upstream.script_handle".stand_ins = {}
 end
 
 return fakes

@@ -3,7 +3,7 @@
 
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"
-local callers = require "moonpool.specs.callers"
+local spec_client = require "moonpool.specs.spec_client"
 local errors = require "moonpool.runtime.rpc_error"
 local expect = require "moonpool.specs.expect"
 local failure = require "moonpool.runtime.outcome"
@@ -65,7 +65,7 @@ local function open(script, call, row)
   local env, base = sandbox.new(library.find, script.path)
   local list = {}
   for name, value in pairs(collect(list)) do base[name] = value end
-  for name, value in pairs(callers(call, row)) do base[name] = value end
+  for name, value in pairs(spec_client(call, row)) do base[name] = value end
   base.assert, base.fake, base.notified = expect, fakes.fake, notified.list
   local chunk, why, hint = host.script.load(script.text, "@" .. host.script.root .. "/" .. script.path, env)
   if not chunk then

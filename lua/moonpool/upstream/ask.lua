@@ -18,7 +18,7 @@ local message = require "moonpool.upstream.message"
 local principal = require "moonpool.access.principal"
 local roots = require "moonpool.upstream.roots"
 local scripts = require "moonpool.upstream.scripts"
-local turns = require "moonpool.upstream.turns"
+local serial_calls = require "moonpool.upstream.serial_calls"
 
 local ask = {}
 
@@ -257,7 +257,7 @@ function asker:take(event)
   local whole = json.faithful(event.bytes)
   local question = ask.question(method, type(whole) == "table" and whole.params)
   question.id, question.is_guess = event.id, event.status == nil
-  if question.is_guess and self.turns_at then turns.doubt(self.record, self.turns_at) end
+  if question.is_guess and self.turns_at then serial_calls.doubt(self.record, self.turns_at) end
   if not class.allows(self.class, method, question.params) then
     local name = method == "elicitation/create" and question.params.mode == "url" and "elicitation.url" or method
     local err = errors.new("invalid_params", "this client declared no capability for " .. name)

@@ -10,7 +10,7 @@ local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local keys = require "moonpool.upstream.keys"
+local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
 local observer = require "moonpool.upstream.observer"
 local open = require "moonpool.upstream.open"
@@ -162,7 +162,7 @@ local opening = { __close = function(it)
   if it.is_kept then return end
   if it.card.transport == "http" then return end_listen(it.channel, it.card, it.id) end
   host.job.begin(function()                           -- a task that was ended cannot wait
-    local channel, card = open.channel(it.record, keys.shared, { stream = true })
+    local channel, card = open.channel(it.record, channel_key.shared, { stream = true })
     if channel and card.serial == it.card.serial then end_listen(channel, card, it.id) end
   end, ACK_S)
 end }
@@ -201,7 +201,7 @@ end
 
 -- Opens the shared channel and loads its subscriptions; a new channel has none. Returns the channel, its server's info, its state, and the wanted URIs.
 local function current(record)
-  local channel, card = open.channel(record, keys.shared, { stream = true })
+  local channel, card = open.channel(record, channel_key.shared, { stream = true })
   if not channel then return nil, card end
   local state = load(record)
   local wanted = state.uris

@@ -12,7 +12,7 @@ local era = require "moonpool.protocol.era"
 local errors = require "moonpool.upstream.errors"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
-local keys = require "moonpool.upstream.keys"
+local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
 local park = require "moonpool.upstream.park"
 local request = require "moonpool.upstream.request"
@@ -64,7 +64,7 @@ local function channel_of(record, call, options)
   local identity, denied = auth.identity(record, call)
   if denied then return nil, denied end
   local facts = facts_of(record, identity)
-  local key, is_own, class = keys.of(record, facts, call, ask.class_of(record, facts, call), identity and identity.owner)
+  local key, is_own, class = channel_key.of(record, facts, call, ask.class_of(record, facts, call), identity and identity.owner)
   local is_single = is_own and not call.has_session and options.can_be_task or nil
   return { record = record, key = key, is_own = is_own and not is_single, class = class, is_single = is_single, identity = identity }
 end

@@ -1,13 +1,13 @@
 -- Reads the lists of an upstream: all pages, within limits. An entry that is not valid is left out and counted; the others stay.
 
 local apps = require "moonpool.protocol.apps"
-local canonical = require "moonpool.upstream.canonical"
+local canonical_definition = require "moonpool.upstream.canonical_definition"
 local catalogue = require "moonpool.upstream.catalogue"
 local errors = require "moonpool.runtime.rpc_error"
 local hops = require "moonpool.upstream.hops"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local keys = require "moonpool.upstream.keys"
+local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
 local open = require "moonpool.upstream.open"
 local param_headers = require "moonpool.protocol.param_headers"
@@ -148,7 +148,7 @@ local function entry_of(list, item, card, state, may_have_headers)
     if type(plain) ~= "table" then return nil, "it cannot be decoded" end
     local traits = host.upstream.traits(definition)
     facts.bad, facts.doubts = scan.definition(plain, definition, state.words, traits)
-    facts.hash = canonical.hash(canonical.text(plain, not traits.has_odd_numbers))
+    facts.hash = canonical_definition.hash(canonical_definition.text(plain, not traits.has_odd_numbers))
   end
   return { kind = list.kind, key = key, facts = facts, definition = definition }
 end
@@ -227,7 +227,7 @@ local function facts_of(card, state)
   }
 end
 
-local shared = { key = keys.shared, options = { stream = true } }
+local shared = { key = channel_key.shared, options = { stream = true } }
 
 --- Reads all lists of an upstream. `way`: { key, options } of the channel, and the class of the clients that the lists are for; nil: the shared channel,
 --- for clients that cannot be asked. Returns the text of its catalogue; or nil and a failure.

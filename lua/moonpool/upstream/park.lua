@@ -17,7 +17,7 @@ local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local principal = require "moonpool.access.principal"
-local turns = require "moonpool.upstream.turns"
+local serial_calls = require "moonpool.upstream.serial_calls"
 
 local park = {}
 
@@ -292,8 +292,8 @@ function park.run(record, call, place, options, spec, send)
   local _ <close> = setmetatable({}, { __close = function() journal.running[entry] = nil end })
   local answer, failed, err
   local at = spec.turns_at
-  local turn <close> = at and not kept and turns.take(record, at) or nil       -- luacheck: ignore 211
-  local mine <close> = at and turns.count(record, at) or nil                   -- luacheck: ignore 211
+  local turn <close> = at and not kept and serial_calls.take(record, at) or nil       -- luacheck: ignore 211
+  local mine <close> = at and serial_calls.count(record, at) or nil                   -- luacheck: ignore 211
   if kept then
     answer, failed, err = take_up(call, entry, kept, spec)
   else

@@ -9,7 +9,7 @@ local exchange = require "moonpool.upstream.exchange"
 local hops = require "moonpool.upstream.hops"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local levels = require "moonpool.upstream.levels"
+local log_level = require "moonpool.upstream.log_level"
 local message = require "moonpool.upstream.message"
 local open = require "moonpool.upstream.open"
 
@@ -211,7 +211,7 @@ function request.send(record, spec)
     end
     local result, err, unreadable
     if not failure then
-      if spec.level then levels.ensure(record, channel, card, spec.level, spec.is_own) end
+      if spec.level then log_level.ensure(record, channel, card, spec.level, spec.is_own) end
       event, failure = send_once(record, channel, card, spec, next(tries) ~= nil)
       if event then result, err, unreadable = exchange.read(event) end
       failure = failure or unreadable

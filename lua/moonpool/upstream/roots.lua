@@ -4,7 +4,7 @@
 local config = require "moonpool.upstream.config"
 local era = require "moonpool.protocol.era"
 local host = require "moonpool.host"
-local keys = require "moonpool.upstream.keys"
+local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
 
 local roots = {}
@@ -18,7 +18,7 @@ local function mark_of(record, key) return ("upstream:roots:%s:%s:%s"):format(ho
 --- An upstream has asked the client of a call for its roots. `card` is that of the channel.
 function roots.asked(record, card, call)
   if card.is_modern or not call.has_session then return end
-  host.store.set(mark_of(record, keys.of_session(host.session.id(call))), tostring(card.serial), KEPT_S)
+  host.store.set(mark_of(record, channel_key.of_session(host.session.id(call))), tostring(card.serial), KEPT_S)
 end
 
 local function tell(record, key)
@@ -38,7 +38,7 @@ end
 
 --- The client of the session with this id says that its roots have changed.
 function roots.changed(session)
-  local key = keys.of_session(session)
+  local key = channel_key.of_session(session)
   local gathers = "upstream:roots change:" .. key             -- a task of any worker waits for further notifications
   if host.store.add(gathers, "", MOST_GATHER_S) == false then return end
   host.time.sleep(GATHER_S)

@@ -15,7 +15,7 @@ local failure = require "moonpool.runtime.outcome"
 local follow = require "moonpool.upstream.follow"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local keys = require "moonpool.upstream.keys"
+local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
 local observer = require "moonpool.upstream.observer"
 local park = require "moonpool.upstream.park"
@@ -236,7 +236,7 @@ end
 -- True if the upstream notifies of the task on the request that listens, which has the gateway's credential: not of a task of a caller's own token, nor of
 -- one in another program than that which reads lists.
 local function can_follow(made)
-  return made.is_stateless and not made.identity and (made.key == keys.shared or made.record.kind == "url")
+  return made.is_stateless and not made.identity and (made.key == channel_key.shared or made.record.kind == "url")
 end
 
 -- Waits for a notification, at most `limit_s`, and at least for as long as polls are apart.

@@ -65,7 +65,7 @@ end
 
 -- -- results ---------------------------------------------------------------------------------------------------------
 
---- Called for each URI of another resource in a result: f(record, call, uri for clients, the upstream's uri). Replaced by upstream/links.lua.
+--- Called for each URI of another resource in a result: f(record, call, uri for clients, the upstream's uri). Replaced by upstream/result_links.lua.
 function wrapping.on_link(_, _, _, _) end
 
 --- True if a resource or template that clients can see has this URI. Replaced by federation/federated.lua.

@@ -20,7 +20,7 @@ describe("the canonical form of a definition", function()
   it("is the same with its source, from which it can be taken faster", function()
     local g <close> = trusted.start { workers = 1, config = { limits = { call = { time = "60s" } } } }
     local found = trusted.run(g:client "2026-07-28", [==[
-      local canonical, json = require "moonpool.upstream.canonical", require "moonpool.json"
+      local canonical_definition, json = require "moonpool.upstream.canonical_definition", require "moonpool.json"
       local texts = { '{}', '[]', '{"a":[]}', '{"a":{},"b":null,"A":true,"":false}', '{"_meta":{"x":1,"ui":{"b":1,"a":2}},"z":1}', '{"_meta":{"x":1}}',
         '{"n":-0}', '{"n":1.0}', '{"n":1e3}', '{"n":1E400}', '{"n":12345678901234567890}', '{"n":0.1}', '{"n":123456789012345}', '{"n":-5}',
         '{"é":"ü","e":"\\u00e9","\\u0061":"\\/ \\" \\\\ \\n"}', '{"a b":"1.5 is -0 and 1234567890123456"}', '{"b":[1,2,{"d":1,"c":[[]]}],"a":"x"}' }
@@ -45,7 +45,7 @@ describe("the canonical form of a definition", function()
       for _ = 1, 2000 do texts[#texts + 1] = '{"x":' .. value(1) .. "}" end
       local wrong = {}
       for _, text in ipairs(texts) do
-        local slow, fast = canonical.text(json.decode(text)), canonical.text(json.decode(text), not host.upstream.traits(text).has_odd_numbers)
+        local slow, fast = canonical_definition.text(json.decode(text)), canonical_definition.text(json.decode(text), not host.upstream.traits(text).has_odd_numbers)
         if slow ~= fast then wrong[#wrong + 1] = text .. " " .. slow .. " " .. fast end
       end
       return { #texts, wrong[1] or "none" }]==], 60)

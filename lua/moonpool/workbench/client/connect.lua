@@ -1,11 +1,11 @@
 -- Opens a session for the commands that use a server: a child that serves the scripts of a configuration, or a server at a URL.
 
-local answers = require "moonpool.workbench.client.answers"
+local scripted_answers = require "moonpool.workbench.client.scripted_answers"
 local credentials = require "moonpool.workbench.client.credentials"
 local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
-local place_of = require "moonpool.workbench.client.place"
-local say = require "moonpool.workbench.format.say"
+local place_of = require "moonpool.workbench.client.address"
+local stderr = require "moonpool.workbench.format.stderr"
 local session = require "moonpool.workbench.client.session"
 local suggest = require "moonpool.runtime.suggest"
 
@@ -16,10 +16,10 @@ local connect = {}
 local function on_note(message)
   local params = message.params or {}
   if message.method == "notifications/progress" then
-    say.note(("progress %s%s%s"):format(params.progress, params.total and "/" .. params.total or "", params.message and "  " .. params.message or ""))
+    stderr.note(("progress %s%s%s"):format(params.progress, params.total and "/" .. params.total or "", params.message and "  " .. params.message or ""))
   elseif message.method == "notifications/message" then
     local data = type(params.data) == "string" and params.data or json.encode(params.data)
-    say.note(("%s%s: %s"):format(params.level, params.logger and " " .. params.logger or "", data))
+    stderr.note(("%s%s: %s"):format(params.level, params.logger and " " .. params.logger or "", data))
   end
 end
 
@@ -74,8 +74,8 @@ end
 
 --- Prints the error of a session and returns the exit code for it.
 function connect.failed(wrong)
-  if wrong.message == "interrupted" then return say.wrong("interrupted: the request is cancelled", nil, INTERRUPTED) end
-  return say.wrong(wrong.message, wrong.hint)
+  if wrong.message == "interrupted" then return stderr.wrong("interrupted: the request is cancelled", nil, INTERRUPTED) end
+  return stderr.wrong(wrong.message, wrong.hint)
 end
 
 --- Opens a session by the options in `args` and returns the exit code of use(session, value). `first`, by default connect.discover, is the
@@ -83,19 +83,19 @@ end
 function connect.run(args, first, use)
   io.stdout:setvbuf "line"
   local fine, what, hint = check_revision(args.revision)
-  if not fine then return say.misuse(what, hint) end
+  if not fine then return stderr.misuse(what, hint) end
   local on_ask
-  on_ask, what, hint = answers.read(args)
-  if what then return say.misuse(what, hint) end
+  on_ask, what, hint = scripted_answers.read(args)
+  if what then return stderr.misuse(what, hint) end
   what, hint = check_server(args)
-  if what then return say.misuse(what, hint) end
+  if what then return stderr.misuse(what, hint) end
   args.headers, what, hint = credentials.read(args)
-  if not args.headers then return say.misuse(what, hint) end
+  if not args.headers then return stderr.misuse(what, hint) end
   local s, found, code = open(args, on_ask, first or connect.discover)
   if not s then
     if code == BAD_CONFIG then return code end            -- the child has printed the reason
     if found.message == "interrupted" then return connect.failed(found) end
-    return say.wrong((args.shown or "moonpool stdio") .. ": " .. tostring(found.message), found.hint)
+    return stderr.wrong((args.shown or "moonpool stdio") .. ": " .. tostring(found.message), found.hint)
   end
   local done = use(s, found)
   s:close()

@@ -1,7 +1,7 @@
 -- Credentials for requests to a URL: a bearer token from an environment variable, and headers from the command line.
 
-local place_of = require "moonpool.workbench.client.place"
-local say = require "moonpool.workbench.format.say"
+local place_of = require "moonpool.workbench.client.address"
+local stderr = require "moonpool.workbench.format.stderr"
 
 local credentials = {}
 
@@ -66,7 +66,7 @@ function credentials.read(args)
     if not fine then return nil, what, hint end
   end
   local place = headers.authorization and place_of(args.url)
-  if place and not is_near(place) then say.note("warning: the token goes to " .. place.host .. " without TLS") end
+  if place and not is_near(place) then stderr.note("warning: the token goes to " .. place.host .. " without TLS") end
   return headers
 end
 

@@ -1,8 +1,8 @@
 -- Reads recorded calls: from a file, or from the memory of the running gateway.
 
 local json = require "moonpool.json"
-local place_of = require "moonpool.workbench.client.place"
-local say = require "moonpool.workbench.format.say"
+local place_of = require "moonpool.workbench.client.address"
+local stderr = require "moonpool.workbench.format.stderr"
 local wire = require "moonpool.wire"
 
 local records = {}
@@ -28,8 +28,8 @@ function records.ask(args, method, path, body)
   local request, what, hint = records.request(args, method, path, body)
   if not request then return nil, what, hint end
   local status, answer = wire.fetch(request)
-  if not status then return nil, say.unreached(args.address, answer) end
-  if status == 401 then return nil, say.no_token(args.address, args.token) end
+  if not status then return nil, stderr.unreached(args.address, answer) end
+  if status == 401 then return nil, stderr.no_token(args.address, args.token) end
   if status ~= 200 then
     local value = json.decode(answer)
     return nil, type(value) == "table" and type(value.error) == "string" and value.error or "the gateway answered with " .. status
@@ -55,14 +55,14 @@ local function parse(list, text, name)
     local value, why = nil, "it is too long"
     if #line <= MAX_LINE_BYTES then value, why = json.decode(line) end
     if type(value) ~= "table" or value.moonpool ~= "record 1" then
-      say.note(("%s:%d: the line is no record of a call%s"):format(name, n, type(why) == "string" and ": " .. why or ""))
+      stderr.note(("%s:%d: the line is no record of a call%s"):format(name, n, type(why) == "string" and ": " .. why or ""))
       list.trouble = true
     else
       list[#list + 1] = value
     end
   end
   if text ~= "" and text:sub(-1) ~= "\n" and not list.trouble then
-    say.note(name .. ": the file does not end with a line end: its last line may be cut")
+    stderr.note(name .. ": the file does not end with a line end: its last line may be cut")
   end
 end
 

@@ -1,7 +1,7 @@
 -- A client session with a gateway in one revision: the handshake, requests, and messages that arrive before their answers. The gateway is a child that
 -- serves scripts, or a server at a URL or a program, which a child has as its only upstream: then the child does the handshake (moonpool.upstream.client).
 
-local alone = require "moonpool.workbench.client.alone"
+local child_gateway = require "moonpool.workbench.client.child_gateway"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.workbench.format.failure"
@@ -42,7 +42,7 @@ end
 -- Opens the server in the revision of the options, or in that which it has.
 local function open_server(self)
   local why, hint
-  self.link, why = alone.start(self.options.server, self.options.headers)
+  self.link, why = child_gateway.start(self.options.server, self.options.headers)
   if not self.link then return nil, why end
   self.is_relayed = true
   local facts = era.facts(self.revision or era.newest_stateless)

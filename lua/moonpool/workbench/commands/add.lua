@@ -1,9 +1,9 @@
 -- moonpool add: adds one upstream to the configuration.
 
-local attempt = require "moonpool.workbench.client.attempt"
+local try_upstream = require "moonpool.workbench.client.try_upstream"
 local config_file = require "moonpool.config_file"
 local new_file = require "moonpool.workbench.format.new_file"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local secrets = require "moonpool.workbench.format.secrets"
 local yaml_entry = require "moonpool.workbench.format.yaml_entry"
 
@@ -75,10 +75,10 @@ end
 
 return function(args)
   local entry, what, hint = entry_of(args)
-  if not entry then return say.misuse(what, hint) end
+  if not entry then return stderr.misuse(what, hint) end
   local path, text = args.config or "moonpool.yaml", yaml_entry(entry)
   if config_file.upstream_names(path)[entry.name] then
-    return say.wrong(path .. " has an upstream '" .. entry.name .. "' already", "choose another name, or edit its entry")
+    return stderr.wrong(path .. " has an upstream '" .. entry.name .. "' already", "choose another name, or edit its entry")
   end
   local edited, report = config_file.add_upstreams(path, text, { entry.name }, true)
   if not edited then
@@ -88,13 +88,13 @@ return function(args)
   end
   local variable = args["bearer-env"]
   if variable and not args.untried and not os.getenv(variable) then
-    return say.wrong("the environment variable " .. variable .. " is not set",
+    return stderr.wrong("the environment variable " .. variable .. " is not set",
       "export " .. variable .. "=… first; --untried adds the entry without connecting", 78)
   end
   if not args.untried then
-    local code = attempt(entry, path)
+    local code = try_upstream(entry, path)
     if code ~= 0 then
-      say.note("  " .. path .. " is left as it is; --untried adds the entry without connecting")
+      stderr.note("  " .. path .. " is left as it is; --untried adds the entry without connecting")
       return code
     end
   end

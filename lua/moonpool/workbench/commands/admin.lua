@@ -2,9 +2,9 @@
 
 local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
-local place_of = require "moonpool.workbench.client.place"
-local say = require "moonpool.workbench.format.say"
-local span = require "moonpool.workbench.format.span"
+local place_of = require "moonpool.workbench.client.address"
+local stderr = require "moonpool.workbench.format.stderr"
+local duration = require "moonpool.workbench.format.duration"
 local summary = require "moonpool.workbench.format.summary"
 local switch = require "moonpool.workbench.format.switch"
 local upgrade = require "moonpool.workbench.format.upgrade"
@@ -22,7 +22,7 @@ local levels = { debug = true, info = true, warn = true, error = true }
 local function log_request(args)
   if not args.level then return nil, "log needs --level", "as in moonpool log --level debug --for 5m" end
   if not levels[args.level] then return nil, "'" .. args.level .. "' is no level", "the levels are debug, info, warn and error" end
-  local seconds = span(args["for"] or "5m")
+  local seconds = duration(args["for"] or "5m")
   if not seconds or seconds > 86400 then return nil, "'" .. args["for"] .. "' is not a duration of at most 1d", "as in --for 5m" end
   return ('{"level":"%s","seconds":%d}'):format(args.level, seconds)
 end
@@ -32,27 +32,27 @@ return function(args)
   local ask = asks[args.command]
   if args.command == "log" then
     request, wrong, why = log_request(args)
-    if not request then return say.misuse(wrong, why) end
+    if not request then return stderr.misuse(wrong, why) end
   elseif args.command == "switch" then
     ask, request, why = switch.request(args.words)
-    if not ask then return say.misuse(request, why) end
+    if not ask then return stderr.misuse(request, why) end
   end
   if args.healthy then
-    if args.json then return say.misuse "--healthy and --json exclude each other" end
+    if args.json then return stderr.misuse "--healthy and --json exclude each other" end
     ask = { "GET", "/healthz" }
   end
   if args.command == "drain" or args.command == "upgrade" then request = "{}" end
   if args.command == "dashboard" then
     request = "{}"
     if (args.address or ""):find "^unix:" then
-      return say.misuse("browsers cannot open a Unix socket", "let admin.listen be an address, as in 127.0.0.1:7301")
+      return stderr.misuse("browsers cannot open a Unix socket", "let admin.listen be an address, as in 127.0.0.1:7301")
     end
   end
   if not args.address then
-    return say.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
+    return stderr.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
   end
   local place, what, hint = place_of(args.address)
-  if not place then return say.misuse(what, hint) end
+  if not place then return stderr.misuse(what, hint) end
   local headers = {}
   if args.token then headers[1] = "Authorization: Bearer " .. args.token end
   local target = { url = place.origin, socket = place.unix, headers = headers }
@@ -62,8 +62,8 @@ return function(args)
   if request then table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #headers + 1, headers) end
   local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers, body = request,
     seconds = args.healthy and HEALTHY_S or nil }
-  if not status then return say.wrong(say.unreached(args.address, body)) end
-  if status == 401 then return say.wrong(say.no_token(args.address, args.token)) end
+  if not status then return stderr.wrong(stderr.unreached(args.address, body)) end
+  if status == 401 then return stderr.wrong(stderr.no_token(args.address, args.token)) end
   if not args.json then body = body:gsub("[^\n]+", characters.shown) end -- another program may listen there
   local is_fine = status >= 200 and status < 300
   if is_fine and args.command == "dashboard" then return require "moonpool.workbench.commands.dashboard"(body, args, place.origin) end
@@ -74,18 +74,18 @@ return function(args)
   if is_fine and args.command == "log" then body = ("the level is %s for %s"):format(args.level, args["for"] or "5m") end
   if is_fine and args.command == "drain" then body = "it drains" end
   if args.command == "upgrade" and not args.json then
-    if not is_fine then return say.wrong(upgrade.reason(body, status)) end
+    if not is_fine then return stderr.wrong(upgrade.reason(body, status)) end
     body = upgrade.text(body)
   end
   local refusal = not is_fine and not args.json and body:match "^{" and json.decode(body)
-  if type(refusal) == "table" and type(refusal.error) == "string" then return say.wrong(characters.shown(refusal.error)) end
+  if type(refusal) == "table" and type(refusal.error) == "string" then return stderr.wrong(characters.shown(refusal.error)) end
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine and args.command == "upstreams" then return upstreams(body, args) end
   if is_fine then
     io.stdout:write(args.command == "status" and not args.json and not args.healthy and summary(body) or body)
-    if late then return say.wrong(late, see) end
+    if late then return stderr.wrong(late, see) end
   elseif body == "" then
-    return say.wrong("the gateway answered with " .. status)
+    return stderr.wrong("the gateway answered with " .. status)
   else
     io.stderr:write(body)
   end

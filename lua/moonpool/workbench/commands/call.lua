@@ -1,11 +1,11 @@
 -- moonpool call: calls one tool.
 
 local connect = require "moonpool.workbench.client.connect"
-local contents = require "moonpool.workbench.format.contents"
+local format_content = require "moonpool.workbench.format.format_content"
 local json = require "moonpool.json"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local suggest = require "moonpool.runtime.suggest"
-local values = require "moonpool.workbench.format.values"
+local coerce = require "moonpool.workbench.format.coerce"
 
 -- Converts the arguments of the command line by the tool's schema; or nil, what, hint.
 local function read_arguments(args, schema, known)
@@ -23,7 +23,7 @@ local function read_arguments(args, schema, known)
     if properties[name] == nil and schema.additionalProperties == false then
       return nil, "'" .. known .. "' has no argument '" .. name .. "'", suggest.hint(name, properties)
     end
-    local value, why = values.read(text, properties[name] or {})
+    local value, why = coerce.read(text, properties[name] or {})
     if value == nil then return nil, name .. ": " .. why end
     found[name] = value
   end
@@ -42,7 +42,7 @@ local function print_result(result, args)
     to:write(json.encode(result.structuredContent), "\n")
   end
   for _, item in ipairs(result.content or {}) do
-    local text = contents.text(item)
+    local text = format_content.text(item)
     to:write(text, text:sub(-1) == "\n" and "" or "\n")
   end
   if result.task then to:write("[task ", result.task.taskId or "", "]\n") end
@@ -53,9 +53,9 @@ end
 local function run(s, tools, args)
   local name = args[1]
   local tool = tools[name]
-  if not tool then return say.misuse("there is no tool '" .. name .. "'", suggest.hint(name, tools) or "moonpool list shows them") end
+  if not tool then return stderr.misuse("there is no tool '" .. name .. "'", suggest.hint(name, tools) or "moonpool list shows them") end
   local arguments, what, hint = read_arguments(args, tool.inputSchema, name)
-  if not arguments then return say.misuse(what, hint) end
+  if not arguments then return stderr.misuse(what, hint) end
   local result, wrong = s:call(name, arguments)
   if not result then return connect.failed(wrong) end
   print_result(result, args)
@@ -63,6 +63,6 @@ local function run(s, tools, args)
 end
 
 return function(args)
-  if not args[1] then return say.misuse("call takes the name of a tool", "as in moonpool call greet name=Ann; moonpool list shows them") end
+  if not args[1] then return stderr.misuse("call takes the name of a tool", "as in moonpool call greet name=Ann; moonpool list shows them") end
   return connect.run(args, function(s) return s:list() end, function(s, tools) return run(s, tools, args) end)
 end

@@ -2,14 +2,14 @@
 
 local connect = require "moonpool.workbench.client.connect"
 local json = require "moonpool.json"
-local pairs_of = require "moonpool.workbench.format.pairs"
-local say = require "moonpool.workbench.format.say"
+local pairs_of = require "moonpool.workbench.format.key_values"
+local stderr = require "moonpool.workbench.format.stderr"
 
 return function(args)
   local given, order, hint = pairs_of(args, 2)
-  if not given then return say.misuse(order, hint) end
+  if not given then return stderr.misuse(order, hint) end
   if not args[1] or not order[1] then
-    return say.misuse("complete takes a prompt or a URI template, and an argument with the beginning of its value",
+    return stderr.misuse("complete takes a prompt or a URI template, and an argument with the beginning of its value",
       "as in moonpool complete review tone=fr, or moonpool complete 'orders://{id}' id=1")
   end
   local name = order[1]

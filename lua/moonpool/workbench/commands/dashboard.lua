@@ -1,7 +1,7 @@
 -- moonpool dashboard: the link that opens the dashboard of a running gateway, with a code that is valid once, for a minute.
 
 local json = require "moonpool.json"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local wire = require "moonpool.wire"
 
 local function quoted(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
@@ -29,5 +29,5 @@ return function(body, args, origin)
   if args.open and not origin:find '["<>&]' then wrong = open(link) end
   io.stdout:write(link, "\n")
   if not wrong then return 0 end
-  return say.wrong(wrong)
+  return stderr.wrong(wrong)
 end

@@ -1,13 +1,13 @@
 -- moonpool doctor: walks the way to an upstream step by step, and says at which step and why it stops, and what to do next.
 --   step   { step, state = "ok" | "doubt" | "failed" | "not reached", text, hint? }
 
-local alone = require "moonpool.workbench.client.alone"
-local connected = require "moonpool.workbench.client.connected"
+local child_gateway = require "moonpool.workbench.client.child_gateway"
+local probe_upstreams = require "moonpool.workbench.client.probe_upstreams"
 local credentials = require "moonpool.workbench.client.credentials"
 local json = require "moonpool.json"
 local metadata = require "moonpool.workbench.client.metadata"
-local place_of = require "moonpool.workbench.client.place"
-local say = require "moonpool.workbench.format.say"
+local place_of = require "moonpool.workbench.client.address"
+local stderr = require "moonpool.workbench.format.stderr"
 local suggest = require "moonpool.runtime.suggest"
 
 -- Removes control characters, because an upstream is not trusted.
@@ -175,14 +175,14 @@ end
 
 local function of_url(args)
   local place, what, hint = place_of(args[1])
-  if not place or place.unix then return say.misuse(what or "not a URL: '" .. args[1] .. "'", hint) end
+  if not place or place.unix then return stderr.misuse(what or "not a URL: '" .. args[1] .. "'", hint) end
   args.url = args[1]
   local headers
   headers, what, hint = credentials.read(args)
-  if not headers then return say.misuse(what, hint) end
-  local child, why = alone.start({ url = place.origin .. place.path, ca = args.ca, patience = "15s" }, headers)
-  if not child then return say.wrong(why) end
-  return connected.converse(child, function(ask)
+  if not headers then return stderr.misuse(what, hint) end
+  local child, why = child_gateway.start({ url = place.origin .. place.path, ca = args.ca, patience = "15s" }, headers)
+  if not child then return stderr.wrong(why) end
+  return probe_upstreams.converse(child, function(ask)
     local found, wrong = ask({}, "moonpool/doctor")
     if not found then return nil, wrong end
     found.has_headers = next(headers) ~= nil
@@ -192,21 +192,21 @@ end
 
 local function of_name(args)
   for _, name in ipairs { "header", "ca" } do
-    if args[name] then return say.misuse("--" .. name .. " is for a URL", "the entry of an upstream has its own credentials") end
+    if args[name] then return stderr.misuse("--" .. name .. " is for a URL", "the entry of an upstream has its own credentials") end
   end
   local subject, what, hint
   if args["bearer-env"] then subject, what, hint = credentials.token(args["bearer-env"]) end
-  if what then return say.misuse(what, hint) end
-  local child, why = connected.child(args.config or "moonpool.yaml")
-  if not child then return say.wrong(why) end
-  return connected.converse(child, function(ask)
+  if what then return stderr.misuse(what, hint) end
+  local child, why = probe_upstreams.child(args.config or "moonpool.yaml")
+  if not child then return stderr.wrong(why) end
+  return probe_upstreams.converse(child, function(ask)
     local found, wrong = ask({ name = args[1], subject = subject }, "moonpool/doctor")
     if not found then return nil, wrong end
-    if found.is_misuse then return say.misuse("--bearer-env is for a URL, or an upstream with auth.exchange", "the entry has its own credentials") end
+    if found.is_misuse then return stderr.misuse("--bearer-env is for a URL, or an upstream with auth.exchange", "the entry has its own credentials") end
     if found.names then
       local known = {}
       for _, name in ipairs(found.names) do known[name] = true end
-      return say.wrong("there is no upstream '" .. args[1] .. "'",
+      return stderr.wrong("there is no upstream '" .. args[1] .. "'",
         suggest.hint(args[1], known) or (found.names[1] and "upstreams: " .. table.concat(found.names, ", ") or "the configuration has none"))
     end
     return report(args[1], found, args)
@@ -214,6 +214,6 @@ local function of_name(args)
 end
 
 return function(args)
-  if not args[1] or args[2] then return say.misuse("doctor takes the name of an upstream, or a URL", "as in moonpool doctor github") end
+  if not args[1] or args[2] then return stderr.misuse("doctor takes the name of an upstream, or a URL", "as in moonpool doctor github") end
   return (args[1]:find("://", 1, true) and of_url or of_name)(args)
 end

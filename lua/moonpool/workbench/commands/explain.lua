@@ -4,7 +4,7 @@ local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 local circuit = require "moonpool.workbench.client.circuit"
 local link = require "moonpool.workbench.client.link"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 
 local BAD_CONFIG = 78
 
@@ -65,20 +65,20 @@ end
 
 return function(args)
   local params, what, hint = params_of(args)
-  if not params then return say.misuse(what, hint) end
+  if not params then return stderr.misuse(what, hint) end
   local child, why = link.child { "--specs", "--log-level", "error", args.config }
-  if not child then return say.wrong(why) end
+  if not child then return stderr.wrong(why) end
   local got, wrong = child.exchange({ jsonrpc = "2.0", id = 1, method = "moonpool/explain", params = params }, function() end)
   local code = child.close()
-  if not got then return code == BAD_CONFIG and code or say.wrong(wrong) end
-  if got.error then return say.wrong(got.error.message) end
+  if not got then return code == BAD_CONFIG and code or stderr.wrong(wrong) end
+  if got.error then return stderr.wrong(got.error.message) end
   local state_of = circuit.reader(args)
   if got.result.unread then
     local name = got.result.unread
-    return say.wrong(got.result.what, ("upstream '%s', which may have it, does not answer: `moonpool check --connect` says why. Its circuit is %s"):format(name,
-      state_of(name)))
+    return stderr.wrong(got.result.what, ("upstream '%s', which may have it, does not answer: `moonpool check --connect` says why. "
+      .. "Its circuit is %s"):format(name, state_of(name)))
   end
-  if got.result.what then return say.wrong(got.result.what, got.result.hint) end
+  if got.result.what then return stderr.wrong(got.result.what, got.result.hint) end
   io.stdout:write((got.result.text:gsub("\1 +([^\n]+)", function(name) return "now       " .. state_of(name) end)))
   return got.result.runs and 0 or 1
 end

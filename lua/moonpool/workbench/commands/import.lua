@@ -4,7 +4,7 @@ local config_file = require "moonpool.config_file"
 local json = require "moonpool.json"
 local new_file = require "moonpool.workbench.format.new_file"
 local jsonc = require "moonpool.workbench.format.jsonc"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local secrets = require "moonpool.workbench.format.secrets"
 local sorted_keys = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
@@ -303,8 +303,8 @@ local function find_present(path)
 end
 
 local function show(out, notes)
-  for _, line in ipairs(notes.lines) do say.note("  " .. line) end
-  if notes.order[1] then say.note("  set before the gateway starts: " .. table.concat(notes.order, ", ")) end
+  for _, line in ipairs(notes.lines) do stderr.note("  " .. line) end
+  if notes.order[1] then stderr.note("  set before the gateway starts: " .. table.concat(notes.order, ", ")) end
   io.stdout:write(out)
 end
 
@@ -317,14 +317,14 @@ local function decoded(path)
 end
 
 return function(args)
-  if not args[1] then return say.misuse("import takes a file", "as in moonpool import ~/.config/Claude/claude_desktop_config.json") end
+  if not args[1] then return stderr.misuse("import takes a file", "as in moonpool import ~/.config/Claude/claude_desktop_config.json") end
   local found, why = decoded(args[1])
-  if found == nil then return say.wrong(why) end
+  if found == nil then return stderr.wrong(why) end
   local servers, inputs = servers_of(found)
-  if not servers then return say.wrong(args[1] .. " has no MCP servers", "they are in `mcpServers`, or in `servers` for VS Code") end
+  if not servers then return stderr.wrong(args[1] .. " has no MCP servers", "they are in `mcpServers`, or in `servers` for VS Code") end
   local names, what, hint = chosen(args, servers)
-  if not names then return say.misuse(what, hint) end
-  if #names > MAX_SERVERS then return say.wrong(args[1] .. " has more than " .. MAX_SERVERS .. " servers") end
+  if not names then return stderr.misuse(what, hint) end
+  if #names > MAX_SERVERS then return stderr.wrong(args[1] .. " has more than " .. MAX_SERVERS .. " servers") end
   local context, entries, live, taken, left_out, kept = { notes = new_notes(), inputs = inputs }, {}, {}, {}, 0, 0
   local path = args.config or "moonpool.yaml"
   local is_present = find_present(path)
@@ -335,16 +335,16 @@ return function(args)
     if not stays then entry, wrong = entry_of(name, servers[name], server, context) end
     if stays then
       kept = kept + 1
-      say.note("  " .. server .. " is in " .. path .. " already and stays as it is")
+      stderr.note("  " .. server .. " is in " .. path .. " already and stays as it is")
     elseif entry then
       entries[#entries + 1] = yaml_entry(entry)
       if not entry.is_disabled then live[#live + 1] = server end
     else
       left_out = left_out + 1
-      say.note(("  %s is left out: %s"):format(name:gsub("%c", " "), wrong))
+      stderr.note(("  %s is left out: %s"):format(name:gsub("%c", " "), wrong))
     end
   end
-  if not entries[1] then return kept > 0 and left_out == 0 and 0 or say.wrong("nothing to import from " .. args[1]) end
+  if not entries[1] then return kept > 0 and left_out == 0 and 0 or stderr.wrong("nothing to import from " .. args[1]) end
   local text = table.concat(entries)
   if args["dry-run"] then
     show("upstreams:\n  " .. text:gsub("\n(.)", "\n  %1"), context.notes)
@@ -356,6 +356,6 @@ return function(args)
     return 78
   end
   show(("added %s to %s\n"):format(live[1] and table.concat(live, ", ") or "comments alone", path), context.notes)
-  say.note("  next: moonpool check --connect " .. path)
+  stderr.note("  next: moonpool check --connect " .. path)
   return left_out > 0 and 1 or 0
 end

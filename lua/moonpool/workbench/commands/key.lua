@@ -1,8 +1,8 @@
 -- moonpool key: API keys, and pairs of keys for tokens.
 
 local keys = require "moonpool.keys"
-local say = require "moonpool.workbench.format.say"
-local span = require "moonpool.workbench.format.span"
+local stderr = require "moonpool.workbench.format.stderr"
+local duration = require "moonpool.workbench.format.duration"
 local suggest = require "moonpool.runtime.suggest"
 local wire = require "moonpool.wire"
 
@@ -19,7 +19,7 @@ end
 local function line_of(name, key, args)
   local parts = { name, "sha256:" .. hex(keys.sha256(key)), args.scopes or "-" }
   if args.expires then
-    local seconds = span(args.expires)
+    local seconds = duration(args.expires)
     if not seconds then return nil, "'" .. args.expires .. "' is not a duration" end
     parts[4] = os.date("%Y-%m-%d", os.time() + seconds)
   end
@@ -37,32 +37,32 @@ end
 
 local function new(args)
   local name = args[2]
-  if not name or args[3] then return say.misuse("key new takes one name, for the owner of the key", "as in moonpool key new ci --scopes notes:read") end
-  if not name:find "^[%w_.@:/-]+$" or #name > 128 then return say.misuse("'" .. name .. "' is not a valid name for a key", "letters, digits and _.@:/-") end
+  if not name or args[3] then return stderr.misuse("key new takes one name, for the owner of the key", "as in moonpool key new ci --scopes notes:read") end
+  if not name:find "^[%w_.@:/-]+$" or #name > 128 then return stderr.misuse("'" .. name .. "' is not a valid name for a key", "letters, digits and _.@:/-") end
   local wrong = args.scopes and complaint(args.scopes)
-  if wrong then return say.misuse(wrong, "as in --scopes notes:read,notes:write") end
+  if wrong then return stderr.misuse(wrong, "as in --scopes notes:read,notes:write") end
   local key = "mp_" .. keys.base64url(keys.random(32))
   local line, why = line_of(name, key, args)
-  if not line then return say.misuse(why, "as in --expires 90d") end
+  if not line then return stderr.misuse(why, "as in --expires 90d") end
   if not args.file then
     io.stdout:write("the key, shown only this once:\n  ", key, "\nthe line for the file of auth.keys:\n  ", line, "\n")
     return 0
   end
   local ok
   ok, why = append(args.file, line)
-  if not ok then return say.wrong(why) end
+  if not ok then return stderr.wrong(why) end
   print(key)
   return 0
 end
 
 local function pair(args)
   local path = args[2]
-  if not path or args[3] then return say.misuse("key pair takes one file, for the private key", "as in moonpool key pair signing.pem > public.pem") end
+  if not path or args[3] then return stderr.misuse("key pair takes one file, for the private key", "as in moonpool key pair signing.pem > public.pem") end
   local key, why = keys.generate(args.alg or "ES256")
-  if not key then return say.misuse("'" .. args.alg .. "' is not an algorithm: " .. why, "ES256 and EdDSA are good choices") end
+  if not key then return stderr.misuse("'" .. args.alg .. "' is not an algorithm: " .. why, "ES256 and EdDSA are good choices") end
   local made, wrong, is_there = wire.create(path, key:pem(true), true)
-  if is_there then return say.wrong(path .. " exists already", "choose another name, or remove it") end
-  if not made then return say.wrong(path .. ": " .. wrong) end
+  if is_there then return stderr.wrong(path .. " exists already", "choose another name, or remove it") end
+  if not made then return stderr.wrong(path .. ": " .. wrong) end
   io.stdout:write(key:pem())
   return 0
 end
@@ -72,6 +72,6 @@ local kinds = { new = new, pair = pair }
 return function(args)
   local run = kinds[args[1]]
   if run then return run(args) end
-  return say.misuse(args[1] and "key has no action '" .. args[1] .. "'" or "key takes 'new' or 'pair'",
+  return stderr.misuse(args[1] and "key has no action '" .. args[1] .. "'" or "key takes 'new' or 'pair'",
     suggest.hint(args[1] or "", kinds) or "as in moonpool key new ci --scopes notes:read")
 end

@@ -2,11 +2,11 @@
 
 local characters = require "moonpool.runtime.characters"
 local config_file = require "moonpool.config_file"
-local connected = require "moonpool.workbench.client.connected"
+local probe_upstreams = require "moonpool.workbench.client.probe_upstreams"
 local json = require "moonpool.json"
 local line_diff = require "moonpool.workbench.format.line_diff"
 local lock_file = require "moonpool.workbench.format.lock_file"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 
@@ -91,7 +91,7 @@ local function plural(n, word) return n == 1 and "1 " .. word or n .. " " .. wor
 local function look_at(name, definitions, all, args)
   local changes, entries, notes = changes_of(name, all, definitions, os.date "!%Y-%m-%d")
   for _, change in ipairs(changes) do put_change(change) end
-  for _, note in ipairs(notes) do say.note(name .. ": " .. characters.shown(note)) end
+  for _, note in ipairs(notes) do stderr.note(name .. ": " .. characters.shown(note)) end
   local is_new = true
   for _, entry in pairs(all) do is_new = is_new and entry.upstream ~= name end
   if not changes[1] and not is_new then
@@ -100,7 +100,7 @@ local function look_at(name, definitions, all, args)
   end
   if args.check then return false, false end
   if not args.yes and changes[1] and not agrees(name, #changes) then
-    say.note(name .. ": not approved")
+    stderr.note(name .. ": not approved")
     return false, false
   end
   for id, entry in pairs(all) do
@@ -118,7 +118,7 @@ local function names_of(args, known)
   for _, name in ipairs(known) do by_name[name] = true end
   for _, name in ipairs(args) do
     if not by_name[name] then
-      return nil, say.wrong("there is no upstream '" .. name .. "'", suggest.hint(name, known) or "upstreams: " .. table.concat(known, ", "))
+      return nil, stderr.wrong("there is no upstream '" .. name .. "'", suggest.hint(name, known) or "upstreams: " .. table.concat(known, ", "))
     end
   end
   return { table.unpack(args) }
@@ -139,20 +139,20 @@ local function drop_unknown(all, known)
 end
 
 return function(args)
-  return connected.ask(args.config or "moonpool.yaml", function(ask, found)
+  return probe_upstreams.ask(args.config or "moonpool.yaml", function(ask, found)
     local names, code = names_of(args, found.names)
     if not names then return code end
-    if not names[1] and not found.lock then return say.wrong "the configuration has no upstreams" end
+    if not names[1] and not found.lock then return stderr.wrong "the configuration has no upstreams" end
     local all, is_fine, is_changed = lock_file.read(found.lock), true, false
     for _, name in ipairs(names) do
       local got, why = ask { name = name, definitions = true }
       if not got then return nil, why end
       if got.note then
         is_fine = is_fine and not args[1]
-        say.note(("%s: %s"):format(name, got.note))
+        stderr.note(("%s: %s"):format(name, got.note))
       elseif got.what then
         is_fine = false
-        say.note(("%s: %s%s"):format(name, characters.shown(got.what), got.hint and "\n  hint: " .. got.hint or ""))
+        stderr.note(("%s: %s%s"):format(name, characters.shown(got.what), got.hint and "\n  hint: " .. got.hint or ""))
       else
         local is_done, has_changed = look_at(name, got.definitions, all, args)
         is_fine, is_changed = is_fine and is_done, is_changed or has_changed
@@ -161,7 +161,7 @@ return function(args)
     if not args[1] and drop_unknown(all, found.names) then is_changed, is_fine = true, is_fine and not args.check end
     if is_changed and not args.check then
       local written, report = config_file.replace(found.lock, lock_file.text(all))
-      if not written then return say.wrong((report:gsub("\n$", ""))) end
+      if not written then return stderr.wrong((report:gsub("\n$", ""))) end
       print("wrote " .. found.lock)
     end
     return is_fine and 0 or 1

@@ -3,7 +3,7 @@
 local canonical = require "moonpool.runtime.canonical"
 local characters = require "moonpool.runtime.characters"
 local connect = require "moonpool.workbench.client.connect"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local transcript = require "moonpool.workbench.format.transcript"
 
 -- The answer without what transcripts leave out.
@@ -46,8 +46,8 @@ end
 
 return function(args)
   local steps, why = transcript.read(args.play)
-  if not steps then return say.wrong(why) end
-  if #steps == 0 then return say.wrong(args.play .. " has no requests", "moonpool tap --record writes a transcript") end
+  if not steps then return stderr.wrong(why) end
+  if #steps == 0 then return stderr.wrong(args.play .. " has no requests", "moonpool tap --record writes a transcript") end
   return connect.run({ config = args.config, every = {} }, function() return true end, function(s)
     local failed = play(s, steps, args.play)
     print(("%d %s, %s"):format(#steps, #steps == 1 and "request" or "requests", failed == 0 and "all as written" or failed .. " failed"))

@@ -4,8 +4,8 @@ local characters = require "moonpool.runtime.characters"
 local events = require "moonpool.workbench.client.events"
 local flame = require "moonpool.workbench.format.flame"
 local json = require "moonpool.json"
-local say = require "moonpool.workbench.format.say"
-local span = require "moonpool.workbench.format.span"
+local stderr = require "moonpool.workbench.format.stderr"
+local duration = require "moonpool.workbench.format.duration"
 local wire = require "moonpool.wire"
 
 local LATER_S <const> = 60 -- the gateway ends the profile, this many seconds before the request would end
@@ -13,7 +13,7 @@ local ROWS <const> = 15 -- lines of the table
 
 -- The body of the request and the seconds of the profile; or nil, what is wrong and a hint.
 local function question_of(args)
-  local asked = { seconds = span(args["for"] or "30s"), tool = args.tool, memory = args.memory and true or nil }
+  local asked = { seconds = duration(args["for"] or "30s"), tool = args.tool, memory = args.memory and true or nil }
   if not asked.seconds or asked.seconds > 300 then return nil, "--for is a time from 1s to 5m: '" .. args["for"] .. "'", "as in 30s or 2m" end
   for option, most in pairs { worker = 65535, hz = 1000, process = 99999999 } do
     local text = args[option]
@@ -96,9 +96,9 @@ end
 --- Waits for the profile, then prints or writes it. `request` is that of the admin listener, without its path.
 return function(args, request)
   local asked, wrong, hint = question_of(args)
-  if not asked then return say.misuse(wrong, hint) end
+  if not asked then return stderr.misuse(wrong, hint) end
   local form = args.out and args.out:match "%.(%a+)$"
-  if args.out and not FORMS[form] then return say.misuse("--out is a file that ends in .svg, .folded or .json: '" .. args.out .. "'") end
+  if args.out and not FORMS[form] then return stderr.misuse("--out is a file that ends in .svg, .folded or .json: '" .. args.out .. "'") end
   local began, ended, list = nil, nil, {}
   local path = "/api/profile" .. (asked.process and "?process=" .. asked.process or "")
   asked.process = nil
@@ -112,28 +112,28 @@ return function(args, request)
       list[#list + 1] = { frames = event.frames, count = event.count }
     elseif event.event == "profile began" then
       began = event
-      say.note(("profile of %s for %d s, of %d %s of process %d. Ctrl-C ends it without a result."):format(args.memory and "memory" or "time",
+      stderr.note(("profile of %s for %d s, of %d %s of process %d. Ctrl-C ends it without a result."):format(args.memory and "memory" or "time",
         event.seconds, event.workers, event.workers == 1 and "worker" or "workers", event.pid))
     elseif event.event == "profile ended" then
       ended = event
     end
   end)
   local status, body = wire.fetch(request)
-  if status == 401 then return say.wrong(say.no_token(args.address, args.token)) end
+  if status == 401 then return stderr.wrong(stderr.no_token(args.address, args.token)) end
   if status and status ~= 200 then
     local answer = json.decode(body)
-    return say.wrong(type(answer) == "table" and answer.error or (body:gsub("\n$", "")))
+    return stderr.wrong(type(answer) == "table" and answer.error or (body:gsub("\n$", "")))
   end
-  if not status and not began then return say.wrong(say.unreached(args.address, body)) end
-  if not ended then return say.wrong("the profile has no end: " .. (status and "the gateway has closed the connection" or body)) end
+  if not status and not began then return stderr.wrong(stderr.unreached(args.address, body)) end
+  if not ended then return stderr.wrong("the profile has no end: " .. (status and "the gateway has closed the connection" or body)) end
   local unit = began.unit == "samples" and "samples" or "times 512 KiB"
   local stacks = merged(list)
   local note = ("%s, %.1f s, %d %s%s"):format(args.tool and "tool " .. args.tool or "all calls", ended.ms / 1000, ended.samples, unit,
     ended.lost > 0 and (", %d lost"):format(ended.lost) or "")
-  say.note(("%s: %s"):format(characters.shown(ended.why), note))
-  if ended.samples == 0 then say.note "no samples: the workers had nothing to do, or no call was like --tool" end
-  if ended.lost > 0 then say.note "  hint: sample one tool" end
-  if ended.workers_without_answer > 0 then say.note(("%d workers did not answer: see stuck in moonpool status"):format(ended.workers_without_answer)) end
+  stderr.note(("%s: %s"):format(characters.shown(ended.why), note))
+  if ended.samples == 0 then stderr.note "no samples: the workers had nothing to do, or no call was like --tool" end
+  if ended.lost > 0 then stderr.note "  hint: sample one tool" end
+  if ended.workers_without_answer > 0 then stderr.note(("%d workers did not answer: see stuck in moonpool status"):format(ended.workers_without_answer)) end
   if not args.out then
     print_summary(stacks)
     return 0
@@ -147,7 +147,7 @@ return function(args, request)
     text = json.encode { unit = began.unit, hz = began.hz, ms = ended.ms, samples = ended.samples, lost = ended.lost, stacks = json.array(stacks) } .. "\n"
   end
   local fine, why = write(args.out, text)
-  if not fine then return say.wrong("cannot write " .. why) end
-  say.note("wrote " .. args.out)
+  if not fine then return stderr.wrong("cannot write " .. why) end
+  stderr.note("wrote " .. args.out)
   return 0
 end

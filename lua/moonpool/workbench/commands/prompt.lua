@@ -1,15 +1,15 @@
 -- moonpool prompt: the messages of one prompt.
 
 local connect = require "moonpool.workbench.client.connect"
-local contents = require "moonpool.workbench.format.contents"
+local format_content = require "moonpool.workbench.format.format_content"
 local json = require "moonpool.json"
-local pairs_of = require "moonpool.workbench.format.pairs"
-local say = require "moonpool.workbench.format.say"
+local pairs_of = require "moonpool.workbench.format.key_values"
+local stderr = require "moonpool.workbench.format.stderr"
 
 return function(args)
-  if not args[1] then return say.misuse("prompt takes the name of a prompt", "as in moonpool prompt review diff=…; moonpool list shows them") end
+  if not args[1] then return stderr.misuse("prompt takes the name of a prompt", "as in moonpool prompt review diff=…; moonpool list shows them") end
   local arguments, what, hint = pairs_of(args, 2)
-  if not arguments then return say.misuse(what, hint) end
+  if not arguments then return stderr.misuse(what, hint) end
   return connect.run(args, nil, function(s)
     local result, wrong = s:ask("prompts/get", { name = args[1], arguments = json.object(arguments) })
     if not result then return connect.failed(wrong) end
@@ -18,7 +18,7 @@ return function(args)
       return 0
     end
     for i, message in ipairs(result.messages or {}) do
-      local text = contents.text(message.content)
+      local text = format_content.text(message.content)
       io.stdout:write(i > 1 and "\n" or "", message.role, ":\n", text, text:sub(-1) == "\n" and "" or "\n")
     end
     return 0

@@ -1,23 +1,23 @@
 -- moonpool read: the contents of one resource.
 
 local connect = require "moonpool.workbench.client.connect"
-local contents = require "moonpool.workbench.format.contents"
+local format_content = require "moonpool.workbench.format.format_content"
 local json = require "moonpool.json"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local wire = require "moonpool.wire"
 
 local function put(item)
   if item.text then
     io.stdout:write(item.text, item.text:sub(-1) == "\n" and "" or wire.is_terminal(1) and "\n" or "")
   elseif wire.is_terminal(1) then
-    io.stdout:write(("[blob %s %s, %d bytes]\n"):format(item.uri, item.mimeType or "application/octet-stream", contents.size(item.blob or "")))
+    io.stdout:write(("[blob %s %s, %d bytes]\n"):format(item.uri, item.mimeType or "application/octet-stream", format_content.size(item.blob or "")))
   else
-    io.stdout:write(contents.bytes(item.blob or ""))
+    io.stdout:write(format_content.bytes(item.blob or ""))
   end
 end
 
 return function(args)
-  if not args[1] or args[2] then return say.misuse("read takes one URI", "as in moonpool read orders://7; moonpool list shows them") end
+  if not args[1] or args[2] then return stderr.misuse("read takes one URI", "as in moonpool read orders://7; moonpool list shows them") end
   return connect.run(args, nil, function(s)
     local result, wrong = s:ask("resources/read", { uri = args[1] })
     if not result then return connect.failed(wrong) end

@@ -3,9 +3,9 @@
 
 local json = require "moonpool.json"
 local records = require "moonpool.workbench.client.records"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local transcript = require "moonpool.workbench.format.transcript"
-local span = require "moonpool.workbench.format.span"
+local duration = require "moonpool.workbench.format.duration"
 local wire = require "moonpool.wire"
 
 -- The file for the records; nil, why.
@@ -41,7 +41,7 @@ local function write(file, lines)
 end
 
 local function read_options(args)
-  local seconds = span(args["for"] or "1h")
+  local seconds = duration(args["for"] or "1h")
   if not seconds or seconds < 1 or seconds > 86400 then return nil, "--for is a time from 1s to 1d: '" .. args["for"] .. "'", "as in 10m or 1h" end
   local most = math.tointeger(tonumber(args.most or 1000))
   if not most or most < 1 or most > 1000000 then return nil, "--most is a number from 1 to 1000000: '" .. args.most .. "'", "as in --most 100" end
@@ -74,27 +74,29 @@ local only_of_taps = { "principal", "session", "method", "outcome", "slower", "a
 
 return function(args)
   for _, name in ipairs(args.record and only_of_taps or {}) do
-    if args[name] then return say.misuse("--record and --" .. name .. " exclude each other", "a transcript is of whole calls: --tool and --for select them") end
+    if args[name] then
+      return stderr.misuse("--record and --" .. name .. " exclude each other", "a transcript is of whole calls: --tool and --for select them")
+    end
   end
   local asked, what, hint = read_options(args)
-  if not asked then return say.misuse(what, hint) end
+  if not asked then return stderr.misuse(what, hint) end
   if not args.address then
-    return say.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
+    return stderr.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
   end
   local file, why = open(args.record or args.out, args.record ~= nil)
-  if not file then return say.wrong("cannot write the records: " .. why) end
+  if not file then return stderr.wrong("cannot write the records: " .. why) end
   wire.catch_interrupts()                                   -- from here on an interrupt ends the recording, not this process
   local body, wrong, more = records.ask(args, "POST", "/api/record", json.encode(asked))
-  if not body then return say.wrong(wrong, more) end
+  if not body then return stderr.wrong(wrong, more) end
   local after, written = json.decode(body).after, { count = 0, lost = 0 }
   if args.record then
     local ok, trouble = write(file, transcript.head(asked.tool))
     if not ok then
       records.ask(args, "POST", "/api/record/stop")
-      return say.wrong("cannot write the transcript: " .. tostring(trouble))
+      return stderr.wrong("cannot write the transcript: " .. tostring(trouble))
     end
   end
-  say.note(("recording calls of %s for %d s at most; Ctrl-C ends it."):format(asked.tool, asked.seconds))
+  stderr.note(("recording calls of %s for %d s at most; Ctrl-C ends it."):format(asked.tool, asked.seconds))
   local goes_on = true
   local failed
   while goes_on and not failed do
@@ -111,8 +113,8 @@ return function(args)
     local now, state = follow(args, file, after, written)
     failed = not now and state or nil
   end
-  say.note(("%d %s recorded%s"):format(written.count, written.count == 1 and "call" or "calls",
+  stderr.note(("%d %s recorded%s"):format(written.count, written.count == 1 and "call" or "calls",
     written.lost > 0 and (", %d were lost: 200 calls and 8 MiB are kept"):format(written.lost) or ""))
-  if failed then return say.wrong(failed) end
+  if failed then return stderr.wrong(failed) end
   return 0
 end

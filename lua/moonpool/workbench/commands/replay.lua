@@ -7,7 +7,7 @@ local json = require "moonpool.json"
 local line_diff = require "moonpool.workbench.format.line_diff"
 local link = require "moonpool.workbench.client.link"
 local records = require "moonpool.workbench.client.records"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local sorted = require "moonpool.runtime.sorted_keys"
 
 local BAD_CONFIG <const> = 78
@@ -211,10 +211,10 @@ end
 return function(args)
   io.stdout:setvbuf "line"
   local list, why, hint, misused = records.read(args)
-  if not list then return say.wrong(why, hint, misused) end
-  if #list == 0 then return say.wrong("there are no recorded calls", "moonpool record keeps some, or `record:` in the configuration") end
+  if not list then return stderr.wrong(why, hint, misused) end
+  if #list == 0 then return stderr.wrong("there are no recorded calls", "moonpool record keeps some, or `record:` in the configuration") end
   local child, trouble = link.child { "--replay", "--log-level", args["log-level"] or "error", args.config }
-  if not child then return say.wrong(trouble) end
+  if not child then return stderr.wrong(trouble) end
   local count, is_gone = play_all(requester(child, args.gate ~= nil), list, args)
   local code = child.close()
   if code == BAD_CONFIG then return code end

@@ -3,7 +3,7 @@
 local characters = require "moonpool.runtime.characters"
 local events = require "moonpool.workbench.client.events"
 local json = require "moonpool.json"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local sorted = require "moonpool.runtime.sorted_keys"
 local wire = require "moonpool.wire"
 
@@ -81,7 +81,7 @@ end
 --- Prints events until the tap ends. `request` is that of the admin listener, without its path.
 return function(args, request)
   local query, seconds, hint = query_of(args)
-  if not query then return say.misuse(seconds, hint) end
+  if not query then return stderr.misuse(seconds, hint) end
   request.method, request.url = "GET", request.url .. "/api/tap" .. query
   request.seconds = seconds + LATER_S
   local has_begun = false
@@ -100,20 +100,20 @@ return function(args, request)
     if args.json then
       put(characters.shown(data))
     elseif event and event.event == "tap opened" then
-      say.note(("tap open for %d s at most; arguments: %s. Ctrl-C ends it."):format(event.seconds, event.arguments))
+      stderr.note(("tap open for %d s at most; arguments: %s. Ctrl-C ends it."):format(event.seconds, event.arguments))
     elseif event and event.event == "tap closed" then
-      say.note("the gateway closed the tap: " .. characters.shown(event.why))
+      stderr.note("the gateway closed the tap: " .. characters.shown(event.why))
     elseif event then
       put(characters.shown(line_of(event)))
     end
   end)
   local ok, status, body = pcall(wire.fetch, request)
-  if lost then return say.wrong("cannot write to stdout: " .. lost) end
+  if lost then return stderr.wrong("cannot write to stdout: " .. lost) end
   if not ok then error(status, 0) end
-  if not status and not has_begun then return say.wrong(say.unreached(args.address, body)) end
-  if not status then return say.wrong("the tap has ended: " .. body) end
+  if not status and not has_begun then return stderr.wrong(stderr.unreached(args.address, body)) end
+  if not status then return stderr.wrong("the tap has ended: " .. body) end
   if status == 200 then return 0 end
-  if status == 401 then return say.wrong(say.no_token(args.address, args.token)) end
+  if status == 401 then return stderr.wrong(stderr.no_token(args.address, args.token)) end
   local answer = json.decode(body)
-  return say.wrong(type(answer) == "table" and answer.error or body:gsub("\n$", ""))
+  return stderr.wrong(type(answer) == "table" and answer.error or body:gsub("\n$", ""))
 end

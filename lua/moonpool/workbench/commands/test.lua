@@ -3,7 +3,7 @@
 local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 local link = require "moonpool.workbench.client.link"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 
 local BAD_CONFIG = 78
 
@@ -69,19 +69,19 @@ return function(args)
   io.stdout:setvbuf "line"
   local wanted, outside = below(args)
   if not wanted then
-    return say.misuse(outside .. " is not below " .. args.scripts, "specs stand beside the scripts: " .. args.scripts .. "/tools/greet_spec.lua")
+    return stderr.misuse(outside .. " is not below " .. args.scripts, "specs stand beside the scripts: " .. args.scripts .. "/tools/greet_spec.lua")
   end
   local child, why = link.child { "--specs", "--log-level", "info", args.config }
-  if not child then return say.wrong(why) end
+  if not child then return stderr.wrong(why) end
   local ask = requester(child)
   local found, wrong = ask { below = wanted }
   if not found then
     local code = child.close()
-    return code == BAD_CONFIG and code or say.wrong(wrong)
+    return code == BAD_CONFIG and code or stderr.wrong(wrong)
   end
   local count, failed = run_all(ask, found.files, found.root)
   child.close()
-  if count == 0 then return say.wrong("there are no specs", "a spec is a file such as " .. args.scripts .. "/tools/greet_spec.lua") end
+  if count == 0 then return stderr.wrong("there are no specs", "a spec is a file such as " .. args.scripts .. "/tools/greet_spec.lua") end
   print(("%d %s, %s"):format(count, count == 1 and "spec" or "specs", failed == 0 and "all fine" or failed .. " failed"))
   return failed == 0 and 0 or 1
 end

@@ -2,8 +2,8 @@
 
 local json = require "moonpool.json"
 local keys = require "moonpool.keys"
-local say = require "moonpool.workbench.format.say"
-local span = require "moonpool.workbench.format.span"
+local stderr = require "moonpool.workbench.format.stderr"
+local duration = require "moonpool.workbench.format.duration"
 
 local function read(path)
   local file, why = io.open(path, "rb")
@@ -30,25 +30,25 @@ local function read_claims(words)
 end
 
 return function(args)
-  if not args.key then return say.misuse("token needs --key, the file of a private key", "moonpool key pair signing.pem makes one") end
+  if not args.key then return stderr.misuse("token needs --key, the file of a private key", "moonpool key pair signing.pem makes one") end
   local text, why = read(args.key)
-  if not text then return say.wrong(why, "moonpool key pair " .. args.key .. " makes one") end
+  if not text then return stderr.wrong(why, "moonpool key pair " .. args.key .. " makes one") end
   local key
   key, why = keys.private(text)
-  if not key then return say.wrong(args.key .. ": " .. why) end
+  if not key then return stderr.wrong(args.key .. ": " .. why) end
   local algorithm = args.alg or key:algorithm()
-  if not key:suits(algorithm) then return say.misuse("the key in " .. args.key .. " does not fit " .. algorithm, "it fits " .. key:algorithm()) end
+  if not key:suits(algorithm) then return stderr.misuse("the key in " .. args.key .. " does not fit " .. algorithm, "it fits " .. key:algorithm()) end
   local claims
   claims, why = read_claims(args)
-  if not claims then return say.misuse(why, "as in sub=ann, or groups:='[\"staff\"]'") end
-  local seconds = span(args.expires or "1h")
-  if not seconds then return say.misuse("'" .. args.expires .. "' is not a duration", "as in --expires 1h") end
+  if not claims then return stderr.misuse(why, "as in sub=ann, or groups:='[\"staff\"]'") end
+  local seconds = duration(args.expires or "1h")
+  if not seconds then return stderr.misuse("'" .. args.expires .. "' is not a duration", "as in --expires 1h") end
   local now = os.time()
   claims.iat, claims.exp, claims.scope = claims.iat or now, claims.exp or now + seconds, args.scope or claims.scope
   local input = keys.base64url(json.encode { alg = algorithm, typ = "at+jwt", kid = args.kid }) .. "." .. keys.base64url(json.encode(claims))
   local signature
   signature, why = key:sign(algorithm, input)
-  if not signature then return say.wrong(why) end
+  if not signature then return stderr.wrong(why) end
   print(input .. "." .. keys.base64url(signature))
   return 0
 end

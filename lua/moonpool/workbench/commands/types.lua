@@ -1,7 +1,7 @@
 -- moonpool types: writes type definitions for LuaLS to a folder: those of the script API, and those of the served scripts.
 
 local json = require "moonpool.json"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local stubs = require "moonpool.workbench.format.stubs"
 local wire = require "moonpool.wire"
 
@@ -28,7 +28,7 @@ end
 -- Returns the definitions that the scripts of a configuration serve; nil and the exit code if a child found and printed errors in them.
 local function definitions(config)
   local child, why = wire.spawn { "check", "--json", config }
-  if not child then return nil, say.wrong("cannot start moonpool check: " .. why) end
+  if not child then return nil, stderr.wrong("cannot start moonpool check: " .. why) end
   child:finish()
   local pieces = {}
   repeat
@@ -49,11 +49,11 @@ local function scripts_in(dir, scripts)
 end
 
 return function(args)
-  if #args ~= 1 then return say.misuse("types takes one folder", "as in moonpool types .") end
+  if #args ~= 1 then return stderr.misuse("types takes one folder", "as in moonpool types .") end
   local dir = args[1]:gsub("(.)/+$", "%1")
   for _, folder in ipairs { dir, dir .. "/lua", dir .. "/lua/types" } do
     local made, why = wire.mkdir(folder)
-    if not made then return say.wrong(folder .. ": " .. why) end
+    if not made then return stderr.wrong(folder .. ": " .. why) end
   end
   local list = {}
   for _, name in ipairs { "lua/types/moonpool.d.lua", "lua/types/moonpool_spec.d.lua" } do
@@ -67,12 +67,12 @@ return function(args)
     if served then
       list[#list + 1] = { path, stubs.text(served) }
     else
-      say.note("left " .. path .. " as it was")
+      stderr.note("left " .. path .. " as it was")
     end
   end
   for _, file in ipairs(list) do
     local written, why = write(table.unpack(file))
-    if not written then return say.wrong(why) end
+    if not written then return stderr.wrong(why) end
     print("wrote " .. file[1])
   end
   local rc = dir .. "/.luarc.json"
@@ -81,7 +81,7 @@ return function(args)
   if is_there then
     print("left " .. rc .. " as it is\n  next: \"workspace.library\" in it has to name lua/types")
   elseif not made then
-    return say.wrong(rc .. ": " .. because)
+    return stderr.wrong(rc .. ": " .. because)
   else
     print("wrote " .. rc)
   end

@@ -1,9 +1,9 @@
 -- Asks the user the questions of a tool at the terminal.
 
 local json = require "moonpool.json"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local sorted = require "moonpool.runtime.sorted_keys"
-local values = require "moonpool.workbench.format.values"
+local coerce = require "moonpool.workbench.format.coerce"
 local wire = require "moonpool.wire"
 
 local function prompt(text)
@@ -31,9 +31,9 @@ local function ask(name, field, is_required)
     if not text then return nil end
     if text == "" and field.default ~= nil then return field.default, true end
     if text == "" and not is_required then return nil, true end
-    local value, why = values.read(text, field)
+    local value, why = coerce.read(text, field)
     if value ~= nil and text ~= "" then return value, true end
-    say.note("  " .. (why or "a value is required"))
+    stderr.note("  " .. (why or "a value is required"))
   end
 end
 
@@ -48,7 +48,7 @@ function form.ask(params)
   local schema = params.requestedSchema or {}
   local required, content = {}, {}
   for _, name in ipairs(schema.required or {}) do required[name] = true end
-  say.note(params.message)
+  stderr.note(params.message)
   for _, name in ipairs(sorted(schema.properties or {})) do
     local value, is_answered = ask(name, schema.properties[name], required[name])
     if not is_answered then return { action = "cancel" } end

@@ -2,7 +2,7 @@
 
 local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 
@@ -79,10 +79,10 @@ end
 return function(body, args)
   local status = json.decode(body)
   local all = type(status) == "table" and status.upstreams
-  if type(all) ~= "table" then return say.wrong("the gateway does not report its upstreams", "it is of an earlier version: restart it") end
+  if type(all) ~= "table" then return stderr.wrong("the gateway does not report its upstreams", "it is of an earlier version: restart it") end
   local names, wanted = sorted(all), args.upstream
   if wanted and not all[wanted] then
-    return say.wrong("there is no upstream '" .. wanted .. "'", suggest.hint(wanted, all) or "upstreams: " .. table.concat(names, ", "))
+    return stderr.wrong("there is no upstream '" .. wanted .. "'", suggest.hint(wanted, all) or "upstreams: " .. table.concat(names, ", "))
   end
   if wanted then names = { wanted } end
   local is_up = true

@@ -6,12 +6,12 @@ local apps = require "moonpool.protocol.apps"
 local auth = require "moonpool.upstream.auth"
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
-local links = require "moonpool.upstream.links"
+local result_links = require "moonpool.upstream.result_links"
 local registry = require "moonpool.registry.registry"
 local uris = require "moonpool.runtime.uris"
 local wrapping = require "moonpool.upstream.wrapping"
 
-local pages = {}
+local app_pages = {}
 
 local function put(found, key, thing)
   local own = thing and thing.facts.page
@@ -25,7 +25,7 @@ end
 
 --- The pages that tools name: URI for clients, normalized -> list of { tool, upstream, own }, where `own` is the upstream's URI. `order`: the keys of the
 --- tools, in the order in which clients see them.
-function pages.gather(tools, order)
+function app_pages.gather(tools, order)
   local found = {}
   for _, key in ipairs(order) do
     local tool = tools[key]
@@ -37,10 +37,10 @@ end
 
 --- The resource for the page at a URI, normalized, that a tool names which the client of `call` may use; else nil. Where tools of two upstreams name one
 --- URI, it is the page of the first in the configuration.
-function pages.open(call, found, uri)
+function app_pages.open(call, found, uri)
   for _, one in ipairs(found[uri] or {}) do
     local tool = access.find(call, registry.thing("tools", one.tool))
-    if tool and tool.upstream == one.upstream and tool.facts.page == one.own then return links.page(config.by_name[one.upstream], one.own) end
+    if tool and tool.upstream == one.upstream and tool.facts.page == one.own then return result_links.page(config.by_name[one.upstream], one.own) end
   end
 end
 
@@ -52,7 +52,7 @@ end
 
 --- True if clients are told that this server has pages: an upstream says so of itself, or a tool of one names a page. `classes`: name of an upstream ->
 --- set of the classes whose lists were read.
-function pages.are_offered(found, classes)
+function app_pages.are_offered(found, classes)
   if next(found) then return true end
   for _, record in ipairs(config.list) do
     if declares(record.name, catalogue.class) then return true end
@@ -63,4 +63,4 @@ function pages.are_offered(found, classes)
   return false
 end
 
-return pages
+return app_pages

@@ -2,9 +2,9 @@
 
 local form = require "moonpool.workbench.format.form"
 local json = require "moonpool.json"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 
-local answers = {}
+local scripted_answers = {}
 
 local hint = "as in --answer sure='{\"confirm\": true}', --answer sure=decline, or --answer '{\"confirm\": true}' for the next question"
 
@@ -33,7 +33,7 @@ end
 
 --- on_ask(params, key) for a session: an ElicitResult. Nil without answers and without a terminal; nil, what, hint if an
 --- answer is malformed. `key` is the key of the question. It is nil before 2026-07-28; then answers are used in their order.
-function answers.read(args)
+function scripted_answers.read(args)
   local waiting = {}
   for i, text in ipairs(args.every.answer or {}) do
     local one, what, advice = read_one(text)
@@ -50,9 +50,9 @@ function answers.read(args)
       end
     end
     if ask then return ask(params) end
-    say.note("no --answer is left for the question " .. (key and "'" .. key .. "'" or "\"" .. tostring(params.message) .. "\"") .. ": it is cancelled")
+    stderr.note("no --answer is left for the question " .. (key and "'" .. key .. "'" or "\"" .. tostring(params.message) .. "\"") .. ": it is cancelled")
     return { action = "cancel" }
   end
 end
 
-return answers
+return scripted_answers

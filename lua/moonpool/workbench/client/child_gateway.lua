@@ -5,7 +5,7 @@ local json = require "moonpool.json"
 local link = require "moonpool.workbench.client.link"
 local wire = require "moonpool.wire"
 
-local alone = {}
+local child_gateway = {}
 
 -- `$` as the configuration writes it.
 local function literal(value)
@@ -21,7 +21,7 @@ local limits = { call = { time = "24h", output = "32MiB", memory = "512MiB" }, u
 --- A link to a gateway whose only upstream is `server`: { url, ca } or { command = list }; `patience`: how long it may be silent, as the
 --- configuration writes times. `headers` (optional): name -> value. Returns nil, why if it
 --- cannot be started.
-function alone.start(server, headers)
+function child_gateway.start(server, headers)
   local folder, why = wire.temporary_folder()                -- the folder of its scripts: there are none
   if not folder then return nil, "cannot make a temporary folder: " .. tostring(why) end
   local lines = {}
@@ -49,4 +49,4 @@ function alone.start(server, headers)
   return child
 end
 
-return alone
+return child_gateway

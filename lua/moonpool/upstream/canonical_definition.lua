@@ -4,7 +4,7 @@
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 
-local canonical = {}
+local canonical_definition = {}
 
 local function is_list(value) return debug.getmetatable(value) == json.array_mt end
 
@@ -64,7 +64,7 @@ end
 
 --- The canonical form of a decoded definition, which is changed. `has_plain_numbers`: true if JSON text from which it was decoded has no number that
 --- json.encode writes in another form than number_text, that is, none but integers of up to 15 digits.
-function canonical.text(definition, has_plain_numbers)
+function canonical_definition.text(definition, has_plain_numbers)
   if has_plain_numbers then return json.encode(without_meta(definition)) end     -- sorts members, too
   local out = {}
   put(out, without_meta(definition))
@@ -72,6 +72,6 @@ function canonical.text(definition, has_plain_numbers)
 end
 
 --- The hash of a canonical form, as the file of approved definitions has it.
-function canonical.hash(text) return host.upstream.hash(text) end
+function canonical_definition.hash(text) return host.upstream.hash(text) end
 
-return canonical
+return canonical_definition

@@ -3,10 +3,10 @@
 local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 local link = require "moonpool.workbench.client.link"
-local say = require "moonpool.workbench.format.say"
+local stderr = require "moonpool.workbench.format.stderr"
 local suggest = require "moonpool.runtime.suggest"
 
-local connected = {}
+local probe_upstreams = {}
 
 local BAD_CONFIG, INTERRUPTED = 78, 130
 local SHOWN <const> = 20           -- lines of tools that are printed where all are too many
@@ -38,7 +38,7 @@ local function put_report(name, got, limit)
     local line = ("  %s  %s"):format(plain(thing.name), plain(thing.about):sub(1, 100))
     print((line:gsub("%s+$", "")))
   end
-  for _, doubt in ipairs(got.doubts) do say.note(name .. ": " .. plain(doubt)) end
+  for _, doubt in ipairs(got.doubts) do stderr.note(name .. ": " .. plain(doubt)) end
 end
 
 local function requester(child)
@@ -60,16 +60,16 @@ end
 local function lost(child, why)
   local code = child.close()
   if code == BAD_CONFIG then return code end               -- the child has printed the reason
-  if why == "interrupted" then return say.wrong("interrupted", nil, INTERRUPTED) end
-  return say.wrong(why)
+  if why == "interrupted" then return stderr.wrong("interrupted", nil, INTERRUPTED) end
+  return stderr.wrong(why)
 end
 
 --- A child with the configuration at `path`; or nil, why.
-function connected.child(path) return link.child { "--specs", "--log-level", "error", path } end
+function probe_upstreams.child(path) return link.child { "--specs", "--log-level", "error", path } end
 
 --- Calls f(ask) with a function that sends a request to the child: ask(params, method) returns a result; or nil, why. Returns what f returns, an exit
 --- code; or, if f returns nil and why, the code of a child that has ended.
-function connected.converse(child, f)
+function probe_upstreams.converse(child, f)
   io.stdout:setvbuf "line"
   local code, problem = f(requester(child))
   if not code then return lost(child, problem) end
@@ -78,10 +78,10 @@ function connected.converse(child, f)
 end
 
 --- Starts a child with the configuration at `path` and calls f(ask, found): `found` is what it knows of the upstreams. Returns as converse does.
-function connected.ask(path, f)
-  local child, why = connected.child(path)
-  if not child then return say.wrong(why) end
-  return connected.converse(child, function(ask)
+function probe_upstreams.ask(path, f)
+  local child, why = probe_upstreams.child(path)
+  if not child then return stderr.wrong(why) end
+  return probe_upstreams.converse(child, function(ask)
     local found, wrong = ask {}
     if not found then return nil, wrong end
     return f(ask, found)
@@ -91,10 +91,10 @@ end
 --- Asks every upstream of the configuration at `path` and prints what clients would see. `is_short`: at most 20 lines of each;
 --- `wanted`: only this one. Returns the exit
 --- code: 0 if all answered without doubts, 1 if not; and whether all answered.
-function connected.run(path, is_short, wanted)
+function probe_upstreams.run(path, is_short, wanted)
   io.stdout:setvbuf "line"
-  local child, why = connected.child(path)
-  if not child then return say.wrong(why), false end
+  local child, why = probe_upstreams.child(path)
+  if not child then return stderr.wrong(why), false end
   local ask = requester(child)
   local found, wrong = ask {}
   if not found then return lost(child, wrong), false end
@@ -104,7 +104,7 @@ function connected.run(path, is_short, wanted)
     for _, name in ipairs(names) do known[name] = true end
     if not known[wanted] then
       child.close()
-      return say.wrong("there is no upstream '" .. wanted .. "'", suggest.hint(wanted, known) or "upstreams: " .. table.concat(names, ", ")), false
+      return stderr.wrong("there is no upstream '" .. wanted .. "'", suggest.hint(wanted, known) or "upstreams: " .. table.concat(names, ", ")), false
     end
     names = { wanted }
   end
@@ -114,7 +114,7 @@ function connected.run(path, is_short, wanted)
     if not got then return lost(child, name .. ": " .. tostring(wrong)), false end
     if got.what then
       has_all = false
-      say.note(("%s: %s%s"):format(name, plain(got.what), got.hint and "\n  hint: " .. got.hint or ""))
+      stderr.note(("%s: %s%s"):format(name, plain(got.what), got.hint and "\n  hint: " .. got.hint or ""))
     elseif got.note then
       print(("%s: %s\n  hint: %s"):format(name, got.note, got.hint))
     else
@@ -126,4 +126,4 @@ function connected.run(path, is_short, wanted)
   return has_all and is_fine and 0 or 1, has_all
 end
 
-return connected
+return probe_upstreams

@@ -6,10 +6,10 @@ local class = require "moonpool.upstream.class"
 local host = require "moonpool.host"
 local principal = require "moonpool.access.principal"
 
-local keys = {}
+local channel_key = {}
 
 --- The key of the channel that reads lists, and of calls that share one channel for all clients.
-keys.shared = "gateway"
+channel_key.shared = "gateway"
 
 -- Keys are in logs and status pages, so principals and session ids are in them only as hashes.
 local function hashed(text)
@@ -29,11 +29,11 @@ end
 local function of_call() return "call:" .. hashed(host.random.bytes(16)), true end
 
 --- The key of the channels that belong to a session of a client.
-function keys.of_session(id) return "session:" .. hashed(id) end
+function channel_key.of_session(id) return "session:" .. hashed(id) end
 
 local function of_session(call)
   local id = session_of(call)
-  if id then return keys.of_session(id), true end
+  if id then return channel_key.of_session(id), true end
 end
 
 -- Strangers have no name that could be a key: a session of theirs has a channel, else each call.
@@ -48,7 +48,7 @@ local function with_class(key, class_text) return class_text == class.none and k
 -- Principals that nothing authenticated use the channel that reads lists: it holds no state of other principals.
 local function of_principal(call, class_text)
   if is_stranger(call) then return of_stranger(call) end
-  if not principal.is_named(call.principal) then return with_class(keys.shared, class_text), false end
+  if not principal.is_named(call.principal) then return with_class(channel_key.shared, class_text), false end
   return with_class("principal:" .. hashed(principal.key(call.principal)), class_text), false
 end
 
@@ -84,18 +84,18 @@ local function of_caller(record, facts, call, class_text, owner)
 end
 
 --- The key for reading the lists of a caller whose own token is sent.
-function keys.of_lists(owner) return "caller@" .. owner end
+function channel_key.of_lists(owner) return "caller@" .. owner end
 
 --- The key for a call; true if the channel belongs to the call's session or to the call alone; and the channel's class. `facts` are those of the
 --- upstream's catalogue: { is_modern, transport, has_session }. `class_text`: the class of the call's client. Over a channel that
 --- clients share an upstream can ask no client.
 --- `owner`: that of auth.identity for the call, if the caller's own token is sent.
-function keys.of(record, facts, call, class_text, owner)
+function channel_key.of(record, facts, call, class_text, owner)
   if owner then return of_caller(record, facts, call, class_text, owner) end
-  if record.per == "gateway" then return keys.shared, false, class.none end
-  if not record.per and is_stateless(facts) then return keys.shared, false, class.none end
+  if record.per == "gateway" then return channel_key.shared, false, class.none end
+  if not record.per and is_stateless(facts) then return channel_key.shared, false, class.none end
   local key, is_own = key_of(record, facts, call, class_text)
   return key, is_own, class_text
 end
 
-return keys
+return channel_key

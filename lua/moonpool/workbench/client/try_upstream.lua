@@ -1,7 +1,7 @@
 -- Tries an upstream before `moonpool add` writes it: connects to it with a configuration that contains it alone.
 
-local connected = require "moonpool.workbench.client.connected"
-local say = require "moonpool.workbench.format.say"
+local probe_upstreams = require "moonpool.workbench.client.probe_upstreams"
+local stderr = require "moonpool.workbench.format.stderr"
 local wire = require "moonpool.wire"
 local yaml_entry = require "moonpool.workbench.format.yaml_entry"
 
@@ -23,11 +23,11 @@ end
 --- Returns 0 if the upstream answered, also with doubts; else an exit code, after printing why.
 return function(entry, path)
   local name, wrong = wire.temporary_folder()
-  if not name or not wire.mkdir(name .. "/scripts") then return say.wrong("cannot make a temporary folder: " .. tostring(wrong)) end
+  if not name or not wire.mkdir(name .. "/scripts") then return stderr.wrong("cannot make a temporary folder: " .. tostring(wrong)) end
   local file = name .. "/moonpool.yaml"
   local made, why = wire.create(file, "admin: off\nupstreams:\n  " .. yaml_entry(moved(entry, folder_of(path))):gsub("\n(.)", "\n  %1"), true)
   local code, has_answered = 1, false
-  if made then code, has_answered = connected.run(file, true) else say.wrong(why) end
+  if made then code, has_answered = probe_upstreams.run(file, true) else stderr.wrong(why) end
   os.remove(file)
   os.remove(name .. "/scripts")
   os.remove(name)

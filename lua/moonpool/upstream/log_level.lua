@@ -6,7 +6,7 @@ local exchange = require "moonpool.upstream.exchange"
 local host = require "moonpool.host"
 local message = require "moonpool.upstream.message"
 
-local levels = {}
+local log_level = {}
 
 local ANSWER_S = 10       -- seconds for the answer to logging/setLevel; the call goes on without it
 local KEPT_S = 86400      -- seconds for which the store remembers the level that was set; then it is set again
@@ -14,7 +14,7 @@ local KEPT_S = 86400      -- seconds for which the store remembers the level tha
 local function key_of(record, card) return ("upstream:level:%s:%s:%d"):format(host.upstream.instance, record.name, card.serial) end
 
 --- Sees to it that the upstream sends messages of the level `name`. `is_own`: the channel has one client alone.
-function levels.ensure(record, channel, card, name, is_own)
+function log_level.ensure(record, channel, card, name, is_own)
   if card.is_modern or type(card.capabilities) ~= "table" or card.capabilities.logging == nil then return end
   local wanted, key = call_library.level(name), key_of(record, card)
   local set = tonumber(host.store.get(key) or "")
@@ -24,4 +24,4 @@ function levels.ensure(record, channel, card, name, is_own)
   exchange.ask(channel, id, message.request(id, "logging/setLevel", { level = name }), { transport = card.transport, timeout = ANSWER_S, total = ANSWER_S })
 end
 
-return levels
+return log_level

@@ -1,5 +1,5 @@
 -- The lists of upstreams that get a token of each caller (auth.exchange). Each caller has lists of its own, for clients that cannot be asked; they are read
--- when that caller needs them, and no list is for all. The things of such an upstream have, as those of classes (federation/classes.lua):
+-- when that caller needs them, and no list is for all. The things of such an upstream have, as those of classes (federation/class_lists.lua):
 --   variants    the hash of a caller's lists -> the thing for that caller
 --   resolve     f(call) -> the thing for the caller of a call, or nil
 
@@ -7,23 +7,23 @@ local auth = require "moonpool.upstream.auth"
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
 local host = require "moonpool.host"
-local keys = require "moonpool.upstream.keys"
+local channel_key = require "moonpool.upstream.channel_key"
 local lists = require "moonpool.upstream.lists"
 local sorted = require "moonpool.runtime.sorted_keys"
 
-local callers = {}
+local caller_lists = {}
 
 local RETRY_S <const> = 10           -- seconds after which lists are tried again that could not be read
 local MOST <const> = 32768           -- most keys of the store that one search reads; an upstream has 256 of them
 
 --- The upstreams whose lists belong to callers.
-callers.records = {}
+caller_lists.records = {}
 for _, record in ipairs(config.list) do
-  if auth.is_personal(record) then table.insert(callers.records, record) end
+  if auth.is_personal(record) then table.insert(caller_lists.records, record) end
 end
 
 --- The class of the lists of a call's caller; nil and a failure if the caller has no token.
-function callers.class_of(record, call)
+function caller_lists.class_of(record, call)
   local identity, denied = auth.identity(record, call)
   if not identity then return nil, denied end
   return catalogue.of_caller(identity.owner)
@@ -33,7 +33,7 @@ end
 
 local function resolve(record, thing, hashes)
   return function(call)
-    local class = callers.class_of(record, call)
+    local class = caller_lists.class_of(record, call)
     return class and thing.variants[hashes[class] or false] or nil
   end
 end
@@ -51,7 +51,7 @@ local function classes_of(hashes)
 end
 
 --- A text that changes when the lists of any caller change.
-function callers.fingerprint(record)
+function caller_lists.fingerprint(record)
   local parts, hashes = {}, host.upstream.callers(record.name)
   for i, class in ipairs(sorted(hashes)) do parts[i] = class .. hashes[class] end
   return table.concat(parts)
@@ -59,7 +59,7 @@ end
 
 --- Adds what callers have to the things of one upstream, `base` = { list = of { kind, key, thing, why } }. Callers with equal lists have the same things.
 --- `make(record, class)` makes the things of a class; `wrap(kind, thing)` gets those that are not in the list. Returns the classes that were read, as a set.
-function callers.merge(record, base, make, wrap)
+function caller_lists.merge(record, base, make, wrap)
   local by_key, found, hashes = {}, {}, host.upstream.callers(record.name)
   for class in pairs(hashes) do found[class] = true end
   for _, class in ipairs(classes_of(hashes)) do
@@ -89,27 +89,27 @@ end
 local function key_of(what, record, class) return ("upstream:%s callers:%s:%s:%s"):format(what, host.upstream.instance, record.name, class) end
 
 --- Why the lists of a class could not be read a moment ago, in any worker: the reason of the failure; nil if they could, or were not tried.
-function callers.failure_of(record, class) return host.store.get(key_of("tried", record, class)) end
+function caller_lists.failure_of(record, class) return host.store.get(key_of("tried", record, class)) end
 
 --- True if the lists of a class are to be read: they were never read, or longer ago than `refresh`, or before the
 --- upstream notified that its lists have changed, or over another connection.
-function callers.is_due(record, class)
-  if callers.failure_of(record, class) then return false end
+function caller_lists.is_due(record, class)
+  if caller_lists.failure_of(record, class) then return false end
   local hash, _, is_stale = host.upstream.catalogue_hash(record.name, class)
   return not hash or is_stale == true or not host.store.get(key_of("fresh", record, class))
 end
 
 --- The upstream has notified that its lists have changed: the lists of each caller are read again when that caller
 --- needs them.
-function callers.forget(record)
+function caller_lists.forget(record)
   for _, key in ipairs(host.store.keys(key_of("fresh", record, ""), MOST)) do host.store.delete(key) end
 end
 
 --- Reads the lists of a caller, unless another task does. `publish(text, claim)`.
-function callers.read(record, identity, class, publish)
+function caller_lists.read(record, identity, class, publish)
   local claim <close> = host.upstream.claim(record.name, class)
   if not claim then return end
-  local text, failed = lists.read(record, { key = keys.of_lists(identity.owner), options = { identity = identity }, class = "none" })
+  local text, failed = lists.read(record, { key = channel_key.of_lists(identity.owner), options = { identity = identity }, class = "none" })
   if text then
     host.store.set(key_of("fresh", record, class), "", record.refresh)
     publish(text, claim)
@@ -119,8 +119,8 @@ function callers.read(record, identity, class, publish)
 end
 
 --- The failure that calls get while the lists of a class are not there.
-function callers.failure(record, class)
-  return { outcome = "not_run", reason = callers.failure_of(record, class) or "timeout", after = record.list_wait }
+function caller_lists.failure(record, class)
+  return { outcome = "not_run", reason = caller_lists.failure_of(record, class) or "timeout", after = record.list_wait }
 end
 
-return callers
+return caller_lists

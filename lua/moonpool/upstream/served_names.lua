@@ -2,7 +2,7 @@
 
 local host = require "moonpool.host"
 
-local names = {}
+local served_names = {}
 
 local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
 
@@ -17,7 +17,7 @@ local function shortened(name, longest)
 end
 
 --- The name of a tool or prompt for clients, from the upstream's own.
-function names.shown(record, original) return shortened(record.prefix .. (record.rename[original] or original), record.longest) end
+function served_names.shown(record, original) return shortened(record.prefix .. (record.rename[original] or original), record.longest) end
 
 local function fits(list, name)
   for _, matches in ipairs(list) do
@@ -27,7 +27,7 @@ local function fits(list, name)
 end
 
 --- True if `only` and `hide` let clients see the thing with these own names (a resource has a name and a URI).
-function names.is_shown(record, ...)
+function served_names.is_shown(record, ...)
   local is_shown = record.only == nil
   for _, name in ipairs { ... } do
     if record.hide and fits(record.hide, name) then return false end
@@ -36,4 +36,4 @@ function names.is_shown(record, ...)
   return is_shown
 end
 
-return names
+return served_names

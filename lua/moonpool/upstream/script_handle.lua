@@ -9,20 +9,20 @@ local forward = require "moonpool.upstream.forward"
 local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local names = require "moonpool.upstream.names"
+local served_names = require "moonpool.upstream.served_names"
 local pins = require "moonpool.upstream.pins"
 local problem = require "moonpool.runtime.diagnostic"
 local scripts = require "moonpool.upstream.scripts"
 local suggest = require "moonpool.runtime.suggest"
-local watched = require "moonpool.runtime.watched"
+local outside_hooks = require "moonpool.runtime.outside_hooks"
 
-local handle = {}
+local script_handle = {}
 
 --- The function that answers in place of an upstream, in specs of scripts: by name, f(method, name, args) -> value, or nil, why.
-handle.stand_ins = {}
+script_handle.stand_ins = {}
 
 --- Names of upstreams that scripts may name although none is there: those of the configuration, while recorded calls are replayed.
-handle.names = {}
+script_handle.names = {}
 
 local methods = {}
 local kind = { name = "moonpool.upstream", what = "an upstream", tostring = function(made) return "upstream '" .. made.name .. "'" end }
@@ -40,19 +40,19 @@ end
 
 --- Waits until the lists of an upstream were read for the first time, or could not be, for at most its `list_wait`: those for the caller alone, if its own
 --- token is sent. Replaced by federation/federated.lua.
-function handle.settle(_, _) end
+function script_handle.settle(_, _) end
 
 -- The catalogue of an upstream, for the caller if its own token is sent; and a failure if the caller has none.
 local function listed_of(record)
   local identity, denied = auth.identity(record, host.call.current())
   if not identity then return catalogue.of(record.name, catalogue.class), denied end
-  handle.settle(record, current_call())
+  script_handle.settle(record, current_call())
   return catalogue.of(record.name, catalogue.of_caller(identity.owner))
 end
 
 -- The entry of the catalogue for a thing, if it has one; and false if the upstream's filters hide it, or if it is withheld.
 local function entry_of(record, list, key)
-  if not names.is_shown(record, key) then return nil, false end
+  if not served_names.is_shown(record, key) then return nil, false end
   for _, entry in ipairs(listed_of(record).entries) do
     if entry.kind == list and entry.key == key then return entry, pins.why(record.name, entry) == nil end
   end
@@ -102,7 +102,7 @@ end
 
 -- Calls `real`, which asks the upstream, through the hook of record and replay, if there is one.
 local function watch(record, what, called, args, real)
-  if watched.upstream then return watched.upstream(record.name, what, called, args, real) end
+  if outside_hooks.upstream then return outside_hooks.upstream(record.name, what, called, args, real) end
   return real()
 end
 
@@ -125,7 +125,7 @@ function methods.call(self, name, args, options)
   if type(name) ~= "string" then problem.raise(2, "call takes the name of a tool, got a " .. type(name), "as in gh:call(\"search\", { q = \"x\" })") end
   if args ~= nil and type(args) ~= "table" then problem.raise(2, "the arguments of '" .. name .. "' must be a table, got a " .. type(args)) end
   options, args = read_options(options), args or {}
-  local stand_in = handle.stand_ins[record.name]
+  local stand_in = script_handle.stand_ins[record.name]
   if stand_in then return stand_in("call", name, args) end
   return watch(record, "call", name, args, function() return call_now(record, name, args, options) end)
 end
@@ -144,7 +144,7 @@ end
 function methods.read(self, uri)
   local record = record_of(self)
   if type(uri) ~= "string" then problem.raise(2, "read takes a URI, got a " .. type(uri)) end
-  local stand_in = handle.stand_ins[record.name]
+  local stand_in = script_handle.stand_ins[record.name]
   if stand_in then return stand_in("read", uri) end
   return watch(record, "read", uri, nil, function() return read_now(record, uri) end)
 end
@@ -163,7 +163,7 @@ end
 function methods.prompt(self, name, args)
   local record = record_of(self)
   if type(name) ~= "string" then problem.raise(2, "prompt takes the name of a prompt, got a " .. type(name)) end
-  local stand_in = handle.stand_ins[record.name]
+  local stand_in = script_handle.stand_ins[record.name]
   if stand_in then return stand_in("prompt", name, args or {}) end
   return watch(record, "prompt", name, args or {}, function() return prompt_now(record, name, args or {}) end)
 end
@@ -174,12 +174,14 @@ local function tools_now(record)
   if denied then return nil, errors.of(record, denied).message end
   if not listed.facts.revision and not auth.is_personal(record) then
     current_call()
-    handle.settle(record)
+    script_handle.settle(record)
     listed = catalogue.of(record.name, catalogue.class)
   end
   if not listed.facts.revision then return nil, ("upstream '%s' has not listed its tools: it is not there, or has not answered yet"):format(record.name) end
   for _, entry in ipairs(listed.entries) do
-    if entry.kind == "tools" and names.is_shown(record, entry.key) and not pins.why(record.name, entry) then list[#list + 1] = json.decode(entry.definition) end
+    if entry.kind == "tools" and served_names.is_shown(record, entry.key) and not pins.why(record.name, entry) then
+      list[#list + 1] = json.decode(entry.definition)
+    end
   end
   return list
 end
@@ -188,14 +190,14 @@ end
 --- nil, why, if it has listed nothing. Waits only while nothing was listed yet.
 function methods.tools(self)
   local record = record_of(self)
-  if handle.stand_ins[record.name] then return json.array {} end
+  if script_handle.stand_ins[record.name] then return json.array {} end
   return watch(record, "tools", nil, nil, function() return tools_now(record) end)
 end
 
 --- handle:is_up(): false while calls are refused because the upstream is not there.
 function methods.is_up(self)
   local record = record_of(self)
-  if handle.stand_ins[record.name] then return true end
+  if script_handle.stand_ins[record.name] then return true end
   return watch(record, "is_up", nil, nil, function()
     for _, one in ipairs(host.upstream.status()) do
       if one.name == record.name then return one.state ~= "down" and one.state ~= "barred" end
@@ -207,11 +209,11 @@ end
 local made = {}
 
 --- upstream "NAME": the handle of an upstream; upstream { … }: what a file of scripts/upstreams/ returns.
-function handle.of(given)
+function script_handle.of(given)
   if type(given) == "table" then return scripts.new(given) end
   if type(given) ~= "string" then problem.raise(2, "upstream takes the name of an upstream, got a " .. type(given), "as in upstream \"github\"") end
-  local record = config.by_name[given] or handle.names[given] and { name = given }
-  if not record and not handle.stand_ins[given] then
+  local record = config.by_name[given] or script_handle.names[given] and { name = given }
+  if not record and not script_handle.stand_ins[given] then
     local known = {}
     for _, one in ipairs(config.list) do known[#known + 1] = one.name end
     problem.raise(2, "there is no upstream '" .. given .. "'", suggest.hint(given, known) or "`upstreams:` in the config names them")
@@ -221,6 +223,6 @@ function handle.of(given)
 end
 
 --- The value of handle:call for a result in the base revision.
-handle.result_of = result_of
+script_handle.result_of = result_of
 
-return handle
+return script_handle

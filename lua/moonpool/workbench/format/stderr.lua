@@ -1,26 +1,26 @@
 -- Messages of the command line to stderr. Commands print their results to stdout.
 
-local say = {}
+local stderr = {}
 
 --- Prints a line to stderr.
-function say.note(text) io.stderr:write(text, "\n") end
+function stderr.note(text) io.stderr:write(text, "\n") end
 
 --- Prints an error and its hint, and returns the exit code, 1 by default.
-function say.wrong(what, hint, code)
+function stderr.wrong(what, hint, code)
   io.stderr:write("moonpool: ", what, "\n", hint and "  hint: " .. hint .. "\n" or "")
   return code or 1
 end
 
 --- Prints an error about the command line, and returns the exit code for it.
-function say.misuse(what, hint) return say.wrong(what, hint, 2) end
+function stderr.misuse(what, hint) return stderr.wrong(what, hint, 2) end
 
 --- The error, and its hint, of a command that has reached nothing at the admin listener's `address`: `reason` is that of the connection.
-function say.unreached(address, reason)
+function stderr.unreached(address, reason)
   return "no gateway answers at " .. address .. ": " .. reason, "is it running? `moonpool run` starts it; --admin names another address"
 end
 
 --- The error, and its hint, of a command whose token the admin listener at `address` refuses, or that has none.
-function say.no_token(address, token)
+function stderr.no_token(address, token)
   if token then
     return "the gateway at " .. address .. " does not know this token", "it is that of MOONPOOL_ADMIN_TOKEN, else of admin.tokens; a gateway that " ..
       "makes its own has a new one after a restart: leave the variable out, as root or as the user of the gateway"
@@ -29,4 +29,4 @@ function say.no_token(address, token)
     "run the command on its machine, as root or as the user of the gateway; or put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN"
 end
 
-return say
+return stderr

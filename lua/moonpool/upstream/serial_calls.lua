@@ -6,7 +6,7 @@ local errors = require "moonpool.upstream.errors"
 local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
 
-local turns = {}
+local serial_calls = {}
 
 local KEPT_S <const> = 86400      -- seconds for which the store remembers a doubt, and the calls of a channel
 
@@ -16,13 +16,13 @@ local function count_key(record, key) return ("upstream:asking:%s:%s:%s"):format
 local counted = { __close = function(it) host.store.incr(it.key, -1, KEPT_S) end }
 
 --- Counts a call among those that run on a channel, until the value is closed.
-function turns.count(record, key)
+function serial_calls.count(record, key)
   local one = setmetatable({ key = count_key(record, key) }, counted)
   return host.store.incr(one.key, 1, KEPT_S) and one or nil
 end
 
 --- Waits for the call's turn on a channel, if calls of the upstream take turns: returns the turn, which ends when it is closed; or nil.
-function turns.take(record, key)
+function serial_calls.take(record, key)
   if not host.store.get(doubt_key(record)) then return nil end
   local turn = host.semaphore.take("upstream:" .. record.name .. ":" .. key, 1)
   if not turn then failure.refuse(errors.of(record, { outcome = "not_run", reason = "busy" })) end
@@ -30,11 +30,11 @@ function turns.take(record, key)
 end
 
 --- A question came on a channel, and its call is not known.
-function turns.doubt(record, key)
+function serial_calls.doubt(record, key)
   if (tonumber(host.store.get(count_key(record, key)) or "") or 0) < 2 then return end
   if host.store.add(doubt_key(record), "", KEPT_S) then
     host.log.write("info", "calls take turns", { upstream = record.name, why = "a question could belong to several calls" })
   end
 end
 
-return turns
+return serial_calls

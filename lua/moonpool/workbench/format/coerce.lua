@@ -3,7 +3,7 @@
 local json = require "moonpool.json"
 local sorted = require "moonpool.runtime.sorted_keys"
 
-local values = {}
+local coerce = {}
 
 local function kinds(schema)
   local found = {}
@@ -34,7 +34,7 @@ local yes = { ["true"] = true, yes = true, y = true }
 local no = { ["false"] = true, no = true, n = true }
 
 --- Converts `text` to a value that the schema allows; or nil, why.
-function values.read(text, schema)
+function coerce.read(text, schema)
   local wanted = kinds(schema)
   local is_free = next(wanted) == nil
   if wanted.integer or wanted.number then
@@ -50,7 +50,7 @@ function values.read(text, schema)
     local value = json.decode(text)
     if value ~= nil and (is_free or type(value) == "table") then return value end
     if wanted.array and not wanted.string and not text:find "^%s*[%[{]" then
-      local item = values.read(text, schema.items)
+      local item = coerce.read(text, schema.items)
       if item ~= nil then return json.array { item } end
     end
   end
@@ -59,4 +59,4 @@ function values.read(text, schema)
   return nil, "'" .. text .. "' is not " .. (told:find "^[aeio]" and "an " or "a ") .. told
 end
 
-return values
+return coerce

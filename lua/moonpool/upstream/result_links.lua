@@ -5,15 +5,15 @@ local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local names = require "moonpool.upstream.names"
+local served_names = require "moonpool.upstream.served_names"
 local principal = require "moonpool.access.principal"
 local scripts = require "moonpool.upstream.scripts"
 local template = require "moonpool.things.template"
-local things = require "moonpool.upstream.things"
+local make_things = require "moonpool.upstream.make_things"
 local uris = require "moonpool.runtime.uris"
 local wrapping = require "moonpool.upstream.wrapping"
 
-local links = {}
+local result_links = {}
 
 local KEPT_S <const> = 3600
 -- most new links in KEPT_S seconds
@@ -58,21 +58,21 @@ end
 
 -- The resource with an upstream's URI that no list names; nil if `only` and `hide`, or its list, keep it from clients.
 local function resource_of(record, own)
-  if not names.is_shown(record, own) or is_kept_back(record, own) then return nil end
+  if not served_names.is_shown(record, own) or is_kept_back(record, own) then return nil end
   local entry = { kind = "resources", key = own, facts = {}, definition = json.encode { uri = own, name = own } }
-  local thing = things.of(record, entry, scripts.of(record.name))
+  local thing = make_things.of(record, entry, scripts.of(record.name))
   if thing then thing.is_linked = true end
   return thing
 end
 
 --- The page of a tool, by its upstream's URI: servers need not list pages.
-links.page = resource_of
+result_links.page = resource_of
 
 --- The resource for a URI, normalized, that no list names, if a result gave it to the principal of `call`; else nil.
-function links.open(call, uri)
+function result_links.open(call, uri)
   local value = #uri <= MAX_URI_BYTES and json.decode(host.store.get(key_of(call, uri)) or "null")
   local record = type(value) == "table" and config.by_name[value[1]]
   return record and resource_of(record, value[2]) or nil
 end
 
-return links
+return result_links

@@ -2,7 +2,7 @@
 
 local json = require "moonpool.json"
 
-local contents = {}
+local format_content = {}
 
 local function size_of(base64)
   local padding = #base64:match "=*$"
@@ -22,7 +22,7 @@ local shown = {
 }
 
 --- The text of a content item.
-function contents.text(item)
+function format_content.text(item)
   local show = shown[item.type]
   return show and show(item) or json.encode(item)
 end
@@ -31,7 +31,7 @@ local digits = {}
 for i = 1, 64 do digits[("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):byte(i)] = i - 1 end
 
 --- Decodes Base64.
-function contents.bytes(base64)
+function format_content.bytes(base64)
   local out, bits, count = {}, 0, 0
   for i = 1, #base64 do
     local digit = digits[base64:byte(i)]
@@ -46,6 +46,6 @@ function contents.bytes(base64)
   return table.concat(out)
 end
 
-contents.size = size_of
+format_content.size = size_of
 
-return contents
+return format_content

@@ -3,14 +3,14 @@
 
 local forward = require "moonpool.upstream.forward"
 local json = require "moonpool.json"
-local names = require "moonpool.upstream.names"
+local served_names = require "moonpool.upstream.served_names"
 local options = require "moonpool.things.options"
 local routes = require "moonpool.upstream.routes"
 local template = require "moonpool.things.template"
 local uris = require "moonpool.runtime.uris"
 local wrapping = require "moonpool.upstream.wrapping"
 
-local things = {}
+local make_things = {}
 
 local function fits() return true end
 
@@ -78,7 +78,7 @@ end
 local make = {}
 
 function make.tools(record, entry, script)
-  local shown = names.shown(record, entry.key)
+  local shown = served_names.shown(record, entry.key)
   local made = new(record, entry, shown, script)
   if not made then return nil end
   made.raw_of = function() return raw_of(record, entry, shown, script) end
@@ -86,8 +86,8 @@ function make.tools(record, entry, script)
   function made.handler(args, call)
     return forward.tool(record, entry.key, entry.facts, args, call, {
       headers = script and script.headers_of and script.headers_of(call), can_be_task = true,
-      on_stale = things.on_stale and function() things.on_stale(record, call) end,
-      rows = function() return things.facts_now(record, entry, call).mirror end,
+      on_stale = make_things.on_stale and function() make_things.on_stale(record, call) end,
+      rows = function() return make_things.facts_now(record, entry, call).mirror end,
       learn = not script and function(...) routes.learn(record, call, made, entry.key, ...) end or nil,
     })
   end
@@ -95,7 +95,7 @@ function make.tools(record, entry, script)
 end
 
 function make.prompts(record, entry, script)
-  local made = new(record, entry, names.shown(record, entry.key), script)
+  local made = new(record, entry, served_names.shown(record, entry.key), script)
   if not made then return nil end
   function made.handler(args, call) return forward.prompt(record, entry.key, args, call) end
   made.forward_complete = function(argument, context, call)
@@ -134,17 +134,17 @@ function make.templates(record, entry, script)
 end
 
 --- The thing for an entry of a catalogue, and its key: a name, or a normalized URI. nil if clients do not see it.
-function things.of(record, entry, script)
+function make_things.of(record, entry, script)
   local definition_name
   if entry.kind == "resources" or entry.kind == "templates" then
     local definition = (record.only or record.hide) and json.decode(entry.definition)
     definition_name = definition and definition.name
   end
-  if not names.is_shown(record, entry.key, definition_name) then return nil end
+  if not served_names.is_shown(record, entry.key, definition_name) then return nil end
   return make[entry.kind](record, entry, script)
 end
 
 --- The facts of an entry in the catalogue that is in force now for the client of a call. Replaced by federation/federated.lua.
-function things.facts_now(_, entry) return entry.facts end
+function make_things.facts_now(_, entry) return entry.facts end
 
-return things
+return make_things

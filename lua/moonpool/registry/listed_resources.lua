@@ -9,7 +9,7 @@ local run = require "moonpool.calls.run"
 local template = require "moonpool.things.template"
 local uris = require "moonpool.runtime.uris"
 
-local instances = {}
+local listed_resources = {}
 
 local words = { name = "string", title = "string", description = "string", mime = "string" }
 local order = { __order = { "uri", "name", "title", "description", "mimeType" } }
@@ -78,10 +78,10 @@ local function add(list, seen, thing, call, era)
 end
 
 --- The entries of `things`, templates with `list`. URIs in `seen`, a set of normalized URIs, are left out.
-function instances.of(things, seen, call, era)
+function listed_resources.of(things, seen, call, era)
   local list = {}
   for _, thing in ipairs(things) do add(list, seen, thing, call, era) end
   return list
 end
 
-return instances
+return listed_resources

@@ -10,15 +10,15 @@ local catalogue = require "moonpool.upstream.catalogue"
 local class = require "moonpool.upstream.class"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
-local keys = require "moonpool.upstream.keys"
+local channel_key = require "moonpool.upstream.channel_key"
 local lists = require "moonpool.upstream.lists"
 
-local classes = {}
+local class_lists = {}
 
 local RETRY_S = 10           -- seconds after which lists of a class are tried again that could not be read
 
 --- The class whose lists the client of a call sees. `facts`: those of the upstream's catalogue.
-function classes.of(record, facts, call)
+function class_lists.of(record, facts, call)
   if record.per == "gateway" then return class.none end
   if facts.is_modern then return class.of(call, record.asks) end
   if facts.transport == "http" and not facts.has_session and not record.per then return class.none end
@@ -29,7 +29,7 @@ end
 
 local function resolve(record, thing, facts)
   return function(call)
-    local variant = thing.variants[classes.of(record, facts, call)]
+    local variant = thing.variants[class_lists.of(record, facts, call)]
     if variant ~= nil then return variant or nil end
     return not thing.is_absent and thing or nil
   end
@@ -46,7 +46,7 @@ end
 
 --- Adds to the things of one upstream, `base` = { hash, facts, list = of { kind, key, thing, why } }, what other classes have instead or besides.
 --- `make(record, class)` makes the things of a class; `wrap(kind, thing)` gets each variant. Returns the classes that were read, as a set.
-function classes.merge(record, base, make, wrap)
+function class_lists.merge(record, base, make, wrap)
   local by_key, found = {}, {}
   for _, one in ipairs(base.list) do by_key[one.kind .. " " .. one.key] = one end
   for _, name in ipairs(base.facts.revision and class.all or {}) do
@@ -87,8 +87,8 @@ local function key_of(what, record, name) return ("upstream:%s:%s:%s:%s"):format
 
 --- The channel by which the lists of the class of a call's client are read: { key, own, once, class, tells_roots }. It belongs to the client's session
 --- where calls of the client use a channel of that session alone. The reading may go on after the call has ended, so it gets nothing of the call.
-function classes.way(record, facts, call)
-  local key, is_own, channel_class = keys.of(record, facts, call, ask.class_of(record, facts, call))
+function class_lists.way(record, facts, call)
+  local key, is_own, channel_class = channel_key.of(record, facts, call, ask.class_of(record, facts, call))
   local session = is_own and call.has_session and host.session.id(call) or nil
   return {
     key = key, own = session, once = is_own and not session or nil, class = channel_class,
@@ -120,7 +120,7 @@ end
 local offered = {}          -- name .. " " .. class -> key of the way that this Lua state stored last
 
 --- Keeps the way of a client that has listed: the lists are read by it when they have changed, once the clients that listed before have left.
-function classes.offer(record, name, way)
+function class_lists.offer(record, name, way)
   local id = record.name .. " " .. name
   if way.once or offered[id] == way.key then return end
   offered[id] = way.key
@@ -141,19 +141,19 @@ local function changed_at(record) return tonumber(host.store.get(key_of("changed
 
 --- True if the lists of a class are to be read: their last reading began before `since`, before the upstream notified
 --- that its lists have changed, or with other base lists. False for a while after a reading has failed.
-function classes.is_due(record, name, base_hash, since)
+function class_lists.is_due(record, name, base_hash, since)
   if host.store.get(key_of("tried", record, name)) then return false end
   local began, hash = last_reading(record, name)
   return began == nil or hash ~= base_hash or began <= changed_at(record) or began < (since or 0)
 end
 
 --- True if a reading of the lists of a class has failed a moment ago, in any worker.
-function classes.has_failed(record, name) return host.store.get(key_of("tried", record, name)) ~= nil end
+function class_lists.has_failed(record, name) return host.store.get(key_of("tried", record, name)) ~= nil end
 
 --- The upstream notified at `since` (host.time.now()) that its lists have changed: the lists of each class are to be
 --- read again. A reading that has begun may have the earlier ones. Does nothing if another worker has noted a change
 --- since then.
-function classes.forget(record, since)
+function class_lists.forget(record, since)
   if changed_at(record) > since then return end
   host.store.set(key_of("changed", record, ""), ("%.6f"):format(host.time.now()))
   for _, key in ipairs(host.store.keys(key_of("tried", record, ""), MOST_CLASSES)) do host.store.delete(key) end
@@ -175,10 +175,10 @@ end
 
 --- Reads the lists of a class, if they are due. `publish(text, claim)`. `way`: that of a client that waits for them; nil: of any client that has listed
 --- before, and then a failure does not keep the next client from trying. False if another task reads them.
-function classes.read(record, base_hash, name, publish, way, since)
+function class_lists.read(record, base_hash, name, publish, way, since)
   local claim <close> = host.upstream.claim(record.name, name)
   if not claim then return false end
-  if catalogue.of(record.name, name).hash ~= "" and not classes.is_due(record, name, base_hash, since) then return true end
+  if catalogue.of(record.name, name).hash ~= "" and not class_lists.is_due(record, name, base_hash, since) then return true end
   local began, ways = host.time.now(), ways_of(record, name)
   local text, by = read_by_any(record, name, way and { way } or ways)
   if text then
@@ -192,19 +192,19 @@ function classes.read(record, base_hash, name, publish, way, since)
 end
 
 --- The classes for which the store has a channel that can read their lists.
-function classes.known(record)
+function class_lists.known(record)
   local prefix, found = key_of("ways", record, ""), {}
   for _, key in ipairs(host.store.keys(prefix, MOST_CLASSES)) do found[#found + 1] = key:sub(#prefix + 1) end
   return found
 end
 
 --- True if the lists of a class were read last by the channel with this key.
-function classes.has_way(record, key)
-  for _, name in ipairs(classes.known(record)) do
+function class_lists.has_way(record, key)
+  for _, name in ipairs(class_lists.known(record)) do
     local first = ways_of(record, name)[1]
     if first and first.key == key then return true end
   end
   return false
 end
 
-return classes
+return class_lists
