@@ -30,7 +30,7 @@ struct mp_admin_access {
     uint16_t port;
     _Atomic(mp_own_token *MP_NULLABLE) own; /* NULL: none was needed yet, or none can be made */
     int handed_token;                       /* see mp_admin_access_new */
-    mp_secret_hash own_hash;                /* of `own` */
+    mp_secret_hash own_hash;                /* the hash of `own` */
     mp_admin_codes *codes;
     struct {
         uint64_t since_ms;
@@ -103,7 +103,8 @@ static mp_pair *MP_NULLABLE copy_pairs(const mp_pair *MP_NULLABLE pairs)
     return copy;
 }
 
-/* What changes when the roles of certificates do: no caller can have a token with this hash, since certificates have no token. */
+/* The hash that stands for the roles of certificates: another one once these change. No caller can have a token with
+ * it, since certificates have no token. */
 static mp_secret_hash hash_of_roles(const mp_pair *MP_NULLABLE pairs)
 {
     mp_buf text = {0};

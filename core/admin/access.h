@@ -18,13 +18,13 @@ typedef struct {
     char name[96]; /* for the audit: "token grafana", "certificate CN=robot", "uid 1000"; "" if nothing is known */
     mp_secret_hash token; /* of the token that gave the role, or of the roles of certificates, if has_token */
     bool has_token, has_wrong_token;
-    bool is_process; /* a process of this gateway, which asks what this one alone has to say */
+    bool is_process; /* the caller is another process of this gateway, which asks for the facts of this process alone */
     bool has_bearer; /* a valid token was in Authorization, which no web page of another origin can know */
     uint64_t wait_s; /* above 0: this address has sent too many wrong tokens, and its token was not looked at */
 } mp_admin_caller;
 
-/* `at` is the bound address. `handed_token`: the memory file of the own token, from the process before this one at an upgrade, which is the caller's;
- * -1: a token is made. */
+/* `at` is the bound address. `handed_token`: the memory file of the own token, that the process before this one handed
+ * over at an upgrade; it stays the caller's. -1: a token is made. */
 mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at, int handed_token);
 /* Another process has the listener from now on, and its own token. */
 void mp_admin_access_leave(mp_admin_access *access);

@@ -282,7 +282,7 @@ typedef struct {
     mp_admin_role role;
     bool is_open_near; /* needs no role where only this machine can reach the listener */
     void (*serve)(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
-    mp_admin_view view; /* of a gateway that consists of several processes */
+    mp_admin_view view; /* which processes answer, if the gateway consists of several */
 } endpoint;
 
 static const endpoint endpoints[] = {
@@ -333,7 +333,8 @@ static const endpoint endpoints[] = {
     {"/api/upgrade", "POST", MP_ROLE_OPERATE, false, on_upgrade, MP_VIEW_OWN},
 };
 
-/* True for what probes and collectors ask for, by the pod's address or any other name; with a role, they have to have a token. */
+/* True for the endpoints that probes and collectors ask, by the pod's address or any other name. Those that need a role
+ * need a token then. */
 static bool takes_any_host(const endpoint *MP_NULLABLE at)
 {
     return at != NULL && (at->serve == on_health || at->serve == on_ready || at->serve == on_metrics);
@@ -499,7 +500,7 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
 static mp_admin_caller caller_there(mp_admin *admin, const mp_stream *stream)
 {
     mp_admin_caller caller = {.role = MP_ROLE_OPERATE};
-    /* What was passed on to the newest process goes no further. */
+    /* a request that another process has passed on is not passed on again */
     caller.is_process = mp_stream_header(stream, MP_OTHERS_ASKER, NULL).ptr != NULL ||
                         !mp_processes_is_newest(mp_admin_gateway_of(admin)->processes);
     mp_str name = mp_stream_header(stream, "moonpool-caller", NULL);
@@ -507,7 +508,7 @@ static mp_admin_caller caller_there(mp_admin *admin, const mp_stream *stream)
     return caller;
 }
 
-/* What the newest process adds to its own charts, or to what it knows of jobs. */
+/* Answers with a text for the newest process, which adds it to its own charts or to its list of jobs. */
 static void serve_text(mp_admin *admin, mp_stream *stream)
 {
     mp_buf out = {0};

@@ -8,7 +8,7 @@
 
 typedef struct mp_admin mp_admin;
 
-/* The gateway around the listener: what it is to know of it, and what it asks of it. */
+/* The gateway around the listener: facts about it, and functions of it that the listener calls. */
 typedef struct {
     void *self; /* the first argument of the functions, which outlives the listener */
     mp_runtime_config *settings;
@@ -64,7 +64,7 @@ mp_loop *mp_admin_loop(mp_admin *admin);
 /* Opens the socket at which this process answers to the others of its gateway (others.h), once there is a folder for it: at the first upgrade, and at the
  * start of a process that an upgrade has begun. */
 int mp_admin_open_door(mp_admin *admin, mp_err *err);
-/* As mp_server_sockets, for the admin listener. */
+/* Like mp_server_sockets, for the admin listener. */
 int mp_admin_sockets(mp_admin *admin, int *fds, int most);
 
 /* At an upgrade: accepts no connections, since another process does, or accepts again. */
@@ -76,7 +76,7 @@ int mp_admin_token_fd(mp_admin *admin);
 
 /* Hands the dashboard's logins to the process that takes the listener over, as hashes: mp_admin_codes_hand. */
 void mp_admin_hand_logins(mp_admin *admin, void (*send)(void *ctx, mp_str text), void *ctx);
-/* Takes such a text of the process before this one. */
+/* Takes the text that the same function of the process before this one has made. */
 void mp_admin_take_logins(mp_admin *admin, mp_str text);
 
 /* -- functions for the admin thread ----- */
@@ -89,8 +89,8 @@ struct mp_admin_live *mp_admin_live_of(mp_admin *admin);
 struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin);
 struct mp_admin_profile *mp_admin_profile_of(mp_admin *admin);
 struct mp_admin_places *mp_admin_places_of(mp_admin *admin);
-/* Something that the listener has once: made when it is first asked for, told of each new configuration, and freed after the thread has ended and
- * before its loop and the workers are. */
+/* An object that the listener has once: made when it is first used, notified of each new configuration, and freed after
+ * the thread has ended and before its loop and the workers are. */
 typedef struct {
     void *(*make)(mp_admin *admin);
     void (*configure)(void *part);
@@ -101,7 +101,7 @@ struct mp_metrics *mp_admin_metrics(mp_admin *admin);
 const struct mp_readiness *mp_admin_readiness(const mp_admin *admin);
 /* admin.c: answers one request; `ctx` is the mp_admin. */
 void mp_admin_serve(void *ctx, mp_stream *stream);
-/* What others.h needs of the files that answer requests, which need it. */
+/* The functions of the files that answer requests, for others.h, which those files include. */
 typedef struct mp_admin_door {
     void (*serve)(void *ctx,
                   mp_stream *stream); /* answers a request of a process of this gateway; `ctx` is the mp_admin */

@@ -24,7 +24,7 @@ typedef struct {
     mp_call_inquiry super;
     atomic_int refs; /* one of the admin thread, one of each worker that has not answered */
     atomic_uint left;
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards the members below */
     mp_buf json;
     bool ended;
 } inquiry;
@@ -32,7 +32,7 @@ typedef struct {
 struct mp_admin_api {
     mp_link inquiries;
     mp_timer log_ends;
-    mp_admin *admin; /* whose configuration has the level that the log goes back to */
+    mp_admin *admin; /* has the configuration, whose level the log returns to */
 };
 
 static void give_back(inquiry *asked)
@@ -70,7 +70,7 @@ static void on_gone(void *ctx, mp_stream *stream)
     close_inquiry(ctx, 0);
 }
 
-/* Answers with what has come so far. */
+/* Answers with what the workers have sent so far. */
 static void conclude(inquiry *asked)
 {
     mp_stream *stream = asked->stream;
@@ -128,7 +128,7 @@ static void on_answer(mp_call_inquiry *super, mp_str json, bool ended, bool is_o
     asked->ended = asked->ended || ended;
     pthread_mutex_unlock(&asked->lock);
     if (atomic_fetch_sub(&asked->left, 1) == 1 && !is_over)
-        mp_loop_post(asked->home, &asked->all_answered); /* with this worker's reference */
+        mp_loop_post(asked->home, &asked->all_answered); /* the message has the reference of this worker */
     else
         give_back(asked);
 }
@@ -376,7 +376,7 @@ void mp_api_open_dashboard(mp_admin *admin, mp_stream *stream, const mp_admin_ca
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
 
-/* As SIGUSR1 does. */
+/* Opens the files of the log and the audit again, as SIGUSR1 does. */
 void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)admin, (void)rest;

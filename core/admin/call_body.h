@@ -11,7 +11,7 @@ typedef struct {
     const mp_era *era;
 } mp_call_body;
 
-/* Copies what the body says. NULL, or why it makes no sense. */
+/* Reads the body of a request into `to`, which gets copies. NULL, or why the body is not valid. */
 const char *MP_NULLABLE mp_call_body_read(mp_str body, mp_call_body *to);
 /* Appends the method, and the tool, prompt or URI that params name: a text for the audit. */
 void mp_call_body_put_name(mp_buf *out, const mp_call_body *of);

@@ -11,11 +11,11 @@ MP_COUNTER(dropped_sign_ins, "dropped", "reason", "admin_sign_ins", "browsers th
 
 /* Each operator has a few: a script that makes links in a loop loses its own. */
 #define MAX_CODES MP_LIMIT(admin_codes, 16)       /* unused links; a new one takes the place of the oldest */
-#define MAX_SIGN_INS MP_LIMIT(admin_sign_ins, 64) /* browsers that such a link has signed in; the same */
+#define MAX_SIGN_INS MP_LIMIT(admin_sign_ins, 64) /* browsers that are signed in; a new one ends the oldest */
 
 typedef struct {
-    mp_secret_hash hash;  /* of the code, or of the session's token */
-    mp_secret_hash maker; /* of the token that made the code, if has_maker */
+    mp_secret_hash hash;  /* hash of the code, or of the session's token */
+    mp_secret_hash maker; /* hash of the token that made the code, if has_maker */
     bool has_maker;
     uint64_t made_ms;
     uint64_t ends_ms; /* 0: the place is free */
@@ -30,7 +30,7 @@ typedef struct {
 } places;
 
 struct mp_admin_codes {
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards the members below */
     places codes, sessions;
 };
 
@@ -152,15 +152,15 @@ void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *c
         if (at->has_maker && !is_valid(ctx, &at->maker))
             at->ends_ms = 0;
     for (entry *at = codes->codes.list; at < codes->codes.list + codes->codes.most; at++)
-        if (at->has_maker && !is_valid(ctx, &at->maker) && /* after the sessions, one of which may have made it */
-            find(&codes->sessions, &at->maker, now) == NULL)
+        /* sessions are reviewed first, since one of them may be the maker */
+        if (at->has_maker && !is_valid(ctx, &at->maker) && find(&codes->sessions, &at->maker, now) == NULL)
             at->ends_ms = 0;
     pthread_mutex_unlock(&codes->lock);
 }
 
 /* -- at an upgrade ------------------------------------------------------------------------------------------------- */
 
-#define MOST_BYTES 512 /* of one entry as a line */
+#define MOST_BYTES 512 /* bytes of one entry as a line */
 
 static void put_hash(mp_buf *out, const mp_secret_hash *hash)
 {

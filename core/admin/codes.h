@@ -24,7 +24,8 @@ bool mp_admin_code_session(mp_admin_codes *codes, const mp_secret_hash *token, m
 void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *ctx, const mp_secret_hash *token),
                            const void *ctx);
 
-/* At an upgrade: hands what there is to the process that takes the listener over, as hashes. `send` gets texts of at most MP_CODES_HANDED bytes. */
+/* At an upgrade: hands the codes and sessions to the process that takes the listener over, as hashes. `send` gets texts
+ * of at most MP_CODES_HANDED bytes. */
 #define MP_CODES_HANDED 16384
 void mp_admin_codes_hand(mp_admin_codes *codes, void (*send)(void *ctx, mp_str text), void *ctx);
 /* Takes such a text. Those whose makers have lost their role are ended by the next mp_admin_codes_review. */

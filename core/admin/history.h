@@ -12,7 +12,7 @@
 
 typedef struct mp_history mp_history;
 
-/* What counters had counted at some time. */
+/* The values of counters at some time. */
 typedef struct {
     uint64_t at_us; /* monotonic; 0: never */
     int64_t counts[MP_HISTORY_NUMBERS];
@@ -54,9 +54,10 @@ float mp_history_value(const mp_history *history, mp_history_span span, uint64_t
 
 /* Appends what this process has counted, as a text for another one. */
 void mp_history_put_numbers(const mp_history *history, mp_buf *out);
-/* Takes such a text of another process: from now on its numbers are part of all that is measured. */
+/* Takes the text that mp_history_put_numbers made in another process: from now on its numbers are part of what is
+ * measured. */
 void mp_history_take_numbers(mp_history *history, uint16_t number, mp_str text);
-/* Of processes that do not live any more only what they have counted stays. */
+/* Of processes that have ended, only their counts are kept. */
 void mp_history_settle(mp_history *history, const mp_processes *processes);
 /* Puts the rows of an answer to GET /api/history before those of this process. The serial of each row, in the span of the hour, grows by the number that
  * is returned: a multiple of MP_HISTORY_SHIFT, which is one row of the day. */

@@ -41,7 +41,7 @@ static bool cut_start(mp_str *line, const char *start)
     return is_it;
 }
 
-/* What it does not know is of another version of this program. */
+/* Reads a line of the numbers. One with an unknown name is from another version of this program, and is skipped. */
 static void read_line(mp_history_reading *to, mp_str line)
 {
     bool is_of_calls = cut_start(&line, "cells of calls ");
@@ -69,7 +69,7 @@ void mp_history_take_numbers(mp_history *history, uint16_t number, mp_str text)
         i++;
     if (i < history->other_count) {
         history->others[i].last = now;
-    } else if (i <= MP_OLDER_MOST) { /* what it has counted before belongs to no row of this process */
+    } else if (i <= MP_OLDER_MOST) { /* its earlier counts belong to no row of this process */
         history->others[i] = (mp_history_other){number, now, now};
         history->other_count++;
     }

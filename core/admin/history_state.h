@@ -1,4 +1,4 @@
-/* history_state.h: what the files history*.c share. */
+/* history_state.h: the structs that the files history*.c share. */
 #ifndef MP_ADMIN_HISTORY_STATE_H
 #define MP_ADMIN_HISTORY_STATE_H
 
@@ -14,7 +14,7 @@ typedef enum {
     ERRORS,
     HALF_CALLS, /* the time within which half of the requests were answered, in ms */
     MOST_CALLS, /* the time within which 99 of 100 were answered */
-    MOST_TURNS, /* the same of the turns of the workers */
+    MOST_TURNS, /* the time within which 99 of 100 turns of the workers ended */
     CPU,        /* processors in use */
     RESIDENT
 } kind;
@@ -27,7 +27,7 @@ typedef struct {
 
 extern const mp_history_number mp_history_numbers[MP_HISTORY_NUMBERS];
 
-/* What another process of the gateway has counted. */
+/* The counts of another process of the gateway. */
 typedef struct {
     uint16_t number; /* of the process */
     mp_history_reading first, last;
@@ -35,7 +35,7 @@ typedef struct {
 
 struct mp_history {
     const mp_stat **stats;                                       /* of all families, by family */
-    size_t first[MP_HISTORY_NUMBERS], count[MP_HISTORY_NUMBERS]; /* those of a number */
+    size_t first[MP_HISTORY_NUMBERS], count[MP_HISTORY_NUMBERS]; /* of `stats`, those of each number */
     uint64_t started_ms;                                         /* monotonic; of row 0 */
     uint64_t serial;                                             /* rows of the hour that were added */
     uint64_t own; /* the first row that this process has measured: those before are of the process before it */
@@ -43,7 +43,7 @@ struct mp_history {
     mp_history_row hour[720 + SPARE], day[1440 + SPARE];
     mp_history_other others[MP_OLDER_MOST + 1];
     int other_count;
-    mp_history_reading left; /* what processes have counted that have ended */
+    mp_history_reading left; /* counts of processes that have ended */
 };
 
 /* A number that is as it is now, in all processes together; else one of what has happened. */

@@ -14,7 +14,7 @@ struct mp_inbox {
     mp_inbox_settings settings;
     mp_message arrived;
     atomic_int refs;
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards the members below */
     inbox_message *MP_NULLABLE first, *MP_NULLABLE *last;
     size_t bytes; /* of waiting messages, with what each needs beside its text */
     uint64_t dropped;
@@ -73,7 +73,8 @@ static void on_sent(void *ctx, uint64_t mark, mp_str json)
     }
     inbox->dropped += is_dropped;
     inbox->has_lost = inbox->has_lost || (is_dropped && is_answer);
-    if (!is_closed && !inbox->is_posted) { /* under the lock: the admin thread's loop may be gone once it is closed */
+    /* posted under the lock: the admin thread's loop may be gone once the inbox is closed */
+    if (!is_closed && !inbox->is_posted) {
         inbox->is_posted = true;
         mp_loop_post(inbox->settings.home, &mp_inbox_ref(inbox)->arrived);
     }

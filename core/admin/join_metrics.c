@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What has a place in the order in which it was found first. */
+/* A part of the text that stands where it was found first: a metric or a sample. */
 typedef struct item {
-    mp_node node; /* its key */
+    mp_node node; /* in a map by its key */
     struct item *MP_NULLABLE next;
 } item;
 

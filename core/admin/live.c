@@ -12,7 +12,7 @@ MP_COUNTER(dropped_live, "dropped", "reason", "live", "events of /api/live for w
 #define TICK_MS 1000
 /* Of /api/live, one for each open page of the dashboard; and of answers from /api/history that are being written. */
 #define MAX_READERS MP_LIMIT(admin_readers, 16)
-#define MAX_READ_MS (3600 * 1000) /* a reader comes again then, with its token */
+#define MAX_READ_MS (3600 * 1000) /* after this time the stream ends, and its reader connects again, with its token */
 #define SLICE 2000                /* numbers that one turn writes */
 #define PAUSE_MS 1                /* between two slices: not in one turn */
 
@@ -20,7 +20,7 @@ struct mp_admin_live {
     mp_loop *loop;
     mp_history *history;
     mp_timer step, tick;
-    mp_history_reading last; /* of the tick before */
+    mp_history_reading last; /* reading of the tick before */
     mp_link readers, answers;
     int reader_count, answer_count;
     unsigned tick_number;
@@ -33,8 +33,8 @@ typedef struct {
     mp_admin_live *live;
     mp_stream *stream;    /* counted reference */
     uint64_t until;       /* monotonic ms */
-    bool has_all;         /* `sent` is what the reader knows */
-    unsigned tick_number; /* of its last event */
+    bool has_all;         /* the reader has got `sent`: only differences are written */
+    unsigned tick_number; /* tick of its last event */
     mp_history_row sent;
 } reader;
 
@@ -94,7 +94,8 @@ static void tell_reader(reader *of, const mp_history_row *row)
     mp_buf_clear(&out);
 }
 
-/* A reader without an event of this tick. The list is searched anew each time: what is written for one reader may end others. */
+/* A reader that has not got the event of this tick. The list is searched anew each time, since writing for one reader
+ * may end others. */
 static reader *MP_NULLABLE find_untold(const mp_admin_live *live)
 {
     for (mp_link *link = live->readers.next; link != &live->readers; link = link->next) {

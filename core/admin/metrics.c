@@ -13,8 +13,8 @@ MP_COUNTER(scrapes, "scrapes", "", "", "answers to GET /metrics")
 #define MAX_WAITING                                                                                                    \
     MP_LIMIT(metrics_waiting, 64) /* requests for a text that is being made: more than there are scrapers */
 #define KEEP_MS 1000              /* a text is sent again to requests that come within this time */
-#define SLICE_STEPS 3000u         /* of one turn: about fourteen histograms */
-#define SEND_BYTES 262144         /* of one turn's answers, or one answer */
+#define SLICE_STEPS 3000u         /* steps of one turn: about fourteen histograms */
+#define SEND_BYTES 262144         /* bytes of answers that one turn sends */
 #define PAUSE_MS 1                /* between two slices: other requests are served */
 
 typedef struct {

@@ -1,4 +1,5 @@
-/* others.c: questions to all processes, and what those that end leave behind. */
+/* others.c: requests to the admin listener that all processes of the gateway answer, and the counts of processes that
+ * have ended. */
 #define _GNU_SOURCE /* for memmem */
 #include "others_state.h"
 #include "facts.h"
@@ -24,8 +25,9 @@ MP_COUNTER(refused_others, "refused", "reason", "admin_processes",
 #define LIMIT_MS 1000  /* for the answer of another process, beside MP_QUESTION_MS where it asks its workers */
 #define TICK_MS 1000   /* between two looks whether this process is still the newest */
 #define MOST_ASKED 5   /* times that the process before this one is asked for its history */
-#define POLL_TICKS 5   /* between two questions what the others count: no more is lost with one that is killed */
-#define MAX_HELD ((size_t)1 << 30) /* of all answers: those of 32 processes at their caps, for a moment */
+/* ticks between two readings of the counts of other processes, which are lost if such a process is killed */
+#define POLL_TICKS 5
+#define MAX_HELD ((size_t)1 << 30) /* bytes of all answers: of 32 processes with the largest answers, for a moment */
 #define MAX_REQUESTS 1024          /* those that wait for workers have 16 places */
 #define IDLE_MS 4000               /* a connection to another process is kept */
 
@@ -329,7 +331,7 @@ static void on_next(mp_timer *timer)
         conclude(of);
 }
 
-/* May run inside libcurl. */
+/* Called when bytes of an answer have arrived. May run inside libcurl. */
 static void on_ready(mp_transfer *transfer, void *ctx)
 {
     round *of = ((asked *)ctx)->of;
@@ -542,13 +544,13 @@ bool mp_others_open_process(mp_admin *admin, mp_stream *stream, const mp_admin_c
 
 /* -- without a request --------------------------------------------------------------------------------------------- */
 
-/* What others count, so that little of it is lost with one that is killed. */
+/* Takes the counts of another process, so that little is lost if that process is killed. */
 static void take_counted(round *of, asked *one)
 {
     known_of(of, one);
 }
 
-/* The same for the charts. */
+/* Takes the numbers of another process for the charts. */
 static void take_numbers(round *of, asked *one)
 {
     if (status_of(one) == 200)
@@ -570,7 +572,7 @@ static void take_jobs(round *of, asked *one)
         mp_lib_take_jobs(body_of(one));
 }
 
-/* Asks the others, or one of them, for what nobody waits for. */
+/* Asks the other processes, or one of them, for facts for this process itself: no client waits. */
 static void poll_others(mp_others *all, uint16_t only, mp_admin_view view, const char *target,
                         void (*take)(round *of, asked *one))
 {

@@ -33,13 +33,13 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 
 /* others_ask.c. True if another process asks, which adds up what all say, and not this one. */
 bool mp_others_is_other(mp_admin *admin, const mp_stream *stream);
-/* Appends what processes have counted that have ended, and have left that with this one. */
+/* Appends the counts of processes that have ended, and have left them with this one. */
 void mp_others_put_status(mp_admin *admin, mp_buf *out);
 void mp_others_put_metrics(mp_admin *admin, mp_buf *out);
-/* Another process says what it has counted: it ends. */
+/* Takes the counts of another process, which ends. */
 void mp_others_take_end(mp_admin *admin, mp_stream *stream);
-/* This process ends: leaves what it has counted with the newest, which takes at most a second. `left` runs then, or at once if there is nothing to
- * do. The workers have ended. */
+/* This process ends: leaves its counts with the newest one, which takes at most a second. `left` runs then, or at once
+ * if there is nothing to do. The workers have ended. */
 void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin));
 
 #define MP_OTHERS_ANSWER ((size_t)64 << 20) /* bytes of an answer at most: a text of /metrics has 8 MiB */

@@ -1,4 +1,5 @@
-/* others_door.c: the socket at which a process answers to the others, and what it leaves with the newest at its end. */
+/* others_door.c: the socket at which a process answers to the other ones, and the counts that it leaves with the newest
+ * process at its end. */
 #include "others_state.h"
 #include "run.h"
 #include "json/json.h"
@@ -7,7 +8,7 @@
 #include <unistd.h>
 
 #define DOOR_RESERVE 256 /* connections of other processes, above limits.connections */
-#define LEAVE_MS 1000    /* for what this process leaves behind */
+#define LEAVE_MS 1000    /* ms for leaving the counts of this process */
 #define AGAIN_MS 1000    /* between attempts to open the socket */
 
 /* -- the end of a process ------------------------------------------------------------------------------------------ */
@@ -39,7 +40,7 @@ static void on_left(mp_timer *timer)
     all->on_left(all->admin);
 }
 
-/* May run inside libcurl. */
+/* Called when the newest process has answered. May run inside libcurl. */
 static void on_taken(mp_transfer *transfer, void *ctx)
 {
     mp_others *all = ctx;
@@ -73,7 +74,8 @@ void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin))
 mp_http_limits mp_others_door_limits(const mp_others *all)
 {
     mp_http_limits limits = mp_admin_settings(all->admin)->http;
-    limits.body = limits.body > MP_OTHERS_ANSWER ? limits.body : MP_OTHERS_ANSWER; /* what a process leaves behind */
+    /* the counts that a process leaves */
+    limits.body = limits.body > MP_OTHERS_ANSWER ? limits.body : MP_OTHERS_ANSWER;
     limits.bodies = limits.bodies > MP_OTHERS_ANSWER ? limits.bodies : MP_OTHERS_ANSWER;
     return limits;
 }
@@ -84,7 +86,8 @@ typedef struct {
     int fd;
 } door_message;
 
-/* Serves at the socket. Without descriptors for that it is tried again: meanwhile those who ask wait in its queue. */
+/* Serves at the socket. Without free descriptors it tries again later: meanwhile requests wait in the socket's
+ * queue. */
 static void open_door(mp_timer *timer)
 {
     mp_others *all = mp_container(timer, mp_others, tick);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAUSE_MS 20                 /* until a reader without room is looked at again */
+#define PAUSE_MS 20                 /* ms until a reader without room is looked at again */
 #define MOST_READ ((size_t)1 << 20) /* bytes of one process that wait here: an event has at most 64 KiB */
 
 typedef struct joined joined;
@@ -167,7 +167,7 @@ static void on_next(mp_timer *timer)
     pump(of);
 }
 
-/* May run inside libcurl. */
+/* Called when bytes of a stream have arrived. May run inside libcurl. */
 static void on_ready(mp_transfer *transfer, void *ctx)
 {
     joined *of = ((source *)ctx)->of;
@@ -213,7 +213,7 @@ void mp_others_review_events(mp_admin *admin, bool ends_all)
         joined *of = mp_container(link, joined, link);
         bool is_allowed = !ends_all && mp_admin_access_has(mp_admin_access_of(admin), &of->caller);
         link = is_allowed ? link->next
-                          : all->next; /* from the start again: what is written for one reader may end others */
+                          : all->next; /* searched from the start again: writing for one reader may end others */
         if (!is_allowed)
             end_joined(of);
     }

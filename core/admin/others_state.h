@@ -1,4 +1,4 @@
-/* others_state.h: what the files others*.c share. */
+/* others_state.h: the structs that the files others*.c share. */
 #ifndef MP_ADMIN_OTHERS_STATE_H
 #define MP_ADMIN_OTHERS_STATE_H
 
@@ -19,7 +19,7 @@ struct mp_others {
     unsigned rows_asked;     /* how often the process before this one was asked for its history */
     mp_others_left left;
     /* this process ends */
-    bool has_left; /* what it has counted is on its way to the newest process */
+    bool has_left; /* its counts are on their way to the newest process */
     mp_transfer *MP_NULLABLE leaving;
     mp_timer leave;
     mp_buf last;

@@ -12,7 +12,8 @@
 
 MP_GAUGE(profiles, "profiles", "", "", "profiles that run")
 
-#define ROOM_BYTES MP_LIMIT(profile_bytes, 1 << 20) /* for the stacks that one worker gathers: some 4,000 */
+/* bytes for the stacks that one worker gathers: some 4,000 stacks */
+#define ROOM_BYTES MP_LIMIT(profile_bytes, 1 << 20)
 #define MAX_SECONDS 300
 #define MAX_HZ 1000
 #define USUAL_SECONDS 30
@@ -20,7 +21,7 @@ MP_GAUGE(profiles, "profiles", "", "", "profiles that run")
 #define PROGRESS_MS 1000
 #define LOOK_MS 10          /* between two looks whether the workers have ended their parts */
 #define PATIENCE_MS 100     /* that the end of the process waits for a reader */
-#define STACKS_IN_A_TURN 32 /* some 200 us */
+#define STACKS_IN_A_TURN 32 /* takes some 200 us */
 #define EVENT_ROOM ((size_t)96 << 10)
 #define LEAST_STREAM_QUEUE ((size_t)256 << 10)
 
@@ -87,7 +88,7 @@ static mp_profile_totals totals_of(const mp_admin_profile *p)
     return all;
 }
 
-/* Frees everything of the profile; another one may begin. */
+/* Frees everything of a profile that is over: another one may begin. */
 static void settle(mp_admin_profile *p)
 {
     mp_profile_totals totals = totals_of(p);
@@ -241,7 +242,7 @@ static void end_gathering(mp_admin_profile *p, const char *why)
     mp_timer_start(p->home, &p->clock, 0, look);
 }
 
-/* The reader has left. What runs ends; what is being sent is of no use. */
+/* The reader has left: ends the profile if it runs, or drops what is left to send. */
 static void on_gone(void *ctx, mp_stream *stream)
 {
     mp_admin_profile *p = ctx;

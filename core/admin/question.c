@@ -11,7 +11,7 @@
 MP_COUNTER(dropped_admin_questions, "dropped", "reason", "admin_questions",
            "answers of workers to the admin listener that were larger than limits.call.output")
 
-#define ENVELOPE_BYTES 4096 /* of an answer, beside what limits.call.output bounds */
+#define ENVELOPE_BYTES 4096 /* bytes of an answer beside its result, which limits.call.output bounds */
 
 typedef struct {
     mp_admin *admin;
@@ -58,7 +58,7 @@ static questions *questions_of(mp_admin *admin)
 
 /* -- messages to workers ------------------------------------------------------------------------------------------- */
 
-/* On any thread. */
+/* Frees a question, once its inbox has no reference any more. On any thread. */
 static void free_question(void *ctx)
 {
     question *of = ctx;

@@ -46,7 +46,7 @@ typedef struct mp_admin_runs {
 
 /* -- the worker's side ---------------------------------------------------------------------------------------------- */
 
-/* On any thread. */
+/* Frees a run, once its inbox has no reference any more. On any thread. */
 static void free_run(void *ctx)
 {
     run *of = ctx;

@@ -23,9 +23,9 @@ typedef struct {
     mp_tap *tap;
     mp_message news;
     bool is_awake;         /* the timer of all readers takes what has come */
-    unsigned batch_number; /* of the last batch in which it was looked at */
+    unsigned batch_number; /* number of the batch in which the tap was looked at last */
     atomic_bool is_posted; /* `news` is on its way */
-    atomic_int refs;       /* one of the list, one of `news` while it is posted */
+    atomic_int refs;       /* one of the list, and one of `news` while that is posted */
     mp_timer limit;
     mp_loop *home;
     mp_admin_caller caller;
@@ -74,7 +74,7 @@ static void on_gone(void *ctx, mp_stream *stream)
     close_reader(ctx);
 }
 
-/* Writes what has happened so far, then why the stream ends. */
+/* Writes the events that wait, then why the stream ends. */
 static void end_reader(reader *of, const char *why)
 {
     mp_buf out = {0};
@@ -167,7 +167,7 @@ static void on_news(mp_message *message, mp_loop *MP_NULLABLE loop)
     unref_reader(of);
 }
 
-/* On any thread, with the lock of the taps. */
+/* Wakes the admin thread for a tap. On any thread, with the lock of the taps. */
 static void wake(void *ctx)
 {
     reader *of = ctx;

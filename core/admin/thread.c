@@ -118,7 +118,7 @@ static void stop(mp_admin *admin)
     mp_admin_profile_await(admin->profile, admin->loop);
 }
 
-/* On the admin thread: the workers have ended. */
+/* Ends the listener, once the workers have ended. On the admin thread. */
 static void end(void *ctx)
 {
     mp_admin *admin = ctx;

@@ -54,7 +54,8 @@ static bool is_zero(mp_str q)
     return is_digits;
 }
 
-/* True if the client takes answers that are compressed as by gzip. What is said of gzip itself comes before what is said of '*'. */
+/* True if the client takes answers that are compressed as by gzip. In Accept-Encoding, gzip itself counts before
+ * '*'. */
 static bool takes_gzip(const mp_stream *stream)
 {
     bool has_name = false, takes_name = false, takes_any = false;
@@ -84,7 +85,7 @@ static mp_str plain_text(const ui_file *file, mp_buf *room)
                      .next_out = (Bytef *)mp_buf_room(room, size),
                      .avail_out = (uInt)size};
     if (inflateInit2(&from, GZIP_HEAD) != Z_OK || inflate(&from, Z_FINISH) != Z_STREAM_END)
-        abort(); /* out of memory: the bytes are those of the build */
+        abort(); /* only without memory: the bytes come from the build */
     inflateEnd(&from);
     room->len = size;
     return mp_buf_str(room);

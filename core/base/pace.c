@@ -29,7 +29,8 @@ void mp_pace_learn(mp_pace *pace, uint64_t places, uint64_t us)
     pthread_mutex_unlock(&pace->lock);
 }
 
-/* What became free since the window began. Threads count one after another, so that a sum may be less than an earlier one. */
+/* The places that became free since the window began. Threads count one after another, so that a sum may be less than
+ * an earlier one. */
 static uint64_t freed_since(const mp_pace *pace)
 {
     uint64_t freed = atomic_load_explicit(&pace->freed, memory_order_relaxed);

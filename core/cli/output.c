@@ -1,4 +1,4 @@
-/* output.c: what the commands share: the values of options, output and errors. It knows no command. */
+/* output.c: functions that all commands use: the values of options, output and errors. It knows no command. */
 #include "cli.h"
 #include <errno.h>
 #include <stdio.h>

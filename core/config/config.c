@@ -153,7 +153,7 @@ void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node
         mp_buf_clear(&rooms[i]);
 }
 
-/* Where the value of `key` goes: the config, or the item that is being read. */
+/* The struct that gets the value of `key`: the config, or the item that is being read. */
 static void *place_of_values(reader *r, const mp_config_key *key)
 {
     return mp_config_key_list(key) == NULL
@@ -180,7 +180,7 @@ static const char *const removed[][2] = {
 #undef REMOVED
 };
 
-/* What holds in place of the key `name` of `section`, which an earlier version had; NULL: it is another key. */
+/* The hint of removed.def for the key `name` of `section`, which an earlier version had; NULL: no version had it. */
 static const char *MP_NULLABLE hint_of_removed(const mp_config_key *MP_NULLABLE section, mp_str name)
 {
     const char *before = section == NULL ? "" : section->path;

@@ -24,7 +24,7 @@ typedef enum { MP_PROXY_PROTOCOL_OFF, MP_PROXY_PROTOCOL_ON } mp_config_proxy_pro
 typedef enum { MP_GATE_OFF, MP_GATE_WARN, MP_GATE_REFUSE, MP_GATE_REPLAY } mp_config_gate; /* REPLAY: as REFUSE */
 typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
-/* What `traces` says. */
+/* The section `traces`. */
 typedef struct {
     char *MP_NULLABLE otlp;                                /* NULL: no call is recorded */
     mp_pair *MP_NULLABLE headers, *MP_NULLABLE attributes; /* NULL: none */
@@ -85,11 +85,12 @@ typedef struct {
     uint64_t drain, linger, stuck;
     int64_t store_entries;
     size_t store_bytes;
-    char *MP_NULLABLE store_file;                            /* NULL: in memory only */
-    char *MP_NULLABLE admin_listen;                          /* NULL: off */
-    char **MP_NULLABLE admin_hosts;                          /* more names for Host and Origin; NULL: none */
-    char *admin_mode;                                        /* of a Unix socket's file, as "0660" */
-    char *MP_NULLABLE admin_group;                           /* of a Unix socket's file; NULL: that of the process */
+    char *MP_NULLABLE store_file;   /* NULL: in memory only */
+    char *MP_NULLABLE admin_listen; /* NULL: off */
+    char **MP_NULLABLE admin_hosts; /* more names for Host and Origin; NULL: none */
+    char *admin_mode;               /* permissions of a Unix socket's file, as "0660" */
+    /* group of a Unix socket's file; NULL: that of the process */
+    char *MP_NULLABLE admin_group;
     mp_pair *MP_NULLABLE admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
     mp_pair *MP_NULLABLE admin_certificates;                 /* patterns of subjects, and roles; NULL: none */
     mp_config_tls admin_tls;

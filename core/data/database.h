@@ -53,7 +53,7 @@ typedef struct mp_statement {
     /* Called on the loop when the statement has run; frees the statement. If the loop has ended, `loop` is NULL,
      * this may be any thread, and the owner is about to cancel the statement. */
     void (*done)(struct mp_statement *statement, mp_loop *MP_NULLABLE loop);
-    mp_message message; /* this member and the next ones are used only by database.c */
+    mp_message message; /* this member and those below are for database.c alone */
     mp_link link;
     mp_loop *loop;
 } mp_statement;

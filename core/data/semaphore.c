@@ -22,7 +22,7 @@ typedef enum {
     CALLED, /* the pass has a place, and the message to its loop is on the way */
     THROUGH,
     LEFT, /* the pass was given back while its message was on the way; `deliver` of the message frees the pass */
-    LOST  /* the message came back because the loop had ended; the owner frees the pass */
+    LOST  /* the loop had ended before the message arrived; the owner frees the pass */
 } state;
 
 struct mp_pass {
@@ -47,8 +47,8 @@ struct mp_semaphores {
     pthread_cond_t news; /* a pass waits for a shared semaphore, or the semaphores are freed */
     bool is_ending;
     int64_t awaiting; /* passes that wait for shared semaphores */
-    uint64_t said_us; /* when the store was told last which places are held */
-    bool is_due;      /* it is told so now */
+    uint64_t said_us; /* when the places that are held were last reported to the store */
+    bool is_due;      /* they are to be reported now */
     mp_link called;   /* passes that the thread has let in */
 };
 
@@ -231,7 +231,7 @@ void mp_pass_leave(mp_pass *pass)
 /* -- several processes ------------------------------------------------------------------------------------------------ */
 
 #define LOOK_US 20000                                   /* between two looks at semaphores that are full elsewhere */
-#define SAY_US (MP_STORE_PLACE_MS * (uint64_t)1000 / 4) /* between two times at which the held places are said */
+#define SAY_US (MP_STORE_PLACE_MS * (uint64_t)1000 / 4) /* time between two reports of the places that are held */
 
 static void look_at(mp_node *node, void *arg)
 {

@@ -48,7 +48,8 @@ bool mp_store_is_own(mp_store *store);
 /* A store that follows: its owner serves at `path` now. A connection to the owner before tells the same, but not a process that has used the store too
  * seldom to have one, or to hear of each owner while that lived. Waits for an operation that is under way, at most 50 ms. */
 void mp_store_turn(mp_store *store, const char *path);
-/* True while another process hands its store over to this one. If it is false, mp_store_is_own tells how that has ended. */
+/* True while another process hands its store over to this one. Once it is false, mp_store_is_own tells whether this
+ * process has the store. */
 bool mp_store_arrives(mp_store *store);
 
 /* -- operations ------------------------------------------------------------------------------------------------------- */

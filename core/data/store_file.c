@@ -45,7 +45,7 @@ struct mp_store_file {
     mp_buf after;          /* key of the last row, or entry, that was looked at */
     uint64_t synced_at;    /* times in ms of the monotonic clock */
     uint64_t said_at;      /* when a failure was last reported; 0: the last transaction succeeded */
-    char said[256];        /* its reason */
+    char said[256];        /* reason of the last failure */
 };
 
 /* -- opening ----------------------------------------------------------------------------------------------------- */
@@ -179,7 +179,7 @@ static bool is_ready(mp_store_file *file)
     return false;
 }
 
-/* Removes what had expired when the file was read. */
+/* Removes the entries that had expired when the file was read. */
 static int sweep(mp_store_file *file)
 {
     char old[80];

@@ -21,7 +21,7 @@ struct mp_store_link {
     char path[MP_STORE_PATH]; /* where the owner serves, as far as this process knows */
     int fd;                   /* -1: not connected */
     bool awaits;              /* an answer must come before the next order is sent */
-    atomic_bool is_late;      /* it did not come in time */
+    atomic_bool is_late;      /* the answer did not come in time */
     atomic_bool is_dropped;   /* this process owns the store: the connection is to be closed */
     mp_buf in;                /* a part of an answer */
 };
@@ -94,7 +94,7 @@ void mp_store_link_drop(mp_store_link *link)
 typedef enum {
     ANSWERED,
     AWAY,
-    OTHER, /* the connection was another one, or is gone, and the order was not done: it may be sent again */
+    OTHER, /* the connection is another one now, or gone, and the order was not done: it may be sent again */
     LATER, /* the other process does not own the store yet, and has not done the order */
 } outcome;
 
@@ -182,7 +182,8 @@ static outcome send_order(mp_store_link *link, const mp_store_order *order, uint
     link->awaits = put == 1;
     if (put == 1)
         return ANSWERED;
-    if (put < 0 && read_answer(link, 0, &frame, &is_moved) == OTHER) /* it may have said where the store is now */
+    /* the owner may have sent where the store is now */
+    if (put < 0 && read_answer(link, 0, &frame, &is_moved) == OTHER)
         return OTHER;
     hang_up(link);
     link->is_late = put == 0;
@@ -199,7 +200,7 @@ static outcome try_order(mp_store_link *link, const mp_store_order *order, uint6
         return result;
     result = read_answer(link, until, frame, &is_moved);
     if (result == OTHER && !is_moved)
-        return AWAY; /* nobody knows whether the order was done */
+        return AWAY; /* it is not known whether the order was done */
     if (result != ANSWERED || frame->kind == MP_WIRE_DONE)
         return result;
     drop_answer(link);

@@ -19,13 +19,13 @@ MP_COUNTER(store_clients_refused, "store_clients_refused", "", "",
 #define MAX_CLIENTS 64                     /* a gateway has at most 33 processes */
 #define MAX_KEY_BYTES ((uint64_t)64 << 10) /* beside the values that the store's limits allow */
 #define PAUSE_MS 1
-#define MAX_FRAMES 64 /* of one client, before the others */
+#define MAX_FRAMES 64 /* frames of one client that are served before the others have their turn */
 #define KEPT_BYTES ((size_t)1 << 20)
 
 typedef struct {
     int fd;
     mp_buf in, out;
-    size_t sent;   /* of `out` */
+    size_t sent;   /* bytes of `out` that were sent */
     uint64_t skip; /* bytes of an order that is too large, still to be read and dropped */
     uint64_t most_piece;
     bool is_mover;

@@ -183,7 +183,7 @@ static void on_committed(void *ctx)
     mp_reload_commit(h->shared.reload);
 }
 
-/* Whoever reads `ready_fd` is told last, so that the log has all that belongs to the start by then. */
+/* Reports readiness to `ready_fd` last, so that the log has all that belongs to the start by then. */
 static void say_ready(gateway *h, int ready_fd)
 {
     const mp_config *config = h->shared.settings->config;

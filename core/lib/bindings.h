@@ -30,7 +30,7 @@ typedef struct {
 void mp_lib_digest(lua_State *L);
 void mp_lib_traits(lua_State *L);
 void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams);
-/* Upstreams have said something that belongs to no exchange: sends the bus message "observed" to this VM alone. `ctx`: the mp_vm. */
+/* Observations of upstreams are waiting: sends the bus message "observed" to this VM alone. `ctx`: the mp_vm. */
 void mp_lib_on_observed(void *ctx);
 /* Pushes a secret with this text.  [-0, +1, throws] */
 void mp_push_secret(lua_State *L, mp_str text);

@@ -6,7 +6,7 @@
 typedef struct {
     int function; /* registry reference of the function */
     mp_str arguments[2];
-    mp_buf *answers[2]; /* one buffer for each result, which is appended to it */
+    mp_buf *answers[2]; /* one buffer for each answer, to which the answer is appended */
     int argument_count, answer_count;
 } text_call;
 

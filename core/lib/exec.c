@@ -88,7 +88,7 @@ static mp_open_span begin_span(lua_State *L, const char *path)
     return span;
 }
 
-/* Says how the program has ended. */
+/* Ends the span of a program with the way in which the program ended. */
 static void end_span(waiting *op, mp_child_end how, int status, int number)
 {
     mp_trace *trace = mp_open_span_trace(&op->span);

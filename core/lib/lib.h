@@ -111,7 +111,7 @@ typedef struct {
     const char *value;
 } mp_workbench_argument;
 
-/* What commands need of modules above this one. */
+/* Functions of modules above this one that commands call. */
 typedef struct {
     /* Adds entries to `upstreams:` in the configuration file; `names` ends with NULL. With `out` writes no file but appends the new text.
      * Returns -1 and a report for people on failure. */

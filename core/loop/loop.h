@@ -35,7 +35,7 @@ void mp_loop_wake(mp_loop *loop);
 /* Kinds of work whose turns are counted by their processor time: in reload_turns, memory_turns, asked_turns (of workers that the admin
  * listener asks) and admin_turns (of the admin thread). */
 typedef enum { MP_MEASURE_RELOAD, MP_MEASURE_MEMORY, MP_MEASURE_ASKED, MP_MEASURE_ADMIN, MP_MEASURES } mp_measure;
-/* The processor time of the rest of this turn is counted for this kind of work. */
+/* The processor time of this turn from here to its end is counted for this kind of work. */
 void mp_loop_measure(mp_loop *loop, mp_measure kind);
 
 /* A timer, embedded in its owner's struct. A zeroed timer is stopped. */

@@ -51,7 +51,7 @@ void mp_loop_post(mp_loop *loop, mp_message *message)
         mp_mailbox_wake(loop);
 }
 
-/* A message with a copy of what it carries. */
+/* A message with a copy of its content. */
 typedef struct {
     mp_message super;
     void (*deliver)(void *content, mp_loop *MP_NULLABLE loop);

@@ -204,7 +204,7 @@ mp_str mp_stream_peer(const mp_stream *stream);
 /* Another process of this gateway has sent the request on: the address of its client, the begin of its URL as clients see it ("https://host", may be
  * empty), which are copied, and the mark that it has there. Call it before anything asks for them. */
 void mp_stream_set_origin(mp_stream *stream, mp_str address, mp_str base, uint64_t mark);
-/* That begin of the URL; empty if no other process has told it. */
+/* The beginning of that URL, if another process has sent it; else empty. */
 mp_str mp_stream_base(const mp_stream *stream);
 /* True if `address`, an IP address that may be in brackets, is the one that the client has connected to. */
 bool mp_stream_reached(const mp_stream *stream, mp_str address);
@@ -243,8 +243,8 @@ void mp_stream_on_gone(mp_stream *stream, void (*MP_NULLABLE gone)(void *ctx, mp
 typedef enum { MP_DELIVERED, MP_DELIVERY_LOST, MP_DELIVERY_UNKNOWN } mp_delivery_end;
 /* `settled` runs once, when the request has ended or later. */
 void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, mp_delivery_end end), void *ctx);
-/* From now on a client that disconnects is noticed immediately. Use it for answers that take time; event streams do
- * it themselves. */
+/* From now on the disconnect of a client is noticed at once. For answers that take time; event streams call it
+ * themselves. */
 void mp_stream_detect_close(mp_stream *stream);
 /* Frees the request of an event stream that may stay open for hours: its head and body read as absent from now on, and the connection
  * ends with the stream. A stream that was opened by a GET without a body has done so. */
@@ -283,8 +283,8 @@ int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const m
 /* Queues `bytes` (complete events, copied). Returns -1 if the stream is gone, or if the bytes do not fit the queue:
  * then the stream is ended as slow and `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
-/* The same for an answer that the client has asked for: it waits for the reader, however much is queued, as an answer without events does. The caller
- * bounds how many. */
+/* As mp_stream_send, for an answer that the client has asked for: it waits for the reader, however much is queued, as
+ * an answer without events does. The caller bounds how many. */
 int mp_stream_send_answer(mp_stream *stream, mp_str bytes);
 /* Free bytes in an event stream's queue, and bytes that wait in it. */
 size_t mp_stream_room(const mp_stream *stream);

@@ -37,7 +37,7 @@ struct mp_process {
     mp_pipe *pipe; /* stdin and stdout, while the program may use them */
     size_t longest_line, most_queued, stall_bytes;
     uint64_t stall_ms, measure_ms, grace_ms;
-    uint64_t queued;     /* bytes of all lines so far */
+    uint64_t queued;     /* bytes of all lines that were queued */
     uint64_t stalled_at; /* bytes written when the stall timer was started */
     mp_timer flushing, stalling, stopping, measuring, closing, freeing;
     bool is_counted; /* in the gauge, until it does not run */
@@ -54,7 +54,8 @@ struct mp_process {
     uint64_t window_ms; /* begin of the second in which `window_bytes` of stderr were given to the hook */
     size_t window_bytes;
     mp_buf kept[MP_PROCESS_ERRORS_KEPT]; /* the last lines of stderr */
-    size_t kept_count;                   /* lines so far; the oldest that is kept is at this number, modulo the limit */
+    /* lines that were kept; the oldest one still there is at this number, modulo the limit */
+    size_t kept_count;
     mp_process_usage usage;
     reading *MP_NULLABLE reading; /* the reading that runs; NULL: none */
 };

@@ -55,10 +55,10 @@ enum {
 
 typedef enum {
     MP_PROCESS_RUNS,
-    MP_PROCESS_FAILED,  /* it could not be started */
-    MP_PROCESS_EXITED,  /* it ended, by exit or by a signal */
-    MP_PROCESS_CLOSED,  /* it closed its stdin or stdout and still ran */
-    MP_PROCESS_STALLED, /* it read nothing for `stall_ms` */
+    MP_PROCESS_FAILED,  /* the program could not be started */
+    MP_PROCESS_EXITED,  /* the program ended, by exit or by a signal */
+    MP_PROCESS_CLOSED,  /* the program closed its stdin or stdout and still ran */
+    MP_PROCESS_STALLED, /* the program read nothing for `stall_ms` */
 } mp_process_end;
 
 typedef struct {

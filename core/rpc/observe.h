@@ -103,8 +103,8 @@ mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks 
 /* Moves queued events to `out`, at most `most` bytes of them, as events of an event stream. After the last one follows the number of events that
  * were dropped, if there are any. True if events are left. On one thread, which closes the tap, too. */
 bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out);
-/* True if nothing has come since mp_tap_take: then `wake` is called for what comes next. Until this gives true, `wake` is called for long queues alone, and
- * the reader takes from time to time what has come. */
+/* True if no event has come since mp_tap_take: then `wake` is called for the next event. Until this gives true, `wake`
+ * is called for long queues alone, and the reader takes the events from time to time. */
 bool mp_tap_rest(mp_tap *tap);
 /* `wake` is not called after this. */
 mp_tap_totals mp_tap_close(mp_tap *tap);

@@ -15,7 +15,7 @@
 
 /* Part of what processes of different versions share, as the rest of this memory. */
 typedef struct {
-    _Atomic int32_t pid; /* 0: nobody's */
+    _Atomic int32_t pid; /* process that has the row; 0: none */
     int32_t unused;
     _Atomic int64_t counts[15];
 } row;

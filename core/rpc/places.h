@@ -26,7 +26,7 @@ void mp_places_free(mp_places *places);
 int mp_places_fd(const mp_places *places);
 /* The process `pid`, which shares the memory or is about to, has a row. False: there are too many processes. */
 bool mp_places_add(mp_places *places, int pid);
-/* This process has ended: what it held is free. */
+/* Removes a process that has ended: its places are free. */
 void mp_places_remove(mp_places *places, int pid);
 /* In a process for which another one has added a row: counts there from now on. Takes ownership of `fd`. Before other threads use the counts. False: it is
  * no memory of this format with a row of this process, and it counts alone. */
@@ -35,7 +35,7 @@ bool mp_places_join(mp_places *places, int fd);
 /* False: all processes together have `most` already, and nothing was taken. */
 bool mp_places_take(mp_places *places, mp_place kind, int64_t most);
 void mp_places_give(mp_places *places, mp_place kind);
-/* What all processes have. */
+/* The number of places that all processes have taken. */
 int64_t mp_places_used(const mp_places *places, mp_place kind);
 
 #endif

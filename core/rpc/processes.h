@@ -31,7 +31,7 @@ void mp_processes_free(mp_processes *processes);
  * random number. Before other threads use `processes`. */
 void mp_processes_join(mp_processes *processes, const unsigned char key[MP_PROCESS_KEY], const char *folder,
                        const mp_process_facts *others, int count);
-/* What these processes have together. */
+/* The places that these processes count together. */
 mp_places *mp_processes_places(const mp_processes *processes);
 uint16_t mp_processes_number(const mp_processes *processes);
 const unsigned char *mp_processes_key(const mp_processes *processes);

@@ -101,18 +101,20 @@ void mp_table_free(mp_table *table);
 /* -- sessions.per_principal while the gateway is several processes: what a process says to the newest one, and both while an upgrade is tried --------- */
 
 typedef enum {
-    MP_OWNERS_NONE, /* nothing is said: no other process has to know */
+    MP_OWNERS_NONE, /* nothing is sent: no other process has to know */
     MP_OWNERS_OWN,  /* how many sessions each principal has in this process */
-    MP_OWNERS_ALL   /* what others have said, too */
+    MP_OWNERS_ALL   /* also what other processes have sent */
 } mp_owners_said;
 
-/* From now on mp_table_put_owners() has all of this, and then what changes. Any thread. */
+/* From now on mp_table_put_owners() gives the numbers of sessions that `which` selects, and then each change. Any
+ * thread. */
 void mp_table_say_owners(mp_table *table, mp_owners_said which);
-/* Appends what has not been said yet, as far as `out` has at most `room` bytes then. */
+/* Appends the changes that were not given yet, until `out` has `room` bytes. */
 void mp_table_put_owners(mp_table *table, mp_buf *out, size_t room);
-/* Takes what another process has said. */
+/* Takes the numbers that another process gave by mp_table_put_owners(). */
 void mp_table_take_owners(mp_table *table, mp_str body);
-/* This process has ended: it has no sessions. 0: all others, since new sessions begin elsewhere from now on. */
+/* A process has ended, and has no sessions any more. 0: all other processes, since new sessions begin elsewhere from
+ * now on. */
 void mp_table_forget_owners(mp_table *table, uint16_t number);
 
 /* `config` and `hooks` are borrowed for the life of the rpc, or until it gets another configuration. */

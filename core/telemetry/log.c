@@ -187,7 +187,7 @@ void mp_log_put_line(mp_str text)
 
 #define MAX_REPEATS                                                                                                    \
     MP_LIMIT(log_repeat, 1000) /* lines per second of one event: what a disk takes, and no reader needs more */
-#define LEAST_ERRORS 10        /* of level error, with any limit */
+#define LEAST_ERRORS 10        /* lines of level error that are written whatever the limit is */
 #define EVENTS 256             /* events that are counted apart; those of one hash are counted together */
 
 static struct {

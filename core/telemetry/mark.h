@@ -15,7 +15,7 @@ typedef struct {
     char text[17];
 } mp_mark_text;
 mp_mark_text mp_mark_text_of(uint64_t mark);
-/* Reads such digits. False if the text is no mark. */
+/* Reads the digits of a mark. False if the text is no mark. */
 bool mp_mark_read(mp_str text, uint64_t *mark);
 
 /* What lines of the log say of the request for which they are written. */

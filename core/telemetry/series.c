@@ -34,7 +34,7 @@ static mp_map map;
 static _Atomic(mp_member *) oldest;
 static mp_member *MP_NULLABLE newest;
 static mp_series next_cell = 1;
-static mp_series real_cells;           /* those of families of scripts */
+static mp_series real_cells;           /* cells of families of scripts */
 static size_t script_bytes, pot_bytes; /* in use */
 
 static copy shared; /* of the threads without a copy of their own */
@@ -303,7 +303,7 @@ static int64_t bits_of(double value)
     return bits;
 }
 
-/* A cell whose bits are a double. Zero bits are 0.0. */
+/* Adds to a cell whose bits are a double. Zero bits are 0.0. */
 static void add_real(const copy *MP_NULLABLE mine, _Atomic int64_t *cell, double n)
 {
     int64_t before = atomic_load_explicit(cell, memory_order_relaxed);

@@ -70,7 +70,7 @@ static void put_sample(mp_buf *out, const mp_member *one, const char *suffix, co
     mp_buf_printf(out, "%lld\n", (long long)value);
 }
 
-/* With 15 digits if they are enough, so that 0.1 is not 0.10000000000000001. */
+/* Writes a number with 15 digits if they are enough, so that 0.1 is not 0.10000000000000001. */
 static void put_real_sample(mp_buf *out, const mp_member *one, const char *suffix, double value)
 {
     char text[40];

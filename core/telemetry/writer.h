@@ -25,8 +25,9 @@ typedef struct mp_writer {
     int64_t writing;                     /* number of lines that the thread is writing */
     char *MP_NULLABLE path;              /* owned; NULL: no file. Set before threads start */
     _Atomic int64_t full_bytes; /* a file of this size is renamed to PATH.1, in place of the one before; 0: never */
-    uint64_t looked_at_ms, complain_after_ms; /* of the thread: when it last looked at the file */
-    atomic_bool is_torn;                      /* the last write to the file ended inside of a line */
+    /* the thread's: when it last looked at the file, and from when on it may complain again */
+    uint64_t looked_at_ms, complain_after_ms;
+    atomic_bool is_torn; /* the last write to the file ended inside of a line */
     /* Runs on the writer's thread when the lines `lost` could not be written; `error` is the errno. May be NULL. */
     void (*MP_NULLABLE failed)(mp_str lost, int error);
     /* Runs on the writer's thread, at most every MP_WRITER_COMPLAIN_MS, when the file could not be `opened` anew or `renamed`: lines go on to

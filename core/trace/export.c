@@ -25,17 +25,17 @@ MP_ACCOUNT(span_bytes_queued, "span_bytes_queued", "", "", "bytes of the spans t
 #define MAX_ANSWER (64 << 10)
 #define MAX_RETRY_MS 30000
 #define MAX_RETRY_AFTER_S 300
-#define GIVE_UP_MS 300000 /* of the attempts of one batch */
+#define GIVE_UP_MS 300000 /* ms in which a batch is tried again and again */
 #define ENDING_RETRY_MS 200
 #define MAX_QUEUED MP_LIMIT(trace_queue, 8192)                 /* spans that wait for the collector: 16 batches */
-#define MAX_QUEUED_BYTES MP_LIMIT(trace_queue_bytes, 16 << 20) /* of their memory */
+#define MAX_QUEUED_BYTES MP_LIMIT(trace_queue_bytes, 16 << 20) /* bytes of the memory of traces in the queue */
 #define TIMEOUT_MS                                                                                                     \
     ((uint64_t)MP_LIMIT(trace_timeout_ms, 10000)) /* of one request to the collector; then it is sent again */
 #define GZIP_BITS (16 + MAX_WBITS)                /* for deflateInit2: the header and the end of a gzip file */
 #define GZIP_LEVEL 1                              /* spans repeat so much that a higher one saves little more */
 #define COMPLAIN_MS 60000                         /* between two lines of the log about the collector */
 
-/* What depends on the configuration. */
+/* The settings of the exporter that a configuration decides. */
 typedef struct {
     char *url;      /* as in the configuration */
     char **headers; /* the first one is Content-Encoding, for bodies that are compressed */
@@ -286,7 +286,7 @@ static void on_limit(mp_timer *timer)
     retry_later(e, 0, MP_STR("the collector did not answer in time"));
 }
 
-/* May run inside libcurl: the turn reads what has arrived. */
+/* Called when bytes of the answer have arrived. May run inside libcurl: the turn reads them. */
 static void on_ready(mp_transfer *transfer, void *ctx)
 {
     (void)transfer;

@@ -13,7 +13,7 @@ MP_COUNTER(spans_cut, "spans", "result", "cut", "spans of a call above 64, and a
 
 atomic_bool mp_traces_on;
 
-#define MAX_SPANS MP_LIMIT(trace_spans, 64) /* of one call: a tree that a person reads */
+#define MAX_SPANS MP_LIMIT(trace_spans, 64) /* spans of one call: a tree that a person reads */
 #define MAX_PARENTS                                                                                                    \
     MP_LIMIT(trace_parents, 50) /* calls a second that are recorded because a client's context says so */
 

@@ -111,7 +111,7 @@ static void on_delivered(mp_message *super, mp_loop *MP_NULLABLE loop)
         mp_link_put(&it->vm->inbox.messages, &it->link);
 }
 
-/* Its size is in vm->inbox.bytes already. */
+/* Makes a message, whose size is in vm->inbox.bytes already. */
 static message *message_new(mp_vm *vm, mp_str topic, mp_str text)
 {
     message *it = mp_new(size_of(topic, text));

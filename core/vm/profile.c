@@ -263,7 +263,8 @@ static void count_in_c(mp_profile *p, unsigned phase, uint32_t count)
     count_taken(p, count);
 }
 
-/* In the signal handler, or where the Lua state of `running` allocates. */
+/* Counts `count` samples for the current phase; in a handler, a hook takes them at the next instruction of Lua. In the
+ * signal handler, or where the Lua state of `running` allocates. */
 static void mark(mp_profile *p, lua_State *MP_NULLABLE running, uint32_t count)
 {
     unsigned phase = mp_phase_here;
@@ -283,7 +284,7 @@ static void mark(mp_profile *p, lua_State *MP_NULLABLE running, uint32_t count)
         lua_sethook(running, hook, LUA_MASKCOUNT, 1);
 }
 
-/* In the signal handler. */
+/* Takes a tick of the profile's timer. In the signal handler. */
 static void tick(lua_State *running)
 {
     if (here != NULL)

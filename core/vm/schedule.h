@@ -1,4 +1,5 @@
-/* schedule.h: what the files of the engine do with tasks and Lua states. What the libraries need is in task.h and state.h. */
+/* schedule.h: functions on tasks and Lua states that only the engine calls. Those for the libraries are in task.h and
+ * state.h. */
 #ifndef MP_VM_SCHEDULE_H
 #define MP_VM_SCHEDULE_H
 
@@ -35,7 +36,7 @@ int mp_task_run(mp_task *task, lua_State *co, int count);
 /* The bytes that the state may hold while the task runs, apart from the task's own limit. */
 size_t mp_task_shared_memory(const mp_task *task);
 
-/* gc.c: the task is being ended because it is over a limit of memory: until it has left, what it holds is no garbage yet. */
+/* gc.c: the task is ended because it is over a limit of memory: until it has left, its memory is no garbage yet. */
 void mp_task_dies(mp_task *task);
 /* GC cycles after which a state that was full is known to have no more garbage: the current one may have passed it. */
 #define MP_FULL_CYCLES 2

@@ -25,18 +25,18 @@ typedef struct mp_vm_spare {
     struct mp_vm_spare *next;
 } mp_vm_spare;
 
-/* What the bus brings (bus.c). */
+/* The messages of the bus for this VM (bus.c). */
 typedef struct {
     mp_bus *bus;
     uint64_t number;        /* of this VM on the bus, never used twice */
     mp_link link;           /* in the bus's list of VMs, while attached */
     int function;           /* registry reference of the function that is called with the topic and text of a message */
-    mp_link messages;       /* those that have arrived, and are not delivered yet */
+    mp_link messages;       /* messages that have arrived, and are not delivered yet */
     mp_account bytes;       /* of the messages that were posted to this VM, and are not delivered yet */
     atomic_bool has_missed; /* one did not fit, and the VM is yet to be told so */
 } mp_vm_inbox;
 
-/* What the Lua state holds and may hold, in bytes (memory.c, limits.c). */
+/* The memory that the Lua state has and may have, in bytes (memory.c, limits.c). */
 typedef struct {
     size_t bytes;     /* what the state holds */
     size_t limit;     /* of `bytes`: limits.lua_memory */

@@ -14,12 +14,12 @@
 MP_COUNTER(gate_passed, "gates", "result", "passed", "reloads that went on after a replay of the recorded calls")
 MP_COUNTER(gate_refused, "gates", "result", "refused", "reloads that were refused because recorded calls fail")
 
-#define RECORDS_FD 3                       /* in the child */
-#define PAGE_BYTES ((size_t)256 << 10)     /* of records, written at once */
-#define REPORT_CAP ((size_t)32 << 10)      /* of what the replay has found */
-#define WITHIN_MS MP_LIMIT(gate_ms, 30000) /* of a replay; what was not replayed by then refuses nothing */
+#define RECORDS_FD 3                       /* number of the descriptor in the child */
+#define PAGE_BYTES ((size_t)256 << 10)     /* bytes of records that are written at once */
+#define REPORT_CAP ((size_t)32 << 10)      /* bytes of the report of a replay */
+#define WITHIN_MS MP_LIMIT(gate_ms, 30000) /* ms for a replay; calls that were not replayed by then refuse nothing */
 #define FAILS 3                            /* exit code of `moonpool replay --gate` if a call fails now */
-#define NOTHING_FAILS(code) ((code) == 0)  /* some may differ */
+#define NOTHING_FAILS(code) ((code) == 0)  /* exit code of a replay without failing calls; results may differ */
 
 struct mp_gate {
     mp_source *MP_NULLABLE source; /* the scripts that are, or were, tried; NULL: none */
@@ -28,7 +28,7 @@ struct mp_gate {
     uint64_t ends_at;
     bool is_late, is_due;
     int code;     /* exit code of the child; -1: it was ended, or could not be started */
-    mp_buf found; /* what it has printed */
+    mp_buf found; /* the output of the replay so far */
 };
 
 extern char **environ;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define RETRY_SECONDS 60 /* after a failure, as for a full disk */
-#define END_SECONDS 1    /* at the end of the process: a disk that does not answer must not hold it up */
+#define END_SECONDS 1    /* s of waiting at the end of the process: a disk that does not answer must not hold it up */
 
 /* A generation that is to be kept. */
 typedef struct {
@@ -42,7 +42,7 @@ static char *MP_NULLABLE find_folder(void)
 {
     const char *unit = getenv("STATE_DIRECTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     mp_buf path = {0};
-    if (is_absolute(unit)) /* of several folders, the first */
+    if (is_absolute(unit)) /* the first of several folders */
         mp_buf_put(&path, (mp_str){unit, strcspn(unit, ":")});
     else if (is_absolute(state))
         mp_buf_printf(&path, "%s/moonpool", state);
@@ -231,7 +231,7 @@ void mp_last_good_writer_free(mp_last_good_writer *MP_NULLABLE writer)
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += END_SECONDS;
         if (pthread_timedjoin_np(writer->thread, NULL, &until) != 0)
-            return; /* its thread still uses it; the process ends */
+            return; /* the writer's thread still uses it; the process ends */
     }
     free_order(writer->newest);
     pthread_mutex_destroy(&writer->lock);

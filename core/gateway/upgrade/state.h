@@ -1,4 +1,4 @@
-/* state.h: what the files of this folder share. */
+/* state.h: the structs and functions that the files of this folder share. */
 #ifndef MP_GATEWAY_UPGRADE_STATE_H
 #define MP_GATEWAY_UPGRADE_STATE_H
 
@@ -77,13 +77,14 @@ struct mp_upgrade {
     uint64_t until;                    /* the end of the state's time; 0: none */
     mp_newer newer;                    /* STARTS to FAILS */
     mp_process_link *MP_NULLABLE link; /* JOINS: to the process before this one; OLDER: to the newest one; else NULL */
-    int parent;                        /* the process that has started this one, or has adopted it at once */
+    int parent;                        /* the process that started this one, or adopted it at once */
     char parent_name[64];
     mp_process_facts before; /* from JOINS on; number 0: no upgrade has begun this process */
     mp_older older[MP_OLDER_MOST];
     int older_count;
-    pid_t child;                          /* OLDER: the process that this one has begun; 0: it has ended */
-    mp_owners_said said;                  /* what this process says to `said_to`, see mp_upgrade_run_owners */
+    pid_t child; /* OLDER: the process that this one has begun; 0: it has ended */
+    /* which counts of sessions this process sends to `said_to`, see mp_upgrade_run_owners */
+    mp_owners_said said;
     mp_process_link *MP_NULLABLE said_to; /* never used but compared */
     int log_fd;           /* JOINS: the stderr of the process before this one; -1: this process writes there already */
     bool is_unwell;       /* JOINS: MP_SAY_UNWELL was sent to the process before this one */
@@ -97,7 +98,7 @@ struct mp_upgrade {
         handed; /* HANDS: 1: the store has gone over; -1: it has not, because of hand_error; 0: it is under way */
     mp_err hand_error;
     int wake_fd;                      /* an eventfd: another thread has asked for an upgrade */
-    pthread_mutex_t lock;             /* guards the rest */
+    pthread_mutex_t lock;             /* guards the members below */
     mp_stream *asks[MP_UPGRADE_ASKS]; /* requests that wait for an upgrade; references of the admin thread */
     int ask_count;
     mp_account untaken; /* messages of other processes that wait for workers; any thread */
@@ -120,13 +121,13 @@ static inline void mp_upgrade_wake(const mp_upgrade *upgrade)
 }
 
 /* implemented in news.c */
-/* Sends what Lua states of this process have said. */
+/* Sends the bus messages of this process's Lua states to the other processes. */
 void mp_upgrade_run_news(mp_upgrade *upgrade);
 /* Takes a message MP_SAY_NEWS that has come by the link `from`: gives it to a worker, and sends it on. */
 void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str body);
 
 /* implemented in refusal.c */
-/* Notes who has started this process. At the start, before that one may have ended. */
+/* Notes the process that started this one. Called at the start, before that process may have ended. */
 void mp_upgrade_find_parent(mp_upgrade *upgrade);
 /* Sets why no upgrade can begin now. 0: one can. */
 int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why);
@@ -155,17 +156,17 @@ uint64_t mp_upgrade_time(uint64_t ms);
 void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp_process_link *link);
 /* Closes the ends of its link to the newer process. */
 void mp_upgrade_drop_pair(mp_older *one);
-/* Reads what older processes have sent, and forgets those that have ended. */
+/* Reads the messages of older processes, and forgets processes that have ended. */
 void mp_upgrade_run_links(mp_upgrade *upgrade);
 /* Removes the sockets of a process that has ended, which it has left if it was killed. */
 void mp_upgrade_unlink(const mp_upgrade *upgrade, uint16_t number);
 /* Gives the newer process its row in what all processes count together, and sends it the memory. */
 void mp_upgrade_share_places(mp_upgrade *upgrade);
-/* Says what has changed in what sessions principals have, to the process that has to know. */
+/* Sends changes of the numbers of sessions of principals to the process that counts them. */
 void mp_upgrade_run_owners(mp_upgrade *upgrade);
 /* Takes a message MP_SAY_ENDED: the process is unknown from now on. */
 void mp_upgrade_take_ended(mp_upgrade *upgrade, mp_str body);
-/* This process has ended: it holds nothing of what is counted. */
+/* A process has ended: its places are free. */
 void mp_upgrade_forget(mp_upgrade *upgrade, const mp_process_facts *facts);
 void mp_upgrade_put_facts(mp_buf *body, const mp_process_facts *facts);
 bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts);

@@ -33,14 +33,14 @@ void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade);
 /* In a process that an upgrade has begun: waits for the sockets of the older one, and adds them to `passed`. Before threads are started. -1 with
  * the reason. */
 int mp_upgrade_join(mp_upgrade *upgrade, mp_passed *passed, mp_err *err);
-/* What Lua states tell those of other processes is carried from now on. Before workers start. */
+/* From now on, bus messages of Lua states go to the other processes, too. Before workers start. */
 void mp_upgrade_carry_news(mp_upgrade *upgrade);
 /* All workers serve. In a process that an upgrade has begun, the trial begins. */
 void mp_upgrade_serve(mp_upgrade *upgrade, mp_listeners *listeners);
 
 /* Fills descriptors for poll, and returns their number; shortens `*wait_ms` (-1: no limit). */
 int mp_upgrade_next(mp_upgrade *upgrade, struct pollfd fds[MP_UPGRADE_FDS], int *wait_ms);
-/* Does what is due. */
+/* Does the work of upgrades that is due. Called in each turn of the main thread. */
 void mp_upgrade_run(mp_upgrade *upgrade);
 /* SIGUSR2. */
 void mp_upgrade_signal(mp_upgrade *upgrade);

@@ -54,7 +54,7 @@ static void put_text(mp_buf *line, mp_str key, mp_str text)
     mp_buf_putc(line, '"');
 }
 
-/* The same for the whole text. */
+/* Appends a member whose value is a whole text. */
 static void put_whole(mp_buf *line, mp_str key, mp_str text)
 {
     if (text.ptr == NULL)
@@ -154,7 +154,7 @@ static mp_str some(mp_str text)
     return text.len > 0 ? text : MP_STR_NONE;
 }
 
-/* What comes before the outcome. */
+/* Appends the members before the outcome. */
 static void put_head(mp_buf *text, mp_call *call, const mp_audit_facts *facts)
 {
     const mp_era *era = mp_call_era(call);

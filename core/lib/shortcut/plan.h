@@ -100,7 +100,8 @@ struct mp_plans {
     bool are_off;     /* MOONPOOL_PLANS=off */
     bool are_proven;  /* MOONPOOL_PLANS=both: plan_proof.c */
     int finish;       /* registry references: the function of Lua that ends a call */
-    int finish_audited; /* the same for a call whose audit line is begun: it ends the line as well; LUA_REFNIL without an audit */
+    /* as `finish`, for a call whose audit line is begun: it ends the line, too; LUA_REFNIL without an audit */
+    int finish_audited;
     int handler;     /* the message handler that gives an error its trace */
     int frame_table; /* the table that holds the texts of `frames` */
     mp_plan_frame frames[MP_PLAN_ERAS];

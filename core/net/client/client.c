@@ -92,7 +92,7 @@ static void drive(mp_client *client, curl_socket_t socket, int events)
     }
 }
 
-/* May free the watch. */
+/* A descriptor of the client is ready. May free the watch. */
 static void on_ready(mp_fdwatch *watch, uint32_t events)
 {
     mp_client *client = mp_container(watch, socket_watch, super)->client;

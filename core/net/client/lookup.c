@@ -43,7 +43,7 @@ typedef struct name {
 } name;
 
 static struct {
-    pthread_mutex_t lock; /* of all in here, the names and the links of their lookups */
+    pthread_mutex_t lock; /* guards all members of this struct, the names, and the links of their lookups */
     mp_map names;         /* empty without `slots` until the first lookup */
     int64_t running;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -247,7 +247,7 @@ bool mp_lookup_known(mp_str host, uint64_t idle_ms, int64_t most, mp_buf *addres
     return is_known;
 }
 
-/* No answer in time: the request goes to the old addresses, and those after it do not wait. */
+/* No answer came in time: the request goes to the old addresses, and later requests do not wait. */
 static void on_patience(mp_timer *timer)
 {
     mp_lookup *lookup = mp_container(timer, mp_lookup, patience);

@@ -30,7 +30,7 @@ struct mp_transfer {
     bool has_head, is_paused, is_over, was_refused, is_crowded, is_unix;
     /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
     bool was_sent, was_repeated;
-    mp_err *MP_NULLABLE failure; /* NULL: none so far */
+    mp_err *MP_NULLABLE failure; /* NULL: the transfer has not failed */
     char detail[CURL_ERROR_SIZE];
 };
 

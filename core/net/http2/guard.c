@@ -270,7 +270,7 @@ static int check_goaway(mp_http2 *h2, const frame *f, const char **why)
     bool is_error = f->id == 0 && f->len >= 8 && h2o_http2_decode32u(f->head + FRAME_HEAD + 4) != 0;
     if (!is_error)
         return charge(h2, FRAME_COST, &mp_stat_http2_refused_unknown, "a flood of GOAWAY frames", why);
-    h2->is_refused = true; /* not by this side: nothing to count */
+    h2->is_refused = true; /* the client ends the connection: no refusal to count */
     return H2O_HTTP2_ERROR_PROTOCOL_CLOSE_IMMEDIATELY;
 }
 

@@ -21,7 +21,7 @@ typedef struct {
     char *base;
     size_t pages;          /* pages of each block */
     size_t blocks;         /* blocks in the region */
-    size_t free, dirty;    /* blocks that are free, and those of them that may be resident */
+    size_t free, dirty;    /* blocks that are free; of these, blocks that may be resident */
     uint64_t used[WORDS];  /* one bit for each block */
     uint64_t stale[WORDS]; /* one bit for each block that is free and may be resident */
 } region;

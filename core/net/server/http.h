@@ -104,7 +104,7 @@ typedef enum {
     MP_STREAM_GONE,   /* ended for any other reason, such as a client that disconnected */
 } mp_stream_state;
 
-/* What is known of a request before it is answered. */
+/* The head of a request, before the request is answered. */
 typedef struct {
     mp_request view;
     const h2o_headers_t *headers;           /* of the request; in mp_no_request_head an empty list */
@@ -228,7 +228,7 @@ void mp_delivery_end_request(const mp_live *live);
 void mp_delivery_next_request(mp_conn *conn);
 /* HTTP/2: the client has reset a stream. */
 void mp_delivery_reset_stream(mp_conn *conn, uint32_t id);
-/* Nothing more comes from the client. `is_fin`: it has said so; else the connection broke. */
+/* The client's input has ended. `is_fin`: the client ended it; else the connection broke. */
 void mp_delivery_end_input(mp_conn *conn, bool is_fin);
 /* This side has closed the connection, if nothing else has ended it before. */
 void mp_delivery_end_conn(mp_conn *conn);

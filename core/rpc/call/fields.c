@@ -1,4 +1,4 @@
-/* fields.c: what lua/moonpool and the log read of a call. */
+/* fields.c: the fields of a call that lua/moonpool and the log read. */
 #include "state.h"
 #include "rpc/request/hop.h"
 #include <stdlib.h>

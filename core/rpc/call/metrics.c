@@ -60,10 +60,10 @@ enum { OUTCOMES = sizeof outcomes / sizeof *outcomes };
 
 static _Atomic mp_series operations[METHODS][ERAS + 1][3][CAUSES + CODES + 1];
 
-/* Of a tool, a prompt or a resource. */
+/* The metrics of a tool, a prompt or a resource. */
 struct mp_thing_metrics {
     mp_node node;            /* the key: the thing's name */
-    const mp_family *family; /* of `calls` */
+    const mp_family *family; /* the family of `calls` */
     mp_series duration;      /* 0 unless it is a tool */
     /* MP_FAILURES of them, a ring; NULL until a call fails; guarded, like the next field, by `lock` */
     mp_tool_failure *MP_NULLABLE failures;

@@ -17,7 +17,7 @@ MP_COUNTER(records_torn, "records", "result", "torn",
 MP_ACCOUNT(record_bytes, "record_bytes", "", "", "bytes of the recorded calls in memory")
 
 #define MAX_CALLS ((size_t)MP_LIMIT(record_calls, 200))     /* that are kept */
-#define MAX_BYTES ((size_t)MP_LIMIT(record_bytes, 8 << 20)) /* of them, and of record.file */
+#define MAX_BYTES ((size_t)MP_LIMIT(record_bytes, 8 << 20)) /* bytes of the entries in memory, and of record.file */
 #define MAX_CALL ((size_t)MP_LIMIT(record_call, 256 << 10)) /* bytes of one call */
 
 typedef struct {
@@ -29,11 +29,11 @@ typedef struct {
 atomic_bool mp_record_on;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static mp_link entries = {&entries, &entries};           /* the oldest first */
-static mp_record_limits limits;                          /* of the configuration, whose patterns are copied */
+static mp_record_limits limits;                          /* limits of the configuration, whose patterns are copied */
 static char *MP_NULLABLE asked; /* the pattern of the recording that an operator has begun; NULL: none */
 static uint64_t asked_until;    /* when that recording ends, by mp_monotonic_ms */
 static uint64_t asked_left;     /* how many calls it may still record */
-static uint64_t serial;         /* of the last entry */
+static uint64_t serial;         /* number of the last entry */
 static size_t count;
 
 static void update(void)
@@ -116,7 +116,7 @@ bool mp_record_end(void)
     return was_on;
 }
 
-/* With the lock. */
+/* True if `record` of the configuration names the tool. With the lock. */
 static bool is_configured(mp_str tool)
 {
     for (size_t i = 0; limits.tools != NULL && limits.tools[i] != NULL; i++)
@@ -125,7 +125,7 @@ static bool is_configured(mp_str tool)
     return false;
 }
 
-/* With the lock. */
+/* True if the recording of mp_record_begin takes the tool. With the lock. */
 static bool is_asked_for(mp_str tool)
 {
     if (asked != NULL && (asked_left == 0 || mp_monotonic_ms() >= asked_until))

@@ -9,7 +9,7 @@ MP_COUNTER(tap_sent, "tap_events", "result", "sent", "events of calls that a tap
 MP_COUNTER(tap_dropped, "tap_events", "result", "dropped", "events of calls over the rate or the queue of a tap")
 MP_GAUGE(taps, "taps", "", "", "open taps of the admin listener")
 
-#define MAX_EVENTS MP_LIMIT(tap_events, 1000)  /* of one tap in a second: more than a person reads */
+#define MAX_EVENTS MP_LIMIT(tap_events, 1000)  /* events a second of one tap: more than a person reads */
 #define MAX_BYTES MP_LIMIT(tap_bytes, 4 << 20) /* that wait for the reader of one tap */
 #define LONG_PART 4                            /* the reader is woken again when a quarter of the queue is taken */
 #define KEPT_CAP ((size_t)256 << 10)           /* memory of a queue that is kept when it is empty */
@@ -20,7 +20,7 @@ struct mp_tap {
     mp_tap_hooks hooks;
     _Atomic uint64_t
         rate; /* a second of the monotonic clock in the upper half; below it the events admitted in this second */
-    _Atomic uint64_t dropped; /* since the beginning */
+    _Atomic uint64_t dropped; /* events dropped since the tap was opened */
     atomic_bool is_awake;     /* `wake` was called, and the reader asks by itself until mp_tap_rest */
     atomic_size_t unread;     /* bytes of `taken` that wait */
     /* guarded by `lock` */
@@ -31,7 +31,7 @@ struct mp_tap {
     /* of the reader's thread */
     mp_buf taken; /* an earlier `queue`, of which the reader has the bytes before `from` */
     size_t from;
-    uint64_t reported; /* of `dropped` */
+    uint64_t reported; /* the number of `dropped` that the reader knows */
     uint64_t told_ms;  /* when that was; by mp_monotonic_ms */
 };
 
@@ -245,7 +245,7 @@ bool mp_tap_wants(mp_tap_event *event)
     return (event->takers | event->undecided) != 0;
 }
 
-/* The name is known now. */
+/* Decides for the taps that needed the name of the event, which is known now. */
 static void decide_by_name(mp_tap_event *event)
 {
     for (int i = 0; event->undecided >> i != 0; i++)

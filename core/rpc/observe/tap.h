@@ -18,7 +18,7 @@ typedef struct {
     mp_str session;       /* id of the session; taps show its mark alone */
     mp_str arguments;     /* JSON object, shown as the tap's form has it; or empty */
     size_t params_bytes;  /* of the params that have the arguments */
-    mp_str outcome;       /* of what has ended */
+    mp_str outcome;       /* outcome of an event that ends something */
     int code, status;
     uint64_t began; /* start of what has ended, by mp_monotonic_us; 0: its time is not shown */
     size_t in, out;

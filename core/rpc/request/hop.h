@@ -19,10 +19,10 @@ extern const char *const mp_hop_paths[MP_HOP_ENDPOINTS];
 typedef struct mp_hop {
     uint16_t to; /* number of the process that is to serve the request */
     mp_hop_endpoint endpoint;
-    unsigned hops;    /* of the request, this one included */
-    uint64_t sent_ms; /* by CLOCK_BOOTTIME */
-    uint64_t mark;    /* of the request; 0: none */
-    uint64_t body;    /* its length */
+    unsigned hops;    /* hops of the request, this one included */
+    uint64_t sent_ms; /* time of sending by CLOCK_BOOTTIME */
+    uint64_t mark;    /* mark of the request; 0: none */
+    uint64_t body;    /* length of the body */
     /* session: its id, or empty; address: of the client; base: scheme and host as it sees them, or empty; principal: as lua/moonpool/access/principal.lua packs it */
     mp_str method, session, address, base, principal;
     mp_str

@@ -10,13 +10,13 @@
 
 struct mp_owner {
     mp_node node;
-    mp_link news; /* in the list of owners whose number is to be said; alone: it is known */
+    mp_link news; /* in the list of owners whose number is to be sent; alone: the number was sent */
     uint16_t number;
     int64_t sessions;
     char name[];
 };
 
-/* What another process has. */
+/* The number of sessions that another process has. */
 typedef struct {
     uint16_t number;
     mp_map owners;
