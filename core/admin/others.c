@@ -269,9 +269,9 @@ static void answer(round *of, mp_stream *stream, mp_str unanswered)
     if (status == 0)
         refuse(stream, of->is_relayed ? "the process does not answer: see upgrade in /status"
                                       : "this process does not reach its own socket: try again, and restart it if "
-                                        "the folder of that was removed");
+                                        "the folder of the socket was removed");
     else if (of->view == MP_VIEW_ONE && status == 404 && unanswered.len > 0)
-        refuse(stream, "not in the processes that answer, and others do not: see upgrade in /status");
+        refuse(stream, "not found in the processes that answer; others do not answer: see upgrade in /status");
     else
         mp_stream_answer(stream, status, type_of(of), is_joined || out.len > 0 ? mp_buf_str(&out) : body_of(one), NULL,
                          0);

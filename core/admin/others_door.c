@@ -25,7 +25,7 @@ void mp_others_take_end(mp_admin *admin, mp_stream *stream)
     }
     if (!mp_processes_has(mp_others_processes(all), (uint16_t)number) ||
         !mp_left_take_end(&all->left, (uint16_t)number, body)) {
-        mp_admin_refuse(stream, 409, MP_STR("what was last known of this process counts already"));
+        mp_admin_refuse(stream, 409, MP_STR("the counts of this process were added already"));
         return;
     }
     mp_stream_answer(stream, 200, "application/json", MP_STR("{}\n"), NULL, 0);
@@ -102,8 +102,9 @@ static void open_door(mp_timer *timer)
     if (door == NULL || mp_server_listen(door, all->door_fd, &endpoint, &err) != 0) {
         mp_server_free(door);
         mp_log(
-            MP_WARN, "door not opened", mp_log_str("why", mp_str_of(err.text)),
-            mp_log_str("hint", MP_STR("it is tried again; until then /status of the newest process lacks this one")));
+            MP_WARN, "socket for other processes not opened", mp_log_str("why", mp_str_of(err.text)),
+            mp_log_str("hint",
+                       MP_STR("the gateway tries again; until then /status of the newest process lacks this process")));
         mp_timer_start(loop, &all->tick, AGAIN_MS, open_door);
         return;
     }

@@ -11,7 +11,8 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
-MP_COUNTER(tool_reload, "tool_aborted", "reason", "reload", "calls on scripts of before a reload, over scripts.drain")
+MP_COUNTER(tool_reload, "tool_aborted", "reason", "reload",
+           "calls on scripts from before a reload that ran longer than scripts.drain")
 
 typedef struct {
     mp_lib *lib;

@@ -40,7 +40,7 @@ static int l_id(lua_State *L)
     const mp_rpc *rpc = mp_lib_of(L)->rpc;
     char id[MP_ID + 1];
     if (rpc == NULL)
-        return luaL_error(L, "a script that loads has no ids");
+        return luaL_error(L, "ids are not available while scripts load");
     mp_rpc_make_id(rpc, id);
     lua_pushlstring(L, id, MP_ID);
     return 1;

@@ -213,7 +213,7 @@ static void commit(mp_upgrade *upgrade)
     become_newest(upgrade);
 }
 
-/* The process before this one has handed its store over, and cannot say the rest: it has ended, or cannot be heard. Older ones to which this one
+/* The process before this one has handed its store over, and cannot say the rest: it has ended, or does not answer. Older ones to which this one
  * has no link had one to that process, and end with it. */
 static void take_over(mp_upgrade *upgrade)
 {
@@ -221,7 +221,7 @@ static void take_over(mp_upgrade *upgrade)
     mp_process_facts others[MP_OLDER_MOST + 1];
     int count = mp_processes_list(processes, others);
     mp_log(MP_WARN, "taken over", mp_log_int("from", upgrade->before.pid),
-           mp_log_str("why", MP_STR("that process had handed its store over, and has ended, or cannot be heard")));
+           mp_log_str("why", MP_STR("that process had handed its store over, and has ended, or does not answer")));
     for (int i = 0; i < count; i++) {
         bool has_link = false;
         for (int k = 0; k < upgrade->older_count; k++)
@@ -260,7 +260,7 @@ static void run_unlinked(mp_upgrade *upgrade)
     if (mp_store_is_own(store))
         take_over(upgrade);
     else if (!arrives)
-        mp_watchdog_end(upgrade->shared->watchdog, "the upgrade has ended before the store came over");
+        mp_watchdog_end(upgrade->shared->watchdog, "the upgrade has ended before the store was handed over");
 }
 
 void mp_upgrade_run_joining(mp_upgrade *upgrade)
@@ -294,7 +294,7 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
     }
     mp_watchdog_put_stuck(upgrade->shared->watchdog, &stuck);
     if (atomic_load(&upgrade->shared->draining))
-        mp_buf_put(&stuck, MP_STR("it was told to end"));
+        mp_buf_put(&stuck, MP_STR("it is stopping, as by SIGTERM"));
     if (stuck.len > 0 && !upgrade->is_unwell) {
         /* in the trial the link ends for that; once the store has gone over this process is needed as it is */
         upgrade->is_unwell = true;

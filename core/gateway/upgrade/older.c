@@ -60,7 +60,7 @@ static void run_link(mp_upgrade *upgrade)
         if (has_ended)
             mp_upgrade_unlink(upgrade, upgrade->newer.facts.number);
         mp_watchdog_end(upgrade->shared->watchdog, has_ended ? "the newest process of the gateway has ended"
-                                                             : "the newest process of the gateway cannot be heard");
+                                                             : "the newest process of the gateway does not answer");
         return;
     }
     if (upgrade->is_signalled)

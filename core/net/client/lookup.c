@@ -11,7 +11,7 @@
 
 MP_GAUGE(lookups, "lookups", "", "", "name lookups in progress, including those of cancelled requests")
 MP_COUNTER(old_addresses, "old_addresses", "", "",
-           "outgoing requests to addresses of before, because no name server answered")
+           "outgoing requests to addresses of an earlier lookup, because no name server answered")
 
 #define KEPT_MS 60000
 /* how long old addresses are used: longer than most outages of name servers, shorter than a server stays reachable at its former address */

@@ -8,9 +8,9 @@ MP_COUNTER(hops_silent, "hops_silent", "", "",
            "processes of the gateway that did not answer when they were asked whether they live")
 
 MP_COUNTER(refused_orders, "refused", "reason", "orders",
-           "orders to tasks of other processes of the gateway that do not answer, or for which there was no room")
+           "messages to tasks of other processes of the gateway that do not answer, or for which there was no room")
 MP_ACCOUNT(order_bytes, "order_bytes", "", "",
-           "bytes of orders to tasks on their way to another process of the gateway")
+           "bytes of messages to tasks on their way to another process of the gateway")
 
 #define LOOK_MS 250
 #define QUIET_MS                                                                                                       \
@@ -173,7 +173,7 @@ static void end_errand(mp_rpc *rpc, errand *it, bool is_good, uint64_t now)
             it->began_ms = now;
             return;
         }
-        mp_log(MP_ERROR, "order to a task not delivered", mp_log_int("number", it->to));
+        mp_log(MP_ERROR, "message to a task not delivered", mp_log_int("number", it->to));
     }
     free_errand(it);
 }

@@ -7,9 +7,9 @@
 #include <time.h>
 
 MP_COUNTER(upstream_resumed, "upstream_resumed", "", "",
-           "event streams of upstreams that ended before the answer and were taken up behind their last event")
+           "event streams of upstreams that ended before the answer and were resumed after their last event")
 MP_COUNTER(refused_upstream_resumptions, "refused", "reason", "upstream_resumptions",
-           "event streams of upstreams that were not taken up once more after 5 times")
+           "event streams of upstreams that ended after they were resumed 5 times")
 MP_GAUGE(upstream_requests, "upstream_requests", "", "",
          "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")
 
@@ -405,7 +405,7 @@ static void pull_answer(const arrival *at)
         begin_answer(at);
     if (it->resumptions > 0 && !it->is_stream && !it->has_left)
         mp_exchange_fail_with(at->exchange, MP_FAILURE_CLOSED,
-                              "the event stream ended without the answer, and was not taken up");
+                              "the event stream ended without the answer, and was not resumed");
     else if (it->is_stream)
         pull_stream(at);
     else if (!it->has_left)

@@ -215,7 +215,7 @@ static void on_long(void *ctx)
 static void on_error_line(void *ctx, mp_str line)
 {
     const connection *it = ctx;
-    mp_log(it->is_probed ? MP_DEBUG : MP_INFO, "child says",
+    mp_log(it->is_probed ? MP_DEBUG : MP_INFO, "upstream printed to stderr",
            mp_log_str("upstream", mp_str_of(it->channel->upstream->name)), mp_log_str("text", line));
 }
 

@@ -26,7 +26,7 @@ local function failed(thing, value)
   if thing.visible_failed then return end
   thing.visible_failed = true
   local why = failure.reason(value)
-  host.log.write("error", "visible failed", { name = thing.name, file = host.script.root .. "/" .. thing.path, why = why,
+  host.log.write("error", "visible function failed", { name = thing.name, file = host.script.root .. "/" .. thing.path, why = why,
     hint = "hidden until 'visible' returns a value: 'visible' may not wait or use the network" })
 end
 

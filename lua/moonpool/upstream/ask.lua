@@ -178,7 +178,7 @@ local function refused_by(script, record, call, question)
   local ok, value, why = xpcall(script.ask, failure.handler, { method = question.method, params = question.params }, call)
   if not ok and host.task.is_ending(value) then error(value, 0) end
   if not ok then
-    host.log.write("error", "ask failed", { upstream = record.name, why = failure.reason(value),
+    host.log.write("error", "ask function failed", { upstream = record.name, why = failure.reason(value),
       hint = "questions of this upstream are refused while its function 'ask' raises errors" })
     return "the gateway cannot decide about this question at the moment"
   end

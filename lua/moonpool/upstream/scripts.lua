@@ -67,7 +67,7 @@ local function protected_definition(name, f)
   return function(definition, kind)
     local ok, value = host.script.briefly(f, failure.handler, definition, kind)
     if ok then return value end
-    host.log.write("error", "definition failed", { upstream = name, name = tostring(definition.name), why = failure.reason(value),
+    host.log.write("error", "definition function failed", { upstream = name, name = tostring(definition.name), why = failure.reason(value),
       hint = "hidden until 'definition' returns a definition" })
     return nil
   end

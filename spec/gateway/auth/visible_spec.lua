@@ -5,7 +5,7 @@ local wait = require "spec.helpers.wait"
 local function errors_of(g)
   local found = {}
   for line in g:log():gmatch "[^\n]+" do
-    if line:find("visible failed", 1, true) then found[#found + 1] = line end
+    if line:find("visible function failed", 1, true) then found[#found + 1] = line end
   end
   return found
 end

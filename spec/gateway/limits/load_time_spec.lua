@@ -122,7 +122,7 @@ describe("a `visible` that does not end", function()
     assert.equal("set", c:result("tools/call", { name = "loop" }).content[1].text)
     write(g, "tools/hidden.lua", (hidden:gsub("Hidden%.", "Changed.")))
     assert.equal(200, g:admin("/reload", "POST").status)
-    g:wait_log "visible failed"
+    g:wait_log "visible function failed"
     assert.equal("ok", c:result("tools/call", { name = "ok" }).content[1].text)
   end)
 end)

@@ -90,7 +90,7 @@ describe("an upgrade whose new process", function()
 
   it("is told to end in its trial gives the sockets back", function()
     g:replace_by_trial "kill -15 $$"
-    assert.matches("the new process is not well: it was told to end", must_fail(g), 1, true)
+    assert.matches("the new process is not well: it is stopping, as by SIGTERM", must_fail(g), 1, true)
   end)
 
   it("finds errors in the configuration changes nothing", function()

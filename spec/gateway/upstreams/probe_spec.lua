@@ -180,7 +180,7 @@ describe("what a program writes to stderr about the probe", function()
   local function said(g, level)
     local count = 0
     for _, line in ipairs(g:log_lines()) do
-      if line.event == "child says" and line.level == level then count = count + 1 end
+      if line.event == "upstream printed to stderr" and line.level == level then count = count + 1 end
     end
     return count
   end
@@ -193,7 +193,7 @@ describe("what a program writes to stderr about the probe", function()
     end, 1)
     local g <close> = upstream.gateway({ one = u }, { config = { log = { level = "debug" } } })
     use(g, u)
-    g:wait_log("child says", { text = "ready" })
+    g:wait_log("upstream printed to stderr", { text = "ready" })
     assert.same({ 98, 1 }, { said(g, "debug"), said(g, "info") })
   end)
 

@@ -279,7 +279,7 @@ describe("what an operator allows", function()
     assert.equal("accept", got[1].action)
     assert.equal("not from here", got[2].message)
     assert.equal(-32603, got[3].code)
-    g:wait_log("ask failed", { upstream = "one" })
+    g:wait_log("ask function failed", { upstream = "one" })
     local line = wait.for_fact("an audit line", 20, function()
       local file <close> = io.open(g.dir .. "/audit.jsonl")
       return file and file:read("a"):match '[^\n]*"event":"question"[^\n]*'
