@@ -28,7 +28,8 @@ void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *c
  * of at most MP_CODES_HANDED bytes. */
 #define MP_CODES_HANDED 16384
 void mp_admin_codes_hand(mp_admin_codes *codes, void (*send)(void *ctx, mp_str text), void *ctx);
-/* Takes such a text. Those whose makers have lost their role are ended by the next mp_admin_codes_review. */
+/* Takes the text that the process before this one has sent. Entries whose makers have lost their role are ended by the
+ * next mp_admin_codes_review. */
 void mp_admin_codes_take(mp_admin_codes *codes, mp_str text);
 
 #endif

@@ -79,7 +79,7 @@ static void put_event(const reader *of, const mp_history_row *row, mp_buf *out)
     mp_buf_put(out, MP_STR("}\n\n"));
 }
 
-/* A reader without room gets the differences of both times with the next event. */
+/* Sends a reader the numbers that have changed. If its stream has no room, the next event has these changes, too. */
 static void tell_reader(reader *of, const mp_history_row *row)
 {
     mp_buf out = {0};

@@ -33,7 +33,7 @@ void mp_config_read_upstreams(mp_config_reader *r, const mp_config_key *key, con
 void mp_config_read_section(mp_config_reader *r, const mp_config_key *section, const mp_yaml_node *node);
 /* Expands a value; `room` owns the text. Returns false and reports the error if that fails. */
 bool mp_config_read_value(mp_config_reader *r, const mp_yaml_node *node, mp_buf *room, mp_config_value *value);
-/* Keeps what the file sets, for mp_config_put_shown. */
+/* Keeps the keys that the file sets, for mp_config_put_shown. */
 void mp_config_keep_shown(mp_config_reader *r);
 /* Reads the map of scripts.grants into the config. */
 void mp_config_read_grants(mp_config_reader *r, const mp_yaml_node *map);

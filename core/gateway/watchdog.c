@@ -321,7 +321,7 @@ static void on_end(mp_watchdog *watchdog, int number, bool is_own)
 {
     bool has_begun = atomic_exchange(&watchdog->shared->draining, true), was_asked = watchdog->is_asked;
     if (has_begun && is_own)
-        return; /* asked twice, or after a signal */
+        return; /* a drain has begun already */
     watchdog->is_asked = is_own;
     bool again = has_begun && !was_asked;
     mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining",

@@ -38,7 +38,8 @@ void mp_mailbox_wake(mp_loop *loop)
 
 void mp_loop_post(mp_loop *loop, mp_message *message)
 {
-    /* Whoever finds the mailbox closed delivers in the place of the loop's thread, and sees all that this thread did before. */
+    /* A thread that finds the mailbox closed delivers in the place of the loop's thread, and sees all that this thread
+     * did before. */
     mp_message *head = atomic_load_explicit(&loop->mailbox.head, memory_order_acquire);
     do {
         if (head == &closed) {

@@ -196,7 +196,7 @@ struct mp_channel {
 };
 
 struct mp_take {
-    atomic_int refs; /* the taker's, and one of the message that is on its way */
+    atomic_int refs; /* one of the taker, one of the message that is on its way */
     mp_upstream_host *host;
     void (*MP_NULLABLE done)(void *ctx); /* NULL once the taker has freed it; taker's thread */
     void *ctx;
@@ -255,7 +255,7 @@ struct mp_exchange {
     uint64_t began_us;
     bool is_started;  /* it was given to the transport */
     bool has_answer;  /* the answer is among the events, or was taken */
-    bool has_result;  /* ... and it is no error */
+    bool has_result;  /* the answer is a result, no error */
     bool is_detached; /* the task has left; the message is still on its way */
     bool is_ended;    /* slot and counts were given back */
     mp_upstream_failure failure;
@@ -437,7 +437,7 @@ void mp_exchange_pause(mp_exchange *exchange);
 void mp_exchange_go_on(mp_exchange *exchange);
 /* Sends a message to the upstream for the exchange, such as a reply or a cancellation. */
 void mp_exchange_say(mp_exchange *exchange, mp_str message);
-/* Ends the exchange with a failure, and says so upstream. */
+/* Ends the exchange with a failure, and cancels it at the upstream. */
 void mp_exchange_end_with(mp_exchange *exchange, mp_failure_reason reason, const char *why);
 
 /* Ends all exchanges of the host's tasks, because its loop has ended. */

@@ -456,7 +456,7 @@ static bool compare_config(mp_reload *reload, attempt *next)
     mp_config_compare_upstreams(serving, config, &next->upstreams);
     next->has_lock = !mp_config_has_lock_of(serving, config);
     if (reload->listeners != NULL)
-        mp_listeners_store(reload->listeners, config); /* as the file has `listen`, which the next process reads */
+        mp_listeners_store(reload->listeners, config); /* by `listen` of the file, which the next process reads */
     mp_config_carry(config, serving);
     mp_reload_status_keep_restart(&reload->outcome, mp_buf_str(&next->restart));
     return is_same;

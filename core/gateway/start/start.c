@@ -123,7 +123,8 @@ static void unload(mp_shared *shared)
     shared->source = MP_UNSET;
 }
 
-/* The store of the file, or that of the process before this one, which is handed over later. */
+/* Opens the store: that of the file, or at an upgrade that of the process before this one, which is handed over
+ * later. */
 static int open_store(attempt *it, const mp_config *config)
 {
     const mp_shared *shared = it->start->shared;

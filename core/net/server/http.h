@@ -86,7 +86,7 @@ struct mp_server {
     size_t spare_count;
     mp_timer timer;   /* timer that retries accept(), and ends a drain */
     bool is_leaving;  /* see mp_server_leave */
-    mp_timer leaving; /* of GOAWAY to clients of HTTP/2 */
+    mp_timer leaving; /* until clients of HTTP/2 get GOAWAY */
     bool is_draining, is_freed;
     void (*end_conn)(mp_conn *conn); /* the socket was closed: frees the connection */
     /* mp_http2_accept and mp_http2_read, for the files that http2.c calls */

@@ -367,7 +367,7 @@ bool mp_hops_have_work(const mp_rpc *rpc)
 
 /* -- sending on ---------------------------------------------------------------------------------------------------- */
 
-/* Inside libcurl. */
+/* Called when bytes of the answer have arrived. Runs inside libcurl. */
 static void on_news(mp_transfer *transfer, void *ctx)
 {
     (void)transfer;

@@ -355,7 +355,7 @@ static mp_park *park_here(mp_exchange *exchange, const mp_park_options *options)
     atomic_init(&park->refs, 1); /* the reference of the home */
     park->table = exchange->host->table;
     park->home = exchange->host;
-    park->exchange = exchange; /* with the task's reference */
+    park->exchange = exchange; /* the exchange, with the reference that its task had */
     park->farewell = mp_park_copy_farewell(options);
     park->farewells = options->farewells;
     mp_link_init(&park->kept);

@@ -138,7 +138,7 @@ mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str hand
         return NULL;
     mp_relay *relay = mp_new(sizeof *relay);
     mp_exchange *front = mp_new(sizeof *front);
-    atomic_init(&relay->refs, 1); /* the reference of the front */
+    atomic_init(&relay->refs, 1); /* the reference of relay->front */
     relay->park = park;
     relay->host = host;
     relay->front = front;

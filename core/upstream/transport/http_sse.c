@@ -406,7 +406,8 @@ static void leave(mp_exchange *exchange)
         free_post(one);
         return;
     }
-    /* The exchange's memory has the body: the post keeps its reference, and the exchange takes no result any more. */
+    /* The message is in the exchange's memory, so the post keeps its reference; the exchange takes no result any
+     * more. */
     mp_timer_start(one->of->host->loop, &one->deadline, FAREWELL_MS, on_deadline);
     exchange->request = NULL;
 }

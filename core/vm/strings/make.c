@@ -7,7 +7,7 @@
 #define WIDEST 99            /* the largest width and precision that a format can have */
 #define CONCAT_STEPS 4       /* steps for one element of a list */
 #define QUOTED (4 << 20)     /* bytes of one text for "%q", which Lua writes byte by byte */
-#define PACK_FORMAT 65536    /* limit of the bytes of the result */
+#define PACK_FORMAT 65536    /* most bytes of a format of string.pack and its relatives */
 #define FORMAT_MARKS "-+ #0123456789."
 
 /* Raises "the string would be N bytes", followed by `rest`. [-0, +0, throws] */

@@ -173,8 +173,9 @@ local function read_by_any(record, name, ways)
   end
 end
 
---- Reads the lists of a class, if they are due. `publish(text, claim)`. `way`: that of a client that waits for them; nil: of any client that has listed
---- before, and then a failure does not keep the next client from trying. False if another task reads them.
+--- Reads the lists of a class, if they are due. `publish(text, claim)`. `way`: the channel of a client that waits for
+--- the lists; nil: a channel of any client that has listed before. Without `way` a failure is not noted, so the next
+--- client tries again. False if another task reads them.
 function class_lists.read(record, base_hash, name, publish, way, since)
   local claim <close> = host.upstream.claim(record.name, name)
   if not claim then return false end

@@ -774,7 +774,8 @@ end
 
 federated.job = "moonpool/upstreams"
 
--- This Lua state begins to serve: its things are made anew, as a catalogue may have changed since it loaded, and what was never listed is read.
+-- This Lua state begins to serve. Its things are made anew, as a catalogue may have changed since they were made; lists
+-- that were never read are read.
 if not config.has_any and not host.script.has_specs then
   bus.on("attached", function()
     if host.store.get(VIEWS) then host.store.delete(VIEWS) end

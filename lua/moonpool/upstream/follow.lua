@@ -52,8 +52,8 @@ local function save(record, state)
   }, KEPT_S)
 end
 
--- Whose share of the followed resources a subscription takes, as a short text: that of its principal; clients without one count by address, since one
--- client can open many sessions.
+-- The principal or address that a subscription counts for, as a short text: clients without a principal count by
+-- address, since one client can open many sessions.
 local function share_of(call)
   local who = principal.is_named(call.principal) and "p" .. principal.key(call.principal) or "a" .. host.http.counted(call.address or "")
   return host.base64.encode(host.digest.sum("sha256", who)):sub(1, 16)
@@ -157,7 +157,8 @@ local function end_listen(channel, card, id)
   end
 end
 
--- A request to listen that is ended when the value is closed, unless it was kept: it was not acknowledged, or the client that it was opened for has left.
+-- A request to listen. Closing the value ends the request unless it was kept. It is not kept if it was not acknowledged,
+-- or if the client that it was opened for has left.
 local opening = { __close = function(it)
   if it.is_kept then return end
   if it.card.transport == "http" then return end_listen(it.channel, it.card, it.id) end

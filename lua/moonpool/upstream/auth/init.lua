@@ -19,7 +19,7 @@ local MAX_KNOWN <const> = 1024
 local MAX_CALLERS <const> = host.limits.upstreams.caller_tokens
 
 local PREFIX <const> = "upstream:credential:"
-local OF_CALLER <const> = "caller:"      -- before the keys of callers' tokens
+local OF_CALLER <const> = "caller:"      -- prefix of the keys of callers' tokens
 
 local known = lru.new(MAX_KNOWN)         -- key -> { text, ends, renew_at }, as the store has it
 local changed = host.task.event()
