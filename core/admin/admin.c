@@ -1,8 +1,8 @@
 /* admin.c: the operator's HTTP endpoints, and who may use them. No answer contains a session id, token or key. */
 #include "admin.h"
 #include "api.h"
-#include "facts.h"
-#include "live.h"
+#include "pages.h"
+#include "event_feed.h"
 #include "others.h"
 #include "profile.h"
 #include "record.h"

@@ -88,7 +88,7 @@ struct mp_admin_api *mp_admin_api_of(mp_admin *admin);
 struct mp_admin_live *mp_admin_live_of(mp_admin *admin);
 struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin);
 struct mp_admin_profile *mp_admin_profile_of(mp_admin *admin);
-struct mp_admin_places *mp_admin_places_of(mp_admin *admin);
+struct mp_admin_query_slots *mp_admin_query_slots_of(mp_admin *admin);
 /* An object that the listener has once: made when it is first used, notified of each new configuration, and freed after
  * the thread has ended and before its loop and the workers are. */
 typedef struct {

@@ -2,7 +2,7 @@
  * MP_QUESTION_MS, since one of them may be stuck. */
 #include "api.h"
 #include "codes.h"
-#include "places.h"
+#include "query_slots.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static void close_inquiry(inquiry *asked, unsigned unanswered)
     asked->stream = NULL;
     mp_timer_stop(asked->home, &asked->limit);
     mp_link_drop(&asked->link);
-    mp_admin_places_give(mp_admin_places_of(asked->admin), unanswered);
+    mp_admin_query_slots_give(mp_admin_query_slots_of(asked->admin), unanswered);
     mp_stream_on_gone(stream, NULL, NULL);
     mp_stream_unref(stream);
     give_back(asked);
@@ -137,7 +137,7 @@ static void inquire(mp_admin *admin, mp_stream *stream, mp_call_inquiry what)
 {
     mp_admin_api *api = mp_admin_api_of(admin);
     mp_table *table = mp_admin_gateway_of(admin)->table;
-    if (!mp_admin_places_take(mp_admin_places_of(admin), stream))
+    if (!mp_admin_query_slots_take(mp_admin_query_slots_of(admin), stream))
         return;
     unsigned count = mp_table_rpcs(table);
     inquiry *asked = mp_new(sizeof *asked);

@@ -1,5 +1,5 @@
 #include "call_body.h"
-#include "members.h"
+#include "json_members.h"
 
 const char *MP_NULLABLE mp_call_body_read(mp_str body, mp_call_body *to)
 {

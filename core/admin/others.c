@@ -2,10 +2,10 @@
  * have ended. */
 #define _GNU_SOURCE /* for memmem */
 #include "others_state.h"
-#include "facts.h"
+#include "pages.h"
 #include "join.h"
-#include "live.h"
-#include "places.h"
+#include "event_feed.h"
+#include "query_slots.h"
 #include "run.h"
 #include "tap.h"
 #include "metrics.h"
@@ -108,7 +108,7 @@ static void close_round(round *of)
     mp_buf_clear(&of->body);
     if (stream != NULL) {
         if (asks_workers(of->view))
-            mp_admin_places_give(mp_admin_places_of(of->all->admin), 0);
+            mp_admin_query_slots_give(mp_admin_query_slots_of(of->all->admin), 0);
         else
             of->all->waiting--;
         mp_stream_on_gone(stream, NULL, NULL);
@@ -430,7 +430,7 @@ static void put_target(mp_buf *out, mp_str path, mp_str query)
 static bool take_place(mp_others *all, mp_stream *stream, mp_admin_view view)
 {
     if (asks_workers(view))
-        return mp_admin_places_take(mp_admin_places_of(all->admin), stream);
+        return mp_admin_query_slots_take(mp_admin_query_slots_of(all->admin), stream);
     if (all->waiting >= MAX_WAITING) {
         mp_stat_add(&mp_stat_refused_others, 1);
         refuse(stream, "64 requests wait for the processes of this gateway: ask again in a second");

@@ -18,7 +18,7 @@ typedef enum {
     MP_VIEW_ONE,     /* a thing by its name: the process that has it does what is asked */
     MP_VIEW_ALL,     /* all processes do it; the answer is that of the newest */
     MP_VIEW_EVENTS,  /* the events of all, as they come */
-    MP_VIEW_JOBS,    /* joined, see facts.h */
+    MP_VIEW_JOBS,    /* joined, see pages.h */
     MP_VIEW_NEWEST,  /* the newest answers for all */
     MP_VIEW_FOLLOWED /* so it does, with events */
 } mp_admin_view;

@@ -2,7 +2,7 @@
  * that sends it: no more is read, and that process drops and counts. */
 #define _GNU_SOURCE /* for memmem */
 #include "others.h"
-#include "places.h"
+#include "query_slots.h"
 #include "run.h"
 #include <stdlib.h>
 #include <string.h>

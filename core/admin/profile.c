@@ -4,7 +4,7 @@
  *
  * One file, because each step from the request to the last event changes the same state. */
 #include "profile.h"
-#include "places.h"
+#include "query_slots.h"
 #include "json/json.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* record.c: /api/record of the admin listener: begins and stops a recording of calls, and gives what is recorded. */
 #include "record.h"
-#include "places.h"
+#include "query_slots.h"
 #include "json/json.h"
 #include "rpc/observe.h"
 #include <stdlib.h>

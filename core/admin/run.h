@@ -4,7 +4,7 @@
 #define MP_ADMIN_RUN_H
 
 #include "admin.h"
-#include "places.h"
+#include "query_slots.h"
 
 /* Asks a worker's Lua (lua/moonpool/methods/operator.lua): `params` are the members of the question, as JSON. What it answers becomes the answer. */
 void mp_admin_ask(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params);
@@ -27,7 +27,7 @@ void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 void mp_api_tasks(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
-/* switch.c. What is switched off; and switches something off or on. */
+/* switches.c. What is switched off; and switches something off or on. */
 void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 

@@ -2,8 +2,8 @@
  * BATCH_MS, for all readers in one turn, until nothing comes: a thousand events a second cost it a few turns. The events go into the reader's stream as far
  * as it has room, and wait in the tap meanwhile, which drops and counts what is over its queue. */
 #include "tap.h"
-#include "places.h"
-#include "live.h"
+#include "query_slots.h"
+#include "event_feed.h"
 #include "json/json.h"
 #include <stdio.h>
 #include <stdlib.h>

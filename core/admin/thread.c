@@ -2,8 +2,8 @@
 #include "admin.h"
 #include "api.h"
 #include "codes.h"
-#include "live.h"
-#include "places.h"
+#include "event_feed.h"
+#include "query_slots.h"
 #include "profile.h"
 #include "tap.h"
 #include "metrics.h"
@@ -31,7 +31,7 @@ struct mp_admin {
     mp_admin_taps *taps;
     mp_admin_live *live;
     mp_admin_profile *profile;
-    mp_admin_places places;
+    mp_admin_query_slots places;
     struct {
         const mp_admin_part *kind;
         void *it;
@@ -301,7 +301,7 @@ void *mp_admin_part_of(mp_admin *admin, const mp_admin_part *kind)
     return admin->parts[i].it;
 }
 
-struct mp_admin_places *mp_admin_places_of(mp_admin *admin)
+struct mp_admin_query_slots *mp_admin_query_slots_of(mp_admin *admin)
 {
     return &admin->places;
 }

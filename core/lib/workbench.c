@@ -5,7 +5,7 @@
 #include "lib/event_reader.h"
 #include "lib/jwk.h"
 #include "lib/revisions.h"
-#include "lib/wire.h"
+#include "lib/workbench_sys.h"
 #include <errno.h>
 #include <lauxlib.h>
 #include <lualib.h>

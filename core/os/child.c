@@ -1,7 +1,7 @@
 /* child.c: one program of a script, from its start to its last byte of output. */
 #define _GNU_SOURCE 1
 #include "child.h"
-#include "keeper.h"
+#include "reaper.h"
 #include "program.h"
 #include "loop/state.h"
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include "loop/loop.h"
 #include "child.h"
 #include "files.h"
-#include "keeper.h"
+#include "reaper.h"
 #include "pool.h"
 #include "process.h"
 

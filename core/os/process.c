@@ -1,7 +1,7 @@
 /* process.c: a long-lived program: lines to and from it, its stderr, its memory, its orderly end. */
 #define _GNU_SOURCE 1
 #include "process.h"
-#include "keeper.h"
+#include "reaper.h"
 #include "loop/state.h"
 #include "program.h"
 #include <errno.h>

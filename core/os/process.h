@@ -4,7 +4,7 @@
  *
  * Nothing here blocks: the thread pool starts the program and reads its memory; pipes, timers and the end are events
  * of the loop, on whose thread all functions are called and all hooks run. Every descendant of a process ends with it,
- * and with the gateway (keeper.h). */
+ * and with the gateway (reaper.h). */
 #ifndef MP_OS_PROCESS_H
 #define MP_OS_PROCESS_H
 

@@ -1,7 +1,7 @@
 /* program.c: starts programs on the thread pool and reaps their keepers. */
 #define _GNU_SOURCE 1
 #include "program.h"
-#include "keeper.h"
+#include "reaper.h"
 #include "loop/state.h"
 #include "spawn.h"
 #include <errno.h>

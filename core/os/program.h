@@ -30,7 +30,7 @@ struct mp_program {
     char *rest;
     char **argv, **env;
     int child_ends[3], own_ends[3]; /* the pipes of stdin, stdout and stderr; -1: closed. child_ends: until the start */
-    int life[2];                    /* the pipe whose end is our end (keeper.h) */
+    int life[2];                    /* the pipe whose end is our end (reaper.h) */
     mp_fdwatch ending;
     bool is_starting;        /* the pool's job runs or waits */
     atomic_bool is_stranded; /* the loop ended before the program had started */

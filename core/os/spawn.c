@@ -3,7 +3,7 @@
 #define _GNU_SOURCE 1
 #include "spawn.h"
 #include "telemetry/telemetry.h"
-#include "keeper.h"
+#include "reaper.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -12,7 +12,7 @@ typedef struct {
     int life;   /* the read end of a pipe: the program and its descendants are killed when its write end is closed */
 } mp_spawn;
 
-/* Returns 0, the process id of the keeper (keeper.h), and a descriptor that becomes readable when the
+/* Returns 0, the process id of the keeper (reaper.h), and a descriptor that becomes readable when the
  * keeper ends. On failure returns an errno, and no process exists. */
 int mp_spawn_process(const mp_spawn *spawn, pid_t *pid, int *pidfd);
 

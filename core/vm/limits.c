@@ -3,7 +3,7 @@
 #include "vm/preempt.h"
 #include "vm/profile.h"
 #include "vm/schedule.h"
-#include "vm/where.h"
+#include "vm/running_line.h"
 #include <lauxlib.h>
 #include <stdio.h>
 

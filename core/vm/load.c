@@ -1,10 +1,10 @@
 /* load.c: compiles the text of a script, and runs a function of a script within a time limit, outside of any task. */
-#include "vm/chain.h"
+#include "vm/index_depth.h"
 #include "vm/libs.h"
 #include "vm/luax.h"
 #include "vm/preempt.h"
 #include "vm/schedule.h"
-#include "vm/where.h"
+#include "vm/running_line.h"
 #include <lauxlib.h>
 #include <stdio.h>
 

@@ -64,7 +64,7 @@ bool mp_task_owes(const mp_task *task);
 void mp_task_begin_collecting(mp_task *task);
 /* gc.c: collects garbage for some 500 us, and charges the time to the payer. */
 void mp_task_collect(mp_task *task);
-/* body.c: the first function in the coroutine of every task. Calls work->run and handles its errors.  [-1, +0, throws, parks] */
+/* task_body.c: the first function in the coroutine of every task. Calls work->run and handles its errors.  [-1, +0, throws, parks] */
 int mp_run_body(lua_State *L);
 /* Resumes the task's coroutine, or starts it. */
 void mp_task_resume(mp_task *task);
@@ -95,7 +95,7 @@ void mp_vm_free_spares(mp_vm *vm);
 void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
 void mp_vm_log_error(mp_vm *vm, lua_State *MP_NULLABLE from, const char *event, mp_str method);
-/* where.c: finds the innermost line of a script that `L` runs. False if `L` runs no script; `at` is then undefined. */
+/* running_line.c: finds the innermost line of a script that `L` runs. False if `L` runs no script; `at` is then undefined. */
 bool mp_vm_find_place(lua_State *L, lua_Debug *at);
 /* gc.c: stops Lua's own collector. From now on only mp_vm_tidy and mp_task_collect collect garbage. Must not be
  * called while Lua runs. */

@@ -6,9 +6,9 @@
 #include "vm/libs.h"
 #include "vm/json/lua_json.h"
 #include "vm/preempt.h"
-#include "vm/shown.h"
+#include "vm/hidden_address.h"
 #include "vm/strings/strings.h"
-#include "vm/where.h"
+#include "vm/running_line.h"
 #include <lauxlib.h>
 #include <lualib.h>
 #include <stdlib.h>

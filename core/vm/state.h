@@ -53,7 +53,7 @@ typedef struct {
     bool is_crowded; /* `ceiling` is what limits.lua_memory leaves to the running task, not the task's own limit */
 } mp_vm_memory;
 
-/* Tasks, and the VM itself, on their way to their end (closing.c, ending.c). */
+/* Tasks, and the VM itself, on their way to their end (closing.c, end_errors.c). */
 typedef struct {
     const void *cancelled_error; /* the userdata that is raised to end a task */
     const void *closed_error;    /* the userdata that is raised to close a script's coroutine */

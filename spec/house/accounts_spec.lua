@@ -13,7 +13,7 @@ local READERS = {
   ["core/gateway/upgrade/older.c"] = "whether an older process has something left to serve",
   ["core/gateway/watchdog.c"] = "waits until the store is written",
   ["core/data/store_file.c"] = "says what was not written",
-  ["core/rpc/session/table.c"] = "how fast calls end, for Retry-After",
+  ["core/rpc/session/sessions.c"] = "how fast calls end, for Retry-After",
 }
 
 -- Functions that compare and add under a lock, which all others that add have, too.
@@ -36,7 +36,7 @@ local POSTS = {
   ["core/net/client/lookup.c"] = "256 lookups",
   ["core/net/server/suspend.c"] = "limits.connections",
   ["core/net/server/hold.c"] = "some for each address and upgrade",
-  ["core/rpc/session/table.c"] = "one for each worker that a session was on, when it ends",
+  ["core/rpc/session/sessions.c"] = "one for each worker that a session was on, when it ends",
   ["core/rpc/call/call.c"] = "one for each call, when its client cancels it",
   ["core/rpc/call/client_request.c"] = "rpc->reply_bytes; one for each question of a call",
   ["core/rpc/call/report.c"] = "one for each worker and question of an operator, of which 16 may wait",
@@ -48,7 +48,7 @@ local POSTS = {
   ["core/upstream/channel/take.c"] = "one for each take of a channel",
   ["core/admin/api.c"] = "one for each question of an operator",
   ["core/admin/others_door.c"] = "one for each process",
-  ["core/admin/inbox.c"] = "one for each inbox, which bounds what it holds",
+  ["core/admin/console_queue.c"] = "one for each inbox, which bounds what it holds",
   ["core/admin/profile.c"] = "one for each worker and profile, of which one runs",
   ["core/admin/tap.c"] = "one for each tap, which bounds what it holds",
   ["core/admin/thread.c"] = "one for each reload, and the end; at an upgrade 16 codes and 64 sign-ins",

@@ -157,7 +157,7 @@ static int check_data(mp_http2 *h2, const frame *f, const char **why)
         return swallow_body(h2, f);
     }
     if (stream != NULL && stream->state == H2O_HTTP2_STREAM_STATE_RECV_BODY)
-        mp_intake_expect(&stream->_req_body, bytes);
+        mp_body_budget_expect(&stream->_req_body, bytes);
     h2->taken += f->len;
     return PASS;
 }
@@ -340,7 +340,7 @@ static void check_announced(mp_http2 *h2, const frame *f)
     h2o_http2_stream_t *stream = h2o_http2_conn_get_stream(f->h2o, f->id);
     if (stream == NULL || stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
         return;
-    if (mp_intake_is_full(h2->conn)) {
+    if (mp_body_budget_is_full(h2->conn)) {
         mp_http2_refuse_stream(h2, stream);
         return;
     }

@@ -194,7 +194,7 @@ void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_ht
 
 const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(const mp_http2 *h2)
 {
-    if (h2->refusal == NULL && mp_intake_is_full(h2->conn)) {
+    if (h2->refusal == NULL && mp_body_budget_is_full(h2->conn)) {
         mp_stat_add(&mp_stat_refused_bodies, 1);
         return &crowded;
     }
@@ -219,7 +219,7 @@ void mp_http2_weigh_head(const mp_http2 *h2, h2o_req_t *req)
 
 static size_t bytes_of(const h2o_http2_stream_t *stream)
 {
-    return STREAM_BYTES + head_bytes(stream) + mp_intake_held(stream->_req_body);
+    return STREAM_BYTES + head_bytes(stream) + mp_body_budget_held(stream->_req_body);
 }
 
 /* The memory of all requests of the connection. An event stream counts with its body alone, if it still has one: it may
@@ -227,9 +227,9 @@ static size_t bytes_of(const h2o_http2_stream_t *stream)
 static size_t count_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
     h2o_http2_stream_t *stream;
-    size_t bytes = mp_intake_held(h2o->_headers_unparsed) + mp_tls_partial(h2->conn);
+    size_t bytes = mp_body_budget_held(h2o->_headers_unparsed) + mp_tls_partial(h2->conn);
     if (h2->conn->socket->input->size > 0)
-        bytes += mp_intake_held(h2->conn->socket->input);
+        bytes += mp_body_budget_held(h2->conn->socket->input);
     MP_HTTP2_EACH(h2o, stream)
     bytes += bytes_of(stream);
     for (const mp_link *link = h2->conn->streams.next; link != &h2->conn->streams; link = link->next) {
@@ -237,7 +237,7 @@ static size_t count_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
         const mp_live *live = own->live;
         if (live != NULL && own->state == MP_STREAM_EVENTS) {
             stream = mp_http2_stream_of(live->req);
-            bytes -= bytes_of(stream) - mp_intake_held(stream->_req_body);
+            bytes -= bytes_of(stream) - mp_body_budget_held(stream->_req_body);
         }
     }
     return bytes;
@@ -245,7 +245,7 @@ static size_t count_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 
 static void set_bytes(const mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
-    mp_intake_set(h2->conn, count_bytes(h2, h2o), false);
+    mp_body_budget_set(h2->conn, count_bytes(h2, h2o), false);
 }
 
 /* The newest request that is still arriving, of those that hold a body or of all; NULL if there is none. */
@@ -309,7 +309,7 @@ static void count_requests(mp_http2 *h2, const h2o_http2_conn_t *h2o)
     h2->counted_streams = stream_count(h2o);
     do {
         size_t bytes = count_bytes(h2, h2o);
-        is_over = mp_intake_set(h2->conn, bytes, bytes <= SMALL_BYTES) || bytes > most;
+        is_over = mp_body_budget_set(h2->conn, bytes, bytes <= SMALL_BYTES) || bytes > most;
     } while (is_over && shed_request(h2, h2o));
     if (is_over && count_unread(h2o) > MAX_UNREAD) {
         mp_http2_count_refusal(h2, &mp_stat_http2_refused_streams, "too many answers are not read");
@@ -457,7 +457,7 @@ void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error)
     h2->is_freed = NULL;
     if (error != NULL)
         return;
-    mp_intake_shrink(&socket->input); /* of many frames that arrived by one read, half a one may be left */
+    mp_body_budget_shrink(&socket->input); /* of many frames that arrived by one read, half a one may be left */
     settle(h2, h2o);
     if (tls != NULL && mp_tls_is_ended(tls))
         cut(h2);

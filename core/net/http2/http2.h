@@ -52,7 +52,7 @@ struct mp_http2 {
     size_t early_count;
 };
 
-extern const mp_stat mp_stat_refused_bodies; /* declared in intake.c */
+extern const mp_stat mp_stat_refused_bodies; /* declared in body_budget.c */
 
 /* implemented in guard.c */
 extern const mp_stat mp_stat_http2_refused_headers, mp_stat_http2_refused_streams, mp_stat_http2_refused_time;

@@ -3,7 +3,7 @@
  * Two thirds of a quiet stream's memory are two blocks that libh2o makes: the pool of a request (4 KB) and the input of a
  * connection (8 KB). From malloc each of them would lie between small blocks that live longer, so that the memory of
  * clients that have left would be many small gaps, and returning it would take longer the more gaps there are. These
- * blocks lie in regions of 1 MiB that hold nothing else (recycle.c). */
+ * blocks lie in regions of 1 MiB that hold nothing else (h2o_blocks.c). */
 #ifndef MP_NET_PAGES_H
 #define MP_NET_PAGES_H
 

@@ -298,7 +298,7 @@ static void free_connection_input(const mp_live *live)
     req->input.authority = req->authority = none;
     req->upgrade = req->entity = h2o_iovec_init(NULL, 0);
     h2o_buffer_consume(&socket->input, socket->input->size);
-    mp_intake_forget(live->conn);
+    mp_body_budget_forget(live->conn);
 }
 
 /* Frees the request's 8 KB of input, or its body, for a stream that may stay open for hours. */

@@ -51,7 +51,7 @@ typedef struct {
     mp_tls_conn *MP_NULLABLE tls; /* NULL: the connection does not use TLS */
     mp_http2 *MP_NULLABLE http2;  /* NULL: the connection uses HTTP/1, or is not decided yet */
     mp_timer first;               /* limits the time until the preface of HTTP/2, or another byte, arrives */
-    h2o_socket_cb read;           /* libh2o's callback for bytes of requests; intake.c calls it */
+    h2o_socket_cb read;           /* libh2o's callback for bytes of requests; body_budget.c calls it */
     bool *MP_NULLABLE is_closed;  /* during a read of HTTP/1: set to true when the connection is closed; else NULL */
     size_t body_bytes;            /* bytes of the current requests, counted in limits.bodies */
     mp_delivery
@@ -201,25 +201,25 @@ const char *MP_NULLABLE mp_framing_fault(mp_str input, int minor);
  * clears it. */
 bool mp_chunked_was_decoded(void);
 
-/* implemented in intake.c */
+/* implemented in body_budget.c */
 /* A request that has not more bytes, arrives by one read and is answered in that turn is not counted. */
 #define MP_INTAKE_FREE 16384
 /* The bytes of memory that a buffer occupies. NULL: none. */
-size_t mp_intake_held(const h2o_buffer_t *MP_NULLABLE buffer);
+size_t mp_body_budget_held(const h2o_buffer_t *MP_NULLABLE buffer);
 /* Moves what is left in a large buffer to a small one. Nothing may point into the buffer. */
-void mp_intake_shrink(h2o_buffer_t **buffer);
+void mp_body_budget_shrink(h2o_buffer_t **buffer);
 /* Before `more` bytes are added to a buffer: one that will be large gets a block of its own. A buffer that doubles its
  * size step by step would leave blocks behind that the heap does not return. */
-void mp_intake_expect(h2o_buffer_t **buffer, size_t more);
+void mp_body_budget_expect(h2o_buffer_t **buffer, size_t more);
 /* Counts `bytes` for the connection instead of what was counted before. True if the sum of all connections is above
  * limits.bodies; if the connection holds little, above an eighth more. The caller then refuses what has arrived. */
-bool mp_intake_set(mp_conn *conn, size_t bytes, bool is_small);
+bool mp_body_budget_set(mp_conn *conn, size_t bytes, bool is_small);
 /* True if there is no room even for small requests. */
-bool mp_intake_is_full(const mp_conn *conn);
+bool mp_body_budget_is_full(const mp_conn *conn);
 /* The seconds of Retry-After of a request that does not fit: until the bytes above the limit are gone, and there is room for it. */
-unsigned mp_intake_room_s(const mp_conn *conn);
+unsigned mp_body_budget_room_s(const mp_conn *conn);
 /* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */
-void mp_intake_forget(mp_conn *conn);
+void mp_body_budget_forget(mp_conn *conn);
 
 /* implemented in delivery.c */
 /* libh2o is about to dispose of the stream's request. */
@@ -267,7 +267,7 @@ void mp_http2_configure(h2o_globalconf_t *config, h2o_hostconf_t *host);
 /* Serves a connection without TLS: by HTTP/2 if its first bytes are the preface of HTTP/2, else by HTTP/1. */
 void mp_http2_await_preface(mp_conn *conn);
 
-/* implemented in conn.c */
+/* implemented in connection.c */
 /* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */
 mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket);
 /* As mp_stream_reached. */

@@ -43,7 +43,7 @@ static void refuse_request(const mp_live *live, mp_cause cause, int status, mp_s
     char seconds[16];
     mp_header retry = {"retry-after", {seconds, 0}};
     if (cause == MP_CAUSE_BODIES)
-        retry.value.len = (size_t)snprintf(seconds, sizeof seconds, "%u", mp_intake_room_s(live->conn));
+        retry.value.len = (size_t)snprintf(seconds, sizeof seconds, "%u", mp_body_budget_room_s(live->conn));
     mp_stream_answer(stream, status, "text/plain; charset=utf-8", why, &retry, cause == MP_CAUSE_BODIES ? 1 : 0);
 }
 
@@ -89,7 +89,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 
 static void end_conn(mp_conn *conn)
 {
-    mp_intake_forget(conn);
+    mp_body_budget_forget(conn);
     if (conn->is_closed != NULL)
         *conn->is_closed = true;
     mp_delivery_end_conn(conn);

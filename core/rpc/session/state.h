@@ -50,7 +50,7 @@ struct mp_principal {
 /* Compares two keys in a time that does not depend on where they differ. */
 bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[MP_PRINCIPAL_KEY]);
 
-/* -- session.c, table.c ----------------------------------------------------------------------------------------------------- */
+/* -- session.c, sessions.c ----------------------------------------------------------------------------------------------------- */
 
 /* What the client sent at `initialize`, and the negotiated revision. Never changes. */
 typedef struct {
@@ -126,7 +126,7 @@ void mp_card_free(mp_card *MP_NULLABLE card); /* NULL is allowed */
  * (B-14). */
 bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities);
 
-/* -- table.c ------------------------------------------------------------------------------------------------------- */
+/* -- sessions.c ------------------------------------------------------------------------------------------------------- */
 
 /* Callbacks by which the higher folders end their parts of a session. */
 typedef struct {

@@ -1,6 +1,6 @@
 /* make.c: string.rep, string.format, string.pack and table.concat with a limit of the length of their result. */
 #include "vm/strings/strings.h"
-#include "vm/shown.h"
+#include "vm/hidden_address.h"
 #include <lauxlib.h>
 
 #define MAX_NUMBER_BYTES 512 /* bytes that one number becomes: "%99.99f" of 1e308 is 409 */

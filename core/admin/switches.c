@@ -1,0 +1,85 @@
+/* switches.c: /api/switch of the admin listener: tools, prompts, resources and upstreams that operators switch off and on. The library in Lua of one
+ * worker does it, and then that of all others (lua/moonpool/methods/operator.lua). */
+#include "run.h"
+#include "json/json.h"
+
+#define MAX_NAME_BYTES 4096
+
+typedef struct {
+    const char *MP_NULLABLE kind; /* one of `kinds`; NULL: none was named yet */
+    mp_str name;                  /* a JSON string */
+    int on;                       /* -1: not said yet */
+    bool is_wrong;
+} request;
+
+static const char *const kinds[] = {"tool", "prompt", "resource", "upstream"};
+
+static int see_member(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+{
+    request *asked = ctx;
+    const char *kind = NULL;
+    if (depth > 1)
+        return 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (mp_str_is(key, kinds[i]))
+            kind = kinds[i];
+    if (kind != NULL && asked->kind == NULL && type == MP_JSON_STRING && value.len <= MAX_NAME_BYTES) {
+        asked->kind = kind;
+        asked->name = value;
+    } else if (mp_str_is(key, "on") && asked->on < 0 && (type == MP_JSON_TRUE || type == MP_JSON_FALSE)) {
+        asked->on = type == MP_JSON_TRUE;
+    } else {
+        asked->is_wrong = true;
+    }
+    return 0;
+}
+
+static void put_common(mp_buf *out, mp_admin *admin, const mp_admin_caller *caller)
+{
+    bool is_kept = mp_admin_settings(admin)->config->store_file != NULL;
+    mp_buf_put(out, is_kept ? MP_STR(",\"is_kept\":true,\"by\":") : MP_STR(",\"is_kept\":false,\"by\":"));
+    mp_json_put_string(out, mp_str_of(*caller->name == '\0' ? "unknown" : caller->name));
+}
+
+void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    mp_buf out = {0};
+    mp_buf_put(&out, MP_STR("\"what\":\"switches\""));
+    put_common(&out, admin, caller);
+    mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
+    mp_buf_clear(&out);
+}
+
+void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    request asked = {.on = -1};
+    mp_json_type type = MP_JSON_NULL;
+    mp_buf out = {0}, then = {0}, why = {0};
+    bool is_object = mp_json_scan(mp_stream_request(stream)->body,
+                                  &(mp_json_visitor){.member = see_member, .ctx = &asked}, &type, NULL) == MP_JSON_OK &&
+                     type == MP_JSON_OBJECT;
+    if (!is_object || asked.is_wrong || asked.kind == NULL || asked.on < 0) {
+        mp_admin_refuse(stream, 400,
+                        MP_STR("send an object with on, and the name of a tool, prompt, resource or upstream, as in "
+                               "{\"tool\":\"refund\",\"on\":false}"));
+        return;
+    }
+    mp_buf_printf(&why, "%s ", asked.kind);
+    mp_json_unescape(&why, asked.name);
+    mp_buf_put(&why, asked.on > 0 ? MP_STR(" on") : MP_STR(" off"));
+    mp_audit_request(
+        stream,
+        &(mp_decision){.event = "switched by operator", .caller = mp_str_of(caller->name), .why = mp_buf_str(&why)});
+    mp_buf_printf(&out, "\"what\":\"switch\",\"kind\":\"%s\",\"on\":%s,\"name\":", asked.kind,
+                  asked.on > 0 ? "true" : "false");
+    mp_buf_put(&out, asked.name);
+    put_common(&out, admin, caller);
+    mp_buf_printf(&then, "\"what\":\"follow switch\",\"kind\":\"%s\",\"name\":", asked.kind);
+    mp_buf_put(&then, asked.name);
+    mp_admin_ask_all(admin, stream, caller, mp_buf_str(&out), mp_buf_str(&then));
+    mp_buf_clear(&out);
+    mp_buf_clear(&then);
+    mp_buf_clear(&why);
+}

@@ -1,0 +1,115 @@
+/* connection.c: what the files below the server need of a connection: whose a socket is, the peer's address, and the structs
+ * of its streams. */
+#include "http.h"
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define SPARE_STREAMS 128
+
+static void on_close(void *data)
+{
+    mp_conn *conn = data;
+    conn->server->end_conn(conn);
+}
+
+void mp_conn_own(mp_conn *conn)
+{
+    conn->socket->on_close.cb = on_close;
+    conn->socket->on_close.data = conn;
+}
+
+mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket)
+{
+    return socket->on_close.cb == on_close ? socket->on_close.data : NULL;
+}
+
+/* The IP address of one end of a TCP connection: an IPv4 client of an IPv6 socket ([::]) has the same one as at any other. False if it has none. */
+static bool ip_of(const struct sockaddr_storage *end, mp_ip *ip)
+{
+    if (end->ss_family == AF_INET6)
+        *ip = mp_ip_of(((const struct sockaddr_in6 *)end)->sin6_addr.s6_addr, 16);
+    else if (end->ss_family == AF_INET)
+        *ip = mp_ip_of((const unsigned char *)&((const struct sockaddr_in *)end)->sin_addr, 4);
+    return end->ss_family == AF_INET6 || end->ss_family == AF_INET;
+}
+
+mp_str mp_conn_peer(mp_conn *conn)
+{
+    if (conn->peer[0] == '\0') {
+        struct sockaddr_storage end; /* not from libh2o, which would keep it for as long as the connection */
+        mp_ip ip;
+        if (getpeername(h2o_socket_get_fd(conn->socket), (struct sockaddr *)&end, &(socklen_t){sizeof end}) != 0)
+            strcpy(conn->peer, MP_PEER_GONE);
+        else if (ip_of(&end, &ip))
+            mp_ip_write(&ip, conn->peer);
+        else
+            strcpy(conn->peer, "unix");
+    }
+    return mp_str_of(conn->peer);
+}
+
+/* Reads an IPv4 address, or an IPv6 address in brackets. False if the text is neither. */
+static bool read_host(mp_str text, mp_ip *ip)
+{
+    bool is_bracketed = text.len > 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']';
+    if (is_bracketed)
+        text = (mp_str){text.ptr + 1, text.len - 2};
+    bool is_v6 = text.len > 0 && memchr(text.ptr, ':', text.len) != NULL;
+    return is_v6 == is_bracketed && mp_ip_read(text, ip);
+}
+
+bool mp_conn_reached(const mp_conn *conn, mp_str address)
+{
+    struct sockaddr_storage bound;
+    mp_ip own, asked;
+    if (getsockname(h2o_socket_get_fd(conn->socket), (struct sockaddr *)&bound, &(socklen_t){sizeof bound}) != 0 ||
+        !ip_of(&bound, &own))
+        return false;
+    return read_host(address, &asked) && memcmp(&own, &asked, sizeof own) == 0;
+}
+
+/* -- the structs of streams ---------------------------------------------------------------------------------------- */
+
+mp_stream *mp_server_stream(mp_server *server)
+{
+    mp_stream *stream = server->spare;
+    server->streams++;
+    if (stream == NULL)
+        return mp_new(sizeof *stream);
+    server->spare = stream->gone_ctx;
+    server->spare_count--;
+    memset(stream, 0, sizeof *stream);
+    return stream;
+}
+
+void mp_server_free_spare(mp_server *server)
+{
+    for (mp_stream *stream; (stream = server->spare) != NULL;) {
+        server->spare = stream->gone_ctx;
+        free(stream);
+    }
+    server->spare_count = 0;
+}
+
+void mp_server_release(mp_server *server)
+{
+    pthread_mutex_destroy(&server->listen_lock);
+    pthread_mutex_destroy(&server->handover_lock);
+    free(server);
+}
+
+void mp_server_recycle(mp_server *server, mp_stream *stream)
+{
+    server->streams--;
+    if (server->is_freed || server->spare_count == SPARE_STREAMS) {
+        free(stream);
+    } else {
+        stream->gone_ctx = server->spare;
+        server->spare = stream;
+        server->spare_count++;
+    }
+    if (server->is_freed && server->streams == 0)
+        mp_server_release(server);
+}

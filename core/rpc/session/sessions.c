@@ -1,0 +1,535 @@
+/* sessions.c: the sessions of the process, in shards by id, and the numbers that are limited in the gateway. A shard's
+ * lock is held only for a look-up. This file is long because all of it works on mp_table. */
+#include "state.h"
+#include "rpc/observe/tap.h"
+#include <stdlib.h>
+
+MP_GAUGE(sessions_sse, "sessions", "transport", "sse", "open HTTP+SSE sessions")
+MP_GAUGE(sessions_http, "sessions", "transport", "http", "open Streamable HTTP sessions")
+MP_COUNTER(calls, "calls", "", "", "JSON-RPC requests received")
+MP_ACCOUNT(requests_in_flight, "requests_in_flight", "", "", "JSON-RPC requests in flight")
+MP_ACCOUNT(listeners, "listeners", "", "", "open subscriptions/listen calls")
+MP_ACCOUNT(jobs, "jobs", "", "", "running background tasks")
+MP_ACCOUNT(auth_pending, "auth_pending", "", "", "requests whose authentication is pending")
+MP_COUNTER(sessions_opened, "sessions_opened", "", "", "sessions opened")
+MP_COUNTER(closed_idle, "sessions_closed", "reason", "idle", "not used for sessions.idle")
+MP_COUNTER(
+    closed_uninitialized, "sessions_closed", "reason", "uninitialized",
+    "no initialize, or nothing from a client that may have left without its answer, in sessions.initialize_within")
+MP_COUNTER(closed_shutdown, "sessions_closed", "reason", "shutdown", "the gateway stopped")
+MP_COUNTER(refused_calls, "refused", "reason", "calls", "calls over limits.calls_in_flight")
+MP_COUNTER(refused_sessions, "refused", "reason", "sessions", "sessions over sessions.max or sessions.per_principal")
+MP_COUNTER(refused_listeners, "refused", "reason", "listeners", "subscriptions/listen calls over limits.listeners")
+MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over 1,024")
+MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
+           "requests above 1,024 whose authentication is pending, or took longer than 10 s")
+
+MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", MP_BUCKETS_SESSION, 64,
+             "time from the start of a session to its end; error_type: why it ended", "mcp_protocol_version",
+             "network_transport", "error_type")
+
+#define MAX_AUTHN MP_LIMIT(auth_waiting, 1024) /* requests whose authentication is pending */
+#define SHARDS MP_SESSION_PAGES
+#define DECOYS 256 /* decoy sessions, which no id finds */
+
+struct mp_table {
+    const mp_rpc_config *_Atomic config;
+    mp_processes *processes;
+    const mp_session_hooks *hooks;
+    mp_pace rooms[MP_ROOMS];
+    mp_topics *topics;
+    mp_event_log *MP_NULLABLE event_log;
+    void (*MP_NULLABLE on_session_end)(void *ctx, mp_str session_id); /* NULL: none; set before the first rpc */
+    void *on_session_end_ctx;
+    struct {
+        pthread_mutex_t lock;
+        mp_map sessions;
+    } shards[SHARDS];
+    /* If an id is unknown, the client's id is compared with one of these decoys: that takes as long as with the
+     * session of another principal. */
+    mp_session *decoys;
+    atomic_uint rpc_count;
+    mp_owners *owners;
+    pthread_mutex_t rpcs_lock; /* guards `rpcs` while workers join */
+    mp_rpc *rpcs[MP_RPC_MAX];
+};
+
+mp_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, const mp_session_hooks *hooks,
+                          mp_topics *topics, mp_event_log *MP_NULLABLE event_log)
+{
+    mp_table *table = mp_new(sizeof *table);
+    atomic_init(&table->config, config);
+    table->processes = processes;
+    table->hooks = hooks;
+    table->topics = topics;
+    table->event_log = event_log;
+    for (int i = 0; i < SHARDS; i++) {
+        pthread_mutex_init(&table->shards[i].lock, NULL);
+        mp_map_init(&table->shards[i].sessions);
+    }
+    pthread_mutex_init(&table->rpcs_lock, NULL);
+    for (mp_room room = 0; room < MP_ROOMS; room++)
+        mp_pace_init(&table->rooms[room]);
+    table->owners = mp_owners_new(mp_processes_number(processes));
+    table->decoys = mp_new(DECOYS * sizeof *table->decoys);
+    for (int i = 0; i < DECOYS; i++)
+        atomic_init(&table->decoys[i].refs, 1);
+    return table;
+}
+
+void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx)
+{
+    table->on_session_end = ended;
+    table->on_session_end_ctx = ctx;
+}
+
+static bool is_session_open(mp_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    bool is_open = !session->closed;
+    pthread_mutex_unlock(&session->lock);
+    return is_open;
+}
+
+void mp_sessions_configure(mp_table *table, const mp_rpc_config *config)
+{
+    atomic_store(&table->config, config);
+}
+
+static void close_at_end(mp_node *node, void *unused)
+{
+    (void)unused;
+    mp_session *session = mp_container(node, mp_session, node);
+    session->reader = NULL;
+    session->rpcs = 0;
+    mp_session_close(session, &mp_stat_closed_shutdown);
+}
+
+void mp_sessions_free(mp_table *table)
+{
+    for (int i = 0; i < SHARDS; i++) {
+        mp_map all = table->shards[i].sessions;
+        mp_map_each(&all, close_at_end, NULL);
+        mp_map_clear(&table->shards[i].sessions);
+        pthread_mutex_destroy(&table->shards[i].lock);
+    }
+    mp_owners_free(table->owners);
+    free(table->decoys);
+    for (mp_room room = 0; room < MP_ROOMS; room++)
+        pthread_mutex_destroy(&table->rooms[room].lock);
+    pthread_mutex_destroy(&table->rpcs_lock);
+    free(table);
+}
+
+unsigned mp_table_rpcs(mp_table *table)
+{
+    return atomic_load(&table->rpc_count);
+}
+
+static void take_session(mp_node *node, void *ctx)
+{
+    mp_session_list *all = ctx;
+    if (all->count == all->room) {
+        all->room = all->room == 0 ? 64 : 2 * all->room;
+        all->list = mp_resize(all->list, all->room * sizeof(mp_session *));
+    }
+    all->list[all->count++] = mp_session_ref(mp_container(node, mp_session, node));
+}
+
+void mp_table_take_shard(mp_table *table, unsigned shard, mp_session_list *all)
+{
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_map_each(&table->shards[shard].sessions, take_session, all);
+    pthread_mutex_unlock(&table->shards[shard].lock);
+}
+
+unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
+{
+    pthread_mutex_lock(&table->rpcs_lock);
+    unsigned index = atomic_load(&table->rpc_count);
+    table->rpcs[index] = rpc;
+    atomic_store(&table->rpc_count, index + 1);
+    pthread_mutex_unlock(&table->rpcs_lock);
+    return index;
+}
+
+mp_rpc *mp_table_rpc(mp_table *table, unsigned index)
+{
+    return table->rpcs[index];
+}
+
+mp_processes *mp_table_processes(const mp_table *table)
+{
+    return table->processes;
+}
+
+mp_topics *mp_table_topics(mp_table *table)
+{
+    return table->topics;
+}
+
+mp_event_log *MP_NULLABLE mp_table_event_log(mp_table *table)
+{
+    return table->event_log;
+}
+
+static mp_account *const quotas[] = {&mp_account_listeners, &mp_account_jobs, &mp_account_auth_pending};
+static const mp_place places_of[] = {MP_PLACE_LISTENERS, MP_PLACE_TASKS, MP_PLACE_AUTHN};
+
+bool mp_quota_take(mp_table *table, mp_quota quota)
+{
+    static const mp_stat *const refusals[] = {&mp_stat_refused_listeners, &mp_stat_refused_jobs,
+                                              &mp_stat_refused_auth_pending};
+    const mp_rpc_config *config = atomic_load(&table->config);
+    const int64_t limits[] = {config->max_listeners, MP_MAX_TASKS, MAX_AUTHN};
+    bool is_taken = mp_places_take(mp_processes_places(table->processes), places_of[quota], limits[quota]);
+    mp_account_add(quotas[quota], is_taken);
+    mp_stat_add(refusals[quota], !is_taken);
+    return is_taken;
+}
+
+void mp_quota_give(mp_table *table, mp_quota quota)
+{
+    mp_account_give(quotas[quota], 1);
+    mp_places_give(mp_processes_places(table->processes), places_of[quota]);
+    if (quota == MP_QUOTA_AUTHN)
+        mp_pace_count(&table->rooms[MP_ROOM_AUTHN], 1);
+}
+
+bool mp_table_take_call(mp_table *table)
+{
+    mp_places *places = mp_processes_places(table->processes);
+    bool is_taken = mp_places_take(places, MP_PLACE_CALLS, atomic_load(&table->config)->max_calls);
+    mp_account_add(&mp_account_requests_in_flight, is_taken);
+    mp_stat_add(&mp_stat_refused_calls, !is_taken);
+    return is_taken;
+}
+
+void mp_table_give_call(mp_table *table)
+{
+    mp_places_give(mp_processes_places(table->processes), MP_PLACE_CALLS);
+    mp_account_give(&mp_account_requests_in_flight, 1);
+}
+
+bool mp_table_has_calls(void)
+{
+    return mp_account_used(&mp_account_requests_in_flight) > 0;
+}
+
+unsigned mp_table_room_s(mp_table *table, mp_room room)
+{
+    mp_pace *pace = &table->rooms[room];
+    if (room == MP_ROOM_CALLS || room == MP_ROOM_MEMORY) /* the calls that have ended */
+        mp_pace_set(pace, (uint64_t)(mp_stat_read(&mp_stat_calls) - mp_stat_read(&mp_stat_requests_in_flight)));
+    return mp_pace_refuse(pace, mp_monotonic_us(), 0, 1);
+}
+
+/* The shard of a session id: its first hex digit. */
+static unsigned shard_of(mp_str id)
+{
+    char c = id.ptr[0];
+    return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10) % SHARDS;
+}
+
+void mp_table_say_owners(mp_table *table, mp_owners_said which)
+{
+    mp_owners_say(table->owners, which);
+}
+
+void mp_table_put_owners(mp_table *table, mp_buf *out, size_t room)
+{
+    mp_owners_put(table->owners, out, room);
+}
+
+void mp_table_take_owners(mp_table *table, mp_str body)
+{
+    mp_owners_take(table->owners, body);
+}
+
+void mp_table_forget_owners(mp_table *table, uint16_t number)
+{
+    mp_owners_forget(table->owners, number);
+}
+
+/* Counts one more session of the owner `name`. Returns the owner, or NULL if a cap is reached. */
+static mp_owner *MP_NULLABLE count_session(mp_table *table, mp_str name)
+{
+    const mp_rpc_config *config = atomic_load(&table->config);
+    mp_owner *owner = mp_owners_count(table->owners, name, config->max_sessions_per_principal);
+    if (owner == NULL || mp_places_take(mp_processes_places(table->processes), MP_PLACE_SESSIONS, config->max_sessions))
+        return owner;
+    mp_owners_uncount(table->owners, owner);
+    return NULL;
+}
+
+static char *copy_text(mp_str text)
+{
+    char *copy = mp_slab_new(text.len + 1);
+    if (text.len > 0)
+        memcpy(copy, text.ptr, text.len);
+    copy[text.len] = '\0';
+    return copy;
+}
+
+static void tap_session(mp_session *session, const char *event, const mp_principal *MP_NULLABLE principal,
+                        const char *why)
+{
+    if (!session->transport->is_pipe)
+        mp_tap_put(&(mp_tap_event){.event = event,
+                                   .session = session->node.key,
+                                   .principal = principal == NULL ? MP_STR_NONE : mp_principal_id(principal),
+                                   .transport = mp_str_of(session->transport->name),
+                                   .address = mp_str_of(session->peer),
+                                   .why = mp_str_of(why)});
+}
+
+mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal,
+                                       mp_str peer)
+{
+    mp_table *table = rpc->table;
+    char room[MP_COUNTED_TEXT];
+    mp_str key = {(const char *)principal->key, sizeof principal->key};
+    mp_owner *counted = count_session(table, principal == mp_nobody ? mp_address_counted(peer, room) : key);
+    if (counted == NULL) {
+        mp_stat_add(&mp_stat_refused_sessions, 1);
+        return NULL;
+    }
+    mp_session *session = mp_slab_new(sizeof *session);
+    mp_id_make(table->processes, session->id);
+    session->node.key = (mp_str){session->id, MP_ID};
+    session->transport = transport;
+    session->is_sse = transport->has_one_stream;
+    session->peer = copy_text(peer);
+    if (principal != mp_nobody)
+        session->user = copy_text(mp_principal_id(principal));
+    memcpy(session->principal, principal->key, sizeof session->principal);
+    session->table = table;
+    session->on_free = table->hooks->on_free;
+    session->owner = counted;
+    session->opened_at = mp_loop_now(rpc->loop);
+    atomic_init(&session->refs, 2); /* one reference of the table, one of the caller */
+    atomic_init(&session->log_level, -1);
+    atomic_init(&session->used_at, session->opened_at);
+    pthread_mutex_init(&session->lock, NULL);
+    mp_link_init(&session->calls_of);
+    mp_link_init(&session->client_requests);
+    mp_link_init(&session->subscriptions);
+    mp_link_init(&session->readers);
+    session->event_log = session->is_sse ? NULL : table->event_log;
+    mp_link_init(&session->log.events);
+    mp_link_init(&session->log.feeds);
+
+    unsigned shard = shard_of(session->node.key);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_map_put(&table->shards[shard].sessions, &session->node);
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    mp_stat_add(session->is_sse ? &mp_stat_sessions_sse : &mp_stat_sessions_http, 1);
+    mp_stat_add(&mp_stat_sessions_opened, 1);
+    if (mp_tap_is_on())
+        tap_session(session, "session opened", principal, "");
+    return session;
+}
+
+mp_session *mp_session_ref(mp_session *session)
+{
+    atomic_fetch_add_explicit(&session->refs, 1, memory_order_relaxed);
+    return session;
+}
+
+void mp_session_unref(mp_session *session)
+{
+    if (atomic_fetch_sub_explicit(&session->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (session->on_free != NULL)
+        session->on_free(session);
+    pthread_mutex_destroy(&session->lock);
+    mp_card_free(atomic_load(&session->card));
+    mp_slab_free(session->peer, strlen(session->peer) + 1);
+    if (session->user != NULL)
+        mp_slab_free(session->user, strlen(session->user) + 1);
+    mp_slab_free(session, sizeof *session);
+}
+
+/* The decoy of an id. An id always has the same decoy, so that the decoy is as likely as a session to be in a cache
+ * of the processor. */
+static mp_session *decoy_of(mp_table *table, mp_str id)
+{
+    unsigned number = 0;
+    for (int i = 1; i <= 2; i++)
+        number = number * 16 + (unsigned)(id.ptr[i] <= '9' ? id.ptr[i] - '0' : id.ptr[i] - 'a' + 10);
+    return &table->decoys[number % DECOYS];
+}
+
+/* Audits an id that finds no session of this principal. Both lines have one length: clients can measure how long this takes. */
+static void audit_unknown(mp_rpc *rpc, mp_stream *stream, mp_str id, bool is_known)
+{
+    mp_audit_request(stream, &(mp_decision){.event = is_known ? "foreign session" : "unknown session",
+                                            .status = 404,
+                                            .principal = rpc->principal,
+                                            .session = id});
+}
+
+mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id)
+{
+    if (!mp_id_is(id)) {
+        audit_unknown(rpc, stream, id, false);
+        return NULL;
+    }
+    mp_table *table = rpc->table;
+    unsigned shard = shard_of(id);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_node *node = mp_map_find(&table->shards[shard].sessions, id);
+    mp_session *session = mp_session_ref(node == NULL ? decoy_of(table, id) : mp_container(node, mp_session, node));
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    bool is_own = mp_principal_key_is(rpc->principal, session->principal);
+    rpc->names_foreign_session = !is_own && node != NULL;
+    if (!is_own || node == NULL) {
+        mp_session_unref(session);
+        audit_unknown(rpc, stream, id, node != NULL);
+        return NULL;
+    }
+    atomic_store_explicit(&session->used_at, mp_loop_now(rpc->loop), memory_order_relaxed);
+    atomic_store_explicit(&session->is_named, true, memory_order_relaxed);
+    return session;
+}
+
+void mp_session_doubt(mp_session *session)
+{
+    atomic_store_explicit(&session->used_at, mp_monotonic_ms(), memory_order_relaxed);
+    atomic_store(&session->is_doubted, true);
+}
+
+bool mp_session_is_named(mp_session *session)
+{
+    return atomic_load(&session->is_named);
+}
+
+bool mp_session_is_known(mp_rpc *rpc, mp_str id)
+{
+    mp_table *table = rpc->table;
+    if (!mp_id_is(id))
+        return false;
+    unsigned shard = shard_of(id);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_node *node = mp_map_find(&table->shards[shard].sessions, id);
+    mp_session *session = node == NULL ? NULL : mp_session_ref(mp_container(node, mp_session, node));
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    if (session == NULL)
+        return false;
+    bool is_open = is_session_open(session);
+    mp_session_unref(session);
+    return is_open;
+}
+
+typedef struct {
+    mp_rpc *rpc;
+    mp_session *session; /* counted reference */
+} closing_message;
+
+static void deliver_closing(void *content, mp_loop *MP_NULLABLE loop)
+{
+    const closing_message *message = content;
+    if (loop != NULL)
+        message->session->table->hooks->end_here(message->rpc, message->session);
+    mp_session_unref(message->session);
+}
+
+static void observe_end(const mp_session *session, const mp_stat *reason)
+{
+    const mp_era *era = mp_session_era(session);
+    const mp_str values[] = {mp_str_of(era == NULL ? "" : era->date),
+                             mp_str_of(session->transport->is_pipe ? "pipe" : "tcp"), mp_str_of(reason->value)};
+    uint64_t now = mp_monotonic_ms();
+    uint64_t ms = now > session->opened_at ? now - session->opened_at : 0;
+    if (mp_series_is_on())
+        mp_series_observe(mp_series_of(&mp_family_session_duration, values), MP_BUCKETS_SESSION, ms * 1000);
+}
+
+bool mp_session_close(mp_session *session, const mp_stat *reason)
+{
+    mp_table *table = session->table;
+    pthread_mutex_lock(&session->lock);
+    bool first = !session->closed;
+    session->closed = true;
+    uint64_t rpcs = session->rpcs;
+    table->hooks->on_closing(session);
+    pthread_mutex_unlock(&session->lock);
+    if (!first)
+        return false;
+    table->hooks->on_closed(session);
+    if (table->on_session_end != NULL)
+        table->on_session_end(table->on_session_end_ctx, session->node.key);
+
+    unsigned shard = shard_of(session->node.key);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_map_drop(&table->shards[shard].sessions, &session->node);
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    mp_stat_add(reason, 1); /* first: nobody sees a session that is neither open nor closed */
+    mp_stat_add(session->is_sse ? &mp_stat_sessions_sse : &mp_stat_sessions_http, -1);
+    if (mp_tap_is_on())
+        tap_session(session, "session ended", NULL, reason->value);
+    observe_end(session, reason);
+    mp_pace_count(&table->rooms[MP_ROOM_SESSIONS], 1);
+    mp_owners_uncount(table->owners, session->owner);
+    mp_places_give(mp_processes_places(table->processes), MP_PLACE_SESSIONS);
+
+    for (unsigned i = 0; i < MP_RPC_MAX; i++)
+        if (rpcs & (UINT64_C(1) << i)) {
+            const closing_message message = {table->rpcs[i], mp_session_ref(session)};
+            mp_loop_send(table->rpcs[i]->loop, deliver_closing, &message, sizeof message, MP_STR_NONE);
+        }
+    mp_session_unref(session); /* the reference of the table */
+    return true;
+}
+
+typedef struct {
+    mp_rpc *rpc;
+    mp_session *expired[256];
+    const mp_stat *reasons[256];
+    size_t count;
+} sweep;
+
+/* Adds an expired session to a list that the caller closes once the shard is unlocked. Sessions with a reader or a
+ * call in flight are not idle (S-18). */
+static void collect_if_expired(mp_node *node, void *arg)
+{
+    sweep *found = arg;
+    mp_session *session = mp_container(node, mp_session, node);
+    const mp_rpc_config *config = found->rpc->config;
+    uint64_t now = mp_loop_now(found->rpc->loop);
+    if (found->count == sizeof found->expired / sizeof *found->expired)
+        return;
+    const mp_stat *reason = NULL;
+    uint64_t used_at = atomic_load_explicit(&session->used_at, memory_order_relaxed);
+    if (session->is_sse) {
+        if (atomic_load(&session->card) == NULL && now >= session->opened_at + config->initialize_within_ms)
+            reason = &mp_stat_closed_uninitialized;
+    } else if (atomic_load(&session->is_doubted) && !mp_session_is_named(session) &&
+               now >= used_at + config->initialize_within_ms) {
+        reason = &mp_stat_closed_uninitialized;
+    } else if (now >= used_at + config->idle_ms) {
+        pthread_mutex_lock(&session->lock);
+        if (session->reader == NULL && atomic_load(&session->calls) == 0)
+            reason = &mp_stat_closed_idle;
+        pthread_mutex_unlock(&session->lock);
+    }
+    if (reason != NULL) {
+        found->reasons[found->count] = reason;
+        found->expired[found->count++] = mp_session_ref(session);
+    }
+}
+
+void mp_table_sweep(mp_rpc *rpc)
+{
+    mp_table *table = rpc->table;
+    for (unsigned i = rpc->index; i < SHARDS; i += atomic_load(&table->rpc_count)) {
+        sweep found = {.rpc = rpc};
+        pthread_mutex_lock(&table->shards[i].lock);
+        mp_map_each(&table->shards[i].sessions, collect_if_expired, &found);
+        pthread_mutex_unlock(&table->shards[i].lock);
+        for (size_t k = 0; k < found.count; k++) {
+            mp_session_close(found.expired[k], found.reasons[k]);
+            mp_session_unref(found.expired[k]);
+        }
+    }
+}
