@@ -1,5 +1,6 @@
--- auth.lua: what it costs to know who calls: tools/call with a token that was met before (auth.jwt), and with a secret (auth.bearer),
--- against the same without auth, by turns in one run. `./dev bench auth [ROUNDS]` calls it; ends with 1 when a token costs more than 10 %.
+-- auth.lua: what it costs to know who calls: tools/call with a token that was met before (auth.jwt), and with a secret
+-- (auth.bearer), against the same without auth, by turns in one run. `./dev bench auth [ROUNDS]` calls it; ends with 1
+-- when a token costs more than 10 %.
 local gateway = require "spec.helpers.gateway"
 local under = require "bench.load"
 

@@ -1,4 +1,5 @@
-/* bare.c: libh2o alone, the yardstick of the bench: answers every request with the bytes of a file, one loop per thread.
+/* bare.c: libh2o alone, the yardstick of the bench: answers every request with the bytes of a file, one loop per
+ * thread.
  *   bare PORT THREADS FILE */
 #include "server.h"
 

@@ -1,6 +1,7 @@
--- bench.lua: what a call, an idle stream and a start cost, beside bare libh2o and nginx with a hand-written Lua endpoint in one run.
--- `./dev bench` calls it and writes docs/benchmarks.md and docs/benchmarks.svg; `./dev bench calls` prints calls alone, `./dev bench start` the start
--- and the idle memory.
+-- bench.lua: what a call, an idle stream and a start cost, beside bare libh2o and nginx with a hand-written Lua
+-- endpoint in one run.
+-- `./dev bench` calls it and writes docs/benchmarks.md and docs/benchmarks.svg; `./dev bench calls` prints calls alone,
+-- `./dev bench start` the start and the idle memory.
 -- Ratios count; absolute figures are this machine's, today's. BENCH_QUICK=1: a short run, to try the program.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -49,8 +50,9 @@ local function start_nginx()
   return nginx.start(WORKERS)
 end
 
--- One row of a comparison: { rate, cost, p50, p99, of_bare, of_nginx } of each server, the middle of ROUNDS rounds in which they take turns. of_bare and
--- of_nginx are the middle of the ratios of each round: what the machine does meanwhile hits neighbours alike, but not the first round and the last.
+-- One row of a comparison: { rate, cost, p50, p99, of_bare, of_nginx } of each server, the middle of ROUNDS rounds in
+-- which they take turns. of_bare and of_nginx are the middle of the ratios of each round: what the machine does
+-- meanwhile hits neighbours alike, but not the first round and the last.
 local function compare(servers, request_of, connections, rounds, seconds)
   local rows = {}
   for name in pairs(servers) do rows[name] = { rate = {}, cost = {}, p50 = {}, p99 = {}, of_bare = {}, of_nginx = {} } end

@@ -1,4 +1,5 @@
--- crowd.lua: what many upstreams cost each other, for bench/upstreams.lua: one of five that hangs, and many sessions with programs of their own.
+-- crowd.lua: what many upstreams cost each other, for bench/upstreams.lua: one of five that hangs, and many sessions
+-- with programs of their own.
 local uv = require "luv"
 local beneath = require "bench.beneath"
 local gateway = require "spec.helpers.gateway"
@@ -10,7 +11,8 @@ local crowd = {}
 local MODERN <const>, LEGACY <const> = "2026-07-28", "2025-11-25"
 local WORKERS <const>, UPSTREAMS <const>, STUCK <const> = 2, 5, 8
 
---- Rounds of load on one of five upstreams, in turn with all well and with another one stopped, to which calls wait: lists of p99 in µs, { well, hung }.
+--- Rounds of load on one of five upstreams, in turn with all well and with another one stopped, to which calls wait:
+--- lists of p99 in µs, { well, hung }.
 --- `request_for(g, revision, tool)` makes the request.
 function crowd.hang(rounds, seconds, request_for)
   local below, entries = {}, {}
@@ -48,7 +50,8 @@ local function programs_of(pid, path)
   return count
 end
 
---- Each of `sessions` sessions, which all have programs of their own, calls each of `upstreams` programs and stays: { most = programs at once, ok, busy }.
+--- Each of `sessions` sessions, which all have programs of their own, calls each of `upstreams` programs and stays: {
+--- most = programs at once, ok, busy }.
 --- Those for which there is no room wait for a second. An outcome other than a result or "busy" is an error.
 function crowd.programs(sessions, upstreams)
   local folder, entries = beneath.folder(LEGACY), {}

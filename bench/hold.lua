@@ -1,6 +1,6 @@
--- hold.lua: the clients of one kind of quiet stream, in a process of their own, so that a stream takes one descriptor here and one in the
--- gateway. bench/streams.lua starts it: `lua5.4 bench/hold.lua PORT KIND`. It reads commands from stdin, a line each, and answers each with
--- its first word when it has been done:
+-- hold.lua: the clients of one kind of quiet stream, in a process of their own, so that a stream takes one descriptor
+-- here and one in the gateway. bench/streams.lua starts it: `lua5.4 bench/hold.lua PORT KIND`. It reads commands from
+-- stdin, a line each, and answers each with its first word when it has been done:
 --   open COUNT     opens so many streams more
 --   heard TEXT     waits until each stream has brought an event that contains TEXT
 --   leave close    closes all connections, which sends FIN; `leave reset` sends RST
@@ -28,8 +28,8 @@ local INITIALIZED = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 local sessions = {}
 
--- What a stream of each kind sends, one after the other: a text, or a function of the answer to the text before. The stream is open when
--- the last one was answered, or sent where `has_no_answer`.
+-- What a stream of each kind sends, one after the other: a text, or a function of the answer to the text before. The
+-- stream is open when the last one was answered, or sent where `has_no_answer`.
 local kinds = {
   ["HTTP+SSE"] = { "GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n" },
   GET = {

@@ -1,12 +1,16 @@
--- instructions.lua: user-space instructions of one request, by its shape. `./dev bench instructions [--check | --record] [SHAPE…]` calls it.
--- The gateway runs under callgrind with one worker and one keep-alive connection, once for FEW and once for MANY requests; the
--- difference, divided by how many more requests there were, leaves out the start and the end of the process.
--- Shapes with an upstream, and those that are observed otherwise than by metrics, are measured when they are named: the former need
--- build/release/bench_upstream. They have no recorded figure.
--- A request is sent when the worker sleeps, so that each takes the same number of turns: the figure hardly depends on what else the
--- machine does. --check compares with bench/instructions.txt and fails above ALLOWED; a shape above it is measured up to
--- TRIES times, and the lowest figure counts: what the gateway does once a second adds to it where the machine is busy. --record writes that file.
--- The shape `start` is a whole process with one worker: its start, one request and its end. Each module of Lua adds to it, so it may grow more.
+-- instructions.lua: user-space instructions of one request, by its shape. `./dev bench instructions [--check |
+-- --record] [SHAPE…]` calls it.
+-- The gateway runs under callgrind with one worker and one keep-alive connection, once for FEW and once for MANY
+-- requests; the difference, divided by how many more requests there were, leaves out the start and the end of the
+-- process.
+-- Shapes with an upstream, and those that are observed otherwise than by metrics, are measured when they are named: the
+-- former need build/release/bench_upstream. They have no recorded figure.
+-- A request is sent when the worker sleeps, so that each takes the same number of turns: the figure hardly depends on
+-- what else the machine does. --check compares with bench/instructions.txt and fails above ALLOWED; a shape above it is
+-- measured up to TRIES times, and the lowest figure counts: what the gateway does once a second adds to it where the
+-- machine is busy. --record writes that file.
+-- The shape `start` is a whole process with one worker: its start, one request and its end. Each module of Lua adds to
+-- it, so it may grow more.
 local uv = require "luv"
 local lfs = require "lfs"
 local beneath = require "bench.beneath"
@@ -34,7 +38,8 @@ local scripts = {
   ["resources/made.lua"] = 'return resource { "A text.", uri = "text://made", mime = "text/plain", function() return "made" end }',
 }
 
--- `params` are the members of the object, as text: a table's would come in another order in each run, and the order has its cost.
+-- `params` are the members of the object, as text: a table's would come in another order in each run, and the order has
+-- its cost.
 local function call_of(name, arguments)
   return { method = "tools/call", name = name, params = ('"name":"%s","arguments":%s'):format(name, arguments) }
 end
@@ -62,10 +67,12 @@ local shapes = {
   -- with traces configured; a collector is not needed, as nothing is sent in this time
   { name = "unsampled", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', traces = { sample = 0 }, is_named = true },
   { name = "sampled", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', traces = { sample = 1 }, is_named = true },
-  -- without metrics, and with a tap that admits none of the calls: what it costs to be observed is the difference from `positional`
+  -- without metrics, and with a tap that admits none of the calls: what it costs to be observed is the difference from
+  -- `positional`
   { name = "unmetered", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', metrics = "off", is_named = true },
   { name = "tapped", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', tap = "/api/tap?tool=none", is_named = true },
-  -- with taps that show each call, one or as many as may be open; the figure has also the admin thread, which sends the events to the readers
+  -- with taps that show each call, one or as many as may be open; the figure has also the admin thread, which sends the
+  -- events to the readers
   { name = "shown", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', tap = "/api/tap", is_named = true },
   { name = "shown_8", message = call_of("add", '{"a":1,"b":2}'), expect = '"3"', tap = "/api/tap", taps = 8, is_named = true },
   { name = "list", message = { method = "tools/list", params = "" }, expect = "add_table" },

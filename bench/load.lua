@@ -59,7 +59,8 @@ function load.middle(list)
   return list[(#list + 1) // 2]
 end
 
---- What a client of `kind` sends to `g`, with `token` (nil: none): { headers, body }; its answer was right once: { …, answer }.
+--- What a client of `kind` sends to `g`, with `token` (nil: none): { headers, body }; its answer was right once: { …,
+--- answer }.
 function load.request(g, kind, token)
   local headers = { ["content-type"] = "application/json", accept = "application/json, text/event-stream" }
   for name, value in pairs(kind.headers) do headers[name] = value end
@@ -82,8 +83,8 @@ local function microseconds(text)
   return tonumber(number) * units[unit]
 end
 
---- Requests per second, CPU-µs per request, and the latencies { p50, p99 } in µs of a server under wrk. `pid` is its process, or
---- a list of its processes.
+--- Requests per second, CPU-µs per request, and the latencies { p50, p99 } in µs of a server under wrk. `pid` is its
+--- process, or a list of its processes.
 function load.run(port, pid, request, connections, seconds)
   local lines = {}
   for name, value in pairs(request.headers) do

@@ -9,7 +9,8 @@ local function said(command)
   return pipe:read "l" or ""
 end
 
---- { cpu, cores, memory, load, date, moonpool, versions }, texts but for `cores` and the list `versions`. `binary`: the path of the program.
+--- { cpu, cores, memory, load, date, moonpool, versions }, texts but for `cores` and the list `versions`. `binary`: the
+--- path of the program.
 function machine.describe(binary)
   local cpus = uv.cpu_info()
   local one, five, fifteen = uv.loadavg()

@@ -1,9 +1,12 @@
--- neighbours.lua: what 200 callers notice of scripts that do not end, want all memory or match for ever, on the one worker that
--- serves them all, in one run; and how long those scripts last. `./dev bench neighbours [PATTERN]` calls it, for those whose name fits.
--- It is fair in this: callers ask at a fixed rate, far below what the worker can do, whoever was held up or not; they and the gateway run
--- ahead of all else on the machine, where that is allowed (bench/run): with other work beside them, it would be that which is measured.
--- Before each run of a script the callers are alone for a while: that is what it is compared with, so both saw the same machine. A
--- machine that others share stands still for milliseconds now and then: `p99` is that of the middle run, `of all` that of all runs.
+-- neighbours.lua: what 200 callers notice of scripts that do not end, want all memory or match for ever, on the one
+-- worker that serves them all, in one run; and how long those scripts last. `./dev bench neighbours [PATTERN]` calls
+-- it, for those whose name fits.
+-- It is fair in this: callers ask at a fixed rate, far below what the worker can do, whoever was held up or not; they
+-- and the gateway run ahead of all else on the machine, where that is allowed (bench/run): with other work beside them,
+-- it would be that which is measured.
+-- Before each run of a script the callers are alone for a while: that is what it is compared with, so both saw the same
+-- machine. A machine that others share stands still for milliseconds now and then: `p99` is that of the middle run, `of
+-- all` that of all runs.
 -- The budget is of the processor: the end counts from the call's start, as its client sees it.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -100,8 +103,8 @@ local function row(what, runs, ends)
   print(("  %-34s %6d %8.2f %8.2f %8.2f %8.1f   %s"):format(what, #all, of(all, 0.5), middle, whole, of(all, 1), ends))
 end
 
--- Runs an offender TIMES times, one after another, into `runs`, and each time before that nothing, into `alone`: how long it took
--- to end, at most.
+-- Runs an offender TIMES times, one after another, into `runs`, and each time before that nothing, into `alone`: how
+-- long it took to end, at most.
 local function offend(g, name, runs, alone)
   local worst, bytes, ran = 0, request_of(name), 0
   local one = connect(g, function(body, took)

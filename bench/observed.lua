@@ -1,10 +1,11 @@
--- observed.lua: what it costs to be observed: calls of a gateway with metrics beside one with `metrics: off`; with traces configured and no call sampled,
--- or every call sampled and a collector that never answers, beside none; with a tap of other calls open, or as many taps as there may be of all calls,
--- beside none. Needs wrk. `./dev bench observed [CASE]` calls it.
--- The gateways of a pair are loaded by turns, in one run, and which one begins changes from round to round, so that whatever else the machine does hits
--- both alike. The figure is processor time per call, whose inverse is calls per second of a full processor; ratios are of calls per second: above 1 the
--- observed gateway was faster. The time below which 99 of 100 calls stay is compared, too. A third gateway, like the first in everything, shows what is
--- noise.
+-- observed.lua: what it costs to be observed: calls of a gateway with metrics beside one with `metrics: off`; with
+-- traces configured and no call sampled, or every call sampled and a collector that never answers, beside none; with a
+-- tap of other calls open, or as many taps as there may be of all calls, beside none. Needs wrk. `./dev bench observed
+-- [CASE]` calls it.
+-- The gateways of a pair are loaded by turns, in one run, and which one begins changes from round to round, so that
+-- whatever else the machine does hits both alike. The figure is processor time per call, whose inverse is calls per
+-- second of a full processor; ratios are of calls per second: above 1 the observed gateway was faster. The time below
+-- which 99 of 100 calls stay is compared, too. A third gateway, like the first in everything, shows what is noise.
 local cjson = require "cjson"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
@@ -64,7 +65,8 @@ local cases = {
     observed = function() return start { traces = { otlp = "http://127.0.0.1:1", sample = 0 } } end, plain = function() return start() end },
   { name = "traces, all sampled", budget = "at least 0.85",
     observed = function() return start { traces = { otlp = silent_collector(), sample = 1 } } end, plain = function() return start() end },
-  -- where no tap is open, a call asks one counter twice, by a relaxed load; this is the price of a tap that admits none of the calls
+  -- where no tap is open, a call asks one counter twice, by a relaxed load; this is the price of a tap that admits none
+  -- of the calls
   { name = "a tap of other calls", budget = "near 1", taps = { "/api/tap?tool=none" }, observed = function() return start() end,
     plain = function() return start() end },
   { name = "8 taps", budget = "p99 at most 1.5", taps = { "", "", "", "", "", "", "", "" }, observed = function() return start() end,

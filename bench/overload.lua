@@ -1,7 +1,8 @@
--- overload.lua: what clients see at once and at three times the calls that one worker can serve: `./dev bench overload [SECONDS [MS]]`. Calls are
--- sent when they are due, whether those before have been answered or not. The handler computes for MS milliseconds (0.3: it is shorter than a time
--- slice; longer ones are preempted, see docs/explanation/limits.md). Ends with 1 if at three times the capacity the 99th percentile of the calls
--- that are served is above twice that at capacity, or that of the refused ones above 50 ms, or a refusal has no Retry-After.
+-- overload.lua: what clients see at once and at three times the calls that one worker can serve: `./dev bench overload
+-- [SECONDS [MS]]`. Calls are sent when they are due, whether those before have been answered or not. The handler
+-- computes for MS milliseconds (0.3: it is shorter than a time slice; longer ones are preempted, see
+-- docs/explanation/limits.md). Ends with 1 if at three times the capacity the 99th percentile of the calls that are
+-- served is above twice that at capacity, or that of the refused ones above 50 ms, or a refusal has no Retry-After.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 

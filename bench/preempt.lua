@@ -1,7 +1,8 @@
--- preempt.lua: what preemption and the limits of calls cost where nobody is over them: the binary, and one that was built without
--- them (-DMOONPOOL_PREEMPT=OFF). Needs wrk, and perf for instructions. `./dev bench preempt` calls it.
--- Two are loaded at once and share one processor, so that whatever else the machine does hits both alike: the one with and one
--- without, and by turns with that two without, which shows what is noise. Alarms count double here: each has half a processor.
+-- preempt.lua: what preemption and the limits of calls cost where nobody is over them: the binary, and one that was
+-- built without them (-DMOONPOOL_PREEMPT=OFF). Needs wrk, and perf for instructions. `./dev bench preempt` calls it.
+-- Two are loaded at once and share one processor, so that whatever else the machine does hits both alike: the one with
+-- and one without, and by turns with that two without, which shows what is noise. Alarms count double here: each has
+-- half a processor.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local lfs = require "lfs"
@@ -33,7 +34,8 @@ end
 
 local has_perf = os.execute "perf stat -x, -e instructions:u true 2>&1 | grep -q '^[0-9]'"
 
--- Loads all of `list` for a while: of each the CPU-µs, and where perf may count them the user instructions, of a request.
+-- Loads all of `list` for a while: of each the CPU-µs, and where perf may count them the user instructions, of a
+-- request.
 local function load(list)
   local before, script = {}, { "cd $(mktemp -d)\n" }
   for i, g in ipairs(list) do

@@ -1,5 +1,6 @@
--- profile.lua: what a profile at 199 samples a second costs where workers are busy: calls a second of one gateway, alternately with a profile and
--- without. Needs wrk. `./dev bench profile` calls it. The ratio of each pair of rounds tells; its median is the figure (0.98 at least).
+-- profile.lua: what a profile at 199 samples a second costs where workers are busy: calls a second of one gateway,
+-- alternately with a profile and without. Needs wrk. `./dev bench profile` calls it. The ratio of each pair of rounds
+-- tells; its median is the figure (0.98 at least).
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local lfs = require "lfs"

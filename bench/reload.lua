@@ -1,6 +1,6 @@
--- reload.lua: a thousand reloads in ten minutes, one in ten broken in one of eight ways, under 200 calls a second and 500 open
--- streams of three eras; or as many as fit the seconds that are given. `./dev bench reload [SECONDS]` calls it. Ends with 1
--- when a figure is not what docs/explanation/reload.md promises.
+-- reload.lua: a thousand reloads in ten minutes, one in ten broken in one of eight ways, under 200 calls a second and
+-- 500 open streams of three eras; or as many as fit the seconds that are given. `./dev bench reload [SECONDS]` calls
+-- it. Ends with 1 when a figure is not what docs/explanation/reload.md promises.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"

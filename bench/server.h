@@ -1,4 +1,5 @@
-/* server.h: a small server on libh2o, for what the bench compares with: one loop per thread, each with a listener of its own at the port. */
+/* server.h: a small server on libh2o, for what the bench compares with: one loop per thread, each with a listener of
+ * its own at the port. */
 #ifndef BENCH_SERVER_H
 #define BENCH_SERVER_H
 

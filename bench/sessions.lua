@@ -1,7 +1,7 @@
--- sessions.lua: whether the time of a 404 tells which session it is about (row B-32): another principal's, one that never was, one that its
--- owner ended, one that expired. Each is asked for in turn, in random order, over one connection, with the bytes of the
--- request alike; two classes are told apart when the Mann-Whitney test says so, at 1 in 1000 for all pairs together. One class is there
--- twice: what the test says where there is no difference.
+-- sessions.lua: whether the time of a 404 tells which session it is about (row B-32): another principal's, one that
+-- never was, one that its owner ended, one that expired. Each is asked for in turn, in random order, over one
+-- connection, with the bytes of the request alike; two classes are told apart when the Mann-Whitney test says so, at 1
+-- in 1000 for all pairs together. One class is there twice: what the test says where there is no difference.
 -- `./dev bench sessions [TRIES]` calls it; ends with 1 when any two are told apart.
 local uv = require "luv"
 local credentials = require "spec.helpers.credentials"

@@ -1,8 +1,9 @@
--- streams.lua: what quiet streams of each kind take, how long they take to open, how long one event takes to all of them, and what is left of
--- their memory after their clients have left. For bench.lua; `./dev bench streams [COUNT…] [KIND…] [FIN | RST]` prints it for COUNT
--- streams (1000 9000 19000) of each KIND (sse get listen wait), whose clients leave by both unless one is named.
--- The clients are in a process of their own (hold.lua). What is left is compared with the memory of a gateway whose first four streams have come
--- and left; what each takes, with that of one that has a hundred.
+-- streams.lua: what quiet streams of each kind take, how long they take to open, how long one event takes to all of
+-- them, and what is left of their memory after their clients have left. For bench.lua; `./dev bench streams [COUNT…]
+-- [KIND…] [FIN | RST]` prints it for COUNT streams (1000 9000 19000) of each KIND (sse get listen wait), whose clients
+-- leave by both unless one is named.
+-- The clients are in a process of their own (hold.lua). What is left is compared with the memory of a gateway whose
+-- first four streams have come and left; what each takes, with that of one that has a hundred.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -90,7 +91,8 @@ local function start(count)
   } }
 end
 
---- Opens `count` streams of a kind and waits until each takes at most `most` KB. Returns KB of each, also where that did not happen in time.
+--- Opens `count` streams of a kind and waits until each takes at most `most` KB. Returns KB of each, also where that
+--- did not happen in time.
 function streams.weigh(kind, count, most, patience)
   local g <close> = start(count)
   local holder = start_holder(g, kind)
@@ -112,9 +114,9 @@ function streams.weigh(kind, count, most, patience)
   return kb
 end
 
---- { kb, open_s, fan_out_ms, left, longer } of `count` streams of a kind: KB resident for each, seconds until all were open, milliseconds for
---- one event to all, the part of the memory that is still held AFTER_S after they have left, and the number of turns above 5 ms in which
---- memory was returned.
+--- { kb, open_s, fan_out_ms, left, longer } of `count` streams of a kind: KB resident for each, seconds until all were
+--- open, milliseconds for one event to all, the part of the memory that is still held AFTER_S after they have left, and
+--- the number of turns above 5 ms in which memory was returned.
 function streams.measure(kind, count, departure)
   local g <close> = start(count)
   local first = start_holder(g, kind)

@@ -1,5 +1,5 @@
-/* upstream.c: an MCP server that does almost nothing, for the bench of upstreams: it answers each request with the result in the file of its method,
- * over libh2o with one loop per thread, or over stdio.
+/* upstream.c: an MCP server that does almost nothing, for the bench of upstreams: it answers each request with the
+ * result in the file of its method, over libh2o with one loop per thread, or over stdio.
  *   upstream PORT THREADS FOLDER | upstream stdio FOLDER
  * FOLDER/tools_call has the result of tools/call. A method without a file gets the error -32601, a notification 202. */
 #define _GNU_SOURCE
@@ -40,7 +40,8 @@ static const char *find(const char *text, size_t len, const char *what)
     return memmem(text, len, what, strlen(what));
 }
 
-/* The answer to a message in memory of malloc; its length is 0 for a notification. `*method_of` is the method, or NULL. */
+/* The answer to a message in memory of malloc; its length is 0 for a notification. `*method_of` is the method, or
+ * NULL. */
 static char *answer_of(const char *body, size_t len, size_t *size, const method **method_of)
 {
     *size = 0;

@@ -1,7 +1,8 @@
--- upstreams.lua: what a call to an upstream costs. `./dev bench upstreams` calls it and writes the section "Upstreams" of docs/benchmarks.md, with the
--- verdicts against TARGETS. The upstream is bench/upstream.c with a result of 1 KB; it is called directly, through nginx, and through moonpool with the
--- revisions of client and upstream equal and crossed, with and without a policy; the servers take turns. CPU-µs are those of the server between client
--- and upstream. BENCH_QUICK=1: a short run that writes nothing, to try the program.
+-- upstreams.lua: what a call to an upstream costs. `./dev bench upstreams` calls it and writes the section "Upstreams"
+-- of docs/benchmarks.md, with the verdicts against TARGETS. The upstream is bench/upstream.c with a result of 1 KB; it
+-- is called directly, through nginx, and through moonpool with the revisions of client and upstream equal and crossed,
+-- with and without a policy; the servers take turns. CPU-µs are those of the server between client and upstream.
+-- BENCH_QUICK=1: a short run that writes nothing, to try the program.
 local uv = require "luv"
 local beneath = require "bench.beneath"
 local client = require "spec.helpers.client"
@@ -88,7 +89,8 @@ local function start_gateway(entry, scripts, more)
   return gateway.start { workers = WORKERS, scripts = scripts or {}, config = config }
 end
 
--- A request of a client of this revision for the gateway; sent once per worker or so, so that the way that is measured has begun.
+-- A request of a client of this revision for the gateway; sent once per worker or so, so that the way that is measured
+-- has begun.
 local function request_for(g, revision, tool)
   local is_modern = revision == MODERN
   local kind = {
@@ -156,8 +158,8 @@ end
 
 -- -- lists and memory ------------------------------------------------------------------------------------------------------------
 
--- Milliseconds of processor time that a gateway has used when a client has the first page of the list and all workers have its things, and of each later
--- page, which is made then; the number of pages. The middle of several gateways.
+-- Milliseconds of processor time that a gateway has used when a client has the first page of the list and all workers
+-- have its things, and of each later page, which is made then; the number of pages. The middle of several gateways.
 local function measure_lists()
   local below = beneath.start(MODERN, 1, TOOLS)
   local first, later, pages = {}, {}, 0
@@ -208,7 +210,8 @@ local function measure_decode()
   return found[3] / found[2], found[1]
 end
 
--- KB of memory for each idle channel: a session of a client with a channel of its own, less a session without one. The first half of them is not counted:
+-- KB of memory for each idle channel: a session of a client with a channel of its own, less a session without one. The
+-- first half of them is not counted:
 -- what the gateway loads and allocates once is not theirs.
 local function measure_channels()
   local below = beneath.start(LEGACY, 1)

@@ -14,8 +14,8 @@ static void open_standard_descriptors(void)
             _exit(1);
 }
 
-/* Blocks SIGHUP and SIGUSR2, which reload and upgrade a gateway: a signal that arrives before the gateway can do that stays
- * pending (gateway/watchdog.c). */
+/* Blocks SIGHUP and SIGUSR2, which reload and upgrade a gateway: a signal that arrives before the gateway can do that
+ * stays pending (gateway/watchdog.c). */
 static void hold_hangup(int argc, char **argv)
 {
     sigset_t set;

@@ -1,7 +1,9 @@
--- `./dev conformance`: the official conformance suite against MOONPOOL; prints a line per run with its failures, and at the end a line with the sums.
--- Exit code 0 only if no check failed or warned, and none is missing. With an argument (auto, modern or legacy) each run is made twice: without a gateway
--- between, and with a second gateway which calls the first one as that. Then the exit code is 0 only if exactly those checks fail through the second
--- gateway that spec/helpers/conformance_remainder.lua lists with their reasons.
+-- `./dev conformance`: the official conformance suite against MOONPOOL; prints a line per run with its failures, and at
+-- the end a line with the sums.
+-- Exit code 0 only if no check failed or warned, and none is missing. With an argument (auto, modern or legacy) each
+-- run is made twice: without a gateway between, and with a second gateway which calls the first one as that. Then the
+-- exit code is 0 only if exactly those checks fail through the second gateway that
+-- spec/helpers/conformance_remainder.lua lists with their reasons.
 local children = require "spec.helpers.children"
 local conformance = require "spec.helpers.conformance"
 local remainder = require "spec.helpers.conformance_remainder"

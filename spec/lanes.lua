@@ -1,12 +1,15 @@
 -- Runs spec files, each in a busted process of its own, several of them side by side:
 --   lua5.4 spec/lanes.lua [--lanes=N] [BUSTED OPTION | FILE | FOLDER]…
--- N is twice the number of processors, if it is not given: a spec waits three quarters of its time. What has sanitizers or runs under qemu
--- computes for longer: there N is the number of processors.
--- A file runs alone, after all others, if one of its first lines is "-- lane: alone": it measures the machine, or needs most of it. With
--- "-- lane: first" it starts before the others, since it takes long: then no lane is at work when the others have ended.
--- Each file's report is printed whole when the file is done. The ten slowest files and the closing line that CI reads come last:
+-- N is twice the number of processors, if it is not given: a spec waits three quarters of its time. What has sanitizers
+-- or runs under qemu computes for longer: there N is the number of processors.
+-- A file runs alone, after all others, if one of its first lines is "-- lane: alone": it measures the machine, or needs
+-- most of it. With "-- lane: first" it starts before the others, since it takes long: then no lane is at work when the
+-- others have ended.
+-- Each file's report is printed whole when the file is done. The ten slowest files and the closing line that CI reads
+-- come last:
 -- "N passed, N failed, N skipped".
--- After these, files that took longest in the run before (build/spec-times) start first, so that the lanes end together.
+-- After these, files that took longest in the run before (build/spec-times) start first, so that the lanes end
+-- together.
 -- TMPDIR of each process is a folder of its own, which is removed with all that the file left there.
 -- MOONPOOL_LUA is the interpreter of busted, if it is another one.
 -- MOONPOOL_PRELOAD names libraries for busted's LD_PRELOAD. MOONPOOL_LINT_FAILED is a count of failures to add.

@@ -1,5 +1,6 @@
--- The peer of the bench: a tools/call endpoint as one would write it by hand for nginx with Lua (LuaJIT) and lua-cjson. It checks
--- what moonpool checks of a 2026-07-28 or 2025-11-25 request, and the arguments of its two tools, and answers with the same bytes.
+-- The peer of the bench: a tools/call endpoint as one would write it by hand for nginx with Lua (LuaJIT) and lua-cjson.
+-- It checks what moonpool checks of a 2026-07-28 or 2025-11-25 request, and the arguments of its two tools, and answers
+-- with the same bytes.
 local cjson = require "cjson.safe"
 
 local HOSTS = { localhost = true, ["127.0.0.1"] = true }

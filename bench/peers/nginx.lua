@@ -1,4 +1,5 @@
--- Starts nginx with bench/peers/mcp.lua behind it: Debian's nginx-light or nginx-core, libnginx-mod-http-lua and lua-cjson.
+-- Starts nginx with bench/peers/mcp.lua behind it: Debian's nginx-light or nginx-core, libnginx-mod-http-lua and
+-- lua-cjson.
 local uv = require "luv"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"

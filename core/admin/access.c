@@ -115,8 +115,8 @@ static mp_secret_hash hash_of_roles(const mp_pair *MP_NULLABLE pairs)
     return hash;
 }
 
-/* True if a token that has the role operate now has this hash, or it is of a certificate, whose roles are as they were; `ctx` is the
- * mp_admin_access. */
+/* True if a token that has the role operate now has this hash, or it is of a certificate, whose roles are as they were;
+ * `ctx` is the mp_admin_access. */
 static bool is_operator(const void *ctx, const mp_secret_hash *hash)
 {
     const mp_admin_access *access = ctx;

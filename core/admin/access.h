@@ -1,9 +1,9 @@
 /* access.h: who sends a request to the admin listener, and what that caller may do.
  *
- * Roles include those before them: metrics reads metrics, view reads all that has no secrets, operate changes things. A caller
- * has its role by a token (admin.tokens), by its certificate (admin.tls with client_ca, admin.certificates), or because it could open the
- * Unix socket. Without configured tokens a listener on a loopback address makes a token of its own for the lifetime of the process
- * (own_token.h). Belongs to the admin thread once that runs. */
+ * Roles include those before them: metrics reads metrics, view reads all that has no secrets, operate changes things. A
+ * caller has its role by a token (admin.tokens), by its certificate (admin.tls with client_ca, admin.certificates), or
+ * because it could open the Unix socket. Without configured tokens a listener on a loopback address makes a token of
+ * its own for the lifetime of the process (own_token.h). Belongs to the admin thread once that runs. */
 #ifndef MP_ADMIN_ACCESS_H
 #define MP_ADMIN_ACCESS_H
 
@@ -35,7 +35,8 @@ int mp_admin_access_token_fd(mp_admin_access *access);
 void mp_admin_own_code(mp_admin_access *access, char *text);
 /* The codes and sessions of the dashboard. */
 struct mp_admin_codes *mp_admin_codes_of(mp_admin_access *access);
-/* At an upgrade: takes codes and sessions of the process before this one, as mp_admin_codes_take. On the admin thread. */
+/* At an upgrade: takes codes and sessions of the process before this one, as mp_admin_codes_take. On the admin
+ * thread. */
 void mp_admin_access_take_codes(mp_admin_access *access, mp_str text);
 /* Changes a code for a token, as mp_admin_code_change. A wrong code counts as a wrong token of its address: if
  * caller->wait_s is above 0 it was not looked at. */
@@ -47,8 +48,8 @@ void mp_admin_access_free(mp_admin_access *MP_NULLABLE access);
 
 /* Counts wrong tokens, so call it once for each request. */
 mp_admin_caller mp_admin_caller_of(mp_admin_access *access, const mp_stream *stream);
-/* True if a caller with the role operate still has it: its token is still in the configuration, with this role, or admin.certificates is as it
- * was. */
+/* True if a caller with the role operate still has it: its token is still in the configuration, with this role, or
+ * admin.certificates is as it was. */
 bool mp_admin_access_has(const mp_admin_access *access, const mp_admin_caller *caller);
 /* True if only this machine can reach the listener. */
 bool mp_admin_is_near(const mp_admin_access *access);
@@ -57,8 +58,9 @@ void mp_admin_count_refused(void);
 /* "metrics", "view", "operate"; "none" */
 const char *mp_admin_role_name(mp_admin_role role);
 
-/* The token with which a command asks the gateway whose admin listener is at `address`: that of the variable MOONPOOL_ADMIN_TOKEN, of the
- * configuration (the highest role), or the gateway's own. The caller frees it. NULL: none. `config` may be NULL. */
+/* The token with which a command asks the gateway whose admin listener is at `address`: that of the variable
+ * MOONPOOL_ADMIN_TOKEN, of the configuration (the highest role), or the gateway's own. The caller frees it. NULL: none.
+ * `config` may be NULL. */
 char *MP_NULLABLE mp_admin_find_token(const mp_config *MP_NULLABLE config, const char *address);
 
 #endif

@@ -89,8 +89,9 @@ static void serve_status(mp_admin *admin, mp_stream *stream)
 
 /* -- Host and Origin ----------------------------------------------------------------------------------------------- */
 
-/* True for the names by which a browser on this machine, or one that uses the address of the listener, finds it, and for admin.hosts: the guard
- * against DNS rebinding (Z-1). A page that rebinds its own name to this machine has that name in Host. */
+/* True for the names by which a browser on this machine, or one that uses the address of the listener, finds it, and
+ * for admin.hosts: the guard against DNS rebinding (Z-1). A page that rebinds its own name to this machine has that
+ * name in Host. */
 static bool is_own_host(mp_admin *admin, const mp_stream *stream, mp_str host)
 {
     const mp_config *config = mp_admin_settings(admin)->config;
@@ -171,7 +172,8 @@ static void put_own_metrics(mp_admin *admin, mp_buf *out)
     mp_others_put_metrics(admin, out);
 }
 
-/* Answers 200 while all workers make progress. The reason why they do not names scripts: a request with a foreign Host does not get it. */
+/* Answers 200 while all workers make progress. The reason why they do not names scripts: a request with a foreign Host
+ * does not get it. */
 static void serve_health(mp_admin *admin, mp_stream *stream)
 {
     mp_buf stuck = {0};
@@ -183,8 +185,8 @@ static void serve_health(mp_admin *admin, mp_stream *stream)
     mp_buf_clear(&stuck);
 }
 
-/* True if a web page of another origin sent the request: it may neither read nor change anything here. Programs other than
- * browsers send neither header. */
+/* True if a web page of another origin sent the request: it may neither read nor change anything here. Programs other
+ * than browsers send neither header. */
 static bool is_foreign_page(const mp_stream *stream)
 {
     mp_str origin = mp_stream_header(stream, "origin", NULL), site = mp_stream_header(stream, "sec-fetch-site", NULL);
@@ -381,15 +383,15 @@ static void refuse_method(mp_stream *stream, const endpoint *at)
     refuse(stream, 405, "method not allowed", &(mp_header){"allow", mp_str_of(allow)});
 }
 
-/* True if web pages of other origins may not even send such a request: it changes something, or is below /api. They can read no answer in any
- * case. */
+/* True if web pages of other origins may not even send such a request: it changes something, or is below /api. They can
+ * read no answer in any case. */
 static bool is_guarded(const endpoint *at)
 {
     return !is_get(at) || mp_str_starts(mp_str_of(at->path), MP_STR("/api/"));
 }
 
-/* A form of a web page can neither add a header nor send JSON. What changes something needs the header, and JSON as its body; not /reload, which
- * only makes serve what is on the disk. */
+/* A form of a web page can neither add a header nor send JSON. What changes something needs the header, and JSON as its
+ * body; not /reload, which only makes serve what is on the disk. */
 static const char *MP_NULLABLE wrong_form(const endpoint *at, const mp_stream *stream)
 {
     if (is_get(at) || strcmp(at->path, "/reload") == 0)
@@ -446,8 +448,8 @@ static void refuse_caller(mp_stream *stream, const mp_admin_caller *caller, mp_a
     refuse(stream, status, text, status == 403 ? NULL : &header);
 }
 
-/* True if the caller may use the endpoint; else it is refused. A request with a foreign Host has only the role of its token: a browser sends
- * certificates for any page. */
+/* True if the caller may use the endpoint; else it is refused. A request with a foreign Host has only the role of its
+ * token: a browser sends certificates for any page. */
 static bool admit(mp_admin *admin, mp_stream *stream, const endpoint *at, mp_admin_caller *caller)
 {
     mp_admin_access *access = mp_admin_access_of(admin);

@@ -44,7 +44,8 @@ typedef struct {
     bool (*profile)(void *self, int i, mp_profile *profile);
 } mp_admin_gateway;
 
-/* Copies `gateway`. Takes ownership of the descriptors, all of sockets for the address `at`, if it succeeds. `tls` NULL: no TLS. */
+/* Copies `gateway`. Takes ownership of the descriptors, all of sockets for the address `at`, if it succeeds. `tls`
+ * NULL: no TLS. */
 mp_admin *MP_NULLABLE mp_admin_new(const mp_admin_gateway *gateway, const int *fds, int count,
                                    mp_tls_slot *MP_NULLABLE tls, const mp_address *at, mp_err *err);
 int mp_admin_start(mp_admin *admin, mp_err *err);
@@ -61,17 +62,19 @@ void mp_admin_drain(mp_admin *admin);
  * reference to `settings` until then. */
 void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx);
 mp_loop *mp_admin_loop(mp_admin *admin);
-/* Opens the socket at which this process answers to the others of its gateway (others.h), once there is a folder for it: at the first upgrade, and at the
- * start of a process that an upgrade has begun. */
+/* Opens the socket at which this process answers to the others of its gateway (others.h), once there is a folder for
+ * it: at the first upgrade, and at the start of a process that an upgrade has begun. */
 int mp_admin_open_door(mp_admin *admin, mp_err *err);
 /* Like mp_server_sockets, for the admin listener. */
 int mp_admin_sockets(mp_admin *admin, int *fds, int most);
 
 /* At an upgrade: accepts no connections, since another process does, or accepts again. */
 void mp_admin_hold(mp_admin *admin, bool is_held);
-/* At an upgrade: another process has the listener from now on, its sockets and its token; requests in flight are answered. */
+/* At an upgrade: another process has the listener from now on, its sockets and its token; requests in flight are
+ * answered. */
 void mp_admin_leave(mp_admin *admin);
-/* A descriptor of the own token's memory file, for the process that takes the listener over; -1: there is none. The caller closes it. */
+/* A descriptor of the own token's memory file, for the process that takes the listener over; -1: there is none. The
+ * caller closes it. */
 int mp_admin_token_fd(mp_admin *admin);
 
 /* Hands the dashboard's logins to the process that takes the listener over, as hashes: mp_admin_codes_hand. */

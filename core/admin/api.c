@@ -1,5 +1,5 @@
-/* api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers, or for
- * MP_QUESTION_MS, since one of them may be stuck. */
+/* api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers,
+ * or for MP_QUESTION_MS, since one of them may be stuck. */
 #include "api.h"
 #include "codes.h"
 #include "query_slots.h"

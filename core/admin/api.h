@@ -1,5 +1,5 @@
-/* api.h: /api of the admin listener: sessions and running calls, their end, the level of the log, draining. Called on the admin
- * thread. Each change is a line of the audit with the name of the caller. */
+/* api.h: /api of the admin listener: sessions and running calls, their end, the level of the log, draining. Called on
+ * the admin thread. Each change is a line of the audit with the name of the caller. */
 #ifndef MP_ADMIN_API_H
 #define MP_ADMIN_API_H
 

@@ -14,7 +14,8 @@ typedef struct mp_admin_codes mp_admin_codes;
 
 mp_admin_codes *mp_admin_codes_new(void);
 void mp_admin_codes_free(mp_admin_codes *MP_NULLABLE codes);
-/* Makes a code for `maker`, whose role the session will have. The session of a maker that has one itself ends with that. */
+/* Makes a code for `maker`, whose role the session will have. The session of a maker that has one itself ends with
+ * that. */
 void mp_admin_code_make(mp_admin_codes *codes, const mp_admin_caller *maker, char text[MP_CODE_SIZE]);
 /* Changes a code for the token of a session; fills `caller`. False if the code is unknown, used or too old. */
 bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE_SIZE], mp_admin_caller *caller);

@@ -1,18 +1,19 @@
-/* console_queue.h: messages from consoles (rpc/observe.h), which live on the threads of workers, to one reader on the admin thread. An answer of a worker's Lua to a
- * page, or what a client of an operator's call would get.
+/* console_queue.h: messages from consoles (rpc/observe.h), which live on the threads of workers, to one reader on the
+ * admin thread. An answer of a worker's Lua to a page, or what a client of an operator's call would get.
  *
- *     inbox = mp_console_queue_new(&(mp_console_queue_settings){loop, 1 << 20, &mp_stat_dropped_x, take, overflow, freed, reader});
- *     console = mp_console_queue_open(inbox, table, worker, &settings);
+ *     inbox = mp_console_queue_new(&(mp_console_queue_settings){loop, 1 << 20, &mp_stat_dropped_x, take, overflow,
+ *     freed, reader}); console = mp_console_queue_open(inbox, table, worker, &settings);
  *     ... `take` gets each message, in the order in which that worker has sent them
  *     mp_console_close(console, false);
  *     mp_console_queue_close(inbox);
  *
- * Ownership: an inbox is counted. The reader has one reference until mp_console_queue_close(), each console one until it is freed, and a message to the
- * admin thread one while it is on its way. `freed` runs when the last one is gone, so a reader that is freed by it outlives all that may still
- * send to it.
+ * Ownership: an inbox is counted. The reader has one reference until mp_console_queue_close(), each console one until
+ * it is freed, and a message to the admin thread one while it is on its way. `freed` runs when the last one is gone, so
+ * a reader that is freed by it outlives all that may still send to it.
  *
- * Bound: messages that answer no call are dropped and counted while `most_bytes` wait. Answers have as much room again beside them; an answer without
- * room is dropped, too, and `overflow` says so, since the reader would wait for it forever. */
+ * Bound: messages that answer no call are dropped and counted while `most_bytes` wait. Answers have as much room again
+ * beside them; an answer without room is dropped, too, and `overflow` says so, since the reader would wait for it
+ * forever. */
 #ifndef MP_ADMIN_CONSOLE_QUEUE_H
 #define MP_ADMIN_CONSOLE_QUEUE_H
 
@@ -24,7 +25,8 @@ typedef struct {
     mp_loop *home;          /* of the admin thread */
     size_t most_bytes;      /* of waiting messages */
     const mp_stat *dropped; /* counts messages that were dropped because there was no room */
-    /* A message, on the admin thread. `mark`: of the call that it answers; 0: it answers none. It may close the inbox. */
+    /* A message, on the admin thread. `mark`: of the call that it answers; 0: it answers none. It may close the
+     * inbox. */
     void (*take)(void *ctx, uint64_t mark, mp_str json);
     /* An answer was dropped; on the admin thread, after the messages before it. It may close the inbox. */
     void (*overflow)(void *ctx);
@@ -36,8 +38,8 @@ typedef struct {
 /* -- functions for the admin thread -- */
 
 mp_console_queue *mp_console_queue_new(const mp_console_queue_settings *settings);
-/* Opens a console whose messages come to the inbox. Sets the hooks of `settings` and their ctx; the caller sets its other members, and closes the
- * console by mp_console_close(). */
+/* Opens a console whose messages come to the inbox. Sets the hooks of `settings` and their ctx; the caller sets its
+ * other members, and closes the console by mp_console_close(). */
 mp_console *mp_console_queue_open(mp_console_queue *inbox, mp_table *table, unsigned worker,
                                   mp_console_settings *settings);
 /* Gives the reader's reference back. `take` and `overflow` are not called any more; messages are freed. */

@@ -12,9 +12,10 @@ MP_COUNTER(dropped_live, "dropped", "reason", "live", "events of /api/live for w
 #define TICK_MS 1000
 /* Of /api/live, one for each open page of the dashboard; and of answers from /api/history that are being written. */
 #define MAX_READERS MP_LIMIT(admin_readers, 16)
-#define MAX_READ_MS (3600 * 1000) /* after this time the stream ends, and its reader connects again, with its token */
-#define SLICE 2000                /* numbers that one turn writes */
-#define PAUSE_MS 1                /* between two slices: not in one turn */
+/* after this time the stream ends, and its reader connects again, with its token */
+#define MAX_READ_MS (3600 * 1000)
+#define SLICE 2000 /* numbers that one turn writes */
+#define PAUSE_MS 1 /* between two slices: not in one turn */
 
 struct mp_admin_live {
     mp_loop *loop;

@@ -1,5 +1,5 @@
-/* event_feed.h: GET /api/history and GET /api/live: the numbers of the gateway over time, for charts. The admin thread measures each 5 s, and each
- * second while a reader of /api/live is there. */
+/* event_feed.h: GET /api/history and GET /api/live: the numbers of the gateway over time, for charts. The admin thread
+ * measures each 5 s, and each second while a reader of /api/live is there. */
 #ifndef MP_ADMIN_EVENT_FEED_H
 #define MP_ADMIN_EVENT_FEED_H
 

@@ -1,7 +1,8 @@
-/* history.h: numbers of the gateway over time, for the charts of the dashboard: MP_HISTORY_NUMBERS numbers for the last hour, a row each 5 s, and
- * for the last day, a row each minute. All of it is one block below 1 MiB; nothing is written to a disk. After an upgrade the new process takes the
- * rows of the one before it, and measures all processes of the gateway together; a restart begins anew.
- * A measurement reads counters and gauges, takes no lock, and wakes no worker. Belongs to one thread. */
+/* history.h: numbers of the gateway over time, for the charts of the dashboard: MP_HISTORY_NUMBERS numbers for the last
+ * hour, a row each 5 s, and for the last day, a row each minute. All of it is one block below 1 MiB; nothing is written
+ * to a disk. After an upgrade the new process takes the rows of the one before it, and measures all processes of the
+ * gateway together; a restart begins anew. A measurement reads counters and gauges, takes no lock, and wakes no worker.
+ * Belongs to one thread. */
 #ifndef MP_ADMIN_HISTORY_H
 #define MP_ADMIN_HISTORY_H
 
@@ -39,14 +40,17 @@ size_t mp_history_find(mp_str name);
 /* Reads counters into `now`, and writes what has happened since `*before`. Rates are per second. */
 void mp_history_measure(const mp_history *history, const mp_history_reading *before, mp_history_reading *now,
                         mp_history_row *row);
-/* Adds the row of this time; returns the ms until the next is due. Times in which it was not called get rows without numbers. */
+/* Adds the row of this time; returns the ms until the next is due. Times in which it was not called get rows without
+ * numbers. */
 uint64_t mp_history_step(mp_history *history);
 
-/* The number of rows, at most 720 or 1440; the milliseconds between two; and the time of the newest, in ms since 1970. */
+/* The number of rows, at most 720 or 1440; the milliseconds between two; and the time of the newest, in ms since
+ * 1970. */
 size_t mp_history_count(const mp_history *history, mp_history_span span);
 uint64_t mp_history_every_ms(mp_history_span span);
 uint64_t mp_history_until_ms(const mp_history *history, mp_history_span span);
-/* Counts the rows that were ever added: row `serial` is kept while it is among the last mp_history_count(). The first is 0. */
+/* Counts the rows that were ever added: row `serial` is kept while it is among the last mp_history_count(). The first
+ * is 0. */
 uint64_t mp_history_serial(const mp_history *history, mp_history_span span);
 float mp_history_value(const mp_history *history, mp_history_span span, uint64_t serial, size_t number);
 
@@ -59,8 +63,8 @@ void mp_history_put_numbers(const mp_history *history, mp_buf *out);
 void mp_history_take_numbers(mp_history *history, uint16_t number, mp_str text);
 /* Of processes that have ended, only their counts are kept. */
 void mp_history_settle(mp_history *history, const mp_processes *processes);
-/* Puts the rows of an answer to GET /api/history before those of this process. The serial of each row, in the span of the hour, grows by the number that
- * is returned: a multiple of MP_HISTORY_SHIFT, which is one row of the day. */
+/* Puts the rows of an answer to GET /api/history before those of this process. The serial of each row, in the span of
+ * the hour, grows by the number that is returned: a multiple of MP_HISTORY_SHIFT, which is one row of the day. */
 #define MP_HISTORY_SHIFT 12
 uint64_t mp_history_take_rows(mp_history *history, mp_str json);
 

@@ -1,4 +1,5 @@
-/* history_others.c: the numbers of the other processes of the gateway, and rows that the process before this one has measured. */
+/* history_others.c: the numbers of the other processes of the gateway, and rows that the process before this one has
+ * measured. */
 #include "history_state.h"
 #include "json/json.h"
 #include <math.h>
@@ -123,8 +124,8 @@ typedef struct {
     uint64_t shifted;
 } taking;
 
-/* How many rows lie between the newest row of the process before this one and the first of this one, at least one: a row that was measured while both
- * processes did is not lost. */
+/* How many rows lie between the newest row of the process before this one and the first of this one, at least one: a
+ * row that was measured while both processes did is not lost. */
 static int64_t rows_before(const mp_history *history, const taking *of)
 {
     int64_t every = (int64_t)mp_history_every_ms(of->span);

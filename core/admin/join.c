@@ -224,7 +224,8 @@ static list read_list(mp_str text)
     return (list){.next = -1, .without_answer = -1};
 }
 
-/* Puts entries of another process: "0-17" is the name of a call there, and here "4711-0-17". No text inside of an entry has such quotes. */
+/* Puts entries of another process: "0-17" is the name of a call there, and here "4711-0-17". No text inside of an entry
+ * has such quotes. */
 static void put_entries(mp_buf *out, mp_str entries, int pid)
 {
     static const char *const names[] = {"{\"call\":\"", "{\"stream\":\""};

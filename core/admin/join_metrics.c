@@ -41,7 +41,8 @@ static mp_str cut_name(mp_str line, mp_str *rest)
     return mp_str_cut(rest, ' ');
 }
 
-/* Finds the item of this key, or makes it and appends it to `order`. `size`: of the struct to make, whose first member is the item. */
+/* Finds the item of this key, or makes it and appends it to `order`. `size`: of the struct to make, whose first member
+ * is the item. */
 static item *item_of(mp_map *map, chain *order, mp_str key, size_t size, bool *is_new)
 {
     item *of = mp_map_need(map, key, size, is_new);

@@ -1,5 +1,5 @@
-/* lists.c: GET /api/tools, prompts and resources of the admin listener, and one of them: questions to a worker (run.h), whose Lua state knows what it
- * serves. */
+/* lists.c: GET /api/tools, prompts and resources of the admin listener, and one of them: questions to a worker (run.h),
+ * whose Lua state knows what it serves. */
 #include "run.h"
 #include "json/json.h"
 

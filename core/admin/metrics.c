@@ -1,5 +1,5 @@
-/* metrics.c: the text of GET /metrics. It is written in slices, so that no turn of the admin thread is long; requests that come meanwhile wait for
- * the same text. */
+/* metrics.c: the text of GET /metrics. It is written in slices, so that no turn of the admin thread is long; requests
+ * that come meanwhile wait for the same text. */
 #define _GNU_SOURCE /* for memmem */
 #include "metrics.h"
 #include <moonpool/version.h>
@@ -10,12 +10,12 @@ MP_COUNTER(refused_scrapes, "refused", "reason", "metrics",
            "requests of /metrics that found 64 others waiting for the text")
 MP_COUNTER(scrapes, "scrapes", "", "", "answers to GET /metrics")
 
-#define MAX_WAITING                                                                                                    \
-    MP_LIMIT(metrics_waiting, 64) /* requests for a text that is being made: more than there are scrapers */
-#define KEEP_MS 1000              /* a text is sent again to requests that come within this time */
-#define SLICE_STEPS 3000u         /* steps of one turn: about fourteen histograms */
-#define SEND_BYTES 262144         /* bytes of answers that one turn sends */
-#define PAUSE_MS 1                /* between two slices: other requests are served */
+/* requests for a text that is being made: more than there are scrapers */
+#define MAX_WAITING MP_LIMIT(metrics_waiting, 64)
+#define KEEP_MS 1000      /* a text is sent again to requests that come within this time */
+#define SLICE_STEPS 3000u /* steps of one turn: about fourteen histograms */
+#define SEND_BYTES 262144 /* bytes of answers that one turn sends */
+#define PAUSE_MS 1        /* between two slices: other requests are served */
 
 typedef struct {
     bool is_open;
@@ -113,7 +113,8 @@ static void put_value(mp_buf *out, const mp_stat *stat, bool is_time)
         mp_buf_printf(out, " %lld\n", (long long)mp_stat_read(stat));
 }
 
-/* The counters and gauges of the program, as /status has them; a family in microseconds (NAME_us) is NAME_seconds here. */
+/* The counters and gauges of the program, as /status has them; a family in microseconds (NAME_us) is NAME_seconds
+ * here. */
 static void put_stats(mp_buf *out, const numbers *all)
 {
     const mp_stat **list = all->list;

@@ -1,5 +1,6 @@
-/* metrics.h: GET /metrics of the admin listener: all counters, gauges and histograms, in Prometheus's text format 0.0.4, or in
- * OpenMetrics 1.0 if the request accepts it. Called on the admin thread, which runs no Lua and serves no client. */
+/* metrics.h: GET /metrics of the admin listener: all counters, gauges and histograms, in Prometheus's text format
+ * 0.0.4, or in OpenMetrics 1.0 if the request accepts it. Called on the admin thread, which runs no Lua and serves no
+ * client. */
 #ifndef MP_ADMIN_METRICS_H
 #define MP_ADMIN_METRICS_H
 

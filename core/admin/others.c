@@ -27,9 +27,10 @@ MP_COUNTER(refused_others, "refused", "reason", "admin_processes",
 #define MOST_ASKED 5   /* times that the process before this one is asked for its history */
 /* ticks between two readings of the counts of other processes, which are lost if such a process is killed */
 #define POLL_TICKS 5
-#define MAX_HELD ((size_t)1 << 30) /* bytes of all answers: of 32 processes with the largest answers, for a moment */
-#define MAX_REQUESTS 1024          /* those that wait for workers have 16 places */
-#define IDLE_MS 4000               /* a connection to another process is kept */
+/* bytes of all answers: of 32 processes with the largest answers, for a moment */
+#define MAX_HELD ((size_t)1 << 30)
+#define MAX_REQUESTS 1024 /* those that wait for workers have 16 places */
+#define IDLE_MS 4000      /* a connection to another process is kept */
 
 typedef struct round round;
 
@@ -278,8 +279,8 @@ static void answer(round *of, mp_stream *stream, mp_str unanswered)
     mp_buf_clear(&out);
 }
 
-/* Counts the other processes that have not answered, or could not do what they were asked to. Appends members of a JSON object that give their number
- * and their pids; nothing if there are none. */
+/* Counts the other processes that have not answered, or could not do what they were asked to. Appends members of a JSON
+ * object that give their number and their pids; nothing if there are none. */
 static unsigned list_unanswered(const round *of, mp_buf *members)
 {
     unsigned count = 0;

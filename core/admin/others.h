@@ -1,10 +1,11 @@
-/* others.h: the views of a gateway that consists of several processes (rpc/processes.h). From the first upgrade on each process has a door, the Unix
- * socket FOLDER/NUMBER.admin.sock, at which its admin thread answers for itself alone. The newest process asks at the doors of all, its own
- * included, and joins the answers; one that does not answer within a second is told as such. An older one that still gets a request, by a
- * connection that was open before, passes it on to the newest.
+/* others.h: the views of a gateway that consists of several processes (rpc/processes.h). From the first upgrade on each
+ * process has a door, the Unix socket FOLDER/NUMBER.admin.sock, at which its admin thread answers for itself alone. The
+ * newest process asks at the doors of all, its own included, and joins the answers; one that does not answer within a
+ * second is told as such. An older one that still gets a request, by a connection that was open before, passes it on to
+ * the newest.
  *
- * A process that ends leaves what it has counted with the newest, which adds it to its own: no counter falls. So does what was last known of one that
- * does not answer, or was killed. */
+ * A process that ends leaves what it has counted with the newest, which adds it to its own: no counter falls. So does
+ * what was last known of one that does not answer, or was killed. */
 #ifndef MP_ADMIN_OTHERS_H
 #define MP_ADMIN_OTHERS_H
 
@@ -25,11 +26,12 @@ typedef enum {
 
 /* All functions are for the admin thread. */
 
-/* Answers a request, now or later. False: this process is to answer for itself. `rest` is what follows the path of the endpoint. */
+/* Answers a request, now or later. False: this process is to answer for itself. `rest` is what follows the path of the
+ * endpoint. */
 bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_admin_view view,
                       mp_str rest);
-#define MP_OTHERS_ASKER                                                                                                \
-    "moonpool-process" /* header of a process that asks at a door: its number. Without it, all processes are to answer */
+/* header of a process that asks at a door: its number. Without it, all processes are to answer */
+#define MP_OTHERS_ASKER "moonpool-process"
 
 /* others_ask.c. True if another process asks, which adds up what all say, and not this one. */
 bool mp_others_is_other(mp_admin *admin, const mp_stream *stream);
@@ -44,10 +46,12 @@ void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin));
 
 #define MP_OTHERS_ANSWER ((size_t)64 << 20) /* bytes of an answer at most: a text of /metrics has 8 MiB */
 
-/* others_events.c. Answers with the event streams of all processes in `processes`; the first one is the own, whose end is the end. */
+/* others_events.c. Answers with the event streams of all processes in `processes`; the first one is the own, whose end
+ * is the end. */
 void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller,
                            const mp_process_facts *processes, size_t count);
-/* Ends the streams of callers who have lost their role, or all: the thread has ended, or another process is the newest. */
+/* Ends the streams of callers who have lost their role, or all: the thread has ended, or another process is the
+ * newest. */
 void mp_others_review_events(mp_admin *admin, bool ends_all);
 /* Answers with the event stream of the process with this pid alone. False: there is none. */
 bool mp_others_open_process(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, int64_t pid);
@@ -62,10 +66,12 @@ typedef struct {
     bool is_whole; /* all processes are to answer, by way of the newest */
 } mp_others_question;
 
-/* others_ask.c. A request at the door of a process; `how` has all but url, headers and unix_path. NULL: it cannot be asked. */
+/* others_ask.c. A request at the door of a process; `how` has all but url, headers and unix_path. NULL: it cannot be
+ * asked. */
 mp_transfer *MP_NULLABLE mp_others_ask(mp_admin *admin, uint16_t number, const mp_outgoing *how,
                                        const mp_others_question *question);
-/* "4711-0-17": a call of the process 4711, which calls it "0-17". The pid, or 0: the name is none of another process. */
+/* "4711-0-17": a call of the process 4711, which calls it "0-17". The pid, or 0: the name is none of another
+ * process. */
 int mp_others_pid(mp_str name, mp_str *own_name);
 
 #endif

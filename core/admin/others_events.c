@@ -1,5 +1,5 @@
-/* others_events.c: event streams of several processes in one, as a tap. Whole events go on as they come, and what has no room is left with the process
- * that sends it: no more is read, and that process drops and counts. */
+/* others_events.c: event streams of several processes in one, as a tap. Whole events go on as they come, and what has
+ * no room is left with the process that sends it: no more is read, and that process drops and counts. */
 #define _GNU_SOURCE /* for memmem */
 #include "others.h"
 #include "query_slots.h"

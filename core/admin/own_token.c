@@ -218,8 +218,8 @@ static bool add_host(sockets *to, const char *host, unsigned port)
     return true;
 }
 
-/* The sockets that listen at the address, as in 127.0.0.1:7301, [::1]:7301 or a URL, and its port. False: it is not a loopback address of
- * this machine, and another machine gets no token of this one. */
+/* The sockets that listen at the address, as in 127.0.0.1:7301, [::1]:7301 or a URL, and its port. False: it is not a
+ * loopback address of this machine, and another machine gets no token of this one. */
 static bool find_sockets(const char *address, sockets *found, unsigned *port)
 {
     mp_str rest = mp_str_of(address), http = MP_STR("http://"), https = MP_STR("https://");
@@ -243,8 +243,8 @@ static bool find_sockets(const char *address, sockets *found, unsigned *port)
 
 /* -- a command: the process that has the sockets ------------------------------------------------------------------- */
 
-/* The token that a process holds in its descriptor `name`. The file must be a sealed memory file: a process of another user that root asks
- * can have no other file read so, whatever it has opened or mounted. */
+/* The token that a process holds in its descriptor `name`. The file must be a sealed memory file: a process of another
+ * user that root asks can have no other file read so, whatever it has opened or mounted. */
 static char *MP_NULLABLE token_at(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -269,8 +269,8 @@ static void mark_sockets(const sockets *of, const char *link, bool *has, size_t 
         }
 }
 
-/* The token of the process whose descriptors are in `folder`, if it has all the sockets: another process could have one of the two
- * addresses of localhost. */
+/* The token of the process whose descriptors are in `folder`, if it has all the sockets: another process could have one
+ * of the two addresses of localhost. */
 static char *MP_NULLABLE token_in(DIR *folder, const sockets *of)
 {
     bool has[SOCKETS] = {false};
@@ -306,7 +306,8 @@ static char *MP_NULLABLE token_of_process(const sockets *of)
     return token;
 }
 
-/* The token in the file, if its owner or root opened the sockets: another user may listen at another address with this port. */
+/* The token in the file, if its owner or root opened the sockets: another user may listen at another address with this
+ * port. */
 static char *MP_NULLABLE token_of_file(const sockets *of, unsigned port)
 {
     char *path = path_of_token(port), *token = NULL;

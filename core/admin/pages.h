@@ -1,4 +1,5 @@
-/* pages.h: /api of the admin listener, what the dashboard shows of scripts, reloads and certificates. Called on the admin thread. */
+/* pages.h: /api of the admin listener, what the dashboard shows of scripts, reloads and certificates. Called on the
+ * admin thread. */
 #ifndef MP_ADMIN_PAGES_H
 #define MP_ADMIN_PAGES_H
 

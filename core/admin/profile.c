@@ -1,6 +1,6 @@
-/* profile.c: a profile of the workers. Each worker begins and ends its part by a message, and gathers it on its own thread. When the time is
- * over, the parts are read here, a few stacks in each turn, and sent as far as the reader has room. A worker that does not turn keeps its
- * part, which is then left out.
+/* profile.c: a profile of the workers. Each worker begins and ends its part by a message, and gathers it on its own
+ * thread. When the time is over, the parts are read here, a few stacks in each turn, and sent as far as the reader has
+ * room. A worker that does not turn keeps its part, which is then left out.
  *
  * One file, because each step from the request to the last event changes the same state. */
 #include "profile.h"

@@ -1,5 +1,5 @@
-/* profile.h: POST /api/profile of the admin listener: an event stream that has the stacks of a profile of the workers once it is over. One
- * profile runs at a time. Belongs to the admin thread. */
+/* profile.h: POST /api/profile of the admin listener: an event stream that has the stacks of a profile of the workers
+ * once it is over. One profile runs at a time. Belongs to the admin thread. */
 #ifndef MP_ADMIN_PROFILE_H
 #define MP_ADMIN_PROFILE_H
 

@@ -7,7 +7,8 @@ MP_COUNTER(refused_admin_questions, "refused", "reason", "admin_questions",
 MP_COUNTER(admin_unanswered, "admin_unanswered", "", "",
            "questions of the admin listener that a worker did not answer within 2 s")
 
-/* As many as a few operators and their scripts have at once. Each may wait MP_QUESTION_MS for a worker that is stuck. */
+/* As many as a few operators and their scripts have at once. Each may wait MP_QUESTION_MS for a worker that is
+ * stuck. */
 #define MAX_WAITING MP_LIMIT(admin_questions, 16)
 
 bool mp_admin_query_slots_take(mp_admin_query_slots *places, mp_stream *stream)

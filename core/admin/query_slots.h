@@ -1,5 +1,5 @@
-/* query_slots.h: how many requests to the admin listener wait for workers, whose answers may not come: at most 16, each for MP_QUESTION_MS; and the
- * answer that refuses a request. Belongs to the admin thread. */
+/* query_slots.h: how many requests to the admin listener wait for workers, whose answers may not come: at most 16, each
+ * for MP_QUESTION_MS; and the answer that refuses a request. Belongs to the admin thread. */
 #ifndef MP_ADMIN_QUERY_SLOTS_H
 #define MP_ADMIN_QUERY_SLOTS_H
 

@@ -16,7 +16,8 @@ static void audit(mp_stream *stream, const char *event, const mp_admin_caller *c
     mp_audit_request(stream, &(mp_decision){.event = event, .caller = mp_str_of(caller->name), .why = why});
 }
 
-/* -- begin and stop ------------------------------------------------------------------------------------------------- */
+/* -- begin and stop
+ * ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     mp_buf tool;
@@ -95,7 +96,8 @@ void mp_api_record_stop(mp_admin *admin, mp_stream *stream, const mp_admin_calle
     mp_stream_answer(stream, 200, "application/json", answer, NULL, 0);
 }
 
-/* -- what is recorded ------------------------------------------------------------------------------------------------ */
+/* -- what is recorded
+ * ------------------------------------------------------------------------------------------------ */
 
 static bool read_number(mp_str text, uint64_t *to)
 {

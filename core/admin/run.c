@@ -1,5 +1,5 @@
-/* run.c: what operators run: messages to a worker by a console (rpc/observe.h), whose messages come back to the admin thread by an inbox. The admin thread
- * reads no more of a message than its id and how it ends. */
+/* run.c: what operators run: messages to a worker by a console (rpc/observe.h), whose messages come back to the admin
+ * thread by an inbox. The admin thread reads no more of a message than its id and how it ends. */
 #include "run.h"
 #include "call_body.h"
 #include "console_queue.h"
@@ -14,8 +14,9 @@ MP_COUNTER(refused_runs, "refused", "reason", "admin_runs", "POST /api/call whil
 MP_COUNTER(dropped_runs, "dropped", "reason", "admin_runs",
            "messages of calls that operators run, whose readers were too slow")
 
-#define MAX_RUNS MP_LIMIT(admin_runs, 16)             /* people run them, one after the other */
-#define RUN_MS MP_LIMIT(admin_run_ms, 15 * 60 * 1000) /* with the time in which the operator answers its questions */
+#define MAX_RUNS MP_LIMIT(admin_runs, 16) /* people run them, one after the other */
+/* with the time in which the operator answers its questions */
+#define RUN_MS MP_LIMIT(admin_run_ms, 15 * 60 * 1000)
 #define TOO_LARGE "a message does not fit the stream: see limits.stream_queue"
 #define NOTE_ROOM 256 /* bytes of a stream that messages leave free for the event that says why the run ends */
 #define META_KEY "io.modelcontextprotocol/"
@@ -44,7 +45,8 @@ typedef struct mp_admin_runs {
     unsigned next_worker;
 } mp_admin_runs;
 
-/* -- the worker's side ---------------------------------------------------------------------------------------------- */
+/* -- the worker's side
+ * ---------------------------------------------------------------------------------------------- */
 
 /* Frees a run, once its inbox has no reference any more. On any thread. */
 static void free_run(void *ctx)

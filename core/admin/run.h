@@ -1,15 +1,16 @@
-/* run.h: what operators run through the admin listener: tools, resources and prompts inside a worker (POST /api/call), and the lists of them (GET
- * /api/tools and its like). Belongs to the admin thread. */
+/* run.h: what operators run through the admin listener: tools, resources and prompts inside a worker (POST /api/call),
+ * and the lists of them (GET /api/tools and its like). Belongs to the admin thread. */
 #ifndef MP_ADMIN_RUN_H
 #define MP_ADMIN_RUN_H
 
 #include "admin.h"
 #include "query_slots.h"
 
-/* Asks a worker's Lua (lua/moonpool/methods/operator.lua): `params` are the members of the question, as JSON. What it answers becomes the answer. */
+/* Asks a worker's Lua (lua/moonpool/methods/operator.lua): `params` are the members of the question, as JSON. What it
+ * answers becomes the answer. */
 void mp_admin_ask(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params);
-/* As mp_admin_ask. Once that worker has done it, all workers are asked `then`. The answer comes when all have done that, or after
- * MP_QUESTION_MS, with a member `workers_without_answer`: how many have not. */
+/* As mp_admin_ask. Once that worker has done it, all workers are asked `then`. The answer comes when all have done
+ * that, or after MP_QUESTION_MS, with a member `workers_without_answer`: how many have not. */
 void mp_admin_ask_all(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params, mp_str then);
 /* run.c. Puts the message that asks a worker's Lua. */
 void mp_admin_put_question(mp_buf *out, const char *id, mp_str params);

@@ -1,4 +1,5 @@
-/* saturation.h: how much of each limit is used, and whether the gateway should get traffic. Called on the admin thread. */
+/* saturation.h: how much of each limit is used, and whether the gateway should get traffic. Called on the admin
+ * thread. */
 #ifndef MP_ADMIN_SATURATION_H
 #define MP_ADMIN_SATURATION_H
 
@@ -23,7 +24,8 @@ typedef enum {
 
 extern const char *const mp_use_names[MP_USES];
 
-/* A value that has to be across a line for MP_HOLD_MS before it counts: above the limit, and then below four fifths of it. */
+/* A value that has to be across a line for MP_HOLD_MS before it counts: above the limit, and then below four fifths of
+ * it. */
 #define MP_HOLD_MS 5000
 typedef struct {
     bool is_over, is_across;
@@ -49,7 +51,8 @@ void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *setti
 bool mp_readiness_is_good(const mp_readiness *readiness, mp_buf *why);
 /* The seconds after which all can be below the limits at the earliest, at least 1: for Retry-After. */
 unsigned mp_readiness_wait_s(const mp_readiness *readiness);
-/* The share of each limit that is used, from 0 to 1: of limits that all processes of the gateway have together, by all of them. */
+/* The share of each limit that is used, from 0 to 1: of limits that all processes of the gateway have together, by all
+ * of them. */
 void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *settings, double uses[MP_USES]);
 /* Processor time of the process, and its resident memory; 0: not known. */
 uint64_t mp_process_us(void);

@@ -1,5 +1,5 @@
-/* switches.c: /api/switch of the admin listener: tools, prompts, resources and upstreams that operators switch off and on. The library in Lua of one
- * worker does it, and then that of all others (lua/moonpool/methods/operator.lua). */
+/* switches.c: /api/switch of the admin listener: tools, prompts, resources and upstreams that operators switch off and
+ * on. The library in Lua of one worker does it, and then that of all others (lua/moonpool/methods/operator.lua). */
 #include "run.h"
 #include "json/json.h"
 

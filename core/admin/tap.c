@@ -1,6 +1,7 @@
-/* tap.c: the readers of taps. A tap wakes the admin thread by a message when an event comes after a pause; from then on the thread takes what has come every
- * BATCH_MS, for all readers in one turn, until nothing comes: a thousand events a second cost it a few turns. The events go into the reader's stream as far
- * as it has room, and wait in the tap meanwhile, which drops and counts what is over its queue. */
+/* tap.c: the readers of taps. A tap wakes the admin thread by a message when an event comes after a pause; from then on
+ * the thread takes what has come every BATCH_MS, for all readers in one turn, until nothing comes: a thousand events a
+ * second cost it a few turns. The events go into the reader's stream as far as it has room, and wait in the tap
+ * meanwhile, which drops and counts what is over its queue. */
 #include "tap.h"
 #include "query_slots.h"
 #include "event_feed.h"
@@ -104,7 +105,8 @@ static void on_limit(mp_timer *timer)
 static void on_drained(void *ctx, mp_stream *stream);
 static void on_batch(mp_timer *timer);
 
-/* Moves events from the tap to the stream. Those that have no room go when the reader has read; else the timer takes what comes next. */
+/* Moves events from the tap to the stream. Those that have no room go when the reader has read; else the timer takes
+ * what comes next. */
 static void pump(reader *of)
 {
     mp_buf out = {0};
@@ -133,7 +135,8 @@ static void on_drained(void *ctx, mp_stream *stream)
     pump(ctx);
 }
 
-/* A reader that is awake and not in this batch yet. The list is searched anew each time: what is written for one reader may end others. */
+/* A reader that is awake and not in this batch yet. The list is searched anew each time: what is written for one reader
+ * may end others. */
 static reader *MP_NULLABLE find_awake(const mp_admin_taps *taps)
 {
     for (mp_link *link = taps->readers.next; link != &taps->readers; link = link->next) {

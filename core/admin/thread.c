@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define RESERVE                                                                                                        \
-    16 /* additional connections above limits.connections, so that an operator can connect to a full gateway */
+/* additional connections above limits.connections, so that an operator can connect to a full gateway */
+#define RESERVE 16
 
 #define MAX_CONNECTIONS MP_LIMIT(admin_connections, 256) /* the others of limits.connections are for clients */
 #define SAMPLE_MS 1000                                   /* between samples of what is used of the limits */

@@ -1,5 +1,5 @@
-/* ui.h: the dashboard: the files of core/admin/ui, which are part of the binary. They have no data, so they need no role; the page asks for
- * data with the token of its reader. */
+/* ui.h: the dashboard: the files of core/admin/ui, which are part of the binary. They have no data, so they need no
+ * role; the page asks for data with the token of its reader. */
 #ifndef MP_ADMIN_UI_H
 #define MP_ADMIN_UI_H
 

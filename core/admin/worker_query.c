@@ -1,6 +1,7 @@
-/* worker_query.c: what pages and operators ask of a worker's Lua (lua/moonpool/methods/operator.lua): a message by a hidden console (rpc/observe.h), whose answer comes
- * back to the admin thread by an inbox and becomes the answer of the HTTP request. What changes something is asked of one worker first; then all
- * workers are asked whether they follow, so that a caller who has the answer knows that every worker obeys. */
+/* worker_query.c: what pages and operators ask of a worker's Lua (lua/moonpool/methods/operator.lua): a message by a
+ * hidden console (rpc/observe.h), whose answer comes back to the admin thread by an inbox and becomes the answer of the
+ * HTTP request. What changes something is asked of one worker first; then all workers are asked whether they follow, so
+ * that a caller who has the answer knows that every worker obeys. */
 #include "run.h"
 #include "console_queue.h"
 #include "query_slots.h"
@@ -88,7 +89,8 @@ static void ask_worker(question *of, unsigned worker, const char *id, const mp_b
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
 
-/* Takes the question from the list. The stream may have ended already. `unanswered`: workers that have not answered in time. */
+/* Takes the question from the list. The stream may have ended already. `unanswered`: workers that have not answered in
+ * time. */
 static void close_question(question *of, unsigned unanswered)
 {
     mp_stream *stream = of->stream;
@@ -198,7 +200,8 @@ static void refuse_question(question *of, mp_stream *stream, const outcome *foun
     close_question(of, 0);
 }
 
-/* One worker has done what the operator wants. Asks all workers, that one too, whether they obey: they answer once they do. */
+/* One worker has done what the operator wants. Asks all workers, that one too, whether they obey: they answer once they
+ * do. */
 static void ask_all(question *of, mp_str result)
 {
     mp_buf_put(&of->result, result);

@@ -1,5 +1,5 @@
-/* base.h: the public header of core/base: bytes, buffers, lists, maps, errors, clocks, UTF-8, edit distances, hexadecimal digits,
- * writes to files. */
+/* base.h: the public header of core/base: bytes, buffers, lists, maps, errors, clocks, UTF-8, edit distances,
+ * hexadecimal digits, writes to files. */
 #ifndef MP_BASE_H
 #define MP_BASE_H
 

@@ -6,8 +6,9 @@
 
 #define MP_EDIT_BYTES 64
 
-/* The fewest insertions, deletions, replacements and swaps of adjacent bytes that make `b` of `a`; each pair of bytes is edited once at
- * most. The case of ASCII letters does not matter. INT_MAX if one of them has more than MP_EDIT_BYTES bytes. */
+/* The fewest insertions, deletions, replacements and swaps of adjacent bytes that make `b` of `a`; each pair of bytes
+ * is edited once at most. The case of ASCII letters does not matter. INT_MAX if one of them has more than MP_EDIT_BYTES
+ * bytes. */
 int mp_edit_distance(mp_str a, mp_str b);
 
 #endif

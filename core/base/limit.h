@@ -1,5 +1,5 @@
-/* limit.h: a limit that is a constant. MP_LIMIT(admin_runs, 16) is 16; in the builds for specs, which reach it with less, SPEC_LIMIT_admin_runs=1 in the
- * environment makes it 1. `name` is one word for all limits. */
+/* limit.h: a limit that is a constant. MP_LIMIT(admin_runs, 16) is 16; in the builds for specs, which reach it with
+ * less, SPEC_LIMIT_admin_runs=1 in the environment makes it 1. `name` is one word for all limits. */
 #ifndef MP_BASE_LIMIT_H
 #define MP_BASE_LIMIT_H
 

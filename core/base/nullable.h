@@ -1,5 +1,6 @@
-/* nullable.h: marks pointers that may be NULL. `mp_stream *MP_NULLABLE stream` as a member, parameter, variable or result: each use needs a
- * check on its way. `./dev lint` finds a missing one with clang's analyzer, which takes every pointer without the mark for never NULL. */
+/* nullable.h: marks pointers that may be NULL. `mp_stream *MP_NULLABLE stream` as a member, parameter, variable or
+ * result: each use needs a check on its way. `./dev lint` finds a missing one with clang's analyzer, which takes every
+ * pointer without the mark for never NULL. */
 #ifndef MP_BASE_NULLABLE_H
 #define MP_BASE_NULLABLE_H
 
@@ -13,11 +14,13 @@
 #define MP_NONNULL
 #endif
 
-/* NULL as the value of a pointer without the mark: its memory was freed, and it is set before it is read again; or it is an array whose count is 0. */
+/* NULL as the value of a pointer without the mark: its memory was freed, and it is set before it is read again; or it
+ * is an array whose count is 0. */
 #define MP_UNSET ((void *MP_NONNULL)0)
 
-/* Yields a pointer that has the mark because it is NULL at other times, where it cannot be NULL; a comment beside the use says why. If it is NULL after
- * all, the process ends here. Not for code that runs for each call: there a check leads to a way out. */
+/* Yields a pointer that has the mark because it is NULL at other times, where it cannot be NULL; a comment beside the
+ * use says why. If it is NULL after all, the process ends here. Not for code that runs for each call: there a check
+ * leads to a way out. */
 #define MP_NEVER_NULL(pointer)                                                                                         \
     ({                                                                                                                 \
         __auto_type never_null_ = (pointer);                                                                           \

@@ -37,8 +37,8 @@ static uint64_t freed_since(const mp_pace *pace)
     return freed > pace->freed_then ? freed - pace->freed_then : 0;
 }
 
-/* Counts in a window from now on, if clients are refused again after a time without refusals; ends the window if enough places have become
- * free in it to know the rate. */
+/* Counts in a window from now on, if clients are refused again after a time without refusals; ends the window if enough
+ * places have become free in it to know the rate. */
 static void measure(mp_pace *pace, uint64_t now_us)
 {
     uint64_t freed = atomic_load_explicit(&pace->freed, memory_order_relaxed);
@@ -62,8 +62,8 @@ uint64_t mp_pace_time_us(mp_pace *pace, uint64_t places)
     return per_us <= 0 ? 0 : (uint64_t)((double)places / per_us);
 }
 
-/* The rate by what is known now: a resource of which nothing becomes free any more must not look as it did before. A window that has not
- * ended shows at most one place more than it has. */
+/* The rate by what is known now: a resource of which nothing becomes free any more must not look as it did before. A
+ * window that has not ended shows at most one place more than it has. */
 static double rate_now(const mp_pace *pace, uint64_t now_us)
 {
     if (pace->is_taught || now_us <= pace->since_us + WINDOW_US)

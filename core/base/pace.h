@@ -1,9 +1,9 @@
 /* pace.h: how fast places of a limited resource become free, and when a client that was refused will find one.
  *
- * The owner counts the places that become free; a refusal asks for the seconds of Retry-After. The rate is measured while clients are
- * refused: otherwise places become free only as fast as they are taken. Each refused client is given the next place that no other client
- * was sent away for. So clients that come back when they were told to are served one after another, at the rate
- * at which places become free, and not all at once.
+ * The owner counts the places that become free; a refusal asks for the seconds of Retry-After. The rate is measured
+ * while clients are refused: otherwise places become free only as fast as they are taken. Each refused client is given
+ * the next place that no other client was sent away for. So clients that come back when they were told to are served
+ * one after another, at the rate at which places become free, and not all at once.
  *
  * Any thread. `now_us` is the time of the monotonic clock in microseconds; specs pass times of their own. */
 #ifndef MP_BASE_PACE_H
@@ -43,12 +43,13 @@ static inline void mp_pace_set(mp_pace *pace, uint64_t freed)
     atomic_store_explicit(&pace->freed, freed, memory_order_relaxed);
 }
 
-/* `places` became free in `us` microseconds in which others waited for them: for an owner that measures by itself, and does not count. */
+/* `places` became free in `us` microseconds in which others waited for them: for an owner that measures by itself, and
+ * does not count. */
 void mp_pace_learn(mp_pace *pace, uint64_t places, uint64_t us);
 /* The time in which `places` become free, in microseconds; 0: not known. */
 uint64_t mp_pace_time_us(mp_pace *pace, uint64_t places);
-/* Gives `places` to a client that is refused now. Returns the seconds, 1 to MP_PACE_MAX_S, after which they are free. `ahead`: places
- * that others wait for, and that become free before. */
+/* Gives `places` to a client that is refused now. Returns the seconds, 1 to MP_PACE_MAX_S, after which they are free.
+ * `ahead`: places that others wait for, and that become free before. */
 unsigned mp_pace_refuse(mp_pace *pace, uint64_t now_us, uint64_t ahead, uint64_t places);
 
 #endif

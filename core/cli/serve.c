@@ -64,8 +64,8 @@ mp_config *mp_cli_load(const char *file, const char *command)
     return config;
 }
 
-/* Sets the headers of the only upstream to the lines of a file. For commands that send their user's headers: the configuration refuses some of
- * them. */
+/* Sets the headers of the only upstream to the lines of a file. For commands that send their user's headers: the
+ * configuration refuses some of them. */
 static int take_headers(mp_config *config, const char *MP_NULLABLE path, mp_buf *report)
 {
     char *line = NULL;

@@ -81,7 +81,8 @@ static bool is_socket_unit(const char *address)
     return mp_systemd_name(mp_str_of(address)).ptr != NULL;
 }
 
-/* Adds where the gateway's admin listener is, for a command that works without it, too: its child complains about the configuration. The caller frees
+/* Adds where the gateway's admin listener is, for a command that works without it, too: its child complains about the
+ * configuration. The caller frees
  * `*token` and `*config`. */
 static void take_reachable(const mp_cli_args *args, arguments *to, mp_config **config, char **token)
 {

@@ -120,8 +120,9 @@ static void put_items(mp_buf *out, const mp_config *config, const mp_config_key 
         put_item(out, item_at(config, list, k), list, restarts);
 }
 
-/* What is in effect after a reload for the item at `index` of the list of `serving`: the item of `config` with the same text, if nothing in it needs a
- * restart; else the serving one. An item does not change in part. Several items may have one text (127.0.0.1:0): that at the same index is preferred. */
+/* What is in effect after a reload for the item at `index` of the list of `serving`: the item of `config` with the same
+ * text, if nothing in it needs a restart; else the serving one. An item does not change in part. Several items may have
+ * one text (127.0.0.1:0): that at the same index is preferred. */
 static const char *live_item(const mp_config *config, const mp_config *serving, const mp_config_key *list, size_t index)
 {
     const char *text = texts_of(serving, list)[index], *item = item_at(serving, list, index);
@@ -142,7 +143,8 @@ static const char *live_item(const mp_config *config, const mp_config *serving, 
     return is_same ? item_at(config, list, at) : item;
 }
 
-/* Appends the value of a key of the configuration itself: of a list without those keys of its items that a reload changes. */
+/* Appends the value of a key of the configuration itself: of a list without those keys of its items that a reload
+ * changes. */
 static void put_listed(mp_buf *out, const mp_config *config, const mp_config_key *key)
 {
     put_value(out, config, key);
@@ -157,7 +159,8 @@ static void put_whole(mp_buf *out, const mp_config *config, const mp_config_key 
         put_items(out, config, key, false);
 }
 
-/* Appends the values of a key of the list's items that are in effect once `config` follows `serving`: the list itself stays until a restart. */
+/* Appends the values of a key of the list's items that are in effect once `config` follows `serving`: the list itself
+ * stays until a restart. */
 static void put_live(mp_buf *out, const mp_config *config, const mp_config *serving, const mp_config_key *list,
                      const mp_config_key *key)
 {

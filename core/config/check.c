@@ -133,7 +133,8 @@ int mp_config_check_endpoint(mp_str text, mp_err *err)
     return 0;
 }
 
-/* The part of "*.example.com" behind "*.": a domain of two labels or more. "*.com" would allow every name that can be registered. */
+/* The part of "*.example.com" behind "*.": a domain of two labels or more. "*.com" would allow every name that can be
+ * registered. */
 static int check_domain(mp_str domain, mp_err *err)
 {
     mp_str rest = domain, label = MP_STR_NONE;

@@ -39,8 +39,8 @@ typedef struct {
 
 #define MP_ADMIN_TOKEN_ROLES 3 /* metrics, view, operate */
 
-/* The TLS settings, the protocols and the proxies of one address; without a certificate it has no TLS. The marks are the places of the paths in the
- * file, indexed by mp_tls_file. */
+/* The TLS settings, the protocols and the proxies of one address; without a certificate it has no TLS. The marks are
+ * the places of the paths in the file, indexed by mp_tls_file. */
 typedef struct {
     char *certificate, *key, *MP_NULLABLE client_ca; /* client_ca NULL: client certificates are not requested */
     mp_client_need client;
@@ -51,8 +51,9 @@ typedef struct {
 } mp_config_tls;
 typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
 
-/* Times are in milliseconds, sizes in bytes, lists end with NULL. The config owns all memory. A key that one module obeys fills that
- * module's own structure; a value that several modules take, or none takes as it is, is a member here. */
+/* Times are in milliseconds, sizes in bytes, lists end with NULL. The config owns all memory. A key that one module
+ * obeys fills that module's own structure; a value that several modules take, or none takes as it is, is a member
+ * here. */
 typedef struct {
     mp_http_limits http;
     mp_client_limits client;
@@ -119,7 +120,8 @@ typedef struct {
 mp_config *MP_NULLABLE mp_config_load(const char *path, mp_buf *report);
 /* Parses a configuration from memory. `name` is the file's path, used in messages and to resolve relative paths. */
 mp_config *MP_NULLABLE mp_config_parse(mp_str text, const char *name, mp_buf *report);
-/* Parses a configuration without expanding ${…}: values that contain it are left out. For checks of a file's structure. */
+/* Parses a configuration without expanding ${…}: values that contain it are left out. For checks of a file's
+ * structure. */
 mp_config *MP_NULLABLE mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report);
 /* Appends the file's text. On -1 errno says why. */
 int mp_config_read_file(const char *path, mp_buf *text);
@@ -129,12 +131,14 @@ int mp_config_read_lock(mp_config *config, mp_buf *report);
 
 /* -- editing (edit.c) --------------------------------------------------------------------------------------- */
 
-/* Adds entries at the end of `upstreams:` in `text`, which is the configuration file `name`, and appends the new text to `out`. All other
- * bytes stay as they are. `entries` is the YAML of the entries, not indented; `names` are those of the entries that are not comments,
- * in order, and end with NULL. On -1 `report` says why nothing can be added; the text is then unchanged. */
+/* Adds entries at the end of `upstreams:` in `text`, which is the configuration file `name`, and appends the new text
+ * to `out`. All other bytes stay as they are. `entries` is the YAML of the entries, not indented; `names` are those of
+ * the entries that are not comments, in order, and end with NULL. On -1 `report` says why nothing can be added; the
+ * text is then unchanged. */
 int mp_config_add_upstreams(mp_str text, const char *name, mp_str entries, const char *const *names, mp_buf *out,
                             mp_buf *report);
-/* mp_config_add_upstreams for the file at `path`, which is made if there is none. The file is replaced as a whole and keeps its mode. */
+/* mp_config_add_upstreams for the file at `path`, which is made if there is none. The file is replaced as a whole and
+ * keeps its mode. */
 int mp_config_add_upstreams_to_file(const char *path, mp_str entries, const char *const *names, mp_buf *report);
 /* Writes a file beside `path`, which may not exist yet, and puts it in its place: readers see all of it or nothing. */
 int mp_config_replace_file(const char *path, mp_str text, mp_buf *report);
@@ -161,8 +165,8 @@ void mp_config_carry(mp_config *to, const mp_config *from);
 
 /* A LIST may have keys below it: then its items may be maps of these keys, whose slots are offsets in an item.
  *
- * A MAP contains sections whose names the operator chooses. It has one SECTION below it, NAME, with the keys of each entry; their slots
- * are offsets in an entry.
+ * A MAP contains sections whose names the operator chooses. It has one SECTION below it, NAME, with the keys of each
+ * entry; their slots are offsets in an entry.
  *
  * The type of a key's slot: TEXT and PATH `char *` or `const char *`, LIST `char **`, TIME `uint64_t`, TIMES
  * two `uint64_t`, SIZE `size_t`, COUNT `int64_t`, CHOICE an enum, PAIRS `mp_pair *`, GRANTS `mp_grant *`, MAP
@@ -302,7 +306,8 @@ bool mp_config_has_proxy_header(const mp_config *config, size_t index);
 
 /* -- what operators see (shown.c) --------------------------------------------------------------------------- */
 
-/* Appends a JSON object: each key with its value, source, default and description. Secrets, and what has ${…}, are "***". */
+/* Appends a JSON object: each key with its value, source, default and description. Secrets, and what has ${…}, are
+ * "***". */
 void mp_config_put_shown(mp_buf *out, const mp_config *config);
 /* The value of a key in the file, as JSON without secrets; NULL if the file does not set it. */
 const char *MP_NULLABLE mp_config_shown(const mp_config *config, const mp_config_key *key);
@@ -324,7 +329,8 @@ const char *MP_NULLABLE mp_suggest(mp_str word, const char *const *names, size_t
 
 /* Appends a warning for each file of the configuration that the gateway makes, and whose folder does not exist. */
 void mp_config_put_missing_folders(const mp_config *config, mp_buf *report);
-/* Appends a warning where the gateway would answer 403 to clients or operators that use the names which the configuration gives them. */
+/* Appends a warning where the gateway would answer 403 to clients or operators that use the names which the
+ * configuration gives them. */
 void mp_config_put_refused_hosts(const mp_config *config, mp_buf *report);
 /* Appends a warning where a proxy must be in front and hides the addresses of all clients. */
 void mp_config_put_unseen_clients(const mp_config *config, mp_buf *report);

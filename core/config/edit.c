@@ -1,5 +1,6 @@
-/* edit.c: adds entries to `upstreams:` in the text of moonpool.yaml and leaves every other byte as it is. The edited text is parsed and
- * compared with the text before it, so that a file whose layout is unusual is refused, never damaged. */
+/* edit.c: adds entries to `upstreams:` in the text of moonpool.yaml and leaves every other byte as it is. The edited
+ * text is parsed and compared with the text before it, so that a file whose layout is unusual is refused, never
+ * damaged. */
 #define _GNU_SOURCE 1
 #include "config.h"
 #include <errno.h>
@@ -46,8 +47,8 @@ static bool is_blank(mp_str line)
     return true;
 }
 
-/* The offset behind the last line of the section whose key is in line `key_line`, counted from 1: behind the last line that is indented
- * deeper than `indent`, comments included. */
+/* The offset behind the last line of the section whose key is in line `key_line`, counted from 1: behind the last line
+ * that is indented deeper than `indent`, comments included. */
 static size_t end_of_section(mp_str text, size_t key_line, size_t indent)
 {
     mp_str rest = text;

@@ -1,4 +1,5 @@
-/* hosts.c: warns of configurations whose gateway answers 403 to its own clients or operators, because of the name that they use. */
+/* hosts.c: warns of configurations whose gateway answers 403 to its own clients or operators, because of the name that
+ * they use. */
 #include "config.h"
 #include "rpc/rpc.h"
 

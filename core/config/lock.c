@@ -2,9 +2,9 @@
  *
  *   github  tool  create_issue  sha256:<64 hexadecimal digits>  2026-11-22  {"description":"…","name":"create_issue"}
  *
- * A name that contains a space, a quote or anything but ASCII is a JSON string. The date and the definition are for people and for
- * `moonpool lock`; the gateway compares hashes. A file that cannot be read, or a line that is wrong, refuses the configuration: what was
- * approved must not be served less strictly by mistake. */
+ * A name that contains a space, a quote or anything but ASCII is a JSON string. The date and the definition are for
+ * people and for `moonpool lock`; the gateway compares hashes. A file that cannot be read, or a line that is wrong,
+ * refuses the configuration: what was approved must not be served less strictly by mistake. */
 #include "config.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,12 +1,12 @@
-/* rows.h: how a row of the table of keys names its place, its type and its bounds, and the rows that several sections have. For
- * table.c alone. */
+/* rows.h: how a row of the table of keys names its place, its type and its bounds, and the rows that several sections
+ * have. For table.c alone. */
 #ifndef MP_CONFIG_ROWS_H
 #define MP_CONFIG_ROWS_H
 
 #include "config.h"
 
-/* The place that a key fills. Members of another type than the ones here do not compile: the loader writes eight bytes, and for a choice
- * an enum. */
+/* The place that a key fills. Members of another type than the ones here do not compile: the loader writes eight bytes,
+ * and for a choice an enum. */
 #define SLOT(member)                                                                                                   \
     .slot = offsetof(mp_config, member) + _Generic(((mp_config *)0)->member,                                           \
                 int64_t: 0,                                                                                            \

@@ -1,6 +1,6 @@
-/* runtime_config.h: the structures that the lower modules take. The table of keys has filled most of their members; the rest are values
- * that two modules take, or that are no keys. Immutable: a reload makes another one. Counted, because a worker that does not turn keeps
- * the one that it uses. */
+/* runtime_config.h: the structures that the lower modules take. The table of keys has filled most of their members; the
+ * rest are values that two modules take, or that are no keys. Immutable: a reload makes another one. Counted, because a
+ * worker that does not turn keeps the one that it uses. */
 #ifndef MP_CONFIG_RUNTIME_CONFIG_H
 #define MP_CONFIG_RUNTIME_CONFIG_H
 

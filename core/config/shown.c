@@ -1,5 +1,6 @@
-/* shown.c: the configuration as operators see it: each key with its value, where the value comes from, the default and the description.
- * Values are those of the file before ${…} is expanded; every value with ${…}, and every one that may be a secret, is "***". */
+/* shown.c: the configuration as operators see it: each key with its value, where the value comes from, the default and
+ * the description. Values are those of the file before ${…} is expanded; every value with ${…}, and every one that may
+ * be a secret, is "***". */
 #define _GNU_SOURCE 1 /* for memmem */
 #include "read.h"
 #include "expand.h"
@@ -26,8 +27,8 @@ static bool has_credentials(mp_str text)
     return scheme != NULL && (memchr(text.ptr, '@', text.len) != NULL || memchr(text.ptr, '?', text.len) != NULL);
 }
 
-/* True if a part of the text may be a key, as the last part of https://host/mcp/4f9a…: 20 characters or more of letters and digits, 4 of
- * them digits. */
+/* True if a part of the text may be a key, as the last part of https://host/mcp/4f9a…: 20 characters or more of letters
+ * and digits, 4 of them digits. */
 static bool looks_random(mp_str text)
 {
     size_t run = 0, digits = 0;
@@ -56,7 +57,8 @@ static void put_text(mp_buf *out, mp_str text, bool is_secret)
     mp_json_put_string(out, (mp_str){text.ptr, len});
 }
 
-/* True if the values of a key of this name are secrets, wherever it is. `is_map`: they have names, as variables and headers have. */
+/* True if the values of a key of this name are secrets, wherever it is. `is_map`: they have names, as variables and
+ * headers have. */
 static bool is_secret_key(mp_str name, bool is_map)
 {
     return mp_config_names_secret(name) || mp_str_is(name, "seal_keys") || mp_str_is(name, "bearer") ||

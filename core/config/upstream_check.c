@@ -84,7 +84,8 @@ static int check_url_port(mp_str port, mp_err *err)
     return is_good && number >= 1 && number <= 65535 ? 0 : mp_err_set(err, "the port must be 1 to 65535");
 }
 
-/* True for a host that libraries read as an IPv4 address, though it is not written as four decimal numbers: 2130706433, 0x7f.1, 0177.0.0.1. */
+/* True for a host that libraries read as an IPv4 address, though it is not written as four decimal numbers: 2130706433,
+ * 0x7f.1, 0177.0.0.1. */
 static bool is_disguised(mp_str host)
 {
     char text[64] = "", bytes[16];

@@ -1,6 +1,6 @@
 /* yaml_report.c: prints an error with its line of the file and a caret below. The line is quoted from the file, so
- * expanded values of ${…} are never shown; nor are secrets that stand in the file itself, since reports of reloads are in the log and in
- * /status. */
+ * expanded values of ${…} are never shown; nor are secrets that stand in the file itself, since reports of reloads are
+ * in the log and in /status. */
 #define _GNU_SOURCE 1
 #include "yaml.h"
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-/* yaml_secrets.c: which bytes of a configuration file no report may quote: values of keys whose names say that they are secret, users and
- * passwords of URLs, values of options such as --token, and texts that look like the keys of known services. Reads the text itself and not its
- * tree, because a file that is no valid YAML has none. It hides too much where it cannot tell. */
+/* yaml_secrets.c: which bytes of a configuration file no report may quote: values of keys whose names say that they are
+ * secret, users and passwords of URLs, values of options such as --token, and texts that look like the keys of known
+ * services. Reads the text itself and not its tree, because a file that is no valid YAML has none. It hides too much
+ * where it cannot tell. */
 #define _GNU_SOURCE 1 /* for memmem */
 #include "config.h"
 #include "yaml.h"
@@ -10,10 +11,10 @@
 
 typedef struct {
     mp_str text;
-    char *hidden; /* one for each byte of `text` */
-    size_t depth; /* of { and [ */
-    size_t
-        column; /* of the first character of the line that is not a space: of what belongs to a list item, that behind '-' */
+    char *hidden;  /* one for each byte of `text` */
+    size_t depth;  /* of { and [ */
+    size_t column; /* of the first character of the line that is not a space: of what belongs to a list item, that
+                      behind '-' */
 } scan;
 
 static bool is_break(char c)
@@ -272,7 +273,8 @@ static void scan_texts(scan *s)
     }
 }
 
-/* Shows the names of variables and files again, as in ${NAME} and ${file:/path}, but no text to use where there is none, as in ${NAME:-text}. */
+/* Shows the names of variables and files again, as in ${NAME} and ${file:/path}, but no text to use where there is
+ * none, as in ${NAME:-text}. */
 static void show_names(scan *s)
 {
     mp_str all = s->text;
@@ -298,7 +300,8 @@ char *mp_yaml_secrets(mp_str text)
     return s.hidden;
 }
 
-/* True if `part` is the beginning of what is hidden at a place of the line. An escape in the file, such as \n, may stand for what follows. */
+/* True if `part` is the beginning of what is hidden at a place of the line. An escape in the file, such as \n, may
+ * stand for what follows. */
 static bool is_hidden_part(mp_str line, const char *hidden, mp_str part)
 {
     for (size_t i = 0; part.len > 0 && i < line.len; i++) {

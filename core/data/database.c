@@ -1,4 +1,5 @@
-/* database.c: the thread of a database: its queue, its connection, and the limits of its SQL. Above 400 lines, since all three are about one struct. */
+/* database.c: the thread of a database: its queue, its connection, and the limits of its SQL. Above 400 lines, since
+ * all three are about one struct. */
 #include "data/database.h"
 #include "data/sql.h"
 #include "data/sql_memory.h"
@@ -24,11 +25,13 @@ MP_COUNTER(refused_statements, "refused", "reason", "statements",
 #define MAX_HELD                                                                                                       \
     MP_LIMIT(sqlite_held,                                                                                              \
              256 << 20) /* bytes of parameters and results in progress, in the process: 16 of the largest */
-#define MAX_HEAP                                                                                                       \
-    MP_LIMIT(sqlite_heap, 512 << 20) /* bytes that SQLite has for all databases: eight with limits.sqlite.memory */
-#define BUSY_MS MP_LIMIT(sqlite_busy_ms, 5000) /* that a statement waits for another process to unlock the file */
-#define MAX_PATTERN_BYTES                                                                                              \
-    128 /* longest pattern of LIKE and GLOB, in bytes: a call, which cannot be interrupted, takes up to 1.5 ns for each byte of the pattern and each byte of the text */
+/* bytes that SQLite has for all databases: eight with limits.sqlite.memory */
+#define MAX_HEAP MP_LIMIT(sqlite_heap, 512 << 20)
+/* that a statement waits for another process to unlock the file */
+#define BUSY_MS MP_LIMIT(sqlite_busy_ms, 5000)
+/* longest pattern of LIKE and GLOB, in bytes: a call, which cannot be interrupted, takes up to 1.5 ns for each byte of
+ * the pattern and each byte of the text */
+#define MAX_PATTERN_BYTES 128
 #define MAX_TRIGGER_DEPTH 100 /* depth of triggers that fire triggers */
 #define PAGE 4096
 #define LOOK 1000 /* instructions of SQLite between two checks whether the statement was cancelled */
@@ -209,7 +212,8 @@ static void explain_open(mp_database *database, mp_statement *statement, const c
         mp_sql_fail(statement, "cannot open the database: %s", why);
 }
 
-/* SQLite would replay the -wal file that another file, which was at this path before, has left. False: the statement has the error. */
+/* SQLite would replay the -wal file that another file, which was at this path before, has left. False: the statement
+ * has the error. */
 static bool set_stale_aside(const mp_database *database, mp_statement *statement, const char *path)
 {
     if (database->root == NULL || !mp_wal_is_stale(path))
@@ -225,7 +229,8 @@ static bool set_stale_aside(const mp_database *database, mp_statement *statement
     return true;
 }
 
-/* True if the file is not at its path any more. SQLite would go on with it, and lose what is written at the end of the process. */
+/* True if the file is not at its path any more. SQLite would go on with it, and lose what is written at the end of the
+ * process. */
 static bool has_moved(const mp_database *database)
 {
     int moved = 0;
@@ -233,7 +238,8 @@ static bool has_moved(const mp_database *database)
            sqlite3_file_control(database->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
 }
 
-/* Closes a database whose file was moved. The file is made complete, wherever it is; its -wal file stays, for other connections to the same file. */
+/* Closes a database whose file was moved. The file is made complete, wherever it is; its -wal file stays, for other
+ * connections to the same file. */
 static void leave_moved(mp_database *database)
 {
     mp_log(MP_WARN, "database file was replaced",

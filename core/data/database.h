@@ -9,15 +9,16 @@
 
 typedef struct mp_database mp_database;
 
-/* Gives SQLite an allocator that counts memory per database. Call it before the process first uses SQLite; repeating it is
- * harmless. */
+/* Gives SQLite an allocator that counts memory per database. Call it before the process first uses SQLite; repeating it
+ * is harmless. */
 void mp_sql_memory_start(void);
 
 #define MP_MAX_SQL_BYTES (1 << 20) /* bytes of SQL */
 #define MP_MAX_SQL_PARAMS 1000
 
 #define MP_SQL_ROWS MP_LIMIT(sql_rows, 10000) /* of one result */
-/* Bytes of one result, of one value, and of the parameters of one statement: a sixteenth of what all of them may hold. */
+/* Bytes of one result, of one value, and of the parameters of one statement: a sixteenth of what all of them may
+ * hold. */
 #define MP_SQL_BYTES ((size_t)MP_LIMIT(sql_bytes, 16 << 20))
 
 typedef struct {
@@ -31,8 +32,8 @@ typedef struct {
 
 typedef enum { MP_SQL_QUERY, MP_SQL_EXEC, MP_SQL_BEGIN, MP_SQL_COMMIT, MP_SQL_ROLLBACK, MP_SQL_CLOSE } mp_sql_kind;
 
-/* One statement. A value in `params` and `result` is a tag and its data: 'i' integer or 'r' real, 8 bytes; 't' text or 'b' blob, the length in
- * 4 bytes and the bytes; 'n' NULL, no data. */
+/* One statement. A value in `params` and `result` is a tag and its data: 'i' integer or 'r' real, 8 bytes; 't' text or
+ * 'b' blob, the length in 4 bytes and the bytes; 'n' NULL, no data. */
 typedef struct mp_statement {
     mp_sql_kind kind;
     bool in_transaction; /* the statement fails if the transaction has ended */
@@ -44,8 +45,8 @@ typedef struct mp_statement {
     size_t held; /* bytes of the statement in the account sqlite_bytes */
 
     bool failed;
-    mp_buf
-        result; /* if failed, the error; else the number of columns in 4 bytes, their names as texts, the values of the rows */
+    mp_buf result; /* if failed, the error; else the number of columns in 4 bytes, their names as texts, the values of
+                      the rows */
     uint32_t columns;
     int64_t rows, changes, last_id;
 
@@ -66,7 +67,8 @@ mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLAB
 /* Queues a statement. Returns -1 if too many wait or no thread can be started; the statement is then unchanged. A
  * rollback is never refused after a statement was accepted. */
 int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statement);
-/* The name of the database's file, without its folder; ":memory:" if there is no file. Valid as long as the database. */
+/* The name of the database's file, without its folder; ":memory:" if there is no file. Valid as long as the
+ * database. */
 mp_str mp_database_name(const mp_database *database);
 /* Cancels all statements, for each of which `done` is called, and closes the database. Returns before that is
  * finished. The caller must not use the database any more. */

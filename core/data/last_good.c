@@ -24,7 +24,8 @@
 #define HASH "sha256 "
 #define DIGITS 64
 #define HEAD (sizeof FORM - 1 + sizeof HASH - 1 + DIGITS + 1)
-/* Twice the 64 MiB of scripts and of rocks that a source may have, 1 MiB of configuration, 64 MiB of approved definitions, and their names. */
+/* Twice the 64 MiB of scripts and of rocks that a source may have, 1 MiB of configuration, 64 MiB of approved
+ * definitions, and their names. */
 #define MAX_BYTES ((size_t)300 << 20)
 #define NAME_DIGITS 32 /* hexadecimal digits of a file's name: half of the hash of the configuration's path */
 #define MAX_LENGTH_DIGITS 9

@@ -1,6 +1,7 @@
-/* last_good.h: the file that keeps the last generation which served without errors, as its files were written: the text of the configuration
- * with its ${…} unexpanded, the approved definitions of upstreams, the scripts, and the Lua files of rocks. There is one file for each
- * configuration, in a folder that only the user of this process can change. All functions block. */
+/* last_good.h: the file that keeps the last generation which served without errors, as its files were written: the text
+ * of the configuration with its ${…} unexpanded, the approved definitions of upstreams, the scripts, and the Lua files
+ * of rocks. There is one file for each configuration, in a folder that only the user of this process can change. All
+ * functions block. */
 #ifndef MP_DATA_LAST_GOOD_H
 #define MP_DATA_LAST_GOOD_H
 
@@ -17,9 +18,11 @@ typedef struct {
 
 typedef struct mp_last_good mp_last_good;
 
-/* Opens the folder, which is made if it is not there. -1 if it cannot be used, or if another user can change what is in it. */
+/* Opens the folder, which is made if it is not there. -1 if it cannot be used, or if another user can change what is in
+ * it. */
 int mp_last_good_open_folder(const char *path, bool makes, mp_err *err);
-/* Replaces what is kept of this configuration, unless it is the same: a reader sees the old generation or the new one. -1: the old one stays. */
+/* Replaces what is kept of this configuration, unless it is the same: a reader sees the old generation or the new one.
+ * -1: the old one stays. */
 int mp_last_good_write(int folder, const mp_generation_parts *parts, mp_err *err);
 /* What is kept of this configuration. NULL if there is nothing, or with a text in `err` if it cannot be used. */
 mp_last_good *MP_NULLABLE mp_last_good_read(int folder, const char *name, mp_err *err);

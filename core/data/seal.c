@@ -28,8 +28,8 @@ static bool run_cipher(bool seals, const mp_seal_key *key, const unsigned char *
     return is_done;
 }
 
-/* A nonce that follows from the key, the purpose and the text: the same text is sealed to the same bytes, and two texts get the same
- * nonce as rarely as two random ones. */
+/* A nonce that follows from the key, the purpose and the text: the same text is sealed to the same bytes, and two texts
+ * get the same nonce as rarely as two random ones. */
 static bool derive_nonce(unsigned char *nonce, const mp_seal_key *key, mp_str about, mp_str text)
 {
     static const char purpose[] = "moonpool nonce 1";

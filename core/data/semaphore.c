@@ -84,7 +84,8 @@ void mp_semaphores_free(mp_semaphores *semaphores)
 
 /* -- under the lock ---------------------------------------------------------------------------------------------- */
 
-/* Tells the store how many places this process holds. False: there are not so many for it, or the store does not answer. */
+/* Tells the store how many places this process holds. False: there are not so many for it, or the store does not
+ * answer. */
 static bool say_places(mp_semaphores *semaphores, const semaphore *g, int64_t count, int64_t most)
 {
     mp_store *store = semaphores->store;
@@ -228,10 +229,13 @@ void mp_pass_leave(mp_pass *pass)
     call(&called);
 }
 
-/* -- several processes ------------------------------------------------------------------------------------------------ */
+/* -- several processes
+ * ------------------------------------------------------------------------------------------------ */
 
-#define LOOK_US 20000                                   /* between two looks at semaphores that are full elsewhere */
-#define SAY_US (MP_STORE_PLACE_MS * (uint64_t)1000 / 4) /* time between two reports of the places that are held */
+/* between two looks at semaphores that are full elsewhere */
+#define LOOK_US 20000
+/* time between two reports of the places that are held */
+#define SAY_US (MP_STORE_PLACE_MS * (uint64_t)1000 / 4)
 
 static void look_at(mp_node *node, void *arg)
 {

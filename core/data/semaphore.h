@@ -1,11 +1,11 @@
-/* semaphore.h: counting semaphores of the process, by name. Each has a number of places; if all are taken, a request for a place waits in
- * the order of arrival, on any loop.
+/* semaphore.h: counting semaphores of the process, by name. Each has a number of places; if all are taken, a request
+ * for a place waits in the order of arrival, on any loop.
  *
  *   pass   a held place, or a request that waits for a place. Its owner must give it back
  *
- * While a gateway is several processes, they share semaphores by their store (store.h): a semaphore that is full in another process is looked at again
- * every 20 ms, without an order of arrival between processes. While the store does not answer, nobody enters. A process that ends without a word, or
- * stands still, gives its places back after 5 s. */
+ * While a gateway is several processes, they share semaphores by their store (store.h): a semaphore that is full in
+ * another process is looked at again every 20 ms, without an order of arrival between processes. While the store does
+ * not answer, nobody enters. A process that ends without a word, or stands still, gives its places back after 5 s. */
 #ifndef MP_DATA_SEMAPHORE_H
 #define MP_DATA_SEMAPHORE_H
 
@@ -19,8 +19,9 @@ typedef struct mp_pass mp_pass;
 mp_semaphores *mp_semaphores_new(int64_t most_waiting);
 void mp_semaphores_free(mp_semaphores *semaphores);
 
-/* From now on the semaphores that are shared have their places together with the other processes that use the store. `number`: that of this process.
- * A thread says again and again which places this process holds. Before another process shares them, too. */
+/* From now on the semaphores that are shared have their places together with the other processes that use the store.
+ * `number`: that of this process. A thread says again and again which places this process holds. Before another process
+ * shares them, too. */
 int mp_semaphores_share(mp_semaphores *semaphores, mp_store *store, uint16_t number, mp_err *err);
 
 /* Makes a pass; NULL if too many passes wait at this semaphore. If `*waits` is set, `granted` runs on `loop` when

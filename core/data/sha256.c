@@ -1,5 +1,5 @@
-/* sha256.c: SHA-256 by the functions of libcrypto that need nothing but their context. SHA256() starts OpenSSL: its configuration, its providers and
- * its texts, 2 MB that a gateway without TLS has no other use for. */
+/* sha256.c: SHA-256 by the functions of libcrypto that need nothing but their context. SHA256() starts OpenSSL: its
+ * configuration, its providers and its texts, 2 MB that a gateway without TLS has no other use for. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "sha256.h"
 #include <openssl/crypto.h>

@@ -216,7 +216,8 @@ static size_t bytes_of_row(sqlite3_stmt *prepared, int columns)
     return bytes;
 }
 
-/* Makes room in the result for `more` bytes. Fails the statement if MP_SQL_BYTES, or what all results hold, has none. */
+/* Makes room in the result for `more` bytes. Fails the statement if MP_SQL_BYTES, or what all results hold, has
+ * none. */
 static int make_room(mp_statement *statement, size_t more)
 {
     mp_buf *to = &statement->result;

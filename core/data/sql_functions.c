@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TRIMMED_BYTES                                                                                              \
-    256 /* bytes of the second argument of a trim: each character of the text is compared with all of its characters */
+/* bytes of the second argument of a trim: each character of the text is compared with all of its characters */
+#define MAX_TRIMMED_BYTES 256
 
 typedef struct {
     const char *ptr;

@@ -1,5 +1,6 @@
-/* store.c: a skip list of all entries, sorted by key, and a heap of those that expire. An expired entry is never returned. Later calls free
- * expired entries, a few at a time. The functions of an operation are in one file, so that the compiler can join them. */
+/* store.c: a skip list of all entries, sorted by key, and a heap of those that expire. An expired entry is never
+ * returned. Later calls free expired entries, a few at a time. The functions of an operation are in one file, so that
+ * the compiler can join them. */
 #include "data/store_wire.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -323,7 +324,8 @@ static mp_store_result put_number(mp_store *store, entry **at, mp_str key, int64
     return put(store, at, key, (mp_str){text, (size_t)len}, now);
 }
 
-/* -- operations: the functions in_x run under the lock -------------------------------------------------------------- */
+/* -- operations: the functions in_x run under the lock
+ * -------------------------------------------------------------- */
 
 static mp_store_result in_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
 {
@@ -455,7 +457,8 @@ static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_
     return result;
 }
 
-/* -- operations of callers ------------------------------------------------------------------------------------------- */
+/* -- operations of callers
+ * ------------------------------------------------------------------------------------------- */
 
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
 {

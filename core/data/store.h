@@ -1,14 +1,20 @@
-/* store.h: a key-value store that all workers of the process share. Keys are sorted; entries, bytes and lifetimes are bounded.
+/* store.h: a key-value store that all workers of the process share. Keys are sorted; entries, bytes and lifetimes are
+ * bounded.
  * Any thread may call these functions: one lock is held for a look-up and a copy.
  *
- * While a gateway is several processes, as after an upgrade, one of them owns the store, and the others follow it: their operations go to the owner over
- * a Unix socket. An operation waits there for at most 50 ms; then its result is AWAY, and that of later ones is AWAY at once, until the owner answers
- * again: a stopped owner costs a process one such wait. What is promised of an operation:
- *   - it is done at most once. It is sent again only if it was certainly not done: no whole order was sent, or the owner said so
- *   - the owner does not do an order that is older than 40 ms: an operation that was AWAY because the owner stood still is not done later
- *   - so AWAY means not done, unless the owner ended, or was stopped, between doing the operation and the answer. Nobody can know that then
+ * While a gateway is several processes, as after an upgrade, one of them owns the store, and the others follow it:
+ * their operations go to the owner over a Unix socket. An operation waits there for at most 50 ms; then its result is
+ * AWAY, and that of later ones is AWAY at once, until the owner answers again: a stopped owner costs a process one such
+ * wait. What is promised of an operation:
+ *   - it is done at most once. It is sent again only if it was certainly not done: no whole order was sent, or the
+ *     owner said so
+ *   - the owner does not do an order that is older than 40 ms: an operation that was AWAY because the owner stood still
+ *     is not done later
+ *   - so AWAY means not done, unless the owner ended, or was stopped, between doing the operation and the answer.
+ *     Nobody can know that then
  *   - an operation on values of many megabytes may need more than 50 ms, and is AWAY then
- * A store that is handed over takes everything with it: entries, lifetimes, buckets and counters. No operation is lost or done twice by it. */
+ * A store that is handed over takes everything with it: entries, lifetimes, buckets and counters. No operation is lost
+ * or done twice by it. */
 #ifndef MP_DATA_STORE_H
 #define MP_DATA_STORE_H
 
@@ -20,39 +26,44 @@ typedef struct mp_store mp_store;
 mp_store *mp_store_new(int64_t entries, size_t bytes);
 /* Changes the limits. Entries that are over the new limits stay. */
 void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
-/* Loads the entries of the SQLite file at `path`, and saves later changes there. NULL: the store is in memory only. Call it before
- * any other thread uses the store. After -1 the store may only be freed. */
+/* Loads the entries of the SQLite file at `path`, and saves later changes there. NULL: the store is in memory only.
+ * Call it before any other thread uses the store. After -1 the store may only be freed. */
 int mp_store_keep(mp_store *store, const char *MP_NULLABLE path, mp_err *err);
 /* Saves changes that are not in the file yet, then frees the store. A hand-over that runs is broken off. */
 void mp_store_free(mp_store *MP_NULLABLE store);
 
-/* -- several processes ------------------------------------------------------------------------------------------------ */
+/* -- several processes
+ * ------------------------------------------------------------------------------------------------ */
 
 #define MP_STORE_PATH 108 /* size of a buffer for the path of a Unix socket */
 
-/* Serves the store to the other processes of this user, at a Unix socket that is created at `path`, by a thread of its own. While this process does not own
- * the store, they are told who does. */
+/* Serves the store to the other processes of this user, at a Unix socket that is created at `path`, by a thread of its
+ * own. While this process does not own the store, they are told who does. */
 int mp_store_serve(mp_store *store, const char *path, mp_err *err);
-/* From now on operations go to the process that serves `path`; the store has no entries of its own. May be called again, with another path. -1: that process
- * does not answer within a second, and nothing has changed. */
+/* From now on operations go to the process that serves `path`; the store has no entries of its own. May be called
+ * again, with another path. -1: that process does not answer within a second, and nothing has changed. */
 int mp_store_follow(mp_store *store, const char *path, mp_err *err);
-/* As mp_store_keep, for a store that another process hands over: the file is opened once this process owns the store. It is not loaded: what differs
- * from the store is written, while the store is used. NULL: the store is in memory only. */
+/* As mp_store_keep, for a store that another process hands over: the file is opened once this process owns the store.
+ * It is not loaded: what differs from the store is written, while the store is used. NULL: the store is in memory
+ * only. */
 void mp_store_keep_later(mp_store *store, const char *MP_NULLABLE path);
-/* Hands the store over to the process that serves `path` and follows this one; then this one follows that. A thread copies the entries while the
- * store is used; for the last ones operations wait some milliseconds. `done` is called by that thread once the file is closed. With `err` nothing has
- * changed: this process owns the store, and the other one has none of it. One hand-over at a time. */
+/* Hands the store over to the process that serves `path` and follows this one; then this one follows that. A thread
+ * copies the entries while the store is used; for the last ones operations wait some milliseconds. `done` is called by
+ * that thread once the file is closed. With `err` nothing has changed: this process owns the store, and the other one
+ * has none of it. One hand-over at a time. */
 void mp_store_hand_over(mp_store *store, const char *path, void (*done)(void *ctx, const mp_err *MP_NULLABLE err),
                         void *ctx);
 bool mp_store_is_own(mp_store *store);
-/* A store that follows: its owner serves at `path` now. A connection to the owner before tells the same, but not a process that has used the store too
- * seldom to have one, or to hear of each owner while that lived. Waits for an operation that is under way, at most 50 ms. */
+/* A store that follows: its owner serves at `path` now. A connection to the owner before tells the same, but not a
+ * process that has used the store too seldom to have one, or to hear of each owner while that lived. Waits for an
+ * operation that is under way, at most 50 ms. */
 void mp_store_turn(mp_store *store, const char *path);
 /* True while another process hands its store over to this one. Once it is false, mp_store_is_own tells whether this
  * process has the store. */
 bool mp_store_arrives(mp_store *store);
 
-/* -- operations ------------------------------------------------------------------------------------------------------- */
+/* -- operations
+ * ------------------------------------------------------------------------------------------------------- */
 
 #define MP_STORE_FOREVER UINT64_MAX
 
@@ -71,11 +82,12 @@ typedef enum {
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new);
 /* Appends the value of a key to `out`. NONE: the key has no value. */
 mp_store_result mp_store_get(mp_store *store, mp_str key, mp_buf *out);
-/* Replaces the value of a key if it equals `old`; the value expires when the old one would have. THERE: the key has another value, or none. */
+/* Replaces the value of a key if it equals `old`; the value expires when the old one would have. THERE: the key has
+ * another value, or none. */
 mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text);
 mp_store_result mp_store_delete(mp_store *store, mp_str key);
-/* Appends the first keys after `after` (ptr NULL: the first keys) that begin with `prefix`: at most `most`, and about 64 KiB. Each is a uint32_t, its
- * length, and its bytes. Sets `*count` to their number: 0 if there are none. */
+/* Appends the first keys after `after` (ptr NULL: the first keys) that begin with `prefix`: at most `most`, and about
+ * 64 KiB. Each is a uint32_t, its length, and its bytes. Sets `*count` to their number: 0 if there are none. */
 mp_store_result mp_store_keys(mp_store *store, mp_str prefix, mp_str after, uint64_t most, mp_buf *out, int64_t *count);
 /* Adds `n` to the value of the key, an integer; a key without a value counts as 0. `life_ms` applies to a new value
  * only. NO_NUMBER: the value is not an integer. */
@@ -84,8 +96,9 @@ mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t l
  * was taken. THERE: the bucket is empty, and gets a token in `*wait_us`. FULL: a limit of the store is reached. The
  * value of the key is the time when the bucket is full again, in microseconds since 1970. */
 mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us);
-/* Sets how many of `most` places with this name the process `who` holds to `n`, for MP_STORE_PLACE_MS: then the process must say so again, or is believed
- * to have ended. THERE: it has fewer, and the others leave no room for `n`. INT64_MAX places: as many as it says. */
+/* Sets how many of `most` places with this name the process `who` holds to `n`, for MP_STORE_PLACE_MS: then the process
+ * must say so again, or is believed to have ended. THERE: it has fewer, and the others leave no room for `n`. INT64_MAX
+ * places: as many as it says. */
 #define MP_STORE_PLACE_MS 5000
 mp_store_result mp_store_place(mp_store *store, mp_str name, mp_str who, int64_t n, int64_t most);
 /* Frees some expired entries. Cheap if there are none. */

@@ -1,5 +1,6 @@
-/* store_changes.c: the changes that are not in the file yet, or not in the process that takes the store over. Each key is recorded at most once. So the number of
- * changes is bounded by the entries of the store and the keys of the file, however slow the file is. */
+/* store_changes.c: the changes that are not in the file yet, or not in the process that takes the store over. Each key
+ * is recorded at most once. So the number of changes is bounded by the entries of the store and the keys of the file,
+ * however slow the file is. */
 #include "data/store_entry.h"
 #include <stdlib.h>
 
@@ -27,7 +28,8 @@ static void put_leftover(mp_store *store, mp_str key)
     put_change(store, &store->gone, &left->link);
 }
 
-/* A key is in the journal at most once, unless it is deleted and made again. A hand-over whose journal is full is broken off. */
+/* A key is in the journal at most once, unless it is deleted and made again. A hand-over whose journal is full is
+ * broken off. */
 static void put_moved(mp_store *store, mp_buf *moved, mp_str key)
 {
     uint32_t len = (uint32_t)key.len;

@@ -73,8 +73,8 @@ static int64_t ask(const mp_store_database *d, const char *sql)
 
 /* -- the files, before SQLite opens them --------------------------------------------------------------------------- */
 
-/* Locks what SQLite locks, so that no other process has the database open. SQLite of this process may lock it, too: the locks are those of the
- * process. */
+/* Locks what SQLite locks, so that no other process has the database open. SQLite of this process may lock it, too: the
+ * locks are those of the process. */
 static int lock_file(const mp_store_database *d, mp_err *err)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCKED_AT, .l_len = LOCKED_BYTES};
@@ -115,7 +115,8 @@ static int refuse_access(const mp_store_database *d, mp_err *err, int error)
     return refuse(d, err, why, "this user needs permission to write the file and its folder");
 }
 
-/* Opens the file, or creates it with mode 0600. SQLite gives the -wal file the same mode. A link to no file is followed. */
+/* Opens the file, or creates it with mode 0600. SQLite gives the -wal file the same mode. A link to no file is
+ * followed. */
 static int make_file(mp_store_database *d, bool is_new, char real[PATH_MAX], mp_err *err)
 {
     struct stat found;
@@ -175,7 +176,8 @@ static const char mark_layout[] =
     "CREATE TABLE IF NOT EXISTS " MP_STORE_MARK_TABLE " (id INTEGER PRIMARY KEY, bytes BLOB);"
     "INSERT OR IGNORE INTO " MP_STORE_MARK_TABLE " VALUES (1, randomblob(48))";
 
-/* Locks the file for this process, and creates the tables in an empty file. A database of another program is refused and not changed. */
+/* Locks the file for this process, and creates the tables in an empty file. A database of another program is refused
+ * and not changed. */
 static int claim(mp_store_database *d, mp_err *err)
 {
     if (mp_store_database_run(d, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA trusted_schema = OFF; BEGIN IMMEDIATE") != 0)
@@ -303,8 +305,9 @@ static void sync_wal(const mp_store_database *d)
     close(fd);
 }
 
-/* Without a mark that a checkpoint began, a process that is killed during it would leave a database with another mtime than the -wal file has noted.
- * The bytes are looked at as late as possible: a program that writes over them does not ask for a lock. */
+/* Without a mark that a checkpoint began, a process that is killed during it would leave a database with another mtime
+ * than the -wal file has noted. The bytes are looked at as late as possible: a program that writes over them does not
+ * ask for a lock. */
 void mp_store_database_checkpoint(mp_store_database *d)
 {
     mp_store_mark mark = d->mark;
@@ -361,7 +364,8 @@ static bool is_own_wal(const mp_store_database *d)
     return is_own;
 }
 
-/* SQLite does not remove the -wal file of a database that was moved, and would write a checkpoint over bytes that were replaced. */
+/* SQLite does not remove the -wal file of a database that was moved, and would write a checkpoint over bytes that were
+ * replaced. */
 void mp_store_database_abandon(mp_store_database *d)
 {
     if (d->db == NULL)

@@ -1,4 +1,5 @@
-/* store_database.h: the SQLite file of a store. One process has it open; its -wal file is used only for the database that it was written for.
+/* store_database.h: the SQLite file of a store. One process has it open; its -wal file is used only for the database
+ * that it was written for.
  *
  *   let d = {.path = …}; open; for each transaction: begin, put and drop, commit; checkpoint every second; close
  *   if `there` says that the file was replaced: abandon, and open again */
@@ -25,18 +26,20 @@ typedef struct {
 
 typedef enum { MP_STORE_FILE_THERE, MP_STORE_FILE_GONE, MP_STORE_FILE_REPLACED } mp_store_file_place;
 
-/* Opens the database; creates it where there is none, and with `is_new` only then. After -1 call mp_store_database_close. */
+/* Opens the database; creates it where there is none, and with `is_new` only then. After -1 call
+ * mp_store_database_close. */
 int mp_store_database_open(mp_store_database *d, bool is_new, mp_err *err);
 /* Whether the open database is still at its path. GONE: nothing is there. REPLACED: another file, or other bytes. */
 mp_store_file_place mp_store_database_place(const mp_store_database *d);
 /* Begins a transaction. -1: see sqlite3_errmsg. */
 int mp_store_database_begin(mp_store_database *d);
-/* Moves what is in the -wal file into the database, and empties that file. Tries again at the next call where that fails. */
+/* Moves what is in the -wal file into the database, and empties that file. Tries again at the next call where that
+ * fails. */
 void mp_store_database_checkpoint(mp_store_database *d);
 /* Closes a database that is at its path, or one that is not open. */
 void mp_store_database_close(mp_store_database *d);
-/* Closes a database that is not at its path any more. It is made complete, wherever it is now, unless its bytes were replaced; its -wal file is
- * removed from the path. What else is at the path does not change. */
+/* Closes a database that is not at its path any more. It is made complete, wherever it is now, unless its bytes were
+ * replaced; its -wal file is removed from the path. What else is at the path does not change. */
 void mp_store_database_abandon(mp_store_database *d);
 /* Frees the path of a closed database. */
 void mp_store_database_free(mp_store_database *d);

@@ -111,13 +111,14 @@ void mp_store_change_all(mp_store *store);
 
 /* A row of the file, for a store that was handed over: what differs is recorded as a change. */
 void mp_store_compare(mp_store *store, mp_str key, mp_str text, uint64_t until);
-/* Records the entries after `*after` that no row was compared with as changed, some of them; sets `*after` to the last one that was looked at. False:
- * there are no more. */
+/* Records the entries after `*after` that no row was compared with as changed, some of them; sets `*after` to the last
+ * one that was looked at. False: there are no more. */
 bool mp_store_change_new(mp_store *store, mp_buf *after);
 
 /* This process owns the store now: begins to write the file of mp_store_keep_later. */
 void mp_store_file_adopt(mp_store_file *file);
-/* Writes the remaining changes, and closes the file. If another process owns the store, that one will write what is not saved. */
+/* Writes the remaining changes, and closes the file. If another process owns the store, that one will write what is not
+ * saved. */
 void mp_store_file_close(mp_store_file *file);
 
 #endif

@@ -1,8 +1,10 @@
-/* store_file.c: the store's file, an SQLite database that only this process has open. It is read once when the gateway starts. Then a thread
- * of its own writes the changes, many in one transaction. A function that changes the store does not wait for the file.
+/* store_file.c: the store's file, an SQLite database that only this process has open. It is read once when the gateway
+ * starts. Then a thread of its own writes the changes, many in one transaction. A function that changes the store does
+ * not wait for the file.
  *
- * A process that takes a store over adopts its file: once the other process has closed it, this one compares its rows with the entries, piece by piece and
- * between the transactions, and what differs becomes a change. So the file is whole, whatever the other process had saved of its last changes. */
+ * A process that takes a store over adopts its file: once the other process has closed it, this one compares its rows
+ * with the entries, piece by piece and between the transactions, and what differs becomes a change. So the file is
+ * whole, whatever the other process had saved of its last changes. */
 #include "data/store_entry.h"
 #include "data/database.h"
 #include "data/sql_memory.h"
@@ -15,9 +17,10 @@
 
 MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store to its file")
 
-#define GATHER_MS 10                 /* ms between transactions: a killed process loses at most these changes */
-#define SYNC_MS 1000                 /* ms between checkpoints: a power cut loses at most these changes */
-#define SYNC_BYTES ((size_t)4 << 20) /* of changes, after which a checkpoint runs earlier: it bounds the -wal file */
+#define GATHER_MS 10 /* ms between transactions: a killed process loses at most these changes */
+#define SYNC_MS 1000 /* ms between checkpoints: a power cut loses at most these changes */
+/* of changes, after which a checkpoint runs earlier: it bounds the -wal file */
+#define SYNC_BYTES ((size_t)4 << 20)
 #define RETRY_MS 1000
 #define SAY_AGAIN_MS 60000
 #define PIECE ((size_t)256 << 10) /* copied under the store's lock */

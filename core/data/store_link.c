@@ -1,5 +1,5 @@
-/* store_link.c: how a process follows a store: one connection to the owner, and one operation at a time on it. While an answer is late, no operation is
- * sent: whether the late answer has come is asked without waiting. */
+/* store_link.c: how a process follows a store: one connection to the owner, and one operation at a time on it. While an
+ * answer is late, no operation is sent: whether the late answer has come is asked without waiting. */
 #include "data/store_wire.h"
 #include <errno.h>
 #include <stdio.h>
@@ -89,7 +89,8 @@ void mp_store_link_drop(mp_store_link *link)
         let_go(link);
 }
 
-/* -- one operation --------------------------------------------------------------------------------------------------- */
+/* -- one operation
+ * --------------------------------------------------------------------------------------------------- */
 
 typedef enum {
     ANSWERED,
@@ -113,8 +114,8 @@ static bool connect_link(mp_store_link *link)
     return link->awaits;
 }
 
-/* Waits for the answer. ANSWERED: `*frame` is set, and its payload is behind it in link->in. AWAY: it is late. OTHER: the connection is gone, or the
- * store is somewhere else; `is_moved` tells which. */
+/* Waits for the answer. ANSWERED: `*frame` is set, and its payload is behind it in link->in. AWAY: it is late. OTHER:
+ * the connection is gone, or the store is somewhere else; `is_moved` tells which. */
 static outcome read_answer(mp_store_link *link, uint64_t until, mp_store_frame *frame, bool *is_moved)
 {
     int got = mp_wire_read(link->fd, &link->in, link->is_late ? 0 : until);

@@ -1,4 +1,5 @@
-/* store_mark.c: reads marks from the bytes of SQLite's files (https://www.sqlite.org/fileformat2.html), before SQLite opens them. */
+/* store_mark.c: reads marks from the bytes of SQLite's files (https://www.sqlite.org/fileformat2.html), before SQLite
+ * opens them. */
 #include "data/store_mark.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -27,7 +28,8 @@ static bool read_at(int fd, void *into, size_t size, int64_t offset)
 
 _Static_assert(sizeof(mp_store_mark) * 2 + 12 < 128, "lengths in the row of a mark are single bytes");
 
-/* Reads the mark from the root page of its table: a leaf with one row, whose second column is a blob. False if the page is another one. */
+/* Reads the mark from the root page of its table: a leaf with one row, whose second column is a blob. False if the page
+ * is another one. */
 static bool parse_mark(const uint8_t *page, size_t size, mp_store_mark *mark)
 {
     static const uint8_t leaf = 13, row[] = {sizeof *mark + 3, 1, 3, 0, sizeof *mark * 2 + 12};
@@ -91,8 +93,8 @@ int64_t mp_store_changed_ns(const struct stat *file)
     return (int64_t)file->st_mtim.tv_sec * 1000000000 + file->st_mtim.tv_nsec;
 }
 
-/* If the -wal file is where it was written, so must be the database, and unchanged until a checkpoint began. Both may have been copied together:
- * then the generation in the database decides. */
+/* If the -wal file is where it was written, so must be the database, and unchanged until a checkpoint began. Both may
+ * have been copied together: then the generation in the database decides. */
 static bool fits(const mp_store_files *files, const wal_reader *wal, const mp_store_mark *mark)
 {
     struct stat database;

@@ -1,8 +1,9 @@
-/* store_mark.h: tells whether the -wal file beside a store's file was written for it. SQLite does not: it replays every intact -wal file, also one
- * that another database, or a later state of the same one, left at this path.
+/* store_mark.h: tells whether the -wal file beside a store's file was written for it. SQLite does not: it replays every
+ * intact -wal file, also one that another database, or a later state of the same one, left at this path.
  *
  *   generation   the transactions between two checkpoints; a -wal file has those of one generation
- *   mark         the first transaction of each generation: the row of a table of its own, which names the generation and both files */
+ *   mark         the first transaction of each generation: the row of a table of its own, which names the generation
+ *                and both files */
 #ifndef MP_DATA_STORE_MARK_H
 #define MP_DATA_STORE_MARK_H
 
@@ -27,7 +28,8 @@ typedef struct {
 
 /* True if the -wal file was written for the database as it is, or has no transaction. */
 bool mp_store_wal_fits(const mp_store_files *files);
-/* The generation in the row of the database itself, without the -wal file. `page` is the page of the table. 0: there is no such row. */
+/* The generation in the row of the database itself, without the -wal file. `page` is the page of the table. 0: there is
+ * no such row. */
 uint64_t mp_store_generation(int database, uint32_t page, uint32_t page_size);
 /* True if the -wal file is empty, or its first transaction is the mark of this generation. */
 bool mp_store_wal_has(int wal, uint64_t generation);

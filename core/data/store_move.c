@@ -1,8 +1,9 @@
-/* store_move.c: how a store goes from one process to another. The thread of the giving process copies all entries, in pieces and in the order of their keys,
- * while the store is used; the journal has the keys that changed meanwhile, whose states follow. When few are left, they go under the lock, and when the
- * other process has them, the commit is sent before the lock is given back. From then on operations go there. The commit is one small frame into an empty
- * socket: it is either with the other process, or the connection was broken before it. If the last pieces are not confirmed within some milliseconds, the lock is
- * given back, and the thread tries again. */
+/* store_move.c: how a store goes from one process to another. The thread of the giving process copies all entries, in
+ * pieces and in the order of their keys, while the store is used; the journal has the keys that changed meanwhile,
+ * whose states follow. When few are left, they go under the lock, and when the other process has them, the commit is
+ * sent before the lock is given back. From then on operations go there. The commit is one small frame into an empty
+ * socket: it is either with the other process, or the connection was broken before it. If the last pieces are not
+ * confirmed within some milliseconds, the lock is given back, and the thread tries again. */
 #include "data/store_wire.h"
 #include <errno.h>
 #include <signal.h>
@@ -31,7 +32,8 @@ struct mp_store_move {
     mp_buf in;
 };
 
-/* -- pieces ---------------------------------------------------------------------------------------------------------- */
+/* -- pieces
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void put_change(mp_buf *out, const mp_store_change *change, mp_str key, mp_str text)
 {
@@ -68,7 +70,8 @@ static bool copy_some(mp_store_move *move, mp_buf *after)
     return last != NULL;
 }
 
-/* Copies the state of the keys in the journal to the piece, at most about `most` bytes, and removes them from it. The caller holds the lock. */
+/* Copies the state of the keys in the journal to the piece, at most about `most` bytes, and removes them from it. The
+ * caller holds the lock. */
 static void copy_changed(mp_store_move *move, size_t most)
 {
     size_t at = 0;
@@ -90,7 +93,8 @@ static void copy_changed(mp_store_move *move, size_t most)
     journal->len -= at;
 }
 
-/* -- the other process ----------------------------------------------------------------------------------------------- */
+/* -- the other process
+ * ----------------------------------------------------------------------------------------------- */
 
 static int fail(mp_err *err, const char *why)
 {
@@ -148,7 +152,8 @@ static int begin(mp_store_move *move, mp_err *err)
     return result == 1 ? 0 : fail(err, result == 0 ? slow : "the other process does not take it");
 }
 
-/* -- the last piece -------------------------------------------------------------------------------------------------- */
+/* -- the last piece
+ * -------------------------------------------------------------------------------------------------- */
 
 static bool commit(mp_store_move *move)
 {
@@ -216,7 +221,8 @@ static int move_all(mp_store_move *move, mp_store_rest *rest, mp_err *err)
     return result == MOVED ? 0 : -1;
 }
 
-/* -- the thread ------------------------------------------------------------------------------------------------------ */
+/* -- the thread
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void start_journal(mp_store_move *move)
 {

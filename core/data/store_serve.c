@@ -1,4 +1,5 @@
-/* store_serve.c: the thread that does the orders of other processes on the store, and takes a store over. A client has one order at a time. */
+/* store_serve.c: the thread that does the orders of other processes on the store, and takes a store over. A client has
+ * one order at a time. */
 #define _GNU_SOURCE
 #include "data/store_wire.h"
 #include <errno.h>
@@ -44,7 +45,8 @@ struct mp_store_server {
     client clients[MAX_CLIENTS];
 };
 
-/* -- answers --------------------------------------------------------------------------------------------------------- */
+/* -- answers
+ * --------------------------------------------------------------------------------------------------------- */
 
 static void put_answer(client *c, uint32_t kind, uint32_t result, int64_t n, mp_str text)
 {
@@ -94,7 +96,8 @@ static void do_order(mp_store_server *server, client *c, const mp_store_frame *f
     memcpy(c->out.ptr + begin, &answer, sizeof answer);
 }
 
-/* -- frames ---------------------------------------------------------------------------------------------------------- */
+/* -- frames
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static uint64_t most_bytes(mp_store *store)
 {
@@ -216,7 +219,8 @@ static int read_frame(mp_store_server *server, client *c)
     return 1;
 }
 
-/* -- clients --------------------------------------------------------------------------------------------------------- */
+/* -- clients
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* False: the connection is broken. */
 static bool write_some(client *c)
@@ -335,7 +339,8 @@ void mp_store_server_tell(mp_store_server *server)
     wake(server);
 }
 
-/* -- begin and end --------------------------------------------------------------------------------------------------- */
+/* -- begin and end
+ * --------------------------------------------------------------------------------------------------- */
 
 /* The socket can be reached only by this user from the moment it is there. */
 static int listen_at(mp_store_server *server, const char *path, mp_err *err)

@@ -1,8 +1,10 @@
-/* store_wire.h: what two processes of one gateway say about their store, over a Unix socket. Both are on one machine: numbers are in its byte order, and
- * times are those of its monotonic clock. An exchange is a frame and its payload (key, text, old text), and one such frame as the answer.
+/* store_wire.h: what two processes of one gateway say about their store, over a Unix socket. Both are on one machine:
+ * numbers are in its byte order, and times are those of its monotonic clock. An exchange is a frame and its payload
+ * (key, text, old text), and one such frame as the answer.
  *
  *   order    an operation of a store as a struct, for the process that owns the store
- *   mover    a connection over which a process hands its store over, in pieces: copies of struct mp_store_change with their keys and values */
+ *   mover    a connection over which a process hands its store over, in pieces: copies of struct mp_store_change with
+ *            their keys and values */
 #ifndef MP_DATA_STORE_WIRE_H
 #define MP_DATA_STORE_WIRE_H
 
@@ -21,7 +23,8 @@ enum {
     /* from the process that owns, or gets a store */
     MP_WIRE_DONE,    /* result, n, text: those of the order */
     MP_WIRE_EXPIRED, /* the order came after its deadline, and was not done */
-    MP_WIRE_MOVED, /* text: the path at which another process serves the store now. Also sent without a question. The order was not done */
+    MP_WIRE_MOVED,   /* text: the path at which another process serves the store now. Also sent without a question. The
+                        order was not done */
     MP_WIRE_WAIT,    /* this process will soon own the store. The order was not done */
     MP_WIRE_REFUSED, /* another version, or a store that is not to be handed over to this process */
 };
@@ -31,8 +34,8 @@ typedef struct {
     uint32_t what; /* of an order: its mp_store_kind; of an answer: its mp_store_result */
     uint64_t key_len, text_len, old_len;
     uint64_t number; /* life_ms of set and incr, interval_us of take, the most keys of keys, the most places of place */
-    int64_t
-        n; /* that of incr, burst of take, only_new of set; of an answer: the sum, the time to wait, or the number of keys */
+    int64_t n; /* that of incr, burst of take, only_new of set; of an answer: the sum, the time to wait, or the number
+                  of keys */
     uint64_t until_us;
 } mp_store_frame;
 
@@ -60,7 +63,8 @@ mp_store_result mp_store_obey(mp_store *store, const mp_store_order *order, mp_b
 mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
                              int64_t *MP_NULLABLE n);
 
-/* -- links (store_link.c): the connection of a process to the one that owns the store ------------------------------- */
+/* -- links (store_link.c): the connection of a process to the one that owns the store
+ * ------------------------------- */
 
 mp_store_link *mp_store_link_new(void);
 void mp_store_link_free(mp_store_link *MP_NULLABLE link);
@@ -72,7 +76,8 @@ bool mp_store_link_try(mp_store_link *link, const char *path);
 /* Closes the connection: this process owns the store now. Does not wait. */
 void mp_store_link_drop(mp_store_link *link);
 
-/* -- hand-overs (store_take.c, store_move.c) ---------------------------------------------------------------------------- */
+/* -- hand-overs (store_take.c, store_move.c)
+ * ---------------------------------------------------------------------------- */
 
 /* Applies a piece to a store that this process does not own. False if it is not well formed. */
 bool mp_store_apply(mp_store *store, mp_str piece);
@@ -83,7 +88,8 @@ void mp_store_disown(mp_store *store);
 /* Breaks off a hand-over that runs, and frees what is left of it. */
 void mp_store_move_end(mp_store *store);
 
-/* Entries and recorded changes that have left a store. mp_store_detach is called under the lock, mp_store_discard after it. */
+/* Entries and recorded changes that have left a store. mp_store_detach is called under the lock, mp_store_discard after
+ * it. */
 typedef struct {
     entry *MP_NULLABLE first;
     entry **MP_NULLABLE heap;
@@ -94,13 +100,15 @@ typedef struct {
 void mp_store_detach(mp_store *store, mp_store_rest *rest);
 void mp_store_discard(mp_store_rest *rest);
 
-/* -- servers (store_serve.c) ---------------------------------------------------------------------------------------- */
+/* -- servers (store_serve.c)
+ * ---------------------------------------------------------------------------------------- */
 
 void mp_store_server_free(mp_store_server *MP_NULLABLE server);
 /* The store was handed over: all who follow this process are told to follow the one at the link's path. */
 void mp_store_server_tell(mp_store_server *server);
 
-/* -- sockets --------------------------------------------------------------------------------------------------------- */
+/* -- sockets
+ * --------------------------------------------------------------------------------------------------------- */
 
 struct sockaddr_un;
 /* -1: the path is too long. */
@@ -109,9 +117,11 @@ int mp_wire_address(const char *path, struct sockaddr_un *address);
 int mp_wire_connect(const char *path);
 /* True if the other end belongs to this user. */
 bool mp_wire_is_own_user(int fd);
-/* Sends a frame with the parts of its payload, from byte `*sent` on. 1: done. 0: the time is over, call it again with the same `*sent`. -1: the connection is broken. */
+/* Sends a frame with the parts of its payload, from byte `*sent` on. 1: done. 0: the time is over, call it again with
+ * the same `*sent`. -1: the connection is broken. */
 int mp_wire_send(int fd, const mp_store_frame *frame, const mp_str parts[3], uint64_t until_us, size_t *sent);
-/* Reads until `in` holds one frame with its payload. 1: done. 0: the time is over, call it again with the same `in`. -1: the connection is broken. */
+/* Reads until `in` holds one frame with its payload. 1: done. 0: the time is over, call it again with the same `in`.
+ * -1: the connection is broken. */
 int mp_wire_read(int fd, mp_buf *in, uint64_t until_us);
 /* The frame at the begin of the buffer. */
 mp_store_frame mp_wire_frame(const mp_buf *in);

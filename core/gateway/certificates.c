@@ -12,10 +12,10 @@
 
 #define QUIET_MS 100       /* wait after the last change: a certificate and its key are two files */
 #define MAX_SETTLE_MS 1000 /* longest wait after the first change, even if files keep changing */
-#define GRACE_MS                                                                                                       \
-    1000 /* wait before reporting that certificate and key do not match: the second file may be about to be written */
-#define LOOK_MS                                                                                                        \
-    10000 /* poll interval for changes that inotify does not report: network file systems, distant symbolic links */
+/* wait before reporting that certificate and key do not match: the second file may be about to be written */
+#define GRACE_MS 1000
+/* poll interval for changes that inotify does not report: network file systems, distant symbolic links */
+#define LOOK_MS 10000
 #define AGE_MS 86400000 /* contexts are renewed after this time, and with them the keys of session tickets */
 #define IN_FOLDER                                                                                                      \
     (IN_CLOSE_WRITE | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)

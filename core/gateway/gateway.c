@@ -337,7 +337,8 @@ static void give_up(gateway *h, const mp_err *why)
     mp_watchdog_end(h->shared.watchdog, "no other process can reach this one");
 }
 
-/* The time by which spans must be sent, or are dropped: within limits.drain, or soon after where calls have used it up. */
+/* The time by which spans must be sent, or are dropped: within limits.drain, or soon after where calls have used it
+ * up. */
 static uint64_t flush_until(const mp_shared *shared, uint64_t began)
 {
     uint64_t end_at = atomic_load(&shared->end_at), until = began + FLUSH_MS;

@@ -29,9 +29,9 @@ typedef struct {
     const char *report; /* the errors of the configuration, if there is none to start with */
 } mp_gateway_options;
 
-/* Serves until SIGTERM or SIGINT, on stdio also until stdin ends. Takes ownership of `config`; NULL: the file has errors, and only what was
- * kept of it can serve. Prints errors to stderr. Returns the exit code: 0 success, 1 failure while running, 78 errors in scripts or
- * configuration. */
+/* Serves until SIGTERM or SIGINT, on stdio also until stdin ends. Takes ownership of `config`; NULL: the file has
+ * errors, and only what was kept of it can serve. Prints errors to stderr. Returns the exit code: 0 success, 1 failure
+ * while running, 78 errors in scripts or configuration. */
 int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *options);
 /* True if an upgrade of a running gateway has started this process. */
 bool mp_gateway_is_successor(void);

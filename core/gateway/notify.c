@@ -12,12 +12,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_WAITING 128 /* messages about sockets that wait for room: two for each address of a large configuration */
-#define RETRY_MS 50     /* between attempts to send to a socket that has no room */
-#define SETTLE_MS 1000  /* time for a manager that is busy; it handles a message in less than 1 ms */
+/* messages about sockets that wait for room: two for each address of a large configuration */
+#define MAX_WAITING 128
+#define RETRY_MS 50    /* between attempts to send to a socket that has no room */
+#define SETTLE_MS 1000 /* time for a manager that is busy; it handles a message in less than 1 ms */
 
-/* What a message says. Of all kinds but the first only the last message waits, so that it always has room. That a reload begins is a kind of its own: a
- * manager that has asked for it waits for both, this and the state that follows. */
+/* What a message says. Of all kinds but the first only the last message waits, so that it always has room. That a
+ * reload begins is a kind of its own: a manager that has asked for it waits for both, this and the state that
+ * follows. */
 typedef enum { SOCKETS, RELOAD, STATE, ALIVE, MAIN } kind;
 
 /* A message that waits for room in the manager's socket. It owns its descriptors. */
@@ -208,8 +210,8 @@ void mp_notify_remove(const char *name)
     send_with(SOCKETS, text, MP_UNSET, 0);
 }
 
-/* The manager closes the end of a pipe that it gets with a barrier when it has handled all earlier messages; one that does not
- * know barriers closes it, too. */
+/* The manager closes the end of a pipe that it gets with a barrier when it has handled all earlier messages; one that
+ * does not know barriers closes it, too. */
 void mp_notify_settle(void)
 {
     int ends[2];

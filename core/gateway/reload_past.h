@@ -1,5 +1,5 @@
-/* reload_past.h: what operators see of reloads: the last ones with their changes or errors, the files that serve, and the earlier generations that
- * still finish calls. Any thread. */
+/* reload_past.h: what operators see of reloads: the last ones with their changes or errors, the files that serve, and
+ * the earlier generations that still finish calls. Any thread. */
 #ifndef MP_GATEWAY_RELOAD_PAST_H
 #define MP_GATEWAY_RELOAD_PAST_H
 
@@ -17,7 +17,8 @@ void mp_reload_past_add(mp_reload_past *past, bool is_ok, int64_t generation, co
 void mp_reload_past_serve(mp_reload_past *past, mp_source *source);
 /* Returns a reference to the files that serve. */
 mp_source *mp_reload_past_source(mp_reload_past *past);
-/* The calls of a worker that began before `at_us` (mp_loop_now_us of the worker) finish on this generation. `worker` is its mp_rpc_index. */
+/* The calls of a worker that began before `at_us` (mp_loop_now_us of the worker) finish on this generation. `worker` is
+ * its mp_rpc_index. */
 void mp_reload_past_retire(mp_reload_past *past, int64_t generation, unsigned worker, uint64_t at_us);
 /* That generation has ended on that worker. */
 void mp_reload_past_end(mp_reload_past *past, int64_t generation, unsigned worker);

@@ -49,12 +49,14 @@ static int64_t estimate(void)
 #define MANY_LEFT 500 /* connections of a worker: to trim the memory of 500 takes about a millisecond */
 #define SOME_LEFT 256 /* connections that left, or came, are worth a trim once no other does */
 #define QUIET_MS 500
-#define PAGES_AT_ONCE 2048              /* pages returned in one turn, which takes a millisecond */
-#define FREED_AT_ONCE ((size_t)2 << 20) /* bytes that a VM frees until pages are returned, while it returns memory */
+#define PAGES_AT_ONCE 2048 /* pages returned in one turn, which takes a millisecond */
+/* bytes that a VM frees until pages are returned, while it returns memory */
+#define FREED_AT_ONCE ((size_t)2 << 20)
 
 static atomic_flag trimming = ATOMIC_FLAG_INIT;
 
-/* Trims all arenas, unless another thread does at this moment: two at once would wait for each other's arenas. False: try again. */
+/* Trims all arenas, unless another thread does at this moment: two at once would wait for each other's arenas. False:
+ * try again. */
 static bool trim_arenas(void)
 {
     if (atomic_flag_test_and_set(&trimming))
@@ -127,11 +129,13 @@ bool mp_departures_turn(mp_departures *departures, mp_vm *vm)
     return departures->is_returning;
 }
 
-/* -- when much is free for another reason ------------------------------------------------------------------------------ */
+/* -- when much is free for another reason
+ * ------------------------------------------------------------------------------ */
 
-/* Trims if the process is larger than after the last trim by more than its used memory is: the difference is free memory in glibc's
- * arenas. Trims, too, when much that was in use at the last trim is not any more: that trim may have come at a busy moment, and
- * memory that no gauge counts, and that was freed right after it, would count as used for good. */
+/* Trims if the process is larger than after the last trim by more than its used memory is: the difference is free
+ * memory in glibc's arenas. Trims, too, when much that was in use at the last trim is not any more: that trim may have
+ * come at a busy moment, and memory that no gauge counts, and that was freed right after it, would count as used for
+ * good. */
 void mp_trim_look(mp_trim *trim, uint64_t now_ms)
 {
     if (now_ms - trim->looked_at < MP_TRIM_EVERY_MS)

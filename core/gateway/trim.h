@@ -20,8 +20,8 @@ typedef struct {
 /* Call it at least every MP_TRIM_EVERY_MS, on a thread that serves no clients. */
 void mp_trim_look(mp_trim *trim, uint64_t now_ms);
 
-/* Returns what the clients of one worker took, when many of them have left: some at once while they leave, the rest when none has left for
- * a moment. So is the garbage that many clients made when they came. On the worker's thread. */
+/* Returns what the clients of one worker took, when many of them have left: some at once while they leave, the rest
+ * when none has left for a moment. So is the garbage that many clients made when they came. On the worker's thread. */
 typedef struct {
     mp_timer timer;
     mp_loop *loop;
@@ -35,7 +35,8 @@ typedef struct {
     bool is_returning; /* all memory is being returned: what the VM has, then free pages, then free memory of arenas */
 } mp_departures;
 
-/* Call it in each turn, behind the VM's. True if it has more to do in the next turn. `loop`, `server` and `rpc` are those of the worker. */
+/* Call it in each turn, behind the VM's. True if it has more to do in the next turn. `loop`, `server` and `rpc` are
+ * those of the worker. */
 bool mp_departures_turn(mp_departures *departures, mp_vm *vm);
 
 #endif

@@ -17,12 +17,15 @@ MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuc
 #define MAX_TICK_MS 1000
 #define MIN_TICK_MS 20    /* also while a worker is stuck: other workers accept its connections then */
 #define ENDING_TICK_MS 20 /* true while the process is ending */
-#define GRACE_MS 1000 /* time for a stuck worker's connections to be taken over, and for a stuck main thread to end */
-#define CLEAN_UP_MS                                                                                                    \
-    5000 /* time for the main thread after all workers have ended: it frees memory and writes pending data */
-#define STOOD_MS 250       /* a round that is later by this: the machine, or the process, stood still */
-#define GIVEN_MOST_MS 5000 /* by which the end of the process moves, however long it stood still while it was ending */
-#define STORE_MS 100       /* part of MP_FORCE_MS in which the store's thread may save; the rest is for the log */
+/* time for a stuck worker's connections to be taken over, and for a stuck main thread to end */
+#define GRACE_MS 1000
+/* time for the main thread after all workers have ended: it frees memory and writes pending data */
+#define CLEAN_UP_MS 5000
+#define STOOD_MS 250 /* a round that is later by this: the machine, or the process, stood still */
+/* by which the end of the process moves, however long it stood still while it was ending */
+#define GIVEN_MOST_MS 5000
+/* part of MP_FORCE_MS in which the store's thread may save; the rest is for the log */
+#define STORE_MS 100
 #define EXIT_FORCED 1
 
 /* The state of a watched thread. */
@@ -57,7 +60,8 @@ struct mp_watchdog {
     uint64_t all_ended_at;
     uint64_t given_ms;  /* by which the end of the process was moved */
     uint64_t drains_at; /* when the time of limits.linger is over and the drain begins; 0: it is not running */
-    /* The process drains because of POST /api/drain, and got no SIGTERM or SIGINT since: the next one counts as the first. */
+    /* The process drains because of POST /api/drain, and got no SIGTERM or SIGINT since: the next one counts as the
+     * first. */
     bool is_asked;
 };
 
@@ -84,8 +88,8 @@ static void name_worker(char *room, size_t size, int i)
 }
 
 /* Suspends the listeners of worker `of` and hands its waiting connections to a worker that makes progress. If there
- * is none, tries again in later rounds for at most a second; then those connections are reset, unless they wait at a socket that is
- * shared. Each round of a stuck worker calls it, since connections go on arriving at shared sockets. */
+ * is none, tries again in later rounds for at most a second; then those connections are reset, unless they wait at a
+ * socket that is shared. Each round of a stuck worker calls it, since connections go on arriving at shared sockets. */
 static void suspend(mp_watchdog *watchdog, int of)
 {
     bool may_wait = false;
@@ -247,7 +251,8 @@ static bool all_have_ended(const mp_watchdog *watchdog)
     return watchdog->count > 0;
 }
 
-/* `now` is the time of the round: a standstill within the round is not seen before the next one, which gives the time back first. */
+/* `now` is the time of the round: a standstill within the round is not seen before the next one, which gives the time
+ * back first. */
 static void look_at_end(mp_watchdog *watchdog, uint64_t now)
 {
     uint64_t end_at = atomic_load(&watchdog->shared->end_at);
@@ -300,7 +305,8 @@ static uint64_t linger_of(const mp_watchdog *watchdog)
     return listeners != NULL && listeners->count > 0 ? atomic_load(&watchdog->linger_ms) : 0;
 }
 
-/* Begins to end the process: lets the workers drain after `linger` ms. `again`: it drains already, so the workers stop now. */
+/* Begins to end the process: lets the workers drain after `linger` ms. `again`: it drains already, so the workers stop
+ * now. */
 static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
 {
     bool serves = !again && watchdog->count > 0;
@@ -315,8 +321,8 @@ static void begin_end(mp_watchdog *watchdog, uint64_t linger, bool again)
     wake_main(watchdog);
 }
 
-/* SIGTERM or SIGINT. `is_own`: of mp_watchdog_drain, for POST /api/drain. A hook of Kubernetes posts that before Kubernetes sends
- * SIGTERM, so that a signal after it counts as the first one. */
+/* SIGTERM or SIGINT. `is_own`: of mp_watchdog_drain, for POST /api/drain. A hook of Kubernetes posts that before
+ * Kubernetes sends SIGTERM, so that a signal after it counts as the first one. */
 static void on_end(mp_watchdog *watchdog, int number, bool is_own)
 {
     bool has_begun = atomic_exchange(&watchdog->shared->draining, true), was_asked = watchdog->is_asked;
@@ -365,7 +371,8 @@ static uint64_t tick_of(const mp_watchdog *watchdog)
     return watchdog->has_stuck || tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
 }
 
-/* The end of the process moves by the time in which nothing of it ran: nothing is ended by force that had no time to end. */
+/* The end of the process moves by the time in which nothing of it ran: nothing is ended by force that had no time to
+ * end. */
 static void give_back(mp_watchdog *watchdog, uint64_t lost)
 {
     uint64_t left = GIVEN_MOST_MS - watchdog->given_ms, given = lost < left ? lost : left;
@@ -540,7 +547,8 @@ void mp_watchdog_end(mp_watchdog *watchdog, const char *why)
     pthread_mutex_unlock(&watchdog->lock);
 }
 
-/* By a signal for the thread alone: those wait in a queue of their own, so that a SIGTERM from outside that waits as well is not lost. */
+/* By a signal for the thread alone: those wait in a queue of their own, so that a SIGTERM from outside that waits as
+ * well is not lost. */
 void mp_watchdog_drain(mp_watchdog *watchdog)
 {
     pthread_kill(watchdog->thread, SIGTERM);

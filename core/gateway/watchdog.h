@@ -5,7 +5,8 @@
  *   limits.drain, or a second after the second signal, is ended by _exit: with code 1, or with its own code if it only
  *   frees memory. A load of scripts in progress is stopped. The first signal after POST /api/drain hurries nothing.
  *   - SIGHUP: wakes the main thread to reload. SIGUSR2: to upgrade.
- *   - A worker whose loop has not turned for limits.stuck takes no connections until it turns again (net/server/suspend.c).
+ *   - A worker whose loop has not turned for limits.stuck takes no connections until it turns again
+ *     (net/server/suspend.c).
  *   It is logged with the line of Lua that it runs, and /healthz answers 503. */
 #ifndef MP_GATEWAY_WATCHDOG_H
 #define MP_GATEWAY_WATCHDOG_H
@@ -45,7 +46,8 @@ bool mp_watchdog_take_hangup(mp_watchdog *watchdog);
 bool mp_watchdog_take_upgrade(mp_watchdog *watchdog);
 /* Begins to drain, as the first SIGTERM does, without limits.linger; `why` is for the log. */
 void mp_watchdog_end(mp_watchdog *watchdog, const char *why);
-/* True if a SIGUSR1 arrived since the last call: the files of the log and of the audit are to be opened again. After mp_watchdog_take_hangup. */
+/* True if a SIGUSR1 arrived since the last call: the files of the log and of the audit are to be opened again. After
+ * mp_watchdog_take_hangup. */
 bool mp_watchdog_take_reopen(mp_watchdog *watchdog);
 
 /* -- any thread -- */

@@ -7,9 +7,11 @@
 
 MP_GAUGE(vms_draining, "vms_draining", "", "", "Lua states of earlier scripts, which finish their calls")
 
-#define HOP_ADDRESS (-1)  /* mp_endpoint.address of the listener for other processes */
-#define HOP_RESERVE 65536 /* connections of other processes beside limits.connections, which counts their clients */
-#define MAX_GENERATIONS MP_LIMIT(generations, 16) /* earlier versions of the scripts that are kept for running calls */
+#define HOP_ADDRESS (-1) /* mp_endpoint.address of the listener for other processes */
+/* connections of other processes beside limits.connections, which counts their clients */
+#define HOP_RESERVE 65536
+/* earlier versions of the scripts that are kept for running calls */
+#define MAX_GENERATIONS MP_LIMIT(generations, 16)
 #define CLEANUP_GRACE_MS 100 /* additional time after MP_CLEANUP_MS for handlers that do not wait */
 
 typedef enum { LOADING, LOADED, FAILED, SERVING, UNUSED } state;

@@ -41,17 +41,18 @@ typedef struct {
     void (*free_vm)(mp_reload *reload, mp_vm *vm);
     mp_worker *const *workers; /* they begin to serve before the admin listener does, and end before it */
     int worker_count;
-    /* the memory file of the admin listener's token, from the process before this one: it is used instead of a new token; -1: none */
+    /* the memory file of the admin listener's token, from the process before this one: it is used instead of a new
+     * token; -1: none */
     int admin_token;
-    mp_buf handed_tickets; /* mp_certificates_hand of the process before this one; secret */
-    atomic_bool
-        is_on_trial; /* this process was begun by an upgrade whose commit is not done: it changes nothing that outlives a process */
+    mp_buf handed_tickets;    /* mp_certificates_hand of the process before this one; secret */
+    atomic_bool is_on_trial;  /* this process was begun by an upgrade whose commit is not done: it changes nothing that
+                                 outlives a process */
     uint16_t handed_by;       /* during its start, the number of the process before it, which owns the store */
     bool may_be_empty;        /* during such a start: the process before this one serves an empty configuration file */
     bool serves_kept;         /* the last good generation serves since the start; main thread, as is `serving` */
     const mp_source *serving; /* the scripts that serve */
-    bool
-        may_be_kept; /* during such a start: it serves the last good generation, since the files on the disk have errors */
+    bool may_be_kept; /* during such a start: it serves the last good generation, since the files on the disk have
+                         errors */
     mp_buf
         may_lack; /* during such a start: it serves without these scripts, which have errors; paths, each with a NUL */
     int ended_fd; /* an eventfd, incremented by each worker that has ended */
@@ -63,7 +64,8 @@ typedef struct {
 mp_worker *MP_NULLABLE mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, int number, mp_err *err);
 /* Takes ownership of `fd`. The worker sets in `endpoint` what answers requests, and the trusted proxies. */
 int mp_worker_listen(mp_worker *worker, int fd, const mp_endpoint *endpoint, mp_err *err);
-/* Serves other processes of the gateway by `fd`, which the worker owns from now on. Any thread, while the loop runs or before. */
+/* Serves other processes of the gateway by `fd`, which the worker owns from now on. Any thread, while the loop runs or
+ * before. */
 void mp_worker_listen_hop(mp_worker *worker, int fd);
 /* As mp_server_sockets. */
 int mp_worker_sockets(mp_worker *worker, int address, int *fds, int most);

@@ -95,7 +95,8 @@ double mp_json_double(mp_str lexeme);
  * again. False for 25 digits, 1e400 and 1e-400; true for whatever a program has written that has doubles itself. */
 bool mp_json_is_exact(mp_str lexeme, double n);
 
-/* -- splice.c: changes of an object in its bytes -------------------------------------------------------------------- */
+/* -- splice.c: changes of an object in its bytes
+ * -------------------------------------------------------------------- */
 
 typedef enum {
     MP_JSON_DROP,  /* removes the member, if there is one */
@@ -108,8 +109,8 @@ typedef enum {
 /* One change of a member. No two edits of a list have the same place and name. */
 typedef struct {
     mp_json_deed deed;
-    bool
-        in_meta; /* a member of the member `_meta`, which MP_JSON_SET makes if it is absent; else of the object itself */
+    bool in_meta; /* a member of the member `_meta`, which MP_JSON_SET makes if it is absent; else of the object itself
+                   */
     mp_str name;  /* the key, unescaped */
     mp_str value; /* MP_JSON_SET: JSON text; MP_JSON_RENAME: the new key, unescaped */
 } mp_json_edit;

@@ -6,9 +6,9 @@
 #include "lib/state.h"
 #include <lua.h>
 
-/* A library of C for Lua: what one file adds to moonpool.host. MP_LIBRARY(name) { … } at the end of the file adds the functions to the table on
- * top of the stack, given `L` and `config`, the mp_lib_config  [-0, +0, throws]. The linker gathers the libraries of the whole program, and each VM
- * gets all of them, in no certain order (host.c). */
+/* A library of C for Lua: what one file adds to moonpool.host. MP_LIBRARY(name) { … } at the end of the file adds the
+ * functions to the table on top of the stack, given `L` and `config`, the mp_lib_config  [-0, +0, throws]. The linker
+ * gathers the libraries of the whole program, and each VM gets all of them, in no certain order (host.c). */
 typedef struct {
     const char *name;
     void (*add)(lua_State *L, const mp_lib_config *config);
@@ -16,8 +16,8 @@ typedef struct {
 } mp_library;
 
 #define MP_LIBRARY(name) MP_LIBRARY_DECLARE(name, false)
-/* The same for a library of which scripts have the global `name`: what library(granted, path) of lua/moonpool/lib/<name>.lua returns for the
- * script at `path`, loaded for the first script that uses it. */
+/* The same for a library of which scripts have the global `name`: what library(granted, path) of
+ * lua/moonpool/lib/<name>.lua returns for the script at `path`, loaded for the first script that uses it. */
 #define MP_SCRIPT_LIBRARY(name) MP_LIBRARY_DECLARE(name, true)
 
 #define MP_LIBRARY_DECLARE(name, is_global)                                                                            \
@@ -47,10 +47,11 @@ typedef struct {
     uint64_t serial;
 } mp_call_handle;
 
-/* Pushes the `call` that handlers see; `params` is the index of the decoded parameters, or 0: they are decoded when they are first
- * read.  [-0, +1, throws] */
+/* Pushes the `call` that handlers see; `params` is the index of the decoded parameters, or 0: they are decoded when
+ * they are first read.  [-0, +1, throws] */
 void mp_call_push(lua_State *L, mp_lib_task *task, int params);
-/* Pushes an unbound call handle with the fields of the call at index 1. Unusable until mp_call_bind().  [-0, +1, throws] */
+/* Pushes an unbound call handle with the fields of the call at index 1. Unusable until mp_call_bind().  [-0, +1,
+ * throws] */
 void mp_call_push_like(lua_State *L);
 /* Pushes an unbound call handle that inherits nothing. Unusable until mp_call_bind().  [-0, +1, throws] */
 void mp_call_push_new(lua_State *L);
@@ -60,11 +61,13 @@ void mp_call_bind(lua_State *L, int index, mp_lib_task *task);
 int mp_run_call(lua_State *L);
 /* What mp_run_call does for a call without a plan. The task is at index 1, alone.  [-0, +0, throws, parks] */
 int mp_run_call_in_lua(lua_State *L, mp_lib_task *task, const mp_call *call);
-/* Answers with dispatch's two results, at the indexes 2 and 3. A continuation; its context is the task.  [-0, +0, throws, parks] */
+/* Answers with dispatch's two results, at the indexes 2 and 3. A continuation; its context is the task.  [-0, +0,
+ * throws, parks] */
 int mp_call_done(lua_State *L, int status, lua_KContext context);
 /* The body of a notification's coroutine.  [-1, +0, throws, parks] */
 int mp_run_note(lua_State *L);
-/* Authenticates the request from the token cache, without running an auth script. False if its bearer token is not cached. */
+/* Authenticates the request from the token cache, without running an auth script. False if its bearer token is not
+ * cached. */
 bool mp_authn_is_known(mp_vm *vm, mp_authn *entry);
 /* The body of a background task's coroutine.  [-1, +0, throws, parks] */
 int mp_run_job(lua_State *L);
@@ -74,14 +77,16 @@ int mp_run_scheduled(lua_State *L);
 int mp_run_entry(lua_State *L);
 /* Pushes the Lua table of a principal that a script of this VM created; nil for any other principal.  [-0, +1] */
 void mp_principal_push(lua_State *L, const mp_principal *principal);
-/* Separates the principals that this VM created from the VM, so that another thread may free it. Principals that C code still refers to
- * stay valid. */
+/* Separates the principals that this VM created from the VM, so that another thread may free it. Principals that C code
+ * still refers to stay valid. */
 void mp_principals_detach(mp_lib *lib);
 /* The body of the coroutine of a member task of a parallel() group (parallel.c). [-1, +0, throws, parks] */
 int mp_run_member(lua_State *L);
-/* Appends the JSON of the value at `index` to vm->out. If encoding raises an error, vm->out is unchanged.  [-0, +0, throws] */
+/* Appends the JSON of the value at `index` to vm->out. If encoding raises an error, vm->out is unchanged.  [-0, +0,
+ * throws] */
 void mp_encode_out(lua_State *L, mp_vm *vm, int index);
-/* Raises an error, and cuts vm->out back to `start`, if the bytes after `start` are over limits.call.output.  [-0, +0, throws] */
+/* Raises an error, and cuts vm->out back to `start`, if the bytes after `start` are over limits.call.output.  [-0, +0,
+ * throws] */
 void mp_check_size(lua_State *L, mp_vm *vm, size_t start);
 /* The error of functions that need the loop or the network while the VM is attached to none. */
 #define MP_NOT_SERVING "the gateway is not serving yet: scripts are loading"

@@ -1,6 +1,6 @@
-/* cjson.c: lua-cjson for scripts, with bounds. The functions of lua-cjson have no bound on time or memory, recurse as deeply as a script
- * sets, and end the process when memory is exhausted. So scripts use wrappers in C, which measure the value or text immediately before
- * lua-cjson runs: no code runs in between that could change it. */
+/* cjson.c: lua-cjson for scripts, with bounds. The functions of lua-cjson have no bound on time or memory, recurse as
+ * deeply as a script sets, and end the process when memory is exhausted. So scripts use wrappers in C, which measure
+ * the value or text immediately before lua-cjson runs: no code runs in between that could change it. */
 #include "lib/bindings.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
@@ -8,12 +8,14 @@
 #include <limits.h>
 #include <math.h>
 
-#define MAX_DEPTH 1000                   /* the default of lua-cjson */
-#define MAX_VALUES 100000                /* limit of the values in one call; a value that occurs twice counts twice */
+#define MAX_DEPTH 1000 /* the default of lua-cjson */
+/* limit of the values in one call; a value that occurs twice counts twice */
+#define MAX_VALUES 100000
 #define MAX_TEXT_BYTES ((size_t)4 << 20) /* bytes of JSON that encode writes or decode reads */
-#define MAX_COUNT_US                                                                                                   \
-    20000 /* time to count values: a table that was emptied is slow to traverse although it has few values */
-#define MAX_REUSED_BUFFER_BYTES ((size_t)64 << 10) /* size up to which lua-cjson's buffer is reused by the next call */
+/* time to count values: a table that was emptied is slow to traverse although it has few values */
+#define MAX_COUNT_US 20000
+/* size up to which lua-cjson's buffer is reused by the next call */
+#define MAX_REUSED_BUFFER_BYTES ((size_t)64 << 10)
 #define NUMBER_BYTES 32
 
 enum { MODULE = 1, FACADE };
@@ -115,7 +117,8 @@ static void weigh_value(weight *w, int index)
         w->bytes += NUMBER_BYTES;
 }
 
-/* Reads lua-cjson's settings for lists with gaps. `getter`: stack index of its function encode_sparse_array.  [-0, +0, throws] */
+/* Reads lua-cjson's settings for lists with gaps. `getter`: stack index of its function encode_sparse_array.  [-0, +0,
+ * throws] */
 static void read_sparse(weight *w, int getter)
 {
     lua_State *L = w->L;
@@ -128,8 +131,8 @@ static void read_sparse(weight *w, int getter)
 
 /* -- running lua-cjson -------------------------------------------------------------------------------------------- */
 
-/* Calls the lua-cjson function at `function` with the argument at 1. lua-cjson leaks C memory if Lua raises an error in it, so the memory
- * limit is lifted during the call, and checked for the task afterwards.  [-0, +1, throws nothing] */
+/* Calls the lua-cjson function at `function` with the argument at 1. lua-cjson leaks C memory if Lua raises an error in
+ * it, so the memory limit is lifted during the call, and checked for the task afterwards.  [-0, +1, throws nothing] */
 static int run_unlimited(lua_State *L, int function)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -146,8 +149,8 @@ static int run_unlimited(lua_State *L, int function)
     return status;
 }
 
-/* Returns the result of a protected call to the script. An error on top of the stack is returned as nil, why (cjson.safe), or raised with
- * the line of the caller.  [-1, +1|2, throws] */
+/* Returns the result of a protected call to the script. An error on top of the stack is returned as nil, why
+ * (cjson.safe), or raised with the line of the caller.  [-1, +1|2, throws] */
 static int end_call(lua_State *L, int status, bool is_safe)
 {
     if (status == LUA_OK)
@@ -178,7 +181,8 @@ static int weigh(lua_State *L)
     return 1;
 }
 
-/* Frees the buffer of the last encode: turning encode_keep_buffer off and on makes lua-cjson start again with a small buffer. */
+/* Frees the buffer of the last encode: turning encode_keep_buffer off and on makes lua-cjson start again with a small
+ * buffer. */
 static void drop_buffer(lua_State *L)
 {
     for (int keeps = 0; keeps <= 1; keeps++) {
@@ -242,7 +246,8 @@ static int l_decode(lua_State *L)
 
 /* -- settings ------------------------------------------------------------------------------------------------------ */
 
-/* encode_max_depth([n]), decode_max_depth([n]): sets and returns the maximum depth. Upvalues: lua-cjson's function, its name.  [-0, +1, throws] */
+/* encode_max_depth([n]), decode_max_depth([n]): sets and returns the maximum depth. Upvalues: lua-cjson's function, its
+ * name.  [-0, +1, throws] */
 static int l_max_depth(lua_State *L)
 {
     if (!lua_isnoneornil(L, 1) && luaL_checkinteger(L, 1) > MAX_DEPTH)
@@ -254,7 +259,8 @@ static int l_max_depth(lua_State *L)
     return 1;
 }
 
-/* encode_keep_buffer([keeps]): stores and returns the setting. It has no effect: a small buffer is always reused, a large one always freed.
+/* encode_keep_buffer([keeps]): stores and returns the setting. It has no effect: a small buffer is always reused, a
+ * large one always freed.
  * [-0, +1, throws] */
 static int l_keep_buffer(lua_State *L)
 {
@@ -267,7 +273,8 @@ static int l_keep_buffer(lua_State *L)
     return 1;
 }
 
-/* -- the module ------------------------------------------------------------------------------------------------------ */
+/* -- the module
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int l_new(lua_State *L);
 
@@ -321,7 +328,8 @@ static void push_facade(lua_State *L, bool is_safe)
     lua_setfield(L, FACADE, "new");
 }
 
-/* new(): a module table with settings of its own. Upvalues: lua-cjson's `new`; true for cjson.safe.  [-0, +1, throws] */
+/* new(): a module table with settings of its own. Upvalues: lua-cjson's `new`; true for cjson.safe.  [-0, +1,
+ * throws] */
 static int l_new(lua_State *L)
 {
     lua_settop(L, 0);
@@ -357,7 +365,8 @@ static int load_module(lua_State *L)
     return 1;
 }
 
-/* cjson(is_safe): a module table of lua-cjson with bounds and with settings of its own; or nil, why.  [-0, +1|2, throws] */
+/* cjson(is_safe): a module table of lua-cjson with bounds and with settings of its own; or nil, why.  [-0, +1|2,
+ * throws] */
 static int l_cjson(lua_State *L)
 {
     bool is_safe = lua_toboolean(L, 1);

@@ -46,7 +46,8 @@ static int push_was_set(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-/* signal:wait([seconds]): waits until the signal is set, at most `seconds`. True if it was set.  [-0, +1, throws, parks] */
+/* signal:wait([seconds]): waits until the signal is set, at most `seconds`. True if it was set.  [-0, +1, throws,
+ * parks] */
 static int l_wait(lua_State *L)
 {
     signal_flag *flag = luaL_checkudata(L, 1, SIGNAL);

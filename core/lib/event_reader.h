@@ -6,7 +6,8 @@
 
 /* Pushes the module's table. Its one function is
  *     new(most) -> reader     `most`: limit of the bytes of a line, and of the data of an event
- *     reader:feed(bytes)      parses the next bytes: a list of the events that they complete, each { event, data, id }; or nil, why
+ *     reader:feed(bytes)      parses the next bytes: a list of the events that they complete, each { event, data, id };
+ *                             or nil, why
  *     reader:last_id()        the id that applies to the last event; nil if there is none
  *     reader:retry()          milliseconds after which a client reconnects; nil if the stream did not say
  * [-0, +1, throws] */

@@ -1,5 +1,5 @@
-/* exec.c: runs programs for tasks: starts a child process, waits for it, returns its output. lua/moonpool/lib/exec.lua checks
- * which programs a script may run. */
+/* exec.c: runs programs for tasks: starts a child process, waits for it, returns its output. lua/moonpool/lib/exec.lua
+ * checks which programs a script may run. */
 #include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
@@ -133,8 +133,8 @@ static int push_outcome(lua_State *L, int state, lua_KContext context)
 }
 
 /* exec { path, argv, env, root, rest, stdin, seconds, most }: runs a program.
- * Returns { status, signal, stdout, stderr }; or nil and "late" (over `seconds`), "loud" (more than `most` bytes of output) or an error
- * text. Upvalues: limits.exec.processes, GRACE_MS.  [-0, +1|2, throws, parks] */
+ * Returns { status, signal, stdout, stderr }; or nil and "late" (over `seconds`), "loud" (more than `most` bytes of
+ * output) or an error text. Upvalues: limits.exec.processes, GRACE_MS.  [-0, +1|2, throws, parks] */
 static int l_exec(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -174,8 +174,8 @@ static int l_exec(lua_State *L)
 
 /* -- programs ---------------------------------------------------------------------------------------------------- */
 
-/* program(name): the absolute path of the program `name` in PATH; an absolute path is returned if there is a program; else nil. Blocks the
- * thread, so it is called while scripts load only.
+/* program(name): the absolute path of the program `name` in PATH; an absolute path is returned if there is a program;
+ * else nil. Blocks the thread, so it is called while scripts load only.
  *  [-0, +1, throws] */
 static int l_program(lua_State *L)
 {

@@ -1,5 +1,5 @@
-/* fields.h: what bindings push again and again: a field of a table, a failure, the metatable of a userdata; and tables by which a struct of C
- * becomes a table of Lua, or options of Lua a struct of C. */
+/* fields.h: what bindings push again and again: a field of a table, a failure, the metatable of a userdata; and tables
+ * by which a struct of C becomes a table of Lua, or options of Lua a struct of C. */
 #ifndef MP_LIB_FIELDS_H
 #define MP_LIB_FIELDS_H
 
@@ -41,8 +41,8 @@ static inline void mp_field_function(lua_State *L, const char *name, lua_CFuncti
     lua_setfield(L, -2, name);
 }
 
-/* Pushes a new metatable for userdata of `kind`, which scripts can neither read nor replace. `gc` frees the userdata; NULL: nothing to
- * free.  [-0, +1, throws] */
+/* Pushes a new metatable for userdata of `kind`, which scripts can neither read nor replace. `gc` frees the userdata;
+ * NULL: nothing to free.  [-0, +1, throws] */
 static inline void mp_push_metatable(lua_State *L, const char *kind, lua_CFunction MP_NULLABLE gc)
 {
     luaL_newmetatable(L, kind);
@@ -71,10 +71,11 @@ typedef struct {
 /* A uint64_t of milliseconds, which Lua has in seconds. */
 #define MP_MEMBER_MS(name, type, member) {name, MP_MEMBER_SECONDS, offsetof(type, member)}
 
-/* Sets the fields of the table on top of the stack to the members of `from`. A name may have a dot, as in mp_set_member(). The last row has no
- * name.  [-0, +0, throws] */
+/* Sets the fields of the table on top of the stack to the members of `from`. A name may have a dot, as in
+ * mp_set_member(). The last row has no name.  [-0, +0, throws] */
 void mp_set_struct(lua_State *L, const mp_lua_member *fields, const void *from);
-/* Sets the members of `to` to the fields of the table at `index`; a member whose field is nil stays as it is. An mp_str is that of Lua.
+/* Sets the members of `to` to the fields of the table at `index`; a member whose field is nil stays as it is. An mp_str
+ * is that of Lua.
  * [-0, +0, throws] */
 void mp_read_struct(lua_State *L, int index, const mp_lua_member *fields, void *to);
 

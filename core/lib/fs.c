@@ -1,5 +1,5 @@
-/* fs.c: file operations of tasks. A thread of the pool runs each operation while the task waits. lua/moonpool/lib/fs.lua checks which paths
- * a script may use. */
+/* fs.c: file operations of tasks. A thread of the pool runs each operation while the task waits.
+ * lua/moonpool/lib/fs.lua checks which paths a script may use. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #define MAX_BYTES MP_LIMIT(fs_file, 16 << 20) /* of one read or write */
-#define MAX_HELD                                                                                                       \
-    MP_LIMIT(fs_held, 128 << 20) /* bytes of all reads and writes in progress, in the process: eight of the largest */
+/* bytes of all reads and writes in progress, in the process: eight of the largest */
+#define MAX_HELD MP_LIMIT(fs_held, 128 << 20)
 #define FULL "too many bytes are being read and written at once (128 MiB)"
 
 MP_ACCOUNT(fs_bytes, "fs_bytes", "", "", "bytes of file reads and writes in progress")
@@ -17,7 +17,8 @@ typedef enum { READ, WRITE, APPEND, LIST, STAT, REMOVE, MKDIR } action;
 
 typedef struct waiting waiting;
 
-/* A file operation. It owns its memory, because the task may be cancelled while a thread of the pool runs the operation. */
+/* A file operation. It owns its memory, because the task may be cancelled while a thread of the pool runs the
+ * operation. */
 typedef struct {
     mp_job super;
     waiting *MP_NULLABLE op; /* the task's wait; NULL once it was cancelled */
@@ -186,9 +187,8 @@ static int push_outcome(lua_State *L, int status, lua_KContext context)
     return status == LUA_OK ? 1 : lua_error(L);
 }
 
-/* fs(what, root, rest[, text]): runs a file operation on the path `rest` below the folder `root`. Its result; or nil, why, and true if the
- * path does not exist. Upvalues: MAX_BYTES,
- * MAX_HELD.  [-0, +1|3, throws, parks] */
+/* fs(what, root, rest[, text]): runs a file operation on the path `rest` below the folder `root`. Its result; or nil,
+ * why, and true if the path does not exist. Upvalues: MAX_BYTES, MAX_HELD.  [-0, +1|3, throws, parks] */
 static int l_fs(lua_State *L)
 {
     static const char *const actions[] = {"read", "write", "append", "list", "stat", "remove", "mkdir", NULL};

@@ -204,8 +204,8 @@ void mp_lib_detach(mp_vm *vm)
 void mp_lib_unwind(mp_vm *vm, uint64_t until)
 {
     mp_cron_stop(mp_lib_of_vm(vm));
-    /* No task may answer its call any more. Calls are cleared in all tasks before the first `<close>` handler runs, since the handler may
-     * use the call of another task. */
+    /* No task may answer its call any more. Calls are cleared in all tasks before the first `<close>` handler runs,
+     * since the handler may use the call of another task. */
     for (mp_task *super = vm->schedule.all; super != NULL; super = super->next) {
         mp_lib_task *task = mp_container(super, mp_lib_task, super);
         task->call = NULL;

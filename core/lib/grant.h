@@ -1,5 +1,5 @@
-/* grant.h: the grants of the configuration: the hosts, files, programs, variables and stores that scripts may use. Part of
- * lib.h. */
+/* grant.h: the grants of the configuration: the hosts, files, programs, variables and stores that scripts may use. Part
+ * of lib.h. */
 #ifndef MP_LIB_GRANT_H
 #define MP_LIB_GRANT_H
 
@@ -14,8 +14,8 @@ typedef enum {
 } mp_grant_kind;
 
 typedef struct {
-    char *
-        path; /* the scripts it applies to, relative to the scripts' folder: "" (all), a folder that ends in '/', or a file */
+    char *path; /* the scripts it applies to, relative to the scripts' folder: "" (all), a folder that ends in '/', or a
+                   file */
     char **MP_NULLABLE lists[MP_GRANT_KINDS]; /* the granted names, by kind; each list is NULL or ends with NULL */
     int line;                                 /* line of the configuration; 0 if the grant is not in a file */
     int lines[MP_GRANT_KINDS];                /* line of the configuration of each list */

@@ -1,5 +1,5 @@
-/* host.c: the table `require "moonpool.host"` of the library in Lua: the text of the scripts, the configuration, and all
- * functions that are written in C. Scripts cannot load it. */
+/* host.c: the table `require "moonpool.host"` of the library in Lua: the text of the scripts, the configuration, and
+ * all functions that are written in C. Scripts cannot load it. */
 #include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
@@ -34,7 +34,8 @@ static int l_random(lua_State *L)
     return 1;
 }
 
-/* random.id(): a new id of a task: 36 hex digits, which nobody can guess, and from which this gateway knows the process that runs the task.  [-0, +1, throws] */
+/* random.id(): a new id of a task: 36 hex digits, which nobody can guess, and from which this gateway knows the process
+ * that runs the task.  [-0, +1, throws] */
 static int l_id(lua_State *L)
 {
     const mp_rpc *rpc = mp_lib_of(L)->rpc;
@@ -46,8 +47,9 @@ static int l_id(lua_State *L)
     return 1;
 }
 
-/* bus.send_on(id[, text]): sends the bus message "order" to the process of the gateway that runs the task with this id: true; false if that cannot be sent; nil
- * if no other living process made the id. Without a text nothing is sent.  [-0, +1, throws] */
+/* bus.send_on(id[, text]): sends the bus message "order" to the process of the gateway that runs the task with this id:
+ * true; false if that cannot be sent; nil if no other living process made the id. Without a text nothing is sent.  [-0,
+ * +1, throws] */
 static int l_send_on(lua_State *L)
 {
     mp_rpc *rpc = mp_lib_of(L)->rpc;
@@ -114,7 +116,8 @@ static int l_rock(lua_State *L)
     return 1;
 }
 
-/* rock.c_module(path): the whole path of a rock's C module, by its path without ".so"; nil if there is none. Upvalue: the mp_source.
+/* rock.c_module(path): the whole path of a rock's C module, by its path without ".so"; nil if there is none. Upvalue:
+ * the mp_source.
  * [-0, +1, throws] */
 static int l_c_module(lua_State *L)
 {

@@ -1,5 +1,5 @@
-/* http.c: outgoing HTTP requests of tasks: start a request, wait for the answer or for the next bytes of a streamed answer, close it.
- * Redirects, retries and the check of grants are in lua/moonpool/lib/http. */
+/* http.c: outgoing HTTP requests of tasks: start a request, wait for the answer or for the next bytes of a streamed
+ * answer, close it. Redirects, retries and the check of grants are in lua/moonpool/lib/http. */
 #include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
@@ -15,8 +15,8 @@
 
 typedef struct waiting waiting;
 
-/* A request and the part of its answer that was not read yet. The first user value is the table of the request, which owns the bytes that
- * the transfer uses. */
+/* A request and the part of its answer that was not read yet. The first user value is the table of the request, which
+ * owns the bytes that the transfer uses. */
 typedef struct {
     mp_hold hold; /* links it to the task that started the request */
     mp_transfer *MP_NULLABLE transfer;
@@ -101,7 +101,8 @@ static void on_cancel(mp_op *super)
     abort_transfer(it);
 }
 
-/* Parks the task until the handle at `index` is ready, or for `seconds`; 0 or less: no time limit.  [-0, +?, throws, parks] */
+/* Parks the task until the handle at `index` is ready, or for `seconds`; 0 or less: no time limit.  [-0, +?, throws,
+ * parks] */
 static int wait_for(lua_State *L, int index, waiting *op, double seconds, lua_KFunction then)
 {
     handle *it = lua_touserdata(L, index);
@@ -112,7 +113,8 @@ static int wait_for(lua_State *L, int index, waiting *op, double seconds, lua_KF
     return mp_op_park_then(L, &op->super, then, index);
 }
 
-/* Pushes nil, why, hint, and the kind of failure or nil: "late", "refused", "unsent", "unanswered".  [-0, +4, throws] */
+/* Pushes nil, why, hint, and the kind of failure or nil: "late", "refused", "unsent", "unanswered".  [-0, +4,
+ * throws] */
 static int push_failure(lua_State *L, const char *why, const char *hint, const char *MP_NULLABLE kind)
 {
     lua_pushnil(L);
@@ -177,7 +179,8 @@ static void end_span(handle *it, bool has_failed)
     mp_open_span_close(&it->span);
 }
 
-/* Pushes the results of http(): status, head, body; for a stream status, head, handle. `context`: stack index of the handle.  [-0, +3|4, throws] */
+/* Pushes the results of http(): status, head, body; for a stream status, head, handle. `context`: stack index of the
+ * handle.  [-0, +3|4, throws] */
 static int push_answer(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
@@ -232,7 +235,8 @@ static bool has_header(const char *const *headers, const char *name)
     return false;
 }
 
-/* Adds the span's context to the headers of the request, unless the script has set one. Pushes what holds the new list.  [-0, +3, throws] */
+/* Adds the span's context to the headers of the request, unless the script has set one. Pushes what holds the new list.
+ * [-0, +3, throws] */
 static void add_context(lua_State *L, const handle *it, mp_outgoing *outgoing)
 {
     char parent[MP_TRACEPARENT_BYTES + 1];
@@ -278,8 +282,8 @@ static void begin_span(lua_State *L, handle *it, mp_outgoing *outgoing)
 }
 
 /* http { method, url, headers, body, most, seconds, reach, repeatable, stream }: sends a request and waits for
- * its answer. Returns status, head, body; with `stream` status, head and a handle as soon as the head has push_next_piece; or nil, why, hint,
- * kind.  [-0, +3|4, throws, parks] */
+ * its answer. Returns status, head, body; with `stream` status, head and a handle as soon as the head has
+ * push_next_piece; or nil, why, hint, kind.  [-0, +3|4, throws, parks] */
 static int l_http(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -321,7 +325,8 @@ static int l_http(lua_State *L)
     return wait_for(L, 2, op, seconds, push_answer);
 }
 
-/* -- reading streamed answers ------------------------------------------------------------------------------------------------- */
+/* -- reading streamed answers
+ * ------------------------------------------------------------------------------------------------- */
 
 /* Pushes the bytes that have push_next_piece, false at the end of the body, or a failure.  [-0, +1|4, throws] */
 static int push_piece(lua_State *L, handle *it)
@@ -351,7 +356,8 @@ static bool has_piece(const handle *it)
     return it->transfer == NULL || mp_transfer_is_over(it->transfer) || mp_transfer_body(it->transfer).len > 0;
 }
 
-/* http.read(handle[, seconds]): waits for the next bytes of a streamed answer. False at the end; or nil, why, hint, kind.  [-0, +1|4, throws, parks] */
+/* http.read(handle[, seconds]): waits for the next bytes of a streamed answer. False at the end; or nil, why, hint,
+ * kind.  [-0, +1|4, throws, parks] */
 static int l_read(lua_State *L)
 {
     handle *it = luaL_checkudata(L, 1, HANDLE);

@@ -1,5 +1,5 @@
-/* jwk.c: cryptographic keys as userdata, and the functions on them. Invalid keys, tokens and signatures are no Lua errors: the functions return
- * nil, why. */
+/* jwk.c: cryptographic keys as userdata, and the functions on them. Invalid keys, tokens and signatures are no Lua
+ * errors: the functions return nil, why. */
 #include "lib/jwk.h"
 #include "lib/fields.h"
 #include "vm/engine.h"
@@ -141,7 +141,8 @@ static int l_pem(lua_State *L)
 
 /* -- tokens ---------------------------------------------------------------------------------------------------- */
 
-/* split(token): the parts of a JSON Web Token: header, payload, signature, signed bytes; or nil, why.  [-0, +2|4, throws] */
+/* split(token): the parts of a JSON Web Token: header, payload, signature, signed bytes; or nil, why.  [-0, +2|4,
+ * throws] */
 static int l_split(lua_State *L)
 {
     mp_str token = mp_check_str(L, 1);
@@ -212,8 +213,8 @@ static int l_equal(lua_State *L)
 
 /* -- networks -------------------------------------------------------------------------------------------------- */
 
-/* Writes the 16 bytes of an IP address; IPv4 as an IPv4-mapped IPv6 address. Returns the length of the mapping's prefix in bits (96 or 0),
- * or -1 if the text is not an address. */
+/* Writes the 16 bytes of an IP address; IPv4 as an IPv4-mapped IPv6 address. Returns the length of the mapping's prefix
+ * in bits (96 or 0), or -1 if the text is not an address. */
 static int read_address(const char *text, unsigned char *to)
 {
     static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -223,7 +224,8 @@ static int read_address(const char *text, unsigned char *to)
     return inet_pton(AF_INET6, text, to) == 1 ? 0 : -1;
 }
 
-/* network(text): 16 bytes and the prefix length in bits of a network such as "10.0.0.0/8" or "::1"; nil if the text is no network.  [-0, +1|2, throws] */
+/* network(text): 16 bytes and the prefix length in bits of a network such as "10.0.0.0/8" or "::1"; nil if the text is
+ * no network.  [-0, +1|2, throws] */
 static int l_network(lua_State *L)
 {
     mp_str text = mp_check_str(L, 1);
@@ -251,7 +253,8 @@ static int l_network(lua_State *L)
     return 2;
 }
 
-/* is_within(address, bytes, bits): true if the address is in the network, given as network() returns it.  [-0, +1, throws] */
+/* is_within(address, bytes, bits): true if the address is in the network, given as network() returns it.  [-0, +1,
+ * throws] */
 static int l_is_within(lua_State *L)
 {
     unsigned char bytes[16];

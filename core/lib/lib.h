@@ -1,5 +1,5 @@
-/* lib.h: everything that scripts can call, and the generation of scripts that a worker serves. The libraries join the engine (vm) with
- * the MCP server (rpc). Nothing above this module knows what a lua_State is. */
+/* lib.h: everything that scripts can call, and the generation of scripts that a worker serves. The libraries join the
+ * engine (vm) with the MCP server (rpc). Nothing above this module knows what a lua_State is. */
 #ifndef MP_LIB_H
 #define MP_LIB_H
 
@@ -54,45 +54,53 @@ typedef struct {
     mp_upstreams *upstream_table;
 } mp_lib_config;
 
-/* Loads the library and every script. On failure returns NULL and appends every error to `report`, as text for a person. */
+/* Loads the library and every script. On failure returns NULL and appends every error to `report`, as text for a
+ * person. */
 mp_vm *MP_NULLABLE mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report);
-/* Like mp_lib_new. If only scripts have errors without which the others may serve (tools, resources, prompts, jobs; libraries where no script
- * guards), appends the paths of these scripts to `broken`, each with a NUL. `broken` may be NULL. */
+/* Like mp_lib_new. If only scripts have errors without which the others may serve (tools, resources, prompts, jobs;
+ * libraries where no script guards), appends the paths of these scripts to `broken`, each with a NUL. `broken` may be
+ * NULL. */
 mp_vm *MP_NULLABLE mp_lib_try(mp_source *source, const mp_lib_config *config, mp_buf *report,
                               mp_buf *MP_NULLABLE broken);
 void mp_lib_free(mp_vm *MP_NULLABLE vm);
-/* The process ends: ends every task. Their `<close>` handlers run, but may not wait, and each one that is left at `until` (ms of the
- * monotonic clock) is ended at its first instruction. Any thread may call it once the VM's loop has ended; mp_lib_free() follows. */
+/* The process ends: ends every task. Their `<close>` handlers run, but may not wait, and each one that is left at
+ * `until` (ms of the monotonic clock) is ended at its first instruction. Any thread may call it once the VM's loop has
+ * ended; mp_lib_free() follows. */
 void mp_lib_unwind(mp_vm *vm, uint64_t until);
-/* Detaches the VM from its loop, on the loop's thread, once no task of the VM is left. Any thread may call mp_lib_free() afterwards. */
+/* Detaches the VM from its loop, on the loop's thread, once no task of the VM is left. Any thread may call
+ * mp_lib_free() afterwards. */
 void mp_lib_detach(mp_vm *vm);
-/* Attaches the VM to `loop`: from then on only the loop's thread may use the VM. The VM publishes through `rpc`, sends HTTP requests
- * through `client` and calls upstreams through `upstreams`; all outlive the VM. */
+/* Attaches the VM to `loop`: from then on only the loop's thread may use the VM. The VM publishes through `rpc`, sends
+ * HTTP requests through `client` and calls upstreams through `upstreams`; all outlive the VM. */
 void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_upstream_host *upstreams);
 /* The hooks of a worker's rpc. Their `ctx` is the VM. */
 extern const mp_rpc_hooks mp_lib_hooks;
 /* The marks of the request that the task on this thread serves (mark.h). For mp_mark_set_source(). */
 void mp_lib_running_marks(mp_marks *marks);
-/* What the task on this thread does: the request's marks, its method, the tool or prompt, the line of Lua. For mp_crash_set_work(). */
+/* What the task on this thread does: the request's marks, its method, the tool or prompt, the line of Lua. For
+ * mp_crash_set_work(). */
 void mp_lib_put_work(void);
 /* Resumes the tasks that are ready. Called at the end of a turn only. True if the VM has more to do at once. */
 bool mp_lib_turn(void *vm);
-/* Whether scheduled jobs of this process start; initially they do. Of several processes of a gateway one starts them. Any thread. */
+/* Whether scheduled jobs of this process start; initially they do. Of several processes of a gateway one starts them.
+ * Any thread. */
 void mp_lib_allow_schedules(bool are_allowed);
 /* Appends a summary of the tools, resources and prompts of the VM, for mp_lib_difference() of the next generation. */
 void mp_lib_summary(mp_vm *vm, mp_buf *out);
-/* Compares `before`, the summary of another VM, with this VM. `files` has the changed paths, one per line. Appends the differences for a
- * person ("+ refund  ~ search (schema)  - old_tool") to `plan`, and the names of the lists that changed for clients ("tools prompts")
- * to `lists`. */
+/* Compares `before`, the summary of another VM, with this VM. `files` has the changed paths, one per line. Appends the
+ * differences for a person ("+ refund  ~ search (schema)  - old_tool") to `plan`, and the names of the lists that
+ * changed for clients ("tools prompts") to `lists`. */
 void mp_lib_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
-/* Appends a JSON array: the scheduled jobs of the process, when each began last and begins next, and how it ended. Any thread. */
+/* Appends a JSON array: the scheduled jobs of the process, when each began last and begins next, and how it ended. Any
+ * thread. */
 void mp_lib_put_jobs(mp_buf *out, bool is_joined); /* is_joined: with what other processes of the gateway have said */
 /* The same of this process as a text for another one, which takes it: what a later run has left is kept. Any thread. */
 void mp_lib_put_jobs_text(mp_buf *out);
 void mp_lib_take_jobs(mp_str text);
 /* Other processes are about to say again which jobs run there. */
 void mp_lib_forget_jobs_elsewhere(void);
-/* Stops the VM's scheduled jobs, because the VM of a newer generation runs them, and delivers the bus message "retired". */
+/* Stops the VM's scheduled jobs, because the VM of a newer generation runs them, and delivers the bus message
+ * "retired". */
 void mp_lib_retire(mp_vm *vm);
 /* True if auth scripts authenticate the requests. */
 bool mp_lib_has_auth(const mp_vm *vm);
@@ -100,8 +108,8 @@ bool mp_lib_has_auth(const mp_vm *vm);
 bool mp_lib_has_auth_scripts(const mp_vm *vm);
 /* Ends a VM that was replaced: cancels all its tasks. The calls are answered with an error that names the reload. */
 void mp_lib_end(mp_vm *vm);
-/* Appends a description of the tools, resources and prompts to `out`. `form`: "list" (one line each), "whole" (as clients see them) or
- * "json" (the definitions). Appends warnings about them to `doubts`. */
+/* Appends a description of the tools, resources and prompts to `out`. `form`: "list" (one line each), "whole" (as
+ * clients see them) or "json" (the definitions). Appends warnings about them to `doubts`. */
 void mp_lib_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts);
 
 /* -- the workbench --------------------------------------------------------------------------------------------- */
@@ -113,10 +121,11 @@ typedef struct {
 
 /* Functions of modules above this one that commands call. */
 typedef struct {
-    /* Adds entries to `upstreams:` in the configuration file; `names` ends with NULL. With `out` writes no file but appends the new text.
-     * Returns -1 and a report for people on failure. */
+    /* Adds entries to `upstreams:` in the configuration file; `names` ends with NULL. With `out` writes no file but
+     * appends the new text. Returns -1 and a report for people on failure. */
     int (*add_upstreams)(const char *path, mp_str entries, const char *const *names, mp_buf *out, mp_buf *report);
-    /* Appends the names of the upstreams in the configuration file, each with a line break; nothing if it cannot be read. */
+    /* Appends the names of the upstreams in the configuration file, each with a line break; nothing if it cannot be
+     * read. */
     void (*put_upstreams)(const char *path, mp_buf *out);
     /* Replaces a file as a whole. Returns -1 and a report for people on failure. */
     int (*replace_file)(const char *path, mp_str text, mp_buf *report);

@@ -8,8 +8,8 @@
 
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
-/* Copies an event's text to `to`. Control characters, also line ends, become spaces and '=' becomes ':', so that the event is one line and
- * cannot look like fields. The text is cut before the first UTF-8 character that does not fit. */
+/* Copies an event's text to `to`. Control characters, also line ends, become spaces and '=' becomes ':', so that the
+ * event is one line and cannot look like fields. The text is cut before the first UTF-8 character that does not fit. */
 static void copy_event(char *to, mp_str text)
 {
     size_t len = text.len < EVENT_BUFFER_BYTES ? text.len : EVENT_BUFFER_BYTES - 1;
@@ -43,7 +43,8 @@ static void insert_sorted(mp_log_field *fields, size_t count, mp_log_field field
     fields[at] = field;
 }
 
-/* Pops the value on top as a log field. The text of a float stays on the stack below the fields, so that it is not collected.  [-1, +0|1, throws] */
+/* Pops the value on top as a log field. The text of a float stays on the stack below the fields, so that it is not
+ * collected.  [-1, +0|1, throws] */
 static mp_log_field pop_field(lua_State *L, const char *key)
 {
     mp_str text = {0};
@@ -71,8 +72,8 @@ static mp_log_field pop_field(lua_State *L, const char *key)
     }
 }
 
-/* log.write(level, event[, fields]): writes a log line, its fields sorted by name. A field `call` is written as `call_`: the line has the
- * mark of the call as `call`.  [-0, +0, throws] */
+/* log.write(level, event[, fields]): writes a log line, its fields sorted by name. A field `call` is written as
+ * `call_`: the line has the mark of the call as `call`.  [-0, +0, throws] */
 static int l_log(lua_State *L)
 {
     mp_log_level level = (mp_log_level)luaL_checkoption(L, 1, NULL, levels);
@@ -105,15 +106,16 @@ static int l_log(lua_State *L)
     return 0;
 }
 
-/* log.wants(level): true if lines of this level are written. Check it before composing a costly line.  [-0, +1, throws] */
+/* log.wants(level): true if lines of this level are written. Check it before composing a costly line.  [-0, +1,
+ * throws] */
 static int l_logs(lua_State *L)
 {
     lua_pushboolean(L, mp_log_wants((mp_log_level)luaL_checkoption(L, 1, NULL, levels)));
     return 1;
 }
 
-/* log.audit(members[, is_ok]): writes a line of the audit. `members`: the members of a JSON object, without the braces. `is_ok`: it is of a call whose
- * outcome is `ok`, of which log.audit_sample may leave some out.  [-0, +0, throws] */
+/* log.audit(members[, is_ok]): writes a line of the audit. `members`: the members of a JSON object, without the braces.
+ * `is_ok`: it is of a call whose outcome is `ok`, of which log.audit_sample may leave some out.  [-0, +0, throws] */
 static int l_audit_line(lua_State *L)
 {
     mp_str members;

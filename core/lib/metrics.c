@@ -1,4 +1,5 @@
-/* metrics.c: what the library in Lua counts and measures for /metrics: times of what scripts use, and decisions about calls. */
+/* metrics.c: what the library in Lua counts and measures for /metrics: times of what scripts use, and decisions about
+ * calls. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include "rpc/observe.h"
@@ -8,7 +9,8 @@
 #include <limits.h>
 #include <math.h>
 
-#define MAX_SERIES MP_LIMIT(metrics_series, 1000) /* of all scripts together: the sum of what their `most` says */
+/* of all scripts together: the sum of what their `most` says */
+#define MAX_SERIES MP_LIMIT(metrics_series, 1000)
 #define MAX_LABEL_BYTES 128
 #define MAX_SECONDS 86400.0
 
@@ -41,7 +43,8 @@ static const mp_family *check_family(lua_State *L, int index)
     return families[i].family;
 }
 
-/* A label's value: at most MAX_LABEL_BYTES, without a character cut in half. Texts with NUL or invalid UTF-8 become "_other". */
+/* A label's value: at most MAX_LABEL_BYTES, without a character cut in half. Texts with NUL or invalid UTF-8 become
+ * "_other". */
 static mp_str label_of(mp_str text)
 {
     if (text.len > MAX_LABEL_BYTES) {
@@ -56,7 +59,8 @@ static mp_str label_of(mp_str text)
     return text;
 }
 
-/* metrics.series(family, …): the number of the series of one of the families above with these values of its labels.  [-0, +1, throws] */
+/* metrics.series(family, …): the number of the series of one of the families above with these values of its labels.
+ * [-0, +1, throws] */
 static int l_series(lua_State *L)
 {
     const mp_family *family = check_family(L, 1);
@@ -113,8 +117,8 @@ static void read_bounds(lua_State *L, mp_declaration *to)
     }
 }
 
-/* metrics.declare(kind, name, text, labels, bounds): the family of a metric of scripts, one for all Lua states and generations. nil, why,
- * hint: the process has no room for it, or no script is being loaded.  [-0, +1|3, throws] */
+/* metrics.declare(kind, name, text, labels, bounds): the family of a metric of scripts, one for all Lua states and
+ * generations. nil, why, hint: the process has no room for it, or no script is being loaded.  [-0, +1|3, throws] */
 static int l_declare(lua_State *L)
 {
     static const char *const kinds[] = {"counter", "gauge", "histogram", NULL};
@@ -152,8 +156,8 @@ static const mp_family *check_declared(lua_State *L)
     return lua_touserdata(L, 1);
 }
 
-/* metrics.member(family, values, most): the number of the series of a declared family with these values of its labels; above `most` series,
- * that of "_other".  [-0, +1, throws] */
+/* metrics.member(family, values, most): the number of the series of a declared family with these values of its labels;
+ * above `most` series, that of "_other".  [-0, +1, throws] */
 static int l_member(lua_State *L)
 {
     const mp_family *family = check_declared(L);
@@ -170,7 +174,8 @@ static int l_member(lua_State *L)
     return 1;
 }
 
-/* metrics.enter(family, series, value, is_set): adds to a counter or gauge, sets a gauge, or adds an observation.  [-0, +0, throws] */
+/* metrics.enter(family, series, value, is_set): adds to a counter or gauge, sets a gauge, or adds an observation.  [-0,
+ * +0, throws] */
 static int l_enter(lua_State *L)
 {
     const mp_family *family = check_declared(L);
@@ -184,8 +189,8 @@ static int l_enter(lua_State *L)
 
 /* -- things -------------------------------------------------------------------------------------------------------- */
 
-/* metrics.tool(name), metrics.prompt(name), metrics.resource(name): the metrics of the thing with this name, for call.measure. Upvalue: which
- * kind of thing.  [-0, +1, throws] */
+/* metrics.tool(name), metrics.prompt(name), metrics.resource(name): the metrics of the thing with this name, for
+ * call.measure. Upvalue: which kind of thing.  [-0, +1, throws] */
 static int l_thing(lua_State *L)
 {
     mp_measured kind = (mp_measured)lua_tointeger(L, lua_upvalueindex(1));
@@ -193,8 +198,9 @@ static int l_thing(lua_State *L)
     return 1;
 }
 
-/* metrics.numbers(kind, name): what was measured of a tool, prompt or resource: { calls, errors, p50_ms, p99_ms, failures = { { call, at, outcome,
- * code, ms } } }, newest first; `kind`: "tool", "prompt" or "resource".  [-0, +1, throws] */
+/* metrics.numbers(kind, name): what was measured of a tool, prompt or resource: { calls, errors, p50_ms, p99_ms,
+ * failures = { { call, at, outcome, code, ms } } }, newest first; `kind`: "tool", "prompt" or "resource".  [-0, +1,
+ * throws] */
 static int l_numbers(lua_State *L)
 {
     static const char *const kinds[] = {"tool", "prompt", "resource", NULL};

@@ -64,8 +64,8 @@ mp_principal *MP_NULLABLE mp_principal_ref_valid(lua_State *L, int index)
     return s->expires == 0 || s->expires > (int64_t)time(NULL) ? mp_principal_ref_at(L, index) : NULL;
 }
 
-/* host.auth.principal_ref(value, id, key, expires, issuer): a principal reference for the table `value`. It may authenticate many requests.
- * `expires`: seconds since 1970, or nil; `issuer`: a text, or nil.  [-0, +1, throws] */
+/* host.auth.principal_ref(value, id, key, expires, issuer): a principal reference for the table `value`. It may
+ * authenticate many requests. `expires`: seconds since 1970, or nil; `issuer`: a text, or nil.  [-0, +1, throws] */
 static int l_principal_ref(lua_State *L)
 {
     mp_str id, key;
@@ -169,7 +169,8 @@ void mp_principal_put_packed(mp_vm *vm, const mp_principal *principal, mp_buf *o
         lua_pop(L, 1); /* no memory: the caller refuses the request */
 }
 
-/* -- facts for C ---------------------------------------------------------------------------------------------------- */
+/* -- facts for C
+ * ---------------------------------------------------------------------------------------------------- */
 
 bool mp_principal_is_of(const mp_lib *lib, const mp_principal *principal)
 {

@@ -1,5 +1,6 @@
-/* pubsub.c: subscribing to topics and publishing on them. A session subscribes to topics one by one (`session.subscribe`); a call of
- * `subscriptions/listen` subscribes to a list of topics for as long as its stream is open (`listen`). */
+/* pubsub.c: subscribing to topics and publishing on them. A session subscribes to topics one by one
+ * (`session.subscribe`); a call of `subscriptions/listen` subscribes to a list of topics for as long as its stream is
+ * open (`listen`). */
 #include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
@@ -22,7 +23,8 @@ static int l_id(lua_State *L)
     return 1;
 }
 
-/* session.subscribe(call, topic): subscribes the call's session to the topic. True; or nil and "no session" or "too many".  [-0, +1|2, throws] */
+/* session.subscribe(call, topic): subscribes the call's session to the topic. True; or nil and "no session" or "too
+ * many".  [-0, +1|2, throws] */
 static int l_subscribe(lua_State *L)
 {
     mp_session *session = session_of(L);
@@ -48,7 +50,8 @@ static int with_session(lua_State *L, void (*act)(mp_session *session, mp_str te
     return 0;
 }
 
-/* session.set_audience(call, audience): moves all subscriptions of the call's session to `audience`.  [-0, +0, throws] */
+/* session.set_audience(call, audience): moves all subscriptions of the call's session to `audience`.  [-0, +0,
+ * throws] */
 static int l_set_audience(lua_State *L)
 {
     return with_session(L, mp_session_follow_as);
@@ -60,10 +63,11 @@ static int l_unsubscribe(lua_State *L)
     return with_session(L, mp_session_unfollow);
 }
 
-/* topic.publish(topic, plain, before, after[, unless]): sends the text `plain` to the sessions that are subscribed to the topic, and the text before .. id ..
- * after to each `subscriptions/listen` call, where `id` is the call's. Reaches all workers. If a topic is published several times in one
- * turn, only the last is sent. `plain`, or `before` and `after`, may be nil. Sends nothing if the table `unless` has a field `is_over`:
- * other tasks may set it before this function runs, and not while it runs.  [-0, +0, throws] */
+/* topic.publish(topic, plain, before, after[, unless]): sends the text `plain` to the sessions that are subscribed to
+ * the topic, and the text before .. id .. after to each `subscriptions/listen` call, where `id` is the call's. Reaches
+ * all workers. If a topic is published several times in one turn, only the last is sent. `plain`, or `before` and
+ * `after`, may be nil. Sends nothing if the table `unless` has a field `is_over`: other tasks may set it before this
+ * function runs, and not while it runs.  [-0, +0, throws] */
 static int l_publish(lua_State *L)
 {
     const mp_lib *lib = mp_lib_of(L);
@@ -112,9 +116,9 @@ static mp_str *push_topics(lua_State *L, size_t count)
     return topics;
 }
 
-/* call.listen(call, topics, closing): makes the call a subscriber of the topics and separates it from its task. Messages on the topics are sent on
- * the call's stream until the client disconnects, or the gateway ends the call with `closing`, a result as JSON. True; or nil and
- * "too many".  [-0, +1|2, throws] */
+/* call.listen(call, topics, closing): makes the call a subscriber of the topics and separates it from its task.
+ * Messages on the topics are sent on the call's stream until the client disconnects, or the gateway ends the call with
+ * `closing`, a result as JSON. True; or nil and "too many".  [-0, +1|2, throws] */
 static int l_listen(lua_State *L)
 {
     mp_lib_task *task = mp_check_call(L);

@@ -6,7 +6,8 @@
 #include <lauxlib.h>
 #include <string.h>
 
-/* record.put(line, what): keeps the JSON of a recorded call; `what` is true if some of the call is missing, or "skipped" if all of it is.  [-0, +0, throws] */
+/* record.put(line, what): keeps the JSON of a recorded call; `what` is true if some of the call is missing, or
+ * "skipped" if all of it is.  [-0, +0, throws] */
 static int l_put(lua_State *L)
 {
     mp_record_put(mp_check_str(L, 1), lua_type(L, 2) == LUA_TSTRING ? MP_RECORD_SKIPPED
@@ -15,7 +16,8 @@ static int l_put(lua_State *L)
     return 0;
 }
 
-/* record.claim(tool): true if a call of this tool is to be recorded. It counts as one of a recording that an operator has begun.  [-0, +1, throws] */
+/* record.claim(tool): true if a call of this tool is to be recorded. It counts as one of a recording that an operator
+ * has begun.  [-0, +1, throws] */
 static int l_claim(lua_State *L)
 {
     lua_pushboolean(L, mp_record_claim(mp_check_str(L, 1)));
@@ -29,8 +31,9 @@ static int l_room(lua_State *L)
     return 1;
 }
 
-/* record.replace(text, value, with): the text with another one in the place of each occurrence of a value, which is not empty. string.find compares the whole
- * value at each place of the text, and clients choose both; memmem takes a time linear in the length of the text.  [-0, +1, throws] */
+/* record.replace(text, value, with): the text with another one in the place of each occurrence of a value, which is not
+ * empty. string.find compares the whole value at each place of the text, and clients choose both; memmem takes a time
+ * linear in the length of the text.  [-0, +1, throws] */
 static int l_replace(lua_State *L)
 {
     mp_str text = mp_check_str(L, 1), value = mp_check_str(L, 2), with = mp_check_str(L, 3);

@@ -1,12 +1,13 @@
-/* regex.c: the regular expressions of JSON Schema's `pattern`: ECMA-262 in Unicode mode, as closely as PCRE2 supports it.
+/* regex.c: the regular expressions of JSON Schema's `pattern`: ECMA-262 in Unicode mode, as closely as PCRE2 supports
+ * it.
  *
  *   compile(pattern)   -> regex | nil, why
  *   regex:test(text)   -> boolean | nil, "limit" | nil, "not UTF-8"
  *   regex:exec(text, n)  -> { first, last, first of capture 1, … } | false | nil, why: the first match from byte n on
  *
- * A pattern may be careless and a text hostile, so backtracking, memory and time of one match are bounded. PCRE2 limits its backtracking
- * steps but not the bytes that it scans. So a pattern is compiled with callouts before each of its items, which check the processor
- * time. A short text is first matched without callouts and with few steps.
+ * A pattern may be careless and a text hostile, so backtracking, memory and time of one match are bounded. PCRE2 limits
+ * its backtracking steps but not the bytes that it scans. So a pattern is compiled with callouts before each of its
+ * items, which check the processor time. A short text is first matched without callouts and with few steps.
  *
  * The file is longer than 400 lines because of the table of Unicode categories. */
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -25,16 +26,18 @@
 #define MATCHER "moonpool.regex.matcher"
 
 #define MAX_PATTERN_BYTES 4096
-#define MAX_CASELESS_RANGES                                                                                            \
-    8 /* caseless ranges beyond ASCII in a pattern: PCRE2 10.42 takes up to 4 ms to compile each */
-#define MAX_TEXT_BYTES ((size_t)4 << 20) /* one item of a pattern may scan the whole text without interruption */
-#define MAX_MATCH_STEPS 20000            /* backtracking steps of one match */
-#define MAX_HEAP_KIB 4096                /* memory of one match */
-#define SHORT_TEXT_BYTES 128             /* texts up to this size are first matched without callouts */
-#define SHORT_MATCH_STEPS 200            /* steps of a match without callouts */
-#define MAX_CPU_US 50000                 /* processor time of one match */
-#define CALLOUTS_PER_CHECK 64            /* callouts between two reads of the clock, unless another task is ready */
-#define SCAN_BYTES_PER_CHECK 4096        /* bytes between two callouts after which the clock is read, too */
+/* caseless ranges beyond ASCII in a pattern: PCRE2 10.42 takes up to 4 ms to compile each */
+#define MAX_CASELESS_RANGES 8
+/* one item of a pattern may scan the whole text without interruption */
+#define MAX_TEXT_BYTES ((size_t)4 << 20)
+#define MAX_MATCH_STEPS 20000 /* backtracking steps of one match */
+#define MAX_HEAP_KIB 4096     /* memory of one match */
+#define SHORT_TEXT_BYTES 128  /* texts up to this size are first matched without callouts */
+#define SHORT_MATCH_STEPS 200 /* steps of a match without callouts */
+#define MAX_CPU_US 50000      /* processor time of one match */
+/* callouts between two reads of the clock, unless another task is ready */
+#define CALLOUTS_PER_CHECK 64
+#define SCAN_BYTES_PER_CHECK 4096 /* bytes between two callouts after which the clock is read, too */
 
 typedef struct {
     pcre2_code *MP_NULLABLE code,
@@ -132,8 +135,8 @@ static void put_translated(mp_buf *out, mp_str pattern)
     }
 }
 
-/* Makes the collector count the memory of a compiled pattern, which PCRE2 allocates: the regex at `index` holds a Lua block of the same
- * size in its user value `user_value`.  [-0, +0, throws] */
+/* Makes the collector count the memory of a compiled pattern, which PCRE2 allocates: the regex at `index` holds a Lua
+ * block of the same size in its user value `user_value`.  [-0, +0, throws] */
 static void account_code(lua_State *L, int index, const pcre2_code *code, int user_value)
 {
     size_t size = 0;
@@ -250,8 +253,8 @@ typedef struct {
     uint64_t end_us;      /* processor time of the thread at which the match ends */
 } deadline;
 
-/* PCRE2 calls this before each item of the pattern. When another task is ready, the alarm of preempt.h sets a hook: from then on each
- * callout reads the clock, since one item may scan the whole text. */
+/* PCRE2 calls this before each item of the pattern. When another task is ready, the alarm of preempt.h sets a hook:
+ * from then on each callout reads the clock, since one item may scan the whole text. */
 static int on_callout(pcre2_callout_block *block, void *context)
 {
     deadline *d = context;
@@ -283,7 +286,8 @@ static int search_guarded(lua_State *L, const regex *re, const matcher *m, pcre2
     return rc;
 }
 
-/* Compiles the regex at 1 with callouts, unless that was done before. False if PCRE2 has no memory.  [-0, +0, throws] */
+/* Compiles the regex at 1 with callouts, unless that was done before. False if PCRE2 has no memory.  [-0, +0,
+ * throws] */
 static bool compile_guarded(lua_State *L, regex *re)
 {
     if (re->guarded != NULL)
@@ -307,8 +311,8 @@ static regex *check_regex(lua_State *L)
     return re;
 }
 
-/* Matches the regex at 1. Returns the result of pcre2_match; PCRE2_ERROR_MATCHLIMIT also if the match took too long or the text is too
- * long.  [-0, +0, throws] */
+/* Matches the regex at 1. Returns the result of pcre2_match; PCRE2_ERROR_MATCHLIMIT also if the match took too long or
+ * the text is too long.  [-0, +0, throws] */
 static int search(lua_State *L, regex *re, const matcher *m, pcre2_match_data *data, mp_str text, size_t from)
 {
     if (text.len <= SHORT_TEXT_BYTES) {

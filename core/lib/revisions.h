@@ -1,4 +1,5 @@
-/* revisions.h: the Lua modules "moonpool.revisions" and "moonpool.error_codes": the tables of core/mcp for the library in Lua. */
+/* revisions.h: the Lua modules "moonpool.revisions" and "moonpool.error_codes": the tables of core/mcp for the library
+ * in Lua. */
 #ifndef MP_LIB_REVISIONS_H
 #define MP_LIB_REVISIONS_H
 

@@ -1,10 +1,12 @@
-/* seal.c: the functions by which scripts of the gateway's own seal what clients store and send back: cursors, requestState. */
+/* seal.c: the functions by which scripts of the gateway's own seal what clients store and send back: cursors,
+ * requestState. */
 #include "lib/bindings.h"
 #include <lauxlib.h>
 
 #define MAX_SEALED_BYTES ((size_t)1 << 20)
 
-/* seal.make(text, about, is_repeatable): the encrypted text, as base64url; the same for the same text and purpose if it is repeatable.
+/* seal.make(text, about, is_repeatable): the encrypted text, as base64url; the same for the same text and purpose if it
+ * is repeatable.
  *  [-0, +1, throws] */
 static int l_seal(lua_State *L)
 {

@@ -1,5 +1,5 @@
-/* semaphore.c: named semaphores of the process for tasks. A task enters a semaphore, and leaves it when it closes the handle or ends. In Lua
- * the handle is called a turn. */
+/* semaphore.c: named semaphores of the process for tasks. A task enters a semaphore, and leaves it when it closes the
+ * handle or ends. In Lua the handle is called a turn. */
 #include "vm/engine.h"
 #include "lib/fields.h"
 #include "data/data.h"
@@ -66,8 +66,9 @@ static int push_turn(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-/* turn(name, most[, is_shared]): enters the semaphore `name`, which at most `most` tasks of the process, or of all processes of the gateway, may hold; waits if it is full. Returns a handle;
- * nil if too many tasks wait already. Upvalue: the semaphores.  [-0, +1, throws, parks] */
+/* turn(name, most[, is_shared]): enters the semaphore `name`, which at most `most` tasks of the process, or of all
+ * processes of the gateway, may hold; waits if it is full. Returns a handle; nil if too many tasks wait already.
+ * Upvalue: the semaphores.  [-0, +1, throws, parks] */
 static int l_turn(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);

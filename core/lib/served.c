@@ -1,19 +1,21 @@
 /* served.c: publishes a snapshot of the registry (lua/moonpool/registry/registry.lua).
- * A task can be preempted at any instruction of Lua, and in no function of C. So the lists in Lua, the kept answers and the call plans change
- * together here, and a snapshot never replaces a later one. */
+ * A task can be preempted at any instruction of Lua, and in no function of C. So the lists in Lua, the kept answers and
+ * the call plans change together here, and a snapshot never replaces a later one. */
 #include "lib/bindings.h"
 #include "lib/shortcut/frozen_answer.h"
 #include "lib/shortcut/forward.h"
 #include <lauxlib.h>
 
-/* served.begin(): the generation of a new snapshot. Called before anything is read from which the snapshot is made.  [-0, +1] */
+/* served.begin(): the generation of a new snapshot. Called before anything is read from which the snapshot is made.
+ * [-0, +1] */
 static int l_begin(lua_State *L)
 {
     lua_pushinteger(L, (lua_Integer)++mp_lib_of(L)->snapshot_begun);
     return 1;
 }
 
-/* served.is_settled(): true if the last snapshot that was begun is published: until the next begin(), the lists do not change.  [-0, +1] */
+/* served.is_settled(): true if the last snapshot that was begun is published: until the next begin(), the lists do not
+ * change.  [-0, +1] */
 static int l_is_settled(lua_State *L)
 {
     const mp_lib *lib = mp_lib_of(L);
@@ -21,8 +23,9 @@ static int l_is_settled(lua_State *L)
     return 1;
 }
 
-/* served.publish(holder, snapshot, generation, rows, has_private): sets holder.now, forgets the kept answers, and replaces the call plans, which `rows`
- * describe. Nothing happens if a snapshot of a later generation is published. If memory is short, tools are left without a plan.
+/* served.publish(holder, snapshot, generation, rows, has_private): sets holder.now, forgets the kept answers, and
+ * replaces the call plans, which `rows` describe. Nothing happens if a snapshot of a later generation is published. If
+ * memory is short, tools are left without a plan.
  *  [-0, +0, throws] */
 static int l_publish(lua_State *L)
 {

@@ -1,4 +1,5 @@
-/* served_text.c: descriptions of the tools, resources and prompts of a VM, which functions of moonpool in Lua return as texts. */
+/* served_text.c: descriptions of the tools, resources and prompts of a VM, which functions of moonpool in Lua return as
+ * texts. */
 #include "lib/state.h"
 #include <lauxlib.h>
 

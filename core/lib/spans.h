@@ -1,4 +1,5 @@
-/* spans.h: spans of what a task does, for the libraries. Each function does nothing where the call of the task is not recorded.
+/* spans.h: spans of what a task does, for the libraries. Each function does nothing where the call of the task is not
+ * recorded.
  *
  *     mp_open_span span = mp_task_span_open(task, MP_SPAN_CLIENT, MP_STR("GET"));
  *     mp_span_text(mp_open_span_trace(&span), span.span, "url.full", url);

@@ -1,4 +1,5 @@
-/* sql_text.c: SQL for spans: its texts, numbers and comments are replaced, because a script may have written a value into a statement. */
+/* sql_text.c: SQL for spans: its texts, numbers and comments are replaced, because a script may have written a value
+ * into a statement. */
 #include "lib/sql_text.h"
 #include <ctype.h>
 

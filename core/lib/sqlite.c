@@ -1,5 +1,5 @@
-/* sqlite.c: SQLite databases of tasks: opens a database, runs a statement on it, waits for the result. lua/moonpool/lib/sqlite.lua checks
- * which files a script may open, and orders transactions. */
+/* sqlite.c: SQLite databases of tasks: opens a database, runs a statement on it, waits for the result.
+ * lua/moonpool/lib/sqlite.lua checks which files a script may open, and orders transactions. */
 #include "data/data.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
@@ -31,8 +31,8 @@ typedef struct {
 typedef struct {
     mp_statement statement;
     handle *MP_NULLABLE of;
-    atomic_bool
-        is_left; /* set by the first of the two owners (database, handle) that no longer needs it; the second frees it */
+    atomic_bool is_left; /* set by the first of the two owners (database, handle) that no longer needs it; the second
+                            frees it */
 } work;
 
 struct waiting {
@@ -130,8 +130,8 @@ static shared *shared_of(lua_State *L)
     return it;
 }
 
-/* sqlite.open(root, rest, read_only, setup, state): sets state.handle, unless it is set: a database in the file `rest` below the folder `root`; in
- * memory if `root` is nil.  [-0, +0, throws] */
+/* sqlite.open(root, rest, read_only, setup, state): sets state.handle, unless it is set: a database in the file `rest`
+ * below the folder `root`; in memory if `root` is nil.  [-0, +0, throws] */
 static int l_open(lua_State *L)
 {
     luaL_checktype(L, 5, LUA_TTABLE);
@@ -152,7 +152,8 @@ static int l_open(lua_State *L)
     return 0;
 }
 
-/* __gc, and sqlite_leave(database): cancels its statements and closes it, without waiting. Does nothing if it is closed already.
+/* __gc, and sqlite_leave(database): cancels its statements and closes it, without waiting. Does nothing if it is closed
+ * already.
  *  [-0, +0] */
 static int l_close(lua_State *L)
 {
@@ -166,8 +167,8 @@ static int l_close(lua_State *L)
     return 0;
 }
 
-/* sqlite.count(): how many databases have a handle (open ones, and ones that the collector has not freed yet); how many are being closed;
- * true if the collector has not finished the cycles that sqlite_tidy() requested.  [-0, +3] */
+/* sqlite.count(): how many databases have a handle (open ones, and ones that the collector has not freed yet); how many
+ * are being closed; true if the collector has not finished the cycles that sqlite_tidy() requested.  [-0, +3] */
 static int l_count(lua_State *L)
 {
     shared *all = shared_of(L);
@@ -177,7 +178,8 @@ static int l_count(lua_State *L)
     return 3;
 }
 
-/* sqlite.tidy(): requests two cycles of the collector, which run in turns while the caller waits. False if the caller may not wait.  [-0, +1] */
+/* sqlite.tidy(): requests two cycles of the collector, which run in turns while the caller waits. False if the caller
+ * may not wait.  [-0, +1] */
 static int l_tidy(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -206,7 +208,8 @@ static bool put_bytes(mp_buf *to, char tag, mp_str bytes, size_t most)
     return true;
 }
 
-/* Pops the value on top and appends it to the parameters. False if they would be larger than `most` bytes.  [-1, +0, throws] */
+/* Pops the value on top and appends it to the parameters. False if they would be larger than `most` bytes.  [-1, +0,
+ * throws] */
 static bool put_value(lua_State *L, mp_buf *to, size_t most)
 {
     bool fits = true;
@@ -234,7 +237,8 @@ static bool put_value(lua_State *L, mp_buf *to, size_t most)
     return fits;
 }
 
-/* Appends the parameters at `index`: nil, a list, or a table by name, read without metamethods. Returns NULL, or the error text.
+/* Appends the parameters at `index`: nil, a list, or a table by name, read without metamethods. Returns NULL, or the
+ * error text.
  *  [-0, +0, throws] */
 static const char *MP_NULLABLE put_params(lua_State *L, int index, mp_statement *statement, size_t most)
 {
@@ -374,8 +378,8 @@ static mp_open_span begin_span(lua_State *L, const mp_database *database, mp_sql
     return span;
 }
 
-/* The database of the state at 1, if the statement may be queued: no transaction has the database, or that of the token at 5. It has it from
- * `begin` on. Nothing else runs between this and the queue.  [-0, +0, throws] */
+/* The database of the state at 1, if the statement may be queued: no transaction has the database, or that of the token
+ * at 5. It has it from `begin` on. Nothing else runs between this and the queue.  [-0, +0, throws] */
 static mp_database *MP_NULLABLE database_in_turn(lua_State *L, int kind)
 {
     lua_pushliteral(L, "owner");
@@ -393,9 +397,9 @@ static mp_database *MP_NULLABLE database_in_turn(lua_State *L, int kind)
     return database;
 }
 
-/* sqlite.run(state, kind, sql, params, token): runs a statement and waits for it. The rows of a query; else the number of changed rows and the id
- * of the last inserted row; or nil, why. False, and nothing was run, if another transaction has the database, or it is closed. `token`: of the
- * transaction that the statement belongs to, or begins.
+/* sqlite.run(state, kind, sql, params, token): runs a statement and waits for it. The rows of a query; else the number
+ * of changed rows and the id of the last inserted row; or nil, why. False, and nothing was run, if another transaction
+ * has the database, or it is closed. `token`: of the transaction that the statement belongs to, or begins.
  *  [-0, +1|2, throws, parks] */
 static int l_run(lua_State *L)
 {

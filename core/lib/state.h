@@ -19,7 +19,8 @@ typedef struct {
 /* How much audit lines show of the arguments of a call: log.audit_arguments, or OFF without an audit. */
 typedef enum { MP_AUDIT_MODE_OFF, MP_AUDIT_MODE_NONE, MP_AUDIT_MODE_NAMES, MP_AUDIT_MODE_VALUES } mp_audit_mode;
 
-/* An audit line that C writes (shortcut/audit_line.h). Empty, with `text.len` 0, unless the line is begun and not yet written. */
+/* An audit line that C writes (shortcut/audit_line.h). Empty, with `text.len` 0, unless the line is begun and not yet
+ * written. */
 typedef struct {
     mp_buf text;    /* the members before the outcome, then those after `ms` */
     size_t head;    /* bytes of the former */
@@ -38,7 +39,8 @@ typedef struct {
         difference; /* functions of moonpool, as registry references */
 
     const void *call_metatable; /* address of the metatable of the userdata `call`, for a quick type check */
-    int principals; /* registry reference of a table: from an mp_principal (light userdata) to its principal reference */
+    int principals; /* registry reference of a table: from an mp_principal (light userdata) to its principal reference
+                     */
     mp_link principal_refs; /* all principal references of the VM (principal.c) */
     mp_rights rights[2];    /* of the principals `anonymous` and `local`, which belong to no VM */
     struct mp_token_cache *tokens;
@@ -98,8 +100,8 @@ typedef struct {
     int place, members;          /* the task's number in its group, from 1; how many member tasks work for this task */
     bool has_succeeded;          /* the member's function returned true */
 
-    /* A notification: its method, then its params. A cancelled call: its method, then its principal's id, for `<close>` handlers that
-     * read them. */
+    /* A notification: its method, then its params. A cancelled call: its method, then its principal's id, for `<close>`
+     * handlers that read them. */
     mp_buf text;
     size_t method_len;
     mp_buf
@@ -121,13 +123,16 @@ static inline mp_lib_task *MP_NULLABLE mp_lib_task_running(lua_State *L)
 
 /* Creates a ready task for `call`, and makes the task the call's user. */
 mp_lib_task *mp_lib_task_start(mp_vm *vm, const mp_work *work, mp_call *call);
-/* Separates the task from its call, which is answered or cancelled. Returns the call; NULL if they were already separate. */
+/* Separates the task from its call, which is answered or cancelled. Returns the call; NULL if they were already
+ * separate. */
 mp_call *MP_NULLABLE mp_task_settle(mp_lib_task *task);
-/* Separates the task from the request that it authenticates. Returns the request; NULL if they were already separate. */
+/* Separates the task from the request that it authenticates. Returns the request; NULL if they were already
+ * separate. */
 mp_authn *MP_NULLABLE mp_task_settle_entry(mp_lib_task *task);
 /* Answers the call with an error, if it has no answer yet. */
 void mp_task_fail(mp_lib_task *task, int code, mp_str message, mp_str data);
-/* The principal's id of the call that the task works for, even after the call was cancelled. Valid until the task ends. */
+/* The principal's id of the call that the task works for, even after the call was cancelled. Valid until the task
+ * ends. */
 mp_str mp_task_principal(const mp_lib_task *task);
 /* Releases the function and the call that a detached task has not used yet. */
 void mp_task_forget_job(lua_State *L, mp_lib_task *task);
@@ -135,13 +140,14 @@ void mp_task_forget_job(lua_State *L, mp_lib_task *task);
 void mp_group_leave(mp_lib_task *task);
 
 #define MP_REFUSAL 160 /* bytes of a buffer for an error text */
-/* Counts and logs that `what` (a result, an error, a message) has `size` bytes of JSON, over limits.call.output. Returns the text for the
- * client, which is stored in `why`. */
+/* Counts and logs that `what` (a result, an error, a message) has `size` bytes of JSON, over limits.call.output.
+ * Returns the text for the client, which is stored in `why`. */
 mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, char why[MP_REFUSAL]);
-/* Answers the task's call with the value at `index`, or with an error if the value is over limits.call.output. The result
- * is for a lua_CFunction to return.  [-0, +0, throws, yields] */
+/* Answers the task's call with the value at `index`, or with an error if the value is over limits.call.output. The
+ * result is for a lua_CFunction to return.  [-0, +0, throws, yields] */
 int mp_task_answer(lua_State *L, mp_lib_task *task, int index);
-/* Answers the task's call with the error { code, message, data } at `error`, an index of 3 or less. The result is for a lua_CFunction to return.
+/* Answers the task's call with the error { code, message, data } at `error`, an index of 3 or less. The result is for a
+ * lua_CFunction to return.
  *  [-0, +0, throws, yields] */
 int mp_task_answer_error(lua_State *L, mp_lib_task *task, int error);
 

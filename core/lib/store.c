@@ -57,22 +57,24 @@ static int push_result(lua_State *L, mp_store_result result)
     return 1;
 }
 
-/* store.set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
+/* store.set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil, "full" or "unavailable". [-0,
+ * +1|2, throws] */
 static int l_set(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
     return push_result(L, mp_store_set(store_of(L), key, text, opt_ttl_ms(L, 3), false));
 }
 
-/* store.add(key, text[, seconds]): stores the text if the key does not exist. True; false if the key exists; or nil, "full".  [-0, +1|2, throws] */
+/* store.add(key, text[, seconds]): stores the text if the key does not exist. True; false if the key exists; or nil,
+ * "full".  [-0, +1|2, throws] */
 static int l_add(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
     return push_result(L, mp_store_set(store_of(L), key, text, opt_ttl_ms(L, 3), true));
 }
 
-/* store.replace(key, old, text): replaces the text if it is `old`; the time to live stays. True; false if the key has another text, or none;
- * or nil, "full" or "unavailable".  [-0, +1|2, throws] */
+/* store.replace(key, old, text): replaces the text if it is `old`; the time to live stays. True; false if the key has
+ * another text, or none; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
 static int l_replace(lua_State *L)
 {
     return push_result(L, mp_store_replace(store_of(L), mp_check_str(L, 1), mp_check_str(L, 2), mp_check_str(L, 3)));
@@ -99,7 +101,8 @@ static int l_delete(lua_State *L)
     return push_result(L, mp_store_delete(store_of(L), mp_check_str(L, 1)));
 }
 
-/* Appends the keys of mp_store_keys to the table at `list`, behind its first `count`. Returns the last one, whose bytes the table keeps.  [-0, +0, throws] */
+/* Appends the keys of mp_store_keys to the table at `list`, behind its first `count`. Returns the last one, whose bytes
+ * the table keeps.  [-0, +0, throws] */
 static mp_str put_keys(lua_State *L, int list, lua_Integer count, const mp_buf *keys)
 {
     mp_str last = MP_STR_NONE;
@@ -112,7 +115,8 @@ static mp_str put_keys(lua_State *L, int list, lua_Integer count, const mp_buf *
     return last;
 }
 
-/* store.keys(prefix[, most]): a sorted list of at most `most` keys that begin with `prefix`; or an empty list and "unavailable".  [-0, +1|2, throws] */
+/* store.keys(prefix[, most]): a sorted list of at most `most` keys that begin with `prefix`; or an empty list and
+ * "unavailable".  [-0, +1|2, throws] */
 static int l_keys(lua_State *L)
 {
     mp_str prefix = mp_check_str(L, 1), after = MP_STR_NONE;
@@ -132,7 +136,8 @@ static int l_keys(lua_State *L)
     return 1;
 }
 
-/* store.incr(key, n[, seconds]): adds n to the key's number. The sum; or nil, "full" or "unavailable". `seconds` applies only if the key is created.  [-0, +1|2, throws] */
+/* store.incr(key, n[, seconds]): adds n to the key's number. The sum; or nil, "full" or "unavailable". `seconds`
+ * applies only if the key is created.  [-0, +1|2, throws] */
 static int l_incr(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
@@ -149,8 +154,8 @@ static int l_incr(lua_State *L)
 #define MAX_INTERVAL_S (30.0 * 86400)
 #define MAX_BURST_TOKENS 1000000
 
-/* store.take(key, seconds, burst): takes a token from the key's bucket, which holds `burst` tokens and gains one every `seconds`. True; false
- * and the seconds until the next token; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
+/* store.take(key, seconds, burst): takes a token from the key's bucket, which holds `burst` tokens and gains one every
+ * `seconds`. True; false and the seconds until the next token; or nil, "full" or "unavailable".  [-0, +1|2, throws] */
 static int l_take(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);

@@ -43,7 +43,8 @@ void mp_open_span_fail(const mp_open_span *span, const char *MP_NULLABLE type, m
     mp_span_fail(trace, span->span, message);
 }
 
-/* -- host.trace ------------------------------------------------------------------------------------------------------ */
+/* -- host.trace
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* A span that is the current one of its task until it ends. */
 typedef struct {
@@ -61,8 +62,9 @@ static void finish_span(current_span *span)
     mp_open_span_close(&span->open);
 }
 
-/* trace.begin(name, detail, is_client): begins a span, which spans that begin before its end are below; nil where the call is not recorded.
- * `detail` is appended to the name; `is_client`: the span is a request to another program.  [-0, +1, throws] */
+/* trace.begin(name, detail, is_client): begins a span, which spans that begin before its end are below; nil where the
+ * call is not recorded. `detail` is appended to the name; `is_client`: the span is a request to another program.  [-0,
+ * +1, throws] */
 static int l_begin(lua_State *L)
 {
     mp_lib_task *task = mp_lib_task_running(L);
@@ -83,14 +85,16 @@ static int l_begin(lua_State *L)
     return 1;
 }
 
-/* trace.finish(span), __close: ends the span. An error that passes is not marked: it may be a question to the client.  [-0, +0, throws] */
+/* trace.finish(span), __close: ends the span. An error that passes is not marked: it may be a question to the client.
+ * [-0, +0, throws] */
 static int l_finish(lua_State *L)
 {
     finish_span(luaL_checkudata(L, 1, SPAN));
     return 0;
 }
 
-/* trace.set(span, key, value), span:set(key, value): adds an attribute: a text, a number or a boolean.  [-0, +0, throws] */
+/* trace.set(span, key, value), span:set(key, value): adds an attribute: a text, a number or a boolean.  [-0, +0,
+ * throws] */
 static int l_set(lua_State *L)
 {
     const current_span *span = luaL_checkudata(L, 1, SPAN);
@@ -146,8 +150,8 @@ static int l_fail(lua_State *L)
     return 0;
 }
 
-/* trace.context(span): traceparent and tracestate for a request that the span sends to an upstream; nil where none are sent. Without a span:
- * those of the current one.  [-0, +0|2, throws] */
+/* trace.context(span): traceparent and tracestate for a request that the span sends to an upstream; nil where none are
+ * sent. Without a span: those of the current one.  [-0, +0|2, throws] */
 static int l_context(lua_State *L)
 {
     char parent[MP_TRACEPARENT_BYTES + 1];

@@ -24,7 +24,8 @@ typedef enum { MP_UPSTREAM_RETRY_READ_ONLY, MP_UPSTREAM_RETRY_HINTED, MP_UPSTREA
 typedef enum { MP_CLIENT_AUTH_AUTO, MP_CLIENT_AUTH_BASIC, MP_CLIENT_AUTH_POST } mp_upstream_client_auth;
 typedef enum { MP_UPSTREAM_PRIVATE_FALSE, MP_UPSTREAM_PRIVATE_TRUE } mp_upstream_private;
 
-/* How tokens are got from an authorization server: upstreams.NAME.auth.client_credentials and .exchange. Texts may be NULL. */
+/* How tokens are got from an authorization server: upstreams.NAME.auth.client_credentials and .exchange. Texts may be
+ * NULL. */
 typedef struct {
     char *MP_NULLABLE issuer, *MP_NULLABLE token_url; /* one of them; the issuer's metadata names the token endpoint */
     char *MP_NULLABLE client, *MP_NULLABLE secret;    /* of this gateway at the authorization server */

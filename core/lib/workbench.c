@@ -1,4 +1,5 @@
-/* workbench.c: runs a command of lua/moonpool/workbench: moonpool's own Lua code, with the whole standard library, in a process without a gateway. */
+/* workbench.c: runs a command of lua/moonpool/workbench: moonpool's own Lua code, with the whole standard library, in a
+ * process without a gateway. */
 #include "lib/lib.h"
 #include "vm/engine.h"
 #include "lib/bindings.h"
@@ -21,8 +22,8 @@ typedef struct {
     const mp_workbench_tools *tools;
 } workbench_command;
 
-/* Pushes a table of the arguments: words by number; the last value of each option by the option's name; in the table "every", a list of
- * all values of an option by the option's name.
+/* Pushes a table of the arguments: words by number; the last value of each option by the option's name; in the table
+ * "every", a list of all values of an option by the option's name.
  * [-0, +1, throws] */
 static void push_arguments(lua_State *L, const workbench_command *e)
 {
@@ -46,7 +47,8 @@ static void push_arguments(lua_State *L, const workbench_command *e)
     lua_setfield(L, -2, "every");
 }
 
-/* The members of moonpool.host that commands use, too: moonpool.runtime.suggest needs the edit distance.  [-0, +1, throws] */
+/* The members of moonpool.host that commands use, too: moonpool.runtime.suggest needs the edit distance.  [-0, +1,
+ * throws] */
 static int push_host(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"script.edit_distance", mp_lib_edit_distance}, {NULL, NULL}};
@@ -57,7 +59,8 @@ static int push_host(lua_State *L)
 
 #define MAX_ADDED 256 /* upstreams that one command adds */
 
-/* config_file.add_upstreams(path, entries, names, is_dry): true, or the new text if `is_dry`; or nil, a report. Upvalue: the tools.
+/* config_file.add_upstreams(path, entries, names, is_dry): true, or the new text if `is_dry`; or nil, a report.
+ * Upvalue: the tools.
  * [-0, +2, throws] */
 static int l_add_upstreams(lua_State *L)
 {
@@ -85,7 +88,8 @@ static int l_add_upstreams(lua_State *L)
     return 2;
 }
 
-/* config_file.upstream_names(path): a table whose keys are the names of the upstreams. Upvalue: the tools.  [-0, +1, throws] */
+/* config_file.upstream_names(path): a table whose keys are the names of the upstreams. Upvalue: the tools.  [-0, +1,
+ * throws] */
 static int l_upstream_names(lua_State *L)
 {
     const mp_workbench_tools *tools = lua_touserdata(L, lua_upvalueindex(1));

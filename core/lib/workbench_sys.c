@@ -1,5 +1,5 @@
-/* workbench_sys.c: the system functions of the workbench. A *wire* is two descriptors, one to read and one to write: the stdout and the stdin of a child
- * process. */
+/* workbench_sys.c: the system functions of the workbench. A *wire* is two descriptors, one to read and one to write:
+ * the stdout and the stdin of a child process. */
 #define _GNU_SOURCE /* for pipe2 and memfd_create */
 #include "lib/workbench_sys.h"
 #include "lib/fields.h"
@@ -59,8 +59,8 @@ static void on_interrupt(int sign)
     errno = saved;
 }
 
-/* catch_interrupts(): from now on the first SIGINT or SIGTERM ends a wait in wire:read, which then gives nil and "interrupted"; the
- * second ends the process. True; or nil, why.  [-0, +1|2, throws] */
+/* catch_interrupts(): from now on the first SIGINT or SIGTERM ends a wait in wire:read, which then gives nil and
+ * "interrupted"; the second ends the process. True; or nil, why.  [-0, +1|2, throws] */
 static int l_catch_interrupts(lua_State *L)
 {
     /* No SA_RESTART: a signal also ends a read from the terminal. */
@@ -77,8 +77,8 @@ static int l_catch_interrupts(lua_State *L)
 
 /* -- opening --------------------------------------------------------------------------------------------------- */
 
-/* A file in memory that contains `text`; -1 if there is none. Its number is above those that a child gets: with few of them, dup2 to the first
- * would close the second, where the process inherited descriptors. */
+/* A file in memory that contains `text`; -1 if there is none. Its number is above those that a child gets: with few of
+ * them, dup2 to the first would close the second, where the process inherited descriptors. */
 static int memory_file(mp_str text)
 {
     int low = memfd_create("moonpool", MFD_CLOEXEC);
@@ -93,8 +93,8 @@ static int memory_file(mp_str text)
     return fd;
 }
 
-/* spawn({argument, …}[, text, text]): starts this program (moonpool) as a child process with these arguments. The child can read the texts as
- * the files /proc/self/fd/10 and 11. A wire to the child; or nil, why.  [-0, +1|2, throws] */
+/* spawn({argument, …}[, text, text]): starts this program (moonpool) as a child process with these arguments. The child
+ * can read the texts as the files /proc/self/fd/10 and 11. A wire to the child; or nil, why.  [-0, +1|2, throws] */
 static int l_spawn(lua_State *L)
 {
     char *argv[MAX_ARGUMENTS + 2] = {(char *)"moonpool"};
@@ -140,7 +140,8 @@ static int l_spawn(lua_State *L)
     return mp_push_failure(L, strerror(wrong));
 }
 
-/* -- reading and writing ------------------------------------------------------------------------------------------------- */
+/* -- reading and writing
+ * ------------------------------------------------------------------------------------------------- */
 
 /* wire:write(bytes): true; or nil, why.  [-0, +1|2, throws] */
 static int l_write(lua_State *L)
@@ -192,7 +193,8 @@ static int l_finish(lua_State *L)
     return 0;
 }
 
-/* wire:close(): closes the wire. Waits for a child, which ends when its stdin closes, and returns its exit code.  [-0, +0|1, throws] */
+/* wire:close(): closes the wire. Waits for a child, which ends when its stdin closes, and returns its exit code.  [-0,
+ * +0|1, throws] */
 static int l_close(lua_State *L)
 {
     wire *w = luaL_checkudata(L, 1, WIRE);
@@ -223,7 +225,8 @@ static const char *MP_NULLABLE text_field(lua_State *L, const char *name)
     return text;
 }
 
-/* Calls the function at index 2, which takes a part of an answer. False if it raised an error, which is index 3 then. */
+/* Calls the function at index 2, which takes a part of an answer. False if it raised an error, which is index 3
+ * then. */
 static bool take_bytes(void *ctx, mp_str bytes)
 {
     lua_State *L = ctx;
@@ -235,9 +238,9 @@ static bool take_bytes(void *ctx, mp_str bytes)
     return false;
 }
 
-/* fetch{method, url, socket, ca, seconds, headers, body, on_bytes}: sends an HTTP request, over a Unix socket if `socket` is its path; `headers`
- * is a list of texts; `on_bytes` is called with each part of the answer's body as it arrives, if the status is 200. The status and the body of
- * the answer; or nil, why.  [-0, +2, throws] */
+/* fetch{method, url, socket, ca, seconds, headers, body, on_bytes}: sends an HTTP request, over a Unix socket if
+ * `socket` is its path; `headers` is a list of texts; `on_bytes` is called with each part of the answer's body as it
+ * arrives, if the status is 200. The status and the body of the answer; or nil, why.  [-0, +2, throws] */
 static int l_fetch(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -288,7 +291,8 @@ static int l_mkdir(lua_State *L)
     return 1;
 }
 
-/* temporary_folder(): makes a folder that only the user can enter, below TMPDIR or /tmp; its path, or nil, why.  [-0, +1|2, throws] */
+/* temporary_folder(): makes a folder that only the user can enter, below TMPDIR or /tmp; its path, or nil, why.  [-0,
+ * +1|2, throws] */
 static int l_temporary_folder(lua_State *L)
 {
     const char *parent = getenv("TMPDIR");
@@ -301,7 +305,8 @@ static int l_temporary_folder(lua_State *L)
     return is_made ? 1 : mp_push_failure(L, strerror(why));
 }
 
-/* create(path, text[, private]): writes a new file; with `private` only the owner can read it. True; or nil, why, true if it exists.  [-0, +1|3, throws] */
+/* create(path, text[, private]): writes a new file; with `private` only the owner can read it. True; or nil, why, true
+ * if it exists.  [-0, +1|3, throws] */
 static int l_create(lua_State *L)
 {
     size_t len;
@@ -350,7 +355,8 @@ static int l_keep_private(lua_State *L)
     return 0;
 }
 
-/* pause(seconds): waits; "interrupted" if the user has interrupted the command meanwhile, and catch_interrupts() was called before.  [-0, +1, throws] */
+/* pause(seconds): waits; "interrupted" if the user has interrupted the command meanwhile, and catch_interrupts() was
+ * called before.  [-0, +1, throws] */
 static int l_pause(lua_State *L)
 {
     struct pollfd watched = {.fd = interrupts[0], .events = POLLIN};

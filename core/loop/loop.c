@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Five counters of a family, for turns of up to 1, 5, 20 and 100 ms and for longer ones; and the list of them. `what` says which turns, `time` which
- * time of theirs: "" is that of the clock. */
+/* Five counters of a family, for turns of up to 1, 5, 20 and 100 ms and for longer ones; and the list of them. `what`
+ * says which turns, `time` which time of theirs: "" is that of the clock. */
 #define TURN_COUNTERS(family, what, time)                                                                              \
     MP_COUNTER(family##_1ms, #family, "within", "1ms", what " that took up to 1 ms" time)                              \
     MP_COUNTER(family##_5ms, #family, "within", "5ms", what " that took up to 5 ms" time)                              \
@@ -223,9 +223,9 @@ static bool run_bottom(mp_loop *loop)
 
 void mp_loop_turn(mp_loop *loop, bool may_wait)
 {
-    /* Runs the callbacks of completed writes before libh2o looks at their sockets: without this, `./dev bench` has ended in an assertion of
-     * write_pending. It also saves two calls of epoll_ctl for most requests. The callbacks usually leave nothing to do, so the loop waits in the
-     * turn of the answer: a turn less for each request. */
+    /* Runs the callbacks of completed writes before libh2o looks at their sockets: without this, `./dev bench` has
+     * ended in an assertion of write_pending. It also saves two calls of epoll_ctl for most requests. The callbacks
+     * usually leave nothing to do, so the loop waits in the turn of the answer: a turn less for each request. */
     if (has_pending(loop)) {
         h2o_timeout__do_post_callback(loop->h2o);
         may_wait = may_wait && !has_pending(loop) && !has_work(loop);

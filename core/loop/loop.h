@@ -1,8 +1,8 @@
 /* loop.h: the events of one thread: sockets, timers, watched descriptors, messages from other threads.
  *
- * Everything belongs to the thread of its loop, except `mp_loop_post`, `mp_loop_stop`, `mp_loop_wake` and `mp_loop_turns`.
- * Callbacks may run inside libh2o: they only mark and enqueue, and never run Lua. Times are milliseconds of
- * CLOCK_MONOTONIC. */
+ * Everything belongs to the thread of its loop, except `mp_loop_post`, `mp_loop_stop`, `mp_loop_wake` and
+ * `mp_loop_turns`. Callbacks may run inside libh2o: they only mark and enqueue, and never run Lua. Times are
+ * milliseconds of CLOCK_MONOTONIC. */
 #ifndef MP_LOOP_H
 #define MP_LOOP_H
 
@@ -18,7 +18,8 @@ uint64_t mp_loop_now(const mp_loop *loop);
 /* The time of the current turn, in microseconds. */
 uint64_t mp_loop_now_us(const mp_loop *loop);
 /* Sets the function that runs at the bottom of each turn, outside libh2o: it returns true if it has more to do at once.
- * `has_work` returns true if `turn` is to run before the loop waits: it is asked when callbacks ran since the bottom. NULL: it always is then. */
+ * `has_work` returns true if `turn` is to run before the loop waits: it is asked when callbacks ran since the bottom.
+ * NULL: it always is then. */
 void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), bool (*MP_NULLABLE has_work)(void *ctx), void *ctx);
 /* Runs until `mp_loop_stop`; may be called once. Then closes all connections of its servers, and `gone` runs for
  * their streams. */
@@ -32,8 +33,8 @@ uint64_t mp_loop_turns(const mp_loop *loop);
 void mp_loop_name(mp_loop *loop, unsigned number);
 /* Ends the loop's wait for events. Any thread. */
 void mp_loop_wake(mp_loop *loop);
-/* Kinds of work whose turns are counted by their processor time: in reload_turns, memory_turns, asked_turns (of workers that the admin
- * listener asks) and admin_turns (of the admin thread). */
+/* Kinds of work whose turns are counted by their processor time: in reload_turns, memory_turns, asked_turns (of workers
+ * that the admin listener asks) and admin_turns (of the admin thread). */
 typedef enum { MP_MEASURE_RELOAD, MP_MEASURE_MEMORY, MP_MEASURE_ASKED, MP_MEASURE_ADMIN, MP_MEASURES } mp_measure;
 /* The processor time of this turn from here to its end is counted for this kind of work. */
 void mp_loop_measure(mp_loop *loop, mp_measure kind);
@@ -64,8 +65,8 @@ void mp_fdwatch_stop(mp_loop *loop, mp_fdwatch *watch);
 
 /* May be called on any thread, like the next two. */
 void mp_loop_post(mp_loop *loop, mp_message *message);
-/* Posts a message of its own with a copy of `size` bytes of `content`, and the bytes of `text` right behind them. The copy is freed when `deliver` has
- * returned; its `loop` is NULL if the loop has ended. */
+/* Posts a message of its own with a copy of `size` bytes of `content`, and the bytes of `text` right behind them. The
+ * copy is freed when `deliver` has returned; its `loop` is NULL if the loop has ended. */
 void mp_loop_send(mp_loop *loop, void (*deliver)(void *content, mp_loop *MP_NULLABLE loop), const void *content,
                   size_t size, mp_str text);
 /* Calls act(ctx) on the thread of the loop, unless the loop has ended. */

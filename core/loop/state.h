@@ -48,8 +48,8 @@ struct mp_loop {
     atomic_uint_fast64_t turns; /* turns begun so far: the watchdog compares it */
 };
 
-/* False with errno: `count` descriptors cannot be opened. To ask before libh2o opens some: libh2o aborts the process when it
- * cannot open its descriptors. */
+/* False with errno: `count` descriptors cannot be opened. To ask before libh2o opens some: libh2o aborts the process
+ * when it cannot open its descriptors. */
 bool mp_loop_has_descriptors(int count);
 int mp_mux_open(mp_loop *loop);
 void mp_mux_close(mp_loop *loop);

@@ -94,7 +94,8 @@ static int see_member(void *ctx, unsigned level, mp_str key, mp_json_type type, 
     return 0;
 }
 
-/* The text of a string span: a slice of it, or, if it has escapes, a copy in `scratch`, which has room for the whole body. */
+/* The text of a string span: a slice of it, or, if it has escapes, a copy in `scratch`, which has room for the whole
+ * body. */
 static mp_str unescape(mp_buf *scratch, mp_str span)
 {
     mp_str inner = {span.ptr + 1, span.len - 2};
@@ -111,8 +112,8 @@ static void set_invalid(mp_envelope *envelope, const char *problem)
     envelope->problem = problem;
 }
 
-/* Bytes that Lua needs for a table with its metatable and first slots, and for a member with the header of its name. The bytes of
- * texts and names are counted with the body. */
+/* Bytes that Lua needs for a table with its metatable and first slots, and for a member with the header of its name.
+ * The bytes of texts and names are counted with the body. */
 #define TABLE_BYTES 72
 #define VALUE_BYTES 64
 

@@ -1,5 +1,5 @@
-/* event_reader.c: reads events of text/event-stream. A line that is whole in the bytes at hand is read where it is; only a line that
- * is cut by their end is copied. */
+/* event_reader.c: reads events of text/event-stream. A line that is whole in the bytes at hand is read where it is;
+ * only a line that is cut by their end is copied. */
 #include "mcp.h"
 
 #define KEPT_BYTES ((size_t)64 << 10) /* a buffer above this size is freed after its event */
@@ -106,7 +106,8 @@ static const char *find_line_end(const char *at, const char *end)
     return cr != NULL ? cr : lf != NULL ? lf : end;
 }
 
-/* Skips a byte order mark at the start of the stream. What begins like one and is none is the start of the first line. */
+/* Skips a byte order mark at the start of the stream. What begins like one and is none is the start of the first
+ * line. */
 static void skip_mark(mp_event_reader *reader, mp_str *bytes)
 {
     while (reader->mark < MARK_BYTES && bytes->len > 0 && bytes->ptr[0] == byte_order_mark[reader->mark]) {

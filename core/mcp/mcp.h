@@ -1,5 +1,6 @@
-/* mcp.h: what a server and a client of MCP both know: the revisions and what differs between them, the codes of errors, one JSON-RPC
- * message, and events of text/event-stream. No network, no threads: each function works only on its arguments.
+/* mcp.h: what a server and a client of MCP both know: the revisions and what differs between them, the codes of errors,
+ * one JSON-RPC message, and events of text/event-stream. No network, no threads: each function works only on its
+ * arguments.
  *
  *   era        one revision of the protocol, as a row of facts (era.def)
  *   envelope   one JSON-RPC message: where its members are in its bytes
@@ -17,7 +18,8 @@
  *   has_batches       a body may be an array of messages
  *   mirrors_headers   MCP-Protocol-Version repeats a value of _meta, Mcp-Method and Mcp-Name repeat members of the body
  *   hang_up_cancels   a client that closes the stream of an answer cancels the call
- *   has_priming       an event stream opens with an id and no data, and the server may close it for the client to come back
+ *   has_priming       an event stream opens with an id and no data, and the server may close it for the client to come
+ *                     back
  *   says_message      notifications/progress may have a `message` */
 #define MP_ERA_FACTS(X)                                                                                                \
     X(has_sessions) X(has_batches) X(mirrors_headers) X(hang_up_cancels) X(has_priming) X(says_message)
@@ -58,7 +60,8 @@ extern const mp_error_code mp_error_codes[];
 extern const size_t mp_error_code_count;
 /* The HTTP status that carries an error with this code. `era` may be NULL if no revision is negotiated yet. */
 int mp_error_status(const mp_era *MP_NULLABLE era, int code);
-/* Appends {"jsonrpc":"2.0","id":…,"error":{…}}. An empty `id` is left out, never null (G-4). `data` is JSON or empty. */
+/* Appends {"jsonrpc":"2.0","id":…,"error":{…}}. An empty `id` is left out, never null (G-4). `data` is JSON or
+ * empty. */
 void mp_put_error(mp_buf *out, mp_str id, int code, mp_str message, mp_str data);
 
 /* -- envelope.c: a message ----------------------------------------------------------------------------------------- */
@@ -115,14 +118,16 @@ typedef struct {
 
 /* Overwrites `envelope` with the message in `body`. A body of more than `max_values` JSON values is INVALID. */
 void mp_envelope_read(mp_envelope *envelope, mp_str body, size_t max_values);
-/* The two halves of mp_envelope_read, for specs and fuzzers. The quick reader (quick.c) takes most requests of tools/call;
- * it returns false for everything else, and for all that is wrong. Then the general reader decides. Where the quick reader
- * returns true, the general one sets the same fields to the same values, but for `is_flat` and `flat`. */
+/* The two halves of mp_envelope_read, for specs and fuzzers. The quick reader (quick.c) takes most requests of
+ * tools/call; it returns false for everything else, and for all that is wrong. Then the general reader decides. Where
+ * the quick reader returns true, the general one sets the same fields to the same values, but for `is_flat` and
+ * `flat`. */
 bool mp_envelope_read_quickly(mp_envelope *envelope, mp_str body, size_t max_values);
 void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values);
 /* Begins an envelope for a message of `size` bytes: clears all but `flat` and the memory of `scratch`. */
 void mp_envelope_clear(mp_envelope *envelope, size_t size);
-/* The estimate `weight` for a message of `bytes` bytes that has `values` values, `tables` of which are arrays or objects. */
+/* The estimate `weight` for a message of `bytes` bytes that has `values` values, `tables` of which are arrays or
+ * objects. */
 size_t mp_envelope_weight(size_t bytes, size_t values, size_t tables);
 /* Takes a member of params._meta: `value` is the span of a string, with its quotes. For the two readers. */
 void mp_envelope_take_trace(mp_envelope *envelope, mp_str key, mp_str value);
@@ -182,8 +187,8 @@ typedef enum {
     MP_EVENT_TOO_LARGE  /* the data of an event is larger than `most` */
 } mp_event_result;
 
-/* Reads from the start of `*bytes` up to the end of the next event, and leaves the bytes behind it in `*bytes`. `event` is
- * valid until the next call. */
+/* Reads from the start of `*bytes` up to the end of the next event, and leaves the bytes behind it in `*bytes`. `event`
+ * is valid until the next call. */
 mp_event_result mp_event_read(mp_event_reader *reader, mp_str *bytes, mp_event *event);
 /* Frees the buffers. */
 void mp_event_reader_clear(mp_event_reader *reader);

@@ -1,7 +1,8 @@
-/* quick.c: reads a plain request of tools/call in one pass, by recursive descent, without callbacks and without a table of keys.
- * It knows the members that such a request usually has, and that some encoders escape slashes. It never refuses: at a member, an escape, a depth or a number of keys that
- * it does not know it returns false, and the general reader (envelope.c) starts at the first byte. A key that its object repeats is
- * among what it does not know, at every depth: so a message that this reader takes is one that every decoder takes. */
+/* quick.c: reads a plain request of tools/call in one pass, by recursive descent, without callbacks and without a table
+ * of keys. It knows the members that such a request usually has, and that some encoders escape slashes. It never
+ * refuses: at a member, an escape, a depth or a number of keys that it does not know it returns false, and the general
+ * reader (envelope.c) starts at the first byte. A key that its object repeats is among what it does not know, at every
+ * depth: so a message that this reader takes is one that every decoder takes. */
 #include "mcp.h"
 
 #define MAX_KEYS 16  /* limit of the keys of one object; comparing more keys with each other takes too long */
@@ -17,7 +18,8 @@ typedef struct {
 #define GOES_ON(at, end, literal)                                                                                      \
     ((size_t)((end) - (at)) >= sizeof(literal) - 1 && memcmp((at), (literal), sizeof(literal) - 1) == 0)
 
-/* Each function below takes the start of a syntax element and returns the byte behind it, or NULL: the quick reader gives up. */
+/* Each function below takes the start of a syntax element and returns the byte behind it, or NULL: the quick reader
+ * gives up. */
 
 static inline const char *skip_space(const char *at, const char *end)
 {

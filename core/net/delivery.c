@@ -1,12 +1,15 @@
-/* delivery.c: whether a client got an answer, as far as that can be known. libh2o reports no failure of its last write. The owners of an
- * answer are told what the kernel knows when the request has ended, when the client sends more, or when a side ends the connection:
- *   - MP_DELIVERY_LOST: the request ended before all of the answer was written; or the client reset the stream of HTTP/2 although all of it was;
- *     or over HTTP/1 it sent FIN, and with that has not acknowledged all bytes: it closed its socket before the answer came
- *   - MP_DELIVERED: the client has acknowledged all bytes, and ends the connection by FIN: one that closes its socket with unread bytes sends a
- *     reset instead. Or this side closes, at its time limit, a connection that the client has left open
- *   - MP_DELIVERY_UNKNOWN: all else. A reset comes before an acknowledgement that the kernel has delayed, from clients that have read nothing, and
- *     from proxies that need the connection no more. After the last answer of a connection nothing comes at all. A next request may have been sent
- *     before the answer. */
+/* delivery.c: whether a client got an answer, as far as that can be known. libh2o reports no failure of its last write.
+ * The owners of an answer are told what the kernel knows when the request has ended, when the client sends more, or
+ * when a side ends the connection:
+ *   - MP_DELIVERY_LOST: the request ended before all of the answer was written; or the client reset the stream of
+ *     HTTP/2 although all of it was; or over HTTP/1 it sent FIN, and with that has not acknowledged all bytes: it
+ *     closed its socket before the answer came
+ *   - MP_DELIVERED: the client has acknowledged all bytes, and ends the connection by FIN: one that closes its socket
+ *     with unread bytes sends a reset instead. Or this side closes, at its time limit, a connection that the client has
+ *     left open
+ *   - MP_DELIVERY_UNKNOWN: all else. A reset comes before an acknowledgement that the kernel has delayed, from clients
+ *     that have read nothing, and from proxies that need the connection no more. After the last answer of a connection
+ *     nothing comes at all. A next request may have been sent before the answer. */
 #include "net/server/http.h"
 #include "net/http2/http2.h"
 #include <linux/sockios.h>
@@ -68,7 +71,8 @@ static bool is_unsent(const mp_live *live)
     return own->_data.size > 0 || (is_closing && h2o_socket_is_writing(live->conn->socket));
 }
 
-/* The kernel has the answer: the connection waits for what comes next. Of HTTP/2's answers it waits for the last one that has an owner. */
+/* The kernel has the answer: the connection waits for what comes next. Of HTTP/2's answers it waits for the last one
+ * that has an owner. */
 static void hand_to_conn(const mp_live *live, mp_delivery *it)
 {
     mp_conn *conn = live->conn;

@@ -35,7 +35,8 @@ typedef struct {
 /* Makes `count` listening sockets for `where` (one per worker, with SO_REUSEPORT). On failure no descriptor stays
  * open, and `err` names the address and a remedy. Sets keepalive and TCP_USER_TIMEOUT (MP_DEAD_PEER_MS), which
  * accepted sockets inherit. The file of a Unix socket whose process is dead is replaced; one that answers is not. A
- * Unix socket is bound once and its descriptor duplicated; `file` says who may open it, and is NULL where the umask does. */
+ * Unix socket is bound once and its descriptor duplicated; `file` says who may open it, and is NULL where the umask
+ * does. */
 typedef struct {
     uint32_t mode;                 /* permissions */
     const char *MP_NULLABLE group; /* NULL: the group of the process */
@@ -51,9 +52,9 @@ bool mp_is_near(const char *where);
 /* Describes `where` as mp_listen does, without binding it: only the file of a Unix socket is left out. -1 if it is no
  * address, or has a name that is not found. */
 int mp_address_of(const char *where, mp_address *at);
-/* Describes where another process has bound a socket, and makes the socket close on exec and nonblocking, so that a server
- * can listen on it. The descriptor stays the caller's. A name in the abstract namespace is "unix:@name". -1 and the reason
- * in `err` if it is no TCP or Unix stream socket that listens. */
+/* Describes where another process has bound a socket, and makes the socket close on exec and nonblocking, so that a
+ * server can listen on it. The descriptor stays the caller's. A name in the abstract namespace is "unix:@name". -1 and
+ * the reason in `err` if it is no TCP or Unix stream socket that listens. */
 int mp_adopt(int fd, mp_address *bound, mp_err *err);
 /* Sets the options of a TCP socket that mp_listen sets (the receive buffer, the detection of dead peers) on an adopted
  * one. */
@@ -70,7 +71,8 @@ bool mp_peer_left(int fd);
 
 /* -- server ---------------------------------------------------------------------------------------------------- */
 
-/* Limit of a request's target and headers, in bytes; a larger request is answered with 431. Cookies and tokens of browsers have a few KiB. */
+/* Limit of a request's target and headers, in bytes; a larger request is answered with 431. Cookies and tokens of
+ * browsers have a few KiB. */
 #define MP_MAX_HEADERS ((size_t)MP_LIMIT(headers, 64 << 10))
 
 typedef struct {
@@ -96,8 +98,8 @@ typedef struct {
     mp_tls_slot *MP_NULLABLE tls; /* NULL: no TLS; must outlive the server */
     bool http2;                   /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
     int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */
-    /* The caller's number for the address. A connection may be handed over between listeners with the same number: they belong to siblings, and
-     * serve connections alike. A server may have several of them. */
+    /* The caller's number for the address. A connection may be handed over between listeners with the same number: they
+     * belong to siblings, and serve connections alike. A server may have several of them. */
     int address;
     bool is_shared;                        /* another server or process has the socket, too: it is never shut down */
     const mp_proxies *MP_NULLABLE proxies; /* the trusted ones, valid until mp_server_trust sets others; NULL: none */
@@ -107,8 +109,8 @@ typedef struct {
 
 /* NULL, with the reason in `err`: there are too few descriptors. */
 mp_server *MP_NULLABLE mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
-/* `by` 1: the process is overloaded, so no server accepts connections above nine tenths of the limit; -1: that is over. Any thread. The
- * calls add up. */
+/* `by` 1: the process is overloaded, so no server accepts connections above nine tenths of the limit; -1: that is over.
+ * Any thread. The calls add up. */
 void mp_servers_press(int by);
 /* Sets other limits; `request_ms` cannot change. Call it on the server's thread. */
 void mp_server_configure(mp_server *server, const mp_http_limits *limits);
@@ -116,38 +118,39 @@ void mp_server_configure(mp_server *server, const mp_http_limits *limits);
 void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *MP_NULLABLE proxies);
 /* Takes ownership of `fd` and copies `endpoint`. */
 int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
-/* `siblings`, which outlive the server's loop, have listeners for the same addresses; the server may be among them. It hands a
- * connection over to one of them that has clearly fewer. Before the loops run. */
+/* `siblings`, which outlive the server's loop, have listeners for the same addresses; the server may be among them. It
+ * hands a connection over to one of them that has clearly fewer. Before the loops run. */
 void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t count);
 /* The open connections that the server accepted. On its thread. */
 size_t mp_server_connections(const mp_server *server);
 /* Frees the memory that the server keeps for new requests. On its thread. */
 void mp_server_return_memory(mp_server *server);
-/* Returns to the system about `most` pages of memory that requests and inputs of connections have used. True if more are
- * left. From any thread. */
+/* Returns to the system about `most` pages of memory that requests and inputs of connections have used. True if more
+ * are left. From any thread. */
 bool mp_pages_return(size_t most);
 /* Stops listening and closes idle connections; answers in progress continue. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
 /* Takes connections away from a server whose thread is stuck. Call it repeatedly while it is. Any thread.
  * Connections that wait to be accepted are handed to `to`, a sibling that makes progress, until limits.connections is
  * reached; NULL: there is no such sibling. Then the server's sockets that are not shared (mp_endpoint.is_shared) stop
- * listening, so that the kernel gives new connections to the other sockets of the port; those that still wait at them are
- * reset. A shared socket goes on listening, and the next call hands over what waits at it then.
- * Sockets that stopped listen again as soon as the server's thread runs a turn. */
+ * listening, so that the kernel gives new connections to the other sockets of the port; those that still wait at them
+ * are reset. A shared socket goes on listening, and the next call hands over what waits at it then. Sockets that
+ * stopped listen again as soon as the server's thread runs a turn. */
 void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to);
 /* The server's thread runs again: siblings may hand connections over to the server. Any thread. */
 void mp_server_recover(mp_server *server);
-/* Another process has the sockets of an address from now on, too: they are never shut down, and those that mp_server_suspend has shut
- * down listen again. Any thread. */
+/* Another process has the sockets of an address from now on, too: they are never shut down, and those that
+ * mp_server_suspend has shut down listen again. Any thread. */
 void mp_server_share(mp_server *server, int address);
-/* Accepts no connections at the sockets of an address, which go on listening, since another process accepts there; or accepts again. Any
- * thread: when it returns, nothing is accepted any more, also if the server's thread is stuck. */
+/* Accepts no connections at the sockets of an address, which go on listening, since another process accepts there; or
+ * accepts again. Any thread: when it returns, nothing is accepted any more, also if the server's thread is stuck. */
 void mp_server_hold(mp_server *server, int address, bool is_held);
-/* Closes the listening sockets; connections that wait at one that is not held are accepted first. What is connected is served on: an answer of
- * HTTP/1 closes its connection, a client of HTTP/2 gets GOAWAY, and no connection is closed for being idle. Any thread. */
+/* Closes the listening sockets; connections that wait at one that is not held are accepted first. What is connected is
+ * served on: an answer of HTTP/1 closes its connection, a client of HTTP/2 gets GOAWAY, and no connection is closed for
+ * being idle. Any thread. */
 void mp_server_leave(mp_server *server);
-/* Duplicates at most `most` of the sockets that listen for an address, and returns their number: none once the server drains. Any
- * thread. */
+/* Duplicates at most `most` of the sockets that listen for an address, and returns their number: none once the server
+ * drains. Any thread. */
 int mp_server_sockets(mp_server *server, int address, int *fds, int most);
 /* Call it when mp_loop_run has returned or was never called; any thread. Streams with references remain, in the
  * state gone. */
@@ -190,19 +193,22 @@ bool mp_stream_each_header(const mp_stream *stream, size_t *at, mp_str *name, mp
 mp_str mp_query_value(mp_str query, const char *name, int *count);
 /* Iterates over the values of a header: set `*at` to 0 first; returns ptr == NULL after the last value. */
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
-/* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. If a trusted proxy is in front, the address that it gives. */
+/* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. If a trusted proxy is in front, the address
+ * that it gives. */
 mp_str mp_stream_address(const mp_stream *stream);
 #define MP_COUNTED_TEXT 50 /* room for what mp_address_counted writes */
-/* What stands for the client at this address wherever clients are counted by address: sessions.per_principal, `by = "address"`, wrong tokens. It is the
- * address, but of an IPv6 address its network of 64 bits ("2001:db8:1:2::/64"): whoever has one address there has all of them. A link-local address
- * stands for itself, since its network is that of everyone on the link. A text that is no address ("unix") stands for itself, too. The result is
- * `address` or is in `room`. Implemented in proxies.c. */
+/* What stands for the client at this address wherever clients are counted by address: sessions.per_principal, `by =
+ * "address"`, wrong tokens. It is the address, but of an IPv6 address its network of 64 bits ("2001:db8:1:2::/64"):
+ * whoever has one address there has all of them. A link-local address stands for itself, since its network is that of
+ * everyone on the link. A text that is no address ("unix") stands for itself, too. The result is `address` or is in
+ * `room`. Implemented in proxies.c. */
 mp_str mp_address_counted(mp_str address, char room[MP_COUNTED_TEXT]);
-/* The address of the connection, which may be a proxy's: "127.0.0.1" or "unix"; the one in its PROXY header, if it has one. Empty if the stream is
- * gone. */
+/* The address of the connection, which may be a proxy's: "127.0.0.1" or "unix"; the one in its PROXY header, if it has
+ * one. Empty if the stream is gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
-/* Another process of this gateway has sent the request on: the address of its client, the begin of its URL as clients see it ("https://host", may be
- * empty), which are copied, and the mark that it has there. Call it before anything asks for them. */
+/* Another process of this gateway has sent the request on: the address of its client, the begin of its URL as clients
+ * see it ("https://host", may be empty), which are copied, and the mark that it has there. Call it before anything asks
+ * for them. */
 void mp_stream_set_origin(mp_stream *stream, mp_str address, mp_str base, uint64_t mark);
 /* The beginning of that URL, if another process has sent it; else empty. */
 mp_str mp_stream_base(const mp_stream *stream);
@@ -230,8 +236,8 @@ typedef struct {
 /* Streams are reference-counted; the server holds one reference while the request lives. Take another to keep a
  * stream after on_request returns. */
 mp_stream *mp_stream_ref(mp_stream *stream);
-/* A stream of no request, with a reference for the caller: all functions find it gone, so a pointer to a stream need not be NULL where there
- * is none. */
+/* A stream of no request, with a reference for the caller: all functions find it gone, so a pointer to a stream need
+ * not be NULL where there is none. */
 mp_stream *mp_stream_new_gone(mp_loop *loop);
 void mp_stream_unref(mp_stream *stream);
 
@@ -246,23 +252,25 @@ void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, mp_deli
 /* From now on the disconnect of a client is noticed at once. For answers that take time; event streams call it
  * themselves. */
 void mp_stream_detect_close(mp_stream *stream);
-/* Frees the request of an event stream that may stay open for hours: its head and body read as absent from now on, and the connection
- * ends with the stream. A stream that was opened by a GET without a body has done so. */
+/* Frees the request of an event stream that may stay open for hours: its head and body read as absent from now on, and
+ * the connection ends with the stream. A stream that was opened by a GET without a body has done so. */
 void mp_stream_forget_request(mp_stream *stream);
 bool mp_stream_is_open(const mp_stream *stream);
-/* True if the stream is open and its client has not disconnected, as far as the kernel knows now: also while nothing is read. */
+/* True if the stream is open and its client has not disconnected, as far as the kernel knows now: also while nothing is
+ * read. */
 bool mp_stream_has_client(const mp_stream *stream);
 /* The socket, for mp_peer_left; -1 if the stream is gone. */
 int mp_stream_fd(const mp_stream *stream);
 
-/* Counts bytes of answers that no stream has in its queue yet: a batch collects them, or they are on their way to a stream of another worker. `limit` is
- * limits.answers. False if they do not fit: nothing was counted. Any thread. */
+/* Counts bytes of answers that no stream has in its queue yet: a batch collects them, or they are on their way to a
+ * stream of another worker. `limit` is limits.answers. False if they do not fit: nothing was counted. Any thread. */
 bool mp_answers_take(size_t bytes, size_t limit);
 /* Ends the count of bytes of mp_answers_take. */
 void mp_answers_give(size_t bytes);
 /* True if more than limits.answers bytes wait for their readers: refuse new calls. */
 bool mp_stream_is_crowded(const mp_stream *stream);
-/* The seconds of Retry-After of a request that is refused for that: when readers have read enough, as fast as they read now. */
+/* The seconds of Retry-After of a request that is refused for that: when readers have read enough, as fast as they read
+ * now. */
 unsigned mp_stream_room_s(const mp_stream *stream);
 /* Adds a header to the answer, of whatever kind it will be. No effect once the answer has begun. */
 void mp_stream_add_header(mp_stream *stream, mp_header header);
@@ -274,10 +282,10 @@ void mp_stream_answer(mp_stream *stream, int status, const char *MP_NULLABLE typ
  * gone, and for HEAD, which this call answers. */
 int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE headers, size_t count);
 bool mp_stream_is_events(const mp_stream *stream);
-/* Starts an answer whose bytes come from elsewhere: mp_stream_send() adds any part of it, and mp_stream_end() ends it. `length`: of its body; SIZE_MAX:
- * not known. It has no heartbeats, and no limit of its queue: the caller sends nothing while much is queued. As source of the bytes ends slow
- * readers, too, this reader has twice the time. Returns -1 if the stream is gone, and where its connection has too many streams: then the request is
- * refused. */
+/* Starts an answer whose bytes come from elsewhere: mp_stream_send() adds any part of it, and mp_stream_end() ends it.
+ * `length`: of its body; SIZE_MAX: not known. It has no heartbeats, and no limit of its queue: the caller sends nothing
+ * while much is queued. As source of the bytes ends slow readers, too, this reader has twice the time. Returns -1 if
+ * the stream is gone, and where its connection has too many streams: then the request is refused. */
 int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const mp_header *MP_NULLABLE headers,
                            size_t count);
 /* Queues `bytes` (complete events, copied). Returns -1 if the stream is gone, or if the bytes do not fit the queue:
@@ -294,8 +302,8 @@ void mp_stream_on_drained(mp_stream *stream, void (*MP_NULLABLE drained)(void *c
                           void *MP_NULLABLE ctx);
 /* Writes what is queued, then ends the answer. A stream that was not answered at all gets status 500. */
 void mp_stream_end(mp_stream *stream);
-/* Ends the stream and drops what is queued; its connection ends, too, unless that has other streams. `is_slow`: because the reader stalled, or too much
- * waits for it. `gone` runs. */
+/* Ends the stream and drops what is queued; its connection ends, too, unless that has other streams. `is_slow`: because
+ * the reader stalled, or too much waits for it. `gone` runs. */
 void mp_stream_lose(mp_stream *stream, bool is_slow);
 /* True if the stream is gone because its reader stalled. */
 bool mp_stream_was_slow(const mp_stream *stream);

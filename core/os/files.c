@@ -162,7 +162,8 @@ static bool is_closed_off(int fd)
 }
 
 /* Returns `fd`, or closes it and returns -1 if a grant of `root` does not cover it: a kernel file system must be
- * granted by its own path, and the /proc folder of this process, and the folder that is closed off, can never be granted. */
+ * granted by its own path, and the /proc folder of this process, and the folder that is closed off, can never be
+ * granted. */
 static int if_meant(int fd, const char *root)
 {
     struct statfs system, of_root;

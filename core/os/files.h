@@ -9,12 +9,13 @@
 #include "telemetry/telemetry.h"
 #include <sys/types.h>
 
-/* No root covers this folder, which is an absolute path without symbolic links; NULL: none. Copied. Before other threads open files. */
+/* No root covers this folder, which is an absolute path without symbolic links; NULL: none. Copied. Before other
+ * threads open files. */
 void mp_file_close_off(const char *MP_NULLABLE folder);
 /* Opens the file like open(2). Returns -1 with errno; EXDEV if the path leads out of the root. */
 int mp_file_open(const char *root, const char *rest, int flags, mode_t mode);
-/* What a file or a list may take: `most` bytes, else EFBIG. Before memory is allocated, `may_hold` says whether the reader may hold `bytes` in
- * all; false: ENOBUFS. */
+/* What a file or a list may take: `most` bytes, else EFBIG. Before memory is allocated, `may_hold` says whether the
+ * reader may hold `bytes` in all; false: ENOBUFS. */
 typedef struct {
     size_t most;
     bool (*may_hold)(void *ctx, size_t bytes);
@@ -25,7 +26,8 @@ int mp_file_read(const char *root, const char *rest, const mp_file_room *room, m
 /* Replaces the file atomically: a concurrent reader sees either the old or the new contents. */
 int mp_file_write(const char *root, const char *rest, mp_str text);
 int mp_file_append(const char *root, const char *rest, mp_str text);
-/* Lists a folder into `out`, an empty buffer. Each entry is "f" (file), "d" (folder) or "o" (other), the name, and a NUL; sorted by name. */
+/* Lists a folder into `out`, an empty buffer. Each entry is "f" (file), "d" (folder) or "o" (other), the name, and a
+ * NUL; sorted by name. */
 int mp_file_list(const char *root, const char *rest, const mp_file_room *room, mp_buf *out);
 typedef struct {
     char kind; /* 'f', 'd' or 'o', as in mp_file_list */

@@ -25,8 +25,8 @@ typedef struct {
     /* error 0: the input ended; output can still be sent. Else an errno, usually EPIPE: the peer closed its end.
      * Each of the two happens at most once. */
     void (*on_end)(void *ctx, int error);
-    bool
-        reads_to_end; /* input is read to its end even if the peer no longer reads; else on_end (errno) is the last hook */
+    bool reads_to_end; /* input is read to its end even if the peer no longer reads; else on_end (errno) is the last
+                          hook */
 } mp_pipe_hooks;
 
 /* Takes ownership of both descriptors, which may be pipes, sockets, terminals or files. Their flags are restored at

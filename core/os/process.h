@@ -17,8 +17,8 @@ typedef struct mp_process mp_process;
 typedef struct {
     /* argv[0] is a path, or a name that is looked for in PATH; without a shell; ends with NULL */
     const char *const *argv;
-    /* "NAME=value", ends with NULL; may be NULL. The program's environment has these, and PATH, HOME, USER, LANG, TZ and
-     * TMPDIR of the gateway where they are not among these. */
+    /* "NAME=value", ends with NULL; may be NULL. The program's environment has these, and PATH, HOME, USER, LANG, TZ
+     * and TMPDIR of the gateway where they are not among these. */
     const char *const *MP_NULLABLE env;
     /* the working folder; NULL: the gateway's. A relative argv[0] with a '/' is relative to it */
     const char *MP_NULLABLE folder;
@@ -35,8 +35,8 @@ typedef struct {
     void (*MP_NULLABLE on_line)(void *ctx,
                                 mp_str line); /* a line of stdout without its end, not empty; valid during the call */
     void (*MP_NULLABLE on_long)(void *ctx);   /* a line of stdout exceeded the limit and was dropped */
-    /* A line of stderr, cut at MP_PROCESS_ERROR_LINE bytes; at most MP_PROCESS_ERROR_RATE bytes a second, the others are
-     * dropped and counted. */
+    /* A line of stderr, cut at MP_PROCESS_ERROR_LINE bytes; at most MP_PROCESS_ERROR_RATE bytes a second, the others
+     * are dropped and counted. */
     void (*MP_NULLABLE on_error_line)(void *ctx, mp_str line);
     void (*MP_NULLABLE on_measured)(void *ctx); /* mp_process_usage has new numbers */
     /* The process is of no more use, for the reason of mp_process_how. Runs once, as the last hook, after the last
@@ -72,23 +72,27 @@ typedef struct {
 mp_process *MP_NULLABLE mp_process_start(struct mp_loop *loop, const mp_process_command *command,
                                          const mp_process_hooks *hooks, void *ctx, mp_err *err);
 /* Queues a line (copied; the line end is added); may be called before the program runs. Returns -1 if the program has
- * ended or reads no more, or if more than `most_queued` bytes would wait. A line is never refused for its size alone. */
+ * ended or reads no more, or if more than `most_queued` bytes would wait. A line is never refused for its size
+ * alone. */
 int mp_process_send(mp_process *process, mp_str line);
 /* The bytes of all lines that were queued so far, and of those the number that the pipe has taken. A line that was
  * queued when mp_process_queued was `n` was not seen by the program as long as mp_process_written is at most `n`. */
 uint64_t mp_process_queued(const mp_process *process);
 uint64_t mp_process_written(const mp_process *process);
-/* Why it ended, and in words: "npx: there is no such program in PATH (/usr/bin:/bin)", "exit 1", "signal 9 (Killed)". */
+/* Why it ended, and in words: "npx: there is no such program in PATH (/usr/bin:/bin)", "exit 1", "signal 9
+ * (Killed)". */
 mp_process_end mp_process_how(const mp_process *process);
 mp_str mp_process_why(const mp_process *process);
 /* The last lines of stderr: 0 is the oldest; ptr == NULL after the newest. Valid until the next turn. */
 mp_str mp_process_error_line(const mp_process *process, size_t i);
-/* Reads what the program has written to stderr by now, so that lines which it wrote before one of stdout come before it. */
+/* Reads what the program has written to stderr by now, so that lines which it wrote before one of stdout come before
+ * it. */
 void mp_process_read_errors(mp_process *process);
 /* As read last; zero before the first reading. */
 mp_process_usage mp_process_usage_of(const mp_process *process);
-/* No hook but on_gone runs any more, and the process must not be used. A program that runs is ended in the background: end-of-file
- * on its stdin, SIGTERM, SIGKILL, with `grace_ms` between them; at once by SIGKILL if `now`. May be called by hooks. */
+/* No hook but on_gone runs any more, and the process must not be used. A program that runs is ended in the background:
+ * end-of-file on its stdin, SIGTERM, SIGKILL, with `grace_ms` between them; at once by SIGKILL if `now`. May be called
+ * by hooks. */
 void mp_process_leave(mp_process *process, bool now);
 /* Like mp_process_leave, and on_gone does not run either. */
 void mp_process_forget(mp_process *process, bool now);

@@ -199,7 +199,8 @@ _Noreturn void mp_keep(char **argv)
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    /* Until here the gateway's death would kill this process (SIGKILL); from the fork on there are descendants to end first. */
+    /* Until here the gateway's death would kill this process (SIGKILL); from the fork on there are descendants to end
+     * first. */
     prctl(PR_SET_PDEATHSIG, MP_KEEPER_END);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     pid_t self = getpid(), program = fork();

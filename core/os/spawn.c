@@ -38,10 +38,9 @@ static int place_descriptors(const mp_spawn *spawn, int error_pipe)
 /* Runs in the child up to execve. All signals are blocked and stay blocked. */
 static void become_keeper(const mp_spawn *spawn, char **argv, int error_pipe, pid_t parent, volatile int *error)
 {
-    const unsigned long plain[4] = {
-        /* the kernel's struct sigaction with SIG_DFL. The system call is made without libc: a sanitizer's sigaction
-         * writes to memory, which is the parent's */
-        0};
+    const unsigned long plain[4] = {/* the kernel's struct sigaction with SIG_DFL. The system call is made without libc:
+                                     * a sanitizer's sigaction writes to memory, which is the parent's */
+                                    0};
     for (long number = 1; number < NSIG; number++)
         syscall(SYS_rt_sigaction, number, plain, NULL, NSIG / 8L);
     struct rlimit files, none = {0, 0};

@@ -4,7 +4,8 @@
 
 #include "rpc/rpc.h"
 
-/* -- principals and authentication -------------------------------------------------------------------------------------------------- */
+/* -- principals and authentication
+ * -------------------------------------------------------------------------------------------------- */
 
 /* A principal is immutable and belongs to one thread. These two principals are static and belong to all threads: the
  * anonymous client, and the local user who started the gateway with stdio. */
@@ -51,12 +52,12 @@ bool mp_call_forbid(mp_call *call, mp_str scopes);
 /* The principal exceeds a rate or quota: the call's error is sent with HTTP 429 and Retry-After. False if the HTTP
  * status of the call is sent already, or the transport has none. */
 bool mp_call_put_off(mp_call *call, int64_t seconds);
-/* The memory that the call needs is not there now: cancels the call and answers with an error that has the text `why`, with HTTP 503 and
- * Retry-After if the HTTP status of the call is still to be sent. Adds one to `counter`. */
+/* The memory that the call needs is not there now: cancels the call and answers with an error that has the text `why`,
+ * with HTTP 503 and Retry-After if the HTTP status of the call is still to be sent. Adds one to `counter`. */
 void mp_call_refuse_crowded(mp_call *call, const char *why, const mp_stat *counter);
 
-/* True if the call waited longer than overload.wait before it began now, at `now_us` of the monotonic clock, and is to be refused by
- * mp_call_refuse_late. */
+/* True if the call waited longer than overload.wait before it began now, at `now_us` of the monotonic clock, and is to
+ * be refused by mp_call_refuse_late. */
 bool mp_call_is_late(mp_call *call, uint64_t now_us);
 /* Refuses such a call: an error, with HTTP 503 and Retry-After if the HTTP status of the call is still to be sent. */
 void mp_call_refuse_late(mp_call *call);
@@ -69,11 +70,12 @@ bool mp_call_is_overloaded(const mp_call *call);
  * turn. */
 mp_str mp_call_method(const mp_call *call);
 mp_str mp_call_params(const mp_call *call); /* span of a JSON object, or empty */
-/* The arguments of a tools/call in the order that the client wrote them, at most MP_FLAT_MAX, with different names without escapes; their
- * spans are valid as long as the call. `*count` is 0 where the client sent no arguments. NULL when the arguments are not known:
- * the method is another one, or the message has something that this reader leaves to mp_call_params and its decoder (quick.c). Where it
- * is not NULL, the params have no members but name, arguments and _meta, no object in them repeats a key, and _meta has no member of the
- * protocol but the version, the client's name and capabilities and the progress token. */
+/* The arguments of a tools/call in the order that the client wrote them, at most MP_FLAT_MAX, with different names
+ * without escapes; their spans are valid as long as the call. `*count` is 0 where the client sent no arguments. NULL
+ * when the arguments are not known: the method is another one, or the message has something that this reader leaves to
+ * mp_call_params and its decoder (quick.c). Where it is not NULL, the params have no members but name, arguments and
+ * _meta, no object in them repeats a key, and _meta has no member of the protocol but the version, the client's name
+ * and capabilities and the progress token. */
 const mp_flat *MP_NULLABLE mp_call_flat(const mp_call *call, size_t *count);
 mp_str mp_call_tool(const mp_call *call);   /* params.name, where mp_call_flat is not NULL; else empty */
 size_t mp_call_weight(const mp_call *call); /* estimate of the bytes that the call's message takes in Lua */
@@ -81,26 +83,29 @@ const mp_era *MP_NULLABLE mp_call_era(const mp_call *call); /* NULL in an HTTP+S
 mp_session *MP_NULLABLE
 mp_call_session(const mp_call *call);   /* NULL in stateless revisions, and at `initialize` over Streamable HTTP */
 mp_str mp_call_id(const mp_call *call); /* id of the request, as JSON */
-/* The mark of the call (mark.h): the one of its HTTP request if that has one, else made when it is first asked for. mp_call_known_mark() makes none:
- * 0. */
+/* The mark of the call (mark.h): the one of its HTTP request if that has one, else made when it is first asked for.
+ * mp_call_known_mark() makes none: 0. */
 uint64_t mp_call_mark(mp_call *call);
 uint64_t mp_call_known_mark(const mp_call *call);
 mp_str mp_call_progress_token(const mp_call *call); /* span, or empty */
 mp_principal *mp_call_principal(const mp_call *call);
-/* Of a call by a console: whom the audit names, and the JSON of its principal (both are valid until the call has ended); else empty. */
+/* Of a call by a console: whom the audit names, and the JSON of its principal (both are valid until the call has
+ * ended); else empty. */
 mp_str mp_call_operator(const mp_call *call);
 /* True for a question of a page of the gateway's own: a console whose settings say so. */
 bool mp_call_is_hidden(const mp_call *call);
-/* True for a request that an operator runs: those by which a console opens its session have texts as ids. An operator sees where its time went. */
+/* True for a request that an operator runs: those by which a console opens its session have texts as ids. An operator
+ * sees where its time went. */
 bool mp_call_is_shown(const mp_call *call);
 mp_str mp_call_described_principal(const mp_call *call);
-/* The address of the call's client, by a trusted proxy if one is in front: an IP address, "unix", or empty over stdio and for detached calls. */
+/* The address of the call's client, by a trusted proxy if one is in front: an IP address, "unix", or empty over stdio
+ * and for detached calls. */
 mp_str mp_call_address(const mp_call *call);
 void *MP_NULLABLE mp_call_user(const mp_call *call); /* pointer that belongs to the hooks */
 void mp_call_set_user(mp_call *call, void *MP_NULLABLE user);
-/* Finds a header of the HTTP request that carries the call. `count` is 0 over HTTP+SSE, for detached calls and once the client has
- * disconnected, and -1 over stdio, which has no headers. Where `config->keeps_tokens`, Authorization is found all the same; a
- * detached call has that of the call that started it. */
+/* Finds a header of the HTTP request that carries the call. `count` is 0 over HTTP+SSE, for detached calls and once the
+ * client has disconnected, and -1 over stdio, which has no headers. Where `config->keeps_tokens`, Authorization is
+ * found all the same; a detached call has that of the call that started it. */
 mp_str mp_call_header(const mp_call *call, const char *name, int *count);
 /* True if another gateway sent the call, and gateways could be upstreams of each other. */
 bool mp_call_is_of_gateway(const mp_call *call);
@@ -119,7 +124,8 @@ void mp_call_unhurried(mp_call *call);
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities);
 /* False if the call has an HTTP request, whose client has left as far as the kernel knows now. */
 bool mp_call_has_client(const mp_call *call);
-/* As mp_stream_on_delivery, of the answer to the call; at once, with MP_DELIVERY_UNKNOWN, if the call has no HTTP request of its own. */
+/* As mp_stream_on_delivery, of the answer to the call; at once, with MP_DELIVERY_UNKNOWN, if the call has no HTTP
+ * request of its own. */
 void mp_call_on_delivery(mp_call *call, void (*settled)(void *ctx, mp_delivery_end end), void *ctx);
 /* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 if no client reads it and it is not
  * kept for a client that resumes. */
@@ -142,15 +148,17 @@ void mp_call_withdraw_one(mp_call *call, uint64_t serial);
 void mp_call_trace_job(mp_call *call, mp_str name);
 /* The spans of the call; NULL if it is not recorded, and once it has ended. */
 mp_trace *MP_NULLABLE mp_call_trace(const mp_call *call);
-/* The call runs this tool, gets this prompt or reads this resource: its outcome, and a tool's time, count for it, too. */
+/* The call runs this tool, gets this prompt or reads this resource: its outcome, and a tool's time, count for it,
+ * too. */
 void mp_call_measure(mp_call *call, mp_thing_metrics *thing);
 /* The result that will answer the call has "isError": true. */
 void mp_call_fails(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
-/* mp_call_answer in two steps, for a result that is written in pieces: the caller appends it to the buffer, which belongs to the rpc, and
- * then ends the answer. Between the two nothing else of this rpc may run. NULL when the call has ended or is being cancelled: then there
- * is nothing to end. A caller that finds the result too large does not end the answer, but fails the call. */
+/* mp_call_answer in two steps, for a result that is written in pieces: the caller appends it to the buffer, which
+ * belongs to the rpc, and then ends the answer. Between the two nothing else of this rpc may run. NULL when the call
+ * has ended or is being cancelled: then there is nothing to end. A caller that finds the result too large does not end
+ * the answer, but fails the call. */
 mp_buf *MP_NULLABLE mp_call_begin_answer(mp_call *call);
 void mp_call_end_answer(mp_call *call);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */
@@ -167,7 +175,8 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
  * client's call is left. on_call is not called for it. Returns NULL above MP_MAX_TASKS. */
 mp_call *MP_NULLABLE mp_call_spawn(const mp_call *like, uint64_t ms);
 bool mp_rpc_is_draining(const mp_rpc *rpc);
-/* Makes a detached call of the newest revision that does not come from another call. Returns NULL above MP_MAX_TASKS. */
+/* Makes a detached call of the newest revision that does not come from another call. Returns NULL above
+ * MP_MAX_TASKS. */
 mp_call *MP_NULLABLE mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
 /* Cancels a detached call. */
 void mp_call_stop(mp_call *call, const char *why);

@@ -1,4 +1,5 @@
-/* observe.h: what operators see of the server role and do with it: lists, consoles, taps, records, lines of the audit and the log, numbers. */
+/* observe.h: what operators see of the server role and do with it: lists, consoles, taps, records, lines of the audit
+ * and the log, numbers. */
 #ifndef MP_RPC_OBSERVE_H
 #define MP_RPC_OBSERVE_H
 
@@ -8,19 +9,20 @@
 
 #define MP_SESSION_PAGES 16 /* pages of the list of sessions */
 
-/* Appends the sessions of one page as JSON objects, separated by commas. Any thread; the table's locks are held while sessions are
- * counted, not while they are written. */
+/* Appends the sessions of one page as JSON objects, separated by commas. Any thread; the table's locks are held while
+ * sessions are counted, not while they are written. */
 void mp_table_put_sessions(mp_table *table, unsigned page, uint64_t now_ms, mp_buf *out);
-/* Ends the session with this mark (mp_session_mark_of) as its client would by DELETE. Returns the number of sessions with the mark, and ends
- * none unless it is 1. Any thread. */
+/* Ends the session with this mark (mp_session_mark_of) as its client would by DELETE. Returns the number of sessions
+ * with the mark, and ends none unless it is 1. Any thread. */
 int mp_table_end_session(mp_table *table, mp_str mark);
 
-/* What an operator asks of each worker: a list of its calls, or of its event streams (`serial` and `mark` are 0), or the end of one, which is named by
- * its worker and serial, a call also by its mark. Embedded in its owner. */
+/* What an operator asks of each worker: a list of its calls, or of its event streams (`serial` and `mark` are 0), or
+ * the end of one, which is named by its worker and serial, a call also by its mark. Embedded in its owner. */
 #define MP_STREAMS_PAGE 200
 typedef struct mp_call_inquiry {
-    /* Called on the thread of each worker. `json`: the calls of the worker as JSON objects, separated by commas. `ended`: the call was found
-     * and is cancelled. Where the worker's loop has ended, `is_over`, on the thread that frees it. */
+    /* Called on the thread of each worker. `json`: the calls of the worker as JSON objects, separated by commas.
+     * `ended`: the call was found and is cancelled. Where the worker's loop has ended, `is_over`, on the thread that
+     * frees it. */
     void (*answer)(struct mp_call_inquiry *inquiry, mp_str json, bool ended, bool is_over);
     unsigned worker;       /* of the call or stream */
     uint64_t serial, mark; /* of the call or stream */
@@ -31,12 +33,14 @@ typedef struct mp_call_inquiry {
 
 /* -- console.c: a client inside the process -- */
 
-/* What an operator runs: a client of one worker without a connection. It sends JSON-RPC messages and gets those for it, one at a time. */
+/* What an operator runs: a client of one worker without a connection. It sends JSON-RPC messages and gets those for it,
+ * one at a time. */
 typedef struct mp_console mp_console;
 
 /* Each takes the `ctx` of the settings. */
 typedef struct {
-    /* A message for the client, on the thread of the worker. After mp_console_close() one more may come. `mark`: of the call that it answers; 0: it is no answer of a call. */
+    /* A message for the client, on the thread of the worker. After mp_console_close() one more may come. `mark`: of the
+     * call that it answers; 0: it is no answer of a call. */
     void (*send)(void *ctx, uint64_t mark, mp_str json);
     /* The console is freed: nothing is sent any more. On any thread. */
     void (*freed)(void *ctx);
@@ -56,8 +60,8 @@ mp_console *mp_console_open(mp_table *table, unsigned worker, const mp_console_s
 /* True while a hidden console waits for its answer. */
 bool mp_rpc_is_asked(const mp_rpc *rpc);
 void mp_console_send(mp_console *console, mp_str json);
-/* Cancels the console's calls. Later the console is freed; the caller uses it no more. `is_operator`: the operator has asked for it, else the
- * reader has left. */
+/* Cancels the console's calls. Later the console is freed; the caller uses it no more. `is_operator`: the operator has
+ * asked for it, else the reader has left. */
 void mp_console_close(mp_console *console, bool is_operator);
 
 /* The number of workers that serve. */
@@ -65,15 +69,16 @@ unsigned mp_table_rpcs(mp_table *table);
 /* Asks the first `count` workers; each answers once. The caller keeps `inquiry` until all have. */
 void mp_table_inquire(mp_table *table, unsigned count, mp_call_inquiry *inquiry);
 
-/* -- taps: calls as they begin and end, for operators (observe/tap.c) ------------------------------------------------- */
+/* -- taps: calls as they begin and end, for operators (observe/tap.c)
+ * ------------------------------------------------- */
 
 #define MP_TAPS 8 /* the most open taps: each costs every call a comparison of its filter */
 
 /* How arguments are shown: not at all, by their names, by the types and sizes of their values, or as they are. */
 typedef enum { MP_TAP_NONE, MP_TAP_NAMES, MP_TAP_SHAPES, MP_TAP_FULL } mp_tap_arguments;
 
-/* Patterns in which '*' stands for any text; NULL: all. `tool` is the name of the tool or prompt, or a resource's URI; `session` a mark. With
- * `outcome` or `slower_us` above 0 only ends of calls are admitted, and refusals. */
+/* Patterns in which '*' stands for any text; NULL: all. `tool` is the name of the tool or prompt, or a resource's URI;
+ * `session` a mark. With `outcome` or `slower_us` above 0 only ends of calls are admitted, and refusals. */
 typedef struct {
     const char *MP_NULLABLE tool;
     const char *MP_NULLABLE principal;
@@ -85,8 +90,8 @@ typedef struct {
     mp_tap_arguments arguments;
 } mp_tap_filter;
 
-/* `wake` runs on any thread, with a lock held: when the first event was queued or dropped after mp_tap_open or mp_tap_rest, and when the queue has become
- * long. It may post a message, nothing else. */
+/* `wake` runs on any thread, with a lock held: when the first event was queued or dropped after mp_tap_open or
+ * mp_tap_rest, and when the queue has become long. It may post a message, nothing else. */
 typedef struct {
     void (*wake)(void *ctx);
     void *ctx;
@@ -100,8 +105,9 @@ typedef struct mp_tap mp_tap;
 
 /* Copies `filter`. NULL if MP_TAPS taps are open. Any thread. */
 mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks *hooks);
-/* Moves queued events to `out`, at most `most` bytes of them, as events of an event stream. After the last one follows the number of events that
- * were dropped, if there are any. True if events are left. On one thread, which closes the tap, too. */
+/* Moves queued events to `out`, at most `most` bytes of them, as events of an event stream. After the last one follows
+ * the number of events that were dropped, if there are any. True if events are left. On one thread, which closes the
+ * tap, too. */
 bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out);
 /* True if no event has come since mp_tap_take: then `wake` is called for the next event. Until this gives true, `wake`
  * is called for long queues alone, and the reader takes the events from time to time. */
@@ -109,7 +115,8 @@ bool mp_tap_rest(mp_tap *tap);
 /* `wake` is not called after this. */
 mp_tap_totals mp_tap_close(mp_tap *tap);
 
-/* -- records: calls with what they got from outside, for `moonpool replay` (observe/record.c) ---------------------------- */
+/* -- records: calls with what they got from outside, for `moonpool replay` (observe/record.c)
+ * ---------------------------- */
 
 typedef struct {
     /* patterns of names in which '*' stands for any text; ends with NULL. NULL or empty: none */
@@ -135,9 +142,11 @@ static inline bool mp_record_is_on(void)
 
 /* The functions of records may be called on any thread. */
 void mp_record_configure(const mp_record_limits *wanted);
-/* Keeps the lines also in the file `path`, and takes those that are there. Called once, after mp_record_configure, before threads use records. */
+/* Keeps the lines also in the file `path`, and takes those that are there. Called once, after mp_record_configure,
+ * before threads use records. */
 int mp_record_open(const char *path, mp_err *err);
-/* Records calls of the tools that `pattern` admits for `ms`, `most` calls at most. False if such a recording goes on already. */
+/* Records calls of the tools that `pattern` admits for `ms`, `most` calls at most. False if such a recording goes on
+ * already. */
 bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most);
 /* False if no recording of mp_record_begin went on. */
 bool mp_record_end(void);
@@ -146,10 +155,12 @@ bool mp_record_wants(mp_str tool);
 /* Like mp_record_wants, for a call that is recorded if so: it counts as one of a recording of mp_record_begin. */
 bool mp_record_claim(mp_str tool);
 size_t mp_record_call_bytes(void);
-/* Keeps a line of JSON. CUT: its call was over mp_record_call_bytes(). SKIPPED: it says why nothing of the call is there. */
+/* Keeps a line of JSON. CUT: its call was over mp_record_call_bytes(). SKIPPED: it says why nothing of the call is
+ * there. */
 typedef enum { MP_RECORD_WHOLE, MP_RECORD_CUT, MP_RECORD_SKIPPED } mp_record_kind;
 void mp_record_put(mp_str line, mp_record_kind kind);
-/* Appends the lines whose serials are above `after`, the last `last` of them, up to `most` bytes, but always one line if there is one. */
+/* Appends the lines whose serials are above `after`, the last `last` of them, up to `most` bytes, but always one line
+ * if there is one. */
 mp_record_page mp_record_read(uint64_t after, size_t last, size_t most, mp_buf *out);
 size_t mp_record_count(void);
 
@@ -164,12 +175,13 @@ typedef struct {
     bool tells_host;                           /* the line shows Host and Origin, because one of them is the reason */
 } mp_decision;
 
-/* Writes an audit line, if an audit log is configured; its id is the mark of the request. `stream` still has its request. */
+/* Writes an audit line, if an audit log is configured; its id is the mark of the request. `stream` still has its
+ * request. */
 void mp_audit_request(mp_stream *stream, const mp_decision *made);
 extern const mp_decision mp_host_refused;
 
-/* Logs a refused request at info, within the line budget of its reason, with the request's mark if it has one. `stream` still
- * has its request. */
+/* Logs a refused request at info, within the line budget of its reason, with the request's mark if it has one. `stream`
+ * still has its request. */
 void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str why);
 
 /* -- metrics ------------------------------------------------------------------------------------------------------- */

@@ -8,10 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FORMAT 0x4d504c01                                 /* "MPL", and a number */
-#define ROWS (MP_OLDER_MOST + 2)                          /* the older ones, the newest, and one that is begun */
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* else one process could take the memory from the others */
-#define TRIES 8                                           /* at a last place, for which others try, too */
+#define FORMAT 0x4d504c01 /* "MPL", and a number */
+/* the older ones, the newest, and one that is begun */
+#define ROWS (MP_OLDER_MOST + 2)
+/* else one process could take the memory from the others */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define TRIES 8 /* at a last place, for which others try, too */
 
 /* Part of what processes of different versions share, as the rest of this memory. */
 typedef struct {
@@ -156,7 +158,8 @@ static bool take_alone(_Atomic int64_t *count, int64_t most)
     return true;
 }
 
-/* With others, a place is taken first and compared then: of two that take the last place at once, each sees the other one, so that no limit is exceeded. */
+/* With others, a place is taken first and compared then: of two that take the last place at once, each sees the other
+ * one, so that no limit is exceeded. */
 bool mp_places_take(mp_places *places, mp_place kind, int64_t most)
 {
     _Atomic int64_t *count = &places->own->counts[kind];

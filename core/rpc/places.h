@@ -1,7 +1,8 @@
-/* places.h: how many things of a kind all processes of one gateway have together, where their number is limited. The counts are in memory that these
- * processes share, a row for each: a place is taken and given back without asking another process, so nothing waits for one that stands still, and the
- * places of a process that has ended are free once the newest process has removed its row. No limit is exceeded. Of two processes that take the last
- * place at the same moment, both may be refused. Any thread. */
+/* places.h: how many things of a kind all processes of one gateway have together, where their number is limited. The
+ * counts are in memory that these processes share, a row for each: a place is taken and given back without asking
+ * another process, so nothing waits for one that stands still, and the places of a process that has ended are free once
+ * the newest process has removed its row. No limit is exceeded. Of two processes that take the last place at the same
+ * moment, both may be refused. Any thread. */
 #ifndef MP_RPC_PLACES_H
 #define MP_RPC_PLACES_H
 
@@ -19,7 +20,8 @@ typedef enum {
 
 typedef struct mp_places mp_places;
 
-/* Counts of this process alone. If the system gives no memory that can be shared, other processes get counts of their own. */
+/* Counts of this process alone. If the system gives no memory that can be shared, other processes get counts of their
+ * own. */
 mp_places *mp_places_new(void);
 void mp_places_free(mp_places *places);
 /* The memory, for the process that an upgrade begins; -1: it cannot be shared. Stays owned by `places`. */
@@ -28,8 +30,8 @@ int mp_places_fd(const mp_places *places);
 bool mp_places_add(mp_places *places, int pid);
 /* Removes a process that has ended: its places are free. */
 void mp_places_remove(mp_places *places, int pid);
-/* In a process for which another one has added a row: counts there from now on. Takes ownership of `fd`. Before other threads use the counts. False: it is
- * no memory of this format with a row of this process, and it counts alone. */
+/* In a process for which another one has added a row: counts there from now on. Takes ownership of `fd`. Before other
+ * threads use the counts. False: it is no memory of this format with a row of this process, and it counts alone. */
 bool mp_places_join(mp_places *places, int fd);
 
 /* False: all processes together have `most` already, and nothing was taken. */

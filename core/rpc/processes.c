@@ -224,7 +224,8 @@ bool mp_processes_path(const mp_processes *processes, uint16_t number, const cha
 
 /* -- ids ----------------------------------------------------------------------------------------------------------- */
 
-/* What masks the number of an id: one block of SHA-256, which takes 0.1 us where the processor has instructions for it. */
+/* What masks the number of an id: one block of SHA-256, which takes 0.1 us where the processor has instructions for
+ * it. */
 static uint16_t mask_of(const mp_processes *processes, const char *random)
 {
     char bytes[MP_PROCESS_KEY + MP_ID_RANDOM];

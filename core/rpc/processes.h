@@ -1,7 +1,7 @@
-/* processes.h: the processes that one gateway consists of; part of the public header rpc.h. There is one, until an upgrade: then the newest, and
- * older ones that serve the sessions which they opened until these have ended. Each has a number, which the ids of its sessions and tasks
- * carry: 36 hex digits, of which 32 are random and 4 are the number, masked by a keyed hash of the others, so that an id tells nothing to
- * those who do not have the key.
+/* processes.h: the processes that one gateway consists of; part of the public header rpc.h. There is one, until an
+ * upgrade: then the newest, and older ones that serve the sessions which they opened until these have ended. Each has a
+ * number, which the ids of its sessions and tasks carry: 36 hex digits, of which 32 are random and 4 are the number,
+ * masked by a keyed hash of the others, so that an id tells nothing to those who do not have the key.
  *
  * All functions may be called on any thread but for new, join, and free. */
 #ifndef MP_RPC_PROCESSES_H
@@ -27,8 +27,8 @@ typedef struct mp_processes mp_processes;
 /* This process alone, with a random number and a random key. */
 mp_processes *mp_processes_new(void);
 void mp_processes_free(mp_processes *processes);
-/* At the start of a process that an upgrade has begun: the key, the folder and the living processes come from the one before it. Takes another
- * random number. Before other threads use `processes`. */
+/* At the start of a process that an upgrade has begun: the key, the folder and the living processes come from the one
+ * before it. Takes another random number. Before other threads use `processes`. */
 void mp_processes_join(mp_processes *processes, const unsigned char key[MP_PROCESS_KEY], const char *folder,
                        const mp_process_facts *others, int count);
 /* The places that these processes count together. */
@@ -39,7 +39,8 @@ const unsigned char *mp_processes_key(const mp_processes *processes);
 void mp_processes_set_folder(mp_processes *processes, const char *folder);
 /* NULL: there was no upgrade. Valid as long as `processes`. */
 const char *MP_NULLABLE mp_processes_folder(const mp_processes *processes);
-/* A process that starts, and is added once it serves: its ids are its own from now on. One at a time; adding or removing it ends that. */
+/* A process that starts, and is added once it serves: its ids are its own from now on. One at a time; adding or
+ * removing it ends that. */
 void mp_processes_expect(mp_processes *processes, uint16_t number);
 /* Another process lives, or has ended. Adding one above MP_OLDER_MOST, or one that is known, does nothing. */
 void mp_processes_add(mp_processes *processes, const mp_process_facts *other);
@@ -48,8 +49,9 @@ void mp_processes_remove(mp_processes *processes, uint16_t number);
 int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1]);
 /* True if another process with this number lives, or is expected. */
 bool mp_processes_has(const mp_processes *processes, uint16_t number);
-/* Notes what came of the question whether the process with this number lives, which was asked at `asked_ms` (mp_monotonic_ms): all workers share what one finds
- * out. A question without an answer says nothing if another one that was asked later has got one. True if the process has just become silent. */
+/* Notes what came of the question whether the process with this number lives, which was asked at `asked_ms`
+ * (mp_monotonic_ms): all workers share what one finds out. A question without an answer says nothing if another one
+ * that was asked later has got one. True if the process has just become silent. */
 bool mp_processes_note_heard(mp_processes *processes, uint16_t number, uint64_t asked_ms, bool has_answered);
 /* When the process with this number last answered that question, or 0; `*is_silent`: it did not answer the last one. */
 uint64_t mp_processes_heard(const mp_processes *processes, uint16_t number, bool *is_silent);
@@ -59,7 +61,8 @@ bool mp_processes_are_several(const mp_processes *processes);
 void mp_processes_set_newest(mp_processes *processes, uint16_t number);
 uint16_t mp_processes_newest(const mp_processes *processes);
 bool mp_processes_is_newest(const mp_processes *processes);
-/* FOLDER/NUMBER.KIND.sock, where `kind` is "mcp", "store" or "admin". False if there is no folder, or a Unix socket cannot have a path that long. */
+/* FOLDER/NUMBER.KIND.sock, where `kind` is "mcp", "store" or "admin". False if there is no folder, or a Unix socket
+ * cannot have a path that long. */
 bool mp_processes_path(const mp_processes *processes, uint16_t number, const char *kind, char path[MP_PROCESS_PATH]);
 
 /* Writes a new id of a session or task of this process. */

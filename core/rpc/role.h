@@ -1,5 +1,5 @@
-/* role.h: one worker's server role, and the declarations that the folders of this module share. A file includes role.h, the header of
- * its own folder, and those of folders below it:
+/* role.h: one worker's server role, and the declarations that the folders of this module share. A file includes role.h,
+ * the header of its own folder, and those of folders below it:
  *
  *   observe     what operators follow: taps, recorded calls, the log of refusals
  *   request     an HTTP request before its sender is known: headers, Host and Origin, refusals, the audit
@@ -9,8 +9,8 @@
  *   auth        requests whose authentication is pending, and the metadata of RFC 9728
  *   transport   Streamable HTTP, HTTP+SSE and stdio: from a request to a call, and from an answer to bytes
  *
- * Threads: a session's fields are immutable, atomic, or guarded by its lock. A reader, and a call but for the fields that its
- * session's list shows, belong to the thread of their rpc. */
+ * Threads: a session's fields are immutable, atomic, or guarded by its lock. A reader, and a call but for the fields
+ * that its session's list shows, belong to the thread of their rpc. */
 #ifndef MP_RPC_ROLE_H
 #define MP_RPC_ROLE_H
 
@@ -57,10 +57,10 @@ struct mp_rpc {
     mp_hops *hops; /* owned: requests that other processes serve */
     mp_loop *loop;
     const mp_rpc_hooks *hooks;
-    void *ctx; /* context pointer of the hooks */
-    const mp_auth_facts *
-        auth; /* how clients authenticate, from the hooks of `ctx`; borrowed until the rpc is handed to another context */
-    unsigned index; /* index of this rpc in the session table */
+    void *ctx;                 /* context pointer of the hooks */
+    const mp_auth_facts *auth; /* how clients authenticate, from the hooks of `ctx`; borrowed until the rpc is handed to
+                                  another context */
+    unsigned index;            /* index of this rpc in the session table */
     bool draining;
     uint64_t ends_at; /* monotonic ms at which the process ends at the latest, if `draining` */
     mp_pressure pressure;
@@ -85,10 +85,10 @@ struct mp_rpc {
     mp_envelope envelope;
     mp_principal *principal;       /* borrowed */
     const mp_hop *MP_NULLABLE hop; /* what another process has sealed, which sent the request; NULL: a client sent it */
-    uint64_t
-        authn_began_us; /* start of its authentication by scripts, by mp_monotonic_us; 0: there was none, or no call is recorded */
-    bool
-        names_foreign_session; /* the request's Mcp-Session-Id belongs to another principal: for the log, never for the client */
+    uint64_t authn_began_us;    /* start of its authentication by scripts, by mp_monotonic_us; 0: there was none, or no
+                                   call is recorded */
+    bool names_foreign_session; /* the request's Mcp-Session-Id belongs to another principal: for the log, never for the
+                                   client */
     mp_buf scratch;
 };
 

@@ -1,5 +1,5 @@
-/* rpc.h: the server role of MCP: what a client sends and gets, up to the point where a message has a meaning. The role of each worker and the
- * table of the process are here; call.h, session.h and observe.h have the rest.
+/* rpc.h: the server role of MCP: what a client sends and gets, up to the point where a message has a meaning. The role
+ * of each worker and the table of the process are here; call.h, session.h and observe.h have the rest.
  *
  *   session    what `initialize` opens, in stateful revisions only
  *   table      the sessions of the process, shared by all workers
@@ -8,9 +8,9 @@
  *   principal  the identity that authentication gave a request
  *   authn      an HTTP request whose authentication is pending
  *
- * Everything belongs to the thread of its rpc, but for the table and sessions. This module writes no answers of its own, except
- * parse errors and invalid requests, the errors of a missing or unknown version, and HTTP refusals. Every method is a Lua function,
- * which is reached through the hooks. */
+ * Everything belongs to the thread of its rpc, but for the table and sessions. This module writes no answers of its
+ * own, except parse errors and invalid requests, the errors of a missing or unknown version, and HTTP refusals. Every
+ * method is a Lua function, which is reached through the hooks. */
 #ifndef MP_RPC_H
 #define MP_RPC_H
 
@@ -55,9 +55,11 @@ typedef struct {
 } mp_rpc_config;
 
 /* Limits that are no keys. */
-#define MP_MAX_TASKS MP_LIMIT(tasks, 1024)                 /* that run in the background */
-#define MP_MAX_SUBSCRIPTIONS MP_LIMIT(subscriptions, 1024) /* topics of one session, or of one call that listens */
-#define MP_REPLAY_TOTAL MP_LIMIT(replay_total, 64 << 20)   /* bytes of stored events of all sessions: the oldest go */
+#define MP_MAX_TASKS MP_LIMIT(tasks, 1024) /* that run in the background */
+/* topics of one session, or of one call that listens */
+#define MP_MAX_SUBSCRIPTIONS MP_LIMIT(subscriptions, 1024)
+/* bytes of stored events of all sessions: the oldest go */
+#define MP_REPLAY_TOTAL MP_LIMIT(replay_total, 64 << 20)
 
 /* What clients may know about authentication. All texts may be empty. */
 typedef struct {
@@ -82,7 +84,8 @@ typedef struct {
     void (*on_entry)(void *ctx, mp_authn *entry);
     /* Appends the principal as text, for another process; nothing if it is of scripts that are no more. */
     void (*put_principal)(void *ctx, const mp_principal *principal, mp_buf *out);
-    /* Another process of the gateway has sent an order about a task of this one (lua/moonpool/tasks/tasks.lua). False if there is no room for it. */
+    /* Another process of the gateway has sent an order about a task of this one (lua/moonpool/tasks/tasks.lua). False
+     * if there is no room for it. */
     bool (*on_order)(void *ctx, mp_str text);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
@@ -90,15 +93,16 @@ typedef struct {
 
 /* `processes` is borrowed for the life of the table. */
 mp_table *mp_table_new(const mp_rpc_config *config, mp_processes *processes);
-/* Calls `ended` with the id of each session that ends from now on: once for each, on any thread, without a lock. Call it before the first
- * rpc is made. */
+/* Calls `ended` with the id of each session that ends from now on: once for each, on any thread, without a lock. Call
+ * it before the first rpc is made. */
 void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx);
 /* Replaces the configuration by one with the same paths and `replay_events`. The previous one stays borrowed until
  * every rpc has the new one. Any thread may call this, one at a time. */
 void mp_table_configure(mp_table *table, const mp_rpc_config *config);
 void mp_table_free(mp_table *table);
 
-/* -- sessions.per_principal while the gateway is several processes: what a process says to the newest one, and both while an upgrade is tried --------- */
+/* -- sessions.per_principal while the gateway is several processes: what a process says to the newest one, and both
+ * while an upgrade is tried --------- */
 
 typedef enum {
     MP_OWNERS_NONE, /* nothing is sent: no other process has to know */
@@ -127,14 +131,16 @@ unsigned mp_rpc_index(const mp_rpc *rpc);
 void mp_rpc_make_id(const mp_rpc *rpc, char id[MP_ID + 1]);
 /* True if another living process of the gateway made this id of a task. */
 bool mp_rpc_is_elsewhere(const mp_rpc *rpc, mp_str id);
-/* Sends an order about the task with this id to the process that runs it. False if it cannot be sent; what cannot be delivered later is logged. */
+/* Sends an order about the task with this id to the process that runs it. False if it cannot be sent; what cannot be
+ * delivered later is logged. */
 bool mp_rpc_order(mp_rpc *rpc, mp_str id, mp_str text);
 /* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
  * authentications start again with the new auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
 /* The on_request function of a listener. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
-/* The on_request function of the listener for other processes of the gateway. Their headers may have MP_HOP_HEADERS bytes, since they tell who the client is. */
+/* The on_request function of the listener for other processes of the gateway. Their headers may have MP_HOP_HEADERS
+ * bytes, since they tell who the client is. */
 #define MP_HOP_HEADERS ((size_t)256 << 10)
 void mp_rpc_serve_hop(void *rpc, mp_stream *stream);
 /* Serves one client on a pipe (stdio). The rpc borrows the pipe for the rest of its life. `ended` is the pipe's
@@ -162,11 +168,13 @@ bool mp_rpc_has_work(const mp_rpc *rpc);
 void mp_rpc_return_memory(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
-/* -- Host and Origin (hosts.c) -------------------------------------------------------------------------------------- */
+/* -- Host and Origin (hosts.c)
+ * -------------------------------------------------------------------------------------- */
 
 /* The name or address of a Host header, without its port; empty if it is none. */
 mp_str mp_host_name(mp_str host);
-/* True if a NULL-terminated list of names has the one of a Host header: "*" is every name, "*.example.com" every name below example.com. */
+/* True if a NULL-terminated list of names has the one of a Host header: "*" is every name, "*.example.com" every name
+ * below example.com. */
 bool mp_hosts_have(const char *const *list, mp_str host);
 /* What an Origin has in the place of a Host header; empty if it is no origin of http or https. */
 mp_str mp_origin_host(mp_str origin);

@@ -27,8 +27,8 @@ static bool is_in_loop(const char *instance, const mp_stream *stream)
     return count > 1;
 }
 
-/* Authentication comes first: an answer to an unauthenticated client does not depend on which paths, tools or sessions exist (A-1,
- * A-7). */
+/* Authentication comes first: an answer to an unauthenticated client does not depend on which paths, tools or sessions
+ * exist (A-1, A-7). */
 void mp_rpc_serve(void *ctx, mp_stream *stream)
 {
     mp_rpc *rpc = ctx;
@@ -245,7 +245,8 @@ void mp_rpc_free(mp_rpc *rpc)
     free(rpc);
 }
 
-/* -- the table of sessions, and the data that each folder of this module has for a session --------------------------- */
+/* -- the table of sessions, and the data that each folder of this module has for a session
+ * --------------------------- */
 
 static void end_session_here(mp_rpc *rpc, mp_session *session)
 {

@@ -15,7 +15,8 @@ mp_str mp_session_capabilities(const mp_session *session);
 int mp_session_log_level(const mp_session *session);
 void mp_session_set_log_level(mp_session *session, int level);
 
-/* A hash of a session's id. Lines of the log and the audit use it to tell sessions apart; it gives no access to the session. */
+/* A hash of a session's id. Lines of the log and the audit use it to tell sessions apart; it gives no access to the
+ * session. */
 typedef struct {
     char text[9];
 } mp_session_mark;

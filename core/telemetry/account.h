@@ -1,5 +1,6 @@
-/* account.h: a number that all threads share and that has a limit, such as the bytes of all answers. What is to be added is compared and added
- * in one step: two threads that read the sum first and add later would both find room for the same bytes.
+/* account.h: a number that all threads share and that has a limit, such as the bytes of all answers. What is to be
+ * added is compared and added in one step: two threads that read the sum first and add later would both find room for
+ * the same bytes.
  *
  *     MP_ACCOUNT(fs_bytes, "fs_bytes", "", "", "bytes of file reads and writes in progress")
  *     ...
@@ -19,7 +20,8 @@ typedef struct {
     _Atomic int64_t used;
 } mp_account;
 
-/* Declares mp_account_<id>, and the gauge mp_stat_<id> (stats.h), which is read and never added to. No two accounts share a cache line. */
+/* Declares mp_account_<id>, and the gauge mp_stat_<id> (stats.h), which is read and never added to. No two accounts
+ * share a cache line. */
 #define MP_ACCOUNT(id, family, label, value, text)                                                                     \
     mp_account mp_account_##id __attribute__((aligned(64)));                                                           \
     MP_STAT_ROW(id, &mp_account_##id.used, family, label, value, text, MP_STAT_GAUGE)
@@ -36,8 +38,9 @@ static inline bool mp_account_take(mp_account *account, int64_t n, int64_t most)
     return true;
 }
 
-/* The most bytes of posted messages of one kind that may wait for one thread, which may be stuck. For messages of up to MP_POSTED_SMALL bytes, such as an
- * operator's switch or a cancellation, the limit is an eighth higher: larger messages, as clients can send them, leave them room. */
+/* The most bytes of posted messages of one kind that may wait for one thread, which may be stuck. For messages of up to
+ * MP_POSTED_SMALL bytes, such as an operator's switch or a cancellation, the limit is an eighth higher: larger
+ * messages, as clients can send them, leave them room. */
 #define MP_POSTED_MOST ((int64_t)64 << 20)
 #define MP_POSTED_SMALL 1024
 
@@ -59,7 +62,8 @@ static inline void mp_account_give(mp_account *account, int64_t n)
     atomic_fetch_sub_explicit(&account->used, n, memory_order_relaxed);
 }
 
-/* The owner of `*held` bytes has `bytes` from now on. False, and nothing has changed, if `most` has no room for more. */
+/* The owner of `*held` bytes has `bytes` from now on. False, and nothing has changed, if `most` has no room for
+ * more. */
 static inline bool mp_account_hold(mp_account *account, size_t *held, size_t bytes, int64_t most)
 {
     if (bytes > *held && !mp_account_take(account, (int64_t)(bytes - *held), most))

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 /* Starts appending to `path`, which is created with mode 0600. When the audit log is already open, switches to
- * `path` (possibly the same path, opened again after another program has renamed it). Returns -1 and changes nothing if the file cannot
- * be opened. */
+ * `path` (possibly the same path, opened again after another program has renamed it). Returns -1 and changes nothing if
+ * the file cannot be opened. */
 int mp_audit_open(const char *path, mp_err *err);
 /* Writes the queued lines, for at most one second. */
 void mp_audit_close(void);
@@ -20,7 +20,8 @@ bool mp_audit_is_on(void);
 void mp_audit_write(mp_str members);
 /* The share of the calls with the outcome `ok` that have a line, 0 to 1 (log.audit_sample.ok). Any thread. */
 void mp_audit_sample(double ratio);
-/* Writes the line of a call whose outcome is `ok`, if it is among that share. Below 1 the line says so: "sample":0.1. */
+/* Writes the line of a call whose outcome is `ok`, if it is among that share. Below 1 the line says so:
+ * "sample":0.1. */
 void mp_audit_write_ok(mp_str members);
 
 #endif

@@ -20,8 +20,8 @@
 #include <unistd.h>
 #include <unwind.h>
 
-#define STACK_BYTES                                                                                                    \
-    65536              /* of the handler: a signal frame has up to 12 kB, and a crash within the handler has one more */
+/* of the handler: a signal frame has up to 12 kB, and a crash within the handler has one more */
+#define STACK_BYTES 65536
 #define MAX_FRAMES 32  /* enough to pass libc, libraries and the interpreter of Lua */
 #define MAX_TEXT 128   /* bytes of a text in a field */
 #define MAX_ID 20      /* bytes of a build id that are shown: SHA-1 */
@@ -57,7 +57,8 @@ static struct {
     char text[PIPE_BUF]; /* a pipe takes as much in one piece */
 } crash;
 
-/* -- text ------------------------------------------------------------------------------------------------------------ */
+/* -- text
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void put_char(char c)
 {
@@ -154,7 +155,8 @@ void mp_crash_put_place(const char *key, mp_str file, int line)
     end_field();
 }
 
-/* -- places in code ---------------------------------------------------------------------------------------------------- */
+/* -- places in code
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void put_code(uintptr_t at)
 {
@@ -199,7 +201,8 @@ static _Unwind_Reason_Code on_frame(struct _Unwind_Context *frame, void *is_past
     return is_enough ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
-/* -- the line ------------------------------------------------------------------------------------------------------- */
+/* -- the line
+ * ------------------------------------------------------------------------------------------------------- */
 
 static void put_head(void)
 {
@@ -293,7 +296,8 @@ static void write_line(void)
 static void (*const steps[])(void) = {put_head, put_facts, put_work, put_frames, put_caller, write_line};
 #define STEPS ((int)(sizeof steps / sizeof *steps))
 
-/* -- the handler ---------------------------------------------------------------------------------------------------- */
+/* -- the handler
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void note(int number, const siginfo_t *info, const ucontext_t *context)
 {
@@ -315,7 +319,8 @@ static void note(int number, const siginfo_t *info, const ucontext_t *context)
 #endif
 }
 
-/* The signals have their default actions from now on. The first process of a container gets no signal with such an action, but faults end it. */
+/* The signals have their default actions from now on. The first process of a container gets no signal with such an
+ * action, but faults end it. */
 static void restore_actions(void)
 {
     struct sigaction plain = {.sa_handler = SIG_DFL};
@@ -325,7 +330,8 @@ static void restore_actions(void)
         __builtin_trap();
 }
 
-/* Sends the signal again, as it was, and blocked: the process ends when the handler has returned, where it crashed, as a debugger wants it. */
+/* Sends the signal again, as it was, and blocked: the process ends when the handler has returned, where it crashed, as
+ * a debugger wants it. */
 static void send_again(void)
 {
     sigset_t this;
@@ -375,7 +381,8 @@ static void on_crash(int number, siginfo_t *info, void *context)
     send_again();
 }
 
-/* -- threads -------------------------------------------------------------------------------------------------------- */
+/* -- threads
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void leave_thread(void *stack)
 {

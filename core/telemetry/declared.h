@@ -1,9 +1,9 @@
 /* declared.h: families of /metrics that scripts declare while they load.
  *
- * The main thread calls mp_declared_begin() before a generation of scripts loads. Each Lua state of the generation declares its families.
- * mp_declared_serve() follows when the generation serves: /metrics shows the families of the newest generation that serves. A family lives as
- * long as the process: declaring it again, by name, kind, labels and buckets, gives the same family with its numbers. A family of another
- * form is another one, with numbers of its own. */
+ * The main thread calls mp_declared_begin() before a generation of scripts loads. Each Lua state of the generation
+ * declares its families. mp_declared_serve() follows when the generation serves: /metrics shows the families of the
+ * newest generation that serves. A family lives as long as the process: declaring it again, by name, kind, labels and
+ * buckets, gives the same family with its numbers. A family of another form is another one, with numbers of its own. */
 #ifndef MP_TELEMETRY_DECLARED_H
 #define MP_TELEMETRY_DECLARED_H
 
@@ -32,8 +32,8 @@ void mp_declared_serve(void);
 const mp_family *MP_NULLABLE mp_declare(const mp_declaration *declaration, mp_err *err);
 /* Adds to a counter or gauge, sets a gauge if `is_set`, or adds an observation to a histogram. Any thread. */
 void mp_declared_enter(const mp_family *family, mp_series series, double value, bool is_set);
-/* Writes the families that are shown to `list`, which has room for MP_DECLARED_MAX. Returns how many there are. Two of them have one name only if
- * the states of a generation differ. */
+/* Writes the families that are shown to `list`, which has room for MP_DECLARED_MAX. Returns how many there are. Two of
+ * them have one name only if the states of a generation differ. */
 size_t mp_declared_list(const mp_family **list);
 
 #endif

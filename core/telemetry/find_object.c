@@ -1,6 +1,7 @@
-/* find_object.c: for the portable binary. crash.c and gcc's unwinder, which it uses, ask for the object of an address by a function that glibc has
- * from 2.35 on. The linker gives them this one instead (--wrap, see CMakeLists.txt); libc's own is not replaced. It takes the loader's locks, so it
- * may wait for ever if the loader crashes; then on_late() of crash.c ends the process. */
+/* find_object.c: for the portable binary. crash.c and gcc's unwinder, which it uses, ask for the object of an address
+ * by a function that glibc has from 2.35 on. The linker gives them this one instead (--wrap, see CMakeLists.txt);
+ * libc's own is not replaced. It takes the loader's locks, so it may wait for ever if the loader crashes; then
+ * on_late() of crash.c ends the process. */
 #ifdef MP_PORTABLE
 #define _GNU_SOURCE 1
 #include <dlfcn.h>

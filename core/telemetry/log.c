@@ -185,10 +185,10 @@ void mp_log_put_line(mp_str text)
 
 /* -- lines of one event -------------------------------------------------------------------------------------------- */
 
-#define MAX_REPEATS                                                                                                    \
-    MP_LIMIT(log_repeat, 1000) /* lines per second of one event: what a disk takes, and no reader needs more */
-#define LEAST_ERRORS 10        /* lines of level error that are written whatever the limit is */
-#define EVENTS 256             /* events that are counted apart; those of one hash are counted together */
+/* lines per second of one event: what a disk takes, and no reader needs more */
+#define MAX_REPEATS MP_LIMIT(log_repeat, 1000)
+#define LEAST_ERRORS 10 /* lines of level error that are written whatever the limit is */
+#define EVENTS 256      /* events that are counted apart; those of one hash are counted together */
 
 static struct {
     _Atomic int64_t second, used, suppressed;
@@ -202,8 +202,8 @@ static size_t slot_of(const char *event)
     return hash % EVENTS;
 }
 
-/* True if the line may be written; `*suppressed` gets the number of lines of this event that were not, since the last one that was. Two
- * threads may both reset a budget when a second begins; the cost is at most one line too many. */
+/* True if the line may be written; `*suppressed` gets the number of lines of this event that were not, since the last
+ * one that was. Two threads may both reset a budget when a second begins; the cost is at most one line too many. */
 static bool take_budget(mp_log_level level, const char *event, int64_t *suppressed)
 {
     int64_t limit = MAX_REPEATS;

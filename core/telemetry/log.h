@@ -1,15 +1,16 @@
-/* log.h: the log: one event is one line on stderr, in logfmt or as a JSON object with the same keys. A thread writes the lines, so that no worker waits for the
- * reader of stderr. Lines that do not fit the queue (1 MiB) are dropped and counted. Values are escaped and cut at 512
- * bytes.
+/* log.h: the log: one event is one line on stderr, in logfmt or as a JSON object with the same keys. A thread writes
+ * the lines, so that no worker waits for the reader of stderr. Lines that do not fit the queue (1 MiB) are dropped and
+ * counted. Values are escaped and cut at 512 bytes.
  *
  *   mp_log(MP_INFO, "session closed", mp_log_str("reason", MP_STR("gone")), mp_log_int("ms", 12));
  *   2026-11-21T10:15:03.412Z info  session closed   reason=gone ms=12
  *   {"time":"2026-11-21T10:15:03.412Z","level":"info","event":"session closed","reason":"gone","ms":12}
  *
- * A line that is written while a script serves a request has the request's mark as `call`, and the id of its trace as `trace_id` (mark.h).
+ * A line that is written while a script serves a request has the request's mark as `call`, and the id of its trace as
+ * `trace_id` (mark.h).
  *
- * Of the lines of one event, those over a limit per second are counted: the next line that is written says how many, as `suppressed`. Where
- * stderr is journald's, lines of logfmt begin with its <priority> and have no time. */
+ * Of the lines of one event, those over a limit per second are counted: the next line that is written says how many, as
+ * `suppressed`. Where stderr is journald's, lines of logfmt begin with its <priority> and have no time. */
 #ifndef MP_TELEMETRY_LOG_H
 #define MP_TELEMETRY_LOG_H
 
@@ -51,11 +52,12 @@ void mp_log_configure(mp_log_format format);
 /* Sets the lowest level that is logged. Any thread. */
 void mp_log_from(mp_log_level least);
 void mp_log_stop(void);
-/* Lines go to the file `path` instead of stderr, which is made with mode 0600: from mp_log_start on, or from now. Where the log has the file
- * already, opens it again. Returns -1 and changes nothing if the file cannot be opened. */
+/* Lines go to the file `path` instead of stderr, which is made with mode 0600: from mp_log_start on, or from now. Where
+ * the log has the file already, opens it again. Returns -1 and changes nothing if the file cannot be opened. */
 int mp_log_open(const char *path, mp_err *err);
 bool mp_log_has_file(void);
-/* Sets how long mp_log_stop and the end of the audit log wait for their readers: `ms` instead of a second. Any thread. */
+/* Sets how long mp_log_stop and the end of the audit log wait for their readers: `ms` instead of a second. Any
+ * thread. */
 void mp_log_hurry(int ms);
 bool mp_log_wants(mp_log_level level);
 /* The number of lines logged at warn and error since the process started. Any thread. */
@@ -69,7 +71,8 @@ void mp_log_put_text(mp_buf *line, mp_str text, size_t most);
 /* Queues complete lines, whatever the level. */
 void mp_log_put_line(mp_str lines);
 
-/* The state of the log, for the line about a crash (crash.h). It is read without the log's lock, so that a signal handler may ask. */
+/* The state of the log, for the line about a crash (crash.h). It is read without the log's lock, so that a signal
+ * handler may ask. */
 typedef struct {
     int fd;
     bool is_json, is_journal;

@@ -1,5 +1,6 @@
-/* phase.h: which part of the work a thread does, for the profiler. Setting it is one store, so it is always set. A thread reads only its
- * own phase, in the profiler's signal handler. Lua code has the phase HANDLER; the profiler finds its policies and checks by their frames. */
+/* phase.h: which part of the work a thread does, for the profiler. Setting it is one store, so it is always set. A
+ * thread reads only its own phase, in the profiler's signal handler. Lua code has the phase HANDLER; the profiler finds
+ * its policies and checks by their frames. */
 #ifndef MP_TELEMETRY_PHASE_H
 #define MP_TELEMETRY_PHASE_H
 

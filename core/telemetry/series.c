@@ -14,9 +14,9 @@ MP_COUNTER(
 #define MAX_COPIES 256
 #define MAX_REAL_CELLS (PAGE_CELLS * MAX_PAGES / 3) /* of families of scripts, so that all others have room */
 
-/* /metrics is below 8 MiB: bytes that series may have in its text. A family of the gateway's own has SURE_LINE_BYTES for each line that it can have,
- * whatever others have; what is longer comes out of POT_BYTES, which these families share. The families of scripts have SCRIPT_BYTES together, and
- * OTHER_BYTES for their series of "_other". */
+/* /metrics is below 8 MiB: bytes that series may have in its text. A family of the gateway's own has SURE_LINE_BYTES
+ * for each line that it can have, whatever others have; what is longer comes out of POT_BYTES, which these families
+ * share. The families of scripts have SCRIPT_BYTES together, and OTHER_BYTES for their series of "_other". */
 #define SURE_LINE_BYTES 32
 #define POT_BYTES ((size_t)9 << 18)
 #define SCRIPT_BYTES ((size_t)2 << 20)
@@ -346,7 +346,8 @@ void mp_series_observe_real(const mp_real_bounds *of, mp_series series, double n
     add_real(mine, cells + of->count + 1, n);
 }
 
-/* The first bound that is not below `us`: bounds rise by a factor of 2 or more, so a look at the middle first halves the way. */
+/* The first bound that is not below `us`: bounds rise by a factor of 2 or more, so a look at the middle first halves
+ * the way. */
 static inline int bucket_of(mp_buckets buckets, uint64_t us)
 {
     const uint64_t *bound = bounds[buckets].us;

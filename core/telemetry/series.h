@@ -6,10 +6,12 @@
  *     mp_series series = mp_series_of(&mp_family_tool_duration, &name);
  *     mp_series_observe(series, us);
  *
- * A series is one member of a family: one value for each label. It is looked up once, under a lock, and is never removed:
+ * A series is one member of a family: one value for each label. It is looked up once, under a lock, and is never
+ * removed:
  * its numbers go on over reloads. Observing it takes no lock, no lookup and no allocation but that of the thread's own
- * copy of the numbers; a reader sums the copies. Above the family's limit of series, and where the text of all series would be longer than /metrics
- * may be, mp_series_of returns the series whose labels are all "_other", so a client that invents names makes no series. */
+ * copy of the numbers; a reader sums the copies. Above the family's limit of series, and where the text of all series
+ * would be longer than /metrics may be, mp_series_of returns the series whose labels are all "_other", so a client that
+ * invents names makes no series. */
 #ifndef MP_TELEMETRY_SERIES_H
 #define MP_TELEMETRY_SERIES_H
 
@@ -21,7 +23,8 @@
 #define MP_SERIES_MAX                                                                                                  \
     (UINT32_C(320)                                                                                                     \
      << 9) /* above the number of every cell of a series: 1.25 MiB of a thread's copy if every family is full */
-#define MP_SERIES_CELLS 21 /* limit of the cells of a series: a histogram's buckets, and the sum of its observations */
+/* limit of the cells of a series: a histogram's buckets, and the sum of its observations */
+#define MP_SERIES_CELLS 21
 
 /* The upper bounds of a histogram's buckets. */
 typedef enum { MP_BUCKETS_CALL, MP_BUCKETS_SESSION } mp_buckets;
@@ -76,7 +79,8 @@ void mp_series_add(mp_series series, int64_t n);
 void mp_series_observe(mp_series series, mp_buckets buckets, uint64_t us);
 /* Adds the same observation to two histograms of `buckets`. */
 void mp_series_observe_both(mp_series one, mp_series other, mp_buckets buckets, uint64_t us);
-/* For families with `own`: adds to a counter; adds to a gauge or sets it, as all threads see it; adds an observation to a histogram. */
+/* For families with `own`: adds to a counter; adds to a gauge or sets it, as all threads see it; adds an observation to
+ * a histogram. */
 void mp_series_add_real(mp_series series, double n);
 void mp_series_gauge(mp_series series, double n, bool is_set);
 void mp_series_observe_real(const mp_real_bounds *bounds, mp_series series, double n);
@@ -89,20 +93,24 @@ void mp_series_enable(bool is_on);
 bool mp_series_is_on(void);
 /* Gives the calling thread its own copy of the numbers, for its whole life. Threads without one share a copy. */
 void mp_series_thread(void);
-/* The text of all families in Prometheus's format; in that of OpenMetrics if `is_open`, without the line "# EOF". It is written in slices:
- * mp_series_text_put() appends what `steps` allow, and is to be called again while it returns true. One step passes over a series, a sample takes ten
- * of them, a histogram 210. The numbers are those of the moment at which they are written. */
+/* The text of all families in Prometheus's format; in that of OpenMetrics if `is_open`, without the line "# EOF". It is
+ * written in slices: mp_series_text_put() appends what `steps` allow, and is to be called again while it returns true.
+ * One step passes over a series, a sample takes ten of them, a histogram 210. The numbers are those of the moment at
+ * which they are written. */
 typedef struct mp_series_text mp_series_text;
 mp_series_text *mp_series_text_new(bool is_open);
 void mp_series_text_free(mp_series_text *MP_NULLABLE text);
 bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps);
-/* Adds up the cells of all series of the family of this name, a histogram; of those whose last label has the value `last`, unless it is NULL. */
+/* Adds up the cells of all series of the family of this name, a histogram; of those whose last label has the value
+ * `last`, unless it is NULL. */
 void mp_series_sum(const char *name, const char *MP_NULLABLE last, int64_t cells[MP_SERIES_CELLS]);
 /* The number of cells of a histogram that count: one for each bound, and one for what is above all. */
 int mp_series_buckets(mp_buckets buckets);
-/* The time in microseconds within which `share` (0 to 1) of the observations in `cells` lie, between the bounds of its bucket; -1: there are none. */
+/* The time in microseconds within which `share` (0 to 1) of the observations in `cells` lie, between the bounds of its
+ * bucket; -1: there are none. */
 double mp_series_quantile(mp_buckets buckets, const int64_t *cells, double share);
-/* Begins a family: the lines HELP and TYPE. `suffix` "_total" belongs to a counter's samples; OpenMetrics leaves it out of the family's name. */
+/* Begins a family: the lines HELP and TYPE. `suffix` "_total" belongs to a counter's samples; OpenMetrics leaves it out
+ * of the family's name. */
 void mp_metrics_put_head(mp_buf *out, const char *name, const char *suffix, const char *type, const char *text);
 /* Appends a gauge with one sample. */
 void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, double value);

@@ -4,11 +4,11 @@
  *     ...
  *     mp_stat_add(&mp_stat_pool_jobs, 1);
  *
- * and /status shows it. The linker gathers the declarations of the whole program. A gauge or counter that several files use is
- * declared in one of them and announced as `extern const mp_stat` in a header.
+ * and /status shows it. The linker gathers the declarations of the whole program. A gauge or counter that several files
+ * use is declared in one of them and announced as `extern const mp_stat` in a header.
  *
- * Each thread adds to its own copy of all numbers, and a reader sums the copies, so a gauge that rises on one worker and falls
- * on another reads correctly. Nothing here takes a lock. */
+ * Each thread adds to its own copy of all numbers, and a reader sums the copies, so a gauge that rises on one worker
+ * and falls on another reads correctly. Nothing here takes a lock. */
 #ifndef MP_TELEMETRY_STATS_H
 #define MP_TELEMETRY_STATS_H
 
@@ -19,14 +19,15 @@
 typedef enum { MP_STAT_GAUGE, MP_STAT_COUNTER } mp_stat_kind;
 
 typedef struct {
-    /* in the section mp_stat_slots: the copy that threads without a slot of their own share; elsewhere: an account (account.h), which has no copies */
+    /* in the section mp_stat_slots: the copy that threads without a slot of their own share; elsewhere: an account
+     * (account.h), which has no copies */
     _Atomic int64_t *shared;
     const char *family, *label, *value, *text; /* label and value are "" if the family has one member */
     mp_stat_kind kind;
 } mp_stat;
 
-/* Declares the gauge or counter mp_stat_<id>: a member of `family`, for which `label` has `value`; `text` says what it counts. Gauges
- * rise and fall; counters only rise. */
+/* Declares the gauge or counter mp_stat_<id>: a member of `family`, for which `label` has `value`; `text` says what it
+ * counts. Gauges rise and fall; counters only rise. */
 #define MP_GAUGE(id, family, label, value, text) MP_STAT_DECLARE(id, family, label, value, text, MP_STAT_GAUGE)
 #define MP_COUNTER(id, family, label, value, text) MP_STAT_DECLARE(id, family, label, value, text, MP_STAT_COUNTER)
 

@@ -1,5 +1,5 @@
-/* telemetry.h: the public header of core/telemetry: counters, gauges and histograms, the log, the audit log. Nothing in this
- * module uses the network. */
+/* telemetry.h: the public header of core/telemetry: counters, gauges and histograms, the log, the audit log. Nothing in
+ * this module uses the network. */
 #ifndef MP_TELEMETRY_TELEMETRY_H
 #define MP_TELEMETRY_TELEMETRY_H
 

@@ -92,7 +92,8 @@ static bool is_moved(const char *path, int fd)
     return stat(path, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino;
 }
 
-/* The thread writes to the descriptor `fd` from now on. Returns the descriptor to write to: another one, if the writer got that meanwhile. */
+/* The thread writes to the descriptor `fd` from now on. Returns the descriptor to write to: another one, if the writer
+ * got that meanwhile. */
 static int use_descriptor(mp_writer *writer, int fd)
 {
     mp_writer_swap(writer, fd);
@@ -112,7 +113,8 @@ static void complain(mp_writer *writer, const char *step, int error)
     writer->not_replaced(step, error);
 }
 
-/* Opens the file again if another process has renamed or removed it. One that the gateway renames is looked at each time: two renames remove it. */
+/* Opens the file again if another process has renamed or removed it. One that the gateway renames is looked at each
+ * time: two renames remove it. */
 static int follow_path(mp_writer *writer, int fd)
 {
     uint64_t now = mp_monotonic_ms();
@@ -193,8 +195,8 @@ static mp_str from_line(mp_str lines, mp_str rest)
     return end == NULL ? lines : mp_str_from(lines, (size_t)(end - lines.ptr) + 1);
 }
 
-/* Writes `lines`, and counts what cannot be written. What follows a part of a line may be of another process: that line begins anew, once, after a
- * line end. */
+/* Writes `lines`, and counts what cannot be written. What follows a part of a line may be of another process: that line
+ * begins anew, once, after a line end. */
 static void write_lines(mp_writer *writer, int fd, mp_str lines)
 {
     mp_str rest = lines;
@@ -225,8 +227,9 @@ static int64_t room_left(const mp_writer *writer, int fd, bool *is_empty)
     return full_bytes - is.st_size;
 }
 
-/* Renames the full file `fd` to PATH.1 and makes a new one. Of several processes that find it full, the one that has its lock does so. Returns the
- * descriptor of the file that has the path now. -1 with errno; EWOULDBLOCK: another process renames it. */
+/* Renames the full file `fd` to PATH.1 and makes a new one. Of several processes that find it full, the one that has
+ * its lock does so. Returns the descriptor of the file that has the path now. -1 with errno; EWOULDBLOCK: another
+ * process renames it. */
 static int begin_file(mp_writer *writer, int fd)
 {
     const char *MP_NULLABLE path = writer->path;

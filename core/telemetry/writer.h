@@ -1,8 +1,8 @@
 /* writer.h: writes lines to a descriptor from a thread of its own. Queuing a line holds a mutex only for a memcpy,
  * so a slow reader of the descriptor never blocks the caller.
  *
- * Several processes may append to one file, each with whole lines. Its names are given by another program, which sends SIGUSR1; record.file alone is
- * renamed here. */
+ * Several processes may append to one file, each with whole lines. Its names are given by another program, which sends
+ * SIGUSR1; record.file alone is renamed here. */
 #ifndef MP_TELEMETRY_WRITER_H
 #define MP_TELEMETRY_WRITER_H
 
@@ -30,8 +30,8 @@ typedef struct mp_writer {
     atomic_bool is_torn; /* the last write to the file ended inside of a line */
     /* Runs on the writer's thread when the lines `lost` could not be written; `error` is the errno. May be NULL. */
     void (*MP_NULLABLE failed)(mp_str lost, int error);
-    /* Runs on the writer's thread, at most every MP_WRITER_COMPLAIN_MS, when the file could not be `opened` anew or `renamed`: lines go on to
-     * the file that is open. May be NULL. */
+    /* Runs on the writer's thread, at most every MP_WRITER_COMPLAIN_MS, when the file could not be `opened` anew or
+     * `renamed`: lines go on to the file that is open. May be NULL. */
     void (*MP_NULLABLE not_replaced)(const char *step, int error);
 } mp_writer;
 
@@ -46,12 +46,14 @@ typedef struct mp_writer {
      .failed = (on_failed),                                                                                            \
      .not_replaced = (on_not_replaced)}
 
-/* Opens `path` for appending, with mode 0600, without blocking: on a FIFO that no process reads, it fails instead of waiting. -1 with errno. A regular
- * file is opened for reading, too, if it may be read: the writer looks at its last byte. */
+/* Opens `path` for appending, with mode 0600, without blocking: on a FIFO that no process reads, it fails instead of
+ * waiting. -1 with errno. A regular file is opened for reading, too, if it may be read: the writer looks at its last
+ * byte. */
 int mp_open_lines(const char *path);
 /* Sets the error for a file that mp_open_lines could not open; `key` of the configuration names it. Returns -1. */
 int mp_lines_refused(const char *key, const char *path, int error, mp_err *err);
-/* The lines are those of the file at `path`: the thread opens it anew where another program has renamed or removed it. */
+/* The lines are those of the file at `path`: the thread opens it anew where another program has renamed or removed
+ * it. */
 void mp_writer_set_path(mp_writer *writer, const char *path);
 
 /* False if the thread cannot be started. */

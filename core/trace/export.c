@@ -1,6 +1,6 @@
-/* export.c: the exporter: a thread that sends ended traces to the collector, one request at a time. A request that may succeed later is sent
- * again, after the time that the collector asks for or after a growing one; meanwhile traces wait in the queue, and those over its limits
- * are dropped. No other thread ever waits for the collector. */
+/* export.c: the exporter: a thread that sends ended traces to the collector, one request at a time. A request that may
+ * succeed later is sent again, after the time that the collector asks for or after a growing one; meanwhile traces wait
+ * in the queue, and those over its limits are dropped. No other thread ever waits for the collector. */
 #include "json/json.h"
 #include "state.h"
 #include <pthread.h>
@@ -27,13 +27,14 @@ MP_ACCOUNT(span_bytes_queued, "span_bytes_queued", "", "", "bytes of the spans t
 #define MAX_RETRY_AFTER_S 300
 #define GIVE_UP_MS 300000 /* ms in which a batch is tried again and again */
 #define ENDING_RETRY_MS 200
-#define MAX_QUEUED MP_LIMIT(trace_queue, 8192)                 /* spans that wait for the collector: 16 batches */
+/* spans that wait for the collector: 16 batches */
+#define MAX_QUEUED MP_LIMIT(trace_queue, 8192)
 #define MAX_QUEUED_BYTES MP_LIMIT(trace_queue_bytes, 16 << 20) /* bytes of the memory of traces in the queue */
-#define TIMEOUT_MS                                                                                                     \
-    ((uint64_t)MP_LIMIT(trace_timeout_ms, 10000)) /* of one request to the collector; then it is sent again */
-#define GZIP_BITS (16 + MAX_WBITS)                /* for deflateInit2: the header and the end of a gzip file */
-#define GZIP_LEVEL 1                              /* spans repeat so much that a higher one saves little more */
-#define COMPLAIN_MS 60000                         /* between two lines of the log about the collector */
+/* of one request to the collector; then it is sent again */
+#define TIMEOUT_MS ((uint64_t)MP_LIMIT(trace_timeout_ms, 10000))
+#define GZIP_BITS (16 + MAX_WBITS) /* for deflateInit2: the header and the end of a gzip file */
+#define GZIP_LEVEL 1               /* spans repeat so much that a higher one saves little more */
+#define COMPLAIN_MS 60000          /* between two lines of the log about the collector */
 
 /* The settings of the exporter that a configuration decides. */
 typedef struct {
@@ -70,7 +71,8 @@ static _Atomic(mp_loop *) inbox;
 static char instance[33]; /* service.instance.id: random, the same over reloads; main thread */
 static atomic_bool is_flushed = true;
 
-/* -- the queue ------------------------------------------------------------------------------------------------------- */
+/* -- the queue
+ * ------------------------------------------------------------------------------------------------------- */
 
 /* False if the queue has no room for the trace: it is not counted. */
 static bool queue(const mp_trace *trace)
@@ -126,7 +128,8 @@ void mp_export(mp_trace *trace)
     mp_loop_post(loop, &trace->message);
 }
 
-/* -- the target ------------------------------------------------------------------------------------------------------ */
+/* -- the target
+ * ------------------------------------------------------------------------------------------------------ */
 
 static target *target_new(const mp_trace_config *config)
 {
@@ -166,7 +169,8 @@ static void target_free(target *MP_NULLABLE to)
     free(to);
 }
 
-/* -- requests -------------------------------------------------------------------------------------------------------- */
+/* -- requests
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* Compresses the body. Without memory for it the body stays as it is. */
 static void pack_body(exporter *e)
@@ -373,7 +377,8 @@ static void read_answer(exporter *e, mp_transfer *transfer)
         fail_batch(e, "traces refused", mp_str_of(why));
 }
 
-/* -- the thread ------------------------------------------------------------------------------------------------------ */
+/* -- the thread
+ * ------------------------------------------------------------------------------------------------------ */
 
 static bool has_batch(const exporter *e)
 {
@@ -423,7 +428,8 @@ static void *MP_NULLABLE run(void *ctx)
     return NULL;
 }
 
-/* -- orders of the main thread --------------------------------------------------------------------------------------- */
+/* -- orders of the main thread
+ * --------------------------------------------------------------------------------------- */
 
 /* `content` is a target, or NULL: flush. */
 static void deliver_target(void *content, mp_loop *MP_NULLABLE loop)

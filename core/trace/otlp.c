@@ -1,12 +1,13 @@
-/* otlp.c: traces as OTLP's JSON (opentelemetry-proto 1.x, ExportTraceServiceRequest): ids in hexadecimal, 64-bit numbers as texts. */
+/* otlp.c: traces as OTLP's JSON (opentelemetry-proto 1.x, ExportTraceServiceRequest): ids in hexadecimal, 64-bit
+ * numbers as texts. */
 #include "state.h"
 #include "json/json.h"
 #include <moonpool/version.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#define HAS_REMOTE_KNOWN                                                                                               \
-    0x100 /* flags of a span: bit 8 says that bit 9 is set where the parent is in another process */
+/* flags of a span: bit 8 says that bit 9 is set where the parent is in another process */
+#define HAS_REMOTE_KNOWN 0x100
 #define HAS_REMOTE_PARENT 0x200
 #define SAMPLED 1
 
@@ -101,7 +102,8 @@ void mp_otlp_end(mp_buf *out)
     mp_buf_put(out, MP_STR("]}]}]}"));
 }
 
-/* -- a span ---------------------------------------------------------------------------------------------------------- */
+/* -- a span
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* The facts of a span of one kind, as the elements of an array. */
 static void put_facts(mp_buf *out, const mp_trace *trace, mp_span span, bool are_events, uint64_t offset_us)
@@ -186,7 +188,8 @@ void mp_otlp_put_trace(mp_buf *out, const mp_trace *trace, uint64_t offset_us)
     }
 }
 
-/* -- the collector's answer ------------------------------------------------------------------------------------------ */
+/* -- the collector's answer
+ * ------------------------------------------------------------------------------------------ */
 
 static bool enter_partial(void *ctx, unsigned level, mp_str key)
 {

@@ -13,7 +13,8 @@ typedef struct {
     uint64_t began_us, ended_us;
 } mp_span_record;
 
-/* What is known of a span, one behind the other in `text`: this head, the key, the value. Of several names or failures the last one counts. */
+/* What is known of a span, one behind the other in `text`: this head, the key, the value. Of several names or failures
+ * the last one counts. */
 typedef enum {
     MP_FACT_NAME,
     MP_FACT_FAILURE,
@@ -58,7 +59,8 @@ mp_str mp_fact_last(const mp_trace *trace, mp_span span, mp_fact_type type);
 
 /* Appends the resource as JSON: made once for all batches. `instance`: service.instance.id. */
 void mp_otlp_put_resource(mp_buf *out, const mp_trace_config *config, const char *instance);
-/* Appends the spans of the trace as JSON, separated by commas. `offset_us`: from the monotonic clock to the time of day. */
+/* Appends the spans of the trace as JSON, separated by commas. `offset_us`: from the monotonic clock to the time of
+ * day. */
 void mp_otlp_put_trace(mp_buf *out, const mp_trace *trace, uint64_t offset_us);
 /* A whole request: begin, traces with commas between them, end. */
 void mp_otlp_begin(mp_buf *out, mp_str resource);

@@ -14,8 +14,8 @@ MP_COUNTER(spans_cut, "spans", "result", "cut", "spans of a call above 64, and a
 atomic_bool mp_traces_on;
 
 #define MAX_SPANS MP_LIMIT(trace_spans, 64) /* spans of one call: a tree that a person reads */
-#define MAX_PARENTS                                                                                                    \
-    MP_LIMIT(trace_parents, 50) /* calls a second that are recorded because a client's context says so */
+/* calls a second that are recorded because a client's context says so */
+#define MAX_PARENTS MP_LIMIT(trace_parents, 50)
 
 /* The parts of the configuration that decide about a call. */
 static struct {
@@ -45,7 +45,8 @@ bool mp_traces_show_addresses(void)
     return !atomic_load_explicit(&rules.hides_addresses, memory_order_relaxed);
 }
 
-/* -- random numbers -------------------------------------------------------------------------------------------------- */
+/* -- random numbers
+ * -------------------------------------------------------------------------------------------------- */
 
 static _Thread_local struct {
     uint64_t chance; /* 0: not seeded yet */
@@ -81,7 +82,8 @@ static uint64_t chance(void)
     return dice.chance * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-/* -- which calls ----------------------------------------------------------------------------------------------------- */
+/* -- which calls
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* True if one more call of this second may be recorded because its parent is. */
 static bool take_parent(uint64_t now_us)
@@ -242,7 +244,8 @@ void mp_trace_end(mp_trace *MP_NULLABLE trace, bool has_failed)
     mp_export(trace);
 }
 
-/* -- spans ----------------------------------------------------------------------------------------------------------- */
+/* -- spans
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static mp_span_record *MP_NULLABLE record_of(const mp_trace *MP_NULLABLE trace, mp_span span)
 {

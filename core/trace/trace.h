@@ -5,14 +5,16 @@
  *   span      one step of the call: a name, a start, an end, attributes
  *   exporter  a thread with a loop and an HTTP client of its own (export.c)
  *
- * A trace belongs to the thread of its call until mp_trace_end. A call that is not recorded has no trace: every function here takes NULL for
- * it and does nothing. What a trace may hold is bounded: 64 spans, and the limits below; the rest is counted. */
+ * A trace belongs to the thread of its call until mp_trace_end. A call that is not recorded has no trace: every
+ * function here takes NULL for it and does nothing. What a trace may hold is bounded: 64 spans, and the limits below;
+ * the rest is counted. */
 #ifndef MP_TRACE_TRACE_H
 #define MP_TRACE_TRACE_H
 
 #include "net/net.h"
 
-/* -- context.c ------------------------------------------------------------------------------------------------------- */
+/* -- context.c
+ * ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     uint8_t trace[16], span[8];
@@ -30,7 +32,8 @@ void mp_trace_context_write(const mp_trace_context *context, char room[MP_TRACEP
 /* True if a tracestate may be kept: printable, of at most MP_TRACESTATE_BYTES and MP_TRACESTATE_MEMBERS. */
 bool mp_trace_state_is_valid(mp_str text);
 
-/* -- configuration --------------------------------------------------------------------------------------------------- */
+/* -- configuration
+ * --------------------------------------------------------------------------------------------------- */
 
 /* Texts are copied. */
 typedef struct {
@@ -47,14 +50,15 @@ typedef struct {
     bool hides_addresses;          /* spans do not have the addresses of clients */
 } mp_trace_config;
 
-/* Starts the exporter if there is to be one, or gives it another configuration. Called on the main thread. -1 if its thread cannot be started;
- * then no call is recorded. */
+/* Starts the exporter if there is to be one, or gives it another configuration. Called on the main thread. -1 if its
+ * thread cannot be started; then no call is recorded. */
 int mp_traces_configure(const mp_trace_config *config, mp_err *err);
 /* All calls have ended: sends what waits, without waiting for the interval. Called on the main thread. */
 void mp_traces_flush(void);
 /* True once nothing waits any more. */
 bool mp_traces_are_flushed(void);
-/* Ends the exporter; spans that still wait are dropped and counted. Called on the main thread, after every thread that ends traces has ended. */
+/* Ends the exporter; spans that still wait are dropped and counted. Called on the main thread, after every thread that
+ * ends traces has ended. */
 void mp_traces_stop(void);
 
 extern atomic_bool mp_traces_on; /* for mp_traces_are_on alone */
@@ -66,7 +70,8 @@ static inline bool mp_traces_are_on(void)
 /* True if spans may have the addresses of clients. */
 bool mp_traces_show_addresses(void);
 
-/* -- trace.c --------------------------------------------------------------------------------------------------------- */
+/* -- trace.c
+ * --------------------------------------------------------------------------------------------------------- */
 
 typedef struct mp_trace mp_trace;
 typedef int mp_span; /* number of a span in its trace; MP_NO_SPAN: none */
@@ -92,14 +97,17 @@ typedef struct {
 mp_trace *MP_NULLABLE mp_trace_begin(const mp_trace_origin *origin);
 /* Gives the root span the mark of its call as its id (telemetry/mark.h). Called before other spans begin. */
 void mp_trace_mark(mp_trace *trace, uint64_t mark);
-/* The 32 hexadecimal digits of the trace's id, with a zero byte behind them; an empty text for a trace that may be discarded yet. */
+/* The 32 hexadecimal digits of the trace's id, with a zero byte behind them; an empty text for a trace that may be
+ * discarded yet. */
 #define MP_TRACE_ID_DIGITS 32
 void mp_trace_put_id(const mp_trace *MP_NULLABLE trace, char room[MP_TRACE_ID_DIGITS + 1]);
-/* Decides whether work that no client has asked for is recorded, as for a call without a parent. The root span has begun then, without a name. */
+/* Decides whether work that no client has asked for is recorded, as for a call without a parent. The root span has
+ * begun then, without a name. */
 mp_trace *MP_NULLABLE mp_trace_begin_alone(void);
 /* Starts a trace of its own that was caused by a span of another one, and is recorded because that one is. */
 mp_trace *MP_NULLABLE mp_trace_begin_linked(const mp_trace *MP_NULLABLE cause, mp_span span);
-/* Ends the trace with all its spans. It has failed if the caller or its root span says so. Hands it to the exporter. The caller has no trace any more. */
+/* Ends the trace with all its spans. It has failed if the caller or its root span says so. Hands it to the exporter.
+ * The caller has no trace any more. */
 void mp_trace_end(mp_trace *MP_NULLABLE trace, bool has_failed);
 
 /* Begins a span below `parent`. MP_NO_SPAN if the trace is NULL or has too many. */
@@ -123,8 +131,9 @@ void mp_span_fail(mp_trace *MP_NULLABLE trace, mp_span span, mp_str message);
 mp_trace_context mp_span_context(const mp_trace *MP_NULLABLE trace, mp_span span);
 /* False for the spans of a call that is not recorded: no request carries them on. */
 bool mp_trace_goes_on(const mp_trace *MP_NULLABLE trace);
-/* Appends the spans so far as a JSON array of {"name", "below", "began_us", "took_us", "failed", "object"}: `below` is the place of the parent in the
- * array, -1 for the first; times are from the start of the first. A span that has not ended has lasted until now. */
+/* Appends the spans so far as a JSON array of {"name", "below", "began_us", "took_us", "failed", "object"}: `below` is
+ * the place of the parent in the array, -1 for the first; times are from the start of the first. A span that has not
+ * ended has lasted until now. */
 void mp_trace_put_steps(const mp_trace *trace, mp_buf *out);
 /* The tracestate of the trace's parent; empty if it has none. Valid as long as no attribute is added. */
 mp_str mp_trace_state(const mp_trace *MP_NULLABLE trace);

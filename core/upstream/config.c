@@ -1,4 +1,5 @@
-/* config.c: a counted copy of one upstream's configuration, and the comparison that decides whether channels stay over a reload. */
+/* config.c: a counted copy of one upstream's configuration, and the comparison that decides whether channels stay over
+ * a reload. */
 #include "upstream/state.h"
 #include <stdlib.h>
 

@@ -1,11 +1,13 @@
-/* hops.c: the gateways that a request has come through, so that gateways that are upstreams of each other notice it. Over HTTP they are in the
- * header moonpool-hops, which core/rpc reads; a program gets them in the variable MOONPOOL_HOPS. */
+/* hops.c: the gateways that a request has come through, so that gateways that are upstreams of each other notice it.
+ * Over HTTP they are in the header moonpool-hops, which core/rpc reads; a program gets them in the variable
+ * MOONPOOL_HOPS. */
 #include "upstream/state.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-/* No key sets MAX_HOPS: it is the second defence against loops, after the instance of a gateway that comes back, and all gateways of a row must have the
- * same one, else which of them refuses would depend on the way. core/rpc/serve.c and lua/moonpool/upstream/hops.lua have it, too. */
+/* No key sets MAX_HOPS: it is the second defence against loops, after the instance of a gateway that comes back, and
+ * all gateways of a row must have the same one, else which of them refuses would depend on the way. core/rpc/serve.c
+ * and lua/moonpool/upstream/hops.lua have it, too. */
 #define MAX_HOPS 8         /* gateways in a row, each of which calls the next one */
 #define MAX_HOPS_BYTES 512 /* bytes of MOONPOOL_HOPS; a longer one is not from a gateway */
 

@@ -1,4 +1,5 @@
-/* metrics.c: the numbers of each upstream for /metrics, by its name in the configuration; never by a tool or a session. */
+/* metrics.c: the numbers of each upstream for /metrics, by its name in the configuration; never by a tool or a
+ * session. */
 #include "upstream/state.h"
 
 #define MAX_UPSTREAM_SERIES 256 /* upstreams that have numbers of their own */

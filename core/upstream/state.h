@@ -1,5 +1,5 @@
-/* state.h: the structs of this module. A comment says which lock or thread guards each member. Locks are taken in this order, and never two
- * of a kind: the table, an upstream, the catalogues. */
+/* state.h: the structs of this module. A comment says which lock or thread guards each member. Locks are taken in this
+ * order, and never two of a kind: the table, an upstream, the catalogues. */
 #ifndef MP_UPSTREAM_STATE_H
 #define MP_UPSTREAM_STATE_H
 
@@ -186,10 +186,10 @@ struct mp_channel {
     bool has_gap;                 /* an MP_OBSERVED_GAP waits to be taken; home's thread */
     int64_t strays; /* requests of the upstream that belong to no exchange, since `strays_since_ms`; home's thread */
     uint64_t strays_since_ms;
-    char *key_text; /* the text of its key */
-    mp_link
-        exchanges; /* transports with a home: exchanges that were given to `send` and are not over, oldest first; home's thread */
-    mp_message closing;             /* posted once, to the home */
+    char *key_text;     /* the text of its key */
+    mp_link exchanges;  /* transports with a home: exchanges that were given to `send` and are not over, oldest first;
+                           home's thread */
+    mp_message closing; /* posted once, to the home */
     mp_upstream_host *closing_host; /* the worker that `closing` was posted to */
     bool closing_is_lost;
     bool is_closed; /* `close` was called; home's thread */
@@ -273,8 +273,8 @@ struct mp_exchange {
     /* ms of the monotonic clock at which total_ms is over; parked: the ms that were left. Task's thread */
     uint64_t total_at;
 
-    /* NULL, unless a parked exchange was resumed: that exchange is at its home, and of this struct only `relay`, `ready`, `ctx`, `taken`, `failure` and
-     * `channel` are in use. */
+    /* NULL, unless a parked exchange was resumed: that exchange is at its home, and of this struct only `relay`,
+     * `ready`, `ctx`, `taken`, `failure` and `channel` are in use. */
     mp_relay *MP_NULLABLE relay;
 
     /* Members for the thread of the transport: the home's, or the task's. */
@@ -327,7 +327,8 @@ typedef enum { MP_CIRCUIT_PASS, MP_CIRCUIT_PROBE, MP_CIRCUIT_REFUSE } mp_circuit
  * `*wait_ms` until the next attempt. */
 mp_circuit_answer mp_circuit_ask(const mp_circuit *circuit, uint64_t now, uint64_t probe_ms, uint64_t *wait_ms);
 void mp_circuit_begin_probe(mp_circuit *circuit, uint64_t now);
-/* The task that was to probe has left without a result: another one may, after the shortest pause. Does nothing if there was a result. */
+/* The task that was to probe has left without a result: another one may, after the shortest pause. Does nothing if
+ * there was a result. */
 void mp_circuit_give_up_probe(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
 void mp_circuit_success(mp_circuit *circuit, uint64_t now);
 void mp_circuit_failure(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
@@ -347,7 +348,8 @@ bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure);
 
 /* Sets hops and hop_count of a table that has its instance. */
 void mp_upstreams_read_hops(mp_upstreams *table);
-/* The variable for a program that is an upstream, which the caller frees; NULL if too many gateways run each other already. */
+/* The variable for a program that is an upstream, which the caller frees; NULL if too many gateways run each other
+ * already. */
 char *MP_NULLABLE mp_upstreams_hops_variable(const mp_upstreams *table);
 
 /* -- record.c ------------------------------------------------------------------------------------------------------ */
@@ -366,7 +368,8 @@ void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *
 
 /* -- catalogue.c --------------------------------------------------------------------------------------------------- */
 
-/* Gives the catalogues of an upstream to the one that a reload puts in its place, as stale ones. Without the lock of an upstream. */
+/* Gives the catalogues of an upstream to the one that a reload puts in its place, as stale ones. Without the lock of an
+ * upstream. */
 void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 
 /* -- take.c -------------------------------------------------------------------------------------------------------- */
@@ -375,22 +378,25 @@ void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 /* Resumes the task whose request for a channel has waited: there is a result. */
 void mp_take_wake(mp_take *take);
 void mp_take_refuse(mp_take *take, mp_failure_reason reason, const char *why, uint64_t retry_ms);
-/* Decides again, in their order, about all takes that wait in the list. The caller closes the channels in `ended` without the lock. */
+/* Decides again, in their order, about all takes that wait in the list. The caller closes the channels in `ended`
+ * without the lock. */
 void mp_takes_pump(mp_link *waiting, mp_link *ended);
-/* Ends the channel that was idle longest, if it was idle for a second. Under the upstream's lock; the caller closes the channels in `ended`
- * without it. */
+/* Ends the channel that was idle longest, if it was idle for a second. Under the upstream's lock; the caller closes the
+ * channels in `ended` without it. */
 bool mp_channels_evict(mp_upstream *upstream, mp_link *ended);
-/* The time of the last use of the channel that mp_channels_evict would end; UINT64_MAX: there is none. Under the upstream's lock. */
+/* The time of the last use of the channel that mp_channels_evict would end; UINT64_MAX: there is none. Under the
+ * upstream's lock. */
 uint64_t mp_channels_idle_since(const mp_upstream *upstream);
 /* Gives a counted channel or process back. */
 void mp_cap_release(mp_cap *cap);
 
 /* -- room.c -------------------------------------------------------------------------------------------------------- */
 
-/* Ends idle channels of any upstream while requests for a channel wait for limits.upstreams. `list`: all upstreams. The caller holds no lock. */
+/* Ends idle channels of any upstream while requests for a channel wait for limits.upstreams. `list`: all upstreams. The
+ * caller holds no lock. */
 void mp_upstreams_make_room(mp_upstreams *table, mp_upstream *const *list, size_t count);
-/* Serves requests for a channel that wait for limits.upstreams, in their order, if there may be room since the last time. The caller holds no
- * lock. */
+/* Serves requests for a channel that wait for limits.upstreams, in their order, if there may be room since the last
+ * time. The caller holds no lock. */
 void mp_upstreams_serve_waiting(mp_upstreams *table);
 
 /* -- channel.c ----------------------------------------------------------------------------------------------------- */
@@ -403,16 +409,18 @@ bool mp_channel_use_place(mp_channel *channel);
 void mp_channel_release_place(mp_channel *channel);
 /* Closes the channels of a list (`in_ended`). The caller holds no lock of an upstream. */
 void mp_channels_close(mp_link *ended, bool is_lost);
-/* True for a channel that one caller has by auth.exchange: what the upstream says to that caller's token says nothing about the others. */
+/* True for a channel that one caller has by auth.exchange: what the upstream says to that caller's token says nothing
+ * about the others. */
 bool mp_channel_key_is_of_caller(const mp_channel_key *key);
-/* Ends the channel: its key is free. Under the upstream's lock; the caller then calls mp_channel_close_soon without it. True if it had not
- * ended before: then the caller has a counted reference. */
+/* Ends the channel: its key is free. Under the upstream's lock; the caller then calls mp_channel_close_soon without it.
+ * True if it had not ended before: then the caller has a counted reference. */
 bool mp_channel_detach(mp_channel *channel, bool is_lost);
 /* Posts the end to the channel's home, and gives the counted reference back. */
 void mp_channel_close_soon(mp_channel *channel, bool is_lost);
 /* Ends the channels whose home is this host. The caller holds no lock. */
 void mp_channels_end_home(mp_upstream *upstream, const mp_upstream_host *home);
-/* Closes idle channels, frees keys without channels, and wakes requests for a channel that wait. The caller holds no lock. */
+/* Closes idle channels, frees keys without channels, and wakes requests for a channel that wait. The caller holds no
+ * lock. */
 void mp_channels_sweep(mp_upstream *upstream, uint64_t now);
 /* A session that owns channels; in table.owners. */
 typedef struct mp_channel_owner {
@@ -429,7 +437,8 @@ void mp_exchange_release(mp_exchange *exchange, size_t size);
 /* Gives an event, whose bytes are counted, to the task of the exchange, and takes it over. `here`: the host of the
  * calling thread. */
 void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event);
-/* The next event; NULL: none has arrived. The caller frees it, and releases its size. On the task's thread, like the next. */
+/* The next event; NULL: none has arrived. The caller frees it, and releases its size. On the task's thread, like the
+ * next. */
 mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_exchange *exchange);
 /* The task of a started exchange leaves it for a while: the slot is given back, the time limits rest. */
 void mp_exchange_pause(mp_exchange *exchange);
@@ -448,7 +457,8 @@ void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const ch
 /* Gives exchanges that wait the slots that a higher `calls` allows. Under the upstream's lock. */
 void mp_exchanges_grant(mp_upstream *upstream);
 
-/* -- slots.c: all under the upstream's lock ------------------------------------------------------------------------- */
+/* -- slots.c: all under the upstream's lock
+ * ------------------------------------------------------------------------- */
 
 /* Takes a slot, or a place among those that wait for one. MP_FAILURE_NONE, or the reason for a refusal. */
 mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange);

@@ -7,7 +7,8 @@
 #include <time.h>
 
 #define SWEEP_MS 250
-#define SWEEP_LOOK_US 25000 /* time between two looks of a host at the clock of the table, which all workers share */
+/* time between two looks of a host at the clock of the table, which all workers share */
+#define SWEEP_LOOK_US 25000
 
 static const mp_upstream_transport *transport_of(const mp_upstream_config *config)
 {

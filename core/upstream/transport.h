@@ -1,9 +1,9 @@
 /* transport.h: what a transport to upstreams implements, and what it calls; for the files of this module alone.
  *
- * A transport with a home has one connection for each channel: a process, or an event stream. The connection belongs to one worker, the
- * home of the channel, which is the worker of the task that opens it. All functions of the table run on the home's thread. Exchanges of
- * tasks on other workers are posted to the home, and what arrives is posted back: exchange.c does both.
- * A transport without a home sends each exchange on the worker of its task.
+ * A transport with a home has one connection for each channel: a process, or an event stream. The connection belongs to
+ * one worker, the home of the channel, which is the worker of the task that opens it. All functions of the table run on
+ * the home's thread. Exchanges of tasks on other workers are posted to the home, and what arrives is posted back:
+ * exchange.c does both. A transport without a home sends each exchange on the worker of its task.
  *
  * Nothing here may run Lua. The functions that a transport calls may be called inside callbacks of the loop. */
 #ifndef MP_UPSTREAM_TRANSPORT_H
@@ -14,9 +14,9 @@
 struct mp_upstream_transport {
     const char *name; /* "http", "sse", "stdio" */
     bool has_home;
-    /* Sends exchange->message. With a home: the first exchange of a channel makes the connection (channel->connection) first; the
-     * transport holds the exchange by mp_exchange_ref until the message is written. It sets exchange->was_sent once the upstream may have
-     * received a byte, before it may fail. */
+    /* Sends exchange->message. With a home: the first exchange of a channel makes the connection (channel->connection)
+     * first; the transport holds the exchange by mp_exchange_ref until the message is written. It sets
+     * exchange->was_sent once the upstream may have received a byte, before it may fail. */
     void (*send)(mp_exchange *exchange);
     /* Sends a whole message (a reply, a cancellation) on behalf of an exchange; nothing waits for it. */
     void (*say)(mp_exchange *exchange, mp_str message);
@@ -25,17 +25,19 @@ struct mp_upstream_transport {
     void (*leave)(mp_exchange *exchange);
     /* The task has taken all events that there were. May be NULL. */
     void (*MP_NULLABLE resume)(mp_exchange *exchange);
-    /* True if the upstream may have received the message. NULL: exchange->was_sent says it. Transports without a home only. */
+    /* True if the upstream may have received the message. NULL: exchange->was_sent says it. Transports without a home
+     * only. */
     bool (*MP_NULLABLE has_sent)(const mp_exchange *exchange);
     /* The channel has ended: closes its connection. `is_lost`: the upstream does not know it any more. */
     void (*close)(mp_channel *channel, bool is_lost);
     /* Called at the bottom of each turn of a host with a member of `hot`, `streams` or `processes`. True if it did
      * something. May be NULL. */
     bool (*MP_NULLABLE turn)(mp_upstream_host *host);
-    /* True if `turn` has something to do at once: the loop does not wait for events then. Asked where `turn` is called. May be NULL. */
+    /* True if `turn` has something to do at once: the loop does not wait for events then. Asked where `turn` is called.
+     * May be NULL. */
     bool (*MP_NULLABLE has_work)(const mp_upstream_host *host);
-    /* The worker ends, and its channels have ended: true once nothing of the transport is left on this host. Called again and again. May be
-     * NULL. */
+    /* The worker ends, and its channels have ended: true once nothing of the transport is left on this host. Called
+     * again and again. May be NULL. */
     bool (*MP_NULLABLE end_host)(mp_upstream_host *host);
     /* The loop has ended: frees what is left. Exchanges fail first. May be NULL. */
     void (*MP_NULLABLE free_host)(mp_upstream_host *host);
@@ -43,7 +45,8 @@ struct mp_upstream_transport {
 
 extern const mp_upstream_transport mp_upstream_http, mp_upstream_sse, mp_upstream_stdio;
 
-/* -- http.c: headers of an answer ----------------------------------------------------------------------------------- */
+/* -- http.c: headers of an answer
+ * ----------------------------------------------------------------------------------- */
 
 /* True if Content-Type is this type, with parameters or without. */
 bool mp_http_has_type(const mp_transfer *transfer, const char *type);
@@ -60,8 +63,8 @@ typedef struct {
     size_t texts;
 } mp_http_headers;
 
-/* The session id for a request of the channel: that of the card; while the channel is opened, for its `is_opener`, the one
- * that the upstream has given. NULL: none. */
+/* The session id for a request of the channel: that of the card; while the channel is opened, for its `is_opener`, the
+ * one that the upstream has given. NULL: none. */
 const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opener);
 /* The headers of a request: those of the configuration, of the channel, and of the exchange, which may be NULL. */
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
@@ -73,9 +76,9 @@ mp_outgoing mp_http_outgoing(const mp_upstream_part *part, const char *const *he
 
 /* -- what a transport calls, for one exchange ---------------------------------------------------------------------- */
 
-/* A message that belongs to the exchange. `bytes` is one JSON-RPC message, or an array of messages; it is copied. Messages that are no
- * answer to this exchange, no request and no notification are dropped and counted. On the thread of the exchange's task, or, with a
- * home, of the home. Returns the number of answers to this exchange (0 or 1). */
+/* A message that belongs to the exchange. `bytes` is one JSON-RPC message, or an array of messages; it is copied.
+ * Messages that are no answer to this exchange, no request and no notification are dropped and counted. On the thread
+ * of the exchange's task, or, with a home, of the home. Returns the number of answers to this exchange (0 or 1). */
 int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes);
 /* The upstream has accepted a message without an id. */
 void mp_exchange_accepted(mp_exchange *exchange, int status);
@@ -92,30 +95,35 @@ void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange);
 
 /* -- what a transport with a home calls, for a channel ------------------------------------------------------------- */
 
-/* A message has arrived on the connection of the channel, or on a standing stream. A response belongs to an exchange by its id;
- * notifications/progress by its token, which Lua makes equal to the id of its request; a log message to the only exchange that runs. A
- * request goes to the only exchange of the channel, else to the newest one. What belongs to no exchange is observed (observer.c), but for
- * responses and progress, which are dropped and counted. False: the bytes are no JSON-RPC message. On the home's thread. */
+/* A message has arrived on the connection of the channel, or on a standing stream. A response belongs to an exchange by
+ * its id; notifications/progress by its token, which Lua makes equal to the id of its request; a log message to the
+ * only exchange that runs. A request goes to the only exchange of the channel, else to the newest one. What belongs to
+ * no exchange is observed (observer.c), but for responses and progress, which are dropped and counted. False: the bytes
+ * are no JSON-RPC message. On the home's thread. */
 bool mp_channel_message(mp_channel *channel, mp_str bytes);
 /* All exchanges of the channel fail with this reason. */
 void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const char *why);
-/* Once the channel is closed: gives back the references of `exchanges`. Tasks on other workers learn of the end later, or after this loop's. */
+/* Once the channel is closed: gives back the references of `exchanges`. Tasks on other workers learn of the end later,
+ * or after this loop's. */
 void mp_channel_drop_exchanges(mp_channel *channel);
 /* Counts a message that belongs to no exchange. */
 void mp_channel_count_dropped(mp_channel *channel);
-/* A message that belongs to the exchange, and was read to `envelope`, on the thread of `here`. Returns the number of answers. */
+/* A message that belongs to the exchange, and was read to `envelope`, on the thread of `here`. Returns the number of
+ * answers. */
 int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
                      mp_str bytes);
-/* The span of a member of an object, a text with its quotation marks; empty if there is none, if it is an array or an object, or if an
- * escape is in the name. */
+/* The span of a member of an object, a text with its quotation marks; empty if there is none, if it is an array or an
+ * object, or if an escape is in the name. */
 mp_str mp_message_member(mp_str object, const char *name);
 /* The next element of an array, behind whose opening bracket the cursor is; ptr == NULL at its end. */
 mp_str mp_message_next(mp_json_cursor *cursor);
-/* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next taker opens another channel. The
- * transport has closed, or will close, the connection itself: `close` is called later all the same. */
+/* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next taker opens
+ * another channel. The transport has closed, or will close, the connection itself: `close` is called later all the
+ * same. */
 void mp_channel_broken(mp_channel *channel, mp_failure_reason reason, const char *why);
-/* A process is about to be started. False: it may not be, because too many have ended by themselves (DOWN, `retry_ms`) or
- * limits.upstreams.processes (BUSY) are used up. Each success is followed by one mp_upstream_stopped. On the home's thread. */
+/* A process is about to be started. False: it may not be, because too many have ended by themselves (DOWN, `retry_ms`)
+ * or limits.upstreams.processes (BUSY) are used up. Each success is followed by one mp_upstream_stopped. On the home's
+ * thread. */
 bool mp_channel_may_start(mp_channel *channel, mp_failure_reason *reason, int64_t *retry_ms);
 /* A program has ended by itself, or could not be started. */
 void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why);

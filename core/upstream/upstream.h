@@ -1,18 +1,21 @@
-/* upstream.h: the client role of MCP: other MCP servers that this gateway calls. Bytes, time and bounds are here; what a message means is
- * Lua's (core/lib/upstream/channel.c, lua/moonpool/upstream).
+/* upstream.h: the client role of MCP: other MCP servers that this gateway calls. Bytes, time and bounds are here; what
+ * a message means is Lua's (core/lib/upstream/channel.c, lua/moonpool/upstream).
  *
  *   upstream   an MCP server that is called, by the name that it has in the configuration
- *   channel    what an upstream takes for one client of its own: a session, a process, or all of a stateless server. It has a key, which Lua
- *              makes, and a card, which Lua gives it once it is open. A channel that is lost is replaced by another one with the same key
- *   claim      the right and the duty of one task to open the channel of a key, while other tasks of all workers wait for it
+ *   channel    what an upstream takes for one client of its own: a session, a process, or all of a stateless server. It
+ *              has a key, which Lua makes, and a card, which Lua gives it once it is open. A channel that is lost is
+ *              replaced by another one with the same key
+ *   claim      the right and the duty of one task to open the channel of a key, while other tasks of all workers wait
+ *              for it
  *   exchange   one message sent on a channel, up to its answer
  *   circuit    after failures in a row an upstream is called no more for a while, then by one task alone
  *   park       an exchange without a task: its upstream has asked, and the client's retry, on any worker, takes it up
  *   catalogue  what an upstream listed, as bytes; one for each class of clients
  *   host       one worker's part: its loop and its HTTP client
  *
- * mp_upstreams and everything that a name or key finds belong to the process and are shared by all workers under a lock that is never held
- * across I/O or a callback. A host, a take, and an exchange as its task sees it belong to one worker's thread. */
+ * mp_upstreams and everything that a name or key finds belong to the process and are shared by all workers under a lock
+ * that is never held across I/O or a callback. A host, a take, and an exchange as its task sees it belong to one
+ * worker's thread. */
 #ifndef MP_UPSTREAM_H
 #define MP_UPSTREAM_H
 
@@ -31,7 +34,8 @@ typedef struct mp_take mp_take;
 typedef enum { MP_UPSTREAM_URL, MP_UPSTREAM_COMMAND } mp_upstream_kind;
 typedef enum { MP_REVISION_AUTO, MP_REVISION_MODERN, MP_REVISION_LEGACY, MP_REVISION_SSE } mp_upstream_revision;
 
-/* One upstream of the configuration. Lists end with NULL and may be NULL; texts may be NULL where the comment says so. */
+/* One upstream of the configuration. Lists end with NULL and may be NULL; texts may be NULL where the comment says
+ * so. */
 typedef struct {
     char *name;
     mp_upstream_kind kind;
@@ -71,12 +75,15 @@ typedef struct {
 
 #define MP_UPSTREAM_ENDS 64 /* the highest limit of `restarts` */
 
-/* Limits that are no keys, since no server that behaves comes near them; each bounds what one that does not may take. */
-#define MP_UPSTREAM_QUEUE MP_LIMIT(upstream_queue, 1 << 20) /* bytes of progress and logs that wait for one request */
+/* Limits that are no keys, since no server that behaves comes near them; each bounds what one that does not may
+ * take. */
+/* bytes of progress and logs that wait for one request */
+#define MP_UPSTREAM_QUEUE MP_LIMIT(upstream_queue, 1 << 20)
 #define MP_UPSTREAM_LIST_BYTES MP_LIMIT(upstream_list_bytes, 32 << 20) /* of one list: 10,000 tools of 3 KiB */
-#define MP_UPSTREAM_JOURNAL                                                                                            \
-    MP_LIMIT(upstream_journal, 1 << 20) /* bytes of results kept for one call while its client is asked */
-/* Requests of an upstream before it answers one of the gateway, refused ones too; one more for each second. Outside of requests: in a minute. */
+/* bytes of results kept for one call while its client is asked */
+#define MP_UPSTREAM_JOURNAL MP_LIMIT(upstream_journal, 1 << 20)
+/* Requests of an upstream before it answers one of the gateway, refused ones too; one more for each second. Outside of
+ * requests: in a minute. */
 #define MP_UPSTREAM_QUESTIONS MP_LIMIT(upstream_questions_per_request, 256)
 
 extern const mp_stat mp_stat_refused_upstream_questions;
@@ -86,15 +93,16 @@ extern const mp_stat mp_stat_refused_upstream_questions;
 mp_upstreams *mp_upstreams_new(void);
 /* Call it when all hosts are freed. */
 void mp_upstreams_free(mp_upstreams *MP_NULLABLE table);
-/* Replaces the list, which is copied. An upstream whose connection part is unchanged keeps its channels. Exchanges that run on one that was
- * changed or removed may finish within `drain_ms`. Any thread, one at a time. */
+/* Replaces the list, which is copied. An upstream whose connection part is unchanged keeps its channels. Exchanges that
+ * run on one that was changed or removed may finish within `drain_ms`. Any thread, one at a time. */
 void mp_upstreams_configure(mp_upstreams *table, const mp_upstream_config *const *list, size_t count,
                             const mp_upstream_limits *limits, uint64_t drain_ms);
 /* A session of a client has ended: ends the channels that belong to it. Any thread, without locks. */
 void mp_upstreams_end_session(mp_upstreams *table, mp_str session_id);
 /* An id of this process, for the header by which gateways in a circle recognize themselves: 32 hex digits. */
 const char *mp_upstreams_instance(const mp_upstreams *table);
-/* The header moonpool-hops of requests that come from no other gateway: the instances that run this one as a program, and its own. */
+/* The header moonpool-hops of requests that come from no other gateway: the instances that run this one as a program,
+ * and its own. */
 const char *mp_upstreams_hops(const mp_upstreams *table);
 
 typedef enum { MP_UPSTREAM_UNUSED, MP_UPSTREAM_UP, MP_UPSTREAM_DOWN, MP_UPSTREAM_BARRED } mp_upstream_state;
@@ -138,7 +146,8 @@ typedef struct {
 /* The caller frees the array with mp_upstream_report_free. */
 mp_upstream_report *mp_upstreams_report(mp_upstreams *table, size_t *count);
 void mp_upstream_report_free(mp_upstream_report *reports, size_t count);
-/* Keeps members of a JSON object about what the upstream has listed, for reports. Any thread. False: too long, or no such upstream. */
+/* Keeps members of a JSON object about what the upstream has listed, for reports. Any thread. False: too long, or no
+ * such upstream. */
 bool mp_upstreams_describe(mp_upstreams *table, mp_str name, mp_str definitions);
 
 /* -- one worker's part --------------------------------------------------------------------------------------------- */
@@ -151,8 +160,8 @@ bool mp_upstream_turn(mp_upstream_host *host);
 void mp_upstream_send(mp_upstream_host *host);
 /* True if mp_upstream_turn has something to do at once: the loop does not wait for events then. */
 bool mp_upstream_has_work(const mp_upstream_host *host);
-/* The worker has nothing left to do and is about to stop its loop: closes idle channels. True once nothing is left to wait for; call it
- * again in each turn until then. */
+/* The worker has nothing left to do and is about to stop its loop: closes idle channels. True once nothing is left to
+ * wait for; call it again in each turn until then. */
 bool mp_upstream_host_end(mp_upstream_host *host);
 /* The loop has ended: nothing is sent from now on. */
 void mp_upstream_host_over(mp_upstream_host *host);
@@ -191,9 +200,10 @@ void mp_upstream_failure_clear(mp_upstream_failure *failure);
 /* -- channels ------------------------------------------------------------------------------------------------------ */
 
 typedef enum {
-    MP_TAKE_WAITS, /* `done` will be called */
-    MP_TAKE_OPEN,  /* the channel is open */
-    MP_TAKE_PROBE, /* like OPEN, but the circuit is open: a harmless request first, which closes or opens the circuit again */
+    MP_TAKE_WAITS,   /* `done` will be called */
+    MP_TAKE_OPEN,    /* the channel is open */
+    MP_TAKE_PROBE,   /* like OPEN, but the circuit is open: a harmless request first, which closes or opens the circuit
+                        again */
     MP_TAKE_CLAIMED, /* the taker opens it: mp_channel_opened or mp_channel_failed, or it gives the claim back */
     MP_TAKE_REFUSED
 } mp_take_result;
@@ -204,15 +214,16 @@ typedef struct {
     void *ctx;
 } mp_take_options;
 
-/* Takes the channel of a key. The caller frees the take; a channel in it that was not fetched is given back. NULL: no upstream has this name,
- * as `failure` says, which owns nothing then. */
+/* Takes the channel of a key. The caller frees the take; a channel in it that was not fetched is given back. NULL: no
+ * upstream has this name, as `failure` says, which owns nothing then. */
 mp_take *MP_NULLABLE mp_channel_take(mp_upstream_host *host, const mp_take_options *options,
                                      mp_upstream_failure *failure);
 mp_take_result mp_take_result_of(const mp_take *take);
 /* OPEN, PROBE, CLAIMED: the channel, with a counted reference for the caller; later calls return NULL. */
 mp_channel *MP_NULLABLE mp_take_fetch(mp_take *take);
 const mp_upstream_failure *mp_take_failure(const mp_take *take);
-/* The channel of a key, with a counted reference, if it is open and the circuit is closed: nothing waits, is claimed or counted. Else NULL. */
+/* The channel of a key, with a counted reference, if it is open and the circuit is closed: nothing waits, is claimed or
+ * counted. Else NULL. */
 mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key);
 /* How long a waiting take may wait, in ms. */
 uint64_t mp_take_open_ms(const mp_take *take);
@@ -220,15 +231,17 @@ uint64_t mp_take_open_ms(const mp_take *take);
 void mp_take_expire(mp_take *take);
 void mp_take_free(mp_take *MP_NULLABLE take);
 
-/* The channel belongs to a client's session and ends with it. The caller then looks whether the session is still open, and calls
- * mp_upstreams_end_session if it is not. */
+/* The channel belongs to a client's session and ends with it. The caller then looks whether the session is still open,
+ * and calls mp_upstreams_end_session if it is not. */
 void mp_channel_own(mp_channel *channel, mp_str session_id);
-/* A channel that is being opened, and on which no exchange runs, uses another transport of its kind from now on: "http" or "sse". False: it
- * cannot. Call it on the claimer's thread. */
+/* A channel that is being opened, and on which no exchange runs, uses another transport of its kind from now on: "http"
+ * or "sse". False: it cannot. Call it on the claimer's thread. */
 bool mp_channel_use(mp_channel *channel, mp_str transport);
-/* `card` is JSON text; `revision` and `session` become headers of requests over HTTP and may be empty. False if the claim is gone. */
+/* `card` is JSON text; `revision` and `session` become headers of requests over HTTP and may be empty. False if the
+ * claim is gone. */
 bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str session);
-/* Opening failed: tasks that wait get this failure; the key rests for a while, or is barred until `retry_after_ms` where the reason is BARRED. */
+/* Opening failed: tasks that wait get this failure; the key rests for a while, or is barred until `retry_after_ms`
+ * where the reason is BARRED. */
 void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure);
 /* The task that has the claim ends without a result. The next waiter gets the claim. No effect without a claim. */
 void mp_channel_give_back(mp_channel *channel);
@@ -281,9 +294,9 @@ typedef struct {
     uint64_t timeout_ms, total_ms;          /* 0: as configured */
     size_t answer;                          /* cap in bytes; 0: as configured */
     bool is_retry;                          /* the same request was sent before; only counted */
-    bool is_trial; /* of a revision that the upstream may not know: a refusal is not counted as a failure */
-    bool
-        is_opening; /* `initialize`: over HTTP it has no session id, and the answer that holds its result may give one */
+    bool is_trial;   /* of a revision that the upstream may not know: a refusal is not counted as a failure */
+    bool is_opening; /* `initialize`: over HTTP it has no session id, and the answer that holds its result may give one
+                      */
     bool takes_questions; /* a request of the upstream that names no exchange goes to the newest of these first */
     mp_str cancel;        /* a message that is sent upstream if the exchange ends before its answer; may be empty */
     /* There is an event, or the exchange has failed. Marks and enqueues only. Not before mp_exchange_send returns. */
@@ -306,19 +319,21 @@ mp_str mp_exchange_session(const mp_exchange *exchange);
 bool mp_exchange_is_over(const mp_exchange *exchange);
 /* NULL: it has not failed, or events are still to be taken. */
 const mp_upstream_failure *MP_NULLABLE mp_exchange_failure(const mp_exchange *exchange);
-/* Sends a response to a request of the upstream. An empty one: the upstream has taken its request back. False if the exchange has ended: the
- * response can be sent as a message of its own. */
+/* Sends a response to a request of the upstream. An empty one: the upstream has taken its request back. False if the
+ * exchange has ended: the response can be sent as a message of its own. */
 bool mp_exchange_reply(mp_exchange *exchange, mp_str message);
 /* Ends the exchange. `message` (a notification; empty: that of the options) is sent where the connection stays open. */
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message);
 /* Cancels the exchange unless it is over. A message without an id is still sent. */
 void mp_exchange_free(mp_exchange *MP_NULLABLE exchange);
 
-/* -- what upstreams say without being asked ------------------------------------------------------------------------- */
+/* -- what upstreams say without being asked
+ * ------------------------------------------------------------------------- */
 
-/* A channel whose transport has one connection brings everything there. Over Streamable HTTP it needs standing streams: one GET of a
- * channel with a session, and requests whose answer does not end. Each is held by the worker that opened the channel. A request that comes
- * there goes to the only exchange that runs on the channel, else to the newest; what belongs to no exchange is observed. */
+/* A channel whose transport has one connection brings everything there. Over Streamable HTTP it needs standing streams:
+ * one GET of a channel with a session, and requests whose answer does not end. Each is held by the worker that opened
+ * the channel. A request that comes there goes to the only exchange that runs on the channel, else to the newest; what
+ * belongs to no exchange is observed. */
 
 typedef enum {
     MP_OBSERVED_MESSAGE, /* a notification or a request that belongs to no exchange */
@@ -336,8 +351,8 @@ typedef struct {
     int status;       /* ENDED: the HTTP status of the answer to the last attempt; 0: it had begun */
 } mp_observation;
 
-/* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks and enqueues only. The
- * worker's thread, like the functions below. */
+/* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks and
+ * enqueues only. The worker's thread, like the functions below. */
 void mp_upstream_observe(mp_upstream_host *host, void (*MP_NULLABLE there_is)(void *ctx), void *MP_NULLABLE ctx);
 /* No effect if another observer has taken the place of `ctx`. */
 void mp_upstream_observe_no_more(mp_upstream_host *host, const void *ctx);
@@ -350,12 +365,14 @@ typedef struct {
     mp_str message;                         /* the request; empty: GET */
     mp_str revision;                        /* for the header, while the channel is being opened; may be empty */
     const char *const *MP_NULLABLE headers; /* "Name: value"; ends with NULL; may be NULL */
-    /* The head of the answer is there, or there will be none. Not before mp_channel_stand returns, not after mp_stand_free. */
+    /* The head of the answer is there, or there will be none. Not before mp_channel_stand returns, not after
+     * mp_stand_free. */
     void (*done)(void *ctx);
     void *ctx;
 } mp_stand_options;
 
-/* Opens a standing stream, unless it is open. It lives until mp_channel_unstand or the end of the channel, also after mp_stand_free. */
+/* Opens a standing stream, unless it is open. It lives until mp_channel_unstand or the end of the channel, also after
+ * mp_stand_free. */
 mp_stand *mp_channel_stand(mp_upstream_host *host, mp_channel *channel, const mp_stand_options *options);
 /* The HTTP status; 200: the stream is open; -1: no answer; 0: not known yet. */
 int mp_stand_status(const mp_stand *stand);
@@ -379,12 +396,13 @@ typedef struct {
     size_t farewells;
 } mp_park_options;
 
-/* The exchange goes on without a task: its slot is free, its time limits rest, what comes is kept (of progress the latest, of other
- * notifications 64 KiB). True: the caller has it no more, and has the handle instead. False: `failure` says why. */
+/* The exchange goes on without a task: its slot is free, its time limits rest, what comes is kept (of progress the
+ * latest, of other notifications 64 KiB). True: the caller has it no more, and has the handle instead. False: `failure`
+ * says why. */
 bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
                       mp_upstream_failure *failure);
-/* The parked exchange of a handle, on this host from now on; NULL: there is none for this principal. `ready` as in mp_exchange_options.
- * A handle works once. Any worker. */
+/* The parked exchange of a handle, on this host from now on; NULL: there is none for this principal. `ready` as in
+ * mp_exchange_options. A handle works once. Any worker. */
 mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal,
                                              void (*ready)(void *ctx), void *ctx);
 /* Keeps bytes for a retry, within the limits of parks; `options->farewell` is not used. Any thread, like the next. */
@@ -402,25 +420,28 @@ mp_upstreams *mp_upstream_host_table(const mp_upstream_host *host);
 
 typedef enum { MP_PUBLISH_NEW, MP_PUBLISH_EQUAL, MP_PUBLISH_UNKNOWN, MP_PUBLISH_TOO_LARGE } mp_publish_result;
 
-/* Keeps `bytes` as the catalogue of the class. `hash` is their SHA-256. EQUAL: it had these bytes, or a reload has put another upstream in
- * the place of `claimed`, whose list no worker reads. `claimed` may be NULL. Any thread. */
+/* Keeps `bytes` as the catalogue of the class. `hash` is their SHA-256. EQUAL: it had these bytes, or a reload has put
+ * another upstream in the place of `claimed`, whose list no worker reads. `claimed` may be NULL. Any thread. */
 mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULLABLE claimed, mp_str name,
                                        mp_str class_name, mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH]);
-/* The number of catalogues that were published and were new. A thread that has been told of what a catalogue lists reads at least the number with it.
- * Any thread. */
+/* The number of catalogues that were published and were new. A thread that has been told of what a catalogue lists
+ * reads at least the number with it. Any thread. */
 int64_t mp_catalogue_publications(const mp_upstreams *table);
 typedef struct mp_catalogue mp_catalogue;
-/* The first character of the name of a class that belongs to one caller. It is also in the key of each channel of that caller, and in no other. An upstream keeps 256 of them. */
+/* The first character of the name of a class that belongs to one caller. It is also in the key of each channel of that
+ * caller, and in no other. An upstream keeps 256 of them. */
 #define MP_CALLER_CLASS '@'
-/* Calls found(class, hash, ctx) for each class of a caller that has a catalogue, under the upstream's lock: it may not wait, nor call this module.
- * Any thread. */
+/* Calls found(class, hash, ctx) for each class of a caller that has a catalogue, under the upstream's lock: it may not
+ * wait, nor call this module. Any thread. */
 void mp_catalogue_each_caller(mp_upstreams *table, mp_str name, void (*found)(mp_str, mp_str, void *), void *ctx);
-/* A counted reference; NULL: none was published. `*is_stale`: it was published before a reload changed the upstream's connection. Any thread. */
+/* A counted reference; NULL: none was published. `*is_stale`: it was published before a reload changed the upstream's
+ * connection. Any thread. */
 mp_catalogue *MP_NULLABLE mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale);
 mp_str mp_catalogue_bytes(const mp_catalogue *catalogue);
 mp_str mp_catalogue_hash(const mp_catalogue *catalogue);
 void mp_catalogue_unref(mp_catalogue *MP_NULLABLE catalogue);
-/* Single flight over all workers: the claimed upstream if no other task lists this class now, else NULL. The caller releases it. */
+/* Single flight over all workers: the claimed upstream if no other task lists this class now, else NULL. The caller
+ * releases it. */
 mp_upstream *MP_NULLABLE mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name);
 void mp_catalogue_release(mp_upstream *claimed, mp_str class_name);
 

@@ -10,7 +10,8 @@
 MP_COUNTER(dropped_bus, "dropped", "reason", "bus", "messages between workers over the queue of a Lua state")
 MP_GAUGE(bus_bytes, "bus_bytes", "", "", "bytes of messages between workers that wait for their Lua states")
 
-#define MESSAGE_US 1000000 /* processor time of one message: functions `visible` of scripts may run in it, 50 ms each */
+/* processor time of one message: functions `visible` of scripts may run in it, 50 ms each */
+#define MESSAGE_US 1000000
 #define MAX_MESSAGES_PER_TURN 256 /* messages that one turn delivers */
 
 /* The topic of the message that a Lua state gets in place of those that did not fit. */
@@ -134,8 +135,8 @@ void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text)
     mp_link_put(&vm->inbox.messages, &message_new(vm, topic, text)->link);
 }
 
-/* False if the message does not fit. The VM then gets one that says so, behind all that fitted, and no second one until that is delivered. Call it with
- * the bus's lock. */
+/* False if the message does not fit. The VM then gets one that says so, behind all that fitted, and no second one until
+ * that is delivered. Call it with the bus's lock. */
 static bool post(mp_vm *vm, mp_loop *loop, mp_str topic, mp_str text)
 {
     bool fits = mp_account_take_posted(&vm->inbox.bytes, size_of(topic, text));
@@ -216,8 +217,8 @@ void mp_vm_drop_messages(mp_vm *vm)
         free_message(vm, it);
 }
 
-/* bus.broadcast(topic, text): sends a message to every VM, this one included, which delivers it in its next turn. False if too much waits for one of
- * them, which then gets a message "missed".  [-0, +1, throws] */
+/* bus.broadcast(topic, text): sends a message to every VM, this one included, which delivers it in its next turn. False
+ * if too much waits for one of them, which then gets a message "missed".  [-0, +1, throws] */
 static int l_broadcast(lua_State *L)
 {
     mp_str topic, text;
@@ -227,8 +228,8 @@ static int l_broadcast(lua_State *L)
     return 1;
 }
 
-/* bus.relay(topic, text[, unless]): sends a message to one VM of each other process of the gateway. False if it has no room. Sends nothing if the table
- * `unless` has a field `is_over`, as topic.publish.  [-0, +1, throws] */
+/* bus.relay(topic, text[, unless]): sends a message to one VM of each other process of the gateway. False if it has no
+ * room. Sends nothing if the table `unless` has a field `is_over`, as topic.publish.  [-0, +1, throws] */
 static int l_relay(lua_State *L)
 {
     const mp_bus *bus = lua_touserdata(L, lua_upvalueindex(1));

@@ -11,9 +11,10 @@ MP_COUNTER(cleanups_ended, "cleanups_ended", "", "", "cancelled calls whose <clo
 #define STUCK_US 5000          /* processor time for handlers where the task cannot yield */
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where the task cannot yield */
 #define MEMORY_PART 4          /* handlers may allocate 1/4 of limits.call.memory beyond it */
-#define MAX_LOGGED 10 /* tasks of an ending VM whose cleanup is logged with its place; further ones are counted */
-#define CLOSED_LEVEL                                                                                                   \
-    1 /* bit of mp_catch_begin's value: the coroutine is being closed; the other bits are mp_task.closing */
+/* tasks of an ending VM whose cleanup is logged with its place; further ones are counted */
+#define MAX_LOGGED 10
+/* bit of mp_catch_begin's value: the coroutine is being closed; the other bits are mp_task.closing */
+#define CLOSED_LEVEL 1
 
 static const char cancelled_key, closed_key;
 
@@ -169,7 +170,8 @@ static void log_exceeded(mp_task *task, const char *why)
 
 void mp_closing_before_wait(lua_State *L, mp_task *task)
 {
-    if (task->raise) /* no hook ran between the resume and this wait: Lua runs none at the instruction that was preempted */
+    if (task->raise) /* no hook ran between the resume and this wait: Lua runs none at the instruction that was
+                        preempted */
         mp_raise_cancelled(L, task);
     if (task->closing == MP_CLOSING && task->is_excess)
         log_exceeded(task, "more cancelled calls than limits.calls_in_flight have <close> handlers that wait");
@@ -310,7 +312,8 @@ void mp_task_unwind(mp_task *task)
     mp_task_resume(task);
 }
 
-/* Ends every task that can end now. A task that waits for the members of a group ends after them. False if no task is left. */
+/* Ends every task that can end now. A task that waits for the members of a group ends after them. False if no task is
+ * left. */
 static bool end_some(mp_vm *vm)
 {
     bool has_tasks = false;

@@ -1,4 +1,5 @@
-/* closing.h: how a task ends before its function does. The task is resumed with an error that its script cannot catch, so its
+/* closing.h: how a task ends before its function does. The task is resumed with an error that its script cannot catch,
+ * so its
  * `<close>` handlers run as they do after any other error: in the coroutine, where they may wait. */
 #ifndef MP_VM_CLOSING_H
 #define MP_VM_CLOSING_H
@@ -12,7 +13,8 @@ enum {
     MP_FORCED   /* the handlers used up their limits: each further one gets an error at its first instruction */
 };
 
-/* Makes the two errors: the one that ends a cancelled task, and the one by which coroutine.close ends a coroutine.  [-0, +0, throws] */
+/* Makes the two errors: the one that ends a cancelled task, and the one by which coroutine.close ends a coroutine. [-0,
+ * +0, throws] */
 void mp_closing_open(lua_State *L);
 bool mp_is_ending_error(lua_State *L, int index);
 /* Raises the error of coroutine.close in the coroutine that runs.  [-0, +0, throws] */
@@ -26,7 +28,8 @@ void mp_closing_after_wait(lua_State *L);
 /* Called before a wait: raises the error of a cancelled task, or of a handler that may not wait any more, if it is
  * due. [-0, +0, throws] */
 void mp_closing_before_wait(lua_State *L, mp_task *task);
-/* Called by the count hook if `raise` or `closing` of the running task is set. It may yield, so the hook must return at once.  [-0, +0, throws] */
+/* Called by the count hook if `raise` or `closing` of the running task is set. It may yield, so the hook must return at
+ * once.  [-0, +0, throws] */
 void mp_closing_hook(lua_State *L, mp_task *task);
 
 /* Called by a C function that runs for a long time, if `closing` of the running task is set. The function must yield

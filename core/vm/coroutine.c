@@ -85,8 +85,8 @@ static int body_end(lua_State *co, int status, lua_KContext context)
     return status == LUA_OK || status == LUA_YIELD ? lua_gettop(co) : lua_error(co);
 }
 
-/* The first function in every coroutine of a script; f and its arguments are on the stack. An error of f arrives here after f's `<close>`
- * handlers have run; as in pcall, they may wait and be preempted. */
+/* The first function in every coroutine of a script; f and its arguments are on the stack. An error of f arrives here
+ * after f's `<close>` handlers have run; as in pcall, they may wait and be preempted. */
 static int body(lua_State *co)
 {
     return body_end(co, lua_pcallk(co, lua_gettop(co) - 1, LUA_MULTRET, 0, 0, body_end), 0);

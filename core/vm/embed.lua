@@ -1,5 +1,6 @@
--- embed.lua: compiles a module for the binary: `lua5.4 embed.lua FROM TO`. It has its line numbers and the names of its upvalues, which traces
--- and errors show, but not the names of its local variables: they take a tenth of the bytecode, and a ninth of the time of a start.
+-- embed.lua: compiles a module for the binary: `lua5.4 embed.lua FROM TO`. It has its line numbers and the names of its
+-- upvalues, which traces and errors show, but not the names of its local variables: they take a tenth of the bytecode,
+-- and a ninth of the time of a start.
 -- The format is that of ldump.c of Lua 5.4.
 local from, to = table.unpack(arg)
 

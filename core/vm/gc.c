@@ -8,14 +8,19 @@
 #define GC_STEP_MULTIPLIER 8  /* LUA_GCINC: units of work for each unit of memory that was allocated */
 #define GC_STEP_LOG2_BYTES 12 /* LUA_GCINC: the size of one step, as a power of two */
 #define GC_STEP_BYTES (1 << GC_STEP_LOG2_BYTES) /* one step is due for this number of allocated bytes */
-#define GC_GROWTH_FACTOR 2 /* a cycle begins when the state holds this many times the bytes that the last cycle left */
+/* a cycle begins when the state holds this many times the bytes that the last cycle left */
+#define GC_GROWTH_FACTOR 2
 #define BATCH_US 500
-#define MAX_DEBT_BYTES (16 * GC_STEP_BYTES) /* bytes of debt from which on a heavy task collects before it goes on */
-#define MAX_OWED_BYTES ((size_t)1 << 20) /* bytes of debt from which on no task is resumed until some of it is paid */
-#define FULL_OWED 16       /* this many times MAX_OWED_BYTES during full cycles, which pay for no debt until they end */
+/* bytes of debt from which on a heavy task collects before it goes on */
+#define MAX_DEBT_BYTES (16 * GC_STEP_BYTES)
+/* bytes of debt from which on no task is resumed until some of it is paid */
+#define MAX_OWED_BYTES ((size_t)1 << 20)
+/* this many times MAX_OWED_BYTES during full cycles, which pay for no debt until they end */
+#define FULL_OWED 16
 #define RETURN_CYCLES 2    /* the cycle at work may have marked what is garbage by now */
 #define FREED_AT_ONCE 4096 /* of the blocks that are kept for reuse, in one turn */
-#define FREE_PART 16 /* the task goes on when 1/16 of limits.call.memory is free, even if a full cycle is not over */
+/* the task goes on when 1/16 of limits.call.memory is free, even if a full cycle is not over */
+#define FREE_PART 16
 #define MIN_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
 #define SHARED_PART 4    /* a quarter of limits.lua_memory counts, if it is less than limits.call.memory */
 

@@ -1,5 +1,5 @@
-/* hidden_address.c: texts of values that Lua shows by their address. Addresses are hidden, because an attacker who can write memory could learn from
- * them where the heap and the libraries are. */
+/* hidden_address.c: texts of values that Lua shows by their address. Addresses are hidden, because an attacker who can
+ * write memory could learn from them where the heap and the libraries are. */
 #include "telemetry/telemetry.h"
 #include "vm/hidden_address.h"
 #include <lauxlib.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#define DIGITS                                                                                                         \
-    14 /* hexadecimal digits of the hash: two of a million objects share a hash in one of 100,000 processes */
+/* hexadecimal digits of the hash: two of a million objects share a hash in one of 100,000 processes */
+#define DIGITS 14
 
 static uint64_t key[2];
 static pthread_once_t once = PTHREAD_ONCE_INIT;

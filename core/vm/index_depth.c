@@ -1,5 +1,5 @@
-/* index_depth.c: a scanner for Lua tokens that counts indexings. It accepts more than Lua does; the compiler refuses what
- * is not Lua. */
+/* index_depth.c: a scanner for Lua tokens that counts indexings. It accepts more than Lua does; the compiler refuses
+ * what is not Lua. */
 #include "vm/index_depth.h"
 
 #define NESTING 256 /* nested brackets; Lua's parser refuses more than 200 */

@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where Lua cannot yield */
-#define SHORT_US                                                                                                       \
-    1000 /* a stretch that took less is charged as it is; of a longer one the thread may have run a part only */
+/* a stretch that took less is charged as it is; of a longer one the thread may have run a part only */
+#define SHORT_US 1000
 
 uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us)
 {
@@ -20,7 +20,8 @@ uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us)
     return ran < us ? ran : us;
 }
 
-/* What the running stretch of a task has used. The monotonic clock is cheap; the thread's processor time, for heavy tasks, is a system call. */
+/* What the running stretch of a task has used. The monotonic clock is cheap; the thread's processor time, for heavy
+ * tasks, is a system call. */
 static uint64_t stretch_of(const mp_vm *vm, const mp_task *task)
 {
     if (task->is_heavy)
@@ -28,7 +29,8 @@ static uint64_t stretch_of(const mp_vm *vm, const mp_task *task)
     return mp_vm_light_us(vm, mp_clock_us(CLOCK_MONOTONIC) - vm->clock.began_us);
 }
 
-/* Raises an error where Lua cannot yield. If a script catches it, the hook raises the next one at the next instruction. */
+/* Raises an error where Lua cannot yield. If a script catches it, the hook raises the next one at the next
+ * instruction. */
 static void raise_again(lua_State *L, const char *why)
 {
     mp_preempt_arm(L, 1);

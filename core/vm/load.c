@@ -29,8 +29,8 @@ static bool is_utf8(mp_str text, int *line, int *byte)
     return true;
 }
 
-/* A text that is being compiled. For each name, Lua's compiler searches the names of all enclosing functions, so a malicious text would
- * take seconds. The compiler gets the text in pieces, and the clock is read before each. */
+/* A text that is being compiled. For each name, Lua's compiler searches the names of all enclosing functions, so a
+ * malicious text would take seconds. The compiler gets the text in pieces, and the clock is read before each. */
 typedef struct {
     mp_str rest;
     const char *name;
@@ -58,8 +58,8 @@ static int compile(lua_State *L)
     return 1;
 }
 
-/* script.load(text, chunkname, env, ms): a function; or nil, why, and perhaps a hint. Compiling may take `ms` of processor time, 2 s by default.
- * Compiled chunks are refused, because Lua does not check them.  [-0, +1|3, throws] */
+/* script.load(text, chunkname, env, ms): a function; or nil, why, and perhaps a hint. Compiling may take `ms` of
+ * processor time, 2 s by default. Compiled chunks are refused, because Lua does not check them.  [-0, +1|3, throws] */
 static int l_load(lua_State *L)
 {
     mp_str text;
@@ -112,8 +112,8 @@ static int l_load(lua_State *L)
 #define BRIEF_US 50000
 #define HANDLER_US 50000
 
-/* The message handler of guard(). The script has failed, perhaps because its time was over, so its handler has a time limit of its own. The
- * handler may run a script's `__tostring`. Upvalue: the handler.  [-1, +1, throws] */
+/* The message handler of guard(). The script has failed, perhaps because its time was over, so its handler has a time
+ * limit of its own. The handler may run a script's `__tostring`. Upvalue: the handler.  [-1, +1, throws] */
 static int end_guard(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -127,8 +127,8 @@ static int end_guard(lua_State *L)
 }
 
 /* Calls the function at index 1 with the handler at index 2, until `until` (us of the thread's processor time) or
- * the end of an enclosing guard. If the function fails, an enclosing guard does not end before `report`, so that lua/moonpool
- * can say which script was too slow. [-0, +n, throws] */
+ * the end of an enclosing guard. If the function fails, an enclosing guard does not end before `report`, so that
+ * lua/moonpool can say which script was too slow. [-0, +n, throws] */
 static int guard(lua_State *L, uint64_t until, uint64_t report)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -151,8 +151,8 @@ static int guard(lua_State *L, uint64_t until, uint64_t report)
     return lua_gettop(L);
 }
 
-/* script.guarded(f, handler, …): xpcall for a script that is loading, within the remaining time of limits.load. [-0, +n,
- * throws] */
+/* script.guarded(f, handler, …): xpcall for a script that is loading, within the remaining time of limits.load. [-0,
+ * +n, throws] */
 static int l_guarded(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
@@ -170,7 +170,8 @@ static int l_is_late(lua_State *L)
     return 2;
 }
 
-/* script.briefly(f, handler, …): xpcall within 50 ms of processor time, for functions that delay all other tasks.  [-0, +n, throws] */
+/* script.briefly(f, handler, …): xpcall within 50 ms of processor time, for functions that delay all other tasks.  [-0,
+ * +n, throws] */
 static int l_briefly(lua_State *L)
 {
     return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + BRIEF_US, 0);

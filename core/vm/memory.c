@@ -5,13 +5,14 @@
 #include "vm/schedule.h"
 #include <stdlib.h>
 
-#define OVERDRAFT                                                                                                      \
-    4 /* a task may exceed its memory limit by this part of limits.call.memory, until its garbage is collected */
+/* a task may exceed its memory limit by this part of limits.call.memory, until its garbage is collected */
+#define OVERDRAFT 4
 
-/* Freed blocks are kept for reuse by their size, in steps of so many bytes; those of more than MP_VM_CLASSES steps are not. */
+/* Freed blocks are kept for reuse by their size, in steps of so many bytes; those of more than MP_VM_CLASSES steps are
+ * not. */
 #define CLASS_STEP 16
-#define MAX_SPARE_BYTES                                                                                                \
-    ((size_t)4 << 20) /* one GC cycle may free as many bytes as are live, which is 1 MiB without any script */
+/* one GC cycle may free as many bytes as are live, which is 1 MiB without any script */
+#define MAX_SPARE_BYTES ((size_t)4 << 20)
 
 static size_t class_of(size_t size)
 {

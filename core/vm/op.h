@@ -1,11 +1,13 @@
-/* op.h: an op is the one thing that a task waits for. Every op can be cancelled. A library function that waits embeds an mp_op:
+/* op.h: an op is the one thing that a task waits for. Every op can be cancelled. A library function that waits embeds
+ * an mp_op:
  *
  *   1. it checks its arguments, and calls mp_op_new;
  *   2. it arms the op: starts a timer, a request, a thread;
  *   3. it ends with `return mp_op_park(L, op)`;
  *   4. the callback of the timer, request or thread calls mp_op_done.
  *
- * An op is a userdata on the stack of the coroutine that waits. It lives until the wait is over, however the wait ends. */
+ * An op is a userdata on the stack of the coroutine that waits. It lives until the wait is over, however the wait ends.
+ * */
 #ifndef MP_VM_OP_H
 #define MP_VM_OP_H
 
@@ -27,14 +29,14 @@ struct mp_op {
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op));
 /* Pushes the innermost line of a script that runs, as "path:line: ".  [-0, +1, throws] */
 void mp_push_place(lua_State *L);
-/* Ends a library function: the task waits until mp_op_done, then the function returns nothing. Once the op is armed, nothing may throw
- * before this call.  [-0, +0, parks] */
+/* Ends a library function: the task waits until mp_op_done, then the function returns nothing. Once the op is armed,
+ * nothing may throw before this call.  [-0, +0, parks] */
 int mp_op_park(lua_State *L, mp_op *op);
-/* Ends a library function that returns values: `then` runs in the coroutine after mp_op_done, and returns them. The op stays on the
- * stack until `then` runs.  [-0, +?, parks] */
+/* Ends a library function that returns values: `then` runs in the coroutine after mp_op_done, and returns them. The op
+ * stays on the stack until `then` runs.  [-0, +?, parks] */
 int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext context);
-/* Ends the wait: the task is resumed at the bottom of the turn. Runs no Lua, so any callback of the loop may call it. No effect when the wait is
- * over. Before mp_op_park: that does not wait then. */
+/* Ends the wait: the task is resumed at the bottom of the turn. Runs no Lua, so any callback of the loop may call it.
+ * No effect when the wait is over. Before mp_op_park: that does not wait then. */
 void mp_op_done(mp_op *op);
 /* The loop of the task that waits. */
 static inline mp_loop *mp_op_loop(const mp_op *op)
@@ -44,14 +46,15 @@ static inline mp_loop *mp_op_loop(const mp_op *op)
 /* Cancels the wait. The op does not resume the task any more. No effect when the wait is over. */
 void mp_op_cancel(mp_op *op);
 
-/* A resource that a task opened and that is released when the task ends. Embedded in a userdata whose finalizer releases it, too. */
+/* A resource that a task opened and that is released when the task ends. Embedded in a userdata whose finalizer
+ * releases it, too. */
 typedef struct mp_hold {
     mp_link link;
     void (*release)(struct mp_hold *hold);
 } mp_hold;
 
-/* `release` runs when the work of the running task ends, however it ends; at most once, and runs no Lua. Outside of tasks: never, and the
- * finalizer alone releases it. */
+/* `release` runs when the work of the running task ends, however it ends; at most once, and runs no Lua. Outside of
+ * tasks: never, and the finalizer alone releases it. */
 void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold));
 /* Removes the hold: `release` is not called any more. May be called again. */
 void mp_hold_drop(mp_hold *hold);

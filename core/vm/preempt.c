@@ -12,8 +12,8 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-#define MAX_TICKS_HZ                                                                                                   \
-    250 /* timers of processor time fire once in a tick of the kernel, which are 250 a second in most */
+/* timers of processor time fire once in a tick of the kernel, which are 250 a second in most */
+#define MAX_TICKS_HZ 250
 #define SHORT_TURN_US 300
 #define TURN_US 1000 /* time that a stretch of Lua may run before the first check, and between further checks */
 /* Longer, while no second check was needed: an alarm costs a physical machine some microseconds, a virtual one tens
@@ -52,9 +52,10 @@ static void set_alarm(uint64_t at)
     here.is_set = timer_settime(here.timer, TIMER_ABSTIME, &when, NULL) == 0;
 }
 
-/* A hook may be set and yet not run: the alarm came while Lua or mp_task_hook took an earlier one away, in which case its mask is 0, or a frame no
- * longer looks for hooks. True if it is to be set again. Setting a hook visits every frame of the stack: with a deep stack that takes longer than
- * a turn, and the code would never reach its next instruction. So it is set again after 8 alarms, 16, 32. */
+/* A hook may be set and yet not run: the alarm came while Lua or mp_task_hook took an earlier one away, in which case
+ * its mask is 0, or a frame no longer looks for hooks. True if it is to be set again. Setting a hook visits every frame
+ * of the stack: with a deep stack that takes longer than a turn, and the code would never reach its next instruction.
+ * So it is set again after 8 alarms, 16, 32. */
 static bool is_lost(lua_State *running)
 {
     if (lua_gethookmask(running) == 0)
@@ -110,8 +111,9 @@ static bool arm_sampler(void)
     return set_sampler(here.period_ns);
 }
 
-/* The clock of processor time ticks with the kernel. A fast timer counts the time that passes for all: a tick is a sample if the thread has used the
- * processor for that long, and an idle thread stops the timer, which would wake it, until it runs Lua again. */
+/* The clock of processor time ticks with the kernel. A fast timer counts the time that passes for all: a tick is a
+ * sample if the thread has used the processor for that long, and an idle thread stops the timer, which would wake it,
+ * until it runs Lua again. */
 static void on_sample(void)
 {
     if (!here.is_fast) {

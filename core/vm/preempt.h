@@ -14,8 +14,8 @@
 #define MP_PREEMPT 1 /* 0 turns preemption off, to measure what it costs */
 #endif
 
-/* A stretch of Lua begins in `L` on this thread. Returns the coroutine that ran before, for mp_preempt_leave. Calls may be
- * nested. */
+/* A stretch of Lua begins in `L` on this thread. Returns the coroutine that ran before, for mp_preempt_leave. Calls may
+ * be nested. */
 lua_State *MP_NULLABLE mp_preempt_enter(lua_State *L);
 /* The same, for who has just read the clock: `at` is us of CLOCK_MONOTONIC. */
 lua_State *MP_NULLABLE mp_preempt_enter_at(lua_State *L, uint64_t at);
@@ -28,8 +28,8 @@ void mp_preempt_slice(bool is_short);
 void mp_preempt_arm(lua_State *L, int instructions);
 /* The coroutine in which Lua runs on this thread; NULL: none. */
 lua_State *MP_NULLABLE mp_preempt_running(void);
-/* Has a second timer of the thread call `tick` `hz` times in each second of its processor time, in a signal handler, with the coroutine in which
- * Lua runs, or NULL. 0: no more. False if there is no timer. */
+/* Has a second timer of the thread call `tick` `hz` times in each second of its processor time, in a signal handler,
+ * with the coroutine in which Lua runs, or NULL. 0: no more. False if there is no timer. */
 bool mp_preempt_sample(unsigned hz, void (*tick)(lua_State *MP_NULLABLE running));
 
 #endif

@@ -1,8 +1,10 @@
-/* profile.c: what a thread gathers for the profiler. A sample is a phase, a call's method and tool, and the lines of at most 64 frames. Equal
- * samples are counted in one place of a block of fixed size, so a sample allocates nothing, and one that finds no place is counted as lost.
+/* profile.c: what a thread gathers for the profiler. A sample is a phase, a call's method and tool, and the lines of at
+ * most 64 frames. Equal samples are counted in one place of a block of fixed size, so a sample allocates nothing, and
+ * one that finds no place is counted as lost.
  *
- * The signal handler takes samples of C by itself. It must not look at Lua's state: it only marks the sample as due, and sets a
- * count hook, which takes the sample at the next instruction. Time in a long C function counts for the line that called it.
+ * The signal handler takes samples of C by itself. It must not look at Lua's state: it only marks the sample as due,
+ * and sets a count hook, which takes the sample at the next instruction. Time in a long C function counts for the line
+ * that called it.
  *
  * One file, because the handler, the hook and the allocator share the thread's variables. */
 #include "vm/profile.h"
@@ -180,8 +182,8 @@ static void walk_frames(walk *w, lua_State *L)
     }
 }
 
-/* The coroutine that `L` has resumed and waits for; NULL if it is unknown. coroutine.resume and coroutine.close have it at index 1, a function
- * of coroutine.wrap as its upvalue.  [-0, +0] */
+/* The coroutine that `L` has resumed and waits for; NULL if it is unknown. coroutine.resume and coroutine.close have it
+ * at index 1, a function of coroutine.wrap as its upvalue.  [-0, +0] */
 static lua_State *MP_NULLABLE resumed_by(lua_State *L)
 {
     lua_Debug at;
@@ -209,7 +211,8 @@ static void walk_coroutines(walk *w, lua_State *L, const mp_task *MP_NULLABLE ta
         walk_frames(w, outer[--count]);
 }
 
-/* "tools/call search", of a task that serves a call; the name of a thing that no script has is left out: clients can invent those. */
+/* "tools/call search", of a task that serves a call; the name of a thing that no script has is left out: clients can
+ * invent those. */
 static mp_str name_call(const mp_task *task, bool has_script, char *room, size_t size, mp_str *subject)
 {
     mp_str method = mp_task_label(task);
@@ -291,9 +294,9 @@ static void tick(lua_State *running)
         mark(here, running, 1);
 }
 
-/* Takes the thread's time for a sample back from what counts its use: `us` by the monotonic clock, which goes on while the thread waits for its
- * processor. The task's use is added when it stops running, the sample's time included. A light task is charged by the clock that shows less, so no
- * more than that is taken back. */
+/* Takes the thread's time for a sample back from what counts its use: `us` by the monotonic clock, which goes on while
+ * the thread waits for its processor. The task's use is added when it stops running, the sample's time included. A
+ * light task is charged by the clock that shows less, so no more than that is taken back. */
 static void excuse(mp_vm *vm, uint64_t us, uint64_t cpu_us)
 {
     mp_task *task = vm->schedule.running;

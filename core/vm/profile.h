@@ -1,5 +1,5 @@
-/* profile.h: the side of the profiler that runs while a thread works: what preempt.c and the libraries' files of this module call. vm.h has
- * what begins, ends and reads a profile. */
+/* profile.h: the side of the profiler that runs while a thread works: what preempt.c and the libraries' files of this
+ * module call. vm.h has what begins, ends and reads a profile. */
 #ifndef MP_VM_PROFILE_H
 #define MP_VM_PROFILE_H
 

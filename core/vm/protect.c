@@ -1,6 +1,6 @@
-/* protect.c: pcall and xpcall, which do not catch the errors that end a task or a coroutine (closing.h). Scripts have a version of their own:
- * its xpcall runs the script's handler after the stack has unwound. A message handler of Lua would run where the error is raised. That may
- * be in the count hook, where no further hook could stop it. */
+/* protect.c: pcall and xpcall, which do not catch the errors that end a task or a coroutine (closing.h). Scripts have a
+ * version of their own: its xpcall runs the script's handler after the stack has unwound. A message handler of Lua
+ * would run where the error is raised. That may be in the count hook, where no further hook could stop it. */
 #include "vm/closing.h"
 #include "vm/libs.h"
 #include "vm/luax.h"
@@ -54,7 +54,8 @@ static int arrange(lua_State *L)
     return arguments;
 }
 
-/* xpcall(f, handler, …): `handler` runs where the error is raised, so it may run nothing of a script.  [-n, +m, throws] */
+/* xpcall(f, handler, …): `handler` runs where the error is raised, so it may run nothing of a script.  [-n, +m,
+ * throws] */
 static int l_xpcall(lua_State *L)
 {
     int arguments = arrange(L);
@@ -138,7 +139,8 @@ static int l_is_ending(lua_State *L)
     return 1;
 }
 
-/* script.protections(input): pcall and xpcall for scripts; they pass on errors of the kind `input`.  [-0, +2, throws] */
+/* script.protections(input): pcall and xpcall for scripts; they pass on errors of the kind `input`.  [-0, +2,
+ * throws] */
 static int l_protections(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);

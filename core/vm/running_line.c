@@ -1,12 +1,13 @@
-/* running_line.c: the line of Lua that a thread runs, read by another thread. Only the thread itself may walk its Lua stack, so it
- * writes the line from its count hook, and only when it was asked to. */
+/* running_line.c: the line of Lua that a thread runs, read by another thread. Only the thread itself may walk its Lua
+ * stack, so it writes the line from its count hook, and only when it was asked to. */
 #include "vm/running_line.h"
 #include "vm/preempt.h"
 #include "vm/schedule.h"
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* The values of mp_where.state. `text` belongs to the watched thread from ASKED to ANSWERED, to the asking thread otherwise. */
+/* The values of mp_where.state. `text` belongs to the watched thread from ASKED to ANSWERED, to the asking thread
+ * otherwise. */
 enum { QUIET, ASKED, ANSWERED };
 
 static __thread mp_where *MP_NULLABLE watched; /* the mp_where of this thread; NULL: it is not watched */

@@ -30,8 +30,8 @@ static inline bool mp_task_is_interrupted(lua_State *L)
 bool mp_task_should_turn(lua_State *L);
 /* Does what the count hook does before it yields. The caller must yield at once when this returns.  [-0, +0, throws] */
 void mp_task_turn(lua_State *L);
-/* Resumes `co`, the task's coroutine, with `count` values on its stack, and charges the time and memory to the payer. Returns
- * lua_resume's status. */
+/* Resumes `co`, the task's coroutine, with `count` values on its stack, and charges the time and memory to the payer.
+ * Returns lua_resume's status. */
 int mp_task_run(mp_task *task, lua_State *co, int count);
 /* The bytes that the state may hold while the task runs, apart from the task's own limit. */
 size_t mp_task_shared_memory(const mp_task *task);
@@ -41,15 +41,16 @@ void mp_task_dies(mp_task *task);
 /* GC cycles after which a state that was full is known to have no more garbage: the current one may have passed it. */
 #define MP_FULL_CYCLES 2
 #define MP_STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
-/* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed; `stuck`: us in a place where
- * it cannot yield. */
+/* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed;
+ * `stuck`: us in a place where it cannot yield. */
 const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck);
-/* What a stretch that took `us` of the monotonic clock is charged: of a long one no more than the thread has run, since it may have waited for a
- * processor, or the process may have been stopped. */
+/* What a stretch that took `us` of the monotonic clock is charged: of a long one no more than the thread has run, since
+ * it may have waited for a processor, or the process may have been stopped. */
 uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us);
 /* The running task is over one of its limits, in the Lua function `where`; NULL: in a C function. Cancels the task. */
 void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where, const char *why);
-/* The error in `status` arose because the running task needed memory that it may not have: reports that, and true. The task is cancelled then. */
+/* The error in `status` arose because the running task needed memory that it may not have: reports that, and true. The
+ * task is cancelled then. */
 bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status);
 
 /* gc.c: charges what the task allocated in a stretch of Lua. The VM held `before` bytes when the stretch began. */
@@ -64,7 +65,8 @@ bool mp_task_owes(const mp_task *task);
 void mp_task_begin_collecting(mp_task *task);
 /* gc.c: collects garbage for some 500 us, and charges the time to the payer. */
 void mp_task_collect(mp_task *task);
-/* task_body.c: the first function in the coroutine of every task. Calls work->run and handles its errors.  [-1, +0, throws, parks] */
+/* task_body.c: the first function in the coroutine of every task. Calls work->run and handles its errors.  [-1, +0,
+ * throws, parks] */
 int mp_run_body(lua_State *L);
 /* Resumes the task's coroutine, or starts it. */
 void mp_task_resume(mp_task *task);
@@ -90,17 +92,19 @@ bool mp_vm_free_some_spares(mp_vm *vm, size_t most);
 /* memory.c: the state's lua_Alloc function, and the function that frees the blocks that are kept for reuse. */
 void *MP_NULLABLE mp_vm_allocate(void *ctx, void *MP_NULLABLE old, size_t old_size, size_t size);
 void mp_vm_free_spares(mp_vm *vm);
-/* Empties `out`, and frees its memory if it is large. Only while no Lua runs: a function that uses `out` appends to it and then removes
- * what it appended, because a finalizer may use `out` in between. */
+/* Empties `out`, and frees its memory if it is large. Only while no Lua runs: a function that uses `out` appends to it
+ * and then removes what it appended, because a finalizer may use `out` in between. */
 void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
 void mp_vm_log_error(mp_vm *vm, lua_State *MP_NULLABLE from, const char *event, mp_str method);
-/* running_line.c: finds the innermost line of a script that `L` runs. False if `L` runs no script; `at` is then undefined. */
+/* running_line.c: finds the innermost line of a script that `L` runs. False if `L` runs no script; `at` is then
+ * undefined. */
 bool mp_vm_find_place(lua_State *L, lua_Debug *at);
 /* gc.c: stops Lua's own collector. From now on only mp_vm_tidy and mp_task_collect collect garbage. Must not be
  * called while Lua runs. */
 void mp_vm_collect_by_turns(mp_vm *vm);
-/* gc.c: collects garbage for some 500 us if enough was allocated or a full cycle is due. True while there is more to collect. */
+/* gc.c: collects garbage for some 500 us if enough was allocated or a full cycle is due. True while there is more to
+ * collect. */
 bool mp_vm_tidy(mp_vm *vm);
 /* gc.c: true if tasks have allocated so much faster than the collector works that they must wait for it. */
 bool mp_vm_owes(const mp_vm *vm);

@@ -15,12 +15,14 @@
 
 MP_GAUGE(vms, "vms", "", "", "Lua states, serving or draining")
 
-#define RESERVED_PART                                                                                                  \
-    16 /* of limits.lua_memory is for tasks that hold little, so that they go on when others fill the rest */
+/* of limits.lua_memory is for tasks that hold little, so that they go on when others fill the rest */
+#define RESERVED_PART 16
 #define LITTLE_PART 512
 #define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
-#define LIBRARY_US 1000000 /* processor time after limits.load in which lua/moonpool reports what took so long */
-#define MATCH_STEPS 512    /* steps of the matcher, some us, between two checks whether other tasks have to run */
+/* processor time after limits.load in which lua/moonpool reports what took so long */
+#define LIBRARY_US 1000000
+/* steps of the matcher, some us, between two checks whether other tasks have to run */
+#define MATCH_STEPS 512
 
 /* -- errors ---------------------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,8 @@ typedef struct mp_task mp_task;
 
 /* How the owner of the state fills it. */
 typedef struct {
-    /* Adds the libraries and loads the scripts. False if a script has errors, which it has reported.  [-0, +n, throws] */
+    /* Adds the libraries and loads the scripts. False if a script has errors, which it has reported.  [-0, +n,
+     * throws] */
     bool (*open)(lua_State *L, void *ctx);
     void *ctx;        /* argument for `open` */
     void *user;       /* name of the VM; the owner frees it after the VM */
@@ -171,8 +172,8 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop);
 void mp_vm_detach(mp_vm *vm);
 /* Ends every task, whose `<close>` handlers run but may not wait, and closes the state. NULL is allowed. */
 void mp_vm_free(mp_vm *MP_NULLABLE vm);
-/* Counts memory that a userdata holds outside Lua: it had `before` bytes and has `now`. False, counting nothing, if that is over a limit
- * of the running task. A finalizer counts the bytes back. */
+/* Counts memory that a userdata holds outside Lua: it had `before` bytes and has `now`. False, counting nothing, if
+ * that is over a limit of the running task. A finalizer counts the bytes back. */
 bool mp_vm_count(mp_vm *vm, size_t before, size_t now);
 /* Appends one error to a report, after a blank line if it is not the first. */
 void mp_report_text(mp_buf *report, mp_str text);

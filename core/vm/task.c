@@ -12,9 +12,10 @@
 MP_GAUGE(tasks, "tasks", "", "", "Lua coroutines that run or wait")
 MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error")
 
-#define TURN_RESUMES 256 /* limit of the tasks that are resumed in one turn: as many as libh2o reads requests in one */
-#define MAX_COUNTED 512  /* preempted tasks that are counted */
-#define TURN_US 5000     /* time of one turn after which no further task is resumed */
+/* limit of the tasks that are resumed in one turn: as many as libh2o reads requests in one */
+#define TURN_RESUMES 256
+#define MAX_COUNTED 512 /* preempted tasks that are counted */
+#define TURN_US 5000    /* time of one turn after which no further task is resumed */
 #define CPU_EVERY_US 1000
 #define FAULT_US 5000 /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
 #define TASKS_AT_ONCE 32
@@ -22,8 +23,8 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
 
 /* -- start and end -------------------------------------------------------------------------------------------- */
 
-/* Tasks live as long as their VM, so many are in one block: each one alone would keep the page of memory around it from being returned
- * when what is beside it has been freed. */
+/* Tasks live as long as their VM, so many are in one block: each one alone would keep the page of memory around it from
+ * being returned when what is beside it has been freed. */
 struct mp_task_block {
     struct mp_task_block *next;
     max_align_t tasks[]; /* TASKS_AT_ONCE of vm->task_size bytes, rounded up */

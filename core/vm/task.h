@@ -1,5 +1,6 @@
-/* task.h: a task is a coroutine that the engine schedules, and the work that it does. Tasks are pooled and never freed before their
- * VM. So a handle that keeps a task's address and serial number can find out whether that work has ended. */
+/* task.h: a task is a coroutine that the engine schedules, and the work that it does. Tasks are pooled and never freed
+ * before their VM. So a handle that keeps a task's address and serial number can find out whether that work has
+ * ended. */
 #ifndef MP_VM_TASK_H
 #define MP_VM_TASK_H
 
@@ -28,7 +29,8 @@ typedef struct {
     void (*MP_NULLABLE over_limit)(mp_task *task, const char *why, const mp_stat *counter);
     /* Name of the work for log lines: the method, or another name. Valid while the task lasts. */
     mp_str (*label)(const mp_task *task);
-    /* What the work is done with: the name of a tool or prompt, the URI of a resource; may be empty, and is text of a client. */
+    /* What the work is done with: the name of a tool or prompt, the URI of a resource; may be empty, and is text of a
+     * client. */
     mp_str (*MP_NULLABLE subject)(const mp_task *task);
     /* The task ends: frees the data of the work. Runs no Lua. */
     void (*end)(mp_task *task);
@@ -79,8 +81,8 @@ struct mp_task {
     size_t grown;      /* estimate of the bytes that the task allocated, less those collected since */
     size_t gone_then;  /* vm->garbage.gone when `grown` was last corrected */
 
-    mp_task *
-        payer; /* the task whose limits count: this task itself, or for a member of a group the task that started the group */
+    mp_task *payer; /* the task whose limits count: this task itself, or for a member of a group the task that started
+                       the group */
 
     /* The script's own coroutines through which the task yielded, innermost first. */
     lua_State **inner;
@@ -96,12 +98,13 @@ void mp_task_cancel(mp_task *task);
 mp_task *MP_NULLABLE mp_task_running_here(void);
 /* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if no Lua runs. */
 void mp_preempt_arm_running(void);
-/* The file and `*line` of the script that the calling thread runs; empty if it runs none. Allocates nothing, so that the handler of a crash may ask. */
+/* The file and `*line` of the script that the calling thread runs; empty if it runs none. Allocates nothing, so that
+ * the handler of a crash may ask. */
 mp_str mp_vm_running_place(int *line);
 
-/* Every function of C that catches errors of scripts calls mp_catch_begin before its protected call, and mp_catch_end after it. If
- * the task was cancelled or the coroutine closed in between, mp_catch_end raises that error again, so that scripts cannot catch it. With
- * `failed`, the caught error is on top of the stack.  [-0, +0, throws in mp_catch_end] */
+/* Every function of C that catches errors of scripts calls mp_catch_begin before its protected call, and mp_catch_end
+ * after it. If the task was cancelled or the coroutine closed in between, mp_catch_end raises that error again, so that
+ * scripts cannot catch it. With `failed`, the caught error is on top of the stack.  [-0, +0, throws in mp_catch_end] */
 lua_KContext mp_catch_begin(lua_State *L);
 void mp_catch_end(lua_State *L, lua_KContext began, bool failed);
 

@@ -48,7 +48,8 @@ static int body_end(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-/* Runs work->run. An error arrives here after the `<close>` handlers have run; they may wait, because lua_resume calls them.  [-1, +0, throws, parks] */
+/* Runs work->run. An error arrives here after the `<close>` handlers have run; they may wait, because lua_resume calls
+ * them.  [-1, +0, throws, parks] */
 int mp_run_body(lua_State *L)
 {
     mp_task *task = lua_touserdata(L, 1);

@@ -1,5 +1,5 @@
-/* vm.h: Lua states and the tasks that run in them, as the rest of the process sees them. The engine knows no MCP. This header has no
- * lua_State; the libraries, which do have one, include vm/engine.h instead.
+/* vm.h: Lua states and the tasks that run in them, as the rest of the process sees them. The engine knows no MCP. This
+ * header has no lua_State; the libraries, which do have one, include vm/engine.h instead.
  *
  *   vm      a lua_State with its scheduler and limits, owned by one worker
  *   task    a coroutine that does one piece of work; waits for at most one op
@@ -30,13 +30,13 @@ typedef struct {
 /* The bus: one per process. It outlives its VMs. */
 mp_bus *mp_bus_new(void);
 void mp_bus_free(mp_bus *bus);
-/* What carries the messages of host.bus.relay to the other processes of the gateway; `relay` is called on the threads of VMs, and returns false if it has
- * no room. Before a VM runs. Without it, there are no others. */
+/* What carries the messages of host.bus.relay to the other processes of the gateway; `relay` is called on the threads
+ * of VMs, and returns false if it has no room. Before a VM runs. Without it, there are no others. */
 void mp_bus_relay_by(mp_bus *bus, bool (*relay)(void *ctx, mp_str topic, mp_str text), void *ctx);
 /* As host.bus.relay: false if it has no room. Any thread, once there are VMs. */
 bool mp_bus_relay(const mp_bus *bus, mp_str topic, mp_str text);
-/* Sends a message to every VM, which delivers it in its next turn. False if a VM does not get it, because too much waits for it: that VM gets a message
- * with the topic "missed". Any thread. */
+/* Sends a message to every VM, which delivers it in its next turn. False if a VM does not get it, because too much
+ * waits for it: that VM gets a message with the topic "missed". Any thread. */
 bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text);
 /* Delivers `text` under `topic` only to this VM, in its next turn, whatever waits for it. Called on the VM's thread. */
 void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text);
@@ -54,7 +54,8 @@ typedef struct {
     uint64_t interrupted; /* of them, those that were preempted at least once */
 } mp_vm_load;
 mp_vm_load mp_vm_load_of(const mp_vm *vm);
-/* The VM served many clients that have left: in the next turns it collects all garbage, then frees the memory that it keeps for reuse. */
+/* The VM served many clients that have left: in the next turns it collects all garbage, then frees the memory that it
+ * keeps for reuse. */
 void mp_vm_return_memory(mp_vm *vm);
 /* The bytes that the VM holds: those of its Lua state and those kept for reuse. */
 size_t mp_vm_held(const mp_vm *vm);
@@ -64,8 +65,8 @@ bool mp_vm_is_returning_memory(const mp_vm *vm);
 bool mp_vm_is_idle(const mp_vm *vm);
 /* True if `<close>` handlers of cancelled tasks run or wait in the VM. */
 bool mp_vm_is_cleaning(const mp_vm *vm);
-/* Ends every task of a VM that will be freed. Their `<close>` handlers run but may not wait, and each one that is left at `until` (ms
- * of the monotonic clock) is ended at its first instruction. A second call does nothing. */
+/* Ends every task of a VM that will be freed. Their `<close>` handlers run but may not wait, and each one that is left
+ * at `until` (ms of the monotonic clock) is ended at its first instruction. A second call does nothing. */
 void mp_vm_unwind(mp_vm *vm, uint64_t until);
 
 /* -- stuck threads --------------------------------------------------------------------------------------------- */
@@ -73,16 +74,17 @@ void mp_vm_unwind(mp_vm *vm, uint64_t until);
 /* Which line of Lua a thread runs, for another thread that finds it stuck. How a watchdog uses it:
  *
  *   - Each watched thread owns a zeroed mp_where that outlives the thread and its watcher (one in mp_worker, one of the
- *     main thread), and calls mp_where_watch(&where) once, on itself, before it runs Lua. This is per thread, not per VM:
+ *     main thread), and calls mp_where_watch(&where) once, on itself, before it runs Lua. This is per thread, not per
+ *     VM:
  *     it works for whichever VM or generation the thread runs.
- *   - The watching thread finds that a loop has not turned and calls mp_vm_where(&where, text, sizeof text), again in each
- *     of its rounds. The first call posts a question and returns false. The count hook of the stuck thread answers within
- *     some 2 ms of Lua, in every kind of script code; a later call then returns true, once per answer, with "path:line" in
- *     `text`.
- *   - While the thread is in a C function that runs no Lua, mp_vm_where returns false. The watchdog then reports that no
- *     line is known.
- *   - When the loop turns again, the watchdog calls mp_where_forget: an answer that was not read is out of date by then. A
- *     pending question is answered by the next long stretch of Lua; mp_where_forget drops that answer, too.
+ *   - The watching thread finds that a loop has not turned and calls mp_vm_where(&where, text, sizeof text), again in
+ *     each of its rounds. The first call posts a question and returns false. The count hook of the stuck thread answers
+ *     within some 2 ms of Lua, in every kind of script code; a later call then returns true, once per answer, with
+ *     "path:line" in `text`.
+ *   - While the thread is in a C function that runs no Lua, mp_vm_where returns false. The watchdog then reports that
+ *     no line is known.
+ *   - When the loop turns again, the watchdog calls mp_where_forget: an answer that was not read is out of date by
+ *     then. A pending question is answered by the next long stretch of Lua; mp_where_forget drops that answer, too.
  *
  * At most one thread asks per mp_where. Without a question, the hook costs one atomic read. */
 #define MP_WHERE_TEXT 256
@@ -104,8 +106,8 @@ void mp_vm_stop_loading(void);
 
 /* -- profiles ------------------------------------------------------------------------------------------------------ */
 
-/* What one thread gathers while a profile runs: where its processor time goes, or what allocates. A profile is made and read by another
- * thread; it is counted, since the thread that it belongs to may not answer. */
+/* What one thread gathers while a profile runs: where its processor time goes, or what allocates. A profile is made and
+ * read by another thread; it is counted, since the thread that it belongs to may not answer. */
 typedef struct mp_profile mp_profile;
 
 typedef struct {
@@ -140,7 +142,8 @@ void mp_vm_sample_memory(mp_vm *vm);
 mp_profile_totals mp_profile_count(const mp_profile *profile);
 /* True once its thread gathers no more: any thread may read it then. */
 bool mp_profile_is_over(const mp_profile *profile);
-/* Reads the first stack from position `at` on; the first position is 0. Returns the next position, or 0: there is no further stack. */
+/* Reads the first stack from position `at` on; the first position is 0. Returns the next position, or 0: there is no
+ * further stack. */
 size_t mp_profile_read(const mp_profile *profile, size_t at, mp_profile_stack *stack);
 /* Frame `i`, counted from the outermost one. The outermost one of a call is its method and tool, with the line 0. */
 mp_str mp_profile_frame(const mp_profile_stack *stack, size_t i, unsigned *line);

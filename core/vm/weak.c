@@ -1,12 +1,13 @@
 /* weak.c: makes `__mode` an ordinary field for scripts.
  *
- * The collector handles weak tables in its atomic step, which nothing interrupts; for weak keys the step is quadratic in the number of
- * entries, and it comes again in every cycle. To refuse `__mode` in setmetatable is not enough, since a script can write the field
- * into a metatable later, and copies of metatables would break `getmetatable(x) == Class`.
+ * The collector handles weak tables in its atomic step, which nothing interrupts; for weak keys the step is quadratic
+ * in the number of entries, and it comes again in every cycle. To refuse `__mode` in setmetatable is not enough, since
+ * a script can write the field into a metatable later, and copies of metatables would break `getmetatable(x) == Class`.
  *
- * So the name is changed. Lua keeps one short string "__mode" per state, which is fixed, and the collector compares keys with
- * that object by identity. mp_hide_weak_mode writes other bytes into it. Code that uses the string "__mode" from then on gets a new
- * object, which is an ordinary key to the collector. The new bytes are random, so that no script can spell the old object. */
+ * So the name is changed. Lua keeps one short string "__mode" per state, which is fixed, and the collector compares
+ * keys with that object by identity. mp_hide_weak_mode writes other bytes into it. Code that uses the string "__mode"
+ * from then on gets a new object, which is an ordinary key to the collector. The new bytes are random, so that no
+ * script can spell the old object. */
 #include "vm/weak.h"
 #include "telemetry/telemetry.h"
 #include <lauxlib.h>

@@ -1,4 +1,5 @@
--- The functions that C calls: load once, dispatch for each request, note for each notification, and deliver for each message from another worker.
+-- The functions that C calls: load once, dispatch for each request, note for each notification, and deliver for each
+-- message from another worker.
 
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
@@ -40,7 +41,8 @@ moonpool = {
   end,
 }
 
--- Methods for commands such as `moonpool test`, `job`, `explain`, `add` and `call --url`, whose gateway is started with --specs. No revision has them.
+-- Methods for commands such as `moonpool test`, `job`, `explain`, `add` and `call --url`, whose gateway is started with
+-- --specs. No revision has them.
 if host.script.has_specs then
   dispatch.special["moonpool/specs"] = function(call, params, row) return require("moonpool.specs").answer(call, params, row) end
   dispatch.special["moonpool/job"] = function(call, params) return job.run_now(call, params.name) end
@@ -70,8 +72,8 @@ bus.on("reloaded", function(text)
   for kind, changes in pairs(reload_diff.changes(text)) do subscriptions.list_changed(kind, changes) end
 end)
 
---- Called for each notification from a client, with the id of its session. Only upstreams need to know of one: `initialized` and the other notifications
---- need no action here (G-5).
+--- Called for each notification from a client, with the id of its session. Only upstreams need to know of one:
+--- `initialized` and the other notifications need no action here (G-5).
 function moonpool.note(method, _, _, session)
   if method == "notifications/roots/list_changed" and session and host.config.upstreams[1] then roots.changed(session) end
 end

@@ -1,5 +1,6 @@
-/* envelope.c: the quick reader of messages against the general one, on messages that are changed. Where the quick reader takes one, both
- * say the same, every span lies in the message, and the arguments are those that the cursor finds in the params. */
+/* envelope.c: the quick reader of messages against the general one, on messages that are changed. Where the quick
+ * reader takes one, both say the same, every span lies in the message, and the arguments are those that the cursor
+ * finds in the params. */
 #include "mcp/mcp.h"
 #include <stdlib.h>
 

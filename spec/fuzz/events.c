@@ -1,5 +1,5 @@
-/* events.c: an event stream gives the same events in one piece and cut anywhere, and no buffer grows over the limit. The first byte chooses
- * the limit and how the bytes are cut. */
+/* events.c: an event stream gives the same events in one piece and cut anywhere, and no buffer grows over the limit.
+ * The first byte chooses the limit and how the bytes are cut. */
 #include "mcp/mcp.h"
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
-/* plan.c: the arguments of planned calls against the general path. The first byte chooses a tool, the rest is the JSON of its arguments. Where the plan
- * of the tool takes them, the tool's compiled schema takes them as well, and the handler would get the same values in the same order:
- * mp_plan_prove_arguments ends the process otherwise. */
+/* plan.c: the arguments of planned calls against the general path. The first byte chooses a tool, the rest is the JSON
+ * of its arguments. Where the plan of the tool takes them, the tool's compiled schema takes them as well, and the
+ * handler would get the same values in the same order: mp_plan_prove_arguments ends the process otherwise. */
 #define MP_SPEC_BUILD 1 /* as core has it in builds with sanitizers */
 #include "config/runtime_config.h"
 #include "lib/shortcut/plan.h"

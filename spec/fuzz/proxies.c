@@ -1,5 +1,6 @@
-/* proxies.c: X-Forwarded-For, Forwarded, PROXY headers and items of trusted_proxies of any bytes. What a client writes before the part that a proxy
- * appended changes nothing, and a header that comes in pieces is read as one that comes whole. */
+/* proxies.c: X-Forwarded-For, Forwarded, PROXY headers and items of trusted_proxies of any bytes. What a client writes
+ * before the part that a proxy appended changes nothing, and a header that comes in pieces is read as one that comes
+ * whole. */
 #include "net/net.h"
 #include <stdlib.h>
 

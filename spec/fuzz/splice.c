@@ -1,5 +1,5 @@
-/* splice.c: edits of an object, chosen by the first bytes, against a decoder of their own: the result is JSON, has each member that the edits
- * leave with its bytes, and no others. */
+/* splice.c: edits of an object, chosen by the first bytes, against a decoder of their own: the result is JSON, has each
+ * member that the edits leave with its bytes, and no others. */
 #include "json/json.h"
 #include <stdlib.h>
 

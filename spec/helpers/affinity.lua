@@ -1,4 +1,5 @@
--- A gateway, or one thread of it, that gets hardly any processor time: it shares one processor with a process that computes without end.
+-- A gateway, or one thread of it, that gets hardly any processor time: it shares one processor with a process that
+-- computes without end.
 --   local hog <close> = affinity.hog(affinity.first_core())
 local uv = require "luv"
 local departures = require "spec.helpers.departures"

@@ -1,5 +1,5 @@
--- Makes docs/reference/libraries.md and the manual page moonpool-lua(7) from the type definitions that editors read (lua/types/), in the order of
--- those files. `./dev api` writes both pages; spec/house/api_spec.lua compares them.
+-- Makes docs/reference/libraries.md and the manual page moonpool-lua(7) from the type definitions that editors read
+-- (lua/types/), in the order of those files. `./dev api` writes both pages; spec/house/api_spec.lua compares them.
 local is_program = arg and arg[0] and arg[0]:find "helpers/api%.lua$"
 
 local api = { path = "docs/reference/libraries.md", man_path = "man/moonpool-lua.7.scd" }

@@ -5,13 +5,14 @@ local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
--- Gauges that has_nothing_left ignores: they count memory, stored entries and open databases, which outlive the clients.
+-- Gauges that has_nothing_left ignores: they count memory, stored entries and open databases, which outlive the
+-- clients.
 local steady = {
   lua_bytes = true, page_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true, databases = true, sqlite_heap_bytes = true,
 }
 
--- Lists, as text, what clients have left in the gateway `g`; nil if nothing is left. Reads /status over `connection`, the only connection that may be
--- open.
+-- Lists, as text, what clients have left in the gateway `g`; nil if nothing is left. Reads /status over `connection`,
+-- the only connection that may be open.
 local function left_behind(g, connection)
   if not g:is_alive() then
     return "the gateway has ended"
@@ -39,8 +40,8 @@ local function left_behind(g, connection)
   end
 end
 
--- assert.has_nothing_left(g, seconds): within `seconds` (20 unless given) the process of `g` still runs, its gauges are 0, it has as many
--- descriptors as when it started, and no socket is in CLOSE-WAIT.
+-- assert.has_nothing_left(g, seconds): within `seconds` (20 unless given) the process of `g` still runs, its gauges are
+-- 0, it has as many descriptors as when it started, and no socket is in CLOSE-WAIT.
 local function has_nothing_left(state, arguments)
   local g, seconds = arguments[1], arguments[2] or 20
   local left, connection

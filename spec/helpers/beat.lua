@@ -1,4 +1,5 @@
--- Measures the longest turn of a worker, in processor time: a call that runs once per turn notes the processor time since the previous turn.
+-- Measures the longest turn of a worker, in processor time: a call that runs once per turn notes the processor time
+-- since the previous turn.
 --   local g <close> = beat.start()
 --   local ms, value = beat.longest(g, client, "local s = ('x'):rep(1 << 20)", "return s:upper()")
 local cjson = require "cjson.safe"

@@ -1,5 +1,5 @@
--- blocking.lua: a tool that blocks its worker in a system call, as scripts of trust: full can. Each call of it ends when blocking.release has written
--- for it; the text of its answer is "done".
+-- blocking.lua: a tool that blocks its worker in a system call, as scripts of trust: full can. Each call of it ends
+-- when blocking.release has written for it; the text of its answer is "done".
 local blocking = {}
 
 -- The pipe is open for writing too, in the tool: what is written waits there, whoever reads when.

@@ -1,8 +1,10 @@
--- The bound of each C function that scripts can call, and the milliseconds of processor time for which the worst known call holds the worker
--- without a turn for other tasks, in a release build of an ordinary machine (2 GHz or more). The one source of truth: a function that is not
--- here or in the spec of its library, or a row that names nothing, fails spec/gateway/limits/bounds_spec.lua, as does a worst case that takes longer.
+-- The bound of each C function that scripts can call, and the milliseconds of processor time for which the worst known
+-- call holds the worker without a turn for other tasks, in a release build of an ordinary machine (2 GHz or more). The
+-- one source of truth: a function that is not here or in the spec of its library, or a row that names nothing, fails
+-- spec/gateway/limits/bounds_spec.lua, as does a worst case that takes longer.
 --
--- "The memory of a call" is limits.call.memory (64 MiB); a text has at most that, and most functions make none above a quarter of it.
+-- "The memory of a call" is limits.call.memory (64 MiB); a text has at most that, and most functions make none above a
+-- quarter of it.
 -- Rows that begin with "instruction" are no functions: steps of Lua itself that nothing interrupts.
 
 local lfs = require "lfs"
@@ -320,8 +322,8 @@ row("call.__tostring", 1, "a few words", { "", "return tostring(call)" })
 
 -- -- the rows of libraries ---------------------------------------------------------------------------------------------
 
---- A spec of a library has the rows of its own functions: each a call of bounds.row, which begins a line. What it gets is what `row` gets here,
---- as text of Lua that needs no local names. Run as a spec, it does nothing.
+--- A spec of a library has the rows of its own functions: each a call of bounds.row, which begins a line. What it gets
+--- is what `row` gets here, as text of Lua that needs no local names. Run as a spec, it does nothing.
 function bounds.row() end
 
 for name in lfs.dir "spec/gateway/libraries" do

@@ -48,8 +48,9 @@ local function sign_until(ends, request, ca, key, extensions, path)
   for _, file in ipairs { database, database .. ".old", database .. ".attr", config, "/tmp/" .. serial .. ".pem" } do os.remove(file) end
 end
 
--- Makes a certificate that signs itself, or that `by` signs. `want`: subject ("/CN=x"), sans ("DNS:a,IP:1.2.3.4", or false), days, ends (seconds
--- since 1970; with `by`), algorithm (openssl's words for the key), more (words for `openssl req` or `x509`), is_authority.
+-- Makes a certificate that signs itself, or that `by` signs. `want`: subject ("/CN=x"), sans ("DNS:a,IP:1.2.3.4", or
+-- false), days, ends (seconds since 1970; with `by`), algorithm (openssl's words for the key), more (words for `openssl
+-- req` or `x509`), is_authority.
 function certificates.make(want, by)
   local key_path, path = temporary(), temporary()
   local subject, sans = want.subject or "/CN=spec", want.sans

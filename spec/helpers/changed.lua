@@ -1,6 +1,7 @@
 -- Which specs a change concerns, for `./dev test --changed`:
 --   lua5.4 spec/helpers/changed.lua [COMMIT]     prints their files to stdout, and to stderr why each one
--- The change is what differs from the commit at which this branch has left main, or from COMMIT, with what is not committed. Concerned are
+-- The change is what differs from the commit at which this branch has left main, or from COMMIT, with what is not
+-- committed. Concerned are
 --   spec files that have changed, and those that load a changed helper, at one remove or several;
 --   those whose path has the noun of a changed file, behind that of its folder in a module: of core/gateway/upgrade/older.c "older" and "upgrade_older",
 --     or, if no path has the latter, "upgrade";
@@ -91,8 +92,8 @@ local function changed_helpers(paths, helpers, text_of)
   return found
 end
 
---- The specs that a change concerns: a map from their path to the reason. `paths`: the changed files. `names`: a set of what their changed lines
---- have. `specs`, `helpers`: all files of these kinds. `text_of(path)`: the text of a file.
+--- The specs that a change concerns: a map from their path to the reason. `paths`: the changed files. `names`: a set of
+--- what their changed lines have. `specs`, `helpers`: all files of these kinds. `text_of(path)`: the text of a file.
 function changed.choose(paths, names, specs, helpers, text_of)
   local chosen = {}
   local function choose(spec, why) chosen[spec] = chosen[spec] or why end

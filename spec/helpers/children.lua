@@ -1,5 +1,5 @@
--- The processes that specs have started and that have not ended. Loaded before all specs (output.lua), so that there is only one list, however often
--- busted loads the other helpers again.
+-- The processes that specs have started and that have not ended. Loaded before all specs (output.lua), so that there is
+-- only one list, however often busted loads the other helpers again.
 local uv = require "luv"
 
 local children = { alive = {} }

@@ -1,5 +1,6 @@
--- An HTTP/1.1 client that does exactly what a spec asks for, also what a client must not do: incomplete requests, half-closes, resets, reading
--- nothing. Answers are parsed as they arrive; the events of an event stream are in `connection.events`.
+-- An HTTP/1.1 client that does exactly what a spec asks for, also what a client must not do: incomplete requests,
+-- half-closes, resets, reading nothing. Answers are parsed as they arrive; the events of an event stream are in
+-- `connection.events`.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local sse = require "spec.helpers.sse"
@@ -16,7 +17,8 @@ local function is_socket(port) return tostring(port):find("/", 1, true) ~= nil e
 
 -- -- answers received ---------------------------------------------------------------------------------------------------
 
--- Body decoders: each takes the bytes that arrived and returns the body's bytes, the bytes left over, and whether the body is complete.
+-- Body decoders: each takes the bytes that arrived and returns the body's bytes, the bytes left over, and whether the
+-- body is complete.
 local function none(rest)
   return "", rest, true
 end
@@ -179,7 +181,8 @@ function connection:read_response(seconds)
   return table.remove(self.responses, 1)
 end
 
--- Makes a test for events: `what` is a method's name, a JSON-RPC id, an event's name ("endpoint", "comment"), or a function of the event.
+-- Makes a test for events: `what` is a method's name, a JSON-RPC id, an event's name ("endpoint", "comment"), or a
+-- function of the event.
 local function matches(event, what)
   if type(what) == "function" then
     return what(event)
@@ -311,8 +314,8 @@ function connection:send_raw(bytes)
   return self
 end
 
--- Sends a request { method, path, headers, body } and does not wait for the answer. `headers` is a table by name, where false removes a default
--- header, or a list of { name, value }. A body that is a table is sent as JSON.
+-- Sends a request { method, path, headers, body } and does not wait for the answer. `headers` is a table by name, where
+-- false removes a default header, or a list of { name, value }. A body that is a table is sent as JSON.
 function connection:send(request)
   local method, body = request.method or "GET", request.body
   local lines, named = { ("%s %s HTTP/1.1"):format(method, request.path or "/") }, {}
@@ -401,9 +404,10 @@ end
 
 connection.__close = connection.close
 
--- Connects to a gateway (`where` from gateway.start), to a port, or to the path of a Unix socket. `options`: host, admin, buffer (bytes that the kernel
--- holds for a paused reader), tls (the argument of tls_client.new; `resume`: an earlier connection; `shakes = false`: does not wait for the handshake),
--- from (its own address), before (bytes that are sent before TLS). Uses TLS if the gateway was started with `tls`.
+-- Connects to a gateway (`where` from gateway.start), to a port, or to the path of a Unix socket. `options`: host,
+-- admin, buffer (bytes that the kernel holds for a paused reader), tls (the argument of tls_client.new; `resume`: an
+-- earlier connection; `shakes = false`: does not wait for the handshake), from (its own address), before (bytes that
+-- are sent before TLS). Uses TLS if the gateway was started with `tls`.
 function client.connect(where, options)
   options = options or {}
   local port = where

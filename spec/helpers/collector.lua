@@ -1,5 +1,6 @@
--- A stub collector: takes OTLP by HTTP with JSON, and reads it strictly: a member that the protocol does not have, a number that is no text where it
--- has 64 bits, an id of another length, a repeated attribute or a parent that is missing fails the spec.
+-- A stub collector: takes OTLP by HTTP with JSON, and reads it strictly: a member that the protocol does not have, a
+-- number that is no text where it has 64 bits, an id of another length, a repeated attribute or a parent that is
+-- missing fails the spec.
 --   local c <close> = collector.start()
 --   local g <close> = gateway.start { config = { traces = c:config() } }
 --   local span = c:wait "tools/call add"       -- the first span with this name: { name, kind, attributes = { key = value }, events, links, … }
@@ -12,7 +13,8 @@ local collector = {}
 
 local function fail(where, what) error("OTLP: " .. where .. ": " .. what, 0) end
 
--- Checks that `value` is an object whose members `members` allows: name -> function(value, where), with `required` names.
+-- Checks that `value` is an object whose members `members` allows: name -> function(value, where), with `required`
+-- names.
 local function object(value, where, members, required)
   if type(value) ~= "table" then fail(where, "is no object") end
   for name, one in pairs(value) do

@@ -1,5 +1,6 @@
-/* comparisons.c: counts the comparisons of secrets, preloaded into the gateway. CRYPTO_memcmp is OpenSSL's comparison whose time does not depend
- * on the bytes. The file MOONPOOL_COMPARISONS holds two numbers of 64 bits: comparisons, and bytes that were compared. */
+/* comparisons.c: counts the comparisons of secrets, preloaded into the gateway. CRYPTO_memcmp is OpenSSL's comparison
+ * whose time does not depend on the bytes. The file MOONPOOL_COMPARISONS holds two numbers of 64 bits: comparisons, and
+ * bytes that were compared. */
 #define _GNU_SOURCE 1
 #include <fcntl.h>
 #include <stdatomic.h>

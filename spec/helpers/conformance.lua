@@ -1,5 +1,5 @@
--- The official conformance suite against examples/conformance: the list of runs, the least number of checks that each must pass, and the result of a
--- run. A warning counts as a failure. `./dev conformance` and a spec use this list.
+-- The official conformance suite against examples/conformance: the list of runs, the least number of checks that each
+-- must pass, and the result of a run. A warning counts as a failure. `./dev conformance` and a spec use this list.
 local cjson = require "cjson.safe"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -14,7 +14,8 @@ local function all_at(revision, passes)
   return { name = revision, options = { "--suite", "all", "--spec-version", revision }, passes = passes }
 end
 
--- `passes` is the least number of checks that pass with a correct server: if an answer is a stream instead of JSON, the suite makes one more check.
+-- `passes` is the least number of checks that pass with a correct server: if an answer is a stream instead of JSON, the
+-- suite makes one more check.
 -- The requirements of a revision include the tasks extension.
 conformance.runs = {
   all_at("2025-03-26", 3),
@@ -38,8 +39,8 @@ function conformance.start()
   return gateway.start { config = config }
 end
 
---- A gateway without scripts before the gateway `inner`, whose things it serves under their own names. `revision`: how it calls `inner` (auto, modern,
---- legacy). The suite leaves many questions without an answer, which wait.
+--- A gateway without scripts before the gateway `inner`, whose things it serves under their own names. `revision`: how
+--- it calls `inner` (auto, modern, legacy). The suite leaves many questions without an answer, which wait.
 function conformance.start_before(inner, revision)
   local limits = { upstreams = { parked = 1000, parked_per_principal = 1000, questions_per_principal = 1000 } }
   return gateway.start { config = { limits = limits, upstreams = { inner = { url = inner.url, prefix = "", revision = revision or "auto" } } } }
@@ -60,9 +61,9 @@ end
 
 local bad = { FAILURE = "failed", WARNING = "warnings" }
 
---- Runs one of `conformance.runs`. Returns { passed =, failed =, warnings =, seconds =, complaints = { text, … }, expected = { name = why } };
---- without complaints the run has passed. `remainder` (optional): { reasons = name -> why, least = name of a run -> checks that pass at least }; a
---- check that fails with a reason is in `expected`.
+--- Runs one of `conformance.runs`. Returns { passed =, failed =, warnings =, seconds =, complaints = { text, … },
+--- expected = { name = why } }; without complaints the run has passed. `remainder` (optional): { reasons = name -> why,
+--- least = name of a run -> checks that pass at least }; a check that fails with a reason is in `expected`.
 function conformance.run(g, run, remainder)
   local folder = g.dir .. "/" .. run.name:gsub(" ", "-")
   local args = { SUITE, "server", "--url", g.url, "-o", folder }

@@ -1,5 +1,7 @@
--- The checks of the official conformance suite that fail through a second gateway, although they pass without it: what is expected, and why.
--- `./dev conformance auto|modern|legacy` compares each run with this list. A check that is not here may not fail, and a check that is here must fail.
+-- The checks of the official conformance suite that fail through a second gateway, although they pass without it: what
+-- is expected, and why.
+-- `./dev conformance auto|modern|legacy` compares each run with this list. A check that is not here may not fail, and a
+-- check that is here must fail.
 --   modes    how the outer gateway calls the inner one: auto, modern, legacy
 --   why      the reason
 --   least    for each mode and run, the least number of checks that pass

@@ -1,4 +1,5 @@
-/* crashing.c: preloaded: a comparison of strings in Lua whose left one is "crash:KIND" crashes the thread that compares, in the way KIND. */
+/* crashing.c: preloaded: a comparison of strings in Lua whose left one is "crash:KIND" crashes the thread that
+ * compares, in the way KIND. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
--- An auth script that reads the principal from the token: "ann-1" and "ann-2" are two tokens of ann; "ann-3-1790000000" expires at that time. Names
--- other than ann, bob and carl are unknown.
+-- An auth script that reads the principal from the token: "ann-1" and "ann-2" are two tokens of ann; "ann-3-1790000000"
+-- expires at that time. Names other than ann, bob and carl are unknown.
 local cjson = require "cjson"
 
 local credentials = {}

@@ -1,5 +1,5 @@
--- Clients of quiet streams that disconnect in various ways, and the state of the gateway 100 ms later. The specs of B-01 to B-03 run this once, the
--- spec of B-04 many times.
+-- Clients of quiet streams that disconnect in various ways, and the state of the gateway 100 ms later. The specs of
+-- B-01 to B-03 run this once, the spec of B-04 many times.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local assert = require "luassert"
@@ -53,8 +53,9 @@ function departures.assert_calm(g)
   end
 end
 
--- Calls `arrive`, which gives a function that leaves, and something that is closed at last; leaves, and waits until fact(status). In one of
--- ten tries that takes no longer than the promise: the machine may hold up others. Gives the number of tries.
+-- Calls `arrive`, which gives a function that leaves, and something that is closed at last; leaves, and waits until
+-- fact(status). In one of ten tries that takes no longer than the promise: the machine may hold up others. Gives the
+-- number of tries.
 function departures.notices(g, arrive, fact)
   local tries, took = 0
   repeat
@@ -98,7 +99,8 @@ local function arrive(g, name)
   return me
 end
 
--- A client that leaves in the named way is noticed within the promise. Its session is then the only one that has ended, and its id is unknown.
+-- A client that leaves in the named way is noticed within the promise. Its session is then the only one that has ended,
+-- and its id is unknown.
 function departures.assert_noticed(g, name)
   local others, endpoints = g:status().gauges.sessions.sse, {}
   departures.notices(g, function()
@@ -109,8 +111,8 @@ function departures.assert_noticed(g, name)
   for _, endpoint in ipairs(endpoints) do assert.equal(404, departures.ping(g, endpoint), name) end
 end
 
--- For each entry of `names`, a client opens a session, initializes, gets an answer, and disconnects in the named way; `delay` seconds later, each
--- session is sent a ping. Returns the HTTP statuses by way.
+-- For each entry of `names`, a client opens a session, initializes, gets an answer, and disconnects in the named way;
+-- `delay` seconds later, each session is sent a ping. Returns the HTTP statuses by way.
 function departures.leave_sessions(g, names, delay)
   local people = {}
   for i, name in ipairs(names) do
@@ -155,8 +157,8 @@ uv.run()
 local process = {}
 process.__index = process
 
--- Starts a program and waits for the first line of its stdout. The program ends with its scope. `input`: a pipe, and the text that the program reads
--- from it.
+-- Starts a program and waits for the first line of its stdout. The program ends with its scope. `input`: a pipe, and
+-- the text that the program reads from it.
 function departures.spawn(path, args, input, text_in)
   local out = uv.new_pipe(false)
   local self, text = setmetatable({}, process), ""
@@ -196,7 +198,8 @@ process.__close = process.kill
 -- The path of the lua5.4 that runs the specs.
 departures.interpreter = uv.exepath()
 
--- Kills a client while `calls` answers of `bytes` bytes each wait for it unread: all of them in the kernel if `is_sent`, else some in the gateway.
+-- Kills a client while `calls` answers of `bytes` bytes each wait for it unread: all of them in the kernel if
+-- `is_sent`, else some in the gateway.
 -- Returns the HTTP status of a ping 100 ms later.
 function departures.kill_client(g, calls, bytes, is_sent)
   local doomed <close> = departures.spawn(departures.interpreter, { "-e", careless, "-", tostring(g.port) })
@@ -260,8 +263,9 @@ local function delete_sessions(g, ids)
   end
 end
 
--- Opens `count` HTTP+SSE streams and `count` GET streams of Streamable HTTP sessions, which carry no event; then half of each kind disconnect by FIN
--- and half by RST. Streamable HTTP sessions outlive their streams, so they are deleted at the end.
+-- Opens `count` HTTP+SSE streams and `count` GET streams of Streamable HTTP sessions, which carry no event; then half
+-- of each kind disconnect by FIN and half by RST. Streamable HTTP sessions outlive their streams, so they are deleted
+-- at the end.
 function departures.leave_quiet_streams(g, count)
   local ids, all = make_sessions(g, count), {}
   for i = 1, count do

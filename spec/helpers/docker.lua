@@ -1,4 +1,5 @@
--- A program `docker` for pages and specs: does what the commands of examples/deploy mean, with the binary of the build in the place of the image.
+-- A program `docker` for pages and specs: does what the commands of examples/deploy mean, with the binary of the build
+-- in the place of the image.
 --   docker.put(player)     page.lua's option `before`
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"

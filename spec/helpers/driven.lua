@@ -1,5 +1,5 @@
--- A program of C that a spec drives, built beside the gateway: it takes commands on its stdin, a line each with words separated by tabs, and prints
--- events on its stdout, a line each. process.lua and manager.lua have such programs.
+-- A program of C that a spec drives, built beside the gateway: it takes commands on its stdin, a line each with words
+-- separated by tabs, and prints events on its stdout, a line each. process.lua and manager.lua have such programs.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 

@@ -1,5 +1,5 @@
--- Clients that speak one revision correctly, for specs that do not test the transport itself: `g:client("2025-11-25")`. `call` waits for the answer;
--- `open` returns a stream that a spec can wait on, hang up or reset.
+-- Clients that speak one revision correctly, for specs that do not test the transport itself: `g:client("2025-11-25")`.
+-- `call` waits for the answer; `open` returns a stream that a spec can wait on, hang up or reset.
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 
@@ -168,7 +168,8 @@ function stateful:initialize(options)
 end
 
 -- Opens the standalone event stream, for messages that belong to no request.
--- Opens the session's event stream, or resumes one, and waits until the gateway has answered: what it sends from then on comes there.
+-- Opens the session's event stream, or resumes one, and waits until the gateway has answered: what it sends from then
+-- on comes there.
 function stateful:get_stream(headers)
   local connection = client.connect(self.gateway)
   table.insert(self.connections, connection)
@@ -268,7 +269,8 @@ end
 
 -- -- public functions -----------------------------------------------------------------------------------------------------
 
--- `options`: initialize = false skips the handshake; token, capabilities, client_info; buffer (see client.connect) for SSE streams.
+-- `options`: initialize = false skips the handshake; token, capabilities, client_info; buffer (see client.connect) for
+-- SSE streams.
 function eras.client(gateway, revision, options)
   options = options or {}
   local self = {

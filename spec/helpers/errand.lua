@@ -1,4 +1,5 @@
--- A gateway whose tool `run` sends HTTP requests: `errand.start { code = "return try(http.get(args.url)).body", net = { … } }`.
+-- A gateway whose tool `run` sends HTTP requests: `errand.start { code = "return try(http.get(args.url)).body", net = {
+-- … } }`.
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
 
@@ -17,8 +18,9 @@ function errand.names(hosts)
   }
 end
 
--- `options`: code (of `run`, with args.url and args.n), net (grants), http (limits.http), constants, ca, scripts (additional ones), hosts (see resolver.c),
--- workers. Idle connections are closed at once, so that assert.has_nothing_left finds none.
+-- `options`: code (of `run`, with args.url and args.n), net (grants), http (limits.http), constants, ca, scripts
+-- (additional ones), hosts (see resolver.c), workers. Idle connections are closed at once, so that
+-- assert.has_nothing_left finds none.
 function errand.start(options)
   local http = { idle = "5ms" }
   for key, value in pairs(options.http or {}) do http[key] = value end

@@ -14,7 +14,8 @@ function example.read(path)
   return file:read "a"
 end
 
---- Makes a copy with free ports: returns its folder, the commands of its README, and the new ports by the ports in the README.
+--- Makes a copy with free ports: returns its folder, the commands of its README, and the new ports by the ports in the
+--- README.
 function example.copy(name, files)
   local ports = {}
   for _, port in ipairs { "7300", "7301", "7380", "7390", "7391" } do ports[port] = free_port() end

@@ -1,8 +1,8 @@
--- An authorization server that exchanges tokens (RFC 8693), stub upstreams that take only its tokens, and clients with tokens of an issuer that the gateway
--- trusts.
+-- An authorization server that exchanges tokens (RFC 8693), stub upstreams that take only its tokens, and clients with
+-- tokens of an issuer that the gateway trusts.
 --   local state = {}; exchanging.start(state, function(it) … it.as, it.u, it.g; it.client "ann" … end, { exchange = { scope = "x" } })
--- `state`: life of tokens in seconds, `refuse` = sub -> { status, error }, `answer(reply, form)` instead of tokens; `forms`, and the `good` tokens,
--- token -> sub
+-- `state`: life of tokens in seconds, `refuse` = sub -> { status, error }, `answer(reply, form)` instead of tokens;
+-- `forms`, and the `good` tokens, token -> sub
 local cjson = require "cjson.safe"
 local base64 = require "spec.helpers.base64"
 local stub = require "spec.helpers.stub"
@@ -47,7 +47,8 @@ function exchanging.server(state)
   end)
 end
 
---- A stub upstream that answers only requests with a good token. Its tool `counter` counts in a session; each person has a tool of that name besides.
+--- A stub upstream that answers only requests with a good token. Its tool `counter` counts in a session; each person
+--- has a tool of that name besides.
 function exchanging.guarded(state, options)
   local u = upstream.start(options or { revision = "2025-11-25" })
   local function person(x)
@@ -69,7 +70,8 @@ function exchanging.guarded(state, options)
   return u
 end
 
---- Runs use(it) with an authorization server, an upstream `crm` and a gateway; then looks for secrets in what the gateway shows.
+--- Runs use(it) with an authorization server, an upstream `crm` and a gateway; then looks for secrets in what the
+--- gateway shows.
 --- `more`: exchange, entry, config, constants, scripts, options (of the stub), workers.
 function exchanging.start(state, use, more)
   more = more or {}

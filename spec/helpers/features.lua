@@ -1,5 +1,6 @@
--- docs/reference/features.md: which feature, request, notification and capability is proven in which revision over which transport, and by
--- what. Proof is what the transcripts play, and what other specs say of themselves in a comment near their top:
+-- docs/reference/features.md: which feature, request, notification and capability is proven in which revision over
+-- which transport, and by what. Proof is what the transcripts play, and what other specs say of themselves in a comment
+-- near their top:
 --   -- proves: resumption 2025-03-26..2025-11-25 http              a feature
 --   -- proves: server notifications/cancelled 2026-07-28 stdio     a row of surface.lua: who, name, revisions, transports
 --   -- cannot: WHAT; clients 2025-06-18; upstreams 2025-11-25: WHAT HAPPENS        what one revision cannot say to another
@@ -133,7 +134,8 @@ end
 
 local function link(path) return ("[%s](../../%s)"):format(path:match "([^/]+)%.%w+$", path) end
 
--- Selects a small number of specs that prove all of a set of proofs by revision and transport: specs named like the feature come first.
+-- Selects a small number of specs that prove all of a set of proofs by revision and transport: specs named like the
+-- feature come first.
 local function proven_by(by_revision, name)
   local covers, open = {}, {}
   for revision, by_transport in pairs(by_revision or {}) do
@@ -178,7 +180,8 @@ local function table_head(out, first)
   out[#out + 1] = "|---" .. ("|---"):rep(#transcript.revisions) .. "|---|"
 end
 
--- Lists the features that specs prove for pairs: { what, proofs = revision of the upstream -> { clients = set, transports = set, paths = set } }.
+-- Lists the features that specs prove for pairs: { what, proofs = revision of the upstream -> { clients = set,
+-- transports = set, paths = set } }.
 local function read_pairs()
   local list, by_name = {}, {}
   for _, path in ipairs(specs()) do
@@ -209,7 +212,8 @@ local function read_pairs()
   return list
 end
 
--- The cell for an upstream of a revision: the transports for clients of all revisions; or for each group of clients with the same transports its own.
+-- The cell for an upstream of a revision: the transports for clients of all revisions; or for each group of clients
+-- with the same transports its own.
 local function pairs_cell(by_client)
   if not by_client then return "" end
   local groups, order = {}, {}

@@ -1,4 +1,5 @@
--- Tokens that a gateway must refuse, each with a name: broken, unsigned, with a foreign signature, for another audience, expired.
+-- Tokens that a gateway must refuse, each with a name: broken, unsigned, with a foreign signature, for another
+-- audience, expired.
 --   forged.tokens(ctx) -> { { name, token }, … }    ctx: { issuer =, rsa =, stranger = }, made by forged.context()
 --   forged.headers(ctx) -> { { name, value of Authorization }, … }
 local tokens = require "spec.helpers.tokens"

@@ -1,5 +1,6 @@
--- free_port(): an unused port of 127.0.0.1, for programs that cannot pick a port and print it. It is below the range from which the system takes
--- ports for those who ask for any: such a port could be taken before the program listens on it.
+-- free_port(): an unused port of 127.0.0.1, for programs that cannot pick a port and print it. It is below the range
+-- from which the system takes ports for those who ask for any: such a port could be taken before the program listens on
+-- it.
 local uv = require "luv"
 
 local MIN_PORT <const>, TRIES <const> = 10240, 100

@@ -22,7 +22,8 @@ local function accepts(port)
   return outcome == "open"
 end
 
--- `text`: the configuration, in which words in capitals are replaced: PORT, DIR (a folder of its own) and those of `values`. `arguments(dir, file)`:
+-- `text`: the configuration, in which words in capitals are replaced: PORT, DIR (a folder of its own) and those of
+-- `values`. `arguments(dir, file)`:
 -- those of the program.
 function front.start(name, text, values, arguments)
   local dir = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/moonpool-" .. name .. "-XXXXXX"))

@@ -1,4 +1,5 @@
--- Starts the real binary for a spec: in a folder of its own, on port 0, waiting for the ready line; its stop fails the spec on a bad exit.
+-- Starts the real binary for a spec: in a folder of its own, on port 0, waiting for the ready line; its stop fails the
+-- spec on a bad exit.
 --   local g <close> = gateway.start { scripts = { ["tools/add.lua"] = "…" } }
 local uv = require "luv"
 local cjson = require "cjson.safe"
@@ -60,8 +61,8 @@ local function environment(more)
   return list
 end
 
--- Starts a program with stdout and stderr in files of `dir`; `ready` is a pipe for its descriptor 3. `options`: env, cwd, stdin and stdout
--- (descriptors or pipes).
+-- Starts a program with stdout and stderr in files of `dir`; `ready` is a pipe for its descriptor 3. `options`: env,
+-- cwd, stdin and stdout (descriptors or pipes).
 local function spawn(path, args, dir, options, ready)
   local out = assert(uv.fs_open(dir .. "/stdout", "w", 420)) -- 0644
   local err = assert(uv.fs_open(dir .. "/stderr", "w", 420))
@@ -198,10 +199,11 @@ function gateway.use_tls(options)
   options.files = merge({ ["cert.pem"] = here.certificate, ["key.pem"] = here.key }, options.files)
 end
 
--- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path), scripts_path (a folder that
--- exists), workers, env, args; constants (values of limits that are no keys: { admin_runs = 1 }, see core/base/limit.h);
--- tls (true: listens with TLS, which clients of specs then use); dir (a folder that already has its moonpool.yaml, and
--- is removed at the end); patience (seconds until it is ready); binary (a program that is started instead of the binary).
+-- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by
+-- path), scripts_path (a folder that exists), workers, env, args; constants (values of limits that are no keys: {
+-- admin_runs = 1 }, see core/base/limit.h); tls (true: listens with TLS, which clients of specs then use); dir (a
+-- folder that already has its moonpool.yaml, and is removed at the end); patience (seconds until it is ready); binary
+-- (a program that is started instead of the binary).
 function gateway.start(options)
   options = options or {}
   local env = options.constants and merge({}, options.env) or options.env
@@ -264,8 +266,8 @@ function running:connect(options)
   return client.connect(self, options)
 end
 
--- Waits until the threads that write the log and other files sleep, so that lines are in them that were logged before an answer was sent. At most
--- a second: a thread may wait for a disk, and the process may stand still.
+-- Waits until the threads that write the log and other files sleep, so that lines are in them that were logged before
+-- an answer was sent. At most a second: a thread may wait for a disk, and the process may stand still.
 local function is_writing(pid)
   local tasks = uv.fs_scandir("/proc/" .. pid .. "/task")
   local task = tasks and uv.fs_scandir_next(tasks)
@@ -389,7 +391,8 @@ function running:cpu()
   return (user + system) / 100
 end
 
--- Resident memory of the process, in bytes; or a part of it: "RssAnon", "RssFile"; or the most that it has been: "VmHWM".
+-- Resident memory of the process, in bytes; or a part of it: "RssAnon", "RssFile"; or the most that it has been:
+-- "VmHWM".
 function running:rss(part)
   return tonumber(read("/proc/" .. self.pid .. "/status"):match((part or "VmRSS") .. ":%s+(%d+) kB")) * 1024
 end
@@ -448,7 +451,8 @@ local function complain(self)
   end
 end
 
--- Stops the gateway (with SIGTERM unless `signal` is given) and fails unless it ends well: exit code 0 (or `accepted_code`), no sanitizer report.
+-- Stops the gateway (with SIGTERM unless `signal` is given) and fails unless it ends well: exit code 0 (or
+-- `accepted_code`), no sanitizer report.
 function running:stop(signal)
   if self:is_alive() then
     self:signal(signal or "sigterm")
@@ -465,8 +469,9 @@ function running:stop(signal)
   return self.process.code
 end
 
--- Called at the end of a spec. A spec that has failed already prints the end of the log and keeps the folder. (busted's error handler swallows the
--- error; the caller shows whether there was one: an unwinding closes from C, the end of a block from Lua.)
+-- Called at the end of a spec. A spec that has failed already prints the end of the log and keeps the folder. (busted's
+-- error handler swallows the error; the caller shows whether there was one: an unwinding closes from C, the end of a
+-- block from Lua.)
 function running:__close()
   if debug.getinfo(2, "S").what == "C" then
     pcall(self.stop, self)

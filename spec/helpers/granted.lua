@@ -1,5 +1,5 @@
--- A gateway whose tool `run` has only the grants of a spec: `granted.start { code = "return { text = fs.read(args.path) }", allow = { read = { "data"
--- } } }`.
+-- A gateway whose tool `run` has only the grants of a spec: `granted.start { code = "return { text = fs.read(args.path)
+-- }", allow = { read = { "data" } } }`.
 local gateway = require "spec.helpers.gateway"
 local assert = require "spec.helpers.asserts"
 local memory = require "spec.helpers.memory"
@@ -11,7 +11,8 @@ local frame = [[return tool { "Runs.", input = { path = t.string { optional = tr
 %s
 end }]]
 
--- `options`: code (of `run`), allow and grants (scripts.allow, scripts.grants), limits, scripts (additional ones), files, env, workers.
+-- `options`: code (of `run`), allow and grants (scripts.allow, scripts.grants), limits, scripts (additional ones),
+-- files, env, workers.
 function granted.start(options)
   local scripts = { ["tools/run.lua"] = options.code and frame:format(options.code) }
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end

@@ -1,4 +1,5 @@
--- lua/moonpool in plain Lua: an imitation of the host functions of C, a VM per `host.start`, and calls that record the messages sent.
+-- lua/moonpool in plain Lua: an imitation of the host functions of C, a VM per `host.start`, and calls that record the
+-- messages sent.
 --   local vm = host.start { ["tools/add.lua"] = [[…]] }
 --   vm.errors   the errors of load, or nil
 --   vm:call("tools/call", params) -> result | nil, error;   vm.last is the call

@@ -1,5 +1,6 @@
-/* joined_processes.c: linked into the binary for specs. With SPEC_PROCESSES=FOLDER in the environment the process joins all those that have a socket in
- * that folder, without an upgrade: FOLDER/key has the key of all, FOLDER/newest, or FOLDER/NUMBER.newest for one process, the number of the newest one. What a process knows of the others it writes to
+/* joined_processes.c: linked into the binary for specs. With SPEC_PROCESSES=FOLDER in the environment the process joins
+ * all those that have a socket in that folder, without an upgrade: FOLDER/key has the key of all, FOLDER/newest, or
+ * FOLDER/NUMBER.newest for one process, the number of the newest one. What a process knows of the others it writes to
  * FOLDER/NUMBER.knows, as "NEWEST: NUMBER NUMBER …". */
 #include "rpc/processes.h"
 #include <dirent.h>

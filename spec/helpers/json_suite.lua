@@ -1,4 +1,5 @@
--- JSONTestSuite: 318 texts that a parser must take (y_), must refuse (n_), or may judge (i_). The archive is outside the repository.
+-- JSONTestSuite: 318 texts that a parser must take (y_), must refuse (n_), or may judge (i_). The archive is outside
+-- the repository.
 local root = debug.getinfo(1, "S").source:match "^@(.*)spec/helpers/[^/]*$"
 
 local suite = { archive = (root == "" and "./" or root) .. "../shared/vectors/json-test-suite.tar.xz" }

@@ -1,4 +1,5 @@
--- Clients that connect again and again, each with one request, while a gateway is restarted: counts what becomes of each connection.
+-- Clients that connect again and again, each with one request, while a gateway is restarted: counts what becomes of
+-- each connection.
 --   local k <close> = knocking.start(port, 8) ; k:wait(100) ; assert.equal(0, k.refused)
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
@@ -8,8 +9,8 @@ knocking.__index = knocking
 
 local REQUEST = "GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
--- Milliseconds from an answer to the same client's next connection. Without them, clients would take a processor of their own, and leave ten thousands
--- of connections in TIME-WAIT, which all that reads /proc/net/tcp has to pass.
+-- Milliseconds from an answer to the same client's next connection. Without them, clients would take a processor of
+-- their own, and leave ten thousands of connections in TIME-WAIT, which all that reads /proc/net/tcp has to pass.
 local PAUSE <const> = 1
 
 local function knock(self, pause)

@@ -1,6 +1,6 @@
-/* late_handover.c: linked into the binary for specs. Once the file that LATE_HANDOVER names is there, the thread that next accepts a connection outside
- * of libh2o, which is to hand it over to another worker, is held until a listening socket is shut down: until a stuck worker is suspended. So does a
- * kernel that has no processor for the thread. */
+/* late_handover.c: linked into the binary for specs. Once the file that LATE_HANDOVER names is there, the thread that
+ * next accepts a connection outside of libh2o, which is to hand it over to another worker, is held until a listening
+ * socket is shut down: until a stuck worker is suspended. So does a kernel that has no processor for the thread. */
 #define _GNU_SOURCE
 #include <h2o.h>
 #include <stdatomic.h>

@@ -1,8 +1,10 @@
-/* lines_driver.c: two processes that write one log, one audit file and one file of recorded calls for a spec, as two processes of a gateway do:
+/* lines_driver.c: two processes that write one log, one audit file and one file of recorded calls for a spec, as two
+ * processes of a gateway do:
  *   lines_driver LINES RECORD_SIZE
- * writes out.log, audit.jsonl and calls.jsonl in the current folder. Each process writes LINES lines to each of them, 5,000 a second. The first one
- * renames out.log and audit.jsonl RENAMES times, to NAME.10 first and to NAME.1 last, as another program would, and both then open them again as at
- * SIGUSR1. Prints how many lines were dropped, a number for each process. */
+ * writes out.log, audit.jsonl and calls.jsonl in the current folder. Each process writes LINES lines to each of them,
+ * 5,000 a second. The first one renames out.log and audit.jsonl RENAMES times, to NAME.10 first and to NAME.1 last, as
+ * another program would, and both then open them again as at SIGUSR1. Prints how many lines were dropped, a number for
+ * each process. */
 #include "telemetry/audit.h"
 #include "telemetry/log.h"
 #include "telemetry/record_file.h"

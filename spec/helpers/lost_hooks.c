@@ -1,6 +1,6 @@
-/* lost_hooks.c: linked into the binary for specs. With LOST_HOOKS in the environment, every second hook that is to run at the next instruction is set so
- * that it does not run for two thousand million instructions. So does a signal handler that sets a hook while the code that it interrupts takes another
- * one away. */
+/* lost_hooks.c: linked into the binary for specs. With LOST_HOOKS in the environment, every second hook that is to run
+ * at the next instruction is set so that it does not run for two thousand million instructions. So does a signal
+ * handler that sets a hook while the code that it interrupts takes another one away. */
 #include <limits.h>
 #include <lua.h>
 #include <stdatomic.h>

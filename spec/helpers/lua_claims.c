@@ -1,5 +1,5 @@
-/* lua_claims.c: a program with the Lua that the gateway links, for spec/modules/lua_claims_spec.lua. `lua_claims NAME` tries one claim of a
- * comment (docs/dev/libraries.md) and prints what it has seen. */
+/* lua_claims.c: a program with the Lua that the gateway links, for spec/modules/lua_claims_spec.lua. `lua_claims NAME`
+ * tries one claim of a comment (docs/dev/libraries.md) and prints what it has seen. */
 #include <lauxlib.h>
 #include <lualib.h>
 #include <stdbool.h>
@@ -73,8 +73,8 @@ static int64_t now_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* A megabyte is refused once, while there is garbage with a finalizer: KiB of garbage that were freed before it was asked for again, 1 if a
- * finalizer ran. */
+/* A megabyte is refused once, while there is garbage with a finalizer: KiB of garbage that were freed before it was
+ * asked for again, 1 if a finalizer ran. */
 static void refused(lua_State *L)
 {
     run(L, "for i = 1, 1000 do local junk = ('x'):rep(1000 + i) end\n"
@@ -124,7 +124,8 @@ static void nothing(lua_State *L)
     printf("%zu %zu %zu\n", unref, removed, heap.taken - before - unref - removed);
 }
 
-/* KiB that one object with a finalizer holds after the first and the second cycle, and the times that it was finalized by then. */
+/* KiB that one object with a finalizer holds after the first and the second cycle, and the times that it was finalized
+ * by then. */
 static void cycles(lua_State *L)
 {
     run(L, "count = 0 do local big = { ('x'):rep(1 << 20) } setmetatable(big, { __gc = function() count = count + 1 "
@@ -230,8 +231,8 @@ static int called(lua_State *L)
     return 0;
 }
 
-/* A count hook yields at the first instruction, the second, …; the next one is set for the first instruction after the resume. The fewest hooks that
- * run between the resume and a call of a function of C. */
+/* A count hook yields at the first instruction, the second, …; the next one is set for the first instruction after the
+ * resume. The fewest hooks that run between the resume and a call of a function of C. */
 static void resumed(lua_State *L)
 {
     lua_register(L, "called", called);

@@ -1,4 +1,5 @@
--- The grammar of LuaLS annotations that this repository uses: finds errors in the lines of a text, and the names that it declares and uses.
+-- The grammar of LuaLS annotations that this repository uses: finds errors in the lines of a text, and the names that
+-- it declares and uses.
 local luacats = {}
 
 local parser = {}

@@ -1,4 +1,5 @@
--- A service manager for a spec, see manager_driver.c: it starts the gateway with listening sockets, stores those that it gets, and starts it again.
+-- A service manager for a spec, see manager_driver.c: it starts the gateway with listening sockets, stores those that
+-- it gets, and starts it again.
 --   local m <close> = manager.open { config = {…}, scripts = {…} } ; m:tcp "mcp" ; m:start() ; m.gateway:admin "/status"
 local uv = require "luv"
 local driven = require "spec.helpers.driven"
@@ -12,8 +13,8 @@ local manager = {}
 local running = {}
 running.__index = running
 
--- `options` are those of gateway.prepare; nofile: the limit of descriptors of the gateway; binary: another program; env: more variables; dir: a
--- folder that has its moonpool.yaml.
+-- `options` are those of gateway.prepare; nofile: the limit of descriptors of the gateway; binary: another program;
+-- env: more variables; dir: a folder that has its moonpool.yaml.
 function manager.open(options)
   local dir = options.dir or gateway.prepare(options)
   local args = { options.binary or uv.fs_realpath(gateway.binary), "run", "moonpool.yaml", "--ready-fd", "{ready}" }
@@ -28,7 +29,8 @@ end
 
 running.command = driven.command
 
--- Waits for the first line that matches, after the one that the call before has returned: returns its captures, or the line.
+-- Waits for the first line that matches, after the one that the call before has returned: returns its captures, or the
+-- line.
 function running:wait(pattern, seconds)
   local function what() return pattern .. " among\n  " .. table.concat(self.lines, "\n  ", self.at + 1) .. "\nits log:\n" .. self:log() end
   return wait.for_fact(what, seconds or PATIENCE, function()
@@ -64,8 +66,8 @@ end
 
 function running:signal(number) return self:command("signal", number) end
 
--- Sends the signals, each when `count` more connections of the clients `k` (knocking.lua) were answered, and waits for the next process each time. Then
--- `count` more are answered, and the clients end.
+-- Sends the signals, each when `count` more connections of the clients `k` (knocking.lua) were answered, and waits for
+-- the next process each time. Then `count` more are answered, and the clients end.
 function running:restart_under(k, count, signals)
   self:command("restart", "on")
   for _, signal in ipairs(signals) do

@@ -1,10 +1,13 @@
-/* manager_driver.c: a service manager for a spec: makes listening sockets, starts a program with them ($LISTEN_FDS), reads its messages
- * ($NOTIFY_SOCKET), stores its descriptors, and starts it again. Arguments: the program and its arguments; "{ready}" among these is the number of
- * a descriptor whose first line is printed. A command per line on stdin, words separated by tabs; events on stdout, one per line:
+/* manager_driver.c: a service manager for a spec: makes listening sockets, starts a program with them ($LISTEN_FDS),
+ * reads its messages ($NOTIFY_SOCKET), stores its descriptors, and starts it again. Arguments: the program and its
+ * arguments; "{ready}" among these is the number of a descriptor whose first line is printed. A command per line on
+ * stdin, words separated by tabs; events on stdout, one per line:
  *
- *   tcp NAME PORT | unix NAME PATH | dgram NAME | bound NAME | file NAME     sockets of a socket unit; prints "socket NAME ADDRESS"
+ *   tcp NAME PORT | unix NAME PATH | dgram NAME | bound NAME | file NAME     sockets of a socket unit; prints "socket
+ *                                                                            NAME ADDRESS"
  *   drop NAME            closes them
- *   env NAME VALUE       a variable of the program, which replaces one that this driver would set; an empty value removes it
+ *   env NAME VALUE       a variable of the program, which replaces one that this driver would set; an empty value
+ *                        removes it
  *   most N               descriptors that are stored at most (64)
  *   start                prints "started PID", later "ready …", "notify MESSAGE", "ended CODE"
  *   restart on | off     starts the program again whenever it ends

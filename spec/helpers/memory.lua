@@ -3,14 +3,15 @@ local wait = require "spec.helpers.wait"
 
 local memory = {}
 
--- Environment variables with which AddressSanitizer keeps little freed memory: it keeps freed memory for a while, and that is not memory of the gateway.
+-- Environment variables with which AddressSanitizer keeps little freed memory: it keeps freed memory for a while, and
+-- that is not memory of the gateway.
 function memory.environment()
   local options = os.getenv "ASAN_OPTIONS"
   return { ASAN_OPTIONS = (options and options .. ":" or "") .. "quarantine_size_mb=1:thread_local_quarantine_size_kb=64:detect_stack_use_after_return=0" }
 end
 
--- The least resident memory of three quiet seconds, in bytes. A gateway looks once a second whether it is quiet, and then returns to the
--- system what its allocator has free.
+-- The least resident memory of three quiet seconds, in bytes. A gateway looks once a second whether it is quiet, and
+-- then returns to the system what its allocator has free.
 function memory.resting(g)
   local least = math.huge
   for _ = 1, 30 do

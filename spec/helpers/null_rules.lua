@@ -1,10 +1,10 @@
--- Finds pointers in C that may be NULL and are not MP_NULLABLE: their comment says so, the code compares them with NULL,
--- sets a member to NULL, or returns NULL.
+-- Finds pointers in C that may be NULL and are not MP_NULLABLE: their comment says so, the code compares them with
+-- NULL, sets a member to NULL, or returns NULL.
 local nullable = require "spec.helpers.nullable"
 local null_rules = {}
 
--- Phrases with NULL that are not about a pointer of the declaration: about the end of a list, a text without bytes, SQL's NULL. They are removed from a
--- comment before it is read.
+-- Phrases with NULL that are not about a pointer of the declaration: about the end of a list, a text without bytes,
+-- SQL's NULL. They are removed from a comment before it is read.
 local other_matters = {
   "ends? with NULL", "NULL%-terminated", "ends with a NULL path", "[Nn]ever NULL", "need not be NULL", "must not be NULL", "not NULL",
   "[%w_.>-]*ptr ?=?=? NULL", "ptr is NULL", "ptr`? to NULL", "'n' NULL", "`?loop == NULL`?", "`loop` is NULL", "this to NULL", "%f[%w]NULL, FALSE",
@@ -60,7 +60,8 @@ local function blank(text)
   return table.concat(parts), comments
 end
 
--- What the innermost block around `at` in `code` is: "function", "struct", "other" (initializers, enums, blocks of code), or "file" if there is none.
+-- What the innermost block around `at` in `code` is: "function", "struct", "other" (initializers, enums, blocks of
+-- code), or "file" if there is none.
 -- `places` has the blocks that are open at places.at, from which the search goes on.
 local function place_of(code, places, at)
   local stack = places.stack
@@ -84,8 +85,8 @@ local function place_of(code, places, at)
   return stack[#stack] or "file"
 end
 
--- The declaration that begins behind `at`: up to its ";", or to the "{" of its body, or to the "=" of its value. A comment before an empty line
--- is not about one declaration.
+-- The declaration that begins behind `at`: up to its ";", or to the "{" of its body, or to the "=" of its value. A
+-- comment before an empty line is not about one declaration.
 local function declaration_behind(code, at)
   if code:find("^[ \t]*\n[ \t]*\n", at) then return "" end
   local first = code:find("%S", at)
@@ -100,7 +101,8 @@ local function declaration_behind(code, at)
   return code:sub(first), #code
 end
 
--- The declaration on the comment's line, before it. A comment within a list of parameters belongs to the parameter before it.
+-- The declaration on the comment's line, before it. A comment within a list of parameters belongs to the parameter
+-- before it.
 local function declaration_before(code, at)
   local whole = code:sub(math.max(1, at - 800), at - 1)
   if not whole:match("\n?([^\n]*)$"):find "%S" then return end
@@ -147,7 +149,8 @@ local function missing(declaration, sentence)
   if named or not declaration:find("MP_NULLABLE", 1, true) then return sentence:match "^%s*(.-)%s*$" end
 end
 
---- The declarations in `text`, a file of C, whose comment says NULL where there is no mark: lines "PATH:LINE: what the comment says".
+--- The declarations in `text`, a file of C, whose comment says NULL where there is no mark: lines "PATH:LINE: what the
+--- comment says".
 function null_rules.unmarked(path, text)
   local code, comments = blank(text)
   local found, places = {}, { at = 1, stack = {} }
@@ -170,7 +173,8 @@ function null_rules.unmarked(path, text)
   return found
 end
 
--- Names of members that need no mark: those of structs of libraries, and `ptr` of an mp_str, which is NULL where the text has no bytes.
+-- Names of members that need no mark: those of structs of libraries, and `ptr` of an mp_str, which is NULL where the
+-- text has no bytes.
 local foreign = {}
 for name in ("ptr _pending_as_client _pending_as_server _req_body _queue anchor tag problem context adjust argv caller"):gmatch "%S+" do
   foreign[name] = true
@@ -206,8 +210,9 @@ local function add_statics(list, names)
   end
 end
 
---- The pointers in `list`, the tokens of a file, that it compares with NULL, or the members that it sets to NULL, and that are not MP_NULLABLE: lines
---- "PATH:LINE: name". A parameter that its function assigns to is a variable, which needs no mark. `marked`: the names of all members with the mark.
+--- The pointers in `list`, the tokens of a file, that it compares with NULL, or the members that it sets to NULL, and
+--- that are not MP_NULLABLE: lines "PATH:LINE: name". A parameter that its function assigns to is a variable, which
+--- needs no mark. `marked`: the names of all members with the mark.
 function null_rules.compared(path, list, marked)
   local found, bodies, body_end = {}, nullable.bodies(list), nil
   local statics, names = {}, {}
@@ -232,7 +237,8 @@ function null_rules.compared(path, list, marked)
   return found
 end
 
--- True if the return statement that begins at list[at] may return NULL by itself: `return NULL;`, `return x ? NULL : y;`.
+-- True if the return statement that begins at list[at] may return NULL by itself: `return NULL;`, `return x ? NULL :
+-- y;`.
 local function returns_null(list, at)
   local i = at
   while list[i].text ~= ";" do
@@ -249,7 +255,8 @@ local function unmarked_result(list, last)
   return list[at - 1].text == "*" and list[at].text or nil
 end
 
---- The functions in `list`, the tokens of a file, that return NULL and whose result is not MP_NULLABLE: lines "PATH:LINE: name".
+--- The functions in `list`, the tokens of a file, that return NULL and whose result is not MP_NULLABLE: lines
+--- "PATH:LINE: name".
 function null_rules.returned(path, list)
   local found, bodies, body_end, name = {}, nullable.bodies(list), nil, nil
   for i, token in ipairs(list) do

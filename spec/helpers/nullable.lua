@@ -1,13 +1,14 @@
 -- For `./dev lint`: writes a copy of core/ in which clang's analyzer sees each read of a pointer that is MP_NULLABLE.
 --   lua5.4 spec/helpers/nullable.lua FOLDER
--- By itself the analyzer follows what functions return and what is copied to a variable, but neither `call->stream->x` nor a parameter. So
--- in the copy each read of a member of such a name, each call of one, and each such parameter passes a variable: MP_SEEN below. All that
--- is not MP_NULLABLE is _Nonnull there, but for variables: what those hold is known from what was assigned. A parameter that its function
--- assigns to is such a variable in the copy. Lines keep their numbers.
+-- By itself the analyzer follows what functions return and what is copied to a variable, but neither `call->stream->x`
+-- nor a parameter. So in the copy each read of a member of such a name, each call of one, and each such parameter
+-- passes a variable: MP_SEEN below. All that is not MP_NULLABLE is _Nonnull there, but for variables: what those hold
+-- is known from what was assigned. A parameter that its function assigns to is such a variable in the copy. Lines keep
+-- their numbers.
 local nullable = {}
 
--- What each copied file begins with. A read is `*&member` with a copy on the way: it stays assignable, and arrays and numbers of the same
--- name pass, too. The type of the member decides, and not its name.
+-- What each copied file begins with. A read is `*&member` with a copy on the way: it stays assignable, and arrays and
+-- numbers of the same name pass, too. The type of the member decides, and not its name.
 local prelude = table.concat({
   "#define MP_SEEN(x) (*({ __auto_type seen_ = &(x); __auto_type value_ = *seen_; (void)value_; seen_; }))",
   "#define MP_SEEN_CALL(x) ({ __auto_type seen_ = (x); mp_seen_call((void *)seen_); seen_; })",
@@ -198,7 +199,8 @@ local function parameters(list, last)
   return table.concat(found)
 end
 
---- The bodies of the functions in `list`: from the index of each "{" to that of its "}". A body follows the ")" of a parameter list.
+--- The bodies of the functions in `list`: from the index of each "{" to that of its "}". A body follows the ")" of a
+--- parameter list.
 function nullable.bodies(list)
   local bodies, depth, parens, first = {}, 0, 0, nil
   for i, token in ipairs(list) do
@@ -226,8 +228,8 @@ function nullable.assigns(list, first, last, name)
   return false
 end
 
--- Renames the parameters that are pointers and assigned to, of the function with the body list[first] to list[last]. Returns their variables'
--- declarations.
+-- Renames the parameters that are pointers and assigned to, of the function with the body list[first] to list[last].
+-- Returns their variables' declarations.
 local function cursors(list, first, last, out)
   local declarations = {}
   for _, one in ipairs(nullable.split_parameters(list, first - 1)) do

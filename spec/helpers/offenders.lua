@@ -1,4 +1,5 @@
--- Handlers that never end or allocate all memory, in many variants: for the spec that ends them, and the benchmark of the calls beside them.
+-- Handlers that never end or allocate all memory, in many variants: for the spec that ends them, and the benchmark of
+-- the calls beside them.
 local offenders = {}
 
 --- Returns the source of a tool with this body.

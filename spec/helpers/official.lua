@@ -1,6 +1,6 @@
--- The official schema of each revision, from the folder ../shared/schema beside the repository, and a check of messages that a server
--- sends: a result must fit the definition of its method's result, a request or notification its own definition, and every message the
--- envelope. Our own validator checks them, which the JSON Schema test suite proves.
+-- The official schema of each revision, from the folder ../shared/schema beside the repository, and a check of messages
+-- that a server sends: a result must fit the definition of its method's result, a request or notification its own
+-- definition, and every message the envelope. Our own validator checks them, which the JSON Schema test suite proves.
 --   local official, why = require "spec.helpers.official"()    nil if the schemas or the C modules do not exist
 --   official.complaint("2025-11-25", message, "tools/list")    nil if the message fits; `message` as library.json decodes it
 

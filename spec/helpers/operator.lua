@@ -1,4 +1,5 @@
--- What the page about the admin listener needs: a gateway with tokens, a tool and an upstream, and programs that make its commands strict.
+-- What the page about the admin listener needs: a gateway with tokens, a tool and an upstream, and programs that make
+-- its commands strict.
 --   operator.put(player)     page.lua's option `before`
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
@@ -19,8 +20,8 @@ local REFUND <const> = [[
 return tool { "Refund an order.", input = { order = t.integer }, scopes = { "orders:refund" }, function(args) return "refunded " .. args.order end }
 ]]
 
--- curl that fails where the gateway refuses. The page's ids of sessions, calls and the like are made up: those give 404. A stream that does not end is
--- left after two seconds, as by Ctrl-C.
+-- curl that fails where the gateway refuses. The page's ids of sessions, calls and the like are made up: those give
+-- 404. A stream that does not end is left after two seconds, as by Ctrl-C.
 local CURL <const> = [==[
 #!/bin/sh
 code=0

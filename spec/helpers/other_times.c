@@ -1,5 +1,6 @@
-/* other_times.c: linked into the binary for specs. With SPEC_TIME_60000=500 in the environment, what has 60 s at an upgrade has half a second; so do
- * its other times, by their milliseconds: 2000 for the trial, 10000 for the service manager, 3600000 for older processes. */
+/* other_times.c: linked into the binary for specs. With SPEC_TIME_60000=500 in the environment, what has 60 s at an
+ * upgrade has half a second; so do its other times, by their milliseconds: 2000 for the trial, 10000 for the service
+ * manager, 3600000 for older processes. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

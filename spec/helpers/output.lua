@@ -1,10 +1,11 @@
--- The output of a run of specs: a line per file while they run, each failure in full below its file, all failures again in short at the end, and a
--- closing line that CI reads: "N passed, N failed, N skipped".
+-- The output of a run of specs: a line per file while they run, each failure in full below its file, all failures again
+-- in short at the end, and a closing line that CI reads: "N passed, N failed, N skipped".
 local uv = require "luv"
 local pretty = require "pl.pretty"
 local children = require "spec.helpers.children"
 
--- Writing to a socket or pipe that its reader has closed is an error of that write. Without a handler, SIGPIPE would end busted.
+-- Writing to a socket or pipe that its reader has closed is an error of that write. Without a handler, SIGPIPE would
+-- end busted.
 local broken_pipe = uv.new_signal()
 broken_pipe:start("sigpipe", function() end)
 broken_pipe:unref()
@@ -83,7 +84,8 @@ return function()
     return nil, true
   end
 
-  -- For spec/lanes.lua, which runs one process per file and closes the report itself: prints a line "%% KIND TEXT" for each fact.
+  -- For spec/lanes.lua, which runs one process per file and closes the report itself: prints a line "%% KIND TEXT" for
+  -- each fact.
   local function report_to_lanes(failed)
     for _, name in ipairs(names) do
       write("\n%% failed ", name)
@@ -118,7 +120,8 @@ return function()
     return nil, true
   end
 
-  -- busted would exit with the number of failures (256 failures would be 0), and close the Lua state, in which luv's callbacks then crash.
+  -- busted would exit with the number of failures (256 failures would be 0), and close the Lua state, in which luv's
+  -- callbacks then crash.
   function handler.exit()
     children.kill_all()
     os.exit(#names == 0)

@@ -1,5 +1,5 @@
--- What `./dev package` makes, for the specs that try it: built once for each commit, on Debian 12 alone. Elsewhere they try what was built there and is
--- in build/package, as spec/clean-room puts it.
+-- What `./dev package` makes, for the specs that try it: built once for each commit, on Debian 12 alone. Elsewhere they
+-- try what was built there and is in build/package, as spec/clean-room puts it.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local shell = require "spec.helpers.shell"
@@ -14,8 +14,8 @@ function packages.is_built_here()
   return select(2, shell.run "grep -q '^VERSION_CODENAME=bookworm' /etc/os-release && command -v dpkg-deb dpkg-shlibdeps scdoc gzip") == 0
 end
 
--- The path of the package of this commit in build/package, if it is there; and false if files are changed: such a package has the same version whatever
--- the changes are, so it may be of earlier ones.
+-- The path of the package of this commit in build/package, if it is there; and false if files are changed: such a
+-- package has the same version whatever the changes are, so it may be of earlier ones.
 local function present(kind)
   local version = shell.run("cmake/version.sh $(sed -n 's/^project(moonpool VERSION \\([0-9.]*\\).*/\\1/p' CMakeLists.txt)"):match "%S+"
   local found = shell.run("ls " .. here .. "/build/package/" .. patterns[kind]:format(version)):match "^(/%S+)\n$"

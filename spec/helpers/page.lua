@@ -1,5 +1,6 @@
--- Plays a page of the documentation from top to bottom in a folder of its own: writes its files, runs its commands, and compares their output
--- with the output that the page shows. docs/README.md has the rules for writers under "How these pages are checked".
+-- Plays a page of the documentation from top to bottom in a folder of its own: writes its files, runs its commands, and
+-- compares their output with the output that the page shows. docs/README.md has the rules for writers under "How these
+-- pages are checked".
 --   local played <close> = page.play "docs/tutorial.md"
 local cjson = require "cjson"
 local example = require "spec.helpers.example"
@@ -35,7 +36,8 @@ function page.blocks(path)
   return list
 end
 
---- The files in a block that begins with a path, as { { path, text }, … }. The path of a file is its first line, in a comment.
+--- The files in a block that begins with a path, as { { path, text }, … }. The path of a file is its first line, in a
+--- comment.
 function page.files_of(block)
   local at, files = {}, {}
   local lua = block.language == "lua"
@@ -55,7 +57,8 @@ local function is_there(path)
   return file ~= nil
 end
 
--- A pattern for text in which "…" stands for any text within a line, and "…" alone on a line for any lines. Times are not compared.
+-- A pattern for text in which "…" stands for any text within a line, and "…" alone on a line for any lines. Times are
+-- not compared.
 local function pattern_of(text)
   text = text:gsub("[%d-]+T[%d:.]+Z", "…"):gsub("%f[%d]%d%d:%d%d:%d%d%.?%d*", "…"):gsub("%f[%d]%d+%.?%d* ms", "… ms"):gsub("ms=[%d.]+", "ms=…")
   return (text:gsub("%s+$", ""):gsub("[%^%$%(%)%%%.%[%]%*%+%-%?]", "%%%0"):gsub("\n…\n", "\n.-\n"):gsub("…", "[^\n]-"))
@@ -90,7 +93,8 @@ function player:stop()
   self.beside = {}
 end
 
--- Starts a command that ended in "&". A gateway gets ports of its own; its start is awaited, and it replaces a gateway that the page started before.
+-- Starts a command that ended in "&". A gateway gets ports of its own; its start is awaited, and it replaces a gateway
+-- that the page started before.
 function player:start(block, line)
   local is_gateway = line:find "moonpool run"
   if is_gateway then
@@ -235,7 +239,8 @@ function player:play(block)
   f(self, block)
 end
 
---- Plays a page. The result has `dir`, the folder of its files; closing it ends the page's processes and removes the folder.
+--- Plays a page. The result has `dir`, the folder of its files; closing it ends the page's processes and removes the
+--- folder.
 function page.play(path, options)
   options = options or {}
   local self = setmetatable({ path = path, dir = gateway.new_folder(), beside = {}, by_port = {} }, player)

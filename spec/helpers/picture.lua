@@ -1,4 +1,5 @@
--- docs/terminal.svg: a terminal in which the commands below really ran. `./dev picture` writes it; needs script(1) of bsdutils for a terminal.
+-- docs/terminal.svg: a terminal in which the commands below really ran. `./dev picture` writes it; needs script(1) of
+-- bsdutils for a terminal.
 local program = assert(arg[1], "the binary")
 
 -- The commands that the picture shows; with the command that runs instead, if the two differ.

@@ -1,10 +1,13 @@
--- The plan of a folder of C: its boxes, its floors, and the arrows that run back up. `./dev plan` prints it; spec/house/plan_spec.lua holds it.
+-- The plan of a folder of C: its boxes, its floors, and the arrows that run back up. `./dev plan` prints it;
+-- spec/house/plan_spec.lua holds it.
 --
--- A *box* is a .c file with its header, a header alone, or a folder. An *arrow* leads to the box whose function another box calls, or whose
--- header it includes for its types. *Arrows back* are the fewest whose removal leaves no circle; *floors* are the boxes on the longest way along the others.
+-- A *box* is a .c file with its header, a header alone, or a folder. An *arrow* leads to the box whose function another
+-- box calls, or whose header it includes for its types. *Arrows back* are the fewest whose removal leaves no circle;
+-- *floors* are the boxes on the longest way along the others.
 -- Below lua/ a box is a file or a folder, and an arrow is a `require`.
 --
--- The boxes of a circle do not count as one floor: then a folder would have fewer floors, the more of its boxes are in circles.
+-- The boxes of a circle do not count as one floor: then a folder would have fewer floors, the more of its boxes are in
+-- circles.
 local lfs = require "lfs"
 
 local plan = {}
@@ -46,7 +49,8 @@ local function bare(text)
   return table.concat(out) .. text:sub(i)
 end
 
--- The text outside braces, with {} in their place; and what is inside them or in a macro. A name of a function outside braces declares it.
+-- The text outside braces, with {} in their place; and what is inside them or in a macro. A name of a function outside
+-- braces declares it.
 local function parts(text)
   local inner = {}
   text = ("\n" .. text):gsub("\\\n", " "):gsub("\n[ \t]*#[ \t]*define([^\n]*)", function(macro) inner[#inner + 1] = macro end):gsub("\n[ \t]*#[^\n]*", "")
@@ -150,7 +154,8 @@ function plan.circles(names, arrows)
   return circles
 end
 
--- The orders of a circle's boxes, highest first, with the fewest arrows back: over all sets of boxes that can be on top. ORDERS of them at most.
+-- The orders of a circle's boxes, highest first, with the fewest arrows back: over all sets of boxes that can be on
+-- top. ORDERS of them at most.
 local function exact_orders(circle, arrows)
   local n, cost, last = #circle, { [0] = 0 }, {}
   local into = {}   -- of each box, the set of those that lead to it
@@ -231,8 +236,8 @@ local function height(order, arrows)
   return highest
 end
 
--- An order of a circle: what nothing left leads to is on top of the rest, what leads to nothing left is at the bottom, and if all are in circles, any one
--- that random(n) chooses is on top.
+-- An order of a circle: what nothing left leads to is on top of the rest, what leads to nothing left is at the bottom,
+-- and if all are in circles, any one that random(n) chooses is on top.
 local function greedy_order(circle, arrows, random)
   local left, top, bottom = { table.unpack(circle) }, {}, {}
   local function has_none(name, is_into)
@@ -257,7 +262,8 @@ local function greedy_order(circle, arrows, random)
   return table.move(bottom, 1, #bottom, #top + 1, top)
 end
 
--- The best of many greedy orders that are improved, of equal ones the lowest. Each run of the program takes the same orders.
+-- The best of many greedy orders that are improved, of equal ones the lowest. Each run of the program takes the same
+-- orders.
 local function good_order(circle, arrows)
   local best, fewest, lowest = nil, math.huge, math.huge
   local state = 1
@@ -324,7 +330,8 @@ local function choices_of(circle, arrows)
   return list, is_exact
 end
 
---- The arrows back: lists { from, to, what }, sorted; and whether their number is certainly the least. Of equal choices the one with the fewest floors.
+--- The arrows back: lists { from, to, what }, sorted; and whether their number is certainly the least. Of equal choices
+--- the one with the fewest floors.
 function plan.back(names, arrows)
   local all, chosen, is_exact = {}, {}, true
   for i, circle in ipairs(plan.circles(names, arrows)) do

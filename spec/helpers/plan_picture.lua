@@ -1,5 +1,6 @@
--- Pictures of the plans of core/ and lua/moonpool, as SVG. `./dev plan pictures` writes them, from includes, calls and `require`. A box is a folder, with
--- the folders inside it; it needs what is below it. An arrow that follows from others is left out.
+-- Pictures of the plans of core/ and lua/moonpool, as SVG. `./dev plan pictures` writes them, from includes, calls and
+-- `require`. A box is a folder, with the folders inside it; it needs what is below it. An arrow that follows from
+-- others is left out.
 local lfs = require "lfs"
 local plan = dofile "spec/helpers/plan.lua"
 
@@ -50,7 +51,8 @@ local function lines_of(path)
   return lines
 end
 
--- Nodes by floor: boxes, and a point of no width where an arrow passes a floor. Each node has `down`, the nodes that it leads to on the next floor.
+-- Nodes by floor: boxes, and a point of no width where an arrow passes a floor. Each node has `down`, the nodes that it
+-- leads to on the next floor.
 local function rows_of(names, arrows, folder)
   local floor, highest = plan.floors(names, arrows)
   local rows, nodes = {}, {}

@@ -1,5 +1,5 @@
--- Prints boxes, floors and arrows back of folders: `./dev plan [FOLDER…]`. Without a folder, of all folders of core/ and lua/moonpool; with some,
--- the arrows back, too. `pictures` writes the pictures of docs/dev instead.
+-- Prints boxes, floors and arrows back of folders: `./dev plan [FOLDER…]`. Without a folder, of all folders of core/
+-- and lua/moonpool; with some, the arrows back, too. `pictures` writes the pictures of docs/dev instead.
 local lfs = require "lfs"
 local plan = dofile "spec/helpers/plan.lua"
 

@@ -1,5 +1,5 @@
--- Plays one transcript in one revision over one transport: sends the client's messages, compares the answers word for word with the transcript's, and
--- checks them against the official schema of the revision.
+-- Plays one transcript in one revision over one transport: sends the client's messages, compares the answers word for
+-- word with the transcript's, and checks them against the official schema of the revision.
 local cjson = require "cjson"
 local transcript = require "spec.helpers.transcript"
 local transports = require "spec.helpers.transports"
@@ -200,7 +200,8 @@ local function is_news(message)
   return method:find "/list_changed$" or method:find "^notifications/tasks" or method == "notifications/resources/updated"
 end
 
--- Sorts the messages that came on a stream: answers of calls, and news where all share one stream. The messages of a batch are taken one by one.
+-- Sorts the messages that came on a stream: answers of calls, and news where all share one stream. The messages of a
+-- batch are taken one by one.
 local function sort(self, stream)
   stream.calls, stream.news = stream.calls or {}, stream.news or {}
   while stream.queue[1] do

@@ -1,4 +1,5 @@
--- examples/kubernetes as kubelet and kustomize make it: the objects of the folder, and the files of its pod below a folder of the spec.
+-- examples/kubernetes as kubelet and kustomize make it: the objects of the folder, and the files of its pod below a
+-- folder of the spec.
 --   local pod <close> = pod.new()     pod.root, pod.objects, pod:update("tools", function(files) … end)
 local lyaml = require "lyaml"
 local uv = require "luv"
@@ -12,7 +13,8 @@ pod.__index = pod
 
 function pod.load(name) return lyaml.load(example.read(pod.folder .. name)) end
 
---- The files of a generator of kustomization.yaml, by their keys. `secrets` are the contents of files that are not in the repository.
+--- The files of a generator of kustomization.yaml, by their keys. `secrets` are the contents of files that are not in
+--- the repository.
 function pod.generated(generator, secrets)
   local data = {}
   for _, path in ipairs(generator.files) do
@@ -41,8 +43,8 @@ end
 
 local function make_folder(path) assert(gateway.run_program("/bin/mkdir", { "-p", path }) == 0) end
 
---- Replaces the files of a volume as kubelet does: a new folder beside the old one, then the link ..data, which is renamed; links for new keys, none
---- for old ones; and the old folder goes.
+--- Replaces the files of a volume as kubelet does: a new folder beside the old one, then the link ..data, which is
+--- renamed; links for new keys, none for old ones; and the old folder goes.
 function pod:put(volume, files)
   local dir, count = self.mounts[volume], self.count + 1
   self.count = count

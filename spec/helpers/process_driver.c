@@ -1,6 +1,7 @@
 /* process_driver.c: a program that runs processes of core/os/process.h for a spec, one event loop, commands by lines.
  * The words of a command are separated by tabs; byte 1 in a word stands for a newline:
- *   start ID [KEY=VALUE…] -- ARGV…   keys: env (may be repeated), folder, line, queued, stall, stall_bytes, measure, grace
+ *   start ID [KEY=VALUE…] -- ARGV…   keys: env (may be repeated), folder, line, queued, stall, stall_bytes, measure,
+ *                                    grace
  *   send ID TEXT                     a line
  *   bulk ID BYTES                    a line of that many bytes
  *   leave ID, kill ID                in order, or by SIGKILL at once

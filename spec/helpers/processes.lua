@@ -108,8 +108,8 @@ function processes:forget(g)
   self:settle()
 end
 
---- Two processes, of which each has the tool `place`, and the second one is the newest: p, old, new, and what `options.before(old)` returned while the
---- old one was alone. `options`: before, scripts, config, files.
+--- Two processes, of which each has the tool `place`, and the second one is the newest: p, old, new, and what
+--- `options.before(old)` returned while the old one was alone. `options`: before, scripts, config, files.
 function processes.two(options)
   local p = processes.new()
   options = options or {}

@@ -45,8 +45,8 @@ local function join(self, near, far)
   pass(far, near, from_server, over)
 end
 
--- Starts a proxy to `port`. `options.idle`: seconds of silence after which a connection is cut. Fields: port, cuts, brought (bytes that came from
--- `port`).
+-- Starts a proxy to `port`. `options.idle`: seconds of silence after which a connection is cut. Fields: port, cuts,
+-- brought (bytes that came from `port`).
 function proxy.start(port, options)
   local self = setmetatable({ server = uv.new_tcp(), pairs = {}, idle = (options or {}).idle, cuts = 0, brought = 0 }, proxy)
   self.server:bind("127.0.0.1", 0)

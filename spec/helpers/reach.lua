@@ -1,5 +1,5 @@
--- Everything that a strict script can reach, through tables and metatables down to the last function (B-129). A name that is missing here was added
--- without a decision.
+-- Everything that a strict script can reach, through tables and metatables down to the last function (B-129). A name
+-- that is missing here was added without a decision.
 local reach = {}
 
 reach.everything = [[

@@ -1,5 +1,6 @@
--- All C functions that a strict script reaches in the real binary: in its environment, in the values that it gets, and behind the Lua functions
--- there, however deep. Found with Lua's debug library in a gateway with `trust: full`, which makes the environment of a strict script.
+-- All C functions that a strict script reaches in the real binary: in its environment, in the values that it gets, and
+-- behind the Lua functions there, however deep. Found with Lua's debug library in a gateway with `trust: full`, which
+-- makes the environment of a strict script.
 local gateway = require "spec.helpers.gateway"
 
 local reachable = {}

@@ -1,5 +1,5 @@
--- Real MCP servers from npm (spec/upstreams), PyPI (spec/upstreams/python) and Go's module proxy (spec/upstreams/go), which the gateway starts or a spec
--- runs for it.
+-- Real MCP servers from npm (spec/upstreams), PyPI (spec/upstreams/python) and Go's module proxy (spec/upstreams/go),
+-- which the gateway starts or a spec runs for it.
 --   local u <close> = real.start "sdk 1.10.2 http"     u.entry is what the configuration has for it
 local uv = require "luv"
 local children = require "spec.helpers.children"
@@ -13,8 +13,9 @@ local FOLDER <const> = uv.fs_realpath "spec/upstreams"
 local MODULES <const> = FOLDER .. "/node_modules/"
 local PATIENCE <const> = 30 -- seconds; a fact ends the wait at once
 
--- For each server: its command, the revision that it speaks, and tools that it has. `path`: of its URL; a server with `chooses` takes its port
--- from the variable PORT; one that `is_newest` is of the newest version of an SDK; one that `is_fixture` has what sdk.mjs has.
+-- For each server: its command, the revision that it speaks, and tools that it has. `path`: of its URL; a server with
+-- `chooses` takes its port from the variable PORT; one that `is_newest` is of the newest version of an SDK; one that
+-- `is_fixture` has what sdk.mjs has.
 real.servers = {}
 
 local function add(name, words, revision, more)

@@ -1,4 +1,5 @@
--- docs/reference/config.md and docs/reference/cli.md, made from the output of the binary: `./dev docs` writes them, docs_spec compares them.
+-- docs/reference/config.md and docs/reference/cli.md, made from the output of the binary: `./dev docs` writes them,
+-- docs_spec compares them.
 --   lua5.4 spec/helpers/reference.lua config|cli BINARY
 local is_program = arg and arg[0] and arg[0]:find "helpers/reference%.lua$"
 

@@ -1,6 +1,7 @@
 /* resolver.c: getaddrinfo with the answers that a spec sets, preloaded into the gateway. MOONPOOL_HOSTS has
- * "a.test=127.0.0.1;b.test=192.0.2.1,127.0.0.1;both.test=::1+127.0.0.1;slow.test=!5": answers in turn, the last one for ever; an answer has one
- * address or several; "!5" waits five seconds and finds nothing; "?5" waits, and no name server has answered. Other names are looked up as usual. */
+ * "a.test=127.0.0.1;b.test=192.0.2.1,127.0.0.1;both.test=::1+127.0.0.1;slow.test=!5": answers in turn, the last one for
+ * ever; an answer has one address or several; "!5" waits five seconds and finds nothing; "?5" waits, and no name server
+ * has answered. Other names are looked up as usual. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <netdb.h>

@@ -1,4 +1,5 @@
--- A gateway with things that only some principals may see. Its auth script reads the name and scopes from the token, with _ for : and ~ for *:
+-- A gateway with things that only some principals may see. Its auth script reads the name and scopes from the token,
+-- with _ for : and ~ for *:
 -- "ann.orders_read.orders_write".
 local gateway = require "spec.helpers.gateway"
 

@@ -1,7 +1,8 @@
 -- `moonpool stdio` for a spec: the real binary with the spec as its client.
 --   local s <close> = stdio.start { scripts = { ["tools/add.lua"] = "…" } }
 --   s:send { jsonrpc = "2.0", id = 1, method = "ping" } ; local answer = s:expect(1)
--- `s:client(revision)` speaks a revision correctly, with the functions of spec.helpers.eras: call, result, open, notify, post.
+-- `s:client(revision)` speaks a revision correctly, with the functions of spec.helpers.eras: call, result, open,
+-- notify, post.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
@@ -134,7 +135,8 @@ function process:close_output()
   return self
 end
 
--- Closes the process's stdin and waits until the process ends; fails unless it exits with 0 and printed nothing unexpected.
+-- Closes the process's stdin and waits until the process ends; fails unless it exits with 0 and printed nothing
+-- unexpected.
 function process:leave(seconds)
   self:finish()
   wait.for_fact("the end of its output", seconds or 20, function()
@@ -232,7 +234,8 @@ end
 
 -- -- public functions ---------------------------------------------------------------------------------------------------------
 
--- Makes a pipe for a descriptor of the process, and our end of it. Clients use both kinds: node's are sockets, Python's are not.
+-- Makes a pipe for a descriptor of the process, and our end of it. Clients use both kinds: node's are sockets, Python's
+-- are not.
 local function connect(kind, is_input)
   local ours = uv.new_pipe(false)
   if kind == "socket" then

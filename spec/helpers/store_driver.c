@@ -1,5 +1,6 @@
-/* store_driver.c: a program for a spec that tries a store which several processes use (core/data/store.h). The first argument names the case, the second a
- * folder. It forks before it starts threads, and prints "ok" and numbers, or what went wrong; then its status is 1. */
+/* store_driver.c: a program for a spec that tries a store which several processes use (core/data/store.h). The first
+ * argument names the case, the second a folder. It forks before it starts threads, and prints "ok" and numbers, or what
+ * went wrong; then its status is 1. */
 #define _GNU_SOURCE
 #include "data/semaphore.h"
 #include "data/store_wire.h"
@@ -122,9 +123,11 @@ static void wait_child(int process)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d ended with status %x", process, (unsigned)status);
 }
 
-/* -- what threads wait for ------------------------------------------------------------------------------------------- */
+/* -- what threads wait for
+ * ------------------------------------------------------------------------------------------- */
 
-/* For which the threads of this process, and this thread, have waited for sockets: at most what they asked for, whatever the scheduler adds. */
+/* For which the threads of this process, and this thread, have waited for sockets: at most what they asked for,
+ * whatever the scheduler adds. */
 static atomic_long waited_us;
 static __thread long waited_here_us;
 
@@ -178,7 +181,8 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
     return __real_pthread_mutex_unlock(lock);
 }
 
-/* -- stores ---------------------------------------------------------------------------------------------------------- */
+/* -- stores
+ * ---------------------------------------------------------------------------------------------------------- */
 
 #define MOST_ENTRIES 1000000
 #define MOST_BYTES ((size_t)128 << 20)
@@ -280,7 +284,8 @@ static void check_filled(mp_store *store, int count)
     CHECK(found == count, "%d entries were filled in, %lld are there", count, (long long)found);
 }
 
-/* -- writers: operations whose results are compared with a model ------------------------------------------------------ */
+/* -- writers: operations whose results are compared with a model
+ * ------------------------------------------------------ */
 
 typedef struct {
     mp_store *store;
@@ -468,7 +473,8 @@ static void run_until_stopped(mp_store *store)
     reach(9);
 }
 
-/* -- the cases ------------------------------------------------------------------------------------------------------- */
+/* -- the cases
+ * ------------------------------------------------------------------------------------------------------- */
 
 #define MOST_HELD_US 20000
 #define FILLED 65536
@@ -680,7 +686,8 @@ static void frozen(void)
     mp_store_free(store);
 }
 
-/* -- ends at a bad moment -------------------------------------------------------------------------------------------- */
+/* -- ends at a bad moment
+ * -------------------------------------------------------------------------------------------- */
 
 #define KILLS 25
 #define KILLED_FILL 3000
@@ -728,7 +735,8 @@ static void begin_to_take(mp_store *store)
     WAIT_FOR(shared->state[1] >= 2);
 }
 
-/* The other process is killed in the middle of a hand-over, KILLS times. This one owns the whole store then, or has none of it. Returns how often it owns it. */
+/* The other process is killed in the middle of a hand-over, KILLS times. This one owns the whole store then, or has
+ * none of it. Returns how often it owns it. */
 static int kill_the_other(bool is_giver)
 {
     int owned = 0;
@@ -829,7 +837,8 @@ static void refused(void)
     mp_store_free(store);
 }
 
-/* -- strangers ------------------------------------------------------------------------------------------------------- */
+/* -- strangers
+ * ------------------------------------------------------------------------------------------------------- */
 
 static int dial(int process)
 {
@@ -1019,7 +1028,8 @@ static void other_places(void)
     WAIT_FOR(false);
 }
 
-/* Both processes together have no more places than one has. Those of a process that was killed are free some seconds later. */
+/* Both processes together have no more places than one has. Those of a process that was killed are free some seconds
+ * later. */
 static void share_all_places(void)
 {
     spawn(1, other_places);
@@ -1048,7 +1058,8 @@ static void share_all_places(void)
     mp_store_free(store);
 }
 
-/* -- the file -------------------------------------------------------------------------------------------------------- */
+/* -- the file
+ * -------------------------------------------------------------------------------------------------------- */
 
 static bool has_full_disk;
 

@@ -1,4 +1,5 @@
--- An HTTP/1.1 server that answers exactly as a spec says, also as no server should: in any pieces, late, never, incompletely.
+-- An HTTP/1.1 server that answers exactly as a spec says, also as no server should: in any pieces, late, never,
+-- incompletely.
 --   local server <close> = stub.start(function(request, reply) reply:json { ok = true } end)
 local uv = require "luv"
 local cjson = require "cjson.safe"
@@ -137,8 +138,8 @@ function server:__close()
   uv.run "nowait"
 end
 
---- A server on `port`, or a free one, of `host`. `answer(request, reply)` runs for each request. A spec may set `on_left`, a function of the number of
---- a connection that its client has closed.
+--- A server on `port`, or a free one, of `host`. `answer(request, reply)` runs for each request. A spec may set
+--- `on_left`, a function of the number of a connection that its client has closed.
 function stub.start(answer, host, port)
   local self = setmetatable({ answer = answer, requests = {}, peers = {}, accepted = 0, left = 0, tcp = uv.new_tcp() }, server)
   assert(self.tcp:bind(host or "127.0.0.1", port or 0))

@@ -1,5 +1,5 @@
--- The requests, notifications and capabilities that the revisions of MCP define, with sender and revisions. A row that is not served has
--- the reason. features.lua makes docs/reference/features.md from these rows.
+-- The requests, notifications and capabilities that the revisions of MCP define, with sender and revisions. A row that
+-- is not served has the reason. features.lua makes docs/reference/features.md from these rows.
 --   { kind, who, name, revisions[, on = transports][, reason = why not] }
 
 local LEGACY <const> = "2024-11-05..2025-11-25"

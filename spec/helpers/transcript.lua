@@ -23,8 +23,8 @@ end
 
 -- -- conditions -----------------------------------------------------------------------------------------------------------
 
--- A condition: "2025-06-18..", "..2025-03-26", "2025-03-26", "http", "!stdio", or several. It holds if one of the revisions and one of the transports
--- match.
+-- A condition: "2025-06-18..", "..2025-03-26", "2025-03-26", "http", "!stdio", or several. It holds if one of the
+-- revisions and one of the transports match.
 function transcript.holds(condition, revision, transport)
   local revisions, transports, denied
   for word in condition:gmatch "%S+" do
@@ -128,7 +128,8 @@ end
 
 -- -- steps ----------------------------------------------------------------------------------------------------------------
 
--- Decodes JSON that may have a comma before a closing bracket, because the revision decides which lines precede the bracket.
+-- Decodes JSON that may have a comma before a closing bracket, because the revision decides which lines precede the
+-- bracket.
 local function value_of(text, where)
   if text == "" then return nil end
   return decode((text:gsub(",%s*([%]}])", "%1")), where)

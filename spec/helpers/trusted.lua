@@ -15,7 +15,8 @@ return tool { "Runs Lua.", input = { code = t.string }, function(args, call)
   return json.encode { vm = vm, value = f(host, call, hearing, kept, vm) }
 end }]]
 
---- Starts a gateway like gateway.start, with the same `options`. A configuration that is a text must have `scripts: {trust: full}`.
+--- Starts a gateway like gateway.start, with the same `options`. A configuration that is a text must have `scripts:
+--- {trust: full}`.
 function trusted.start(options)
   options = options or {}
   options.scripts = options.scripts or {}

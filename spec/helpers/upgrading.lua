@@ -1,4 +1,5 @@
--- A gateway that is upgraded: it runs a copy of the binary in its folder, which a spec replaces. Its `pid` is that of the newest process.
+-- A gateway that is upgraded: it runs a copy of the binary in its folder, which a spec replaces. Its `pid` is that of
+-- the newest process.
 --   local g <close> = upgrading.start {} ; local code, out, err = g:upgrade() ; g:older() ; g:replace "#!/bin/sh\nexit 3\n"
 local uv = require "luv"
 local cjson = require "cjson.safe"
@@ -48,7 +49,8 @@ function upgrading.start(options)
   return upgrading.of(gateway.start(options), options.binary)
 end
 
--- The same with a trial of a fifth of a second in place of two: for upgrades in whose trial nothing happens. The program that hands over measures it.
+-- The same with a trial of a fifth of a second in place of two: for upgrades in whose trial nothing happens. The
+-- program that hands over measures it.
 function upgrading.start_quick(options)
   options = options or {}
   options.env = options.env or {}
@@ -74,8 +76,8 @@ function upgraded:replace_by_script(text)
   self:replace("#!/bin/sh\n" .. text .. "\nexec '" .. uv.fs_realpath(gateway.binary) .. "' \"$@\"\n")
 end
 
--- A program that serves, and during whose trial `text` runs in sh, where $$ is its process. The trial takes 2 s: what is to happen in it waits for its
--- beginning, and not for a time after the start, which a busy machine makes longer.
+-- A program that serves, and during whose trial `text` runs in sh, where $$ is its process. The trial takes 2 s: what
+-- is to happen in it waits for its beginning, and not for a time after the start, which a busy machine makes longer.
 function upgraded:replace_by_trial(text)
   local _, before = self:log():gsub("upgrade on trial", "")
   self:replace_by_script(("(for i in $(seq 600); do [ $(grep -c 'upgrade on trial' '%s/stderr') -gt %d ] && break; sleep 0.1; done; %s) &"):format(
@@ -223,8 +225,8 @@ function keeping:stop()
   wait.for_fact("the last clients", PATIENCE, function() return self.under_way == 0 end)
 end
 
--- A counter in the store that each call raises by one: returns a function that takes what a call has said, and fails if the sum is wrong. A call that
--- was "unavailable", since the machine stood still, may have counted or not.
+-- A counter in the store that each call raises by one: returns a function that takes what a call has said, and fails if
+-- the sum is wrong. A call that was "unavailable", since the machine stood still, may have counted or not.
 function upgrading.counter()
   local counted, away = 0, 0
   return function(said)

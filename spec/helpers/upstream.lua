@@ -1,4 +1,5 @@
--- Stub upstreams: MCP servers of any revision over any transport, in the process of the spec, which answer correctly until a rule says otherwise.
+-- Stub upstreams: MCP servers of any revision over any transport, in the process of the spec, which answer correctly
+-- until a rule says otherwise.
 --   local u <close> = upstream.start { transport = "http", revision = "2025-06-18" }
 --   local g <close> = upstream.gateway({ one = u }, { workers = 2 })     -- the real binary, with the stub behind it
 --   u:when("tools/call echo", faults.html(), 1)     -- a misbehaviour, once (spec/helpers/upstream/faults.lua)
@@ -6,7 +7,8 @@
 --   u:wait({ method = "notifications/cancelled" })  -- an entry of what it received: kind, method, tool, id (bytes), text (bytes), json, head, headers, …
 --   u:wait_held(2); u:release()                     -- calls of the tool `hold`
 --   u:offer("tools", { "name", '{"name":…}' }); u:lose_sessions "404"; u:push(text); u:behave()
--- A stub records mistakes of its client, such as an id that is used twice or a header that differs from the body, and fails the spec at its end.
+-- A stub records mistakes of its client, such as an id that is used twice or a header that differs from the body, and
+-- fails the spec at its end.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 
@@ -67,7 +69,8 @@ function upstream.entries(stubs, more)
   return entries
 end
 
---- Starts the gateway with stubs by name, or entries of the configuration. `options`: as of gateway.start, and entries (members to add, by name).
+--- Starts the gateway with stubs by name, or entries of the configuration. `options`: as of gateway.start, and entries
+--- (members to add, by name).
 function upstream.gateway(stubs, options)
   options = options or {}
   options.config = options.config or {}
@@ -92,7 +95,8 @@ function upstream.text(answer)
   return block.text
 end
 
---- Fails the spec unless `answer` is the gateway's error about an upstream with this outcome; returns its data and message.
+--- Fails the spec unless `answer` is the gateway's error about an upstream with this outcome; returns its data and
+--- message.
 function upstream.failure(answer, outcome, reason)
   local data = answer and answer.error and answer.error.code == -32603 and answer.error.data
   if type(data) ~= "table" or data.outcome ~= outcome or reason and data.reason ~= reason then

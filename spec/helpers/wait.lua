@@ -3,7 +3,8 @@ local uv = require "luv"
 
 local wait = {}
 
--- Seconds that one turn of the loop adds to a wait at most: if the machine stands still for a while, no deadline passes because of that.
+-- Seconds that one turn of the loop adds to a wait at most: if the machine stands still for a while, no deadline passes
+-- because of that.
 local LONGEST_TURN = 0.1
 
 -- Sanitizers make a gateway several times slower: a deadline is that many times later.
@@ -13,8 +14,8 @@ local closing = { __close = function(self)
   self.handle:close()
 end }
 
--- Runs `fact` after every turn of the loop until it returns a value other than nil or false, and returns that value. `what` completes "waited 5 s for
--- …"; if it is a function, it is called only when the deadline is over.
+-- Runs `fact` after every turn of the loop until it returns a value other than nil or false, and returns that value.
+-- `what` completes "waited 5 s for …"; if it is a function, it is called only when the deadline is over.
 function wait.for_fact(what, seconds, fact)
   local spent, last = 0, uv.hrtime()
   local found = table.pack(fact())
@@ -57,14 +58,14 @@ function wait.timed(f, ...)
   return (uv.hrtime() - started) / 1e9, table.unpack(found, 1, found.n)
 end
 
--- The least that a clock shows of `seconds` that a timer counted. Timers count whole milliseconds of a clock that is read once a turn, here
--- and in the gateway, so they may fire almost a millisecond early at both ends.
+-- The least that a clock shows of `seconds` that a timer counted. Timers count whole milliseconds of a clock that is
+-- read once a turn, here and in the gateway, so they may fire almost a millisecond early at both ends.
 function wait.least(seconds)
   return seconds - 0.002
 end
 
--- Calls f(try) until one call takes no longer than `enough` seconds, at most `tries` times; the least seconds that a call took. What delays
--- every call is found by that; what delays some is the machine's other work.
+-- Calls f(try) until one call takes no longer than `enough` seconds, at most `tries` times; the least seconds that a
+-- call took. What delays every call is found by that; what delays some is the machine's other work.
 function wait.soonest(tries, enough, f)
   local soonest = math.huge
   for try = 1, tries do

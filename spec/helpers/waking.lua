@@ -1,5 +1,6 @@
--- Signals and semaphore turns of tasks in the host of spec/helpers/host.lua. A task that waits must be a coroutine: `set` resumes it, and so does
--- `expire`, which ends its time. Outside of a coroutine, a wait returns at once. Turns are always free.
+-- Signals and semaphore turns of tasks in the host of spec/helpers/host.lua. A task that waits must be a coroutine:
+-- `set` resumes it, and so does `expire`, which ends its time. Outside of a coroutine, a wait returns at once. Turns
+-- are always free.
 local waking = {}
 
 local signal = {}

@@ -12,7 +12,8 @@ whereabouts.scripts = {
 --- The body of a call of this tool, "where" by default.
 function whereabouts.body(tool) return wire.message(1, "tools/call", { name = tool or "where", arguments = {}, _meta = wire.meta() }) end
 
---- A call of this tool as { method, path, headers, body }. `given`: further headers, by name, or a list of { name, value } in this order.
+--- A call of this tool as { method, path, headers, body }. `given`: further headers, by name, or a list of { name,
+--- value } in this order.
 function whereabouts.request(tool, given)
   local body = whereabouts.body(tool)
   local headers = { { "Accept", wire.both } }

@@ -15,7 +15,8 @@ local function over(usual, given)
   return usual
 end
 
--- Sends a POST with a body (a table, or its bytes) on a connection of its own. `headers` override the two default headers; false removes one.
+-- Sends a POST with a body (a table, or its bytes) on a connection of its own. `headers` override the two default
+-- headers; false removes one.
 function wire.post(g, body, headers, path)
   local all = over({ Accept = wire.both, ["Content-Type"] = "application/json" }, headers)
   return client.request(g, { method = "POST", path = path or "/mcp", headers = all, body = body })

@@ -1,5 +1,5 @@
--- Bodies of handlers that once ended the gateway, blocked a worker for ever, or took memory without bound. Each must end as a call of its own: with a
--- result, an error or a refusal.
+-- Bodies of handlers that once ended the gateway, blocked a worker for ever, or took memory without bound. Each must
+-- end as a call of its own: with a result, an error or a refusal.
 local worst = {}
 
 worst.scripts = {

@@ -1,6 +1,6 @@
--- A number that threads share and that has a limit is an account (core/telemetry/account.h), which compares and adds in one step. What is found here
--- is what can be told from the source of one function: a sum that is read to decide, and added to by another step. A function that reads the sum
--- for another one is not found.
+-- A number that threads share and that has a limit is an account (core/telemetry/account.h), which compares and adds in
+-- one step. What is found here is what can be told from the source of one function: a sum that is read to decide, and
+-- added to by another step. A function that reads the sum for another one is not found.
 
 -- Files that read gauges to show them, or to estimate something: none of them adds to what it has read.
 local READERS = {
@@ -22,8 +22,9 @@ local LOCKED = {
   ["core/rpc/stream/pubsub.c: place_of"] = true,
 }
 
--- Files that post messages to the loop of another thread, which may be stuck: what bounds those that wait there. A file that is not here needs an answer
--- first: a message that anyone can cause again and again is compared with an account where it is posted.
+-- Files that post messages to the loop of another thread, which may be stuck: what bounds those that wait there. A file
+-- that is not here needs an answer first: a message that anyone can cause again and again is compared with an account
+-- where it is posted.
 local POSTS = {
   ["core/loop/mailbox.c"] = "defines it",
   ["core/vm/bus.c"] = "vm->inbox.bytes",
@@ -69,7 +70,8 @@ local function each_function(text, visit)
   for head, body in text:gmatch "\n([%a][^\n;{}]-%b())%s-\n{\n(.-)\n}" do visit(head:match "([%w_]+)%s*%(" or head, body) end
 end
 
--- The first arguments of the calls of `name`, or of its variant with an order, without '&': where in the function each is first, and last.
+-- The first arguments of the calls of `name`, or of its variant with an order, without '&': where in the function each
+-- is first, and last.
 local function arguments_of(body, name)
   local first, last = {}, {}
   for at, call in body:gmatch("()%f[%w_]" .. name .. "[_explicit]*%s*(%b())") do

@@ -1,5 +1,6 @@
--- Which C files need each other: read from the symbols of the object files. A module may have small knots of files that share a secret
--- (the table of commands and its help), and no large ones: a file of a large knot cannot be read, tested or replaced alone.
+-- Which C files need each other: read from the symbols of the object files. A module may have small knots of files that
+-- share a secret (the table of commands and its help), and no large ones: a file of a large knot cannot be read, tested
+-- or replaced alone.
 local lfs = require "lfs"
 local plan = require "spec.helpers.plan"
 
@@ -22,8 +23,8 @@ local function each_source(folder, list)
   return list
 end
 
--- symbol -> the file that defines it; file -> the symbols that it needs. Only names of moonpool: a name of libh2o that the executable
--- defines in its place is called by libh2o.
+-- symbol -> the file that defines it; file -> the symbols that it needs. Only names of moonpool: a name of libh2o that
+-- the executable defines in its place is called by libh2o.
 local function symbols(files)
   local defined, needed, paths = {}, {}, {}
   for i, file in ipairs(files) do

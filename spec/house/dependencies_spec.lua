@@ -1,4 +1,5 @@
--- The scripts that obtain the libraries linked in: by hash, from the mirror of the machine's apt or from a folder, and with words where that fails.
+-- The scripts that obtain the libraries linked in: by hash, from the mirror of the machine's apt or from a folder, and
+-- with words where that fails.
 local uv = require "luv"
 local shell = require "spec.helpers.shell"
 

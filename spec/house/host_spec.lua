@@ -1,5 +1,6 @@
--- lua/types/host.d.lua, and modules of lua/moonpool/lib for what they alone use, declare every member of `moonpool.host`, the table by which
--- lua/moonpool reaches C: as the binary has it, as lua/moonpool uses it, and as spec/helpers/host.lua imitates it.
+-- lua/types/host.d.lua, and modules of lua/moonpool/lib for what they alone use, declare every member of
+-- `moonpool.host`, the table by which lua/moonpool reaches C: as the binary has it, as lua/moonpool uses it, and as
+-- spec/helpers/host.lua imitates it.
 local host = require "spec.helpers.host"
 local lfs = require "lfs"
 local trusted = require "spec.helpers.trusted"
@@ -39,7 +40,8 @@ local function declared()
   return members
 end
 
--- The members that `found` (name -> type) and the declaration do not have in common, or that differ in type; one per line.
+-- The members that `found` (name -> type) and the declaration do not have in common, or that differ in type; one per
+-- line.
 local function differences(found, may_lack)
   local list, members = {}, declared()
   for name, kind in pairs(found) do

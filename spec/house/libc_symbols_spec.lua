@@ -1,4 +1,5 @@
--- No symbol of libc is replaced: the binary defines none that libc exports, so that libraries call libc's, whatever its version.
+-- No symbol of libc is replaced: the binary defines none that libc exports, so that libraries call libc's, whatever its
+-- version.
 local binary = os.getenv "MOONPOOL" or "build/debug/moonpool"
 local it_plain = os.getenv "ASAN_OPTIONS" and pending or os.getenv "TSAN_OPTIONS" and pending or it -- sanitizers replace many
 

@@ -1,7 +1,9 @@
--- A comment that says what a library or the kernel does is tried by a spec, which docs/dev/libraries.md names beside the words of the comment.
--- A claim is a sentence whose subject is one of the names below, or something of theirs ("SQLite's locks"), followed by a verb. Clauses such as
--- "before SQLite opens them" and "the bytes that libh2o writes" claim nothing by themselves. In core/, Lua is such a library, with its functions and
--- its collector; the library that we have written in Lua is called so.
+-- A comment that says what a library or the kernel does is tried by a spec, which docs/dev/libraries.md names beside
+-- the words of the comment.
+-- A claim is a sentence whose subject is one of the names below, or something of theirs ("SQLite's locks"), followed by
+-- a verb. Clauses such as "before SQLite opens them" and "the bytes that libh2o writes" claim nothing by themselves. In
+-- core/, Lua is such a library, with its functions and its collector; the library that we have written in Lua is called
+-- so.
 local lfs = require "lfs"
 
 local PAGE <const> = "docs/dev/libraries.md"
@@ -44,7 +46,8 @@ end
 local nouns = { databases = true, sockets = true, timers = true, callbacks = true, events = true, frames = true, files = true, bytes = true, requests = true,
   states = true, sources = true, libraries = true, values = true, strings = true, modules = true, functions = true, tables = true, patterns = true }
 
--- The sentence with one name for Lua, its functions and its collector. In lua/ the word means the language of the files.
+-- The sentence with one name for Lua, its functions and its collector. In lua/ the word means the language of the
+-- files.
 local function named(path, sentence)
   if not path:find "^core/" then return (sentence:gsub("%f[%w]Lua%f[%W]", "it")) end
   local text = sentence:gsub("%f[%w]luaL?_%l%w*", "Lua")

@@ -1,5 +1,6 @@
--- The order of the folders of lua/moonpool, checked by reading their `require` lines: a module requires its own folder and folders before it in
--- `order`. This excludes circles between folders; circles inside a folder are checked separately.
+-- The order of the folders of lua/moonpool, checked by reading their `require` lines: a module requires its own folder
+-- and folders before it in `order`. This excludes circles between folders; circles inside a folder are checked
+-- separately.
 local lfs = require "lfs"
 local plan = require "spec.helpers.plan"
 

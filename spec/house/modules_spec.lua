@@ -1,5 +1,5 @@
--- The rules about folders that #include lines can prove: a module of core/ includes other modules by their public headers only and only
--- modules below it, and each foreign library is included by the modules named here.
+-- The rules about folders that #include lines can prove: a module of core/ includes other modules by their public
+-- headers only and only modules below it, and each foreign library is included by the modules named here.
 local lfs = require "lfs"
 
 local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, loop = 5, os = 6, net = 7, trace = 8, data = 9, vm = 10, rpc = 11,
@@ -12,8 +12,8 @@ local foreign = {
   { "^sqlite3%.h$", "data" }, { "^zlib%.h$", "trace vm admin gateway" }, { "^openssl/", "net data rpc lib" },
 }
 
--- Further headers, and the only modules that may include them: the Lua states of the engine are for the libraries alone, and a loop is libh2o's only for
--- the two modules whose sockets and programs it turns.
+-- Further headers, and the only modules that may include them: the Lua states of the engine are for the libraries
+-- alone, and a loop is libh2o's only for the two modules whose sockets and programs it turns.
 local second = { ["vm/engine.h"] = "lib", ["loop/state.h"] = "os net", ["loop/queue.h"] = "os net", ["loop/h2o_abi.h"] = "net" }
 
 -- Modules whose public header is several, by noun, beside MODULE.h.
@@ -52,7 +52,8 @@ end
 
 local all_sources = sources "core"
 
--- Calls `check(source, included, is_quoted)` for each #include line of core/. Returns the complaints that `check` returned, one per line.
+-- Calls `check(source, included, is_quoted)` for each #include line of core/. Returns the complaints that `check`
+-- returned, one per line.
 local function complaints(check)
   local list = {}
   for _, source in ipairs(all_sources) do

@@ -1,5 +1,5 @@
--- A pointer is MP_NULLABLE (core/base/nullable.h) if its comment says that it may be NULL, or if the code compares it with NULL, sets it to NULL or
--- returns it as NULL. `./dev lint` finds unchecked uses of such pointers.
+-- A pointer is MP_NULLABLE (core/base/nullable.h) if its comment says that it may be NULL, or if the code compares it
+-- with NULL, sets it to NULL or returns it as NULL. `./dev lint` finds unchecked uses of such pointers.
 local nullable = require "spec.helpers.nullable"
 local rules = require "spec.helpers.null_rules"
 
@@ -26,7 +26,8 @@ local function comment_of(lines, at)
   return table.concat(lines, " ", first, at - 1)
 end
 
--- True if the comment says that the pointer is NULL at times. Lists that end with NULL, and texts without bytes, are another matter.
+-- True if the comment says that the pointer is NULL at times. Lists that end with NULL, and texts without bytes, are
+-- another matter.
 local function says_null(comment)
   local rest = comment:gsub("ends? with NULL", ""):gsub("ptr ?=?=? NULL", ""):gsub("never NULL", ""):gsub("a NULL path", "")
   return rest:find "%f[%w]NULL%f[%W]" ~= nil

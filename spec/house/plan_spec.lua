@@ -1,9 +1,11 @@
--- The plan of the code (spec/helpers/plan.lua): how many boxes, floors and arrows back a folder may have at most, and pictures that are not stale.
+-- The plan of the code (spec/helpers/plan.lua): how many boxes, floors and arrows back a folder may have at most, and
+-- pictures that are not stale.
 local lfs = require "lfs"
 local plan = dofile "spec/helpers/plan.lua"
 
--- Of each module of core/, and of folders in it: boxes, floors, arrows back. These numbers only go down: a folder that grows above them is split by its
--- nouns. A new file of a folder that has its noun may raise the first one; its commit says why.
+-- Of each module of core/, and of folders in it: boxes, floors, arrows back. These numbers only go down: a folder that
+-- grows above them is split by its nouns. A new file of a folder that has its noun may raise the first one; its commit
+-- says why.
 local most = {
   admin = { 34, 8, 20 },
   base = { 16, 5, 0 }, -- limit.h: what a limit without a key is

@@ -1,4 +1,5 @@
--- docs/dev/architecture.md lists the files that keep state for the whole process or for a thread, apart from gauges, counters and accounts.
+-- docs/dev/architecture.md lists the files that keep state for the whole process or for a thread, apart from gauges,
+-- counters and accounts.
 local lfs = require "lfs"
 
 local build = (os.getenv "MOONPOOL" or "build/debug/moonpool"):match "^(.*)/[^/]*$"

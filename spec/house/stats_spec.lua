@@ -1,4 +1,5 @@
--- Gauges and counters are declared in the C file that counts them, so that a new one rebuilds that file alone (docs/dev/howto.md).
+-- Gauges and counters are declared in the C file that counts them, so that a new one rebuilds that file alone
+-- (docs/dev/howto.md).
 local lfs = require "lfs"
 
 local function each_source(folder, visit)

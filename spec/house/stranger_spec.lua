@@ -1,4 +1,5 @@
--- What somebody meets who has just cloned this: `./dev` without root, and a folder whose name has spaces. spec/clean-room tries the rest.
+-- What somebody meets who has just cloned this: `./dev` without root, and a folder whose name has spaces.
+-- spec/clean-room tries the rest.
 local uv = require "luv"
 local shell = require "spec.helpers.shell"
 
@@ -13,7 +14,8 @@ describe("a stranger's ./dev", function()
   end)
   after_each(function() run(("rm -rf '%s'"):format(folder)) end)
 
-  -- Runs a job of ./dev as a user who is not root and has no programs but dirname, sed, tr and these: name -> text of a shell script.
+  -- Runs a job of ./dev as a user who is not root and has no programs but dirname, sed, tr and these: name -> text of a
+  -- shell script.
   local function dev(job, programs)
     for name, text in pairs(programs) do write(folder .. "/bin/" .. name, "#!/bin/sh\n" .. text .. "\n") end
     for _, name in ipairs { "dirname", "sed", "tr" } do run(("ln -sf $(command -v %s) '%s/bin'"):format(name, folder)) end

@@ -1,5 +1,5 @@
--- A stream in core/rpc is never NULL: where there is none it is rpc->no_stream, which is gone for all functions. A comparison with NULL would say
--- that it can be, and the next use would forget it.
+-- A stream in core/rpc is never NULL: where there is none it is rpc->no_stream, which is gone for all functions. A
+-- comparison with NULL would say that it can be, and the next use would forget it.
 
 local function lines_with(pattern, folder)
   local found = {}

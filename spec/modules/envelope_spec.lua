@@ -1,5 +1,5 @@
--- A message has two readers: one that is quick and takes plain requests of tools/call alone, and one for all messages. What the quick
--- one takes, the other reads as the same.
+-- A message has two readers: one that is quick and takes plain requests of tools/call alone, and one for all messages.
+-- What the quick one takes, the other reads as the same.
 local modules = require "modules"
 local read, json = modules.envelope.read, modules.json.lua
 

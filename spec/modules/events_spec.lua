@@ -1,4 +1,5 @@
--- The one reader of event streams, for upstreams, for http.stream and for the command line (G-11, B-39, B-40): core/mcp/event_reader.c.
+-- The one reader of event streams, for upstreams, for http.stream and for the command line (G-11, B-39, B-40):
+-- core/mcp/event_reader.c.
 local events = require("modules").events
 
 -- The resident bytes of this process.

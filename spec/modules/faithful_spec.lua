@@ -1,4 +1,5 @@
--- Faithful tables: what Lua did not change is encoded as the very bytes that it was decoded from (core/vm/json/source.h).
+-- Faithful tables: what Lua did not change is encoded as the very bytes that it was decoded from
+-- (core/vm/json/source.h).
 local cjson = require "cjson"
 local json = require("modules").json.lua
 

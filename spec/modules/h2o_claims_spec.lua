@@ -1,4 +1,5 @@
--- What comments of core/net say about libh2o, tried on a server of the linked libh2o alone. docs/dev/libraries.md names each.
+-- What comments of core/net say about libh2o, tried on a server of the linked libh2o alone. docs/dev/libraries.md names
+-- each.
 local modules = require "modules"
 local gateway = require "spec.helpers.gateway"
 

@@ -1,4 +1,5 @@
--- What /readyz says of a value that has a limit: it must be above it for 5 seconds, and then below four fifths of it for 5 seconds.
+-- What /readyz says of a value that has a limit: it must be above it for 5 seconds, and then below four fifths of it
+-- for 5 seconds.
 local hold = require "modules".hold
 
 -- Samples once a second; returns the seconds at which the answer changed.

@@ -1,11 +1,12 @@
--- JSONTestSuite: 283 texts that a parser must take (y_) or refuse (n_), and 35 that RFC 8259 leaves open (i_), decided here.
+-- JSONTestSuite: 283 texts that a parser must take (y_) or refuse (n_), and 35 that RFC 8259 leaves open (i_), decided
+-- here.
 local c_json = require("modules").json
 local json = c_json.lua
 local cjson = require("cjson")
 local suite = require("spec.helpers.json_suite")
 
--- Numbers of any size are valid JSON; how they are represented is the reader's decision. Every other case that the RFC leaves open is refused: bytes
--- that are not UTF-8, byte order marks, lone surrogates, 500 levels.
+-- Numbers of any size are valid JSON; how they are represented is the reader's decision. Every other case that the RFC
+-- leaves open is refused: bytes that are not UTF-8, byte order marks, lone surrogates, 500 levels.
 local open = {}
 for name in ([[
   i_number_double_huge_neg_exp i_number_huge_exp i_number_neg_int_huge_exp i_number_pos_double_huge_exp

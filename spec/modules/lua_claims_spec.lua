@@ -1,4 +1,5 @@
--- What comments of core/ say about Lua, tried on the Lua that is linked (spec/helpers/lua_claims.c). docs/dev/libraries.md names each.
+-- What comments of core/ say about Lua, tried on the Lua that is linked (spec/helpers/lua_claims.c).
+-- docs/dev/libraries.md names each.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 

@@ -1,5 +1,6 @@
 /* module_account.c: mp_account of core/telemetry, from several threads at once:
- *   rush(threads, rounds, share, most) → the most that threads held together, what is left, how often there was no room */
+ *   rush(threads, rounds, share, most) → the most that threads held together, what is left, how often there was no room
+ *   */
 #include "modules.h"
 #include "telemetry/account.h"
 #include <pthread.h>

@@ -1,9 +1,12 @@
-/* module_h2o.c: modules.h2o, a server of the linked libh2o without what core/net puts around it, to try what comments say about it.
- *   ask(bytes, is_silent, limit)   sends bytes to a handler. Returns all that came back, and what the handler saw of each request, as "authority
- *                                  path path_normalized headers body". A silent one does not answer: returns "", and whether the request had ended
- *                                  some time after the client closed the connection. `limit`: of the bytes of a body
+/* module_h2o.c: modules.h2o, a server of the linked libh2o without what core/net puts around it, to try what comments
+ * say about it.
+ *   ask(bytes, is_silent, limit)   sends bytes to a handler. Returns all that came back, and what the handler saw of
+ *                                  each request, as "authority path path_normalized headers body". A silent one does
+ *                                  not answer: returns "", and whether the request had ended some time after the client
+ *                                  closed the connection. `limit`: of the bytes of a body
  *   leave(bytes)                   sends bytes, and is gone before they are read
- *   after_loop()                   what kind of descriptor the number is that lies in memory after the struct of an event loop */
+ *   after_loop()                   what kind of descriptor the number is that lies in memory after the struct of an
+ *                                  event loop */
 #include "loop/h2o_abi.h"
 #include "modules.h"
 #include <errno.h>

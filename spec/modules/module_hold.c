@@ -1,4 +1,5 @@
-/* module_hold.c: mp_hold of core/gateway: new() → userdata; step(hold, value, limit, ms) → whether it is over the limit. */
+/* module_hold.c: mp_hold of core/gateway: new() → userdata; step(hold, value, limit, ms) → whether it is over the
+ * limit. */
 #include "modules.h"
 #include "admin/saturation.h"
 

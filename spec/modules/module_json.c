@@ -80,7 +80,8 @@ static int member(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_s
     return lua_type(L, 3) == LUA_TSTRING && mp_str_is(key, lua_tostring(L, 3));
 }
 
-/* members(text[, {[key to enter] = true}[, key to stop at]]) -> list of {level, key, type, value}, result, type[, what, offset] */
+/* members(text[, {[key to enter] = true}[, key to stop at]]) -> list of {level, key, type, value}, result, type[, what,
+ * offset] */
 static int l_members(lua_State *L)
 {
     mp_str text = check_str(L, 1);

@@ -3,9 +3,11 @@
  *   canonical(text)        an address as it is usually written, or nil
  *   framing(head)          the error of a request's framing, or nil
  *   proxy(item)            nil if it may be in trusted_proxies; else the error and the hint
- *   client(proxies, common, rfc7239)   the client by the lines of X-Forwarded-For and of Forwarded; "" if it is the peer; true if it is unclear
+ *   client(proxies, common, rfc7239)   the client by the lines of X-Forwarded-For and of Forwarded; "" if it is the
+ *                                      peer; true if it is unclear
  *   proxy_header(bytes)    "partial"; "broken" and why; "whole", the length of the header and the address, or nil
- *   blocks(kind, count, steps, seed)   takes and gives back blocks of "pages" or "slabs", `count` at once, and returns memory meanwhile;
+ *   blocks(kind, count, steps, seed)   takes and gives back blocks of "pages" or "slabs", `count` at once, and returns
+ *                                      memory meanwhile;
  *                          the number of bytes that were not as their block's owner wrote them
  *   is_page(kind)          true if a block of that kind, "pages" or "malloc", is taken back as one of pages */
 #include "net/server/http.h"

@@ -1,4 +1,5 @@
-/* module_pace.c: mp_pace of core/base, with times that the spec gives: new() → userdata with count, learn, time and refuse. */
+/* module_pace.c: mp_pace of core/base, with times that the spec gives: new() → userdata with count, learn, time and
+ * refuse. */
 #include "modules.h"
 #include "base/base.h"
 

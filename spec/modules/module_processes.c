@@ -1,5 +1,6 @@
 /* module_processes.c: processes of core/rpc and ids:
- *   new([key of 16 bytes]) → processes, whose methods have the names of the functions of processes.h; a process is { number =, version = } */
+ *   new([key of 16 bytes]) → processes, whose methods have the names of the functions of processes.h; a process is {
+ *   number =, version = } */
 #include "modules.h"
 #include "rpc/request/hop.h"
 #include <stdio.h>
@@ -155,8 +156,8 @@ static lua_Integer number_field(lua_State *L, const char *name, lua_Integer usua
     return number;
 }
 
-/* The header by which a process sends a request on: seal { to =, endpoint = 0 to 2, hops =, age = ms, body = bytes, method =, session =, address =,
- * principal = }. */
+/* The header by which a process sends a request on: seal { to =, endpoint = 0 to 2, hops =, age = ms, body = bytes,
+ * method =, session =, address =, principal = }. */
 static int l_seal(lua_State *L)
 {
     mp_seal_key keys[2];

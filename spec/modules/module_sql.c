@@ -34,8 +34,8 @@ static int query(lua_State *L, sqlite3 *db, const char *sql)
     return 2;
 }
 
-/* query(sql, restricted[, path]): the first column of the rows, by a connection in memory (or to the file) without an authorizer;
- * or nil, why.
+/* query(sql, restricted[, path]): the first column of the rows, by a connection in memory (or to the file) without an
+ * authorizer; or nil, why.
  *  [-0, +1|2, throws] */
 static int l_query(lua_State *L)
 {

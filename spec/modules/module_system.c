@@ -1,11 +1,14 @@
 /* module_system.c: modules.system, to try what comments say about the kernel, glibc, OpenSSL and PCRE2.
  *   shared_port()         two sockets with SO_REUSEPORT may have one port; true if a third without it is refused
  *   shares(count, tries)  for `tries` times, how many of `count` connections the first of two sockets of one port got
- *   shut_listener()       of two sockets of a port, the first shut down: how many of 20 connections the second got, whether the port of the first is
- *                         still taken, and how many of 60 the first got after it listened again; true if one whose port the kernel had chosen then has another
+ *   shut_listener()       of two sockets of a port, the first shut down: how many of 20 connections the second got,
+ *                         whether the port of the first is still taken, and how many of 60 the first got after it
+ *                         listened again; true if one whose port the kernel had chosen then has another
  *   epoll_file(path)      the name of the error of adding a file to an epoll set, or nil
- *   ticks(ms)             signals of a timer of processor time with an interval of 1 ms, in that much of it; and the kernel's ticks in that time
- *   old_error()           what SSL_get_error says of a read that only has to wait: without, and with an old failure in the queue
+ *   ticks(ms)             signals of a timer of processor time with an interval of 1 ms, in that much of it; and the
+ *                         kernel's ticks in that time
+ *   old_error()           what SSL_get_error says of a read that only has to wait: without, and with an old failure in
+ *                         the queue
  *   items(pattern, text)  how often PCRE2 calls back, and its code with a match limit of 1,000
  *   compiles(pattern)     true, or PCRE2's error */
 #define _GNU_SOURCE
@@ -46,7 +49,8 @@ static in_port_t port_of(int fd)
     return getsockname(fd, (struct sockaddr *)&address, &size) == 0 ? address.sin_port : 0;
 }
 
-/* Makes connections and returns how many of them `fd` got; the others stay in the queue of their socket until `other` is emptied. */
+/* Makes connections and returns how many of them `fd` got; the others stay in the queue of their socket until `other`
+ * is emptied. */
 static int connections(int fd, int other, in_port_t port, int count)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -1,5 +1,5 @@
-/* modules.h: modules of core/ for specs: `require "modules"` returns a table of tables, one per module. To add a module:
- * a file module_<name>.c with one function that pushes its table, and a line below. */
+/* modules.h: modules of core/ for specs: `require "modules"` returns a table of tables, one per module. To add a
+ * module: a file module_<name>.c with one function that pushes its table, and a line below. */
 #ifndef MODULES_H
 #define MODULES_H
 

@@ -1,11 +1,11 @@
--- Retry-After: the seconds of a refusal are those after which there is room for this client, where all refused clients come back when they
--- were told to. The clock is the spec's own.
+-- Retry-After: the seconds of a refusal are those after which there is room for this client, where all refused clients
+-- come back when they were told to. The clock is the spec's own.
 local pace = require "modules".pace
 
 local SECOND <const> = 1000000
 
--- A resource of which a place becomes free every `us`, for `seconds`, while 10 clients a second are refused; returns it and the time then,
--- when all clients that were refused have come back.
+-- A resource of which a place becomes free every `us`, for `seconds`, while 10 clients a second are refused; returns it
+-- and the time then, when all clients that were refused have come back.
 local function steady(us, seconds)
   local one, now = pace.new(), SECOND
   for tick = 1, seconds * 10 do
@@ -17,7 +17,8 @@ local function steady(us, seconds)
   return one, now
 end
 
--- `seconds` are right for a place that is free after `us`: within a fifth, or within the second that a whole number costs.
+-- `seconds` are right for a place that is free after `us`: within a fifth, or within the second that a whole number
+-- costs.
 local function assert_right(seconds, us)
   local off = seconds - us / SECOND
   assert.is_true(off >= -0.2 * us / SECOND and off <= math.max(1, 0.2 * us / SECOND),

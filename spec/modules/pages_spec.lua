@@ -1,4 +1,5 @@
--- Memory of core/net in whole pages, and the small blocks that lie in it: no block overlaps another one, none changes when memory is returned.
+-- Memory of core/net in whole pages, and the small blocks that lie in it: no block overlaps another one, none changes
+-- when memory is returned.
 local net = require("modules").net
 
 describe("blocks that are taken and given back in a random order, while memory is returned", function()

@@ -1,4 +1,5 @@
--- Which client a request or a connection is from, by what proxies and clients write: X-Forwarded-For, Forwarded, PROXY headers.
+-- Which client a request or a connection is from, by what proxies and clients write: X-Forwarded-For, Forwarded, PROXY
+-- headers.
 local net = require("modules").net
 
 local trusted = { "10.0.0.0/8", "2001:db8:1::/48", "127.0.0.1" }

@@ -1,5 +1,5 @@
--- V1: the functions and modules that scripts' SQL may use are a list. Everything in the linked SQLite is on one of the two lists, so this spec fails
--- with a newer SQLite that has a new function until it is added to a list.
+-- V1: the functions and modules that scripts' SQL may use are a list. Everything in the linked SQLite is on one of the
+-- two lists, so this spec fails with a newer SQLite that has a new function until it is added to a list.
 local sql = require("modules").sql
 
 local function names(kind, restricted)

@@ -1,5 +1,5 @@
--- B-126: the scripts' string.find, match, gmatch, gsub, rep, format and table.concat give the results and errors of Lua's own functions, within a
--- bounded number of steps.
+-- B-126: the scripts' string.find, match, gmatch, gsub, rep, format and table.concat give the results and errors of
+-- Lua's own functions, within a bounded number of steps.
 local module = require("modules").string
 local ours = module.open()
 local theirs = { find = string.find, match = string.match, gmatch = string.gmatch, gsub = string.gsub, rep = string.rep,

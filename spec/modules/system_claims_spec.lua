@@ -29,7 +29,8 @@ describe("the kernel", function()
 
   it("fires timers of processor time once in a tick, however short their interval is", function()
     local fired, ticks = system.ticks(400)
-    -- 400 were asked for. A thread that is often interrupted sees some more: it has parts of ticks, each of which may end one.
+    -- 400 were asked for. A thread that is often interrupted sees some more: it has parts of ticks, each of which may
+    -- end one.
     assert.is_true(fired <= ticks * 2, fired .. " of " .. ticks)
     assert.is_true(fired > ticks / 3, fired .. " of " .. ticks)
   end)

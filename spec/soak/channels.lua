@@ -1,4 +1,5 @@
--- Connections whose events are callbacks, which cost this process little: TCP or TLS, HTTP/1.1 with one request at a time, HTTP/2 with several.
+-- Connections whose events are callbacks, which cost this process little: TCP or TLS, HTTP/1.1 with one request at a
+-- time, HTTP/2 with several.
 --   local where = { port = g.port, tls = nil or the argument of tls_client.new }
 --   local one = channels.http1(where, on_idle_end) ; one:send(bytes, function(answer, why) … end) ; one:close()
 --   local two = channels.http2(where, { dwells = true }) ; two:send(fields, body, function(answer, why, is_unread) … end)
@@ -86,7 +87,8 @@ end
 local one = {}
 one.__index = one
 
---- A client with one connection at a time. `on_idle_end(why)` is called if the gateway ends it while no answer is awaited.
+--- A client with one connection at a time. `on_idle_end(why)` is called if the gateway ends it while no answer is
+--- awaited.
 function channels.http1(where, on_idle_end)
   return setmetatable({ where = where, text = "", on_idle_end = on_idle_end, opened = 0 }, one)
 end
@@ -145,7 +147,8 @@ local function cut_chunks(connection, rest, events)
   return rest
 end
 
---- Sends a request of HTTP/1.1 on a connection of its own. `on_end(why)` is called if the stream ends before it is closed, or is refused.
+--- Sends a request of HTTP/1.1 on a connection of its own. `on_end(why)` is called if the stream ends before it is
+--- closed, or is refused.
 function channels.events(where, request, on_event, on_end)
   local rest, has_head, events, connection = "", false, sse.new(on_event), nil
   connection = channels.open(where, function() connection:write(request) end, function(bytes)
@@ -166,7 +169,8 @@ end
 local two = {}
 two.__index = two
 
---- A client whose requests go on one connection. After a GOAWAY it takes another one: if it `dwells`, only when the GOAWAY takes no more streams.
+--- A client whose requests go on one connection. After a GOAWAY it takes another one: if it `dwells`, only when the
+--- GOAWAY takes no more streams.
 function channels.http2(where, options)
   return setmetatable({ where = where, dwells = options.dwells, opened = 0 }, two)
 end

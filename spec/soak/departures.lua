@@ -1,7 +1,9 @@
--- Clients that send `initialize` and leave before its answer, thousands of them: `./dev soak departures` and a few hundred in the suite.
+-- Clients that send `initialize` and leave before its answer, thousands of them: `./dev soak departures` and a few
+-- hundred in the suite.
 --   departures.run(g, { form = "http2 close", times = 300, at_once = 4 })
--- The gateway keeps no call of theirs, and no session: none is made for one that has left, one that certainly has no answer loses its session at
--- once, and one of which nobody can know it after sessions.initialize_within. This holds at the limit of the sessions and below it.
+-- The gateway keeps no call of theirs, and no session: none is made for one that has left, one that certainly has no
+-- answer loses its session at once, and one of which nobody can know it after sessions.initialize_within. This holds at
+-- the limit of the sessions and below it.
 local uv = require "luv"
 local http2 = require "spec.helpers.http2"
 local lfs = require "lfs"
@@ -12,7 +14,8 @@ local departures = {}
 
 local PATIENCE <const> = 60
 
--- An initialize of about `bytes` bytes in small arrays: it is decoded in several turns, between which its client can be seen to have left.
+-- An initialize of about `bytes` bytes in small arrays: it is decoded in several turns, between which its client can be
+-- seen to have left.
 local function initialize(bytes)
   local rest = bytes > 0 and (',"extra":[%s[1]]'):format(("[12345],"):rep(bytes // 8)) or ""
   return ('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
@@ -161,8 +164,9 @@ function departures.sessions_left(g, expected)
   return left
 end
 
--- `times` clients of a form (a name in departures.forms) come and leave, at most `at_once` at the same time. Fails if the gateway ends. After each
--- hundred the gateway has time to notice that they have left, so that it never has more calls than it takes.
+-- `times` clients of a form (a name in departures.forms) come and leave, at most `at_once` at the same time. Fails if
+-- the gateway ends. After each hundred the gateway has time to notice that they have left, so that it never has more
+-- calls than it takes.
 function departures.run(g, options)
   local form, left = assert(departures.forms[options.form], options.form), options.times
   while left > 0 do
@@ -182,7 +186,8 @@ local function headers_of(message, token)
   return all
 end
 
--- f(g, message[, token]): a client sends the message. Returns a function by which it leaves, as `how` says, and which returns it.
+-- f(g, message[, token]): a client sends the message. Returns a function by which it leaves, as `how` says, and which
+-- returns it.
 function departures.over_http1(how)
   return function(g, message, token)
     local c, headers = g:connect(), headers_of(message, token)
@@ -209,15 +214,16 @@ end
 
 -- -- all forms ---------------------------------------------------------------------------------------------------------
 
--- What became of the sessions that were made: their clients certainly had no answer, may have had none, or came too late for a session at all.
+-- What became of the sessions that were made: their clients certainly had no answer, may have had none, or came too
+-- late for a session at all.
 local function ends_of(status)
   local closed = status.counters.sessions_closed
   return ("%d sessions made, %d ended at once, %d after sessions.initialize_within"):format(status.counters.sessions_opened, closed.gone or 0,
     closed.uninitialized or 0)
 end
 
--- `times` clients of each form, or of those whose names match `form`, at a limit of the sessions and below it. True if the gateway survived and kept no
--- session.
+-- `times` clients of each form, or of those whose names match `form`, at a limit of the sessions and below it. True if
+-- the gateway survived and kept no session.
 function departures.all(options)
   local is_well = true
   for _, form in ipairs(departures.names) do

@@ -1,4 +1,5 @@
--- Calls in flight at an upstream over HTTP, round after round: `./dev soak forwards` with 1,000 for a minute, and a few in the suite.
+-- Calls in flight at an upstream over HTTP, round after round: `./dev soak forwards` with 1,000 for a minute, and a few
+-- in the suite.
 --   local report = forwards.run { at_once = 1000, seconds = 60 }
 -- The gateway opens no more connections to the upstream than calls were in flight at once.
 local client = require "spec.helpers.client"

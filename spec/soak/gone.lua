@@ -1,8 +1,10 @@
--- Every request of the protocol, its client gone at every point of its life: over HTTP/1.1, HTTP/2 and stdio, in all revisions.
+-- Every request of the protocol, its client gone at every point of its life: over HTTP/1.1, HTTP/2 and stdio, in all
+-- revisions.
 --   local report = gone.run { seconds = 600, seed = 1, say = print }     -- report.violations is empty if all is well
--- A visitor chooses a revision, a transport, a request and a point: before the end of its head or body, right after it, some milliseconds later (while it is
--- authenticated, decoded, or handled, or an upstream has it), when some bytes or a question or the whole answer has come. Then it leaves: by FIN, RST,
--- RST_STREAM, GOAWAY, or as a process that ends. At the end all gauges of the gateway are 0, and it has neither crashed nor complained.
+-- A visitor chooses a revision, a transport, a request and a point: before the end of its head or body, right after it,
+-- some milliseconds later (while it is authenticated, decoded, or handled, or an upstream has it), when some bytes or a
+-- question or the whole answer has come. Then it leaves: by FIN, RST, RST_STREAM, GOAWAY, or as a process that ends. At
+-- the end all gauges of the gateway are 0, and it has neither crashed nor complained.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"

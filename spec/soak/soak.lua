@@ -1,9 +1,11 @@
--- The soak: a gateway with two workers before upstreams of all kinds, under a steady load of clients of all revisions, while upstreams are killed, stopped,
--- silent and answer wrongly, the configuration is reloaded, clients leave and cancel, and the gateway itself is killed and started again.
+-- The soak: a gateway with two workers before upstreams of all kinds, under a steady load of clients of all revisions,
+-- while upstreams are killed, stopped, silent and answer wrongly, the configuration is reloaded, clients leave and
+-- cancel, and the gateway itself is killed and started again.
 --   local report = soak.run { seconds = 1800, kill_every = 180, rate = 80, say = print }     -- report.violations is empty if all is well
--- Of each call exactly one outcome is wanted, and an honest one: "ok" only if the upstream ran the call once, `not_run` only if it did not. What an upstream
--- has run is in its journal (spec/soak/upstream.lua). At the end of the load all gauges are 0, and the descriptors, the processes and the memory are those
--- of before. The time is that of the loop: a machine that stands still counts 0.1 s, so that a slow machine only makes fewer calls.
+-- Of each call exactly one outcome is wanted, and an honest one: "ok" only if the upstream ran the call once, `not_run`
+-- only if it did not. What an upstream has run is in its journal (spec/soak/upstream.lua). At the end of the load all
+-- gauges are 0, and the descriptors, the processes and the memory are those of before. The time is that of the loop: a
+-- machine that stands still counts 0.1 s, so that a slow machine only makes fewer calls.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local process = require "spec.helpers.process"
@@ -566,8 +568,8 @@ local function busy_gauges(status)
   return list[1] and table.concat(list, ", ")
 end
 
--- Descriptors of the gateway, without the connections to upstreams that its HTTP client keeps open for later requests: their number, and a text that
--- has the number of each kind.
+-- Descriptors of the gateway, without the connections to upstreams that its HTTP client keeps open for later requests:
+-- their number, and a text that has the number of each kind.
 local function descriptors_of(self)
   local ports, kept = {}, {}
   for _, up in ipairs(self.upstreams) do
@@ -590,9 +592,9 @@ local function descriptors_of(self)
   return number, table.concat(list, ", ")
 end
 
--- Takes all upstreams out of the configuration, whose standing streams would stay otherwise, and waits until the gateway is at rest. Returns its
--- descriptors, for whose number to be at most `most` it waits, its memory, and what the descriptors are. The upstreams are in the configuration again
--- afterwards.
+-- Takes all upstreams out of the configuration, whose standing streams would stay otherwise, and waits until the
+-- gateway is at rest. Returns its descriptors, for whose number to be at most `most` it waits, its memory, and what the
+-- descriptors are. The upstreams are in the configuration again afterwards.
 local function rest(self, most)
   local last
   local g = self.gateway
@@ -737,9 +739,11 @@ local function remove(path)
   uv.fs_rmdir(path)
 end
 
---- Runs a soak. `options`: seconds (of load, about), kill_every (seconds between kills of the gateway, in the first two thirds), rate (calls a second), every
---- (seconds between disturbances), wrong (the part of answers that are wrong), seed, say (a function that prints).
---- Returns { violations =, violation_count =, calls =, counts =, figures =, … }. Folders are removed if there is no violation.
+--- Runs a soak. `options`: seconds (of load, about), kill_every (seconds between kills of the gateway, in the first two
+--- thirds), rate (calls a second), every (seconds between disturbances), wrong (the part of answers that are wrong),
+--- seed, say (a function that prints).
+--- Returns { violations =, violation_count =, calls =, counts =, figures =, … }. Folders are removed if there is no
+--- violation.
 function soak.run(options)
   local self = {
     say = options.say or function() end, rate = options.rate or 80, every = options.every or 2, wrong_rate = options.wrong or 0.01, dir = gateway.new_folder(),

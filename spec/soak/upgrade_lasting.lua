@@ -1,5 +1,6 @@
--- What of `./dev soak upgrades` lasts over upgrades: event streams, sessions of HTTP+SSE that call, and tasks of 2025-11-25. Each has a function with the name
--- of the thing, which gives something with `stop()`; `self` is the run, `self.fail(text, …)` counts a violation.
+-- What of `./dev soak upgrades` lasts over upgrades: event streams, sessions of HTTP+SSE that call, and tasks of
+-- 2025-11-25. Each has a function with the name of the thing, which gives something with `stop()`; `self` is the run,
+-- `self.fail(text, …)` counts a violation.
 local cjson = require "cjson.safe"
 local channels = require "spec.soak.channels"
 local uv = require "luv"
@@ -75,8 +76,8 @@ local function open_stream(self, one)
   end)
 end
 
---- `count` sessions with an event stream each, which stays open. `expect(what)` waits until each stream has had one more word of changed tools than when
---- `mark()` was called.
+--- `count` sessions with an event stream each, which stays open. `expect(what)` waits until each stream has had one
+--- more word of changed tools than when `mark()` was called.
 function lasting.streams(self, count)
   local all = {}
   for i = 1, count do
@@ -190,7 +191,8 @@ end
 
 local POLL_MS <const> = 2000
 
---- The tool of the tasks. It counts each that has run; where the store is away, again, so that the text tells how often it has tried.
+--- The tool of the tasks. It counts each that has run; where the store is away, again, so that the text tells how often
+--- it has tried.
 lasting.task_tool = [[return tool { "Lasts.", task = "required", timeout = 600, input = { seconds = t.number, name = t.string }, function(args)
   local tries, sum = 0, nil
   sleep(args.seconds)
@@ -268,8 +270,8 @@ function run_task(self, one)
   end)
 end
 
---- `count` tasks at once, each of `seconds` to twice as many, in sessions of their own: a half is asked for its status again and again, of the other half the
---- result is waited for.
+--- `count` tasks at once, each of `seconds` to twice as many, in sessions of their own: a half is asked for its status
+--- again and again, of the other half the result is waited for.
 function lasting.tasks(self, count, seconds)
   local all = {}
   self.tasks_begun, self.tasks_done, self.task_away = 0, 0, 0

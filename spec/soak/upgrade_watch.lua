@@ -1,5 +1,6 @@
--- What `./dev soak upgrades` watches beside the calls: clients made with the official SDKs, counters of /metrics, event streams that are left and resumed, and
--- keys of the store. Each has start(self), which gives something with `stop()`; `self` is the run, `self.fail(text, …)` counts a violation.
+-- What `./dev soak upgrades` watches beside the calls: clients made with the official SDKs, counters of /metrics, event
+-- streams that are left and resumed, and keys of the store. Each has start(self), which gives something with `stop()`;
+-- `self` is the run, `self.fail(text, …)` counts a violation.
 local cjson = require "cjson.safe"
 local channels = require "spec.soak.channels"
 local children = require "spec.helpers.children"
@@ -161,8 +162,8 @@ end
 
 local KEYS <const> = 100
 
---- Sets keys through sessions of all processes, one after the other. `request_of(session, name, arguments)` makes a request. stop() gives the model: for each
---- key what it may be.
+--- Sets keys through sessions of all processes, one after the other. `request_of(session, name, arguments)` makes a
+--- request. stop() gives the model: for each key what it may be.
 function watch.keys(self, request_of)
   local model, number, writer = {}, 0, channels.http1({ port = self.g.port }, function() end)
   writer.connects = true

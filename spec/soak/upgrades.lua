@@ -1,13 +1,15 @@
 -- Upgrades under load: `./dev soak upgrades [MINUTES]`, and three of them in the suite.
 --   local report = upgrades.run { upgrades = 20, seconds = 600, rate = 1000, streams = 500, sse = 100, tasks = 50, say = print }
 --   report.violations is empty if all is well.
--- Callers without a session keep their connections, or connect for each call, also over TLS and HTTP/2, and resume TLS sessions; sessions of all stateful
--- revisions are opened before each upgrade and called on new connections ever after; clients of the official SDKs call and connect; sessions of HTTP+SSE call;
--- event streams stay open, or are left and resumed; calls take 20 s, and tasks longer than the time between two upgrades. No connection is refused, no call
--- fails or is cancelled, no session, stream, event or task is lost, and nothing is answered twice. Over all processes
--- a counter in the store is exact, keys are what they were set to, a quota counts once, a job runs once, a switch holds, and no counter of /metrics falls. At
--- the end the file of the store is whole. On a machine that stands still for 50 ms a call may get `unavailable` from the store, as it is promised: such calls
--- are counted, and may be in the counter or not.
+-- Callers without a session keep their connections, or connect for each call, also over TLS and HTTP/2, and resume TLS
+-- sessions; sessions of all stateful revisions are opened before each upgrade and called on new connections ever after;
+-- clients of the official SDKs call and connect; sessions of HTTP+SSE call; event streams stay open, or are left and
+-- resumed; calls take 20 s, and tasks longer than the time between two upgrades. No connection is refused, no call
+-- fails or is cancelled, no session, stream, event or task is lost, and nothing is answered twice. Over all processes a
+-- counter in the store is exact, keys are what they were set to, a quota counts once, a job runs once, a switch holds,
+-- and no counter of /metrics falls. At the end the file of the store is whole. On a machine that stands still for 50 ms
+-- a call may get `unavailable` from the store, as it is promised: such calls are counted, and may be in the counter or
+-- not.
 local certificates = require "spec.helpers.certificates"
 local channels = require "spec.soak.channels"
 local cjson = require "cjson.safe"
@@ -238,7 +240,8 @@ local function switch(self, which)
   if code ~= 0 then violate(self, "moonpool switch %s failed: %s", which, err) end
 end
 
--- A tool that is switched off is off for the sessions of all processes within a second or two, and each event stream tells it.
+-- A tool that is switched off is off for the sessions of all processes within a second or two, and each event stream
+-- tells it.
 local function try_switch(self)
   self.streams.mark()
   switch(self, "off")

@@ -1,8 +1,9 @@
--- An upstream of the soak, as a program of its own that can be killed: a stub of spec/helpers/upstream.lua that writes each call that it runs to a journal
--- before it answers, and now and then answers as no server should.
+-- An upstream of the soak, as a program of its own that can be killed: a stub of spec/helpers/upstream.lua that writes
+-- each call that it runs to a journal before it answers, and now and then answers as no server should.
 --   lua5.4 spec/soak/upstream.lua TRANSPORT REVISION PORT JOURNAL RATE SEED
--- RATE is the part of requests that is answered wrongly. PORT may be 0. The first line on stdout is a JSON object: entry (of the configuration), port. Lines
--- on stdin are orders: "hang" (takes requests, runs and answers none), "behave". It ends when stdin does.
+-- RATE is the part of requests that is answered wrongly. PORT may be 0. The first line on stdout is a JSON object:
+-- entry (of the configuration), port. Lines on stdin are orders: "hang" (takes requests, runs and answers none),
+-- "behave". It ends when stdin does.
 local cjson = require "cjson.safe"
 local upstream = require "spec.helpers.upstream"
 local uv = require "luv"

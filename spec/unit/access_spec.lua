@@ -1,4 +1,5 @@
--- Views of lists: shared by principals with equal scopes, bounded, and hidden from others; and the principals that are notified of a change.
+-- Views of lists: shared by principals with equal scopes, bounded, and hidden from others; and the principals that are
+-- notified of a change.
 local host = require "spec.helpers.host"
 
 local function tools(count)

@@ -1,5 +1,6 @@
--- Lists and switches that interrupt each other. The engine can preempt Lua code at any instruction; here a hook runs one of the two inside the other,
--- before each instruction in turn. What C does is one step, so the imitations of C are not interrupted.
+-- Lists and switches that interrupt each other. The engine can preempt Lua code at any instruction; here a hook runs
+-- one of the two inside the other, before each instruction in turn. What C does is one step, so the imitations of C are
+-- not interrupted.
 local host = require "spec.helpers.host"
 
 local scripts = {
@@ -21,13 +22,13 @@ for _, path in ipairs { "tools/open.lua", "tools/flips.lua", "tools/other.lua", 
 local REVISION <const> = "2026-07-28"
 local boss, guest = { id = "boss", scopes = { "ops" } }, { id = "guest" }
 
--- True if the function that the hook interrupts is of the folders that hold the lists, the rights and the MCP tasks. The others of the library
--- share no state with these.
+-- True if the function that the hook interrupts is of the folders that hold the lists, the rights and the MCP tasks.
+-- The others of the library share no state with these.
 local folders = { registry = true, access = true, methods = true, tasks = true }
 local function is_library() return folders[debug.getinfo(3, "S").source:match "lua/moonpool/(%w+)/"] or false end
 
--- Runs f() as a coroutine and, before its n-th instruction, `between`, unless that instruction is of another folder. Returns true unless f has fewer
--- instructions, and whether `between` ran.
+-- Runs f() as a coroutine and, before its n-th instruction, `between`, unless that instruction is of another folder.
+-- Returns true unless f has fewer instructions, and whether `between` ran.
 local function interrupted(n, f, between)
   local is_reached, has_run = false, false
   local co = coroutine.create(f)
@@ -227,7 +228,8 @@ describe("an MCP task whose job is interrupted at any instruction", function()
 
   local function run_job() pcall(job.f, job.call) end
 
-  -- Ends the coroutine as the engine ends a task: the instruction that was preempted still runs, the next one raises an error.
+  -- Ends the coroutine as the engine ends a task: the instruction that was preempted still runs, the next one raises an
+  -- error.
   local function kill(co)
     debug.sethook(co, function()
       debug.sethook(co)

@@ -1,4 +1,5 @@
--- A revision that does not exist, 2099-01-01: a new revision needs only one file of differences and one row of the table in C.
+-- A revision that does not exist, 2099-01-01: a new revision needs only one file of differences and one row of the
+-- table in C.
 local host = require "spec.helpers.host"
 local json = host.json
 

@@ -1,4 +1,5 @@
--- The values that a strict script can reach are a list (B-129), found here from inside the library; surface_spec walks it in the binary.
+-- The values that a strict script can reach are a list (B-129), found here from inside the library; surface_spec walks
+-- it in the binary.
 local host = require "spec.helpers.host"
 
 local expected = require("spec.helpers.reach").everything

@@ -1,4 +1,5 @@
--- What moonpool upgrade prints of a service whose unit has changed: systemctl is asked about the unit of both processes.
+-- What moonpool upgrade prints of a service whose unit has changed: systemctl is asked about the unit of both
+-- processes.
 local cjson = require "cjson"
 
 describe("what moonpool upgrade prints", function()

@@ -1,5 +1,6 @@
--- The program that the gateway runs for a stub upstream over stdio: it gives every byte of its stdin to the spec that waits at a socket, and writes what
--- that spec sends. So the server and all its misbehaviour are in the spec's process, where a spec can ask and change it.
+-- The program that the gateway runs for a stub upstream over stdio: it gives every byte of its stdin to the spec that
+-- waits at a socket, and writes what that spec sends. So the server and all its misbehaviour are in the spec's process,
+-- where a spec can ask and change it.
 --   lua5.4 child.lua SOCKET [LABEL]
 -- Frames in both directions: "TYPE LENGTH\n" and that many bytes. It ends when the spec does.
 local uv = require "luv"
@@ -64,7 +65,8 @@ end
 -- Lets nothing end this process but SIGKILL, and the end of the spec.
 function orders.stay() stays = true end
 
--- Starts a copy of this program with a label that begins with "below": it has no stdin and no stdout. "detached LABEL": as the leader of a session.
+-- Starts a copy of this program with a label that begins with "below": it has no stdin and no stdout. "detached LABEL":
+-- as the leader of a session.
 function orders.child(bytes)
   local how, label = bytes:match "^(%S+) (.*)$"
   local null = assert(uv.fs_open("/dev/null", "r+", 0))

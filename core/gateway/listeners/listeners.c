@@ -137,8 +137,8 @@ static bool is_of_any(const mp_passed_socket *one, const mp_address *list, int c
     return is_wanted;
 }
 
-/* Clients of an address that is not served any more are refused, instead of waiting for ever. The address is free then: another
- * one that overlaps it can be bound. */
+/* Clients of an address that is not served any more are refused, instead of waiting for ever. The address is free then:
+ * another one that overlaps it can be bound. */
 static void discard_useless(mp_passed *passed, const mp_config *config)
 {
     bool has_discarded = false;
@@ -159,7 +159,8 @@ static void discard_useless(mp_passed *passed, const mp_config *config)
         mp_notify_settle();
 }
 
-/* Takes all sockets that are stored for the address, also if there are more than workers: clients may wait at each. False if there is none. */
+/* Takes all sockets that are stored for the address, also if there are more than workers: clients may wait at each.
+ * False if there is none. */
 static bool take_stored(const binding *it)
 {
     mp_address at;
@@ -184,7 +185,8 @@ static bool take_stored(const binding *it)
 
 /* -- sockets of the process that an upgrade replaces --------------------------------------------------------------- */
 
-/* True if the socket is that of the address: what a configuration writes with port 0 names the port that the earlier process has. */
+/* True if the socket is that of the address: what a configuration writes with port 0 names the port that the earlier
+ * process has. */
 static bool is_handed_for(const binding *it, const mp_passed_socket *one)
 {
     mp_address at;
@@ -197,7 +199,8 @@ static bool is_handed_for(const binding *it, const mp_passed_socket *one)
            strcmp(at.text, one->address.text) == 0;
 }
 
-/* Takes all sockets of the address, also if there are more than workers: clients may wait at each. False if there is none. */
+/* Takes all sockets of the address, also if there are more than workers: clients may wait at each. False if there is
+ * none. */
 static bool take_handed(const binding *it)
 {
     mp_bound *one = NULL;

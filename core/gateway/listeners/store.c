@@ -12,8 +12,9 @@ static bool is_among(const mp_bound *one, const mp_address *list, int count)
     return found;
 }
 
-/* Sets in `shares` how many sockets of each wanted address are stored. One stored socket is enough for an address to take connections after a crash, so
- * each address gets one before any gets a second. A crash resets the connections that wait, or are being made, at sockets which are not stored. */
+/* Sets in `shares` how many sockets of each wanted address are stored. One stored socket is enough for an address to
+ * take connections after a crash, so each address gets one before any gets a second. A crash resets the connections
+ * that wait, or are being made, at sockets which are not stored. */
 static void share_out(const mp_listeners *listeners, const bool *wanted, int *shares)
 {
     int left = MP_NOTIFY_SOCKETS;

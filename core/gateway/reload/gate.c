@@ -14,12 +14,13 @@
 MP_COUNTER(gate_passed, "gates", "result", "passed", "reloads that went on after a replay of the recorded calls")
 MP_COUNTER(gate_refused, "gates", "result", "refused", "reloads that were refused because recorded calls fail")
 
-#define RECORDS_FD 3                       /* number of the descriptor in the child */
-#define PAGE_BYTES ((size_t)256 << 10)     /* bytes of records that are written at once */
-#define REPORT_CAP ((size_t)32 << 10)      /* bytes of the report of a replay */
-#define WITHIN_MS MP_LIMIT(gate_ms, 30000) /* ms for a replay; calls that were not replayed by then refuse nothing */
-#define FAILS 3                            /* exit code of `moonpool replay --gate` if a call fails now */
-#define NOTHING_FAILS(code) ((code) == 0)  /* exit code of a replay without failing calls; results may differ */
+#define RECORDS_FD 3                   /* number of the descriptor in the child */
+#define PAGE_BYTES ((size_t)256 << 10) /* bytes of records that are written at once */
+#define REPORT_CAP ((size_t)32 << 10)  /* bytes of the report of a replay */
+/* ms for a replay; calls that were not replayed by then refuse nothing */
+#define WITHIN_MS MP_LIMIT(gate_ms, 30000)
+#define FAILS 3                           /* exit code of `moonpool replay --gate` if a call fails now */
+#define NOTHING_FAILS(code) ((code) == 0) /* exit code of a replay without failing calls; results may differ */
 
 struct mp_gate {
     mp_source *MP_NULLABLE source; /* the scripts that are, or were, tried; NULL: none */
@@ -82,7 +83,8 @@ void mp_gate_free(mp_gate *MP_NULLABLE gate)
     free(gate);
 }
 
-/* -- the child ------------------------------------------------------------------------------------------------------ */
+/* -- the child
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* A file in memory with the recorded calls; -1 if there are none, or no memory. */
 static int records_file(void)
@@ -190,7 +192,8 @@ bool mp_gate_is_due(const mp_gate *gate)
     return gate->is_due;
 }
 
-/* -- the verdict ---------------------------------------------------------------------------------------------------- */
+/* -- the verdict
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* True if a line of the report says that a call fails now. Lines of what a call has answered begin with spaces. */
 static bool has_failure(mp_str report)
@@ -205,7 +208,8 @@ static mp_gate_state conclude(mp_gate *gate, const mp_config *config, mp_buf *re
 {
     mp_str found = mp_buf_str(&gate->found);
     bool fails = gate->code == FAILS || has_failure(found), passes = !gate->is_late && NOTHING_FAILS(gate->code);
-    /* how long recorded calls take is decided by the clients that made them: they must not be able to prevent an operator's reload by that */
+    /* how long recorded calls take is decided by the clients that made them: they must not be able to prevent an
+     * operator's reload by that */
     bool may_refuse = config->gate_replay >= MP_GATE_REFUSE && (fails || !gate->is_late);
     if (gate->is_late)
         mp_buf_put(report, MP_STR("the replay of the recorded calls did not end within 30 s\n"));

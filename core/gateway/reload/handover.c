@@ -196,9 +196,9 @@ static bool all_serve(const mp_handover *handover, int64_t generation)
     return do_all;
 }
 
-/* Frees the changes that no worker refers to, except the newest. A worker reads the settings of the newest change through
- * the session table, too, so the settings of a change are kept until every worker has switched to a later one. Where a later
- * change has the same settings, it keeps them. */
+/* Frees the changes that no worker refers to, except the newest. A worker reads the settings of the newest change
+ * through the session table, too, so the settings of a change are kept until every worker has switched to a later one.
+ * Where a later change has the same settings, it keeps them. */
 static void free_taken(mp_handover *handover)
 {
     const mp_runtime_config *later = handover->changes->super.settings;

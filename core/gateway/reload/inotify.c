@@ -278,7 +278,8 @@ static void forget_written(mp_inotify *watcher, size_t i)
     watcher->written[i] = watcher->written[--watcher->written_count];
 }
 
-/* Logs and swap files of editors stay open for long: only scripts count, and files that are watched themselves (without a name). */
+/* Logs and swap files of editors stay open for long: only scripts count, and files that are watched themselves (without
+ * a name). */
 static bool is_read(const struct inotify_event *event)
 {
     if (event->len == 0)

@@ -8,8 +8,8 @@
 
 typedef struct mp_inotify mp_inotify;
 
-/* Watches `dir` with everything below it, the sources of the LuaRocks tree `rocks`, the configuration `file`, and `lock`, the approved
- * definitions of upstreams. All are copied. */
+/* Watches `dir` with everything below it, the sources of the LuaRocks tree `rocks`, the configuration `file`, and
+ * `lock`, the approved definitions of upstreams. All are copied. */
 mp_inotify *mp_inotify_new(const char *dir, const char *MP_NULLABLE rocks, const char *MP_NULLABLE file,
                            const char *MP_NULLABLE lock);
 void mp_inotify_free(mp_inotify *MP_NULLABLE watcher);
@@ -28,9 +28,9 @@ uint64_t mp_inotify_due(const mp_inotify *MP_NULLABLE watcher);
 /* The caller begins to read all changes so far. `watcher` may be NULL. */
 void mp_inotify_begin(mp_inotify *MP_NULLABLE watcher);
 /* True if files changed since mp_inotify_begin, so that the read may have seen an incomplete file and must be repeated.
- * Also true for `is_emptied`, a file that was read empty: the kernel reports a truncation only when it is complete, which
- * may take long while the file is written back to the disk. False once files have been changing for three seconds.
- * `watcher` may be NULL. */
+ * Also true for `is_emptied`, a file that was read empty: the kernel reports a truncation only when it is complete,
+ * which may take long while the file is written back to the disk. False once files have been changing for three
+ * seconds. `watcher` may be NULL. */
 bool mp_inotify_is_torn(mp_inotify *MP_NULLABLE watcher, bool is_emptied, uint64_t now);
 
 #endif

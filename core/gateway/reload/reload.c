@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RETRY_MS                                                                                                       \
-    1000 /* delay of the retry after a reload that failed for lack of descriptors or memory, or of a worker that runs */
+/* delay of the retry after a reload that failed for lack of descriptors or memory, or of a worker that runs */
+#define RETRY_MS 1000
 #define LOOK_MS 1000 /* poll interval where inotify is not available */
 
 /* A detached VM that waits to be freed on the main thread. */
@@ -350,7 +350,8 @@ static void drop_all(const mp_reload *reload, mp_vm **vms)
     free(vms);
 }
 
-/* Lets the recorded calls be replayed against the scripts. False if the reload does not go on now: either it waits, or `report` says why it is refused. */
+/* Lets the recorded calls be replayed against the scripts. False if the reload does not go on now: either it waits, or
+ * `report` says why it is refused. */
 static bool passes_gate(mp_reload *reload, attempt *next, const mp_config *config, bool *waits)
 {
     mp_buf found = {0};

@@ -7,7 +7,8 @@
 #include "gateway/listeners/listeners.h"
 #include "gateway/start/start.h"
 
-/* `first` is a VM of the serving scripts that no worker uses yet. `start` is borrowed until mp_reload_start has returned. */
+/* `first` is a VM of the serving scripts that no worker uses yet. `start` is borrowed until mp_reload_start has
+ * returned. */
 mp_reload *mp_reload_new(const mp_start *start, mp_vm *first);
 /* Call it when the workers serve. `admin` may be NULL; `listeners` outlive the reload. */
 void mp_reload_start(mp_reload *reload, const mp_start *start, mp_worker **workers, int count,
@@ -24,7 +25,8 @@ typedef struct {
 mp_reload_wait mp_reload_next(mp_reload *reload);
 /* Does what is due. `may_reload` false: everything except reloading. */
 void mp_reload_run(mp_reload *reload, bool may_reload);
-/* The process keeps from now on what has served without errors, as mp_shared.is_on_trial says: it does from its commit on. */
+/* The process keeps from now on what has served without errors, as mp_shared.is_on_trial says: it does from its commit
+ * on. */
 void mp_reload_commit(mp_reload *reload);
 /* Requests a reload at the next run, even if no file seems to have changed. `by` names the cause in the log and must
  * be a literal. Any thread. */
@@ -34,8 +36,8 @@ void mp_reload_now(mp_reload *reload, const char *by);
 
 /* -- the admin's thread -- */
 
-/* Requests a reload. Answers `stream` when it is done: 200 with the changes, 202 with the changes and the workers that do
- * not serve them yet, or 422 with the errors. */
+/* Requests a reload. Answers `stream` when it is done: 200 with the changes, 202 with the changes and the workers that
+ * do not serve them yet, or 422 with the errors. */
 void mp_reload_ask(mp_reload *reload, mp_stream *stream);
 /* Appends a JSON object: the generation and the result of the last reload. */
 void mp_reload_describe(mp_reload *reload, mp_buf *out);

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #define RETRY_SECONDS 60 /* after a failure, as for a full disk */
-#define END_SECONDS 1    /* s of waiting at the end of the process: a disk that does not answer must not hold it up */
+/* s of waiting at the end of the process: a disk that does not answer must not hold it up */
+#define END_SECONDS 1
 
 /* A generation that is to be kept. */
 typedef struct {
@@ -56,8 +57,8 @@ static char *MP_NULLABLE find_folder(void)
     return folder;
 }
 
-/* The absolute path of a file. Symbolic links stay as they are: one that leads to another release leads to the same configuration. NULL if it
- * has a line break, or if there is no current folder. The caller frees it. */
+/* The absolute path of a file. Symbolic links stay as they are: one that leads to another release leads to the same
+ * configuration. NULL if it has a line break, or if there is no current folder. The caller frees it. */
 static char *MP_NULLABLE name_of(const char *file)
 {
     char here[PATH_MAX];
@@ -190,7 +191,8 @@ static void *MP_NULLABLE run(void *arg)
 
 /* -- the main thread ----------------------------------------------------------------------------------------------- */
 
-/* Scripts may have grants for the state folder, where their own files are; what is kept has secrets of the configuration, and decides what serves. */
+/* Scripts may have grants for the state folder, where their own files are; what is kept has secrets of the
+ * configuration, and decides what serves. */
 static void close_off(const char *folder)
 {
     char real[PATH_MAX];

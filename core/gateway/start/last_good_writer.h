@@ -1,7 +1,9 @@
-/* last_good_writer.h: keeps the generation that serves in the state folder, on a thread of its own, and finds the one that was kept.
+/* last_good_writer.h: keeps the generation that serves in the state folder, on a thread of its own, and finds the one
+ * that was kept.
  *
  *   state folder   $STATE_DIRECTORY, which systemd sets; else $XDG_STATE_HOME/moonpool, or ~/.local/state/moonpool
- *   last good      the last generation that served without errors (data/last_good.h): a file in the folder last-good below it */
+ *   last good      the last generation that served without errors (data/last_good.h): a file in the folder last-good
+ *                  below it */
 #ifndef MP_GATEWAY_START_LAST_GOOD_WRITER_H
 #define MP_GATEWAY_START_LAST_GOOD_WRITER_H
 
@@ -9,7 +11,8 @@
 
 typedef struct mp_last_good_writer mp_last_good_writer;
 
-/* The last good generation of the configuration file. NULL if there is none, or, with a text in `err`, if it cannot be used. */
+/* The last good generation of the configuration file. NULL if there is none, or, with a text in `err`, if it cannot be
+ * used. */
 mp_last_good *MP_NULLABLE mp_last_good_find(const char *file, mp_err *err);
 
 /* NULL if there is no state folder. */

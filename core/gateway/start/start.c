@@ -7,8 +7,8 @@
 
 #define EXIT_FAILED 1
 #define EXIT_CONFIG 78
-/* Each round leaves out the scripts whose errors the round before it has shown. A script that does not end while it loads takes limits.load, and hides
- * those after it. */
+/* Each round leaves out the scripts whose errors the round before it has shown. A script that does not end while it
+ * loads takes limits.load, and hides those after it. */
 #define MAX_ROUNDS 8
 
 /* What one try to load ended with. */
@@ -38,7 +38,8 @@ static void print_errors(const mp_start *start)
 
 /* -- the last good generation -------------------------------------------------------------------------------------- */
 
-/* Parses the text of a configuration, and adds the approved definitions `lock` and the options of the command line. NULL: a report on errors. */
+/* Parses the text of a configuration, and adds the approved definitions `lock` and the options of the command line.
+ * NULL: a report on errors. */
 static mp_config *MP_NULLABLE parse(const mp_start *start, const char *file, mp_str text, const char *MP_NULLABLE lock,
                                     mp_buf *report)
 {
@@ -60,7 +61,8 @@ static void set_unusable(mp_start *start, mp_str why)
     mp_err_set(&start->no_kept, "the last good generation cannot serve: %.*s", MP_STR_ARG(line));
 }
 
-/* In an upgrade what serves instead of files with errors must not be less than what the process before this one serves. */
+/* In an upgrade what serves instead of files with errors must not be less than what the process before this one
+ * serves. */
 static bool may_be_kept(const mp_start *start)
 {
     return !atomic_load(&start->shared->is_on_trial) || start->shared->may_be_kept;

@@ -1,5 +1,5 @@
-/* start.h: finds the generation that a start serves. If a reload would refuse the files on the disk, that is the last good one; without one, it is
- * what serves alone of the scripts on the disk. */
+/* start.h: finds the generation that a start serves. If a reload would refuse the files on the disk, that is the last
+ * good one; without one, it is what serves alone of the scripts on the disk. */
 #ifndef MP_GATEWAY_START_START_H
 #define MP_GATEWAY_START_START_H
 
@@ -22,14 +22,16 @@ typedef struct {
     mp_buf left_out; /* the paths of the scripts that are left out, each with a NUL */
 } mp_start;
 
-/* The configuration that was kept, if the one on the disk has errors: options->report. NULL if there is none; the errors are printed then. */
+/* The configuration that was kept, if the one on the disk has errors: options->report. NULL if there is none; the
+ * errors are printed then. */
 mp_config *MP_NULLABLE mp_start_find_config(mp_start *start);
-/* Fills `shared`: certificates, commons, settings and source. Takes ownership of `config`. Returns a VM, which the first worker then uses; or
- * NULL, with the exit code of the process, and an error in `err` or printed. */
+/* Fills `shared`: certificates, commons, settings and source. Takes ownership of `config`. Returns a VM, which the
+ * first worker then uses; or NULL, with the exit code of the process, and an error in `err` or printed. */
 mp_vm *MP_NULLABLE mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err);
 /* Logs what is wrong on the disk, and what serves instead. */
 void mp_start_log(const mp_start *start);
-/* Appends members of a JSON object that say what serves, each with a comma before it; nothing if the files on the disk do. */
+/* Appends members of a JSON object that say what serves, each with a comma before it; nothing if the files on the disk
+ * do. */
 void mp_start_describe(const mp_start *start, mp_buf *out);
 /* Frees what is only of use until the gateway serves. May be called again. */
 void mp_start_clear(mp_start *start);

@@ -1,5 +1,6 @@
-/* folder.c: the folder by whose sockets the processes of one gateway reach each other. Each of them holds it by a lock, which ends with the
- * process however it ends, so that a folder which nobody holds was left by processes that were killed. */
+/* folder.c: the folder by whose sockets the processes of one gateway reach each other. Each of them holds it by a lock,
+ * which ends with the process however it ends, so that a folder which nobody holds was left by processes that were
+ * killed. */
 #define _GNU_SOURCE
 #include "state.h"
 #include "hop.h"
@@ -15,7 +16,8 @@
 #define PREFIX "moonpool-hop-"
 #define TRIES 3 /* another gateway may take a folder for one that was left, before it is held */
 
-/* -- what was left --------------------------------------------------------------------------------------------------- */
+/* -- what was left
+ * --------------------------------------------------------------------------------------------------- */
 
 /* Removes the sockets in a folder. Takes ownership of `fd`. */
 static void remove_sockets(int fd)
@@ -58,7 +60,8 @@ static void remove_left(const char *parent)
         closedir(all);
 }
 
-/* -- the own folder -------------------------------------------------------------------------------------------------- */
+/* -- the own folder
+ * -------------------------------------------------------------------------------------------------- */
 
 int mp_upgrade_hold_folder(mp_upgrade *upgrade, const char *path)
 {
@@ -111,10 +114,12 @@ static int make_folder(mp_upgrade *upgrade, char *path, size_t size)
     return made;
 }
 
-/* -- its sockets ----------------------------------------------------------------------------------------------------- */
+/* -- its sockets
+ * ----------------------------------------------------------------------------------------------------- */
 
-/* Listens in the folder: for requests, operations on the store, and questions to the admin listener. Limits of concurrency are counted in the store
- * from now on. What has failed, as without descriptors, is tried again at the next upgrade. */
+/* Listens in the folder: for requests, operations on the store, and questions to the admin listener. Limits of
+ * concurrency are counted in the store from now on. What has failed, as without descriptors, is tried again at the next
+ * upgrade. */
 static int open_sockets(mp_upgrade *upgrade, mp_err *err)
 {
     mp_shared *shared = upgrade->shared;

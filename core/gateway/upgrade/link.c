@@ -1,4 +1,5 @@
-/* link.c: a link is a socket of the kind SOCK_SEQPACKET: a packet has the kind of the message in its first byte, and its descriptors beside it. */
+/* link.c: a link is a socket of the kind SOCK_SEQPACKET: a packet has the kind of the message in its first byte, and
+ * its descriptors beside it. */
 #define _GNU_SOURCE
 #include "link.h"
 #include <errno.h>

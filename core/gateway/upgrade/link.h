@@ -1,5 +1,6 @@
-/* link.h: messages, with descriptors, between two processes of one gateway, over a pair of sockets that only these two have. A socket keeps
- * the borders of messages. No function waits: what the other end does not take yet is queued here. Main thread only. */
+/* link.h: messages, with descriptors, between two processes of one gateway, over a pair of sockets that only these two
+ * have. A socket keeps the borders of messages. No function waits: what the other end does not take yet is queued here.
+ * Main thread only. */
 #ifndef MP_GATEWAY_LINK_H
 #define MP_GATEWAY_LINK_H
 
@@ -26,20 +27,21 @@ int mp_process_link_pair(int ends[2]);
 mp_process_link *mp_process_link_new(int fd);
 /* Closes its end: the process at the other end then takes what was sent, and after that the end. NULL is allowed. */
 void mp_process_link_free(mp_process_link *MP_NULLABLE link);
-/* Sends a message, at once or when the other end takes it. Takes ownership of the descriptors, of which there are at most MP_LINK_FDS; `body`
- * has at most MP_LINK_BYTES - 1 bytes. */
+/* Sends a message, at once or when the other end takes it. Takes ownership of the descriptors, of which there are at
+ * most MP_LINK_FDS; `body` has at most MP_LINK_BYTES - 1 bytes. */
 void mp_process_link_send(mp_process_link *link, unsigned char kind, mp_str body, const int *fds, int count);
-/* As mp_process_link_send, for a message that may be lost: false if MP_LINK_OFFERS messages wait. The next one that has room comes after `instead`,
- * which tells the other end that something was lost. */
+/* As mp_process_link_send, for a message that may be lost: false if MP_LINK_OFFERS messages wait. The next one that has
+ * room comes after `instead`, which tells the other end that something was lost. */
 bool mp_process_link_offer(mp_process_link *link, unsigned char kind, mp_str body, mp_str instead);
 /* Sends what waits. True if nothing waits any more. */
 bool mp_process_link_flush(mp_process_link *link);
-/* Takes the oldest message that has arrived; the caller owns its descriptors. 0: there is none yet. -1: the other end is closed, or does not
- * keep to this format. */
+/* Takes the oldest message that has arrived; the caller owns its descriptors. 0: there is none yet. -1: the other end
+ * is closed, or does not keep to this format. */
 int mp_process_link_take(mp_process_link *link, mp_link_message *message);
 /* After mp_process_link_take has given -1: true if the other end is closed, as by the end of its process. */
 bool mp_process_link_is_closed(const mp_process_link *link);
-/* Waits until a message has arrived and takes it, until the monotonic time `until_ms`. As mp_process_link_take; 0: it is too late. */
+/* Waits until a message has arrived and takes it, until the monotonic time `until_ms`. As mp_process_link_take; 0: it
+ * is too late. */
 int mp_process_link_await(mp_process_link *link, mp_link_message *message, uint64_t until_ms);
 /* The descriptor for poll, and the events to wait for. */
 int mp_process_link_fd(const mp_process_link *link);

@@ -123,7 +123,8 @@ void mp_upgrade_forget(mp_upgrade *upgrade, const mp_process_facts *facts)
         mp_table_forget_owners(upgrade->shared->table, facts->number);
 }
 
-/* Tells all to which this process has a link that an older one has ended, so that they do not take it for one that lives and does not answer. */
+/* Tells all to which this process has a link that an older one has ended, so that they do not take it for one that
+ * lives and does not answer. */
 static void tell_ended(const mp_upgrade *upgrade, uint16_t number)
 {
     mp_process_link *MP_NULLABLE to[MP_OLDER_MOST + 2] = {upgrade->link, upgrade->newer.link};

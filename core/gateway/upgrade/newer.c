@@ -213,8 +213,8 @@ static void commit(mp_upgrade *upgrade)
     become_newest(upgrade);
 }
 
-/* The process before this one has handed its store over, and cannot say the rest: it has ended, or does not answer. Older ones to which this one
- * has no link had one to that process, and end with it. */
+/* The process before this one has handed its store over, and cannot say the rest: it has ended, or does not answer.
+ * Older ones to which this one has no link had one to that process, and end with it. */
 static void take_over(mp_upgrade *upgrade)
 {
     mp_processes *processes = upgrade->shared->processes;

@@ -1,9 +1,11 @@
-/* news.c: news: what Lua states of one process tell those of the others (host.bus.relay). A Lua state leaves its message in a bounded buffer, the
- * main thread sends it, and the main thread of each other process gives it to one worker. Links make a star: the newest process has one to each older
- * one, so news of an older process go by the newest, which sends them on to all but the one that they came from. Every process gets each at most once.
+/* news.c: news: what Lua states of one process tell those of the others (host.bus.relay). A Lua state leaves its
+ * message in a bounded buffer, the main thread sends it, and the main thread of each other process gives it to one
+ * worker. Links make a star: the newest process has one to each older one, so news of an older process go by the
+ * newest, which sends them on to all but the one that they came from. Every process gets each at most once.
  *
- * What has no room is dropped, and counted; what waits already stays. The others are then told that something was lost, so that they look at what
- * the store has. Body of a message: the number of the process that it is of, "1" or "0" (put_body), the topic, each with a NUL; the text. */
+ * What has no room is dropped, and counted; what waits already stays. The others are then told that something was lost,
+ * so that they look at what the store has. Body of a message: the number of the process that it is of, "1" or "0"
+ * (put_body), the topic, each with a NUL; the text. */
 #include "state.h"
 #include "gateway/watchdog.h"
 #include <stdio.h>
@@ -77,8 +79,8 @@ static void offer(const mp_upgrade *upgrade, mp_process_link *MP_NULLABLE to, co
     mp_buf_clear(&lost);
 }
 
-/* Sends to all processes to which this one has a link, but for the one that it came `from`. The other end of a commit has links to all: this process
- * sends to that one alone from then on. */
+/* Sends to all processes to which this one has a link, but for the one that it came `from`. The other end of a commit
+ * has links to all: this process sends to that one alone from then on. */
 static void send_on(mp_upgrade *upgrade, const mp_process_link *MP_NULLABLE from, mp_str body)
 {
     mp_upgrade_state state = upgrade->state;

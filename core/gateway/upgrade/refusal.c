@@ -41,8 +41,8 @@ void mp_upgrade_find_parent(mp_upgrade *upgrade)
     read_name(upgrade->parent, upgrade->parent_name, sizeof upgrade->parent_name);
 }
 
-/* By the parent at the start: what has adopted this process since, whose parent has ended, does not follow it. The parent of a process that an upgrade
- * has begun did not start it. */
+/* By the parent at the start: what has adopted this process since, whose parent has ended, does not follow it. The
+ * parent of a process that an upgrade has begun did not start it. */
 static int refuse_parent(const mp_upgrade *upgrade, mp_err *why)
 {
     const char *parent = upgrade->parent_name;

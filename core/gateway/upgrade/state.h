@@ -44,8 +44,9 @@ typedef enum {
     MP_UPGRADE_HANDS,   /* the store goes over to the newer process */
     MP_UPGRADE_COMMITS, /* the service manager is notified of the newer process */
     MP_UPGRADE_FAILS,   /* the newer process is to end */
-    MP_UPGRADE_JOINS, /* this process was begun by an upgrade, and is not the newest one yet. `link` is NULL once the link to the process before it has ended */
-    MP_UPGRADE_OLDER  /* another process is the newest one */
+    MP_UPGRADE_JOINS,   /* this process was begun by an upgrade, and is not the newest one yet. `link` is NULL once the
+                           link to the process before it has ended */
+    MP_UPGRADE_OLDER    /* another process is the newest one */
 } mp_upgrade_state;
 
 /* The newer process, as the older one sees it. */
@@ -132,12 +133,13 @@ void mp_upgrade_find_parent(mp_upgrade *upgrade);
 /* Sets why no upgrade can begin now. 0: one can. */
 int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why);
 
-/* Tells the newer process what is not served although it is on the disk: that has errors, and is no reason against an upgrade. */
+/* Tells the newer process what is not served although it is on the disk: that has errors, and is no reason against an
+ * upgrade. */
 void mp_upgrade_send_lacks(const mp_upgrade *upgrade);
 
 /* implemented in folder.c */
-/* Makes the folder by whose sockets the processes of this gateway reach each other, unless an upgrade has made it, holds it, and opens the sockets. -1
- * with the reason. */
+/* Makes the folder by whose sockets the processes of this gateway reach each other, unless an upgrade has made it,
+ * holds it, and opens the sockets. -1 with the reason. */
 int mp_upgrade_open_folder(mp_upgrade *upgrade, mp_err *err);
 /* Holds the folder that the process before this one has made. -1 with errno. */
 int mp_upgrade_hold_folder(mp_upgrade *upgrade, const char *path);

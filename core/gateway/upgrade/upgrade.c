@@ -1,4 +1,5 @@
-/* upgrade.c: the older process, from a request for an upgrade to its commit or its failure; and what the main thread asks of all upgrades. */
+/* upgrade.c: the older process, from a request for an upgrade to its commit or its failure; and what the main thread
+ * asks of all upgrades. */
 #define _GNU_SOURCE
 #include "state.h"
 #include "json/json.h"
@@ -393,7 +394,8 @@ static void hand_over_store(mp_upgrade *upgrade)
     mp_store_hand_over(upgrade->shared->commons.store, path, on_handed, upgrade);
 }
 
-/* The newer process is the newest one from now on, and a service manager that takes messages knows it before that one sends READY=1. */
+/* The newer process is the newest one from now on, and a service manager that takes messages knows it before that one
+ * sends READY=1. */
 static void begin_commit(mp_upgrade *upgrade)
 {
     mp_listeners *listeners = MP_NEVER_NULL(upgrade->listeners);
@@ -405,7 +407,8 @@ static void begin_commit(mp_upgrade *upgrade)
     upgrade->until = mp_monotonic_ms() + mp_upgrade_time(MP_UPGRADE_TELL_MS);
 }
 
-/* Says that the newer process is the newest one. What has told this one to end since the store went over was meant for the gateway. */
+/* Says that the newer process is the newest one. What has told this one to end since the store went over was meant for
+ * the gateway. */
 static void say_commit(const mp_upgrade *upgrade)
 {
     const mp_newer *newer = &upgrade->newer;
@@ -582,7 +585,8 @@ static bool is_asked(mp_upgrade *upgrade)
     return is;
 }
 
-/* Begins what was asked for, or refuses it. A signal that arrives while an upgrade is under way stays until it is over. */
+/* Begins what was asked for, or refuses it. A signal that arrives while an upgrade is under way stays until it is
+ * over. */
 static void take_asks(mp_upgrade *upgrade)
 {
     mp_err why;

@@ -1,15 +1,15 @@
-/* upgrade.h: replaces the running program by the file at its path, without a refused connection. The process in use, here called the older one,
- * starts the file, which becomes the newer one:
+/* upgrade.h: replaces the running program by the file at its path, without a refused connection. The process in use,
+ * here called the older one, starts the file, which becomes the newer one:
  *
- *   start     the older process starts the newer one and passes its listening sockets to it, and what the processes of one gateway have in
- *             common. It serves as before.
- *   trial     the newer process serves. The older one accepts no connections, and is ready to accept again: if the newer one ends, or does not
- *             feel well, nothing has changed but what that one was doing.
- *   commit    the newer process is the newest one: it owns what outlives a process. The older one serves its own sessions, calls and streams
- *             until they have ended, for MP_OLDER_KEEP_S at most.
+ *   start     the older process starts the newer one and passes its listening sockets to it, and what the processes of
+ *             one gateway have in common. It serves as before.
+ *   trial     the newer process serves. The older one accepts no connections, and is ready to accept again: if the
+ *             newer one ends, or does not feel well, nothing has changed but what that one was doing.
+ *   commit    the newer process is the newest one: it owns what outlives a process. The older one serves its own
+ *             sessions, calls and streams until they have ended, for MP_OLDER_KEEP_S at most.
  *
- * Links (link.h) join the newest process with each older one. A process whose link to the newest one ends drains: no older process outlives the
- * service. Functions are for the main thread, where they do not say otherwise. */
+ * Links (link.h) join the newest process with each older one. A process whose link to the newest one ends drains: no
+ * older process outlives the service. Functions are for the main thread, where they do not say otherwise. */
 #ifndef MP_GATEWAY_UPGRADE_H
 #define MP_GATEWAY_UPGRADE_H
 
@@ -18,20 +18,21 @@
 #include "link.h"
 #include <poll.h>
 
-#define MP_OLDER_KEEP_S 3600               /* seconds that an older process serves its sessions after the commit */
+/* seconds that an older process serves its sessions after the commit */
+#define MP_OLDER_KEEP_S 3600
 #define MP_UPGRADE_FDS (MP_OLDER_MOST + 4) /* descriptors for poll */
 
 typedef struct mp_upgrade mp_upgrade;
 
 /* True in a process that an upgrade has begun, until mp_upgrade_join. */
 bool mp_upgrade_is_joining(void);
-/* `options` and `shared` are borrowed. `committed` is called when this process, which an upgrade has begun, is the newest one. Before threads
- * are started. */
+/* `options` and `shared` are borrowed. `committed` is called when this process, which an upgrade has begun, is the
+ * newest one. Before threads are started. */
 mp_upgrade *mp_upgrade_new(mp_shared *shared, const mp_gateway_options *options, void (*committed)(void *ctx),
                            void *ctx);
 void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade);
-/* In a process that an upgrade has begun: waits for the sockets of the older one, and adds them to `passed`. Before threads are started. -1 with
- * the reason. */
+/* In a process that an upgrade has begun: waits for the sockets of the older one, and adds them to `passed`. Before
+ * threads are started. -1 with the reason. */
 int mp_upgrade_join(mp_upgrade *upgrade, mp_passed *passed, mp_err *err);
 /* From now on, bus messages of Lua states go to the other processes, too. Before workers start. */
 void mp_upgrade_carry_news(mp_upgrade *upgrade);

@@ -43,7 +43,8 @@ static void put_cut(mp_buf *line, mp_str text)
         mp_buf_put(line, MP_STR("…"));
 }
 
-/* Appends a member whose value is a text, of which the line has no more than MAX_TEXT_BYTES. `key` has the comma, the quotes and the colon. */
+/* Appends a member whose value is a text, of which the line has no more than MAX_TEXT_BYTES. `key` has the comma, the
+ * quotes and the colon. */
 static void put_text(mp_buf *line, mp_str key, mp_str text)
 {
     if (text.ptr == NULL)

@@ -1,6 +1,7 @@
-/* audit_line.h: the audit lines of calls. What Lua knows of a call that the dispatcher serves, lua/moonpool/methods/audit.lua gives; of one that C
- * serves by a call plan or from kept bytes it is read from the params. The members that are known before a call runs are written when it begins: a
- * client that leaves takes its address with it. */
+/* audit_line.h: the audit lines of calls. What Lua knows of a call that the dispatcher serves,
+ * lua/moonpool/methods/audit.lua gives; of one that C serves by a call plan or from kept bytes it is read from the
+ * params. The members that are known before a call runs are written when it begins: a client that leaves takes its
+ * address with it. */
 #ifndef MP_LIB_SHORTCUT_AUDIT_LINE_H
 #define MP_LIB_SHORTCUT_AUDIT_LINE_H
 
@@ -8,8 +9,8 @@
 
 /* The mode of a choice of log.audit_arguments; NULL: no audit. */
 mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice);
-/* True if C can write the line of this call, or none is wanted: the audit shows no values of arguments, the principal belongs to the VM, and no
- * argument has a long name. */
+/* True if C can write the line of this call, or none is wanted: the audit shows no values of arguments, the principal
+ * belongs to the VM, and no argument has a long name. */
 bool mp_audit_can_write(const mp_lib *lib, const mp_call *call);
 /* What Lua knows of a call; texts without `ptr` have no member in the line. */
 typedef struct {
@@ -20,8 +21,8 @@ typedef struct {
 } mp_audit_facts;
 /* Begins the line of a call that Lua serves. */
 void mp_audit_begin(mp_audit_line *line, mp_call *call, const mp_audit_facts *facts);
-/* Begins the line of a call for which mp_audit_can_write() is true, if an audit is written. `name` is the tool's name, or the resource's URI; without
- * `ptr` for a list. */
+/* Begins the line of a call for which mp_audit_can_write() is true, if an audit is written. `name` is the tool's name,
+ * or the resource's URI; without `ptr` for a list. */
 void mp_audit_begin_plain(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name);
 
 /* True if the line is begun and not yet written. */

@@ -1,4 +1,5 @@
-/* forward.c: a call that takes the quick way to its upstream, from its start to its end. forward.h says what that is. */
+/* forward.c: a call that takes the quick way to its upstream, from its start to its end. forward.h says what that
+ * is. */
 #include "lib/shortcut/forward.h"
 #include "lib/spans.h"
 #include "lib/upstream/handles.h"
@@ -78,7 +79,8 @@ static int has_come(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-/* The notification by which an upstream learns that the request is cancelled; empty where the end of its stream says it. */
+/* The notification by which an upstream learns that the request is cancelled; empty where the end of its stream says
+ * it. */
 static mp_str put_cancel(mp_forwards *forwards, const mp_channel *channel, const mp_era *era, int64_t id)
 {
     mp_buf *out = &forwards->cancel;
@@ -134,7 +136,8 @@ static void set_context(const mp_open_span *span, own_context *own, mp_forward_t
     mp_buf_clear(&state);
 }
 
-/* Sends the call on an open channel, and pushes the exchange. False, pushing nothing, if nothing was sent.  [-0, +0|1, throws] */
+/* Sends the call on an open channel, and pushes the exchange. False, pushing nothing, if nothing was sent.  [-0, +0|1,
+ * throws] */
 static bool send(lua_State *L, mp_lib_task *task, const mp_call *call, const mp_route *route, mp_channel *channel)
 {
     mp_forwards *forwards = forwards_of(task);

@@ -1,13 +1,15 @@
-/* forward.h: the quick way of a tools/call to an upstream. A plain call of a federated tool is forwarded by C, without Lua: its params go on as the client's
- * bytes with other names and another `_meta`, and the upstream's result comes back as its bytes, with members of its first level dropped
- * or added. Every other call takes the general way through lua/moonpool/upstream, before anything has happened.
+/* forward.h: the quick way of a tools/call to an upstream. A plain call of a federated tool is forwarded by C, without
+ * Lua: its params go on as the client's bytes with other names and another `_meta`, and the upstream's result comes
+ * back as its bytes, with members of its first level dropped or added. Every other call takes the general way through
+ * lua/moonpool/upstream, before anything has happened.
  *
  *   route   what C needs to know of one tool. The general way makes it when it has served a call of the tool
  *   key     the key of the channel that calls of one client use, which Lua has chosen
  *   step    what differs between the results of upstreams and those of one revision of clients
  *
- * A route is usable only while a channel of the key is open. An upstream whose first event is not a plain result hands the exchange over to the
- * general way, which goes on from there: it alone answers questions, passes notifications on, sends again, and words errors.
+ * A route is usable only while a channel of the key is open. An upstream whose first event is not a plain result hands
+ * the exchange over to the general way, which goes on from there: it alone answers questions, passes notifications on,
+ * sends again, and words errors.
  *
  *   forward.c          a call from its start to its end
  *   forward_routes.c   routes, keys and steps of a VM
@@ -19,7 +21,8 @@
 
 #define MP_FORWARD_BYTES ((size_t)256 << 10) /* of a result that C converts */
 
-/* -- forward_routes.c ------------------------------------------------------------------------------------------------ */
+/* -- forward_routes.c
+ * ------------------------------------------------------------------------------------------------ */
 
 /* The texts are behind the structure. */
 typedef struct {
@@ -57,10 +60,12 @@ void mp_forwards_free(mp_forwards *forwards);
 /* Drops the routes: another snapshot of the registry is served.  [-0, +0] */
 void mp_forwards_clear(lua_State *MP_NULLABLE L, mp_forwards *forwards);
 const mp_route *MP_NULLABLE mp_route_find(const mp_forwards *forwards, mp_str tool);
-/* The key of the channel for a call that takes a route; empty: Lua has not chosen one, or the client can have a task of the tool. */
+/* The key of the channel for a call that takes a route; empty: Lua has not chosen one, or the client can have a task of
+ * the tool. */
 mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route *route);
 
-/* -- forward_bytes.c ------------------------------------------------------------------------------------------------- */
+/* -- forward_bytes.c
+ * ------------------------------------------------------------------------------------------------- */
 
 /* What the message to an upstream depends on besides the call. */
 typedef struct {
@@ -72,19 +77,21 @@ typedef struct {
 
 /* The JSON of the client's capabilities in the params of a plain call; empty: there are none. */
 mp_str mp_forward_capabilities(mp_str params);
-/* Appends the message to the upstream. `traces[2]` are the values of traceparent and tracestate in `_meta`, empty without. False, appending
- * nothing, for params that Lua has to convert. */
+/* Appends the message to the upstream. `traces[2]` are the values of traceparent and tracestate in `_meta`, empty
+ * without. False, appending nothing, for params that Lua has to convert. */
 bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_call *call,
                             const mp_forward_target *target, mp_str traces[2]);
-/* Appends the result for a client, made of the upstream's. `*has_failed`: it has isError. False, appending nothing, for a result that Lua has to
- * convert or to refuse. */
+/* Appends the result for a client, made of the upstream's. `*has_failed`: it has isError. False, appending nothing, for
+ * a result that Lua has to convert or to refuse. */
 bool mp_forward_put_result(mp_buf *out, const mp_forwards *forwards, const mp_forward_step *step, mp_str result,
                            bool *has_failed);
 
-/* -- forward.c --------------------------------------------------------------------------------------------------------- */
+/* -- forward.c
+ * --------------------------------------------------------------------------------------------------------- */
 
-/* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a route. False if it has none, and nothing has
- * happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws, parks] */
+/* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a route. False if it
+ * has none, and nothing has happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws,
+ * parks] */
 bool mp_forward_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
 
 #endif

@@ -1,13 +1,15 @@
-/* forward_bytes.c: the message to the upstream, and the result for the client, by changing members of the other one's bytes. */
+/* forward_bytes.c: the message to the upstream, and the result for the client, by changing members of the other one's
+ * bytes. */
 #include "lib/shortcut/forward.h"
 #include <stdio.h>
 
 #define PREFIX "io.modelcontextprotocol/"
-#define OWN                                                                                                            \
-    "dev.moonpool/"  /* of members that only this gateway may write: those of others are taken out in lua/moonpool */
+/* of members that only this gateway may write: those of others are taken out in lua/moonpool */
+#define OWN "dev.moonpool/"
 #define MAX_EDITS 24 /* of one message or result, at most MP_JSON_EDITS */
 
-/* -- members --------------------------------------------------------------------------------------------------------- */
+/* -- members
+ * --------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     mp_str key;          /* as it is written, without quotes */
@@ -57,7 +59,8 @@ static mp_str find_member(mp_str object, const char *name)
     return MP_STR_NONE;
 }
 
-/* The name of a member of the protocol in `_meta`, without its prefix, whose slash may be escaped; empty for another member. */
+/* The name of a member of the protocol in `_meta`, without its prefix, whose slash may be escaped; empty for another
+ * member. */
 static mp_str protocol_name(mp_str key)
 {
     mp_str plain = MP_STR(PREFIX), escaped = MP_STR("io.modelcontextprotocol\\/");
@@ -76,7 +79,8 @@ static void add(edits *to, mp_json_deed deed, bool in_meta, mp_str name, mp_str 
     to->list[to->count++] = (mp_json_edit){deed, in_meta, name, value};
 }
 
-/* -- the message to the upstream ------------------------------------------------------------------------------------- */
+/* -- the message to the upstream
+ * ------------------------------------------------------------------------------------- */
 
 mp_str mp_forward_capabilities(mp_str params)
 {
@@ -105,7 +109,8 @@ static bool is_for_lua(mp_str key)
     return mp_str_starts(key, MP_STR(OWN)) || memchr(key.ptr, '\\', key.len) != NULL;
 }
 
-/* Reads `_meta`: keeps the traces, and sets `*has_own` if it has members that are not of this hop. False for one that Lua has to read. */
+/* Reads `_meta`: keeps the traces, and sets `*has_own` if it has members that are not of this hop. False for one that
+ * Lua has to read. */
 static bool read_meta(mp_str meta, mp_str traces[2], bool *has_own)
 {
     if (meta.len == 0)
@@ -175,7 +180,8 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     return is_done;
 }
 
-/* -- the result for the client --------------------------------------------------------------------------------------- */
+/* -- the result for the client
+ * --------------------------------------------------------------------------------------- */
 
 #define MAX_KEYS 64   /* of all open objects together */
 #define MAX_LEVELS 16 /* of arrays and objects inside each other */
@@ -246,7 +252,8 @@ static bool see_member(reader *r, mp_str key, mp_json_token value)
     return true;
 }
 
-/* A member of `_meta`: those of the protocol belong to this hop. The library in Lua changes the URI of a page (MCP Apps). */
+/* A member of `_meta`: those of the protocol belong to this hop. The library in Lua changes the URI of a page (MCP
+ * Apps). */
 static bool see_meta(reader *r, mp_str key)
 {
     if (mp_str_is(key, "ui") || mp_str_starts(key, MP_STR("ui/")) || mp_str_starts(key, MP_STR(OWN)))

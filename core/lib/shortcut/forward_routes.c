@@ -1,5 +1,5 @@
-/* forward_routes.c: the routes, keys and steps of a VM. The general way has checked everything about a call before it makes a route, so Lua alone
- * decides which calls may take the quick way. */
+/* forward_routes.c: the routes, keys and steps of a VM. The general way has checked everything about a call before it
+ * makes a route, so Lua alone decides which calls may take the quick way. */
 #include "lib/shortcut/forward.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
@@ -75,8 +75,8 @@ const mp_route *MP_NULLABLE mp_route_find(const mp_forwards *forwards, mp_str to
     return node == NULL ? NULL : mp_container(node, mp_route, node);
 }
 
-/* Writes all that the choice of a channel depends on (lua/moonpool/upstream/channel_key.lua): the upstream, the session, the principal, the address, and
- * what the client can be asked. */
+/* Writes all that the choice of a channel depends on (lua/moonpool/upstream/channel_key.lua): the upstream, the
+ * session, the principal, the address, and what the client can be asked. */
 static mp_str put_client(mp_forwards *forwards, const mp_call *call, mp_str upstream)
 {
     mp_buf *out = &forwards->who;
@@ -101,7 +101,8 @@ mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route
     return route->may_be_task && it->can_have_task ? MP_STR_NONE : mp_buf_str(&it->key);
 }
 
-/* -- what Lua gives ---------------------------------------------------------------------------------------------------- */
+/* -- what Lua gives
+ * ---------------------------------------------------------------------------------------------------- */
 
 static bool flag_field(lua_State *L, int index, const char *name)
 {
@@ -111,9 +112,9 @@ static bool flag_field(lua_State *L, int index, const char *name)
     return is_set;
 }
 
-/* forward.set(take_over, names, steps): calls of federated tools may take the quick way from now on. take_over(tool, exchange, channel, call, id,
- * revision) goes on with an exchange; `names` has JSON texts: { client, server }; `steps` has for each revision of clients
- * { is_base, has_objects, has_none, is_text_alone }.  [-0, +0, throws] */
+/* forward.set(take_over, names, steps): calls of federated tools may take the quick way from now on. take_over(tool,
+ * exchange, channel, call, id, revision) goes on with an exchange; `names` has JSON texts: { client, server }; `steps`
+ * has for each revision of clients { is_base, has_objects, has_none, is_text_alone }.  [-0, +0, throws] */
 static int l_set(lua_State *L)
 {
     mp_forwards *forwards = mp_lib_of(L)->forwards;
@@ -189,9 +190,10 @@ static void add_route(lua_State *L, mp_forwards *forwards, mp_str upstream, mp_s
     lua_pop(L, 2);
 }
 
-/* forward.learn(call, tool, upstream, json_name, header, key, may_be_task, can_have_task): later calls of the tool by the client of the call take the quick way, on the channel of the key.
- * The tool { name, metrics, … } has the name `json_name`, as JSON, at the upstream; `header` is the line Mcp-Name.
- * `may_be_task`: the upstream can run the tool as an MCP task; `can_have_task`: the client can have one.  [-0, +0, throws] */
+/* forward.learn(call, tool, upstream, json_name, header, key, may_be_task, can_have_task): later calls of the tool by
+ * the client of the call take the quick way, on the channel of the key. The tool { name, metrics, … } has the name
+ * `json_name`, as JSON, at the upstream; `header` is the line Mcp-Name. `may_be_task`: the upstream can run the tool as
+ * an MCP task; `can_have_task`: the client can have one.  [-0, +0, throws] */
 static int l_learn(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);

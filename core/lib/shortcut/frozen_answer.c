@@ -46,8 +46,8 @@ struct mp_frozen_answers {
 
 /* -- the table --------------------------------------------------------------------------------------------------- */
 
-/* MOONPOOL_PLANS=off|on|both, in builds for specs alone. "both": a request with a frozen answer is served by Lua all the same, and the
- * process aborts if the bytes differ (mp_frozen_compare). */
+/* MOONPOOL_PLANS=off|on|both, in builds for specs alone. "both": a request with a frozen answer is served by Lua all
+ * the same, and the process aborts if the bytes differ (mp_frozen_compare). */
 static void read_mode(mp_frozen_answers *answers)
 {
     answers->is_on = true;
@@ -144,8 +144,9 @@ static void note_hash(size_t place, mp_str bytes)
 
 /* -- for Lua ------------------------------------------------------------------------------------------------------- */
 
-/* answers.freeze(generation, method, revision, uri, bytes[, metrics]): stores the result of a plain request; `uri` is nil for a list,
- * `metrics` what metrics.resource gave for the resource. Does nothing above the limits, nor if the bytes were made from a snapshot that is no longer served. [-0, +0, throws] */
+/* answers.freeze(generation, method, revision, uri, bytes[, metrics]): stores the result of a plain request; `uri` is
+ * nil for a list, `metrics` what metrics.resource gave for the resource. Does nothing above the limits, nor if the
+ * bytes were made from a snapshot that is no longer served. [-0, +0, throws] */
 static int l_freeze(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -276,7 +277,8 @@ static bool are_plain(mp_str text, bool wants_uri, plain_params *params)
 
 /* -- answering ----------------------------------------------------------------------------------------------------- */
 
-/* The stored answer for this request; NULL if there is none. `*read` gets the resource that it reads; it is unchanged for a list. */
+/* The stored answer for this request; NULL if there is none. `*read` gets the resource that it reads; it is unchanged
+ * for a list. */
 static const frozen *MP_NULLABLE find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text,
                                              const frozen_resource **read)
 {
@@ -309,7 +311,8 @@ static const frozen *MP_NULLABLE answer_of(const mp_vm *vm, const mp_call *call,
     return find_answer(answers, era, mp_call_method(call), mp_call_params(call), read);
 }
 
-/* True if C can write the audit line of the call, or none is wanted. The line repeats texts of the params: those with escapes are left to Lua. */
+/* True if C can write the audit line of the call, or none is wanted. The line repeats texts of the params: those with
+ * escapes are left to Lua. */
 static bool can_audit(const mp_lib *lib, const mp_call *call)
 {
     if (lib->audit == MP_AUDIT_MODE_OFF)

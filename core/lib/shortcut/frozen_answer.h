@@ -1,7 +1,7 @@
-/* frozen_answer.h: answers whose bytes are known before their request arrives: the first page of a list that is the same for every
- * principal, and a resource that is a fixed text. The library in Lua makes the bytes for the first such request of a revision; C keeps
- * them, and answers later requests without a task. A request that is not plain in every respect is left to Lua.
- * One table per VM, used on the VM's thread alone. */
+/* frozen_answer.h: answers whose bytes are known before their request arrives: the first page of a list that is the
+ * same for every principal, and a resource that is a fixed text. The library in Lua makes the bytes for the first such
+ * request of a revision; C keeps them, and answers later requests without a task. A request that is not plain in every
+ * respect is left to Lua. One table per VM, used on the VM's thread alone. */
 #ifndef MP_LIB_FROZEN_ANSWER_H
 #define MP_LIB_FROZEN_ANSWER_H
 

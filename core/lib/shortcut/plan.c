@@ -104,7 +104,8 @@ static const mp_plan_frame *frame_for(const mp_lib_task *task, const mp_call *ca
     return &mp_lib_of_vm(task->super.vm)->plans->frames[mp_call_era(call) - mp_eras];
 }
 
-/* In builds for specs: compares a result with that of the general path, if MOONPOOL_PLANS=both.  [-0, +0, throws memory] */
+/* In builds for specs: compares a result with that of the general path, if MOONPOOL_PLANS=both.  [-0, +0, throws
+ * memory] */
 static void prove(lua_State *L, const mp_lib_task *task, const mp_plan *plan, const mp_era *era, mp_str result)
 {
 #ifdef MP_SPEC_BUILD
@@ -115,7 +116,8 @@ static void prove(lua_State *L, const mp_lib_task *task, const mp_plan *plan, co
 #endif
 }
 
-/* Answers with a text, a number or a boolean at RESULTS. False, and nothing has happened, for another value.  [-0, +0] */
+/* Answers with a text, a number or a boolean at RESULTS. False, and nothing has happened, for another value.  [-0,
+ * +0] */
 static bool answer_scalar(lua_State *L, mp_lib_task *task, mp_call *call, const mp_plan *plan)
 {
     mp_phase_set(MP_PHASE_ENCODE);
@@ -167,7 +169,8 @@ static int encode_structured(lua_State *L)
     return mp_lua_encode_in_turns(L, 1, MP_PLAN_BYTES, send_structured, lua_touserdata(L, 2));
 }
 
-/* Continuation of answer_structured(). Where the value was not sent, finish_in_lua() makes the answer or the error.  [-n, +0, throws, parks] */
+/* Continuation of answer_structured(). Where the value was not sent, finish_in_lua() makes the answer or the error.
+ * [-n, +0, throws, parks] */
 static int structured_ended(lua_State *L, int status, lua_KContext began)
 {
     bool is_good = status == LUA_OK || status == LUA_YIELD;
@@ -262,7 +265,8 @@ static int run_handler(lua_State *L, mp_lib_task *task, const mp_plan *plan, int
     return handler_ended(L, lua_pcallk(L, count, LUA_MULTRET, TRACER, began, handler_ended), began);
 }
 
-/* Puts `call` among the `count` arguments on top, if the handler takes it. Gives the number of arguments.  [-0, +0|1, throws] */
+/* Puts `call` among the `count` arguments on top, if the handler takes it. Gives the number of arguments.  [-0, +0|1,
+ * throws] */
 static int add_call(lua_State *L, mp_lib_task *task, const mp_plan *plan, int count)
 {
     bool takes_call = plan->call_place != 0;
@@ -279,7 +283,8 @@ static int add_call(lua_State *L, mp_lib_task *task, const mp_plan *plan, int co
     return count + 1;
 }
 
-/* Pushes the plan first, which may be replaced as soon as code of Lua runs; nil for `call`; the message handler; the handler.  [-0, +4, throws] */
+/* Pushes the plan first, which may be replaced as soon as code of Lua runs; nil for `call`; the message handler; the
+ * handler.  [-0, +4, throws] */
 static void push_head(lua_State *L, const mp_plans *plans, const mp_plan *plan)
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, plan->ref);

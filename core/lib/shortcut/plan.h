@@ -1,6 +1,7 @@
-/* plan.h: call plans. A plan is a C structure with the facts about a tool that C needs to serve a call. A tools/call that is plain in every respect is served by the
- * plan of its tool: C checks the arguments, runs the handler, and writes the answer. Every other call takes the general path through
- * lua/moonpool/methods/dispatch.lua, before anything has happened; refusals are made there alone.
+/* plan.h: call plans. A plan is a C structure with the facts about a tool that C needs to serve a call. A tools/call
+ * that is plain in every respect is served by the plan of its tool: C checks the arguments, runs the handler, and
+ * writes the answer. Every other call takes the general path through lua/moonpool/methods/dispatch.lua, before anything
+ * has happened; refusals are made there alone.
  *
  *   plan.c            a planned call from its start to its end
  *   plan_make.c       the plans of a VM, from the rows that Lua makes
@@ -41,7 +42,8 @@ typedef struct {
     mp_plan_object inner;             /* OBJECT: its fields are no objects */
 } mp_plan_field;
 
-/* The content of a userdata. A call holds the userdata on the stack of its coroutine, so that a plan may be replaced while its calls run. */
+/* The content of a userdata. A call holds the userdata on the stack of its coroutine, so that a plan may be replaced
+ * while its calls run. */
 typedef struct mp_plan {
     struct mp_plan *next; /* link in its bucket of the hash table */
     mp_str name;
@@ -83,9 +85,9 @@ typedef struct {
 /* The JSON around the value in a result of one revision. */
 typedef struct {
     mp_str before, after; /* of a text; `before.ptr` NULL: calls of this revision have no plans */
-    mp_str object
-        [3]; /* before the text of a structured result that is an object, before its value, after; [1] empty: without the value */
-    mp_str other[3]; /* of a structured result that is no object */
+    mp_str object[3]; /* before the text of a structured result that is an object, before its value, after; [1] empty:
+                         without the value */
+    mp_str other[3];  /* of a structured result that is no object */
 } mp_plan_frame;
 
 #define MP_PLAN_BUCKETS 64
@@ -108,21 +110,24 @@ struct mp_plans {
     mp_buf proof; /* MOONPOOL_PLANS=both: the structured result that was sent last */
 };
 
-/* -- plan.c: finding a plan, and a planned call --------------------------------------------------------------------- */
+/* -- plan.c: finding a plan, and a planned call
+ * --------------------------------------------------------------------- */
 
 /* True if the revision of the call is settled, and its session, if it needs one, is initialized. */
 bool mp_plan_is_ready(const mp_call *call);
-/* True if the call's principal may use a tool with this bit set of scopes. What it may not use, and a principal whose rights C does not know, is for the
- * general path, which tells C the rights (access.lua). */
+/* True if the call's principal may use a tool with this bit set of scopes. What it may not use, and a principal whose
+ * rights C does not know, is for the general path, which tells C the rights (access.lua). */
 bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call);
-/* The subscriptions of a session are evaluated for the principal of its latest request, where that matters: as access.lua does. Call it after
- * mp_plan_allows. */
+/* The subscriptions of a session are evaluated for the principal of its latest request, where that matters: as
+ * access.lua does. Call it after mp_plan_allows. */
 void mp_plan_follow_as(mp_lib *lib, const mp_call *call);
-/* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a plan. False if it has none, and
- * nothing has happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws, parks] */
+/* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a plan. False if it
+ * has none, and nothing has happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws,
+ * parks] */
 bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
 
-/* -- plan_make.c: making plans --------------------------------------------------------------------------------------- */
+/* -- plan_make.c: making plans
+ * --------------------------------------------------------------------------------------- */
 
 mp_plans *mp_plans_new(void);
 void mp_plans_free(mp_plans *plans);
@@ -131,27 +136,30 @@ uint32_t mp_plan_hash(mp_str name);
  * their plans. If memory is short, tools are left without a plan.  [-0, +0, throws memory] */
 void mp_plans_set(lua_State *L, mp_plans *plans, int rows, bool has_private);
 
-/* -- plan_arguments.c -------------------------------------------------------------------------------------------------- */
+/* -- plan_arguments.c
+ * -------------------------------------------------------------------------------------------------- */
 
 /* True if a number or text is within the bounds of the field, and among its choices. Numbers are exact up to 2^53. */
 bool mp_field_allows_number(const mp_plan_field *field, double n);
 bool mp_field_allows_text(const mp_plan *plan, const mp_plan_field *field, mp_str text);
 /* True if the arguments fit plan->input. Fills `given`. */
 bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_plan_given *given);
-/* Pushes the arguments of the handler, without `call`: in the order of its parameters, or as one table. Returns their number. `plan` is also
- * the userdata at index `at`.  [-0, +n, throws memory] */
+/* Pushes the arguments of the handler, without `call`: in the order of its parameters, or as one table. Returns their
+ * number. `plan` is also the userdata at index `at`.  [-0, +n, throws memory] */
 int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given);
-/* Pushes all values as one table. False, pushing nothing, if a number in them would lose digits: the general path keeps them.
+/* Pushes all values as one table. False, pushing nothing, if a number in them would lose digits: the general path keeps
+ * them.
  * [-0, +0|1, throws memory] */
 bool mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count);
 
-/* -- plan_answer.c ----------------------------------------------------------------------------------------------------- */
+/* -- plan_answer.c
+ * ----------------------------------------------------------------------------------------------------- */
 
-/* Appends the result of a handler's value at `index` that is a short text, a number or a boolean. False, appending nothing, for every
- * other value.  [-0, +0] */
+/* Appends the result of a handler's value at `index` that is a short text, a number or a boolean. False, appending
+ * nothing, for every other value.  [-0, +0] */
 bool mp_plan_put_scalar(lua_State *L, int index, const mp_plan_frame *frame, mp_buf *out);
-/* True if the value at `index` is a table that becomes a structured result, and fits plan->output if C checks it. `plan` is also the
- * userdata at index `at`.  [-0, +0] */
+/* True if the value at `index` is a table that becomes a structured result, and fits plan->output if C checks it.
+ * `plan` is also the userdata at index `at`.  [-0, +0] */
 bool mp_plan_is_structured(lua_State *L, const mp_plan *plan, int at, int index);
 /* Appends the result of a value whose JSON is `text`. */
 void mp_plan_put_structured(mp_str text, const mp_plan_frame *frame, mp_buf *out);
@@ -159,11 +167,12 @@ void mp_plan_put_structured(mp_str text, const mp_plan_frame *frame, mp_buf *out
 /* -- plan_proof.c -------------------------------------------------------------------------------------------------- */
 
 #ifdef MP_SPEC_BUILD
-/* Compares the `count` arguments on top, which mp_plan_push made of a call with these `params`, with the arguments of the general path. `at` is the
- * index of the plan's userdata.  [-0, +0, throws] */
+/* Compares the `count` arguments on top, which mp_plan_push made of a call with these `params`, with the arguments of
+ * the general path. `at` is the index of the plan's userdata.  [-0, +0, throws] */
 void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str params, int count);
-/* Compares `result` with the JSON that the general path makes of the handler's values, from index `results` to the top. `finish` is the
- * registry reference of the function that ends calls; `call` the index of the call.  [-0, +0, throws memory] */
+/* Compares `result` with the JSON that the general path makes of the handler's values, from index `results` to the top.
+ * `finish` is the registry reference of the function that ends calls; `call` the index of the call.  [-0, +0, throws
+ * memory] */
 void mp_plan_prove_result(lua_State *L, const mp_plan *plan, int at, int finish, const char *revision, int call,
                           int results, mp_str result);
 #endif

@@ -1,4 +1,5 @@
-/* plan_answer.c: the result of a planned call: what lua/moonpool/things/tool_result.lua and the encoder of lua_json.h would give, or nothing. */
+/* plan_answer.c: the result of a planned call: what lua/moonpool/things/tool_result.lua and the encoder of lua_json.h
+ * would give, or nothing. */
 #include "lib/shortcut/plan.h"
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +66,8 @@ bool mp_plan_put_scalar(lua_State *L, int index, const mp_plan_frame *frame, mp_
 
 #define MAX_ITEMS 64 /* of a list that C looks through for content blocks */
 
-/* True for a table without a metatable, or with that of json.array or json.object: no content block, no bytes(…).  [-0, +0] */
+/* True for a table without a metatable, or with that of json.array or json.object: no content block, no bytes(…).  [-0,
+ * +0] */
 static bool is_plain(lua_State *L, int index)
 {
     if (!lua_getmetatable(L, index))

@@ -1,10 +1,12 @@
-/* plan_arguments.c: checks the arguments of a plain tools/call by the plan of its tool, and pushes them as Lua values. The verdict is that of the
- * compiled schema of lua/moonpool/schema, or none; the values are those of lua_json.h's decoder. */
+/* plan_arguments.c: checks the arguments of a plain tools/call by the plan of its tool, and pushes them as Lua values.
+ * The verdict is that of the compiled schema of lua/moonpool/schema, or none; the values are those of lua_json.h's
+ * decoder. */
 #include "lib/shortcut/plan.h"
 #include <float.h>
 #include <lauxlib.h>
 
-/* -- checking -------------------------------------------------------------------------------------------------------- */
+/* -- checking
+ * -------------------------------------------------------------------------------------------------------- */
 
 bool mp_field_allows_number(const mp_plan_field *field, double n)
 {
@@ -42,8 +44,8 @@ static bool fits_text(const mp_plan *plan, const mp_plan_field *field, const mp_
     return value->type == MP_FLAT_ESCAPED && !field->has_bounds && field->choice_count == 0;
 }
 
-/* An integer of 19 characters or more may not fit in 64 bits, and one of 16 or more is not compared with bounds as a double: the general
- * path decides about these. */
+/* An integer of 19 characters or more may not fit in 64 bits, and one of 16 or more is not compared with bounds as a
+ * double: the general path decides about these. */
 static bool fits_integer(const mp_plan_field *field, const mp_flat *value)
 {
     if (value->type != MP_JSON_T_INTEGER || value->value.len >= 19)
@@ -113,8 +115,8 @@ static bool fits(const mp_plan *plan, const mp_plan_field *field, const mp_flat 
     }
 }
 
-/* Finds the field of each member and checks its value. No name is repeated. A member without a field fits no plan, also where the object is
- * open. */
+/* Finds the field of each member and checks its value. No name is repeated. A member without a field fits no plan, also
+ * where the object is open. */
 static bool fits_members(const mp_plan *plan, const mp_plan_object *object, mp_plan_given *given,
                          mp_plan_members *members)
 {
@@ -145,7 +147,8 @@ bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_p
     return fits_members(plan, &plan->input, given, &given->top);
 }
 
-/* -- pushing --------------------------------------------------------------------------------------------------------- */
+/* -- pushing
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* Not inlined: the buffer on the C stack is not for every caller. `span` has its quotes.  [-0, +1, throws memory] */
 static __attribute__((noinline)) void push_escaped(lua_State *L, mp_str span)
@@ -155,7 +158,8 @@ static __attribute__((noinline)) void push_escaped(lua_State *L, mp_str span)
     luaL_pushresultsize(&buffer, mp_json_copy_string(to, span));
 }
 
-/* Pushes a value; false, pushing nothing or anything, if a number in it would lose digits.  [-0, +0|1, throws memory] */
+/* Pushes a value; false, pushing nothing or anything, if a number in it would lose digits.  [-0, +0|1, throws
+ * memory] */
 static bool push_value(lua_State *L, const mp_flat *value)
 {
     int64_t n;
@@ -202,8 +206,9 @@ static void push_member(lua_State *L, const mp_plan *plan, int at, const mp_plan
         push_value(L, &members->values[i]);
 }
 
-/* Pushes a table as the decoder of lua_json.h makes it, from the last member to the first, and then adds default values as
- * things/arguments.lua does, so that `pairs` gives its members in the order of the general path.  [-0, +1, throws memory] */
+/* Pushes a table as the decoder of lua_json.h makes it, from the last member to the first, and then adds default values
+ * as things/arguments.lua does, so that `pairs` gives its members in the order of the general path.  [-0, +1, throws
+ * memory] */
 static void push_object(lua_State *L, const mp_plan *plan, int at, const mp_plan_object *object,
                         const mp_plan_given *given, const mp_plan_members *members)
 {

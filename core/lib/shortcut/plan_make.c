@@ -261,9 +261,9 @@ static void read_frame(lua_State *L, const char *name, mp_str *texts)
     lua_settop(L, frame);
 }
 
-/* plan.set_ends(finish, finish_audited, handler, frames): finish(tool, revision, call, ok, …) ends a call; finish_audited, or nil, also ends its audit
- * line; `handler` is the message handler of handlers; `frames` has for each revision the JSON around the values of results:
- * { text = { before, after }, object =, other = }.  [-0, +0, throws] */
+/* plan.set_ends(finish, finish_audited, handler, frames): finish(tool, revision, call, ok, …) ends a call;
+ * finish_audited, or nil, also ends its audit line; `handler` is the message handler of handlers; `frames` has for each
+ * revision the JSON around the values of results: { text = { before, after }, object =, other = }.  [-0, +0, throws] */
 static int l_set_plan_ends(lua_State *L)
 {
     mp_plans *plans = mp_lib_of(L)->plans;
@@ -290,7 +290,8 @@ static int l_set_plan_ends(lua_State *L)
     return 0;
 }
 
-/* call.params(call[, is_text]): the params of the call, decoded anew, or their JSON text; nil if it has none, or has ended.  [-0, +1, throws] */
+/* call.params(call[, is_text]): the params of the call, decoded anew, or their JSON text; nil if it has none, or has
+ * ended.  [-0, +1, throws] */
 static int l_params(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -302,8 +303,9 @@ static int l_params(lua_State *L)
     return 1;
 }
 
-/* plan.set_rights(call, generation, scopes, audience): what the call's principal may do in the registry's snapshot of this generation.
- * `scopes`: a bit set of the scopes that the rows of served.publish() number; `audience`: of subscriptions of the principal's sessions.
+/* plan.set_rights(call, generation, scopes, audience): what the call's principal may do in the registry's snapshot of
+ * this generation. `scopes`: a bit set of the scopes that the rows of served.publish() number; `audience`: of
+ * subscriptions of the principal's sessions.
  * [-0, +0, throws] */
 static int l_set_rights(lua_State *L)
 {
@@ -316,8 +318,8 @@ static int l_set_rights(lua_State *L)
     return 0;
 }
 
-/* call.mark(call): the mark of the call, 16 hexadecimal digits; nil once the call was answered or cancelled and had none. Then the id of its trace,
- * or nil.  [-0, +2, throws] */
+/* call.mark(call): the mark of the call, 16 hexadecimal digits; nil once the call was answered or cancelled and had
+ * none. Then the id of its trace, or nil.  [-0, +2, throws] */
 static int l_mark(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);

@@ -1,5 +1,6 @@
-/* plan_proof.c: MOONPOOL_PLANS=both, in builds for specs. A planned call also goes through the functions of the general path: the decoder and the
- * tool's check before its handler runs, the making of its result and the encoder after. A difference ends the process. */
+/* plan_proof.c: MOONPOOL_PLANS=both, in builds for specs. A planned call also goes through the functions of the general
+ * path: the decoder and the tool's check before its handler runs, the making of its result and the encoder after. A
+ * difference ends the process. */
 #include "lib/shortcut/plan.h"
 
 #ifdef MP_SPEC_BUILD

@@ -119,7 +119,8 @@ static mp_str session_of(const mp_call_handle *call)
     return session == NULL ? MP_STR_NONE : mp_session_id(session);
 }
 
-/* The channel belongs to the session that the first user value names, by its id or by a call; without one, to the task.  [-0, +0, throws memory] */
+/* The channel belongs to the session that the first user value names, by its id or by a call; without one, to the task.
+ * [-0, +0, throws memory] */
 static void own_channel(lua_State *L, int handle, channel_handle *it, mp_channel *channel)
 {
     int type = lua_getiuservalue(L, handle, 1);
@@ -172,7 +173,8 @@ mp_upstream_host *mp_upstreams_of(lua_State *L)
     return host;
 }
 
-/* upstream.channel(name, key[, options]): takes the channel of a sharing key: channel and "open", "probe" or "claimed"; or nil and a failure.
+/* upstream.channel(name, key[, options]): takes the channel of a sharing key: channel and "open", "probe" or "claimed";
+ * or nil and a failure.
  *  [-0, +2, throws, parks] */
 static int l_channel(lua_State *L)
 {
@@ -214,7 +216,8 @@ static int l_channel(lua_State *L)
     return mp_op_park_then(L, &op->super, push_taken, 4);
 }
 
-/* upstream.open_channel(name, key): the channel of a key if it is open; else nil. Nothing waits, and nothing is opened.  [-0, +1, throws] */
+/* upstream.open_channel(name, key): the channel of a key if it is open; else nil. Nothing waits, and nothing is opened.
+ * [-0, +1, throws] */
 static int l_open_channel(lua_State *L)
 {
     mp_upstream_host *host = mp_lib_of(L)->upstreams;
@@ -251,7 +254,8 @@ void mp_upstream_push_channel(lua_State *L, mp_channel *channel)
     mp_hold_put(L, &it->hold, on_channel_release);
 }
 
-/* The handle at index 1, and in `*channel` its channel. Raises an error if the channel was released.  [-0, +0, throws] */
+/* The handle at index 1, and in `*channel` its channel. Raises an error if the channel was released.  [-0, +0,
+ * throws] */
 static channel_handle *check_handle(lua_State *L, mp_channel **channel)
 {
     *channel = mp_upstream_check_channel(L);

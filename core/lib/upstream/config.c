@@ -1,5 +1,6 @@
-/* config.c: what lua/moonpool/upstream reads of the configuration: host.config.upstreams and host.limits.upstreams. Neither has a
- * secret that can be read: no URL, argument, variable, header or token. Only the gateway of a command such as `moonpool doctor` reads the URL there. */
+/* config.c: what lua/moonpool/upstream reads of the configuration: host.config.upstreams and host.limits.upstreams.
+ * Neither has a secret that can be read: no URL, argument, variable, header or token. Only the gateway of a command
+ * such as `moonpool doctor` reads the URL there. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include "vm/engine.h"

@@ -1,5 +1,5 @@
-/* definition_scan.c: host.upstream: one pass over the JSON text of a definition of an upstream, which finds the traits that
- * decide which checks Lua has to make; words in a text; and the hash of a definition. */
+/* definition_scan.c: host.upstream: one pass over the JSON text of a definition of an upstream, which finds the traits
+ * that decide which checks Lua has to make; words in a text; and the hash of a definition. */
 #include "lib/bindings.h"
 #include <lauxlib.h>
 
@@ -126,8 +126,8 @@ static void find_words(word_table *table, mp_str text)
                 table->found |= (uint64_t)1 << i;
 }
 
-/* upstream.words(text, list) -> the words of the list that the text has in any case, in the order of the list. The words are in lower case,
- * of two bytes at least, and at most 64.  [-0, +1, throws] */
+/* upstream.words(text, list) -> the words of the list that the text has in any case, in the order of the list. The
+ * words are in lower case, of two bytes at least, and at most 64.  [-0, +1, throws] */
 static int l_words(lua_State *L)
 {
     mp_str text = mp_check_str(L, 1);

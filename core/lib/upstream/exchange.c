@@ -381,7 +381,8 @@ static int l_park(lua_State *L)
     return 1;
 }
 
-/* upstream.take_up(handle, principal[, signal]): the parked exchange; nil if there is none for this principal. A handle works once.
+/* upstream.take_up(handle, principal[, signal]): the parked exchange; nil if there is none for this principal. A handle
+ * works once.
  *  [-0, +1, throws] */
 static int l_take_up(lua_State *L)
 {
@@ -458,7 +459,8 @@ static int l_journal_gc(lua_State *L)
     return 0;
 }
 
-/* upstream.fetch(handle, principal): the bytes; nil if there are none for this principal. A handle works once.  [-0, +1, throws] */
+/* upstream.fetch(handle, principal): the bytes; nil if there are none for this principal. A handle works once.  [-0,
+ * +1, throws] */
 static int l_fetch(lua_State *L)
 {
     mp_str handle = mp_check_str(L, 1), principal = mp_check_str(L, 2);

@@ -64,8 +64,9 @@ static mp_str text_field(lua_State *L, const char *name)
     return text;
 }
 
-/* channel:stand([options]): opens a standing stream: the GET of the channel; or, with `id` and `message` in the options, that of a request. Waits for
- * the head of the answer: "open", "none" with the HTTP status if there was one, or "late" after a second, when the stream may still be opened.
+/* channel:stand([options]): opens a standing stream: the GET of the channel; or, with `id` and `message` in the
+ * options, that of a request. Waits for the head of the answer: "open", "none" with the HTTP status if there was one,
+ * or "late" after a second, when the stream may still be opened.
  *  [-0, +1|2, throws, parks] */
 int mp_upstream_stand(lua_State *L)
 {

@@ -124,7 +124,8 @@ static int l_request(lua_State *L)
     return 1;
 }
 
-/* __index of the headers of a request. Names are matched without regard to case. Several headers of one name are joined with ", ".  [-2, +1, throws] */
+/* __index of the headers of a request. Names are matched without regard to case. Several headers of one name are joined
+ * with ", ".  [-2, +1, throws] */
 static int l_header(lua_State *L)
 {
     const mp_stream *stream = check_stream(L, HEADERS);
@@ -155,7 +156,8 @@ static int l_header(lua_State *L)
 
 /* -- the answer ---------------------------------------------------------------------------------------------------- */
 
-/* (registry reference of a principal reference, mp_principal **): refs the principal if it has not expired.  [-2, +0, throws] */
+/* (registry reference of a principal reference, mp_principal **): refs the principal if it has not expired.  [-2, +0,
+ * throws] */
 static int ref_cached_principal(lua_State *L)
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, *(const int *)lua_touserdata(L, 1));
@@ -186,8 +188,9 @@ bool mp_authn_is_known(mp_vm *vm, mp_authn *entry)
     return true;
 }
 
-/* Handles the results of moonpool.authenticate: a principal reference and how many ms it may be cached for the bearer token (0: not at
- * all); or nil, HTTP status, message, and optionally the seconds of Retry-After and the reason for the audit. */
+/* Handles the results of moonpool.authenticate: a principal reference and how many ms it may be cached for the bearer
+ * token (0: not at all); or nil, HTTP status, message, and optionally the seconds of Retry-After and the reason for the
+ * audit. */
 static int entry_done(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
@@ -249,7 +252,8 @@ static mp_str copy_text(lua_State *L, int index, char **to)
     return (mp_str){*to, len};
 }
 
-/* auth.enable(realm, scopes, metadata): turns authentication by scripts on. The arguments are texts of the WWW-Authenticate header.  [-0, +0, throws] */
+/* auth.enable(realm, scopes, metadata): turns authentication by scripts on. The arguments are texts of the
+ * WWW-Authenticate header.  [-0, +0, throws] */
 static int l_set_auth(lua_State *L)
 {
     mp_lib *lib = mp_lib_of(L);

@@ -1,5 +1,5 @@
-/* call.c: the userdata `call` of handlers, and the library's functions on it. The userdata holds its task and the task's serial number: a
- * task is reused, so a `call` that a script kept must not act on the task's next work. */
+/* call.c: the userdata `call` of handlers, and the library's functions on it. The userdata holds its task and the
+ * task's serial number: a task is reused, so a `call` that a script kept must not act on the task's next work. */
 #include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/shortcut/audit_line.h"
@@ -31,7 +31,8 @@ static void push_handles(lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &handles_key);
 }
 
-/* Registers the handle by its task, so that call.current() returns the same userdata: Lua's weak tables are keyed by it.  [-0, +0, throws] */
+/* Registers the handle by its task, so that call.current() returns the same userdata: Lua's weak tables are keyed by
+ * it.  [-0, +0, throws] */
 static void keep_handle(lua_State *L, mp_lib_task *task)
 {
     push_handles(L);
@@ -142,8 +143,8 @@ void mp_check_size(lua_State *L, mp_vm *vm, size_t start)
     refuse_size(L, size, vm->call.output);
 }
 
-/* call:progress(progress[, total[, message]]): sends a progress notification. Does nothing if the client sent no progress token, the call's
- * stream is closed, or `progress` is not above the last one (F-1).
+/* call:progress(progress[, total[, message]]): sends a progress notification. Does nothing if the client sent no
+ * progress token, the call's stream is closed, or `progress` is not above the last one (F-1).
  *  [-0, +0, throws] */
 static int l_progress(lua_State *L)
 {
@@ -216,7 +217,8 @@ static int send_encoded(lua_State *L, void *ctx, mp_str text, size_t size)
     return 1;
 }
 
-/* call:send(message): sends a JSON-RPC message on the call's stream. False if the client can no longer receive it.  [-0, +1, throws, yields] */
+/* call:send(message): sends a JSON-RPC message on the call's stream. False if the client can no longer receive it. [-0,
+ * +1, throws, yields] */
 static int l_send(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -230,8 +232,8 @@ static int l_send(lua_State *L)
 
 /* -- for the Lua library---------------------------------------------------------------------------------------- */
 
-/* call.over_output(call, what, size): nil if `size` bytes of JSON are within limits.call.output. Otherwise counts and logs the excess, and
- * returns an error text that names `what`.  [-0, +0|1, throws] */
+/* call.over_output(call, what, size): nil if `size` bytes of JSON are within limits.call.output. Otherwise counts and
+ * logs the excess, and returns an error text that names `what`.  [-0, +0|1, throws] */
 static int l_over_output(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -244,7 +246,8 @@ static int l_over_output(lua_State *L)
     return 1;
 }
 
-/* call.current(): the handle of the call for which the running task works; nil if no task runs, or it works for no call.  [-0, +1] */
+/* call.current(): the handle of the call for which the running task works; nil if no task runs, or it works for no
+ * call.  [-0, +1] */
 static int l_current(lua_State *L)
 {
     mp_task *running = mp_vm_of(L)->schedule.running;
@@ -273,8 +276,8 @@ static mp_str opt_json(lua_State *L, int index)
     return text;
 }
 
-/* session.open(call, revision, client, capabilities): opens the session of an `initialize` call. True; or nil if it was refused: the call
- * is answered with an error then.
+/* session.open(call, revision, client, capabilities): opens the session of an `initialize` call. True; or nil if it was
+ * refused: the call is answered with an error then.
  *  [-0, +1, throws] */
 static int l_open_session(lua_State *L)
 {
@@ -308,7 +311,8 @@ static mp_str fact(lua_State *L, const char *name)
     return text;
 }
 
-/* call.audit_begin(call, facts): begins the audit line of the call. `facts`: the texts of mp_audit_facts, by their names.  [-0, +0, throws] */
+/* call.audit_begin(call, facts): begins the audit line of the call. `facts`: the texts of mp_audit_facts, by their
+ * names.  [-0, +0, throws] */
 static int l_audit_begin(lua_State *L)
 {
     mp_lib_task *task = mp_check_call(L);
@@ -329,8 +333,8 @@ static int l_audit_begin(lua_State *L)
     return 0;
 }
 
-/* call.audit_end(call, outcome, code, why, policy, channel, retries): writes the audit line that was begun for the call. All but the outcome may be nil.
- * Does nothing if the line was written.  [-0, +0, throws] */
+/* call.audit_end(call, outcome, code, why, policy, channel, retries): writes the audit line that was begun for the
+ * call. All but the outcome may be nil. Does nothing if the line was written.  [-0, +0, throws] */
 static int l_audit_end(lua_State *L)
 {
     const handle *h = mp_check_udata(L, 1, MP_CALL, mp_lib_of(L)->call_metatable);
@@ -345,8 +349,8 @@ static int l_audit_end(lua_State *L)
     return 0;
 }
 
-/* call.operator(call): the caller of the admin listener that runs the call, as the audit names it, and whether the call is a question of a page of
- * the gateway's own; nil for a call of a client.  [-0, +2, throws] */
+/* call.operator(call): the caller of the admin listener that runs the call, as the audit names it, and whether the call
+ * is a question of a page of the gateway's own; nil for a call of a client.  [-0, +2, throws] */
 static int l_operator(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -361,7 +365,8 @@ static int l_operator(lua_State *L)
     return 2;
 }
 
-/* session.set_log_level(call, n): sets the lowest level of the log messages that the session's client receives.  [-0, +0, throws] */
+/* session.set_log_level(call, n): sets the lowest level of the log messages that the session's client receives.  [-0,
+ * +0, throws] */
 static int l_set_log_level(lua_State *L)
 {
     mp_session *session = session_of(L);
@@ -372,7 +377,8 @@ static int l_set_log_level(lua_State *L)
     return 0;
 }
 
-/* session.log_level(call): the session's log level, 0 to 7; nil without a session, or if the client has set no level.  [-0, +1, throws] */
+/* session.log_level(call): the session's log level, 0 to 7; nil without a session, or if the client has set no level.
+ * [-0, +1, throws] */
 static int l_log_level(lua_State *L)
 {
     const mp_session *session = session_of(L);
@@ -405,7 +411,8 @@ static int l_name_task(lua_State *L)
     return 0;
 }
 
-/* call.measure(call, metrics): the call runs the tool, gets the prompt or reads the resource that has these metrics.  [-0, +0, throws] */
+/* call.measure(call, metrics): the call runs the tool, gets the prompt or reads the resource that has these metrics.
+ * [-0, +0, throws] */
 static int l_measure(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -432,7 +439,8 @@ static int l_count_fault(lua_State *L)
     return 0;
 }
 
-/* call.retry_after(call, seconds): answers the call's error as HTTP 429 with Retry-After. False if the response has already begun.  [-0, +1, throws] */
+/* call.retry_after(call, seconds): answers the call's error as HTTP 429 with Retry-After. False if the response has
+ * already begun.  [-0, +1, throws] */
 static int l_retry_after(lua_State *L)
 {
     mp_lib_task *task = mp_check_call(L);
@@ -449,7 +457,8 @@ static int l_count_limited(lua_State *L)
     return 0;
 }
 
-/* call.count_listed(): counts a list function of a resource template that returned more resources than host.limits.listed.  [-0, +0] */
+/* call.count_listed(): counts a list function of a resource template that returned more resources than
+ * host.limits.listed.  [-0, +0] */
 static int l_count_listed(lua_State *L)
 {
     (void)L;
@@ -457,7 +466,8 @@ static int l_count_listed(lua_State *L)
     return 0;
 }
 
-/* call.forbid(call, scopes): adds the scopes that are required to the error that will answer the call. False if the response has already begun.  [-0, +1, throws] */
+/* call.forbid(call, scopes): adds the scopes that are required to the error that will answer the call. False if the
+ * response has already begun.  [-0, +1, throws] */
 static int l_forbid(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -467,7 +477,8 @@ static int l_forbid(lua_State *L)
     return 1;
 }
 
-/* call.set_principal(call, principal): replaces call.principal, for the specs of scripts. Nil restores the authenticated principal.  [-0, +0, throws] */
+/* call.set_principal(call, principal): replaces call.principal, for the specs of scripts. Nil restores the
+ * authenticated principal.  [-0, +0, throws] */
 static int l_set_principal(lua_State *L)
 {
     mp_check_call(L);

@@ -4,7 +4,8 @@
 
 #include "lib/bindings.h"
 
-/* The user values of the userdata. Client, capabilities and meta are read-only views, created when a script first reads them. */
+/* The user values of the userdata. Client, capabilities and meta are read-only views, created when a script first reads
+ * them. */
 enum {
     MP_CALL_PARAMS = 1, /* the decoded params, or nil if there are none; false until a planned call decodes them */
     MP_CALL_TASK,
@@ -17,7 +18,8 @@ enum {
 
 /* Pushes the decoded params of the call at index 1; nil if it has none.  [-0, +1, throws] */
 void mp_call_push_params(lua_State *L);
-/* Sets __index of the metatable on top of the stack. `host` and `methods` are the stack indexes of the tables of that name.  [-0, +0, throws] */
+/* Sets __index of the metatable on top of the stack. `host` and `methods` are the stack indexes of the tables of that
+ * name.  [-0, +0, throws] */
 void mp_call_set_index(lua_State *L, int host, int methods);
 
 #endif

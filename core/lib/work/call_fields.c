@@ -51,7 +51,8 @@ static void freeze_top(lua_State *L)
     lua_call(L, 2, 1);
 }
 
-/* Pushes a read-only view of the request's _meta. Policies, the tool and the library share one view.  [-0, +1, throws] */
+/* Pushes a read-only view of the request's _meta. Policies, the tool and the library share one view.  [-0, +1,
+ * throws] */
 static void push_frozen_meta(lua_State *L)
 {
     if (lua_getiuservalue(L, 1, MP_CALL_META) != LUA_TNIL)
@@ -62,7 +63,8 @@ static void push_frozen_meta(lua_State *L)
     lua_setiuservalue(L, 1, MP_CALL_META);
 }
 
-/* Pushes the client's info or capabilities: from `initialize` of the session, or from _meta of a stateless request. They are decoded once.  [-0, +1, throws] */
+/* Pushes the client's info or capabilities: from `initialize` of the session, or from _meta of a stateless request.
+ * They are decoded once.  [-0, +1, throws] */
 static void push_client_field(lua_State *L, const mp_lib_task *task, int slot)
 {
     if (lua_getiuservalue(L, 1, slot) != LUA_TNIL)
@@ -83,8 +85,8 @@ static void push_client_field(lua_State *L, const mp_lib_task *task, int slot)
     lua_setiuservalue(L, 1, slot);
 }
 
-/* Pushes call.principal. Without a table from an auth script, host.hooks.principal(id) creates one, and hooks.described_principal(json) that of a
- * console. Upvalue 3: host.hooks.  [-0, +1, throws] */
+/* Pushes call.principal. Without a table from an auth script, host.hooks.principal(id) creates one, and
+ * hooks.described_principal(json) that of a console. Upvalue 3: host.hooks.  [-0, +1, throws] */
 static void push_principal(lua_State *L, const mp_lib_task *task)
 {
     if (lua_getiuservalue(L, 1, MP_CALL_PRINCIPAL) != LUA_TNIL)
@@ -182,7 +184,8 @@ static void push_field(lua_State *L, const mp_lib_task *task, lua_Integer field)
     }
 }
 
-/* __index of `call`. Upvalues: a table from field name to number, host.call_methods, the host table.  [-2, +1, throws] */
+/* __index of `call`. Upvalues: a table from field name to number, host.call_methods, the host table.  [-2, +1,
+ * throws] */
 static int l_index(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);

@@ -1,4 +1,5 @@
-/* client_request.c: reads headers of a call's HTTP request, sets deadlines, and sends JSON-RPC requests to the call's client. */
+/* client_request.c: reads headers of a call's HTTP request, sets deadlines, and sends JSON-RPC requests to the call's
+ * client. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include "lib/work/call.h"
@@ -14,8 +15,8 @@ MP_COUNTER(refused_questions, "refused", "reason", "questions",
 
 /* -- the request ------------------------------------------------------------------------------------------------- */
 
-/* call.header(call, name): the value of an HTTP header and how many headers have that name (in lower case). Nil and 0 if there is none; nil
- * and nil if the call has no HTTP request any more.  [-0, +2, throws] */
+/* call.header(call, name): the value of an HTTP header and how many headers have that name (in lower case). Nil and 0
+ * if there is none; nil and nil if the call has no HTTP request any more.  [-0, +2, throws] */
 static int l_header(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -44,7 +45,8 @@ static int l_deadline(lua_State *L)
     return 0;
 }
 
-/* call.detach(call, milliseconds): closes the client's connection while the call continues. `milliseconds`: when the client should reconnect.
+/* call.detach(call, milliseconds): closes the client's connection while the call continues. `milliseconds`: when the
+ * client should reconnect.
  * False if the client could not resume the stream.
  *  [-0, +1, throws] */
 static int l_detach(lua_State *L)
@@ -56,7 +58,8 @@ static int l_detach(lua_State *L)
     return 1;
 }
 
-/* -- requests to the client-------------------------------------------------------------------------------------------------- */
+/* -- requests to the
+ * client-------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     mp_op super;
@@ -110,7 +113,8 @@ static mp_call *MP_NULLABLE call_of(const mp_call_handle *it)
     return it->serial == it->task->super.serial ? it->task->call : NULL;
 }
 
-/* The task that waits is cancelled. The call may go on; if it has ended, the rpc frees its requests to the client itself. */
+/* The task that waits is cancelled. The call may go on; if it has ended, the rpc frees its requests to the client
+ * itself. */
 static void ask_cancel(mp_op *op)
 {
     ask_op *it = mp_container(op, ask_op, super);
@@ -134,8 +138,8 @@ static int push_client_answer(lua_State *L, int status, lua_KContext context)
     return op->is_error ? 2 : 1;
 }
 
-/* call.ask(call, method, params): sends a JSON-RPC request to the client on the call's stream, and waits for the answer. False if the stream is
- * closed.
+/* call.ask(call, method, params): sends a JSON-RPC request to the client on the call's stream, and waits for the
+ * answer. False if the stream is closed.
  *  [-0, +1|2, throws, parks] */
 static int l_ask(lua_State *L)
 {
@@ -163,7 +167,8 @@ static int l_ask(lua_State *L)
     return mp_op_park_then(L, &op->super, push_client_answer, (lua_KContext)op);
 }
 
-/* -- requests that a task need not wait for -------------------------------------------------------------------------- */
+/* -- requests that a task need not wait for
+ * -------------------------------------------------------------------------- */
 
 #define QUESTION "moonpool.question"
 
@@ -217,8 +222,9 @@ static void on_question_answered(void *ctx, bool is_error, mp_str answer)
     mp_signal_set(it->signal);
 }
 
-/* call.question(call, method, params, signal): sends a JSON-RPC request to the client on the call's stream, and does not wait. The answer sets
- * the signal. False if the stream is closed. The request is withdrawn when the task ends.  [-0, +1, throws] */
+/* call.question(call, method, params, signal): sends a JSON-RPC request to the client on the call's stream, and does
+ * not wait. The answer sets the signal. False if the stream is closed. The request is withdrawn when the task ends.
+ * [-0, +1, throws] */
 static int l_question(lua_State *L)
 {
     mp_lib_task *task = mp_check_call(L);
@@ -252,7 +258,8 @@ static int l_question(lua_State *L)
     return 1;
 }
 
-/* question:answer(): JSON of the client's result, or of its error and true; nothing before it has answered.  [-0, +0|1|2, throws] */
+/* question:answer(): JSON of the client's result, or of its error and true; nothing before it has answered.  [-0,
+ * +0|1|2, throws] */
 static int l_answer(lua_State *L)
 {
     const question *it = luaL_checkudata(L, 1, QUESTION);
@@ -280,7 +287,8 @@ static void add_question(lua_State *L)
     lua_pop(L, 1);
 }
 
-/* call.withdraw(call): cancels the call's requests to the client that are in flight. A task that waits for one receives nil and an error.
+/* call.withdraw(call): cancels the call's requests to the client that are in flight. A task that waits for one receives
+ * nil and an error.
  *  [-0, +0, throws] */
 static int l_withdraw(lua_State *L)
 {

@@ -1,5 +1,5 @@
-/* cron.c: starts scheduled jobs. Keys in the store of the process record when a job last started and that it runs: so one
- * worker starts it, the first to check, and the VM of a new generation continues the schedule of the old one. */
+/* cron.c: starts scheduled jobs. Keys in the store of the process record when a job last started and that it runs: so
+ * one worker starts it, the first to check, and the VM of a new generation continues the schedule of the old one. */
 #include "lib/work/cron.h"
 #include "lib/work/job_log.h"
 #include "data/data.h"

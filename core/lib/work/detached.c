@@ -1,5 +1,5 @@
-/* detached.c: background tasks and scheduled jobs. Each has a call of its own, which no client waits for. A task that a call started
- * inherits the fields of that call. */
+/* detached.c: background tasks and scheduled jobs. Each has a call of its own, which no client waits for. A task that a
+ * call started inherits the fields of that call. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include "lib/work/cron.h"
@@ -56,7 +56,8 @@ int mp_run_scheduled(lua_State *L)
     return job_done(L, LUA_OK, (lua_KContext)task);
 }
 
-/* job.note(name[, outcome[, next]]): the job begins to run; with an outcome: it has ended so, and begins next at that time, in seconds since 1970.
+/* job.note(name[, outcome[, next]]): the job begins to run; with an outcome: it has ended so, and begins next at that
+ * time, in seconds since 1970.
  *  [-0, +0, throws] */
 static int l_note(lua_State *L)
 {
@@ -77,8 +78,9 @@ static int l_note(lua_State *L)
     return 0;
 }
 
-/* job.schedule(name, every[, limit[, when[, first]]]): runs moonpool.run_job(call, name) every `every` seconds, each run at most `limit` seconds. `when`
- * says so for people, `first` is the first start in seconds since 1970. Available while scripts load. Upvalue: the default limit.  [-0, +0, throws] */
+/* job.schedule(name, every[, limit[, when[, first]]]): runs moonpool.run_job(call, name) every `every` seconds, each
+ * run at most `limit` seconds. `when` says so for people, `first` is the first start in seconds since 1970. Available
+ * while scripts load. Upvalue: the default limit.  [-0, +0, throws] */
 static int l_schedule(lua_State *L)
 {
     mp_lib *lib = mp_lib_of(L);
@@ -114,7 +116,8 @@ static void on_delivery(void *ctx, mp_delivery_end end)
     free(it);
 }
 
-/* A client with a session finds its tasks by `tasks/list`, or gets the answer when it resumes. Others have the answer alone. */
+/* A client with a session finds its tasks by `tasks/list`, or gets the answer when it resumes. Others have the answer
+ * alone. */
 static void expect_delivery(mp_call *call, mp_bus *bus, mp_str id)
 {
     if (mp_call_session(call) != NULL)
@@ -126,9 +129,10 @@ static void expect_delivery(mp_call *call, mp_bus *bus, mp_str id)
     mp_call_on_delivery(call, on_delivery, it);
 }
 
-/* job.spawn(call, f, seconds[, id]): starts a background task that runs f(call) for at most `seconds`; its call inherits the fields of `call`. When
- * the task has ended, in whatever way, every VM gets the bus message "ended" with `id`. Without a session no task is started for a client that has
- * left, and if the answer to `call` is lost, every VM gets the bus message "lost". The task's handle; or nil, why.
+/* job.spawn(call, f, seconds[, id]): starts a background task that runs f(call) for at most `seconds`; its call
+ * inherits the fields of `call`. When the task has ended, in whatever way, every VM gets the bus message "ended" with
+ * `id`. Without a session no task is started for a client that has left, and if the answer to `call` is lost, every VM
+ * gets the bus message "lost". The task's handle; or nil, why.
  *  [-0, +1|2, throws] */
 static int l_spawn(lua_State *L)
 {
@@ -172,8 +176,9 @@ static int l_spawn(lua_State *L)
     return 1;
 }
 
-/* job.begin(f, seconds[, more[, bytes]]): starts a background task that runs f(call) for at most `seconds` and belongs to no other call. `more`: seconds of
- * processor time beyond limits.call.cpu; `bytes`: memory beyond limits.call.memory. True; or nil, why.  [-0, +1|2, throws] */
+/* job.begin(f, seconds[, more[, bytes]]): starts a background task that runs f(call) for at most `seconds` and belongs
+ * to no other call. `more`: seconds of processor time beyond limits.call.cpu; `bytes`: memory beyond
+ * limits.call.memory. True; or nil, why.  [-0, +1|2, throws] */
 static int l_begin(lua_State *L)
 {
     mp_lib *lib = mp_lib_of(L);

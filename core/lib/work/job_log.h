@@ -1,4 +1,5 @@
-/* job_log.h: what operators see of the scheduled jobs of the process: when each began last, how it ended, when it begins next. Any thread. */
+/* job_log.h: what operators see of the scheduled jobs of the process: when each began last, how it ended, when it
+ * begins next. Any thread. */
 #ifndef MP_LIB_WORK_JOB_LOG_H
 #define MP_LIB_WORK_JOB_LOG_H
 

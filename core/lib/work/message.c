@@ -1,11 +1,12 @@
-/* message.c: the body of the coroutine of a client's request or notification: it decodes the params, calls the library in Lua and
- * encodes the result. */
+/* message.c: the body of the coroutine of a client's request or notification: it decodes the params, calls the library
+ * in Lua and encodes the result. */
 #include "lib/shortcut/forward.h"
 #include "rpc/observe.h"
 #include "vm/engine.h"
 #include <stdio.h>
 
-/* Tasks that wait behind a call that is late. With fewer there is no queue: the machine has stood still, and refusing would help no client. */
+/* Tasks that wait behind a call that is late. With fewer there is no queue: the machine has stood still, and refusing
+ * would help no client. */
 #define CROWD 8
 
 /* A call that was answered on the way (mp_call_open_session) or cancelled gets no answer. */
@@ -134,7 +135,8 @@ static int note_decoded(lua_State *L, void *ctx, const char *MP_NULLABLE repeate
     return 0;
 }
 
-/* The body of a notification's coroutine: note(method, params, revision, id of the session).  [-1, +0, throws, parks] */
+/* The body of a notification's coroutine: note(method, params, revision, id of the session).  [-1, +0, throws,
+ * parks] */
 int mp_run_note(lua_State *L)
 {
     mp_lib_task *task = lua_touserdata(L, 1);

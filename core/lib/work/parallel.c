@@ -1,5 +1,6 @@
-/* parallel.c: groups: a task starts member tasks that run concurrently, and waits until all have ended. Members work for the call of that
- * task: its limits count their time and memory, and when it is cancelled, its members are cancelled first. */
+/* parallel.c: groups: a task starts member tasks that run concurrently, and waits until all have ended. Members work
+ * for the call of that task: its limits count their time and memory, and when it is cancelled, its members are
+ * cancelled first. */
 #include "vm/engine.h"
 #include "lib/bindings.h"
 #include <lauxlib.h>
@@ -91,7 +92,8 @@ static int push_success(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-/* task.parallel(functions): runs the functions concurrently. True if each returned true; the first that does not cancels the others.
+/* task.parallel(functions): runs the functions concurrently. True if each returned true; the first that does not
+ * cancels the others.
  *  [-0, +1, throws, parks] */
 static int l_parallel(lua_State *L)
 {
@@ -121,7 +123,8 @@ static int l_parallel(lua_State *L)
     return mp_op_park_then(L, &group->super, push_success, (lua_KContext)group);
 }
 
-/* task.cancel_at(n): cancels the running task at its n-th wait from now on; 0: never. For the specs of scripts.  [-0, +0, throws] */
+/* task.cancel_at(n): cancels the running task at its n-th wait from now on; 0: never. For the specs of scripts.  [-0,
+ * +0, throws] */
 static int l_cancel_at(lua_State *L)
 {
     lua_Integer wait = luaL_checkinteger(L, 1);

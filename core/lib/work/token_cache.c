@@ -1,4 +1,5 @@
-/* token_cache.c: finds the bearer token of a request, and caches the last tokens with the principals that they authenticate as. */
+/* token_cache.c: finds the bearer token of a request, and caches the last tokens with the principals that they
+ * authenticate as. */
 #include "lib/work/token_cache.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
@@ -29,16 +30,17 @@ mp_token_kind mp_find_bearer(const mp_stream *stream, mp_str *token)
     return count == 1 ? MP_A_TOKEN : MP_BAD_TOKEN;
 }
 
-/* Clients send the same token with each request. The cache keeps the token's Lua string and its digest, so neither is made again. */
+/* Clients send the same token with each request. The cache keeps the token's Lua string and its digest, so neither is
+ * made again. */
 #define TOKEN_SLOTS 256
 #define MAX_CACHED_TOKEN_BYTES 2048
 
 typedef struct {
     uint64_t hash;
-    mp_str text; /* the bytes of the Lua string */
-    int ref, id,
-        principal; /* registry references: of the string, of its digest, of the principal reference; LUA_NOREF: none yet */
-    uint64_t until_ms; /* when `principal` expires, by the loop's clock */
+    mp_str text;            /* the bytes of the Lua string */
+    int ref, id, principal; /* registry references: of the string, of its digest, of the principal reference; LUA_NOREF:
+                               none yet */
+    uint64_t until_ms;      /* when `principal` expires, by the loop's clock */
 } token_slot;
 
 struct mp_token_cache {
@@ -125,7 +127,8 @@ void mp_token_set_principal(lua_State *L, mp_str text, int index, uint64_t until
     slot->until_ms = until;
 }
 
-/* token_id(text): the SHA-256 of the text, from the cache if the text is the bearer token that was used last.  [-0, +1, throws] */
+/* token_id(text): the SHA-256 of the text, from the cache if the text is the bearer token that was used last.  [-0, +1,
+ * throws] */
 static int l_token_id(lua_State *L)
 {
     const char *text = luaL_checkstring(L, 1);

@@ -1,5 +1,5 @@
-/* work.c: the kinds of work (mp_work) that tasks of the engine do: calls, notifications, requests to authenticate, detached and scheduled calls, members of
- * a group. */
+/* work.c: the kinds of work (mp_work) that tasks of the engine do: calls, notifications, requests to authenticate,
+ * detached and scheduled calls, members of a group. */
 #include "lib/bindings.h"
 #include "lib/shortcut/audit_line.h"
 #include <lauxlib.h>

@@ -12,7 +12,8 @@ static const char *const files[] = {
     "/etc/ssl/cert.pem",
 };
 
-/* True if the folder has a certificate whose file is named by the hash of its subject, such as 02265526.0: others are not found in a folder. */
+/* True if the folder has a certificate whose file is named by the hash of its subject, such as 02265526.0: others are
+ * not found in a folder. */
 static bool is_hashed(const char *path)
 {
     DIR *folder = opendir(path);

@@ -31,8 +31,8 @@ typedef struct {
 mp_client *mp_client_new(struct mp_loop *loop, const mp_client_limits *limits);
 /* Sets the limits of transfers that start from now on. Call it on the client's thread. */
 void mp_client_configure(mp_client *client, const mp_client_limits *limits);
-/* Sends the requests of transfers that have started, which else happens in the next turn of the loop. `ready` of transfers may run. Not for use
- * inside a function that libcurl calls. */
+/* Sends the requests of transfers that have started, which else happens in the next turn of the loop. `ready` of
+ * transfers may run. Not for use inside a function that libcurl calls. */
 void mp_client_begin(mp_client *client);
 /* Call it after all transfers are freed and before the loop is freed. */
 void mp_client_free(mp_client *client);

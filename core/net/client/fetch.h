@@ -1,5 +1,5 @@
-/* fetch.h: one HTTP request of a command line, which has no event loop: it blocks the thread. Part of the public header net.h. A gateway never
- * calls it. */
+/* fetch.h: one HTTP request of a command line, which has no event loop: it blocks the thread. Part of the public header
+ * net.h. A gateway never calls it. */
 #ifndef MP_NET_FETCH_H
 #define MP_NET_FETCH_H
 
@@ -14,7 +14,8 @@ typedef struct {
     const char *MP_NULLABLE text;   /* the request's body; NULL: none */
     int seconds;                    /* until the whole answer is there; 0: 600 */
     const char *headers[MP_FETCH_HEADERS + 1]; /* "Name: value"; end with NULL */
-    /* takes the body of an answer with status 200 as it arrives, instead of `body`; false ends the request. NULL: none */
+    /* takes the body of an answer with status 200 as it arrives, instead of `body`; false ends the request. NULL:
+     * none */
     bool (*MP_NULLABLE on_bytes)(void *ctx, mp_str bytes);
     void *ctx;
 } mp_fetch_options;

@@ -14,11 +14,14 @@ MP_COUNTER(old_addresses, "old_addresses", "", "",
            "outgoing requests to addresses of an earlier lookup, because no name server answered")
 
 #define KEPT_MS 60000
-/* how long old addresses are used: longer than most outages of name servers, shorter than a server stays reachable at its former address */
+/* how long old addresses are used: longer than most outages of name servers, shorter than a server stays reachable at
+ * its former address */
 #define OLD_MS 3600000
 #define PATIENCE_MS 1800 /* for a lookup of a name that has old addresses: the client's timer of RFC 8767 */
-#define RETRY_MS 5000    /* from a failed lookup of a name to the next one, which takes a thread for some seconds */
-#define MAX_NAMES 1024   /* whose addresses are kept: less than a megabyte. Any more are looked up for each request */
+/* from a failed lookup of a name to the next one, which takes a thread for some seconds */
+#define RETRY_MS 5000
+/* whose addresses are kept: less than a megabyte. Any more are looked up for each request */
+#define MAX_NAMES 1024
 #define MAX_ADDRESSES 32 /* of a name: a connection is hardly ever tried at more */
 
 struct mp_lookup {

@@ -13,8 +13,8 @@ typedef struct mp_lookup mp_lookup;
 /* Appends the addresses of `host` if they are known: for a minute after the lookup, unless nothing asks for `idle_ms`;
  * and for an hour while no name server answers. Then lookups go on meanwhile, unless `most` are in progress. */
 bool mp_lookup_known(mp_str host, uint64_t idle_ms, int64_t most, mp_buf *addresses);
-/* Runs on the loop, once, and ends the lookup. `addresses` is NULL if the name has none. Those of before are taken if no
- * name server answers in time. */
+/* Runs on the loop, once, and ends the lookup. `addresses` is NULL if the name has none. Those of before are taken if
+ * no name server answers in time. */
 typedef void mp_lookup_done(void *ctx, const char *MP_NULLABLE addresses);
 
 /* Begins a lookup, or joins one. NULL if `most` are in progress in this process, or no thread can be started. */

@@ -332,8 +332,8 @@ static uint64_t stream_errors(const h2o_http2_conn_t *h2o)
     return sum;
 }
 
-/* After a complete block of headers: a request that announces a body over the limit is answered before the body. One for
- * which there is no room at all is refused without an answer, which would take memory. */
+/* After a complete block of headers: a request that announces a body over the limit is answered before the body. One
+ * for which there is no room at all is refused without an answer, which would take memory. */
 static void check_announced(mp_http2 *h2, const frame *f)
 {
     static const mp_http2_refusal too_large = {MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n")};

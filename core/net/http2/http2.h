@@ -15,7 +15,8 @@
 
 #define MP_HTTP2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #define MP_HTTP2_PREFACE_BYTES 24
-#define MP_HTTP2_EARLY 100 /* requests answered before their last frame that are remembered: all that are open */
+/* requests answered before their last frame that are remembered: all that are open */
+#define MP_HTTP2_EARLY 100
 
 typedef struct {
     uint32_t id;
@@ -70,7 +71,8 @@ mp_http2 *MP_NULLABLE mp_http2_of(const h2o_http2_conn_t *h2o);
 void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal);
 /* Ends a request whose body is still arriving with RST_STREAM, which allows the client to send it again. */
 void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream);
-/* Stores the memory that the head of a request occupies, for limits.bodies. Call it when libh2o has decoded the head. */
+/* Stores the memory that the head of a request occupies, for limits.bodies. Call it when libh2o has decoded the
+ * head. */
 void mp_http2_weigh_head(const mp_http2 *h2, h2o_req_t *req);
 bool mp_http2_was_answered_early(const mp_http2 *h2, uint32_t id);
 /* Counts bytes of a body whose request was answered early. A client that goes on sending, although the answer is

@@ -1,5 +1,5 @@
-/* pages.c: regions of 1 MiB, each cut into blocks of the same number of pages. What a region knows of its blocks is kept
- * outside of it, so that a page that no block uses need not be resident. */
+/* pages.c: regions of 1 MiB, each cut into blocks of the same number of pages. What a region knows of its blocks is
+ * kept outside of it, so that a page that no block uses need not be resident. */
 #include "pages.h"
 #include "base/base.h"
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* pages.h: memory in whole pages, which goes back to the system page by page.
  *
- * Two thirds of a quiet stream's memory are two blocks that libh2o makes: the pool of a request (4 KB) and the input of a
- * connection (8 KB). From malloc each of them would lie between small blocks that live longer, so that the memory of
+ * Two thirds of a quiet stream's memory are two blocks that libh2o makes: the pool of a request (4 KB) and the input of
+ * a connection (8 KB). From malloc each of them would lie between small blocks that live longer, so that the memory of
  * clients that have left would be many small gaps, and returning it would take longer the more gaps there are. These
  * blocks lie in regions of 1 MiB that hold nothing else (h2o_blocks.c). */
 #ifndef MP_NET_PAGES_H
@@ -14,8 +14,8 @@
 
 /* `count` pages, at most MP_PAGES_MAX, of any content; NULL if there is no memory. From any thread. */
 void *MP_NULLABLE mp_pages_take(size_t count);
-/* Frees a block of mp_pages_take, which stays resident for the next one that needs it. False if `block` is no such block. From any
- * thread. */
+/* Frees a block of mp_pages_take, which stays resident for the next one that needs it. False if `block` is no such
+ * block. From any thread. */
 bool mp_pages_give(void *block);
 
 #endif

@@ -1,6 +1,7 @@
 /* slabs.c: small blocks that lie apart from malloc's memory, where each block that lives long keeps the gaps around it
- * apart: those of sessions, which may live longer than the connection for which they were made, and those of Lua states. They lie in
- * slabs: blocks of pages.c that are cut into pieces of one size. A slab without a piece in use goes back to pages.c. */
+ * apart: those of sessions, which may live longer than the connection for which they were made, and those of Lua
+ * states. They lie in slabs: blocks of pages.c that are cut into pieces of one size. A slab without a piece in use goes
+ * back to pages.c. */
 #include "slabs.h"
 #include "pages.h"
 #include <pthread.h>

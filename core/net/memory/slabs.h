@@ -19,8 +19,8 @@ void mp_slabs_give(mp_slabs *slabs, void *block, size_t size);
 /* Gives back what is kept for the next blocks. An owner all of whose blocks are freed has nothing left then. */
 void mp_slabs_return(mp_slabs *slabs);
 
-/* A zeroed block that may live longer than the connection for which it is made, apart from the blocks of connections. From any
- * thread. */
+/* A zeroed block that may live longer than the connection for which it is made, apart from the blocks of connections.
+ * From any thread. */
 void *mp_slab_new(size_t size);
 /* Frees a block of mp_slab_new of this size; NULL is allowed. From any thread. */
 void mp_slab_free(void *MP_NULLABLE block, size_t size);

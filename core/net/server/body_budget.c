@@ -1,5 +1,5 @@
-/* body_budget.c: limits the bytes of request bodies that libh2o buffers before any handler sees the request, and so before
- * authentication. All servers of the process share one budget (limits.bodies). While the sum is above it, each
+/* body_budget.c: limits the bytes of request bodies that libh2o buffers before any handler sees the request, and so
+ * before authentication. All servers of the process share one budget (limits.bodies). While the sum is above it, each
  * connection that receives more is answered with 503, so the sum falls again whatever made it grow. What the connection
  * sends afterwards is read and discarded, so that the client can read the answer.
  *
@@ -156,8 +156,9 @@ static bool is_pending(const mp_conn *conn)
            mp_container(conn->streams.next, mp_stream, link)->state < MP_STREAM_ENDED;
 }
 
-/* HTTP/1: lets libh2o read. A request that is then incomplete, or waits for its answer, is counted, however small it is. If there is no room, one
- * that is incomplete is refused; one that waits for its answer gets it, and the next request is refused. */
+/* HTTP/1: lets libh2o read. A request that is then incomplete, or waits for its answer, is counted, however small it
+ * is. If there is no room, one that is incomplete is refused; one that waits for its answer gets it, and the next
+ * request is refused. */
 static void read_input(mp_conn *conn, const char *MP_NULLABLE error)
 {
     h2o_socket_t *socket = conn->socket;
@@ -174,8 +175,8 @@ static void read_input(mp_conn *conn, const char *MP_NULLABLE error)
         refuse_body(conn);
 }
 
-/* HTTP/1: true if there is no room for what has arrived. Small requests that arrive at once are refused only where there is none even for small
- * ones; those to the admin listener are not. */
+/* HTTP/1: true if there is no room for what has arrived. Small requests that arrive at once are refused only where
+ * there is none even for small ones; those to the admin listener are not. */
 static bool is_too_much(mp_conn *conn, size_t size)
 {
     if (size > MP_INTAKE_FREE || conn->body_bytes > 0)

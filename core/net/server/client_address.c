@@ -1,4 +1,5 @@
-/* client_address.c: the address of a request's client: that of the connection, or the one that a trusted proxy gives in a header of the request. */
+/* client_address.c: the address of a request's client: that of the connection, or the one that a trusted proxy gives in
+ * a header of the request. */
 #include "http.h"
 
 MP_COUNTER(forwarded_taken, "forwarded", "outcome", "taken",
@@ -19,8 +20,8 @@ bool mp_conn_is_trusted(mp_conn *conn, const mp_proxies *MP_NULLABLE proxies)
                                  : conn->listener->is_unix && mp_proxies_have_unix(proxies);
 }
 
-/* Counts a request with X-Forwarded-For or Forwarded whose peer is not trusted: a client, or a proxy that the configuration does not name. The first
- * one is logged. */
+/* Counts a request with X-Forwarded-For or Forwarded whose peer is not trusted: a client, or a proxy that the
+ * configuration does not name. The first one is logged. */
 static void count_ignored(mp_conn *conn)
 {
     static atomic_bool is_logged;

@@ -1,5 +1,5 @@
-/* connection.c: what the files below the server need of a connection: whose a socket is, the peer's address, and the structs
- * of its streams. */
+/* connection.c: what the files below the server need of a connection: whose a socket is, the peer's address, and the
+ * structs of its streams. */
 #include "http.h"
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -25,7 +25,8 @@ mp_conn *MP_NULLABLE mp_conn_of(const h2o_socket_t *socket)
     return socket->on_close.cb == on_close ? socket->on_close.data : NULL;
 }
 
-/* The IP address of one end of a TCP connection: an IPv4 client of an IPv6 socket ([::]) has the same one as at any other. False if it has none. */
+/* The IP address of one end of a TCP connection: an IPv4 client of an IPv6 socket ([::]) has the same one as at any
+ * other. False if it has none. */
 static bool ip_of(const struct sockaddr_storage *end, mp_ip *ip)
 {
     if (end->ss_family == AF_INET6)

@@ -10,18 +10,19 @@ MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off bec
 #define PIECES 32
 #define PIECE_BYTES (128 * 1024) /* a reader must read this much within `stall_ms` */
 
-#define SLOW_MS 1000             /* a reader that read nothing for this time may be ended to free memory for others */
+/* a reader that read nothing for this time may be ended to free memory for others */
+#define SLOW_MS 1000
 #define SPARED_BYTES (64 * 1024) /* streams in which fewer bytes wait are ended only above nearly_full() */
 #define MAX_VICTIMS 16           /* streams ended for one answer, at most */
 
-/* The account has the bytes that wait for their readers, of all streams and pipes of the process. Those of a pipe are counted whether they fit or
- * not, and are not given up.
+/* The account has the bytes that wait for their readers, of all streams and pipes of the process. Those of a pipe are
+ * counted whether they fit or not, and are not given up.
  *   above limits.answers   no new call begins, and readers of many bytes that have read nothing for SLOW_MS are ended
- *   above nearly_full()    each answer ends the readers of its worker that have read nothing for the longest time, and SLOW_MS ends those of
- *                          few bytes, too
+ *   above nearly_full()    each answer ends the readers of its worker that have read nothing for the longest time, and
+ *                          SLOW_MS ends those of few bytes, too
  *   above full()           nothing more is added: an answer or an event ends its own stream
- * The sum is compared before the bytes are added, since an answer may be as large as its own limits say: at most full() and one answer. What a batch
- * collects, and what is on its way to another worker's stream, fits below full(). */
+ * The sum is compared before the bytes are added, since an answer may be as large as its own limits say: at most full()
+ * and one answer. What a batch collects, and what is on its way to another worker's stream, fits below full(). */
 static int64_t nearly_full(const mp_server *server)
 {
     return (int64_t)(server->limits.answers + server->limits.answers / 4);
@@ -62,8 +63,8 @@ void mp_stream_end_for_room(mp_stream *stream)
     mp_stream_lose(stream, true);
 }
 
-/* Of the server's streams with more than `spared` bytes, that whose reader has read nothing for the longest time; NULL if nothing is being
- * written. */
+/* Of the server's streams with more than `spared` bytes, that whose reader has read nothing for the longest time; NULL
+ * if nothing is being written. */
 static mp_stream *MP_NULLABLE find_slowest(const mp_server *server, const mp_stream *newest, size_t spared)
 {
     mp_stream *slowest = NULL;

@@ -1,5 +1,6 @@
-/* forwarded.c: the client's address in X-Forwarded-For and Forwarded. Lists are read from the right, so that what a client wrote into them comes
- * last, and cannot change how the part before it is read: not by a quotation mark that it leaves open, either. */
+/* forwarded.c: the client's address in X-Forwarded-For and Forwarded. Lists are read from the right, so that what a
+ * client wrote into them comes last, and cannot change how the part before it is read: not by a quotation mark that it
+ * leaves open, either. */
 #include "proxies.h"
 
 /* True if the quotation mark at `at` is escaped: an odd number of backslashes is before it. */
@@ -11,7 +12,8 @@ static bool is_escaped(mp_str text, size_t at)
     return slashes % 2 == 1;
 }
 
-/* Cuts the last element off a list; `has_quotes`: commas in quoted texts separate no elements. False if the list has no more. */
+/* Cuts the last element off a list; `has_quotes`: commas in quoted texts separate no elements. False if the list has no
+ * more. */
 static bool cut_last(mp_str *list, bool has_quotes, mp_str *element)
 {
     bool is_quoted = false;
@@ -41,8 +43,8 @@ static bool is_port(mp_str text)
     return mp_digits_read(text, 65535, &unused);
 }
 
-/* An address, with a port or without; an IPv6 address may be in brackets, and has to be if it has a port. A port that is hidden ("_a1") is refused, as
- * no proxy hides the port and shows the address. */
+/* An address, with a port or without; an IPv6 address may be in brackets, and has to be if it has a port. A port that
+ * is hidden ("_a1") is refused, as no proxy hides the port and shows the address. */
 static bool read_node(mp_str text, mp_ip *ip)
 {
     if (mp_ip_read(text, ip))
@@ -80,7 +82,8 @@ static mp_str cut_pair(mp_str *rest)
     return mp_str_trim(pair);
 }
 
-/* Finds the value of the pair `for` in an element of Forwarded, and takes its quotation marks off. False unless exactly one pair is named `for`. */
+/* Finds the value of the pair `for` in an element of Forwarded, and takes its quotation marks off. False unless exactly
+ * one pair is named `for`. */
 static bool find_for(mp_str element, mp_str *value)
 {
     int count = 0;

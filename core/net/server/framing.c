@@ -42,7 +42,8 @@ static inline bool has_name(const char *at, const char *end, mp_str name)
     return len >= name.len && (len == name.len || at[name.len] == ':') && strncasecmp(at, name.ptr, name.len) == 0;
 }
 
-/* Counts the header line from `at` to its LF at `feed`. Only names are compared that begin with the first letter of a counted name. */
+/* Counts the header line from `at` to its LF at `feed`. Only names are compared that begin with the first letter of a
+ * counted name. */
 static inline line_kind count_line(head_counts *counts, const char *at, const char *feed)
 {
     const char *end = feed - 1;

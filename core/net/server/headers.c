@@ -1,4 +1,5 @@
-/* headers.c: the headers of a request, and the values of its query. One pass, when the request begins, finds those that most requests are asked for. */
+/* headers.c: the headers of a request, and the values of its query. One pass, when the request begins, finds those that
+ * most requests are asked for. */
 #include "http.h"
 
 static mp_str str_of(h2o_iovec_t bytes)

@@ -1,5 +1,5 @@
-/* hold.c: listening sockets that another process of the gateway has, too: this one does not accept there, without a change of the socket, which
- * would be a change for both. */
+/* hold.c: listening sockets that another process of the gateway has, too: this one does not accept there, without a
+ * change of the socket, which would be a change for both. */
 #include "http.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 MP_GAUGE(kept_connections, "kept_connections", "", "",
          "open client connections of an older process, from before its upgrade")
 
-#define LEAVING_MS                                                                                                     \
-    1000 /* between GOAWAY and the end of an idle connection: the client's last requests arrive in this time */
+/* between GOAWAY and the end of an idle connection: the client's last requests arrive in this time */
+#define LEAVING_MS 1000
 
 void mp_server_share(mp_server *server, int address)
 {
@@ -55,8 +55,8 @@ void mp_server_hold(mp_server *server, int address, bool is_held)
     mp_loop_call(server->loop, apply_hold, server);
 }
 
-/* Lets clients of HTTP/2 open no more streams here: GOAWAY at first, then the end of a connection without streams. One that was just accepted has time
- * for its first request. */
+/* Lets clients of HTTP/2 open no more streams here: GOAWAY at first, then the end of a connection without streams. One
+ * that was just accepted has time for its first request. */
 static void on_leaving(mp_timer *timer)
 {
     mp_server *server = mp_container(timer, mp_server, leaving);

@@ -20,7 +20,8 @@ typedef struct {
     mp_endpoint endpoint;
     bool is_paused;
     bool is_left; /* mp_server_leave has closed it: its connections are in the gauge kept_connections */
-    int fd; /* `fd`, `is_suspended` and changes of `is_held` are protected by the server's listen_lock; fd is -1 once closed */
+    int fd; /* `fd`, `is_suspended` and changes of `is_held` are protected by the server's listen_lock; fd is -1 once
+               closed */
     bool is_suspended, is_unix;
     _Atomic bool is_held; /* accepts no connections: see mp_server_hold */
 } mp_listener;
@@ -31,7 +32,8 @@ static inline bool mp_listener_is_admin(const mp_listener *listener)
     return listener->endpoint.reserve > 0 && !listener->endpoint.is_inner;
 }
 
-#define MP_PEER_GONE "unknown" /* the peer of a connection that was reset before anything asked for its address */
+/* the peer of a connection that was reset before anything asked for its address */
+#define MP_PEER_GONE "unknown"
 
 typedef struct mp_tls_conn mp_tls_conn;
 typedef struct mp_http2 mp_http2;
@@ -42,12 +44,12 @@ typedef struct {
     mp_server *server;
     mp_listener *listener;
     h2o_socket_t *socket;
-    mp_link streams; /* the requests being served: at most one with HTTP/1 */
-    char peer
-        [MP_IP_TEXT]; /* an address, "unix" or MP_PEER_GONE: filled by a PROXY header, or by the first call of mp_conn_peer */
-    bool is_hidden;               /* its PROXY header has no address of the client: `peer` is the proxy */
-    bool reads_requests;          /* the TLS handshake is complete, or there is none */
-    bool is_refused;              /* an error was sent before the whole request arrived: further input is discarded */
+    mp_link streams;       /* the requests being served: at most one with HTTP/1 */
+    char peer[MP_IP_TEXT]; /* an address, "unix" or MP_PEER_GONE: filled by a PROXY header, or by the first call of
+                              mp_conn_peer */
+    bool is_hidden;        /* its PROXY header has no address of the client: `peer` is the proxy */
+    bool reads_requests;   /* the TLS handshake is complete, or there is none */
+    bool is_refused;       /* an error was sent before the whole request arrived: further input is discarded */
     mp_tls_conn *MP_NULLABLE tls; /* NULL: the connection does not use TLS */
     mp_http2 *MP_NULLABLE http2;  /* NULL: the connection uses HTTP/1, or is not decided yet */
     mp_timer first;               /* limits the time until the preface of HTTP/2, or another byte, arrives */
@@ -184,8 +186,8 @@ void mp_stream_expect_progress(const mp_live *live);
 /* The request has ended: frees the queued bytes, which libh2o no longer uses. */
 void mp_stream_forget_queue(mp_stream *stream);
 void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req);
-/* Counts bytes that are about to wait for the stream's reader, and ends streams of others if these take too much. False if there is no room even
- * so: the caller ends the stream. */
+/* Counts bytes that are about to wait for the stream's reader, and ends streams of others if these take too much. False
+ * if there is no room even so: the caller ends the stream. */
 bool mp_stream_count(const mp_live *live, size_t bytes);
 /* Ends a stream because there is no room for what waits for its reader. */
 void mp_stream_end_for_room(mp_stream *stream);
@@ -216,7 +218,8 @@ void mp_body_budget_expect(h2o_buffer_t **buffer, size_t more);
 bool mp_body_budget_set(mp_conn *conn, size_t bytes, bool is_small);
 /* True if there is no room even for small requests. */
 bool mp_body_budget_is_full(const mp_conn *conn);
-/* The seconds of Retry-After of a request that does not fit: until the bytes above the limit are gone, and there is room for it. */
+/* The seconds of Retry-After of a request that does not fit: until the bytes above the limit are gone, and there is
+ * room for it. */
 unsigned mp_body_budget_room_s(const mp_conn *conn);
 /* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */
 void mp_body_budget_forget(mp_conn *conn);
@@ -285,7 +288,8 @@ void mp_server_free_spare(mp_server *server);
 void mp_server_release(mp_server *server);
 
 /* implemented in opening.c */
-/* Begins to read an accepted connection: its PROXY header if its listener wants one, TLS, requests. May close and free the connection. */
+/* Begins to read an accepted connection: its PROXY header if its listener wants one, TLS, requests. May close and free
+ * the connection. */
 void mp_conn_open(mp_conn *conn);
 
 /* implemented in tls_conn.c */
@@ -301,8 +305,9 @@ bool mp_tls_is_ended(const mp_tls_conn *tls);
 size_t mp_tls_partial(const mp_conn *conn);
 
 /* suspend.c */
-/* Hands an accepted connection, which is counted in the account of connections, over to another server's listener for the address. False, and nothing
- * is done, if that server takes none: the connection is still the caller's. Any thread. */
+/* Hands an accepted connection, which is counted in the account of connections, over to another server's listener for
+ * the address. False, and nothing is done, if that server takes none: the connection is still the caller's. Any
+ * thread. */
 bool mp_server_hand_over(mp_server *to, int address, int fd);
 /* False if the server drains, or its thread is stuck. Any thread. */
 bool mp_server_takes_connections(const mp_server *server);
@@ -322,7 +327,8 @@ extern const mp_stat mp_stat_kept_connections;
 
 /* implemented in server.c */
 void mp_server_on_accept(h2o_socket_t *socket, const char *MP_NULLABLE error);
-/* Closes the listeners, those for other processes of the gateway `with_inner`; connections that wait at one that is not held are accepted first. */
+/* Closes the listeners, those for other processes of the gateway `with_inner`; connections that wait at one that is not
+ * held are accepted first. */
 void mp_server_close_listeners(mp_server *server, bool with_inner);
 /* Closes everything that is open. Call it on the thread that accepted the connections: libh2o's input buffers use
  * thread-local variables. */

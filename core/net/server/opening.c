@@ -1,4 +1,5 @@
-/* opening.c: how an accepted connection begins: with a PROXY header where its address wants one, then with TLS, then with the first bytes of HTTP. */
+/* opening.c: how an accepted connection begins: with a PROXY header where its address wants one, then with TLS, then
+ * with the first bytes of HTTP. */
 #include "http.h"
 
 MP_COUNTER(

@@ -20,8 +20,10 @@ MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that 
 #define DRAIN_TICK_MS 20
 #define COMPLAIN_EVERY_MS 10000
 #define FREE_TURNS 1000
-#define FIRST_REQUEST_MS 200 /* a drain leaves a new connection this time, since its first request may be on its way */
-#define MAX_HANDED 64 /* connections that wait to be taken over by one server: more would wait long if it is stuck */
+/* a drain leaves a new connection this time, since its first request may be on its way */
+#define FIRST_REQUEST_MS 200
+/* connections that wait to be taken over by one server: more would wait long if it is stuck */
+#define MAX_HANDED 64
 
 typedef struct {
     h2o_handler_t super;
@@ -193,8 +195,9 @@ static void complain(mp_server *server, int error)
     mp_log(MP_WARN, "cannot accept", mp_log_str("error", mp_str_of(strerror(error))));
 }
 
-/* The server that the next connection is for: one with clearly fewer connections than this one, or this one. The kernel chooses a
- * listening socket by a hash of addresses and ports: of 64 connections one of two workers gets 36 and more as often as not. */
+/* The server that the next connection is for: one with clearly fewer connections than this one, or this one. The kernel
+ * chooses a listening socket by a hash of addresses and ports: of 64 connections one of two workers gets 36 and more as
+ * often as not. */
 static mp_server *find_taker(mp_server *server)
 {
     mp_server *least = server;
@@ -211,8 +214,8 @@ static mp_server *find_taker(mp_server *server)
     return own - fewest > 1 + fewest / 8 ? least : server;
 }
 
-/* Accepts a connection before libh2o has it, for another server, or for this one if the other takes none any more. False, with errno, if there is
- * none. */
+/* Accepts a connection before libh2o has it, for another server, or for this one if the other takes none any more.
+ * False, with errno, if there is none. */
 static bool accept_for(mp_listener *listener, h2o_socket_t *socket, mp_server *taker)
 {
     int fd = accept4(h2o_socket_get_fd(socket), NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -360,7 +363,8 @@ void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *
     }
 }
 
-/* Closing a listener resets the connections that wait in its queue, so accept them first; at a held one, another process accepts them. */
+/* Closing a listener resets the connections that wait in its queue, so accept them first; at a held one, another
+ * process accepts them. */
 void mp_server_close_listeners(mp_server *server, bool with_inner)
 {
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
@@ -443,9 +447,9 @@ void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
     mp_timer_start(server->loop, &server->timer, 0, on_time);
 }
 
-/* Answers a request that has arrived only in part, for which there is no stream and libh2o has no answer. The process ends within a second. Writes
- * directly to the socket, if nothing else is being written. A client that keeps sending may be reset before it reads
- * this. */
+/* Answers a request that has arrived only in part, for which there is no stream and libh2o has no answer. The process
+ * ends within a second. Writes directly to the socket, if nothing else is being written. A client that keeps sending
+ * may be reset before it reads this. */
 static void refuse_part(mp_conn *conn)
 {
     static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"

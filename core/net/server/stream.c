@@ -10,8 +10,8 @@ MP_COUNTER(streams_slow, "streams_ended", "reason", "slow", "streams ended becau
 /* Larger bodies are written in pieces, so that a stalled reader is noticed. */
 #define AT_ONCE (64 * 1024)
 
-/* Smaller answers are not counted in limits.answers: a connection of HTTP/1.1 has one of them at a time, and with HTTP/2 limits.bodies counts
- * them with their requests. */
+/* Smaller answers are not counted in limits.answers: a connection of HTTP/1.1 has one of them at a time, and with
+ * HTTP/2 limits.bodies counts them with their requests. */
 #define UNCOUNTED 4096
 
 static const h2o_headers_t no_headers;

@@ -1,7 +1,8 @@
-/* suspend.c: hands connections over to another server, and suspends the listeners of a server whose thread is stuck. With SO_REUSEPORT the kernel still gives such
- * a socket its share of new connections, which would wait forever, so another thread ends its listening: shutdown()
- * removes a TCP socket from its group but keeps it bound; listen() adds it again. Both act on all descriptors of a socket, so one
- * that another server or process has, too, is left as it is: another thread accepts its connections for as long as this one is stuck. */
+/* suspend.c: hands connections over to another server, and suspends the listeners of a server whose thread is stuck.
+ * With SO_REUSEPORT the kernel still gives such a socket its share of new connections, which would wait forever, so
+ * another thread ends its listening: shutdown() removes a TCP socket from its group but keeps it bound; listen() adds
+ * it again. Both act on all descriptors of a socket, so one that another server or process has, too, is left as it is:
+ * another thread accepts its connections for as long as this one is stuck. */
 #define _GNU_SOURCE /* for accept4 */
 #include "http.h"
 #include <errno.h>
@@ -135,8 +136,8 @@ static void hand_over_or_drop(mp_server *to, int address, int fd)
         drop(fd);
 }
 
-/* Accepts a connection and puts it among the handovers of `to`, if that takes any. Holds the lock for both, so that `to` cannot begin to refuse them in
- * between, which would lose the connection. -1 with errno. */
+/* Accepts a connection and puts it among the handovers of `to`, if that takes any. Holds the lock for both, so that
+ * `to` cannot begin to refuse them in between, which would lose the connection. -1 with errno. */
 static int accept_for(const mp_listener *listener, mp_server *to)
 {
     pthread_mutex_lock(&to->handover_lock);

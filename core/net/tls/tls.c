@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define TICKET_SECONDS                                                                                                 \
-    7200 /* lifetime of session tickets: a client that reconnects within it skips most of the handshake */
+/* lifetime of session tickets: a client that reconnects within it skips most of the handshake */
+#define TICKET_SECONDS 7200
 
 struct mp_tls_slot {
     pthread_mutex_t lock;

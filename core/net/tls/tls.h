@@ -40,8 +40,8 @@ int64_t mp_tls_expires(const mp_tls *tls);
 
 #define MP_TLS_TICKET_KEYS 80 /* bytes: the name of the keys, and the two keys */
 
-/* The keys of session tickets; false: there are none. Connections with `tls` resume what was begun with another one that has the same keys, so
- * both must have the same certificate, and accept the same clients. */
+/* The keys of session tickets; false: there are none. Connections with `tls` resume what was begun with another one
+ * that has the same keys, so both must have the same certificate, and accept the same clients. */
 bool mp_tls_get_ticket_keys(const mp_tls *tls, unsigned char keys[MP_TLS_TICKET_KEYS]);
 /* Before the first connection with `tls`. */
 void mp_tls_set_ticket_keys(mp_tls *tls, const unsigned char keys[MP_TLS_TICKET_KEYS]);

@@ -17,13 +17,15 @@ void mp_authn_cancel_all(mp_rpc *rpc, const char *why);
 /* Answers a request for the protected-resource metadata (RFC 9728), from any origin. False if the request has
  * another path. */
 bool mp_serve_metadata(mp_rpc *rpc, mp_stream *stream);
-/* Appends scheme and host as clients see them (A-12): as the process says that has sent the request on, from public_url, or from the request's Host, which
- * is among `hosts`. False if Host has a character that no host name has. */
+/* Appends scheme and host as clients see them (A-12): as the process says that has sent the request on, from
+ * public_url, or from the request's Host, which is among `hosts`. False if Host has a character that no host name
+ * has. */
 bool mp_put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out);
 /* Appends the value of WWW-Authenticate. `error` may be NULL, `scopes` may be empty. */
 void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const char *MP_NULLABLE error, mp_str scopes);
 
-/* Refuses an `initialize` because of a limit of the sessions, with HTTP 429 and Retry-After if the status is still to be sent. */
+/* Refuses an `initialize` because of a limit of the sessions, with HTTP 429 and Retry-After if the status is still to
+ * be sent. */
 void mp_call_refuse_session(mp_call *call);
 
 #endif

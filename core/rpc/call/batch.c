@@ -29,7 +29,8 @@ static void put_events(mp_buf *out, mp_str lines)
         mp_put_event(out, mp_str_cut(&lines, '\n'));
 }
 
-/* Moves the collected answers to `out`, by `put`. The batch counts them no more: the stream that they are sent on does. */
+/* Moves the collected answers to `out`, by `put`. The batch counts them no more: the stream that they are sent on
+ * does. */
 static void take_answers(mp_batch *batch, mp_buf *out, void (*put)(mp_buf *out, mp_str lines))
 {
     put(out, mp_buf_str(&batch->answers));
@@ -95,7 +96,8 @@ mp_stream *mp_batch_enter(mp_batch *batch)
     return batch->stream;
 }
 
-/* -- the transport of a batch's calls ------------------------------------------------------------------------------- */
+/* -- the transport of a batch's calls
+ * ------------------------------------------------------------------------------- */
 
 static int send_message(mp_call *call, mp_str json)
 {
@@ -105,7 +107,8 @@ static int send_message(mp_call *call, mp_str json)
     return mp_call_send_event(call, json);
 }
 
-/* Counts an answer, which waits for those of the other calls, in limits.answers; on an event stream it does not wait. False if it does not fit. */
+/* Counts an answer, which waits for those of the other calls, in limits.answers; on an event stream it does not wait.
+ * False if it does not fit. */
 static bool hold(mp_batch *batch, mp_str json)
 {
     if (mp_stream_is_events(batch->stream))

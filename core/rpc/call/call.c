@@ -18,7 +18,8 @@ static char *copy_behind(char *at, mp_str *s)
 static void on_client_left(void *ctx, mp_stream *stream)
 {
     mp_call *call = ctx;
-    /* without a session there is nothing to resume the answer by; before the answer to `initialize` nobody knows its session */
+    /* without a session there is nothing to resume the answer by; before the answer to `initialize` nobody knows its
+     * session */
     if (call->session == NULL || call->opens_session || (call->era != NULL && call->era->hang_up_cancels)) {
         mp_call_cancel(call, "the client left", &mp_stat_tool_gone, MP_CANCEL_QUIET);
         return;

@@ -174,7 +174,8 @@ typedef struct {
     char answer[];
 } reply_message;
 
-/* Calls are few (limits.calls_in_flight), and each has few requests: a search is cheap beside the time a person needs to answer. */
+/* Calls are few (limits.calls_in_flight), and each has few requests: a search is cheap beside the time a person needs
+ * to answer. */
 static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
 {
     for (mp_link *at = rpc->calls.next; at != &rpc->calls; at = at->next) {

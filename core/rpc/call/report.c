@@ -1,5 +1,6 @@
-/* report.c: running calls and event streams as operators see them, and their end by an operator. The name of a call or stream for operators is the
- * number of its worker and its own: "1-4711"; of a call also its mark, as in the log and the audit. */
+/* report.c: running calls and event streams as operators see them, and their end by an operator. The name of a call or
+ * stream for operators is the number of its worker and its own: "1-4711"; of a call also its mark, as in the log and
+ * the audit. */
 #include "state.h"
 #include <stdlib.h>
 
@@ -48,7 +49,8 @@ static void put_calls(mp_rpc *rpc, mp_buf *out)
         put_call(out, mp_container(link, mp_call, link), now);
 }
 
-/* -- event streams -------------------------------------------------------------------------------------------------------- */
+/* -- event streams
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* Which streams a page has: some are passed, then `left` are put. */
 typedef struct {
@@ -141,7 +143,8 @@ static bool end_stream(mp_rpc *rpc, const mp_call_inquiry *inquiry)
     return false;
 }
 
-/* -- questions ------------------------------------------------------------------------------------------------------- */
+/* -- questions
+ * ------------------------------------------------------------------------------------------------------- */
 
 static bool is_asked_for(const mp_call_inquiry *inquiry, const mp_call *call)
 {

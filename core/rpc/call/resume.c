@@ -61,7 +61,8 @@ mp_feed *MP_NULLABLE mp_call_need_feed(mp_call *call)
     return call->feed; /* if the client is gone, the send may have ended the call */
 }
 
-/* Sends `parcel` with the call's own connection. If the client is gone, that takes the stream from the call and frees its reference. */
+/* Sends `parcel` with the call's own connection. If the client is gone, that takes the stream from the call and frees
+ * its reference. */
 static bool send_parcel(mp_call *call, mp_feed *feed, mp_parcel parcel)
 {
     parcel.feed = feed;

@@ -10,8 +10,8 @@ struct mp_call {
     mp_link link; /* link in rpc->calls or rpc->detached, then in rpc->ended */
     mp_rpc *rpc;
     const mp_transport *transport;
-    mp_stream *
-        stream; /* counted reference, never NULL; or, where mp_call_is_of_stream() is false, rpc->no_stream, borrowed. own_stream.c changes it. */
+    mp_stream *stream; /* counted reference, never NULL; or, where mp_call_is_of_stream() is false, rpc->no_stream,
+                          borrowed. own_stream.c changes it. */
     mp_session *MP_NULLABLE session; /* counted reference; NULL in stateless revisions */
     mp_batch *MP_NULLABLE batch;     /* NULL if the call is not part of a batch */
     mp_feed *MP_NULLABLE feed;       /* counted reference; NULL until the events of the call's stream have ids */
@@ -38,8 +38,8 @@ struct mp_call {
     uint64_t mark;                         /* 0: it was not asked for yet */
     uint64_t serial;                       /* number of the call, unique in its rpc */
     mp_link in_session;                    /* guarded by the session's lock, like `serial`, `rpc` and `id` */
-    /* The message by which its thread cancels it is on its way; guarded by the session's lock, and so not beside flags of the call's thread: the compiler
-     * reads several of those at once. */
+    /* The message by which its thread cancels it is on its way; guarded by the session's lock, and so not beside flags
+     * of the call's thread: the compiler reads several of those at once. */
     bool is_cancel_posted;
     mp_principal *principal; /* counted reference, never NULL; mp_nobody once the call has ended */
     char *MP_NULLABLE
@@ -57,8 +57,9 @@ struct mp_call {
 
 /* -- call.c -------------------------------------------------------------------------------------------------------- */
 
-/* Starts a call from rpc->envelope, in the place that the caller got from mp_table_take_call(). `stream` is rpc->no_stream over HTTP+SSE and
- * stdio. Returns NULL, and gives the place back, if the session was closed meanwhile, or if its transport has one stream and the id is in use. */
+/* Starts a call from rpc->envelope, in the place that the caller got from mp_table_take_call(). `stream` is
+ * rpc->no_stream over HTTP+SSE and stdio. Returns NULL, and gives the place back, if the session was closed meanwhile,
+ * or if its transport has one stream and the id is in use. */
 mp_call *MP_NULLABLE mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream,
                                    mp_session *MP_NULLABLE session, const mp_era *MP_NULLABLE era);
 /* Starts a call of a batch from rpc->envelope, likewise. False if the session was closed meanwhile. */
@@ -66,7 +67,8 @@ bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
 /* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
  * and the id is in use (B-27). */
 bool mp_call_join(mp_call *call, mp_session *session);
-/* Keeps Authorization of `stream`, or what another process has sealed of it, for as long as the call runs, if there is one and config->keeps_tokens. */
+/* Keeps Authorization of `stream`, or what another process has sealed of it, for as long as the call runs, if there is
+ * one and config->keeps_tokens. */
 void mp_call_keep_token(mp_call *call, const mp_stream *stream);
 /* Frees what mp_call_keep_token keeps. */
 void mp_call_forget_token(mp_call *call);
@@ -86,9 +88,11 @@ void mp_calls_sweep(mp_rpc *rpc);
 /* Frees the free list. */
 void mp_calls_free_spare(mp_rpc *rpc);
 
-/* -- own_stream.c: the HTTP request that a call answers -------------------------------------------------------------- */
+/* -- own_stream.c: the HTTP request that a call answers
+ * -------------------------------------------------------------- */
 
-/* False over HTTP+SSE and stdio, for detached calls, and once the client has disconnected or reads the answer on another connection. */
+/* False over HTTP+SSE and stdio, for detached calls, and once the client has disconnected or reads the answer on
+ * another connection. */
 bool mp_call_is_of_stream(const mp_call *call);
 /* The call begins without a stream. */
 void mp_call_without_stream(mp_call *call);
@@ -124,7 +128,8 @@ void mp_call_prime_soon(mp_call *call);
 /* `stream` is rpc->no_stream over stdio. The batch holds a counted reference to it. `session` is borrowed: each call
  * of the batch has a reference. The creator leaves the batch once all calls are in it. */
 mp_batch *mp_batch_new(mp_rpc *rpc, mp_stream *stream, mp_session *session);
-/* Adds a call to the batch. Returns the stream of the batch. The call later leaves the batch, with or without an answer. */
+/* Adds a call to the batch. Returns the stream of the batch. The call later leaves the batch, with or without an
+ * answer. */
 mp_stream *mp_batch_enter(mp_batch *batch);
 void mp_batch_add(mp_batch *batch, mp_str answer);
 /* Leaves the batch. The last call that leaves sends the answers and frees the batch. */
@@ -163,7 +168,8 @@ const char *mp_call_error_type(const mp_call *call, char room[16]);
 
 /* -- trace.c: the span of a call --------------------------------------------------------------------------------- */
 
-/* Records the call if it is to be recorded. Called where mp_traces_are_on() or an operator runs the call, while rpc->envelope has its message. */
+/* Records the call if it is to be recorded. Called where mp_traces_are_on() or an operator runs the call, while
+ * rpc->envelope has its message. */
 void mp_call_begin_trace(mp_call *call);
 /* The call has ended: hands its trace over. */
 void mp_call_end_trace(mp_call *call, mp_trace *trace);
@@ -172,7 +178,8 @@ void mp_call_end_trace(mp_call *call, mp_trace *trace);
 
 /* One word for the reason that a call ended before its answer. */
 const char *mp_end_cause(const mp_stat *counter);
-/* Appends the name of the tool, resource or prompt in `params`, and the client as "name version". `session` may be NULL. */
+/* Appends the name of the tool, resource or prompt in `params`, and the client as "name version". `session` may be
+ * NULL. */
 void mp_call_names(mp_str params, const mp_session *MP_NULLABLE session, mp_buf *name, mp_buf *client);
 /* Logs a call that has ended. */
 void mp_log_call(mp_call *call);

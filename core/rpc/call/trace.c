@@ -1,5 +1,5 @@
-/* trace.c: the span of a call, with the names and attributes of OpenTelemetry's conventions for MCP. It has no argument, result, header or
- * whole session id. */
+/* trace.c: the span of a call, with the names and attributes of OpenTelemetry's conventions for MCP. It has no
+ * argument, result, header or whole session id. */
 #include "state.h"
 #include <stdio.h>
 

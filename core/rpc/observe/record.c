@@ -1,5 +1,6 @@
-/* record.c: the recorded calls of the process, the latest ones only: a list that drops its oldest lines where it is over its count or its bytes. A file may have them, too (telemetry/record_file.h). The
- * library in Lua makes the lines (lua/moonpool/replay/recorder.lua). */
+/* record.c: the recorded calls of the process, the latest ones only: a list that drops its oldest lines where it is
+ * over its count or its bytes. A file may have them, too (telemetry/record_file.h). The library in Lua makes the lines
+ * (lua/moonpool/replay/recorder.lua). */
 #include "rpc/role.h"
 #include "json/json.h"
 #include "telemetry/telemetry.h"
@@ -16,8 +17,9 @@ MP_COUNTER(records_torn, "records", "result", "torn",
            "lines of record.file that are no whole record, as after a full disk")
 MP_ACCOUNT(record_bytes, "record_bytes", "", "", "bytes of the recorded calls in memory")
 
-#define MAX_CALLS ((size_t)MP_LIMIT(record_calls, 200))     /* that are kept */
-#define MAX_BYTES ((size_t)MP_LIMIT(record_bytes, 8 << 20)) /* bytes of the entries in memory, and of record.file */
+#define MAX_CALLS ((size_t)MP_LIMIT(record_calls, 200)) /* that are kept */
+/* bytes of the entries in memory, and of record.file */
+#define MAX_BYTES ((size_t)MP_LIMIT(record_bytes, 8 << 20))
 #define MAX_CALL ((size_t)MP_LIMIT(record_call, 256 << 10)) /* bytes of one call */
 
 typedef struct {
@@ -157,7 +159,8 @@ size_t mp_record_call_bytes(void)
     return MAX_CALL;
 }
 
-/* Keeps a line, in place of as many of the oldest ones as it needs. NULL: it alone is larger than MAX_BYTES. The caller has the lock. */
+/* Keeps a line, in place of as many of the oldest ones as it needs. NULL: it alone is larger than MAX_BYTES. The caller
+ * has the lock. */
 static const entry *MP_NULLABLE keep_line(mp_str line)
 {
     bool is_whole = line.len > 0 && line.ptr[line.len - 1] == '\n';

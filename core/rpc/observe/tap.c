@@ -1,6 +1,7 @@
-/* tap.c: the taps of the process. A thread that has an event asks its own list of all taps, without a lock: the filter of each, then its rate, which all
- * threads count together. What is over the rate ends there. The thread then formats the event once for each form of arguments that is wanted, and holds the
- * lock while it appends these texts to the queues. */
+/* tap.c: the taps of the process. A thread that has an event asks its own list of all taps, without a lock: the filter
+ * of each, then its rate, which all threads count together. What is over the rate ends there. The thread then formats
+ * the event once for each form of arguments that is wanted, and holds the lock while it appends these texts to the
+ * queues. */
 #include "tap.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,9 +12,10 @@ MP_GAUGE(taps, "taps", "", "", "open taps of the admin listener")
 
 #define MAX_EVENTS MP_LIMIT(tap_events, 1000)  /* events a second of one tap: more than a person reads */
 #define MAX_BYTES MP_LIMIT(tap_bytes, 4 << 20) /* that wait for the reader of one tap */
-#define LONG_PART 4                            /* the reader is woken again when a quarter of the queue is taken */
-#define KEPT_CAP ((size_t)256 << 10)           /* memory of a queue that is kept when it is empty */
-#define TELL_MS 1000                           /* between two events that tell how many were dropped */
+/* the reader is woken again when a quarter of the queue is taken */
+#define LONG_PART 4
+#define KEPT_CAP ((size_t)256 << 10) /* memory of a queue that is kept when it is empty */
+#define TELL_MS 1000                 /* between two events that tell how many were dropped */
 
 struct mp_tap {
     mp_tap_filter filter;
@@ -35,8 +37,9 @@ struct mp_tap {
     uint64_t told_ms;  /* when that was; by mp_monotonic_ms */
 };
 
-/* All open taps. A list is not changed; a thread has a reference to one, which it changes for the newest one when that has another number. A tap that was
- * closed stays until no list has it. The filters are copies, since threads write next to those of the taps. */
+/* All open taps. A list is not changed; a thread has a reference to one, which it changes for the newest one when that
+ * has another number. A tap that was closed stays until no list has it. The filters are copies, since threads write
+ * next to those of the taps. */
 typedef struct {
     unsigned number;
     int refs; /* guarded by `lock`: one of `newest`, one of each thread */
@@ -67,13 +70,15 @@ static bool wants_ends(const mp_tap_filter *filter)
     return filter->outcome != NULL || filter->slower_us > 0;
 }
 
-/* The form in which the tap gets the arguments of this event. Those of a call are in the event of its beginning, if the tap has that. */
+/* The form in which the tap gets the arguments of this event. Those of a call are in the event of its beginning, if the
+ * tap has that. */
 static mp_tap_arguments form_of(const mp_tap_filter *filter, const mp_tap_event *event)
 {
     return event->outcome.len == 0 || wants_ends(filter) ? filter->arguments : MP_TAP_NONE;
 }
 
-/* True if the call is one of the sample. Both events of a call have its number, so both are in it, or none. What belongs to no call is. */
+/* True if the call is one of the sample. Both events of a call have its number, so both are in it, or none. What
+ * belongs to no call is. */
 static bool is_sampled(uint32_t sample, const mp_tap_event *event)
 {
     if (sample == 0 || event->serial == 0)
@@ -183,7 +188,8 @@ static void drop_event(mp_tap *tap)
     mp_stat_add(&mp_stat_tap_dropped, 1);
 }
 
-/* A reader that rests is to learn of the dropped event. Not inlined: readers are awake where taps are above their rate. */
+/* A reader that rests is to learn of the dropped event. Not inlined: readers are awake where taps are above their
+ * rate. */
 static __attribute__((noinline)) void wake_for_dropped(mp_tap *tap)
 {
     pthread_mutex_lock(&lock);
@@ -192,7 +198,8 @@ static __attribute__((noinline)) void wake_for_dropped(mp_tap *tap)
     pthread_mutex_unlock(&lock);
 }
 
-/* True if the tap takes one more event in this second; then it is counted. A thread whose clock is behind counts in the second of the others. */
+/* True if the tap takes one more event in this second; then it is counted. A thread whose clock is behind counts in the
+ * second of the others. */
 static bool take_rate(mp_tap *tap, uint32_t second)
 {
     uint64_t was = atomic_load_explicit(&tap->rate, memory_order_relaxed), next;

@@ -7,8 +7,9 @@
 #define MP_TAP_FORMS 4                       /* of mp_tap_arguments */
 #define MP_TAP_SCAN_BYTES ((size_t)64 << 10) /* params above this are shown by their size alone */
 
-/* One event. Texts may be empty; members that are 0 or empty are left out. What taps decide by may be given as it is known: the mark of a session and
- * the time of a call are computed where a filter or the text of the event needs them. */
+/* One event. Texts may be empty; members that are 0 or empty are left out. What taps decide by may be given as it is
+ * known: the mark of a session and the time of a call are computed where a filter or the text of the event needs
+ * them. */
 typedef struct {
     const char *event;
     uint64_t serial; /* number of the call in its worker; 0: the event is of no call */
@@ -24,7 +25,8 @@ typedef struct {
     size_t in, out;
     uint64_t us;          /* computed from `began` */
     mp_session_mark mark; /* computed from `session` */
-    /* What mp_tap_wants has found, a bit for each tap of the thread's list: those that get the event, and those that decide by its name. */
+    /* What mp_tap_wants has found, a bit for each tap of the thread's list: those that get the event, and those that
+     * decide by its name. */
     bool was_asked;
     unsigned takers, undecided;
 } mp_tap_event;
@@ -37,11 +39,13 @@ static inline bool mp_tap_is_on(void)
     return __builtin_expect(atomic_load_explicit(&mp_tap_count, memory_order_relaxed) != 0, 0);
 }
 
-/* Asks each tap once. True if one takes the event, or may do so when it knows the name: then the thread fills the fields that are shown but that no filter
- * compares, and calls mp_tap_put before it asks for another event. What a tap admits and has no rate for is dropped and counted here. Any thread; without a
- * lock, but after a tap was opened or closed, and to wake a reader. */
+/* Asks each tap once. True if one takes the event, or may do so when it knows the name: then the thread fills the
+ * fields that are shown but that no filter compares, and calls mp_tap_put before it asks for another event. What a tap
+ * admits and has no rate for is dropped and counted here. Any thread; without a lock, but after a tap was opened or
+ * closed, and to wake a reader. */
 bool mp_tap_wants(mp_tap_event *event);
-/* Queues the event for each tap that takes it; asks the taps if mp_tap_wants did not. Any thread; takes the lock of the taps if one takes the event. */
+/* Queues the event for each tap that takes it; asks the taps if mp_tap_wants did not. Any thread; takes the lock of the
+ * taps if one takes the event. */
 void mp_tap_put(mp_tap_event *event);
 
 /* -- tap_text.c ---------------------------------------------------------------------------------------------------- */

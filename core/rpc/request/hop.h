@@ -1,5 +1,5 @@
-/* hop.h: what one process of the gateway tells another about a request that it sends on: the header moonpool-hop, which is sealed. The sender, the edge, has
- * read the request and knows who sent it; the receiver, the owner, runs it. */
+/* hop.h: what one process of the gateway tells another about a request that it sends on: the header moonpool-hop, which
+ * is sealed. The sender, the edge, has read the request and knows who sent it; the receiver, the owner, runs it. */
 #ifndef MP_RPC_HOP_H
 #define MP_RPC_HOP_H
 
@@ -13,7 +13,8 @@
 
 typedef enum { MP_HOP_MCP, MP_HOP_SSE, MP_HOP_MESSAGES, MP_HOP_ORDERS, MP_HOP_ENDPOINTS } mp_hop_endpoint;
 #define MP_HOP_ALIVE "/-/alive" /* the path at which each process answers at once */
-/* The paths on which processes serve each other, whatever theirs for clients are. Orders are no requests of clients: they tell what to do with a task. */
+/* The paths on which processes serve each other, whatever theirs for clients are. Orders are no requests of clients:
+ * they tell what to do with a task. */
 extern const char *const mp_hop_paths[MP_HOP_ENDPOINTS];
 
 typedef struct mp_hop {
@@ -23,15 +24,17 @@ typedef struct mp_hop {
     uint64_t sent_ms; /* time of sending by CLOCK_BOOTTIME */
     uint64_t mark;    /* mark of the request; 0: none */
     uint64_t body;    /* length of the body */
-    /* session: its id, or empty; address: of the client; base: scheme and host as it sees them, or empty; principal: as lua/moonpool/access/principal.lua packs it */
+    /* session: its id, or empty; address: of the client; base: scheme and host as it sees them, or empty; principal: as
+     * lua/moonpool/access/principal.lua packs it */
     mp_str method, session, address, base, principal;
-    mp_str
-        authorization; /* the header of the client's request, for upstreams that get a token of each caller; empty: none */
-    mp_buf room;       /* owns the texts of a hop that was read */
+    mp_str authorization; /* the header of the client's request, for upstreams that get a token of each caller; empty:
+                             none */
+    mp_buf room;          /* owns the texts of a hop that was read */
 } mp_hop;
 
 uint64_t mp_hop_now_ms(void);
-/* The keys by which processes seal headers, from the key that they have in common: two, of which the second is not set. */
+/* The keys by which processes seal headers, from the key that they have in common: two, of which the second is not
+ * set. */
 void mp_hop_keys(const mp_processes *processes, mp_seal_key keys[2]);
 /* Appends the value of the header. False if OpenSSL fails. */
 bool mp_hop_write(const mp_seal_key *keys, const mp_hop *hop, mp_buf *out);

@@ -1,12 +1,13 @@
 /* overload.c: a worker that has more to do than it can: which requests it refuses, and when it stops refusing.
  *
- * A worker is overloaded from the moment at which a request had waited for overload.wait before it began, and others waited behind it; or at which
- * preempted tasks need that long until each of them has gone on once, and most new tasks are preempted. From
- * then on the wait of a new request is estimated when it arrives, from the number of tasks that wait and the rate at which they begin; and, as
- * far as tasks are preempted, from the number of preempted tasks that go on before it. Where
- * the estimate is above an eighth of overload.wait, requests that open sessions and list things are refused; above a quarter, calls. So what
- * is served is served soon, and what is refused is refused at once. The worker is no longer overloaded when nothing was refused for a second
- * and the estimate is below a quarter of overload.wait. While it is, no connection is accepted above nine tenths of limits.connections. */
+ * A worker is overloaded from the moment at which a request had waited for overload.wait before it began, and others
+ * waited behind it; or at which preempted tasks need that long until each of them has gone on once, and most new tasks
+ * are preempted. From then on the wait of a new request is estimated when it arrives, from the number of tasks that
+ * wait and the rate at which they begin; and, as far as tasks are preempted, from the number of preempted tasks that go
+ * on before it. Where the estimate is above an eighth of overload.wait, requests that open sessions and list things are
+ * refused; above a quarter, calls. So what is served is served soon, and what is refused is refused at once. The worker
+ * is no longer overloaded when nothing was refused for a second and the estimate is below a quarter of overload.wait.
+ * While it is, no connection is accepted above nine tenths of limits.connections. */
 #include "request.h"
 
 MP_GAUGE(workers_overloaded, "workers_overloaded", "", "",
@@ -119,9 +120,10 @@ static void measure(mp_pressure *pressure, size_t waiting, uint64_t begun, uint6
     }
 }
 
-/* Preempted tasks go on one after another, each in a turn that it shares with tasks that begin. How long that takes concerns a new task only if it
- * will be preempted, so it counts by the part of the tasks that are. Where nothing begins, because all is refused, that part is taken to be
- * smaller and smaller: else tasks that do not end would keep the worker overloaded. */
+/* Preempted tasks go on one after another, each in a turn that it shares with tasks that begin. How long that takes
+ * concerns a new task only if it will be preempted, so it counts by the part of the tasks that are. Where nothing
+ * begins, because all is refused, that part is taken to be smaller and smaller: else tasks that do not end would keep
+ * the worker overloaded. */
 static void count_round(mp_pressure *pressure, const mp_load *load, uint64_t now_us)
 {
     if (now_us - pressure->part_us >= WINDOW_US) {

@@ -60,7 +60,8 @@ unsigned mp_stopping_s(const mp_rpc *rpc);
 void mp_pressure_begin(mp_rpc *rpc);
 void mp_pressure_configure(mp_rpc *rpc);
 void mp_pressure_end(mp_rpc *rpc);
-/* True if the request in rpc->envelope is refused at once, because too much waits before it. An array of messages counts as a call. */
+/* True if the request in rpc->envelope is refused at once, because too much waits before it. An array of messages
+ * counts as a call. */
 bool mp_request_is_shed(mp_rpc *rpc);
 /* mp_request_is_shed for a request of the method `method`. */
 bool mp_method_is_shed(mp_rpc *rpc, mp_str method);

@@ -1,5 +1,5 @@
-/* owners.c: how many sessions each principal has, or each address of clients without one. While a gateway is several processes, the newest one knows
- * what the older ones have, since these say what changes. */
+/* owners.c: how many sessions each principal has, or each address of clients without one. While a gateway is several
+ * processes, the newest one knows what the older ones have, since these say what changes. */
 #include "state.h"
 #include "json/json.h"
 #include "net/net.h"
@@ -158,7 +158,8 @@ static other *MP_NULLABLE find_other(mp_owners *owners, uint16_t number)
     return NULL;
 }
 
-/* A place for what the process `number` has: that of a process without sessions may be used again. NULL: there are too many processes. */
+/* A place for what the process `number` has: that of a process without sessions may be used again. NULL: there are too
+ * many processes. */
 static other *MP_NULLABLE need_other(mp_owners *owners, uint16_t number)
 {
     other *found = find_other(owners, number);

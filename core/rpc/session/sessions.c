@@ -360,7 +360,8 @@ static mp_session *decoy_of(mp_table *table, mp_str id)
     return &table->decoys[number % DECOYS];
 }
 
-/* Audits an id that finds no session of this principal. Both lines have one length: clients can measure how long this takes. */
+/* Audits an id that finds no session of this principal. Both lines have one length: clients can measure how long this
+ * takes. */
 static void audit_unknown(mp_rpc *rpc, mp_stream *stream, mp_str id, bool is_known)
 {
     mp_audit_request(stream, &(mp_decision){.event = is_known ? "foreign session" : "unknown session",

@@ -18,9 +18,9 @@
 struct mp_transport {
     const char *name; /* name for the log: "http", "sse", "stdio" */
     bool is_pipe;
-    bool
-        has_one_stream; /* true for one stream per session: all messages share it, so ids must differ among the session's calls */
-    bool notifies_end; /* no stream ends with a call that listens: a notification says that the call is over (B-6) */
+    bool has_one_stream; /* true for one stream per session: all messages share it, so ids must differ among the
+                            session's calls */
+    bool notifies_end;   /* no stream ends with a call that listens: a notification says that the call is over (B-6) */
     /* Sends a message before the call's answer. -1 if no client reads it and it is not kept for a client that
      * resumes. */
     int (*send)(mp_call *call, mp_str json);
@@ -50,7 +50,8 @@ struct mp_principal {
 /* Compares two keys in a time that does not depend on where they differ. */
 bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[MP_PRINCIPAL_KEY]);
 
-/* -- session.c, sessions.c ----------------------------------------------------------------------------------------------------- */
+/* -- session.c, sessions.c
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* What the client sent at `initialize`, and the negotiated revision. Never changes. */
 typedef struct {
@@ -117,7 +118,8 @@ void mp_session_unref(mp_session *session);
 mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id);
 /* True if a request has named the session: its client has the id. */
 bool mp_session_is_named(mp_session *session);
-/* The client may have left before it had the session's id: unless a request names the session within sessions.initialize_within, it ends. */
+/* The client may have left before it had the session's id: unless a request names the session within
+ * sessions.initialize_within, it ends. */
 void mp_session_doubt(mp_session *session);
 /* Removes the session from the table and ends its streams and calls on every worker. False if it was closed before. */
 bool mp_session_close(mp_session *session, const mp_stat *reason);
@@ -126,7 +128,8 @@ void mp_card_free(mp_card *MP_NULLABLE card); /* NULL is allowed */
  * (B-14). */
 bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities);
 
-/* -- sessions.c ------------------------------------------------------------------------------------------------------- */
+/* -- sessions.c
+ * ------------------------------------------------------------------------------------------------------- */
 
 /* Callbacks by which the higher folders end their parts of a session. */
 typedef struct {
@@ -155,8 +158,8 @@ void mp_table_sweep(mp_rpc *rpc);
 bool mp_table_take_call(mp_table *table);
 void mp_table_give_call(mp_table *table);
 bool mp_table_has_calls(void);
-/* What a request was refused for, and the seconds of its Retry-After: when there is a place for it, at the rate at which places become free. A
- * place of MEMORY becomes free with each call that ends. */
+/* What a request was refused for, and the seconds of its Retry-After: when there is a place for it, at the rate at
+ * which places become free. A place of MEMORY becomes free with each call that ends. */
 typedef enum { MP_ROOM_CALLS, MP_ROOM_MEMORY, MP_ROOM_SESSIONS, MP_ROOM_AUTHN, MP_ROOMS } mp_room;
 unsigned mp_table_room_s(mp_table *table, mp_room room);
 /* Things whose number is limited in the whole gateway. */

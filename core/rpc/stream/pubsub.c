@@ -10,8 +10,8 @@ MP_GAUGE(publication_bytes, "publication_bytes", "", "",
          "bytes of publications that wait to be sent, or are being sent")
 MP_COUNTER(dropped_publications, "dropped", "reason", "publications", "publications over the queue of a worker")
 
-#define MERGE_ABOVE                                                                                                    \
-    256 /* publications in a queue; above this number, only the last publication of each topic is kept */
+/* publications in a queue; above this number, only the last publication of each topic is kept */
+#define MERGE_ABOVE 256
 #define MAX_QUEUE_BYTES ((size_t)16 << 20) /* of the publications in one queue, whose worker may be stuck */
 
 /* The topics that have one name and different audiences. */
@@ -151,8 +151,8 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
     mp_follow_result result = MP_FOLLOW_DONE;
     pthread_mutex_lock(&topics->lock);
     subscription *before = find_subscription(session, name);
-    if (is_closed(
-            session)) { /* read under the lock of topics: the thread that closes the session drops its subscriptions afterwards */
+    if (is_closed(session)) { /* read under the lock of topics: the thread that closes the session drops its
+                                 subscriptions afterwards */
         result = MP_FOLLOW_CLOSED;
     } else if (before == NULL && session->subscription_count >= (size_t)MP_MAX_SUBSCRIPTIONS) {
         result = MP_FOLLOW_TOO_MANY;
@@ -313,8 +313,8 @@ static bool has_room(const mp_publications *queue, size_t more)
     return queue->bytes <= MAX_QUEUE_BYTES && more <= MAX_QUEUE_BYTES - queue->bytes;
 }
 
-/* The entry of the queue for a publication of this topic: a new one at the end; in a long queue that of the topic's last publication, which is
- * dropped. The caller has the queue's lock, and sets the entry's publication. */
+/* The entry of the queue for a publication of this topic: a new one at the end; in a long queue that of the topic's
+ * last publication, which is dropped. The caller has the queue's lock, and sets the entry's publication. */
 static queued *place_of(mp_publications *queue, mp_str name)
 {
     mp_node *node = mp_map_find(&queue->by_topic, name);
@@ -333,8 +333,8 @@ static queued *place_of(mp_publications *queue, mp_str name)
     return w;
 }
 
-/* Puts the publication, whose reference it takes over, into the queue; drops it if the queue is full. True if the queue was empty and is no more: its thread
- * may sleep. */
+/* Puts the publication, whose reference it takes over, into the queue; drops it if the queue is full. True if the queue
+ * was empty and is no more: its thread may sleep. */
 static bool put_in_queue(mp_publications *queue, mp_publication *publication)
 {
     pthread_mutex_lock(&queue->lock);

@@ -75,7 +75,8 @@ bool mp_session_has_reader(mp_session *session)
     return has;
 }
 
-/* -- a client opens a stream, or resumes one ------------------------------------------------------------------------------- */
+/* -- a client opens a stream, or resumes one
+ * ------------------------------------------------------------------------------- */
 
 typedef struct {
     mp_rpc *rpc;
@@ -319,8 +320,8 @@ static bool is_for(const event_message *message, const mp_reader *reader)
                                 : reader->number == message->number && !reader->is_replaced;
 }
 
-/* Counts a message no more, because it has arrived, and returns the reader that it is for; NULL: there is none any more. Only this thread ends the readers of
- * message->rpc, so the result stays valid without the lock. */
+/* Counts a message no more, because it has arrived, and returns the reader that it is for; NULL: there is none any
+ * more. Only this thread ends the readers of message->rpc, so the result stays valid without the lock. */
 static mp_reader *MP_NULLABLE take_message(const event_message *message)
 {
     mp_session *session = message->session;
@@ -355,8 +356,8 @@ static void deliver_event(void *content, mp_loop *MP_NULLABLE loop)
     mp_session_unref(message->session);
 }
 
-/* Adds the bytes to what is on its way to the reader, whose worker may be stuck: as many as may wait in its stream, beside an answer, and no more than
- * limits.answers has room for. The caller has the session's lock. */
+/* Adds the bytes to what is on its way to the reader, whose worker may be stuck: as many as may wait in its stream,
+ * beside an answer, and no more than limits.answers has room for. The caller has the session's lock. */
 static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes, bool is_answer)
 {
     size_t most = from->config->stream_queue;
@@ -486,9 +487,8 @@ void mp_readers_drain(mp_rpc *rpc, bool all)
         if (!all && !(is_idle && was_idle))
             continue;
         if (session->is_sse)
-            mp_session_close(
-                session,
-                &mp_stat_closed_shutdown); /* names the reason; otherwise free_reader counts a client that disconnected */
+            mp_session_close(session, &mp_stat_closed_shutdown); /* names the reason; otherwise free_reader counts a
+                                                                    client that disconnected */
         mp_reader_end(reader);
     }
 }

@@ -69,7 +69,7 @@ bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_st
 typedef struct {
     mp_feed *MP_NULLABLE feed; /* NULL: the session's own stream */
     mp_stream *own;            /* the call's own connection, which reads the feed until a client resumes it;
-                     * rpc->no_stream: none */
+                                * rpc->no_stream: none */
     mp_str json;               /* an event, which gets an id, and is kept if the feed keeps events; or empty */
     mp_str bytes;              /* bytes to send without an id if there is no event; or empty */
     bool hangs_up;             /* the connection ends after this message */
@@ -78,14 +78,15 @@ typedef struct {
 } mp_parcel;
 /* Called on the thread of any rpc. False if no client reads the message and it is not kept. */
 bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel);
-/* Send `json` as an event on the session's own stream: mp_transport.notify and .respond of both HTTP transports. Without a session
- * nobody reads it. */
+/* Send `json` as an event on the session's own stream: mp_transport.notify and .respond of both HTTP transports.
+ * Without a session nobody reads it. */
 void mp_reader_notify(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json);
 void mp_reader_respond(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str json);
 /* True if a client reads the session's own stream: checks the state of its socket. */
 bool mp_session_has_reader(mp_session *session);
 
-/* -- event_log.c: under the session's lock, but for new, configure, free, ref and unref ----------------------------- */
+/* -- event_log.c: under the session's lock, but for new, configure, free, ref and unref
+ * ----------------------------- */
 
 /* Returns NULL if the configuration keeps no events. */
 mp_event_log *MP_NULLABLE mp_event_log_new(const mp_rpc_config *config);
@@ -140,14 +141,15 @@ struct mp_publisher {
     mp_publications pending; /* publications of this turn */
 
     mp_publications to_sessions;
-    /* The publication that is being sent to `sessions`; NULL: none. Those from index `next` on have not got it yet; the publisher has a counted
-     * reference to each of them. */
+    /* The publication that is being sent to `sessions`; NULL: none. Those from index `next` on have not got it yet; the
+     * publisher has a counted reference to each of them. */
     mp_publication *MP_NULLABLE sending;
     mp_session **sessions;
     size_t session_count, next;
 
     mp_publications to_calls;
-    /* The publication that is being sent to the calls that listen to its topic; NULL: none. A call whose `notified` is `number` has got it. */
+    /* The publication that is being sent to the calls that listen to its topic; NULL: none. A call whose `notified` is
+     * `number` has got it. */
     mp_publication *MP_NULLABLE notifying;
     uint64_t number;
     mp_map topics; /* topics that calls of this rpc listen to: call/listen.c */

@@ -1,6 +1,7 @@
-/* console.c: a client inside the process: an operator who runs a tool. Its messages come from another thread and are served as those of stdio
- * are, so a call takes the same way as a client's: authorization, policies, limits and the audit. A console belongs to the thread of its
- * rpc but for its settings, which do not change, and for what is atomic. */
+/* console.c: a client inside the process: an operator who runs a tool. Its messages come from another thread and are
+ * served as those of stdio are, so a call takes the same way as a client's: authorization, policies, limits and the
+ * audit. A console belongs to the thread of its rpc but for its settings, which do not change, and for what is
+ * atomic. */
 #include "transport.h"
 #include <stdlib.h>
 

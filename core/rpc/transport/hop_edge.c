@@ -1,8 +1,9 @@
-/* hop_edge.c: requests that another process of the gateway serves: of sessions and tasks that are not this process's own, and in an older process those
- * that begin something new. The request is sent on over that process's Unix socket, and its answer is passed on as it comes.
+/* hop_edge.c: requests that another process of the gateway serves: of sessions and tasks that are not this process's
+ * own, and in an older process those that begin something new. The request is sent on over that process's Unix socket,
+ * and its answer is passed on as it comes.
  *
- * libcurl's callbacks and those of streams only mark a passage; mp_hops_turn() goes on with it. A client that leaves ends the transfer at once, since the
- * body that it sends belongs to the request. */
+ * libcurl's callbacks and those of streams only mark a passage; mp_hops_turn() goes on with it. A client that leaves
+ * ends the transfer at once, since the body that it sends belongs to the request. */
 #define _GNU_SOURCE 1 /* for memmem */
 #include "hop_edge.h"
 #include <stdio.h>
@@ -15,8 +16,8 @@ MP_COUNTER(refused_hops, "refused", "reason", "hops",
 
 #define HIGH ((size_t)64 << 10)  /* nothing is read for a client while more bytes wait for it */
 #define WHOLE ((size_t)64 << 10) /* a shorter answer, unless it is an event stream, is passed on as a whole */
-#define KEPT_MS                                                                                                        \
-    UINT64_C(10000) /* how long a connection is kept for the next request: never as long as its other end keeps it */
+/* how long a connection is kept for the next request: never as long as its other end keeps it */
+#define KEPT_MS UINT64_C(10000)
 #define CONNECT_MS 1000
 
 mp_hops *mp_hops_new(mp_rpc *rpc)
@@ -61,7 +62,8 @@ static uint16_t newest_of(const mp_rpc *rpc)
     return mp_processes_has(rpc->processes, newest) ? newest : 0;
 }
 
-/* The number of the process that has a session; 0: this one, or none. An older process does not know one that is on trial, and the newest one does. */
+/* The number of the process that has a session; 0: this one, or none. An older process does not know one that is on
+ * trial, and the newest one does. */
 static uint16_t session_process(const mp_rpc *rpc, mp_str id)
 {
     if (!mp_id_is(id) || mp_id_number(rpc->processes, id) == mp_processes_number(rpc->processes))
@@ -84,7 +86,8 @@ static int take_state(void *ctx, unsigned level, mp_str key, mp_json_type type, 
     return 0;
 }
 
-/* The id at the begin of params.requestState, of the process that keeps what the state stands for (calls/client_request.lua); empty if there is none. */
+/* The id at the begin of params.requestState, of the process that keeps what the state stands for
+ * (calls/client_request.lua); empty if there is none. */
 static mp_str id_of_state(mp_str body)
 {
     static const char name[] = "\"requestState\"";
@@ -388,7 +391,8 @@ static bool crosses(mp_str name)
     return does;
 }
 
-/* True if libcurl can send the header as one line. HTTP/2 lets clients write bytes that would begin another line, or another request. */
+/* True if libcurl can send the header as one line. HTTP/2 lets clients write bytes that would begin another line, or
+ * another request. */
 static bool is_one_line(mp_str name, mp_str value)
 {
     bool is_fine = true;

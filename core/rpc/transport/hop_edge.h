@@ -1,8 +1,10 @@
 /* hop_edge.h: what a worker has sent on to other processes of the gateway; for hop_edge.c and hop_errands.c.
  *
  *   passage   a request of a client that another process serves
- *   errand    a request of the gateway's own to another process: an order about a task, or the question whether it lives
- *   peer      another process that was asked whether it lives; what it has answered is in `processes`, for all workers */
+ *   errand    a request of the gateway's own to another process: an order about a task, or the question whether it
+ *             lives
+ *   peer      another process that was asked whether it lives; what it has answered is in `processes`, for all workers
+ *             */
 #ifndef MP_RPC_HOP_EDGE_H
 #define MP_RPC_HOP_EDGE_H
 
@@ -39,7 +41,8 @@ struct mp_hops {
     mp_hop_peer peers[MP_OLDER_MOST + 1];
 };
 
-/* The number of another process that made this id; 0: none that lives. Foreign, unknown and ended ids of one number take the same way. */
+/* The number of another process that made this id; 0: none that lives. Foreign, unknown and ended ids of one number
+ * take the same way. */
 uint16_t mp_hop_other_of(const mp_rpc *rpc, mp_str id);
 /* Ends a request that was sent on: with an error, or in the middle of its answer. */
 void mp_passage_end(mp_passage *passage);

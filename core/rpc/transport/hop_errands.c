@@ -1,5 +1,5 @@
-/* hop_errands.c: requests of the gateway's own to another of its processes: orders about tasks, and the question whether a process lives that lets
- * requests wait: one that stands still neither refuses nor ends them. */
+/* hop_errands.c: requests of the gateway's own to another of its processes: orders about tasks, and the question
+ * whether a process lives that lets requests wait: one that stands still neither refuses nor ends them. */
 #include "hop_edge.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +13,11 @@ MP_ACCOUNT(order_bytes, "order_bytes", "", "",
            "bytes of messages to tasks on their way to another process of the gateway")
 
 #define LOOK_MS 250
-#define QUIET_MS                                                                                                       \
-    MP_HOP_OLDEST_MS /* for which nothing came: the process is asked. What it has not begun by then it does not begin any more */
+/* for which nothing came: the process is asked. What it has not begun by then it does not begin any more */
+#define QUIET_MS MP_HOP_OLDEST_MS
 #define ALIVE_MS 5000 /* within which it must answer: longer than its workers may be busy */
-#define ORDER_MS                                                                                                       \
-    10000 /* within which an order must be taken, else it is sent again: that an order comes twice changes nothing */
+/* within which an order must be taken, else it is sent again: that an order comes twice changes nothing */
+#define ORDER_MS 10000
 #define AGAIN_MS 1000 /* after which an order is sent again that was not taken */
 #define KEPT_MS 60000 /* for which an order is sent again, as long as its process lives */
 

@@ -52,7 +52,8 @@ static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
     return true;
 }
 
-/* -- the stateless revision ------------------------------------------------------------------------------------------------- */
+/* -- the stateless revision
+ * ------------------------------------------------------------------------------------------------- */
 
 static void refuse_versions(mp_rpc *rpc, mp_stream *stream, int code, const char *message, mp_str requested)
 {
@@ -105,8 +106,8 @@ static void refuse_header(mp_rpc *rpc, mp_stream *stream, mp_known_header header
     mp_buf_clear(&text);
 }
 
-/* A message of a stateless revision. The first check that fails decides the error (M-20 to M-22). The library in Lua refuses unknown
- * methods (M-23). */
+/* A message of a stateless revision. The first check that fails decides the error (M-20 to M-22). The library in Lua
+ * refuses unknown methods (M-23). */
 static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
 {
     const mp_envelope *envelope = &rpc->envelope;

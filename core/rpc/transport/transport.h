@@ -20,14 +20,16 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream);
 
 /* Answers 400, or 413 for too many JSON values, to a message that cannot be read. */
 void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream);
-/* Passes on, or drops, the notification or response in rpc->envelope, which came by `stream` (rpc->no_stream over stdio). */
+/* Passes on, or drops, the notification or response in rpc->envelope, which came by `stream` (rpc->no_stream over
+ * stdio). */
 void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session);
-/* Serves a request of a session whose transport has one stream: starts a call, or sends an error. `post`: the HTTP request that brought it;
- * rpc->no_stream over stdio. */
+/* Serves a request of a session whose transport has one stream: starts a call, or sends an error. `post`: the HTTP
+ * request that brought it; rpc->no_stream over stdio. */
 void mp_serve_session_request(mp_rpc *rpc, const mp_stream *post, mp_session *session);
 /* Serves a request of a stateless revision that came without headers: starts a call, or sends an error. */
 void mp_serve_stateless_message(mp_rpc *rpc, const mp_transport *transport);
-/* Logs and counts why a request is not served, and sends the error. `session`: NULL, or the one whose client gets it. */
+/* Logs and counts why a request is not served, and sends the error. `session`: NULL, or the one whose client gets
+ * it. */
 void mp_refuse_message(mp_rpc *rpc, const mp_transport *transport, mp_session *MP_NULLABLE session, mp_cause cause,
                        int code, const char *message);
 /* The error of a request for which mp_table_take_call() had no place. */

@@ -79,7 +79,8 @@ static mp_catalogue_class *need_class(mp_upstream *upstream, mp_str name)
     return mp_map_need(&upstream->classes, name, sizeof(mp_catalogue_class), &is_new);
 }
 
-/* True for the class of one caller's lists (lua/moonpool/federation/caller_lists.lua). There can be any number of callers. */
+/* True for the class of one caller's lists (lua/moonpool/federation/caller_lists.lua). There can be any number of
+ * callers. */
 static bool is_of_caller(mp_str class_name)
 {
     return class_name.len > 0 && class_name.ptr[0] == MP_CALLER_CLASS;

@@ -8,8 +8,9 @@
 MP_GAUGE(upstream_channels, "upstream_channels", "", "", "channels to upstreams that are open or being opened")
 MP_COUNTER(upstream_opened, "upstream_opened", "", "", "channels to upstreams that were opened")
 
-#define BARRED_MS 60000 /* ms before a refused credential is tried again, unless the failure gives another time */
-#define MOST_ENDED 64   /* channels that one sweep of an upstream ends */
+/* ms before a refused credential is tried again, unless the failure gives another time */
+#define BARRED_MS 60000
+#define MOST_ENDED 64 /* channels that one sweep of an upstream ends */
 
 bool mp_channel_key_is_of_caller(const mp_channel_key *key)
 {
@@ -312,7 +313,8 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
     mp_channels_close(&ended, false);
 }
 
-/* Ends the channel if it is claimed (`only_claimed`), open (`only_open`), or in any case. True if it had not ended before. */
+/* Ends the channel if it is claimed (`only_claimed`), open (`only_open`), or in any case. True if it had not ended
+ * before. */
 static bool end_channel(mp_channel *channel, bool only_claimed, bool only_open, bool is_lost)
 {
     mp_upstream *upstream = channel->upstream;

@@ -1,5 +1,5 @@
-/* event.c: what a message of an upstream becomes for the task of its exchange: an event with a copy of the bytes, or a dropped message that is
- * counted. */
+/* event.c: what a message of an upstream becomes for the task of its exchange: an event with a copy of the bytes, or a
+ * dropped message that is counted. */
 #include "upstream/transport.h"
 #include <stdio.h>
 

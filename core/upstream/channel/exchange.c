@@ -1,5 +1,5 @@
-/* exchange.c: one message sent on a channel, up to its answer: time limits, events for its task, and the way between the
- * thread of the task and the thread of the transport. When it may be sent is in slots.c, what a message becomes in
+/* exchange.c: one message sent on a channel, up to its answer: time limits, events for its task, and the way between
+ * the thread of the task and the thread of the transport. When it may be sent is in slots.c, what a message becomes in
  * event.c. */
 #include "upstream/pending/park.h"
 #include <stdio.h>
@@ -71,7 +71,8 @@ void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange)
     free(exchange);
 }
 
-/* -- messages from the task's thread to the transport's ------------------------------------------------------------- */
+/* -- messages from the task's thread to the transport's
+ * ------------------------------------------------------------- */
 
 typedef enum { SEND, SAY, LEAVE } deed;
 
@@ -137,7 +138,8 @@ static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
     mp_exchange_unref(it->exchange);
 }
 
-/* Counts a message in home->ordered; false if it does not fit. LEAVE always fits: it follows a SEND that did, and without it the exchange would stay. */
+/* Counts a message in home->ordered; false if it does not fit. LEAVE always fits: it follows a SEND that did, and
+ * without it the exchange would stay. */
 static bool take_room(mp_upstream_host *home, deed what, size_t size)
 {
     if (what == LEAVE)
@@ -314,8 +316,8 @@ static int64_t allowed_questions(const mp_exchange *exchange)
     return MP_UPSTREAM_QUESTIONS + seconds;
 }
 
-/* Counts a request of the upstream. Beyond MP_UPSTREAM_QUESTIONS the exchange ends in the next turn: an HTTP client's callback may be
- * below, and sends nothing. A parked exchange ends likewise. */
+/* Counts a request of the upstream. Beyond MP_UPSTREAM_QUESTIONS the exchange ends in the next turn: an HTTP client's
+ * callback may be below, and sends nothing. A parked exchange ends likewise. */
 static void count_question(mp_exchange *exchange)
 {
     exchange->questions++;

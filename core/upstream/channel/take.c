@@ -65,7 +65,8 @@ typedef struct {
     uint64_t before, fresh_before;
 } idle_search;
 
-/* A search for the channel that is idle longest, of those that are idle for long enough to make room for another one. */
+/* A search for the channel that is idle longest, of those that are idle for long enough to make room for another
+ * one. */
 static idle_search search_idle(void)
 {
     uint64_t now = mp_monotonic_ms(), idle = (uint64_t)EVICT_IDLE_MS;

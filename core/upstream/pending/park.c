@@ -236,7 +236,8 @@ void mp_parks_leave_home(mp_upstream_host *host)
     }
 }
 
-/* -- the home: messages of the relay -------------------------------------------------------------------------------- */
+/* -- the home: messages of the relay
+ * -------------------------------------------------------------------------------- */
 
 static void attach(mp_park *park, mp_relay *relay)
 {

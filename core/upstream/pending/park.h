@@ -1,13 +1,15 @@
-/* park.h: exchanges that wait without a task until a client's retry takes them up, and the table that finds them; for the files of this
- * module alone.
+/* park.h: exchanges that wait without a task until a client's retry takes them up, and the table that finds them; for
+ * the files of this module alone.
  *
- * A parked exchange stays on the worker that sent it, its home: timers, slots and the transport are there. A task that takes it up, on any
- * worker, has a relay: it asks the home for one event after another by messages, and the home performs its replies. At most one event is on
- * its way, so a task that parks the exchange again knows what it has not read and sends it back.
+ * A parked exchange stays on the worker that sent it, its home: timers, slots and the transport are there. A task that
+ * takes it up, on any worker, has a relay: it asks the home for one event after another by messages, and the home
+ * performs its replies. At most one event is on its way, so a task that parks the exchange again knows what it has not
+ * read and sends it back.
  *
  *   park    a parked exchange, or one that was taken up; at its home
  *   relay   the end of the task that has taken it up
- *   entry   a handle in the table of the process: a park, or bytes that a script's call keeps until its retry. A handle is used once */
+ *   entry   a handle in the table of the process: a park, or bytes that a script's call keeps until its retry. A handle
+ *           is used once */
 #ifndef MP_UPSTREAM_PARK_H
 #define MP_UPSTREAM_PARK_H
 
@@ -111,14 +113,15 @@ void mp_relay_park(mp_relay *relay, const mp_park_options *options);
 
 mp_parks *mp_parks_new(void);
 void mp_parks_free(mp_parks *parks);
-/* Reserves an entry within limits.upstreams.parked. NULL: `failure` names the limit. Cannot be looked up before mp_parks_publish(). Any
- * thread; the caller holds no lock. The same holds for the functions below. */
+/* Reserves an entry within limits.upstreams.parked. NULL: `failure` names the limit. Cannot be looked up before
+ * mp_parks_publish(). Any thread; the caller holds no lock. The same holds for the functions below. */
 mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_options *options,
                                             mp_upstream_failure *failure);
 /* From now on the handle finds the park, or takes over `bytes`. Writes the handle. */
 void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *MP_NULLABLE park, char *MP_NULLABLE bytes,
                       size_t len, char handle[MP_PARK_HANDLE]);
-/* The park of the handle, with a counted reference, if the principal is its own; NULL: there is none. The handle is used up. */
+/* The park of the handle, with a counted reference, if the principal is its own; NULL: there is none. The handle is
+ * used up. */
 mp_park *MP_NULLABLE mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal);
 /* The exchange of a park has failed: its handle does not count for limits any more. */
 void mp_parks_note_failed(mp_park *park);

@@ -1,5 +1,5 @@
-/* home.c: what the transports with a home, and standing streams, share: which exchange of a channel a message belongs to, the end of a channel whose
- * connection has ended, and the limits of processes. */
+/* home.c: what the transports with a home, and standing streams, share: which exchange of a channel a message belongs
+ * to, the end of a channel whose connection has ended, and the limits of processes. */
 #include "upstream/transport/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,8 @@ MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes"
 
 /* -- messages ------------------------------------------------------------------------------------------------------ */
 
-/* Requests of a channel that run, newest first, while they are looked through: those of this id, or those that were sent. */
+/* Requests of a channel that run, newest first, while they are looked through: those of this id, or those that were
+ * sent. */
 typedef struct {
     bool has_id;
     int64_t id;
@@ -33,8 +34,8 @@ static void look_at(search *it, mp_exchange *exchange)
     it->list[it->count++] = mp_exchange_ref(exchange);
 }
 
-/* Looks at each running exchange of the channel. Exchanges with a home are on the list of the home, oldest first; exchanges of
- * other transports are on the list of the upstream, which they leave before they are freed. */
+/* Looks at each running exchange of the channel. Exchanges with a home are on the list of the home, oldest first;
+ * exchanges of other transports are on the list of the upstream, which they leave before they are freed. */
 static void look_for(search *it, mp_channel *channel)
 {
     it->list = it->room;

@@ -1,5 +1,6 @@
-/* http.c: Streamable HTTP of all revisions: each message is a POST of its own, on the worker of its task, whose answer is one JSON body or
- * an event stream. Redirects are not followed, compressed answers are refused, a POST is never sent twice. */
+/* http.c: Streamable HTTP of all revisions: each message is a POST of its own, on the worker of its task, whose answer
+ * is one JSON body or an event stream. Redirects are not followed, compressed answers are refused, a POST is never sent
+ * twice. */
 #define _GNU_SOURCE
 #include "upstream/transport/standing.h"
 #include <stdio.h>
@@ -17,8 +18,9 @@ MP_GAUGE(upstream_requests, "upstream_requests", "", "",
 #define MAX_RESUMPTIONS MP_LIMIT(upstream_resumptions, 5)
 #define RESUME_MS 1000 /* ms before a stream is resumed, unless the upstream gave another time by `retry:` */
 #define MAX_RETRY_MS 60000
-#define LINGER_MS 1000   /* ms after the answer for the rest of the body, so that the connection can be used again */
-#define FAREWELL_MS 2000 /* ms for DELETE and for messages whose answer nothing waits for */
+/* ms after the answer for the rest of the body, so that the connection can be used again */
+#define LINGER_MS 1000
+#define FAREWELL_MS 2000              /* ms for DELETE and for messages whose answer nothing waits for */
 #define ERROR_BODY ((size_t)64 << 10) /* bytes of an error's body that are read */
 
 typedef struct {
@@ -187,7 +189,8 @@ static void fail_transfer(const arrival *at, const mp_err *MP_NULLABLE err)
 
 static request *MP_NULLABLE tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message);
 
-/* Keeps the session id that the head has, if it can be sent as a header. A channel whose `initialize` is sent again has ended the session before. */
+/* Keeps the session id that the head has, if it can be sent as a header. A channel whose `initialize` is sent again has
+ * ended the session before. */
 static void take_session(const arrival *at)
 {
     mp_exchange *exchange = at->exchange;
@@ -207,8 +210,8 @@ static void take_session(const arrival *at)
     channel->given = mp_dup(id);
 }
 
-/* A session is opened by the answer that holds the result of `initialize`, and by no other. While that answer is an event stream, requests of the
- * upstream may come before the result, and their answers need the id already. */
+/* A session is opened by the answer that holds the result of `initialize`, and by no other. While that answer is an
+ * event stream, requests of the upstream may come before the result, and their answers need the id already. */
 static void settle_session(const arrival *at)
 {
     mp_exchange *exchange = at->exchange;
@@ -309,7 +312,8 @@ static void read_events(const arrival *at, mp_str piece)
 
 static void on_resume(mp_timer *timer);
 
-/* The stream has ended before the answer. True if it will be taken up behind its last event (S-28, S-30): then the transfer is freed. */
+/* The stream has ended before the answer. True if it will be taken up behind its last event (S-28, S-30): then the
+ * transfer is freed. */
 static bool resume_later(const arrival *at)
 {
     request *it = at->of;

@@ -1,6 +1,6 @@
 /* http_headers.c: a request to an upstream over HTTP: its headers, and what the configuration says of the connection.
- * Values of headers come from the configuration, the channel and the client's call; one with a control character is left
- * out. */
+ * Values of headers come from the configuration, the channel and the client's call; one with a control character is
+ * left out. */
 #define _GNU_SOURCE
 #include "upstream/state.h"
 #include "upstream/transport.h"
@@ -8,7 +8,8 @@
 
 /* From this revision on, requests name their revision in a header. */
 #define FIRST_NAMED "2025-06-18"
-/* The gateways that a request has come through. An exchange of a call that came from a gateway has the header itself. */
+/* The gateways that a request has come through. An exchange of a call that came from a gateway has the header
+ * itself. */
 #define HOPS "moonpool-hops"
 
 static bool is_header_value(const char *text)
@@ -49,8 +50,8 @@ static size_t count_of(char *const *MP_NULLABLE list)
     return count;
 }
 
-/* True if the request carries the id of the channel's session: not `initialize`, which opens the session, nor in a revision without sessions.
- * NULL: a request of no exchange, which carries it. */
+/* True if the request carries the id of the channel's session: not `initialize`, which opens the session, nor in a
+ * revision without sessions. NULL: a request of no exchange, which carries it. */
 static bool has_session(const mp_exchange *MP_NULLABLE exchange)
 {
     return exchange == NULL || (!exchange->is_opening && (exchange->revision.len == 0 ||

@@ -1,5 +1,6 @@
-/* http_sse.c: HTTP+SSE of 2024-11-05: one GET, whose event stream first names an address of the same origin and then has all messages of
- * the upstream; each of our messages is a POST to that address. The channel is lost when the stream ends. */
+/* http_sse.c: HTTP+SSE of 2024-11-05: one GET, whose event stream first names an address of the same origin and then
+ * has all messages of the upstream; each of our messages is a POST to that address. The channel is lost when the stream
+ * ends. */
 #include "upstream/transport.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,7 +251,8 @@ static void pull_post(post *one, mp_transfer *transfer)
 
 /* -- the stream ---------------------------------------------------------------------------------------------------- */
 
-/* The address that the upstream gives, which must be of the origin that the configuration names; NULL: it is not. The caller frees it. */
+/* The address that the upstream gives, which must be of the origin that the configuration names; NULL: it is not. The
+ * caller frees it. */
 static char *MP_NULLABLE endpoint_of(const connection *it, mp_str data)
 {
     const mp_upstream_part *part = it->channel->part;

@@ -1,4 +1,5 @@
-/* message.c: parts of a JSON-RPC message that its envelope does not have: a member of its params, the elements of an array of messages. */
+/* message.c: parts of a JSON-RPC message that its envelope does not have: a member of its params, the elements of an
+ * array of messages. */
 #include "upstream/transport.h"
 
 mp_str mp_message_member(mp_str params, const char *name)

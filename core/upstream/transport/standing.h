@@ -20,7 +20,8 @@ void mp_standing_end(mp_upstream_host *host);
 
 /* -- observer.c: on the home's thread ------------------------------------------------------------------------------ */
 
-/* Keeps a message that belongs to no exchange for Lua. Over MP_UPSTREAM_QUEUE it is dropped and counted, and Lua learns that there is a gap. */
+/* Keeps a message that belongs to no exchange for Lua. Over MP_UPSTREAM_QUEUE it is dropped and counted, and Lua learns
+ * that there is a gap. */
 void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str bytes);
 void mp_observe_event(mp_channel *channel, mp_observation_kind kind);
 /* The standing stream with this id has ended; `status` is that of mp_observation. */

@@ -1,5 +1,5 @@
-/* stdio.c: upstreams that are programs. A channel has one process, which its home owns; messages are lines. Exchanges wait here
- * until the process runs and reads; from then on the program may have received them. */
+/* stdio.c: upstreams that are programs. A channel has one process, which its home owns; messages are lines. Exchanges
+ * wait here until the process runs and reads; from then on the program may have received them. */
 #include "upstream/transport.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,13 +7,14 @@
 MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
            "lines of upstreams' stdout that are no JSON-RPC message")
 
-/* No key sets these three: they refuse nothing that a client has sent. Messages above MAX_BACKLOG wait as exchanges, which `calls` and `waiting` bound;
- * the time before a program that does not read is ended is `timeout`; what is queued beyond the backlog are answers to the program's own questions. */
+/* No key sets these three: they refuse nothing that a client has sent. Messages above MAX_BACKLOG wait as exchanges,
+ * which `calls` and `waiting` bound; the time before a program that does not read is ended is `timeout`; what is queued
+ * beyond the backlog are answers to the program's own questions. */
 #define MAX_BACKLOG ((size_t)2 << 20) /* bytes that wait in the pipe */
-#define STALL_BYTES                                                                                                    \
-    ((size_t)1 << 20) /* a program that reads nothing for `timeout` while more than this waits is ended */
-#define MAX_QUEUED                                                                                                     \
-    ((size_t)64 << 20) /* bytes with answers and cancellations; a program that takes none of them is ended */
+/* a program that reads nothing for `timeout` while more than this waits is ended */
+#define STALL_BYTES ((size_t)1 << 20)
+/* bytes with answers and cancellations; a program that takes none of them is ended */
+#define MAX_QUEUED ((size_t)64 << 20)
 #define MAX_NOISE MP_LIMIT(upstream_noise, 200) /* lines in a row that are no message: a banner has fewer */
 #define MEASURE_MS 10000
 #define GRACE_MS 900 /* twice: a program that ignores the end of its input and SIGTERM is gone within 2 s */

@@ -1,6 +1,7 @@
 /* decode.c: JSON text to Lua values. The elements of an array or object gather on the Lua stack in batches, so
  * that the table is made in its final size. Open arrays and objects are in an array of frames, not on the C stack,
- * so that decoding can yield between two values. source.h says what faithful tables are. No memory here needs to be freed: an error may be thrown anywhere. */
+ * so that decoding can yield between two values. source.h says what faithful tables are. No memory here needs to be
+ * freed: an error may be thrown anywhere. */
 #include "vm/closing.h"
 #include "vm/json/source.h"
 #include "vm/json/lua_json.h"
@@ -15,7 +16,8 @@ enum { BATCH = 16, LOOK = 32 }; /* values between two checks whether other tasks
 typedef struct {
     int slot;   /* slot of the table on the Lua stack; nil until the first batch is stored */
     int stored; /* number of elements or members in the table */
-    int held; /* number of elements or members on the stack above `slot`; each value of an object has its name below it */
+    int held; /* number of elements or members on the stack above `slot`; each value of an object has its name below it
+               */
     bool is_object;
     uint32_t place;           /* faithful tables: the number of the array or object in the source */
     const char *names[BATCH]; /* positions in the text of the names of the held members */
@@ -41,8 +43,8 @@ enum {
     ARRAY_MT,
     OBJECT_MT,
     VALUE
-}; /* Slots above `base`. SAVED: nil, or a userdata with the decoder, once it has yielded. OBJECT_MT: nil, or the metatable of faithful
-      objects. */
+}; /* Slots above `base`. SAVED: nil, or a userdata with the decoder, once it has yielded. OBJECT_MT: nil, or the
+      metatable of faithful objects. */
 
 typedef enum { COMPLETE, PAUSED, REPEATED, INEXACT } outcome;
 
@@ -125,13 +127,15 @@ static void close_frame(decoder *d, const frame *f)
     d->frames[--d->depth].held++;
 }
 
-/* True if the number loses digits as the double that was made of it. Most lexemes are short, and need no look at their digits. */
+/* True if the number loses digits as the double that was made of it. Most lexemes are short, and need no look at their
+ * digits. */
 static bool is_inexact(mp_str lexeme, double n)
 {
     return (lexeme.len > DBL_DIG || !isnormal(n)) && !mp_json_is_exact(lexeme, n);
 }
 
-/* Pushes a value that is neither array nor object. False if it is a number that would lose digits, and the decoder is to notice that. */
+/* Pushes a value that is neither array nor object. False if it is a number that would lose digits, and the decoder is
+ * to notice that. */
 static bool push_scalar(decoder *d, mp_json_token token)
 {
     int64_t n;

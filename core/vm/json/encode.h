@@ -1,4 +1,5 @@
-/* encode.h: what the files of the encoder share: a value that is being written, the members of its objects, and errors. */
+/* encode.h: what the files of the encoder share: a value that is being written, the members of its objects, and
+ * errors. */
 #ifndef MP_VM_JSON_ENCODE_H
 #define MP_VM_JSON_ENCODE_H
 
@@ -29,8 +30,8 @@ typedef struct {
 
 /* The next step for an open table. An array begins with ELEMENTS; if lua_next does not give 1..n in order, COUNT and
  * FETCH follow. An object takes GATHER and SORT; with __order also RANK and again SORT; then MEMBERS.
- * A faithful array takes KEPT_ELEMENTS, ADDED_ELEMENTS and COUNT_ELEMENTS; a faithful object KEPT_MEMBERS and COUNT_MEMBERS, and, if it
- * has members that its source does not have, LIST_NAMES, GATHER, SORT and MEMBERS. */
+ * A faithful array takes KEPT_ELEMENTS, ADDED_ELEMENTS and COUNT_ELEMENTS; a faithful object KEPT_MEMBERS and
+ * COUNT_MEMBERS, and, if it has members that its source does not have, LIST_NAMES, GATHER, SORT and MEMBERS. */
 typedef enum {
     ELEMENTS,
     COUNT,
@@ -47,7 +48,8 @@ typedef enum {
     COUNT_ELEMENTS
 } phase;
 
-/* How far a faithful table is written. Offsets are in the text of its source. Of an ordinary table only `kept` and `names` are used, which are 0. */
+/* How far a faithful table is written. Offsets are in the text of its source. Of an ordinary table only `kept` and
+ * `names` are used, which are 0. */
 typedef struct {
     mp_json_source *source;
     bool is_inner;      /* the table is at its place in an outer faithful table, which goes on where this one ends */
@@ -93,11 +95,11 @@ typedef struct {
     int base;            /* height of the stack before encoding; the slots SAVED and MORE follow */
     int look;            /* number of values until the next check whether other tasks wait; negative: never yields */
     size_t count, cap;
-    member *
-        members; /* members of all open objects, outermost object first: in `few`, or in a userdata in slot `base + MORE` */
-    mp_str
-        rest; /* the remainder of a long string that is written in pieces; the string is in the slot of the current value */
-    size_t limit;          /* limit of the bytes that may be written */
+    member *members; /* members of all open objects, outermost object first: in `few`, or in a userdata in slot `base +
+                        MORE` */
+    mp_str rest;  /* the remainder of a long string that is written in pieces; the string is in the slot of the current
+                     value */
+    size_t limit; /* limit of the bytes that may be written */
     size_t kept, kept_cap; /* bytes of earlier turns, in the userdata in slot KEPT, and the size of that userdata */
     mp_lua_encoded done;
     void *MP_NULLABLE done_ctx;
@@ -127,8 +129,8 @@ void mp_encode_overflow(encoder *e, size_t more);
 /* Checks the time and the depth before a table is opened, and that the Lua stack has room. */
 void mp_encode_check_table(encoder *e, int index);
 
-/* faithful.c: opens a frame for the faithful table at `index`; `top` is the height of the stack before the table. The source is on top.
- * False if the table must be written as an ordinary one. [-0, +0, throws] */
+/* faithful.c: opens a frame for the faithful table at `index`; `top` is the height of the stack before the table. The
+ * source is on top. False if the table must be written as an ordinary one. [-0, +0, throws] */
 bool mp_encode_open_faithful(encoder *e, int index, int top, mp_json_source *source, bool is_array);
 void mp_encode_kept_members(encoder *e, frame *f);
 void mp_encode_count_members(encoder *e, frame *f);

@@ -1,5 +1,5 @@
-/* faithful.c: writes faithful tables (source.h). The table and the text of its source are read side by side. Bytes are copied
- * in long runs: a run ends only before a value that was changed, and where members were removed or added. */
+/* faithful.c: writes faithful tables (source.h). The table and the text of its source are read side by side. Bytes are
+ * copied in long runs: a run ends only before a value that was changed, and where members were removed or added. */
 #include "vm/json/encode.h"
 #include <lauxlib.h>
 
@@ -43,7 +43,8 @@ static void close_gap(encoder *e, keeping *k, uint32_t start)
     k->kept++;
 }
 
-/* -- values ---------------------------------------------------------------------------------------------------------- */
+/* -- values
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static uint32_t offset_of(const keeping *k, const char *at)
 {
@@ -93,9 +94,11 @@ static bool is_same_scalar(lua_State *L, mp_json_token token)
     }
 }
 
-/* -- tables ---------------------------------------------------------------------------------------------------------- */
+/* -- tables
+ * ---------------------------------------------------------------------------------------------------------- */
 
-/* True if the table is empty or its first key is a string: it is an object as long as no other key follows.  [-0, +0] */
+/* True if the table is empty or its first key is a string: it is an object as long as no other key follows.  [-0,
+ * +0] */
 static bool has_names(lua_State *L, int index)
 {
     lua_pushnil(L);
@@ -164,7 +167,8 @@ void mp_encode_end_faithful(encoder *e, frame *f)
     e->depth--;
 }
 
-/* Writes a value that was changed, instead of the bytes from the offset `start` on. True if it is not complete.  [-0, +0, throws] */
+/* Writes a value that was changed, instead of the bytes from the offset `start` on. True if it is not complete.  [-0,
+ * +0, throws] */
 static bool replace_value(encoder *e, frame *f, uint32_t start)
 {
     copy_to(e, &f->keep, start);
@@ -184,7 +188,8 @@ static void end_value(encoder *e, frame *f)
     f->has_value = k->has_inner = false;
 }
 
-/* Compares the value on top with the token; `start` is where its member begins. True if another value must be written first.  [-0, +0, throws] */
+/* Compares the value on top with the token; `start` is where its member begins. True if another value must be written
+ * first.  [-0, +0, throws] */
 static bool put_kept(encoder *e, frame *f, mp_json_token token, const char *end, uint32_t start)
 {
     keeping *k = &f->keep;
@@ -211,7 +216,8 @@ static bool put_kept(encoder *e, frame *f, mp_json_token token, const char *end,
     return true;
 }
 
-/* -- objects --------------------------------------------------------------------------------------------------------- */
+/* -- objects
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* Not inlined, so that not every caller has the buffer on its C stack.  [-0, +1, throws memory] */
 static __attribute__((noinline)) void push_escaped(lua_State *L, mp_str inside)
@@ -302,7 +308,8 @@ void mp_encode_list_names(encoder *e, frame *f)
     } while (!mp_encode_should_look(e));
 }
 
-/* -- arrays ---------------------------------------------------------------------------------------------------------- */
+/* -- arrays
+ * ---------------------------------------------------------------------------------------------------------- */
 
 void mp_encode_kept_elements(encoder *e, frame *f)
 {

@@ -163,7 +163,8 @@ static int push_raw_out(lua_State *L)
     return 1;
 }
 
-/* Reads the edit at the top: { "set", name, value, meta = true }. The strings are held by the table.  [-1, +0, throws] */
+/* Reads the edit at the top: { "set", name, value, meta = true }. The strings are held by the table.  [-1, +0,
+ * throws] */
 static mp_json_edit read_edit(lua_State *L)
 {
     static const char *const deeds[] = {"drop", "set", "rename", NULL};

@@ -2,7 +2,8 @@
  * become tables with the metatable array_mt, null becomes a light userdata (json.null). Integers that fit 64 bits
  * stay integers; larger ones and numbers with fraction or exponent become floats (infinite beyond 1e308); faithful
  * tables keep their digits all the same. Encoding uses raw access only, so no script runs meanwhile. Members are sorted
- * by the bytes of their names, but those of faithful tables have the order of their text; names in a metatable's list __order come first. */
+ * by the bytes of their names, but those of faithful tables have the order of their text; names in a metatable's list
+ * __order come first. */
 #ifndef MP_VM_LUA_JSON_H
 #define MP_VM_LUA_JSON_H
 
@@ -56,15 +57,17 @@ bool mp_lua_can_encode_in_turns(lua_State *L);
 void mp_lua_push_null(lua_State *L);
 void mp_lua_push_array_mt(lua_State *L);
 void mp_lua_push_object_mt(lua_State *L);
-#define MP_LUA_RAW "moonpool.json.raw" /* metatable name of json.raw's userdata, whose memory block is the JSON text */
-#define MP_LUA_SECRET                                                                                                  \
-    "moonpool.secret" /* a userdata whose memory block is a text with a NUL at its end: encodes as "***" */
+/* metatable name of json.raw's userdata, whose memory block is the JSON text */
+#define MP_LUA_RAW "moonpool.json.raw"
+/* a userdata whose memory block is a text with a NUL at its end: encodes as "***" */
+#define MP_LUA_SECRET "moonpool.secret"
 extern const char mp_lua_empty_array; /* json.empty_array is a light userdata: the address of this variable */
 
 /* The luaopen function of "moonpool.json". */
 int mp_lib_json(lua_State *L);
 struct mp_vm;
-/* Changes the module's table, on top of the stack, for a VM with tasks: its `encode` yields, and it gets `encoded`.  [-0, +0, throws] */
+/* Changes the module's table, on top of the stack, for a VM with tasks: its `encode` yields, and it gets `encoded`.
+ * [-0, +0, throws] */
 void mp_lib_json_of_vm(lua_State *L, struct mp_vm *vm);
 
 #endif

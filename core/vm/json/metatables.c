@@ -1,4 +1,5 @@
-/* metatables.c: the metatables of arrays and objects, and getmetatable, which does not show those of faithful tables. */
+/* metatables.c: the metatables of arrays and objects, and getmetatable, which does not show those of faithful
+ * tables. */
 #include "vm/json/source.h"
 #include "vm/json/lua_json.h"
 #include <lauxlib.h>
@@ -43,7 +44,8 @@ void mp_lua_push_object_mt(lua_State *L)
     push_shared(L, &object_key);
 }
 
-/* -- getmetatable ---------------------------------------------------------------------------------------------------- */
+/* -- getmetatable
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* Replaces the metatable on top by the one that Lua sees instead, which may be nil.  [-1, +1, throws memory] */
 static void show_metatable(lua_State *L)

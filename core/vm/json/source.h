@@ -1,8 +1,10 @@
-/* source.h: the text that faithful tables were decoded from. A faithful table is an ordinary table whose metatable names its source, so
- * that the encoder finds the bytes of every value that Lua did not change. Scripts do not see that metatable (mp_lib_metatables).
+/* source.h: the text that faithful tables were decoded from. A faithful table is an ordinary table whose metatable
+ * names its source, so that the encoder finds the bytes of every value that Lua did not change. Scripts do not see that
+ * metatable (mp_lib_metatables).
  *
- * The source holds no values: the encoder compares the table with the text, value by value, and takes the bytes of those that are equal. So
- * no way of changing a table goes unnoticed, and what is written has the values of the table in any case. */
+ * The source holds no values: the encoder compares the table with the text, value by value, and takes the bytes of
+ * those that are equal. So no way of changing a table goes unnoticed, and what is written has the values of the table
+ * in any case. */
 #ifndef MP_VM_JSON_SOURCE_H
 #define MP_VM_JSON_SOURCE_H
 
@@ -27,17 +29,22 @@ typedef struct {
     uint32_t hash_mask;
 } mp_json_source;
 
-/* Pushes the metatables of the objects and arrays of a new source, which has a copy of `text` of less than 4 GiB.  [-0, +2, throws memory] */
+/* Pushes the metatables of the objects and arrays of a new source, which has a copy of `text` of less than 4 GiB.  [-0,
+ * +2, throws memory] */
 mp_json_source *mp_json_source_push(lua_State *L, mp_str text);
-/* Adds the array or object at `from`; gives its number. `object_mt`: the index of the objects' metatable.  [-0, +0, throws memory] */
+/* Adds the array or object at `from`; gives its number. `object_mt`: the index of the objects' metatable.  [-0, +0,
+ * throws memory] */
 uint32_t mp_json_source_add(lua_State *L, mp_json_source *source, int object_mt, const char *from);
-/* Replaces the metatable on top by the source that it names. NULL, and leaves the metatable, if it names none.  [-0|1, +0|1] */
+/* Replaces the metatable on top by the source that it names. NULL, and leaves the metatable, if it names none.  [-0|1,
+ * +0|1] */
 mp_json_source *MP_NULLABLE mp_json_source_of(lua_State *L);
-/* Finds the place of the table at this address; NULL if the source has none. The source is at `index`.  [-0, +0, throws memory] */
+/* Finds the place of the table at this address; NULL if the source has none. The source is at `index`.  [-0, +0, throws
+ * memory] */
 const mp_json_place *MP_NULLABLE mp_json_source_find(lua_State *L, mp_json_source *source, int index,
                                                      const void *table);
 
-/* Replaces getmetatable and debug.getmetatable: a faithful array has json.array_mt, a faithful object has none.  [-0, +0, throws] */
+/* Replaces getmetatable and debug.getmetatable: a faithful array has json.array_mt, a faithful object has none.  [-0,
+ * +0, throws] */
 void mp_lib_metatables(lua_State *L);
 
 #endif

@@ -1,5 +1,5 @@
-/* lib.c: string.find, match, gmatch and gsub on the matcher of match.c. The state of a search is on the C stack until the task yields,
- * and then in a userdata. */
+/* lib.c: string.find, match, gmatch and gsub on the matcher of match.c. The state of a search is on the C stack until
+ * the task yields, and then in a userdata. */
 #include "vm/strings/match.h"
 #include <lauxlib.h>
 #include <stdio.h>

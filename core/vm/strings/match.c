@@ -10,7 +10,8 @@
 #define SCAN 8               /* bytes that a byte-by-byte scan passes in the time of a step */
 #define FAST_SCAN 64         /* bytes that memchr passes in the time of a step */
 #define MAX_SCAN_BYTES 65536 /* bytes compared one by one between two checks whether other tasks have to run */
-#define GUESSES 4            /* candidates compared before memmem is called, because memmem prepares each search */
+/* candidates compared before memmem is called, because memmem prepares each search */
+#define GUESSES 4
 
 /* The number of bytes from `s` on that match the item. */
 static size_t run_length(mp_pattern *m, const mp_item *it, const char *s)

@@ -60,7 +60,8 @@ static inline void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capt
     mp_pattern_look_later(m);
 }
 
-/* Adds the steps since the last call to the counter. Called before the library returns, calls Lua or raises an error. */
+/* Adds the steps since the last call to the counter. Called before the library returns, calls Lua or raises an
+ * error. */
 static inline void mp_pattern_charge(mp_pattern *m)
 {
     mp_string_charge(m->L, m->limits, m->budget - m->left);

@@ -9,8 +9,8 @@ local principal = require "moonpool.access.principal"
 
 local access = {}
 
--- What is served. Its member `now` is a snapshot of the registry, which never changes; the registry replaces it in one step. A task can be preempted
--- between two reads of `now`, so a function reads it once.
+-- What is served. Its member `now` is a snapshot of the registry, which never changes; the registry replaces it in one
+-- step. A task can be preempted between two reads of `now`, so a function reads it once.
 local served = { now = { has_visible = false, has_private = false } }
 
 --- For the registry alone: the table whose member `now` is the current snapshot.
@@ -30,8 +30,9 @@ local function failed(thing, value)
     hint = "hidden until 'visible' returns a value: 'visible' may not wait or use the network" })
 end
 
--- True if `visible` of a thing shows it. `failures`, or nil: the set of things whose `visible` failed for one of the audiences that are notified
--- together. `visible` is not called again for other audiences: it may take 50 ms of processor time, and all audiences wait for the same bus message.
+-- True if `visible` of a thing shows it. `failures`, or nil: the set of things whose `visible` failed for one of the
+-- audiences that are notified together. `visible` is not called again for other audiences: it may take 50 ms of
+-- processor time, and all audiences wait for the same bus message.
 local function shows(thing, p, failures)
   if failures and failures[thing] then return false end
   local ok, value = host.script.briefly(thing.visible, failure.handler, p)
@@ -65,14 +66,15 @@ function access.forbidden(scopes)
   return err
 end
 
---- If `err` is about missing scopes: answers with HTTP 403 and a challenge that names the scopes, if the transport allows that (A-5).
+--- If `err` is about missing scopes: answers with HTTP 403 and a challenge that names the scopes, if the transport
+--- allows that (A-5).
 function access.challenge(call, err)
   local scopes = asked_for[err]
   if scopes then host.call.forbid(call, scopes) end
 end
 
---- The thing, if the call's principal may use it; nil if the thing must look as if it did not exist; nil and an error if scopes are missing. A thing
---- that differs between clients has `resolve`.
+--- The thing, if the call's principal may use it; nil if the thing must look as if it did not exist; nil and an error
+--- if scopes are missing. A thing that differs between clients has `resolve`.
 function access.find(call, thing)
   if thing and thing.resolve then thing = thing.resolve(call) end
   if not thing or not thing.is_private then return thing end
@@ -114,11 +116,13 @@ local function scope_bits(p, scopes)
   return bits
 end
 
--- principal -> { generation, audience, bits }: what a snapshot says about it: its audience, and which of the scopes of call plans it holds.
+-- principal -> { generation, audience, bits }: what a snapshot says about it: its audience, and which of the scopes of
+-- call plans it holds.
 local rights = setmetatable({}, { __mode = "k" })
 
---- Finds the rights of the principal of a call, for C, which serves its next calls by their plans. And a session's subscriptions are evaluated for the
---- principal of its latest request, since a refreshed token may carry other scopes. Only needed when some thing is private.
+--- Finds the rights of the principal of a call, for C, which serves its next calls by their plans. And a session's
+--- subscriptions are evaluated for the principal of its latest request, since a refreshed token may carry other scopes.
+--- Only needed when some thing is private.
 function access.follow_as(call)
   local p, snapshot = call.principal, served.now
   local known = rights[p]
@@ -154,7 +158,8 @@ function access.notify(base, thing, publish)
   each_audience(base, function(audience, failures) return audience_sees(audience, thing, failures) end, publish)
 end
 
--- True if a list changed for an audience: it sees the new thing (`is`, or nil), or saw the old one (`was`, { scopes, visible }, or nil).
+-- True if a list changed for an audience: it sees the new thing (`is`, or nil), or saw the old one (`was`, { scopes,
+-- visible }, or nil).
 local function concerns(audience, failures, was, is, is_other)
   local sees = is ~= nil and audience_sees(audience, is, failures)
   local saw = was ~= nil and principal.cover(audience:match "^=(.*)$" or principal.unpack(audience), was.scopes)
@@ -162,7 +167,8 @@ local function concerns(audience, failures, was, is, is_other)
   return saw ~= sees or (sees and is_other)
 end
 
---- Runs publish(topic) for the subscribers of `base` whose list changed. `changes`: a list of { was =, is =, is_other = }.
+--- Runs publish(topic) for the subscribers of `base` whose list changed. `changes`: a list of { was =, is =, is_other =
+--- }.
 function access.notify_changes(base, changes, publish)
   each_audience(base, function(audience, failures)
     for _, change in ipairs(changes) do

@@ -1,4 +1,5 @@
--- Principals: the id, scopes and claims of a caller. Scripts read them; what access decisions use is in a table that scripts cannot reach.
+-- Principals: the id, scopes and claims of a caller. Scripts read them; what access decisions use is in a table that
+-- scripts cannot reach.
 --   value     the read-only object of scripts: { id, scopes, claims }
 --   facts     the gateway's own data: { id, scopes, claims, issuer, subject, client, expires, key, held, askable }
 --   held      the set of scopes, with the scopes that they imply
@@ -144,7 +145,8 @@ local function make(facts)
   return value
 end
 
---- The principal for the table of an auth script; or nil and what is wrong. `from`: { implies = { scope = scopes }, askable = }.
+--- The principal for the table of an auth script; or nil and what is wrong. `from`: { implies = { scope = scopes },
+--- askable = }.
 function principal.new(given, from)
   if facts_of[given] then return given end
   local why = complaint(given)
@@ -169,8 +171,8 @@ local function built_in(id, scopes)
   return make { id = id, scopes = scopes, held = set_of(scopes), key = "built-in:" .. id, is_built_in = true }
 end
 
---- `anonymous`: the principal of a request that nothing authenticated. `lone`: the person who runs the gateway on stdio or in the
---- workbench, who may do everything.
+--- `anonymous`: the principal of a request that nothing authenticated. `lone`: the person who runs the gateway on stdio
+--- or in the workbench, who may do everything.
 principal.anonymous = built_in("anonymous", {})
 principal.lone = built_in("local", { "*" })
 
@@ -237,7 +239,8 @@ end
 
 local PACKED = "\1"      -- the first byte of a packed principal: an id has no control characters
 
---- The principal as text, for other workers and for later generations of scripts. `with_token`: of a request whose token goes with it.
+--- The principal as text, for other workers and for later generations of scripts. `with_token`: of a request whose
+--- token goes with it.
 function principal.pack(p, with_token)
   local facts = facts_of[p]
   if facts.is_built_in then return facts.id end

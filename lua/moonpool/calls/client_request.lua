@@ -1,6 +1,7 @@
--- Requests to the client in the middle of a handler, with one API for all revisions. In a revision with sessions the task waits while
--- the request travels on the call's stream. In a stateless revision the handler unwinds: the client gets a result `input_required` and
--- repeats its request with the answers; the handler runs again from the top, and questions that have answers return at once (V-1 to V-10).
+-- Requests to the client in the middle of a handler, with one API for all revisions. In a revision with sessions the
+-- task waits while the request travels on the call's stream. In a stateless revision the handler unwinds: the client
+-- gets a result `input_required` and repeats its request with the answers; the handler runs again from the top, and
+-- questions that have answers return at once (V-1 to V-10).
 --   state      the answers and the values of `once` so far, sealed and carried by the client as requestState; before it, with a point, an id of this
 --              process (of the scheme of sessions and tasks) if it stands for something that only this process has: the request is sent on to it
 --   question   { needs =, method =, params =, read = function(answer) }: the capabilities that the client must have, the request in the base revision, and
@@ -50,8 +51,8 @@ function client_request.stale()
   return errors.new("invalid_params", "requestState is not valid for this request, or too old: send the request without it")
 end
 
---- Reads the state and the answers of a repeated request. `is_harmless`: running the handler from the top changes nothing. Returns an error if the
---- state is forged, belongs to another request, or has expired.
+--- Reads the state and the answers of a repeated request. `is_harmless`: running the handler from the top changes
+--- nothing. Returns an error if the state is forged, belongs to another request, or has expired.
 function client_request.begin(call, params, is_harmless)
   local state = { answers = {}, done = {}, pages = {} }
   if params.requestState ~= nil and params.requestState ~= json.null then
@@ -89,7 +90,8 @@ function client_request.bind(call) state_of(call).is_bound = true end
 --- Keeps a value of JSON until the client repeats its request.
 function client_request.keep(call, key, value) state_of(call).done[key] = value end
 
---- The value that was kept when the client's request was answered with questions; nil if there is none. It is not kept any longer.
+--- The value that was kept when the client's request was answered with questions; nil if there is none. It is not kept
+--- any longer.
 function client_request.take(call, key)
   local state = states[call]
   local value = state and state.done[key]
@@ -123,7 +125,8 @@ end
 --- Set by what has to be done before a handler ends its run with questions: f(call, questions by key).
 client_request.leaving = nil
 
---- Set by what keeps more for the repeated request: f(call) gives nil, or an error that the client gets instead of the questions.
+--- Set by what keeps more for the repeated request: f(call) gives nil, or an error that the client gets instead of the
+--- questions.
 client_request.saving = nil
 
 --- Ends this run of the handler with the questions in `open`, by key.
@@ -193,7 +196,8 @@ local function check_url(url)
   if authority:find("@", 1, true) then problem.raise(3, "the URL contains credentials", "the page at the URL can ask for them") end
 end
 
---- A question that asks the user to open a page. The answer "accept" means that the user opened it, not that anything was done there (EL-4).
+--- A question that asks the user to open a page. The answer "accept" means that the user opened it, not that anything
+--- was done there (EL-4).
 function make.elicit_url(message, url)
   check_url(url)
   return new {
@@ -246,9 +250,9 @@ end
 local askers = setmetatable({}, { __mode = "k" })
 local putters = setmetatable({}, { __mode = "k" })
 
---- From now on the questions of `call` go to ask(open, found, whys): `open` holds the questions by key; `ask` puts each answer into
---- `found`, or into `whys` the reason why there is none. `put` asks one question without waiting, with the params and results of host.call.question
---- but for the call.
+--- From now on the questions of `call` go to ask(open, found, whys): `open` holds the questions by key; `ask` puts each
+--- answer into `found`, or into `whys` the reason why there is none. `put` asks one question without waiting, with the
+--- params and results of host.call.question but for the call.
 function client_request.through(call, ask, put) askers[call], putters[call] = ask, put end
 
 --- The function `put` of a call whose questions go another way than its own; or nil.
@@ -275,7 +279,8 @@ local function ask_now(call, key, asked)
   return asked.read(answer)
 end
 
---- call:ask { key = question, … }: asks all questions at once. Returns the answers by key, and by key why an answer is missing.
+--- call:ask { key = question, … }: asks all questions at once. Returns the answers by key, and by key why an answer is
+--- missing.
 local function ask(call, wanted)
   local found, whys, open = {}, {}, {}
   local asker, stateless = askers[call], era.is_stateless(call.revision)
@@ -311,13 +316,16 @@ end
 
 local methods = host.call.methods
 
---- call:elicit(key, message, fields): the fields that the user filled in; or nil and "declined", "cancelled" or "unsupported".
+--- call:elicit(key, message, fields): the fields that the user filled in; or nil and "declined", "cancelled" or
+--- "unsupported".
 function methods.elicit(call, key, message, fields) return ask_one(call, key, make.elicit(message, fields)) end
 
---- call:elicit_url(key, message, url): true once the user agrees to open the page; or nil and "declined", "cancelled" or "unsupported".
+--- call:elicit_url(key, message, url): true once the user agrees to open the page; or nil and "declined", "cancelled"
+--- or "unsupported".
 function methods.elicit_url(call, key, message, url) return ask_one(call, key, make.elicit_url(message, url)) end
 
---- call:url_done(key): notifies the client that the user has finished at that page. No effect in revisions without that notification (EL-4).
+--- call:url_done(key): notifies the client that the user has finished at that page. No effect in revisions without that
+--- notification (EL-4).
 function methods.url_done(call, key)
   local pages = state_of(call).pages
   local id = pages[key]
@@ -325,7 +333,8 @@ function methods.url_done(call, key)
   if id then call:send { jsonrpc = "2.0", method = "notifications/elicitation/complete", params = { elicitationId = id } } end
 end
 
---- call:needs_url(key, message, url): ends the call; the client shows the page to its user and calls again (EL-5, EL-6).
+--- call:needs_url(key, message, url): ends the call; the client shows the page to its user and calls again (EL-5,
+--- EL-6).
 function methods.needs_url(call, key, message, url)
   local asked = frozen.content(make.elicit_url(message, url))
   if not askers[call] and call_library.able(call, asked.needs) then
@@ -350,8 +359,8 @@ function methods.sample(call, key, request) return ask_one(call, key, make.sampl
 --- call:roots(): the roots of the client; or nil and why there are none.
 function methods.roots(call, key) return ask_one(call, key or "roots", make.roots()) end
 
---- call:once(key, f): returns the values of f(), which must be JSON. When the handler runs again, `once` returns the same values and does not
---- call f.
+--- call:once(key, f): returns the values of f(), which must be JSON. When the handler runs again, `once` returns the
+--- same values and does not call f.
 function methods.once(call, key, f)
   local done = state_of(call).done
   local kept = done[key]

@@ -1,4 +1,5 @@
--- Runs the handler of a resource, prompt or completion. Their results have no `isError`, so each failure becomes a JSON-RPC error.
+-- Runs the handler of a resource, prompt or completion. Their results have no `isError`, so each failure becomes a
+-- JSON-RPC error.
 
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"
@@ -19,7 +20,8 @@ local function finished(span, ...)
   return ...
 end
 
---- Logs a handler's error with its traceback, and returns the JSON-RPC error for the client, which has only the id of the log line.
+--- Logs a handler's error with its traceback, and returns the JSON-RPC error for the client, which has only the id of
+--- the log line.
 function run.fault(thing, what, value)
   return errors.new("internal", failure.report(value, what, thing.name))
 end
@@ -36,9 +38,9 @@ local function answer(thing, what, era, call, params, ok, value, why)
   return false, nil, run.fault(thing, what, value)
 end
 
---- Runs `handler(...)` for `thing`, which has name, timeout and requires. Returns true and the handler's value (nil is possible); or false
---- and the result and error that dispatch returns. `what` is the log event of a failure, such as "prompt failed". Without `params` the
---- handler may not ask the client anything.
+--- Runs `handler(...)` for `thing`, which has name, timeout and requires. Returns true and the handler's value (nil is
+--- possible); or false and the result and error that dispatch returns. `what` is the log event of a failure, such as
+--- "prompt failed". Without `params` the handler may not ask the client anything.
 function run.handler(thing, what, call, era, params, handler, ...)
   if thing.required_tree then
     local able, value = pcall(call_library.demand, call, thing.required_tree, thing.requires)

@@ -32,7 +32,8 @@ function tool_answer.lacking(era, value)
   return nil, errors.new("missing_capability", value.why, { requiredCapabilities = failure.lacking(value) })
 end
 
---- Makes the result of tools/call from the values of xpcall(handler): a result in the base revision, or nil and an error.
+--- Makes the result of tools/call from the values of xpcall(handler): a result in the base revision, or nil and an
+--- error.
 function tool_answer.answer(tool, era, call, params, ok, ...)
   local value, why = ...
   if not ok then

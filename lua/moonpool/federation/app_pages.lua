@@ -1,5 +1,5 @@
--- Pages of MCP Apps at upstreams. A server need not list the `ui://` page that a tool of its names: clients that have the tool can read the page all the
--- same, by the URI that the tool's definition names for them.
+-- Pages of MCP Apps at upstreams. A server need not list the `ui://` page that a tool of its names: clients that have
+-- the tool can read the page all the same, by the URI that the tool's definition names for them.
 
 local access = require "moonpool.access.access"
 local apps = require "moonpool.protocol.apps"
@@ -23,8 +23,8 @@ local function put(found, key, thing)
   found[uri], list[#list + 1] = list, { tool = key, upstream = thing.upstream, own = own }
 end
 
---- The pages that tools name: URI for clients, normalized -> list of { tool, upstream, own }, where `own` is the upstream's URI. `order`: the keys of the
---- tools, in the order in which clients see them.
+--- The pages that tools name: URI for clients, normalized -> list of { tool, upstream, own }, where `own` is the
+--- upstream's URI. `order`: the keys of the tools, in the order in which clients see them.
 function app_pages.gather(tools, order)
   local found = {}
   for _, key in ipairs(order) do
@@ -35,8 +35,8 @@ function app_pages.gather(tools, order)
   return found
 end
 
---- The resource for the page at a URI, normalized, that a tool names which the client of `call` may use; else nil. Where tools of two upstreams name one
---- URI, it is the page of the first in the configuration.
+--- The resource for the page at a URI, normalized, that a tool names which the client of `call` may use; else nil.
+--- Where tools of two upstreams name one URI, it is the page of the first in the configuration.
 function app_pages.open(call, found, uri)
   for _, one in ipairs(found[uri] or {}) do
     local tool = access.find(call, registry.thing("tools", one.tool))
@@ -50,8 +50,8 @@ local function declares(name, class)
   return type(extensions) == "table" and extensions[apps.extension] ~= nil
 end
 
---- True if clients are told that this server has pages: an upstream says so of itself, or a tool of one names a page. `classes`: name of an upstream ->
---- set of the classes whose lists were read.
+--- True if clients are told that this server has pages: an upstream says so of itself, or a tool of one names a page.
+--- `classes`: name of an upstream -> set of the classes whose lists were read.
 function app_pages.are_offered(found, classes)
   if next(found) then return true end
   for _, record in ipairs(config.list) do

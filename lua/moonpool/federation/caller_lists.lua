@@ -1,5 +1,6 @@
--- The lists of upstreams that get a token of each caller (auth.exchange). Each caller has lists of its own, for clients that cannot be asked; they are read
--- when that caller needs them, and no list is for all. The things of such an upstream have, as those of classes (federation/class_lists.lua):
+-- The lists of upstreams that get a token of each caller (auth.exchange). Each caller has lists of its own, for clients
+-- that cannot be asked; they are read when that caller needs them, and no list is for all. The things of such an
+-- upstream have, as those of classes (federation/class_lists.lua):
 --   variants    the hash of a caller's lists -> the thing for that caller
 --   resolve     f(call) -> the thing for the caller of a call, or nil
 
@@ -57,8 +58,10 @@ function caller_lists.fingerprint(record)
   return table.concat(parts)
 end
 
---- Adds what callers have to the things of one upstream, `base` = { list = of { kind, key, thing, why } }. Callers with equal lists have the same things.
---- `make(record, class)` makes the things of a class; `wrap(kind, thing)` gets those that are not in the list. Returns the classes that were read, as a set.
+--- Adds what callers have to the things of one upstream, `base` = { list = of { kind, key, thing, why } }. Callers with
+--- equal lists have the same things.
+--- `make(record, class)` makes the things of a class; `wrap(kind, thing)` gets those that are not in the list. Returns
+--- the classes that were read, as a set.
 function caller_lists.merge(record, base, make, wrap)
   local by_key, found, hashes = {}, {}, host.upstream.callers(record.name)
   for class in pairs(hashes) do found[class] = true end
@@ -88,7 +91,8 @@ end
 
 local function key_of(what, record, class) return ("upstream:%s callers:%s:%s:%s"):format(what, host.upstream.instance, record.name, class) end
 
---- Why the lists of a class could not be read a moment ago, in any worker: the reason of the failure; nil if they could, or were not tried.
+--- Why the lists of a class could not be read a moment ago, in any worker: the reason of the failure; nil if they
+--- could, or were not tried.
 function caller_lists.failure_of(record, class) return host.store.get(key_of("tried", record, class)) end
 
 --- True if the lists of a class are to be read: they were never read, or longer ago than `refresh`, or before the

@@ -1,4 +1,5 @@
--- Lists by class. What an upstream lists can depend on what its client can be asked, so the lists are read once for each class of clients that comes.
+-- Lists by class. What an upstream lists can depend on what its client can be asked, so the lists are read once for
+-- each class of clients that comes.
 -- The things in the registry are those for clients that cannot be asked; one that differs for other classes has:
 --   variants    class -> the thing for that class, or false where the class has none
 --   is_variant  true for a thing that is itself one of the variants
@@ -44,8 +45,10 @@ local function set_variant(record, facts, thing, name, variant)
   if variant then variant.is_variant = true end
 end
 
---- Adds to the things of one upstream, `base` = { hash, facts, list = of { kind, key, thing, why } }, what other classes have instead or besides.
---- `make(record, class)` makes the things of a class; `wrap(kind, thing)` gets each variant. Returns the classes that were read, as a set.
+--- Adds to the things of one upstream, `base` = { hash, facts, list = of { kind, key, thing, why } }, what other
+--- classes have instead or besides.
+--- `make(record, class)` makes the things of a class; `wrap(kind, thing)` gets each variant. Returns the classes that
+--- were read, as a set.
 function class_lists.merge(record, base, make, wrap)
   local by_key, found = {}, {}
   for _, one in ipairs(base.list) do by_key[one.kind .. " " .. one.key] = one end
@@ -85,8 +88,9 @@ local MOST_WAYS <const> = 4           -- channels of a class that the store reme
 -- Keys of the store, for all workers. What one process knows of its channels means nothing to another.
 local function key_of(what, record, name) return ("upstream:%s:%s:%s:%s"):format(what, host.upstream.instance, record.name, name) end
 
---- The channel by which the lists of the class of a call's client are read: { key, own, once, class, tells_roots }. It belongs to the client's session
---- where calls of the client use a channel of that session alone. The reading may go on after the call has ended, so it gets nothing of the call.
+--- The channel by which the lists of the class of a call's client are read: { key, own, once, class, tells_roots }. It
+--- belongs to the client's session where calls of the client use a channel of that session alone. The reading may go on
+--- after the call has ended, so it gets nothing of the call.
 function class_lists.way(record, facts, call)
   local key, is_own, channel_class = channel_key.of(record, facts, call, ask.class_of(record, facts, call))
   local session = is_own and call.has_session and host.session.id(call) or nil
@@ -96,7 +100,8 @@ function class_lists.way(record, facts, call)
   }
 end
 
--- The ways by which the lists of a class can be read: the one by which they were read last, then those of other clients that have listed.
+-- The ways by which the lists of a class can be read: the one by which they were read last, then those of other clients
+-- that have listed.
 local function ways_of(record, name)
   local text = host.store.get(key_of("ways", record, name))
   local list = text and json.decode(host.seal.open(text, PURPOSE) or "null")
@@ -119,7 +124,8 @@ end
 
 local offered = {}          -- name .. " " .. class -> key of the way that this Lua state stored last
 
---- Keeps the way of a client that has listed: the lists are read by it when they have changed, once the clients that listed before have left.
+--- Keeps the way of a client that has listed: the lists are read by it when they have changed, once the clients that
+--- listed before have left.
 function class_lists.offer(record, name, way)
   local id = record.name .. " " .. name
   if way.once or offered[id] == way.key then return end

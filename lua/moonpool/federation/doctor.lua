@@ -83,7 +83,8 @@ end
 
 local function text_or_nil(value) return type(value) == "string" and value or nil end
 
---- Handles the method: { name, subject }; without a name the only upstream. `subject`: the token of a caller, for an upstream with auth.exchange.
+--- Handles the method: { name, subject }; without a name the only upstream. `subject`: the token of a caller, for an
+--- upstream with auth.exchange.
 function doctor.answer(params)
   local record = params.name and config.by_name[params.name] or not params.name and config.list[1]
   local names = json.array {}

@@ -1,5 +1,5 @@
--- The part of `moonpool explain` about upstreams: their lists are read once, as a gateway that runs does, and each rule of the configuration that decides
--- about a thing is a line.
+-- The part of `moonpool explain` about upstreams: their lists are read once, as a gateway that runs does, and each rule
+-- of the configuration that decides about a thing is a line.
 
 local auth = require "moonpool.upstream.auth"
 local catalogue = require "moonpool.upstream.catalogue"

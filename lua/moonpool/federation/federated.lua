@@ -43,10 +43,11 @@ local kinds = { "tools", "prompts", "resources", "templates" }
 local list_of = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
 local policy_kind = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
 
--- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get: { kind, key, why, hint };
--- `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts` of its catalogue, and `classes`, the set of those whose lists
--- were read. `pages`: of app_pages. `looks`: of tools and prompts, look -> key. `listed`: name -> true for upstreams whose lists were read, even if empty
--- now. `routes`: key of a decision of owners.of -> { kind, key }, while an upstream lists the name or URI that it is about.
+-- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get:
+-- { kind, key, why, hint }; `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts`
+-- of its catalogue, and `classes`, the set of those whose lists were read. `pages`: of app_pages. `looks`: of tools and
+-- prompts, look -> key. `listed`: name -> true for upstreams whose lists were read, even if empty now. `routes`: key of
+-- a decision of owners.of -> { kind, key }, while an upstream lists the name or URI that it is about.
 local now = {
   things = { tools = {}, prompts = {}, resources = {}, templates = {} }, views = {}, withheld = {}, withheld_keys = {}, hashes = {}, facts = {},
   classes = {}, hidden = {}, pages = {}, looks = {}, listed = {}, routes = {},
@@ -73,7 +74,8 @@ local WRAP <const> = "set `uris: wrap` for an upstream that has it"
 
 local function remedy(kind) return (kind == "tools" or kind == "prompts") and RENAME or WRAP end
 
--- What a name looks like, and the things that look so: two names that a person takes for each other are not served both.
+-- What a name looks like, and the things that look so: two names that a person takes for each other are not served
+-- both.
 local function look_of(kind, key) return (kind == "tools" or kind == "prompts") and kind .. " " .. characters.look(key) or nil end
 
 -- Notes that a catalogue has changed, or may have, so that the things are made anew.
@@ -100,7 +102,8 @@ end
 local ALIKE <const> = "`rename` it, if both are right"
 local MAX_ROUTES <const> = host.limits.upstreams.list_items     -- decisions that a Lua state makes for all workers; more are its own
 
--- Decides between a thing and that of another upstream, which has its key or looks like it. True if the thing takes its place.
+-- Decides between a thing and that of another upstream, which has its key or looks like it. True if the thing takes its
+-- place.
 local function take_place(made, record, kind, key, thing, before, held)
   local look = look_of(kind, key)
   local had = holder_of(kind, key, look)
@@ -163,7 +166,8 @@ local function carry_routes(made)
   end
 end
 
--- The keys of the things that are served, for each list: in the order of the upstreams in the configuration, then in the order of the upstream.
+-- The keys of the things that are served, for each list: in the order of the upstreams in the configuration, then in
+-- the order of the upstream.
 local function ordered(made)
   local order = { tools = {}, prompts = {}, resources = {}, templates = {} }
   for _, list in ipairs(made.lists) do
@@ -175,7 +179,8 @@ local function ordered(made)
   return order
 end
 
--- For each list, a hash of what clients see of upstreams: the keys, and what the configuration and scripts make of the definitions.
+-- For each list, a hash of what clients see of upstreams: the keys, and what the configuration and scripts make of the
+-- definitions.
 local function views_of(made, order)
   local views = {}
   for _, kind in ipairs(kinds) do
@@ -363,7 +368,8 @@ local function rebuild()
   routes.suspend(done < wanted)
 end
 
--- Returns once the things have every change that this Lua state knows of. One task makes them, which others wait for; if it is cancelled, another does.
+-- Returns once the things have every change that this Lua state knows of. One task makes them, which others wait for;
+-- if it is cancelled, another does.
 local function catch_up()
   while done < wanted do
     if is_making then
@@ -398,7 +404,8 @@ local function log_definition(event, level, record, entry, facts)
   end
 end
 
--- Logs the definitions that have changed since the last reading, and those that are withheld for what they are. `before` and `after` are catalogues.
+-- Logs the definitions that have changed since the last reading, and those that are withheld for what they are.
+-- `before` and `after` are catalogues.
 local function log_changes(record, before, after)
   local known, count = {}, 0
   for _, entry in ipairs(before) do known[entry.kind .. " " .. entry.key] = entry.facts.hash end
@@ -428,8 +435,8 @@ local function publish(record, text, claim)
   notify(changes_between(before, now.things))
 end
 
--- The changed entries between two catalogues of a class, by the list in which clients see them. What only clients of the class had, and is gone, is in
--- the things before.
+-- The changed entries between two catalogues of a class, by the list in which clients see them. What only clients of
+-- the class had, and is gone, is in the things before.
 local function changes_of_class(record, before, after, things_before)
   local known, changes = {}, {}
   for _, entry in ipairs(before) do known[entry.kind .. " " .. entry.key] = entry.definition end
@@ -454,7 +461,8 @@ local function changes_of_class(record, before, after, things_before)
   return changes
 end
 
--- Publishes the lists of a class. Clients are notified of changes, but not of the first lists, which none of them has seen otherwise.
+-- Publishes the lists of a class. Clients are notified of changes, but not of the first lists, which none of them has
+-- seen otherwise.
 local function publish_class(record, name, text, claim)
   local before, things_before = catalogue.of(record.name, name), now.things
   if not host.upstream.publish(record.name, name, text, claim) then return end
@@ -473,7 +481,8 @@ local function read_class(record, name, way, since)
   return is_mine
 end
 
--- Reads the lists of the classes that are due, by the channels of clients that have listed: clients of these classes are notified of changes.
+-- Reads the lists of the classes that are due, by the channels of clients that have listed: clients of these classes
+-- are notified of changes.
 local function read_classes(record, began)
   for _, name in ipairs(class_lists.known(record)) do
     if not host.job.begin(function() read_class(record, name, nil, began - record.refresh / 2) end, MAX_READ_S, MORE_CPU_S, MORE_BYTES) then return end
@@ -497,8 +506,8 @@ end
 function federated.on_read(_) end
 function federated.on_tick(_) end
 
---- Reads the lists of an upstream now, unless another task of any worker does: true unless it does. Those that belong to callers are read when the caller
---- needs them.
+--- Reads the lists of an upstream now, unless another task of any worker does: true unless it does. Those that belong
+--- to callers are read when the caller needs them.
 function federated.read(record)
   if auth.is_personal(record) then return true end
   local claim <close> = host.upstream.claim(record.name, CLASS)
@@ -622,7 +631,8 @@ local function read_class_soon(record, name, way, id)
   if not reading[id] then tried[id] = true end
 end
 
--- Waits until the lists of the class of a call's client are there; those that were read a while ago are read again meanwhile.
+-- Waits until the lists of the class of a call's client are there; those that were read a while ago are read again
+-- meanwhile.
 local function settle_class(call)
   local missing, ends_at = {}, host.time.now()
   for _, record in ipairs(config.list) do
@@ -648,7 +658,8 @@ local function settle_class(call)
   end
 end
 
--- Waits until the lists of a call's caller are there, or could not be read, at these upstreams; those that were read a while ago are read again meanwhile.
+-- Waits until the lists of a call's caller are there, or could not be read, at these upstreams; those that were read a
+-- while ago are read again meanwhile.
 local function settle_callers(call, records)
   local missing, ends_at = {}, host.time.now()
   local function is_there(record, class) return now.classes[record.name][class] or caller_lists.failure_of(record, class) ~= nil end
@@ -750,8 +761,8 @@ function federated.settle_base()
   if done < wanted then wait_for_things() end
 end
 
---- Waits until the first reading of an upstream's lists is over, for at most its `list_wait`: `upstream "NAME"`:tools() needs them. The lists of a caller
---- whose own token is sent are those for the call.
+--- Waits until the first reading of an upstream's lists is over, for at most its `list_wait`: `upstream "NAME"`:tools()
+--- needs them. The lists of a caller whose own token is sent are those for the call.
 function script_handle.settle(record, call)
   if host.script.has_specs then return end                      -- in a spec of scripts nothing is read
   if auth.is_personal(record) then return settle_callers(call, { record }) end
@@ -763,7 +774,8 @@ function script_handle.settle(record, call)
   end
 end
 
---- Makes the things of the catalogues that are known already, and plans the reading of lists. Called while scripts load.
+--- Makes the things of the catalogues that are known already, and plans the reading of lists. Called while scripts
+--- load.
 function federated.load()
   if not config.has_any then return end
   rebuild()
@@ -817,7 +829,8 @@ function federated.counts()
   return counts
 end
 
---- The hashes of a thing of an upstream: of its definition, and of the approved one, by the list and the name or URI that clients use. nil for others.
+--- The hashes of a thing of an upstream: of its definition, and of the approved one, by the list and the name or URI
+--- that clients use. nil for others.
 function federated.hashes(kind, key, call)
   local thing = now.things[kind][key] or now.withheld_keys[kind .. " " .. key]
   if not thing then return nil end

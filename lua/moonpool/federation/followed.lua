@@ -186,7 +186,8 @@ local function heal(record)
   if not began then healing[record.name] = nil end
 end
 
--- The channel that reads the lists of a class had a gap, or was lost: a notification that they have changed may be missing.
+-- The channel that reads the lists of a class had a gap, or was lost: a notification that they have changed may be
+-- missing.
 local function after_gap_of_class(record, key)
   if class_lists.has_way(record, key) then followed.changed(record) end
 end
@@ -204,7 +205,8 @@ observer.on("ended", function(event)
   local record = config.by_name[event.upstream]
   if not record then return end
   if event.standing == 0 then
-    -- Where the credential or the session is refused, the next call opens another channel. A call's session goes on without a stream otherwise.
+    -- Where the credential or the session is refused, the next call opens another channel. A call's session goes on
+    -- without a stream otherwise.
     if event.key == channel_key.shared or event.status == 401 or event.status == 404 then event.channel:lost() end
   elseif event.key == channel_key.shared and follow.ended(record, event.serial, event.standing) then
     heal(record)

@@ -1,6 +1,6 @@
--- Which of several upstreams serves a name or URI that each of them lists: the first one in the configuration, unless a later one served it before the
--- first one listed it. Then it stays with the one that has it, whatever the others list. The store has the decisions for all workers, each for KEPT_S
--- after it was needed last.
+-- Which of several upstreams serves a name or URI that each of them lists: the first one in the configuration, unless a
+-- later one served it before the first one listed it. Then it stays with the one that has it, whatever the others list.
+-- The store has the decisions for all workers, each for KEPT_S after it was needed last.
 
 local host = require "moonpool.host"
 
@@ -12,8 +12,10 @@ local REFRESH_S <const> = KEPT_S / 24      -- seconds between two looks that len
 -- A URI can be longer than a key of the store.
 local function key_of(kind, id) return "upstream:route:" .. kind .. ":" .. host.base64.encode(host.digest.sum("sha256", id)) end
 
---- Of the upstreams `first` and `other`, in the order of the configuration, the name of the one that serves `id`, which is of a list. `had`: the one
--- that serves it now, or nil. `may_keep`: this Lua state decides for all workers. Returns also the key of the decision in the store, and true if it is new.
+--- Of the upstreams `first` and `other`, in the order of the configuration, the name of the one that serves `id`, which
+--- is of a list. `had`: the one
+-- that serves it now, or nil. `may_keep`: this Lua state decides for all workers. Returns also the key of the decision
+-- in the store, and true if it is new.
 function owners.of(kind, id, first, other, had, may_keep)
   local key = key_of(kind, id)
   local kept = host.store.get(key)

@@ -1,5 +1,5 @@
--- The method "moonpool/upstreams", for `moonpool add` and `moonpool check --connect`: connects to one upstream, reads its lists and reports what
--- clients would see of it.
+-- The method "moonpool/upstreams", for `moonpool add` and `moonpool check --connect`: connects to one upstream, reads
+-- its lists and reports what clients would see of it.
 
 local auth = require "moonpool.upstream.auth"
 local canonical_definition = require "moonpool.upstream.canonical_definition"
@@ -84,7 +84,8 @@ local function view_of(record, entries)
   return shown, doubts, hidden, withheld
 end
 
--- The definitions of an upstream for `moonpool lock`: { kind, key, hash, text, why?, doubts? }; `text` is the canonical form.
+-- The definitions of an upstream for `moonpool lock`: { kind, key, hash, text, why?, doubts? }; `text` is the canonical
+-- form.
 local function definitions_of(record, facts, entries)
   local list = json.array {}
   for _, entry in ipairs(entries) do
@@ -104,7 +105,8 @@ local function definitions_of(record, facts, entries)
   return list
 end
 
---- Handles the method: { name } connects to one upstream; without a name lists the names. An upstream whose lists belong to callers gives { note, hint }.
+--- Handles the method: { name } connects to one upstream; without a name lists the names. An upstream whose lists
+--- belong to callers gives { note, hint }.
 function upstream_report.answer(params)
   if not params.name then
     local names = json.array {}

@@ -1,4 +1,5 @@
--- The library `base64` of scripts (RFC 4648): the standard alphabet with padding, and the URL-safe alphabet without padding.
+-- The library `base64` of scripts (RFC 4648): the standard alphabet with padding, and the URL-safe alphabet without
+-- padding.
 
 local host = require "moonpool.host"
 local problem = require "moonpool.runtime.diagnostic"
@@ -9,7 +10,8 @@ local function check(what, text)
   if type(text) ~= "string" then problem.raise(3, what .. " takes a string, not a " .. type(text)) end
 end
 
--- The bytes that one C call encodes, a multiple of 3, or decodes, a multiple of 4. A task can be preempted between the pieces of a text.
+-- The bytes that one C call encodes, a multiple of 3, or decodes, a multiple of 4. A task can be preempted between the
+-- pieces of a text.
 local BYTES, LETTERS = 3 << 18, 4 << 18
 
 local function in_pieces(text, size, f)

@@ -71,9 +71,9 @@ local function fits(self, at)
   return day or weekday
 end
 
---- The name of the run that is due in the minute of `now` (seconds since 1970), or nil. A local time that is skipped because clocks are put
---- forward is due right after the change. A local time that exists twice has one name, so its run happens once. An expression that matches
---- every hour follows the elapsed hours instead.
+--- The name of the run that is due in the minute of `now` (seconds since 1970), or nil. A local time that is skipped
+--- because clocks are put forward is due right after the change. A local time that exists twice has one name, so its
+--- run happens once. An expression that matches every hour follows the elapsed hours instead.
 function cron.due(self, now)
   local minute = now // 60 * 60 | 0
   local offset = zone.offset(self.zone, minute)
@@ -86,7 +86,8 @@ function cron.due(self, now)
   end
 end
 
---- The beginning of the next minute after `now` in which the expression is due, in seconds since 1970; nil if there is none for a year.
+--- The beginning of the next minute after `now` in which the expression is due, in seconds since 1970; nil if there is
+--- none for a year.
 function cron.next(self, now)
   local at = (now // 60 + 1) * 60 | 0
   for _ = 1, 1500 do -- a year of days, and the hours and minutes of one

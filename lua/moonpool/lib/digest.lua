@@ -1,4 +1,5 @@
--- The library `digest` of scripts: hash functions. The result is in hexadecimal digits, or in bytes if the last argument is "bytes".
+-- The library `digest` of scripts: hash functions. The result is in hexadecimal digits, or in bytes if the last
+-- argument is "bytes".
 
 local host = require "moonpool.host"
 local problem = require "moonpool.runtime.diagnostic"

@@ -5,8 +5,9 @@ local grants = require "moonpool.runtime.grants"
 local problem = require "moonpool.runtime.diagnostic"
 local outside_hooks = require "moonpool.runtime.outside_hooks"
 
--- stand_ins: functions, by "env" and "secret", that replace the environment while a spec fakes it. Each returns a value; or nil, why, and
--- true if the variable counts as not set. secrets: the texts that scripts have read by `secret`, as keys, so that no record has them.
+-- stand_ins: functions, by "env" and "secret", that replace the environment while a spec fakes it. Each returns a
+-- value; or nil, why, and true if the variable counts as not set. secrets: the texts that scripts have read by
+-- `secret`, as keys, so that no record has them.
 local environment = { stand_ins = {}, secrets = {} }
 
 --- env(name[, default]) and secret(name) of one script file. `granted` is what grants.of(path) gives.

@@ -26,22 +26,24 @@ local known_ends = { late = "timeout", loud = "output" }
 local known = { stdin = "string", timeout = "number", env = "table", cwd = "string", max = "number" }
 local names = { "cwd", "env", "max", "stdin", "timeout" }
 
--- Limits in bytes of one argument or variable, and of all together; Linux accepts at least these sizes. The copies are outside of the
--- memory that counts for the call's limit.
+-- Limits in bytes of one argument or variable, and of all together; Linux accepts at least these sizes. The copies are
+-- outside of the memory that counts for the call's limit.
 local MAX_WORD_BYTES, MAX_WORDS_BYTES = 131071, 1 << 20
 local MAX_WORDS = 4096
 
 -- Variables of the gateway's environment that every program inherits.
 local common = { "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME" }
 
--- Variables that `env` may set without a grant: they change language and time zone, and no code that a program loads or runs.
+-- Variables that `env` may set without a grant: they change language and time zone, and no code that a program loads or
+-- runs.
 local harmless = { LANG = true, LANGUAGE = true, TZ = true, LC_ALL = true, LC_COLLATE = true, LC_CTYPE = true, LC_MESSAGES = true, LC_MONETARY = true,
   LC_NUMERIC = true, LC_TIME = true, NO_COLOR = true, TERM = true, COLUMNS = true, LINES = true }
 
 -- Variables by which the dynamic linker and the C library load code: no grant allows them.
 local refused = { GCONV_PATH = true, GLIBC_TUNABLES = true, LOCPATH = true, NLSPATH = true }
 
--- { { text, path }, … } of the granted programs; path is nil if a program does not exist. Programs are looked up once, while scripts load.
+-- { { text, path }, … } of the granted programs; path is nil if a program does not exist. Programs are looked up once,
+-- while scripts load.
 local function find_programs(texts)
   local list = {}
   for _, text in ipairs(texts) do

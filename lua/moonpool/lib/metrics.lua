@@ -1,5 +1,5 @@
--- The library `metrics` of scripts: counters, gauges and histograms of their own in /metrics, declared while scripts load. All workers add to the
--- same numbers, which go on over reloads.
+-- The library `metrics` of scripts: counters, gauges and histograms of their own in /metrics, declared while scripts
+-- load. All workers add to the same numbers, which go on over reloads.
 
 local host = require "moonpool.host"
 local copied = require "moonpool.runtime.copied"

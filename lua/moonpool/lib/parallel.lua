@@ -7,7 +7,8 @@ local problem = require "moonpool.runtime.diagnostic"
 
 local MAX_FUNCTIONS = 64
 
---- Returns the results of the functions in order, each { value, why }. An error of one cancels the others and is raised here.
+--- Returns the results of the functions in order, each { value, why }. An error of one cancels the others and is raised
+--- here.
 return function(functions)
   functions = copied(functions)
   if type(functions) ~= "table" or #functions == 0 or #functions > MAX_FUNCTIONS then

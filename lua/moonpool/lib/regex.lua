@@ -1,4 +1,5 @@
--- The library `regex` of scripts: regular expressions of PCRE2 in Unicode mode, with limits. Its methods resemble those of `string`.
+-- The library `regex` of scripts: regular expressions of PCRE2 in Unicode mode, with limits. Its methods resemble those
+-- of `string`.
 
 local compiler = require "moonpool.regex"
 local problem = require "moonpool.runtime.diagnostic"
@@ -79,8 +80,8 @@ function methods:gmatch(text)
   end
 end
 
---- gsub(text, replacement [, most]): the new text and the number of replacements; or nil, why. `replacement` is a literal text,
---- a function of the captures, or a table that is indexed by the first capture.
+--- gsub(text, replacement [, most]): the new text and the number of replacements; or nil, why. `replacement` is a
+--- literal text, a function of the captures, or a table that is indexed by the first capture.
 function methods:gsub(text, replacement, most)
   local kind = type(replacement)
   if kind ~= "string" and kind ~= "function" and kind ~= "table" then problem.raise(2, "gsub takes a string, a function or a table, not a " .. kind) end
@@ -101,7 +102,8 @@ function methods:gsub(text, replacement, most)
   return table.concat(out), count
 end
 
---- new(expression [, flags]): compiles it. "i" ignores case, "m" lets ^ and $ match at line ends, "s" lets '.' match line ends; or nil, why.
+--- new(expression [, flags]): compiles it. "i" ignores case, "m" lets ^ and $ match at line ends, "s" lets '.' match
+--- line ends; or nil, why.
 function regex.new(expression, flags)
   if type(expression) ~= "string" then problem.raise(2, "regex.new takes a string, not a " .. type(expression)) end
   flags = flags == nil and "" or flags

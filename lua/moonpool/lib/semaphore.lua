@@ -1,5 +1,5 @@
--- The option `concurrency` of tools: the number of calls of a tool that run at once in the gateway. Further calls wait in the order of
--- their arrival, until their time limit.
+-- The option `concurrency` of tools: the number of calls of a tool that run at once in the gateway. Further calls wait
+-- in the order of their arrival, until their time limit.
 
 local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"

@@ -1,5 +1,5 @@
--- The library `sqlite` of scripts: databases in granted paths, each with its own thread. Statements of one database run one after
--- another. A transaction has exclusive use of its database until it ends.
+-- The library `sqlite` of scripts: databases in granted paths, each with its own thread. Statements of one database run
+-- one after another. A transaction has exclusive use of its database until it ends.
 
 local host = require "moonpool.host"
 local copied = require "moonpool.runtime.copied"
@@ -19,16 +19,17 @@ local WAIT = 0.002                   -- seconds between two checks whether anoth
 local MAX_COLLECTION_S = 0.5       -- seconds to wait until the collector has freed a database in memory
 local MAX_CLOSE_S = 5              -- seconds to wait until databases that are being closed are on disk
 
--- The states of database files, by path, mode and setup. All scripts of a VM share them. The garbage collector removes a state that no
--- script holds and whose file is closed.
+-- The states of database files, by path, mode and setup. All scripts of a VM share them. The garbage collector removes
+-- a state that no script holds and whose file is closed.
 local by_place = setmetatable({}, weak.values)
 local open_files = {}     -- the states of database files that have a handle, as keys
 local uses = 0            -- counts statements, to find the least recently used database
 
--- The state of each database that a script holds: { handle, shown, open, owner, waiters, running, used, is_file }. `handle` is nil while the
--- database is closed; `open` makes a new one. `owner` is the token of the open transaction, { task }; `waiters` the signals of those that wait for
--- its end, and `running` the uses by statements, as keys. A task can be preempted between any two instructions: host.sqlite.open sets `handle`, and
--- host.sqlite.run looks at `owner`, sets it and queues the statement, each in one step.
+-- The state of each database that a script holds: { handle, shown, open, owner, waiters, running, used, is_file }.
+-- `handle` is nil while the database is closed; `open` makes a new one. `owner` is the token of the open transaction, {
+-- task }; `waiters` the signals of those that wait for its end, and `running` the uses by statements, as keys. A task
+-- can be preempted between any two instructions: host.sqlite.open sets `handle`, and host.sqlite.run looks at `owner`,
+-- sets it and queues the statement, each in one step.
 local states = setmetatable({}, weak.keys)
 local tokens = setmetatable({}, weak.keys)
 
@@ -103,8 +104,8 @@ local function close_idle()
   return oldest ~= nil
 end
 
--- True if host.limits.sqlite_databases is reached, by open databases or by databases whose threads are still closing. The second value is true
--- if open databases alone reach it, the third if the garbage collector has work left.
+-- True if host.limits.sqlite_databases is reached, by open databases or by databases whose threads are still closing.
+-- The second value is true if open databases alone reach it, the third if the garbage collector has work left.
 local function is_full()
   local open, closing, is_collecting = host.sqlite.count()
   return open >= host.limits.sqlite_databases or closing >= host.limits.sqlite_databases, open >= host.limits.sqlite_databases, is_collecting
@@ -201,14 +202,16 @@ local function define(name, kind, shape)
   end
 end
 
---- query(sql [, params]): returns all rows, as tables by column name. one(…): returns the first row or nil. Both: nil, why on failure.
+--- query(sql [, params]): returns all rows, as tables by column name. one(…): returns the first row or nil. Both: nil,
+--- why on failure.
 define("query", "query", rows)
 define("one", "query", first)
---- exec(sql [, params]): returns the number of changed rows and the id of the last inserted row; or nil, why. Without params, `sql` may
---- have several statements.
+--- exec(sql [, params]): returns the number of changed rows and the id of the last inserted row; or nil, why. Without
+--- params, `sql` may have several statements.
 define("exec", "exec", function(...) return ... end)
 
---- transaction(f): runs f(tx), commits and returns the result of f. Rolls back if f fails, is cancelled, or returns nil, why.
+--- transaction(f): runs f(tx), commits and returns the result of f. Rolls back if f fails, is cancelled, or returns
+--- nil, why.
 function methods:transaction(f)
   local state = state_of(self, "transaction")
   if type(f) ~= "function" then problem.raise(2, "transaction needs a function, got a " .. type(f), "as in db:transaction(function(tx) … end)") end
@@ -232,8 +235,8 @@ function methods:transaction(f)
   return value == nil or value, reason
 end
 
---- close(): closes the file until the next statement; the data of a database in memory is lost. The database no longer counts for
---- host.limits.sqlite_databases.
+--- close(): closes the file until the next statement; the data of a database in memory is lost. The database no longer
+--- counts for host.limits.sqlite_databases.
 function methods:close()
   local state = state_of(self, "close")
   take_turn(state)
@@ -295,7 +298,8 @@ function sqlite.library(granted, file)
     return setmetatable({ bytes }, blob_mt)
   end
 
-  --- open(path [, { setup = sql }]): a database, read-only without a `write` grant; or nil, why. Each ":memory:" is a new database.
+  --- open(path [, { setup = sql }]): a database, read-only without a `write` grant; or nil, why. Each ":memory:" is a
+  --- new database.
   function library.open(path, options)
     local setup = setup_of(options)
     if path == ":memory:" then return open_memory(setup) end

@@ -1,6 +1,8 @@
--- The library `store` of scripts: JSON values by key, shared by all workers. Keys of scripts get a prefix, so scripts cannot reach the
--- entries of the gateway. Keys that moonpool.yaml grants to single scripts are reserved: other scripts can neither read nor change them.
--- Every function may give nil, "unavailable": after an upgrade the store is in the newest process, which does not answer for the moment.
+-- The library `store` of scripts: JSON values by key, shared by all workers. Keys of scripts get a prefix, so scripts
+-- cannot reach the entries of the gateway. Keys that moonpool.yaml grants to single scripts are reserved: other scripts
+-- can neither read nor change them.
+-- Every function may give nil, "unavailable": after an upgrade the store is in the newest process, which does not
+-- answer for the moment.
 
 local host = require "moonpool.host"
 local grants = require "moonpool.runtime.grants"
@@ -45,7 +47,8 @@ function store.set(key, value, options)
   return host.store.set(full_key(key, "store.set"), text_of(value, "store.set"), life(options, "store.set"))
 end
 
---- add(key, value [, { ttl }]): sets the value and returns true if the key has none; else false; or nil, "full" or "unavailable".
+--- add(key, value [, { ttl }]): sets the value and returns true if the key has none; else false; or nil, "full" or
+--- "unavailable".
 function store.add(key, value, options)
   return host.store.add(full_key(key, "store.add"), text_of(value, "store.add"), life(options, "store.add"))
 end
@@ -70,7 +73,8 @@ function store.incr(key, by, options)
   return sum, why
 end
 
---- list([prefix [, most]]): the keys that begin with `prefix`, sorted; at most `most`, 1000 by default; or nil, "unavailable".
+--- list([prefix [, most]]): the keys that begin with `prefix`, sorted; at most `most`, 1000 by default; or nil,
+--- "unavailable".
 function store.list(prefix, most)
   local keys, why = host.store.keys(full_key(prefix == nil and "" or prefix, "store.list"), most or MAX_KEYS)
   if why then return nil, why end

@@ -7,7 +7,8 @@ local time = {}
 
 local MIN_TIME_S, MAX_TIME_S = -62135596800, 253402300799     -- limits of the timestamps: the years 1 to 9999
 
--- Days since 1970-01-01 of a date of the Gregorian calendar, which repeats every 400 years. The computation lets years begin in March.
+-- Days since 1970-01-01 of a date of the Gregorian calendar, which repeats every 400 years. The computation lets years
+-- begin in March.
 local function days_of(year, month, day)
   if month <= 2 then year = year - 1 end
   local era = year // 400

@@ -1,4 +1,5 @@
--- The library `trace` of scripts: steps of their own in the trace of the call that runs. Where the call is not recorded, a span holds nothing.
+-- The library `trace` of scripts: steps of their own in the trace of the call that runs. Where the call is not
+-- recorded, a span holds nothing.
 
 local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
@@ -22,7 +23,8 @@ local function gave(span, ...)
   return ...
 end
 
---- Runs f(span) as a step with a name, and returns what `f` returns. An error, and nil with a reason, mark the step as failed.
+--- Runs f(span) as a step with a name, and returns what `f` returns. An error, and nil with a reason, mark the step as
+--- failed.
 function trace.span(name, f)
   if type(name) ~= "string" or name == "" or #name > MAX_NAME then
     problem.raise(2, "trace.span needs a name of 1 to " .. MAX_NAME .. " bytes", form)

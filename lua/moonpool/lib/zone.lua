@@ -1,5 +1,5 @@
--- Time zones, read from the files of the system's database (RFC 8536). The C library is not used: a process has one TZ, and setting it
--- is not safe with threads. A zone gives the seconds that local time is ahead of UTC.
+-- Time zones, read from the files of the system's database (RFC 8536). The C library is not used: a process has one TZ,
+-- and setting it is not safe with threads. A zone gives the seconds that local time is ahead of UTC.
 
 local zone = {}
 
@@ -13,7 +13,8 @@ local function days_from_civil(year, month, day)
   return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
 end
 
--- Parses an offset of a POSIX TZ, such as "-1" or "3:30", to seconds. POSIX counts offsets as positive west of Greenwich.
+-- Parses an offset of a POSIX TZ, such as "-1" or "3:30", to seconds. POSIX counts offsets as positive west of
+-- Greenwich.
 local function hms(text)
   local sign, hours, minutes, seconds = text:match "^([+-]?)(%d+):?(%d*):?(%d*)$"
   if not hours then return nil end
@@ -27,7 +28,8 @@ local function read_rule(text)
   return { month = tonumber(month), week = tonumber(week), day = tonumber(day), time = time == "" and 7200 or hms(time) }
 end
 
--- Parses the footer of a zone file, a POSIX TZ that applies after the last transition. Nil if its form is not supported.
+-- Parses the footer of a zone file, a POSIX TZ that applies after the last transition. Nil if its form is not
+-- supported.
 local function read_footer(text)
   local name = "[%a]+"
   if text:sub(1, 1) == "<" then name = "<[^>]+>" end

@@ -1,5 +1,5 @@
--- The audit: for every request of a client what C needs for its line beside what it knows, and the outcome. log.audit_arguments says how arguments are
--- written; results are never written.
+-- The audit: for every request of a client what C needs for its line beside what it knows, and the outcome.
+-- log.audit_arguments says how arguments are written; results are never written.
 
 local lazy = require "moonpool.runtime.lazy"
 local arguments = require "moonpool.things.arguments"
@@ -155,7 +155,8 @@ function audit.wrap(dispatch)
   end
 end
 
---- Wraps dispatch.finish for calls whose handlers were run by call plans: ends the line that C has begun. Nil without an audit.
+--- Wraps dispatch.finish for calls whose handlers were run by call plans: ends the line that C has begun. Nil without
+--- an audit.
 function audit.wrap_finish(end_planned)
   if not host.config.audit then return nil end
   return function(tool, revision, call, ...) return finish(call, nil, end_planned(tool, revision, call, ...)) end

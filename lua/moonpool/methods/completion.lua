@@ -14,7 +14,8 @@ local function invalid(message) return nil, errors.new("invalid_params", message
 -- The name in a reference, cut to a length that fits an error message; nil if the name is not a string.
 local function shown(name) return type(name) == "string" and "'" .. name:sub(1, 128) .. "'" or "without a name" end
 
--- For each kind of reference: a function that finds the thing, a function that returns its arguments, and the error text for an unknown thing.
+-- For each kind of reference: a function that finds the thing, a function that returns its arguments, and the error
+-- text for an unknown thing.
 local kinds = {
   ["ref/prompt"] = {
     find = function(ref) return registry.thing("prompts", ref.name) end,

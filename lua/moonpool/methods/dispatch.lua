@@ -1,4 +1,5 @@
--- Dispatches a request: finds the rules of its revision and its method, runs the method, and converts the result to the revision.
+-- Dispatches a request: finds the rules of its revision and its method, runs the method, and converts the result to the
+-- revision.
 
 local lazy = require "moonpool.runtime.lazy"
 local access = require "moonpool.access.access"
@@ -22,7 +23,8 @@ local dispatch = {}
 
 host.hooks.described_principal = function(text) return operator.principal(text) end
 
---- Methods that belong to no revision: name -> function(call, params, row). A gateway started for the workbench adds some.
+--- Methods that belong to no revision: name -> function(call, params, row). A gateway started for the workbench adds
+--- some.
 dispatch.special = {}
 
 local eras = era.compose(require "moonpool.methods")
@@ -56,7 +58,8 @@ local function complete(call, row, name, result, err, converted)
   return result, err
 end
 
---- Answers a request. Returns a result (a table, or json.raw bytes); or nil and an error. `revision` and `name` are those of the call.
+--- Answers a request. Returns a result (a table, or json.raw bytes); or nil and an error. `revision` and `name` are
+--- those of the call.
 function dispatch.answer(call, params, revision, name)
   local row = eras[revision] or fallback
   if row.stateless then
@@ -101,23 +104,25 @@ local function params_of(call, tool)
   return params
 end
 
---- Ends a tools/call whose handler was run by the tool's plan, with the values of pcall(handler): a result, or nil and an error.
+--- Ends a tools/call whose handler was run by the tool's plan, with the values of pcall(handler): a result, or nil and
+--- an error.
 function dispatch.finish(tool, revision, call, ok, ...)
   local row = eras[revision]
   local params = not ok and failure.is_input((...)) and params_of(call, tool) or none
   return complete(call, row, "tools/call", tool_answer.answer(tool, row, call, params, ok, ...))
 end
 
--- Cuts the JSON `text` behind '"member":' and behind the value of that member; nil if it has no such member. The bytes '"member":' are in no
--- text of JSON, where quotes are escaped.
+-- Cuts the JSON `text` behind '"member":' and behind the value of that member; nil if it has no such member. The bytes
+-- '"member":' are in no text of JSON, where quotes are escaped.
 local function cut(text, member, value)
   local name = ('"%s":'):format(member)
   local at = text:find(name .. value, 1, true)
   if at then return text:sub(1, at + #name - 1), text:sub(at + #name + #value) end
 end
 
--- The JSON around the values of results in a revision, cut from real results: { text = { before, after }, and for structured results of
--- objects and of other values { before the text, before the value, after } }, where "before the value" is "" for results without the value.
+-- The JSON around the values of results in a revision, cut from real results: { text = { before, after }, and for
+-- structured results of objects and of other values { before the text, before the value, after } }, where "before the
+-- value" is "" for results without the value.
 local function frame_of(row)
   local method = row.methods["tools/call"]
   local function encoded(value, is_structured)
@@ -143,12 +148,14 @@ local function frames()
   return made
 end
 
---- Tells C how planned calls end. `finish_audited`: dispatch.finish for calls that have an audit line; nil without an audit.
+--- Tells C how planned calls end. `finish_audited`: dispatch.finish for calls that have an audit line; nil without an
+--- audit.
 function dispatch.set_plans(finish_audited) host.plan.set_ends(dispatch.finish, finish_audited, failure.handler, frames()) end
 
 -- -- the quick way to upstreams ---------------------------------------------------------------------------------------------
 
--- Goes on with a call of a federated tool that C has sent, and whose first event C does not know: the exchange brings it.
+-- Goes on with a call of a federated tool that C has sent, and whose first event C does not know: the exchange brings
+-- it.
 local function take_over(tool, exchange, channel, call, id, revision)
   request.go_on(call, channel, exchange, id)
   local row, params = eras[revision], host.call.params(call) or none

@@ -11,7 +11,8 @@ local registry = require "moonpool.registry.registry"
 
 local lifecycle = {}
 
--- Milliseconds for which a client may cache the answer of server/discover: it changes only when the first or last script of a kind does.
+-- Milliseconds for which a client may cache the answer of server/discover: it changes only when the first or last
+-- script of a kind does.
 local DISCOVER_TTL_MS = 60000
 
 -- limit of the bytes of JSON that a session stores of clientInfo and capabilities together
@@ -19,8 +20,8 @@ local MAX_CLIENT_BYTES = 64 * 1024
 
 local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
 
--- The capabilities for a revision with sessions: tasks are a capability there, not an extension (TA-1). Clients without an authenticated
--- principal cannot list tasks (TA-6).
+-- The capabilities for a revision with sessions: tasks are a capability there, not an extension (TA-1). Clients without
+-- an authenticated principal cannot list tasks (TA-6).
 local function capabilities(call)
   local declared = registry.capabilities()
   if registry.offers "tasks" then

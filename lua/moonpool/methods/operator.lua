@@ -1,4 +1,5 @@
--- What the pages of the admin listener ask about tools, resources and prompts: the method "moonpool/inspect", which only the gateway's own pages can send.
+-- What the pages of the admin listener ask about tools, resources and prompts: the method "moonpool/inspect", which
+-- only the gateway's own pages can send.
 -- A page of a list has PAGE entries; texts in lists are cut, those of one thing are whole.
 
 local auth = require "moonpool.access.auth"
@@ -162,14 +163,16 @@ local kinds_of = { tool = "tools", prompt = "prompts", resource = "resources" }
 -- How long switches of operators last: as long as the file of the store, or the process.
 local function lasting(params) return params.is_kept and "store" or "process" end
 
--- The name by which a thing is switched: that of the registry, if `name` is another name or a URI of it. Nil if nothing has the name.
+-- The name by which a thing is switched: that of the registry, if `name` is another name or a URI of it. Nil if nothing
+-- has the name.
 local function switched_name(word, name)
   if word == "upstream" then return upstreams.by_name[name] and name end
   local thing = select(3, find_exactly(kinds_of[word], name))
   return thing and thing.name
 end
 
--- Waits until the store answers, for a second at most: that of another process may not do so for a moment, and a switch holds in all processes.
+-- Waits until the store answers, for a second at most: that of another process may not do so for a moment, and a switch
+-- holds in all processes.
 local function await_store(key)
   for _ = 1, TRIES do
     if select(2, host.store.get(key)) ~= "unavailable" then return end
@@ -284,7 +287,8 @@ end
 
 local known = setmetatable({}, { __mode = "v" })
 
---- The principal of a call by a console, from JSON that the question "principal" has found right; anonymous if it is not right any more.
+--- The principal of a call by a console, from JSON that the question "principal" has found right; anonymous if it is
+--- not right any more.
 function operator.principal(text)
   local made = known[text]
   if not made then

@@ -1,4 +1,5 @@
--- The methods of MCP tasks: tasks/get, tasks/cancel; tasks/update of stateless revisions (TX); tasks/result and tasks/list of 2025-11-25 (TA).
+-- The methods of MCP tasks: tasks/get, tasks/cancel; tasks/update of stateless revisions (TX); tasks/result and
+-- tasks/list of 2025-11-25 (TA).
 
 local host = require "moonpool.host"
 local call_library = require "moonpool.protocol.call"
@@ -17,7 +18,8 @@ local methods = {}
 local ORDER_TIMEOUT_S = 5                          -- seconds to wait until the worker that runs a task has carried out an order
 local related = "io.modelcontextprotocol/related-task"
 
--- The error for a call that may not use any method of tasks, or nil. A task that there is (`record`) outlasts the tools that can be tasks.
+-- The error for a call that may not use any method of tasks, or nil. A task that there is (`record`) outlasts the tools
+-- that can be tasks.
 local function refusal(call, era, record)
   if not (record or registry.offers "tasks") then return errors.new("unknown_method", "this server has no tasks") end
   if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- the rule TX-6
@@ -94,8 +96,8 @@ end
 
 -- -- 2025-11-25 ----------------------------------------------------------------------------------------------------------
 
--- tasks/result sends the open questions of a task on its own stream, one after the other (TA-4). A question that was answered elsewhere, or
--- is no longer open, is withdrawn.
+-- tasks/result sends the open questions of a task on its own stream, one after the other (TA-4). A question that was
+-- answered elsewhere, or is no longer open, is withdrawn.
 local asker = {}
 asker.__index = asker
 

@@ -70,7 +70,8 @@ local function becomes_task(tool, era, call, asked)
   return true
 end
 
--- The result of the call that created a task: its record with the status "working", even if the task has ended meanwhile (TA-2).
+-- The result of the call that created a task: its record with the status "working", even if the task has ended
+-- meanwhile (TA-2).
 local function created(era, record)
   local is_legacy = era.tasks == "params"
   local shown = (is_legacy and task_record.legacy or task_record.modern)(record)
@@ -80,7 +81,8 @@ local function created(era, record)
   return shown
 end
 
--- The result of a call that asked for a task and failed before the task started. In 2025-11-25 it is a task that has ended already.
+-- The result of a call that asked for a task and failed before the task started. In 2025-11-25 it is a task that has
+-- ended already.
 local function instead(tool, era, call, params, result, err)
   if not result or era.tasks ~= "params" then return result, err end
   local record, why = tasks.ended(call, tool, params.task.ttl, result)

@@ -1,5 +1,5 @@
--- MCP Apps (revision 2026-01-26): an HTML page that a host shows beside the result of a tool. The tool names the `ui://` URI of a
--- resource; the resource holds the page and says which permissions the page wants.
+-- MCP Apps (revision 2026-01-26): an HTML page that a host shows beside the result of a tool. The tool names the
+-- `ui://` URI of a resource; the resource holds the page and says which permissions the page wants.
 
 local json = require "moonpool.json"
 local suggest = require "moonpool.runtime.suggest"
@@ -35,7 +35,8 @@ function apps.of_tool(ui, complain)
   return { resourceUri = given[1], visibility = type(visibility) == "table" and json.array { table.unpack(visibility) } or nil }
 end
 
---- The `_meta.ui` of a page's resource, from its option `ui = { csp = …, permissions = { camera = true }, domain = …, prefersBorder = … }`.
+--- The `_meta.ui` of a page's resource, from its option `ui = { csp = …, permissions = { camera = true }, domain = …,
+--- prefersBorder = … }`.
 function apps.of_page(ui, complain)
   if type(ui) ~= "table" then return nil end
   local made = {}

@@ -1,4 +1,5 @@
--- Methods of a call that need no C of their own: call:log, call:require, call:detach; and what the client's capabilities allow.
+-- Methods of a call that need no C of their own: call:log, call:require, call:detach; and what the client's
+-- capabilities allow.
 
 local host = require "moonpool.host"
 local failure = require "moonpool.runtime.outcome"
@@ -16,14 +17,16 @@ call.levels = { "debug", "info", "notice", "warning", "error", "critical", "aler
 local number = { warn = 3 }
 for i, name in ipairs(call.levels) do number[name] = i - 1 end
 
---- The number of a log level, or nil. `warn` is a name that scripts may use for "warning"; the protocol does not have it.
+--- The number of a log level, or nil. `warn` is a name that scripts may use for "warning"; the protocol does not have
+--- it.
 function call.level(name)
   return name ~= "warn" and number[name] or nil
 end
 
 local level_key = "io.modelcontextprotocol/logLevel"
 
--- The least severe level that the client wants: from its request's _meta, else from its session; nil if it wants no messages.
+-- The least severe level that the client wants: from its request's _meta, else from its session; nil if it wants no
+-- messages.
 local function threshold(self)
   local meta = self.meta
   local wanted = meta and meta[level_key]
@@ -50,7 +53,8 @@ local function log(self, level, data, logger)
   call.tell(self, n, data, logger)
 end
 
---- Capability names ("sampling", "elicitation.url", "extensions.<id>") as the tree for the field requiredCapabilities of an error.
+--- Capability names ("sampling", "elicitation.url", "extensions.<id>") as the tree for the field requiredCapabilities
+--- of an error.
 function call.tree(names)
   local tree = {}
   for _, name in ipairs(names) do
@@ -90,7 +94,8 @@ local function require_capabilities(self, ...)
   call.demand(self, call.tree(names), names)
 end
 
---- call:detach([seconds]): closes the client's connection while the call runs on; the client reconnects after `seconds` for the result.
+--- call:detach([seconds]): closes the client's connection while the call runs on; the client reconnects after `seconds`
+--- for the result.
 local function detach(self, seconds)
   seconds = seconds == nil and 1 or seconds
   if type(seconds) ~= "number" or not (seconds >= 0 and seconds <= 86400) then

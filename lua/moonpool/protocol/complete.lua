@@ -1,4 +1,5 @@
--- Completions of a value that a user is typing: from a list, the entries that begin with it; from a function, what it returns.
+-- Completions of a value that a user is typing: from a list, the entries that begin with it; from a function, what it
+-- returns.
 
 local json = require "moonpool.json"
 

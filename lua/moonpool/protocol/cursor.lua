@@ -1,5 +1,5 @@
--- Cursors of paged lists. A cursor holds the name of the last entry that the client got, encrypted: the gateway keeps no state for it,
--- every worker accepts it, also after a reload, and no client can forge one (K-1, K-2).
+-- Cursors of paged lists. A cursor holds the name of the last entry that the client got, encrypted: the gateway keeps
+-- no state for it, every worker accepts it, also after a reload, and no client can forge one (K-1, K-2).
 
 local host = require "moonpool.host"
 
@@ -7,8 +7,9 @@ local page = { size = 100 }
 
 local function purpose(method, owner) return "cursor " .. method .. (owner and "\0" .. owner or "") end
 
---- A cursor that continues after `name` in the list of `method`. With `owner`, only requests with the same owner can use it; without, the
---- cursor of a name is the same in each worker and after each reload, so that a page that did not change keeps its bytes.
+--- A cursor that continues after `name` in the list of `method`. With `owner`, only requests with the same owner can
+--- use it; without, the cursor of a name is the same in each worker and after each reload, so that a page that did not
+--- change keeps its bytes.
 function page.cursor(method, name, owner) return host.seal.make(name, purpose(method, owner), owner == nil) end
 
 --- The name inside a cursor for the same method and owner, or nil.

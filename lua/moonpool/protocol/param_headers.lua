@@ -13,8 +13,8 @@ function param_headers.decode(value)
   return bytes and utf8.len(bytes) and bytes or nil
 end
 
--- The keywords that hold schemas, except `properties`. An annotation below one of them has no effect, since no header can name that
--- argument (H-6). `items` of draft-07 may hold a list.
+-- The keywords that hold schemas, except `properties`. An annotation below one of them has no effect, since no header
+-- can name that argument (H-6). `items` of draft-07 may hold a list.
 local holds_one = {
   "items", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames", "not", "if", "then",
   "else", "additionalItems",

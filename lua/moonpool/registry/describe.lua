@@ -232,7 +232,8 @@ function forms.json(put)
   put(json.encode(whole))
 end
 
---- Returns the served things in a form ("list", "whole", "json", or a kind for its names alone), and the warnings, "" for a list.
+--- Returns the served things in a form ("list", "whole", "json", or a kind for its names alone), and the warnings, ""
+--- for a list.
 return function(form)
   local lines = {}
   forms[form](function(line) lines[#lines + 1] = line end)

@@ -1,5 +1,5 @@
--- Answers `moonpool explain`: the rule that decides whether a principal sees a thing and may use it, in words. The request is "moonpool/explain",
--- which only gateways started with --specs serve.
+-- Answers `moonpool explain`: the rule that decides whether a principal sees a thing and may use it, in words. The
+-- request is "moonpool/explain", which only gateways started with --specs serve.
 
 local host = require "moonpool.host"
 local access = require "moonpool.access.access"
@@ -77,7 +77,8 @@ local function how(p, scope)
   return "held, implied by another scope"
 end
 
--- Steps, one for each rule. A step adds lines to the explanation. If its rule decides, the step returns what the client gets and why.
+-- Steps, one for each rule. A step adds lines to the explanation. If its rule decides, the step returns what the client
+-- gets and why.
 local steps = {}
 
 -- What the upstream of a thing has to do with it. It decides nothing.
@@ -201,7 +202,8 @@ function forms.why(p, params, put)
   return runs
 end
 
--- The verdict for each thing that is served. If the first word is the name of a served thing, the user probably left out the principal.
+-- The verdict for each thing that is served. If the first word is the name of a served thing, the user probably left
+-- out the principal.
 function forms.all(p, params, put)
   if params.is_word and find(p.id, nothing) > 0 then
     return nil, "'" .. p.id .. "' is served here, and the first word is the principal", "moonpool explain anonymous " .. p.id .. "; or --as " .. p.id
@@ -222,9 +224,9 @@ function forms.list(p, _, _, line)
   return true
 end
 
---- Answers "moonpool/explain": { text, runs }, or { what, hint, unread } when the params are wrong. `unread`: an upstream that may have the thing and
---- does not answer. `about_upstreams` is the part about upstreams (federation/explain_upstream.lua). Lines of the text that begin with its STATE are to be
---- replaced.
+--- Answers "moonpool/explain": { text, runs }, or { what, hint, unread } when the params are wrong. `unread`: an
+--- upstream that may have the thing and does not answer. `about_upstreams` is the part about upstreams
+--- (federation/explain_upstream.lua). Lines of the text that begin with its STATE are to be replaced.
 function explain.answer(params, about_upstreams)
   upstreams = about_upstreams
   local lines = {}

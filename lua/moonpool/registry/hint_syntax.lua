@@ -19,7 +19,8 @@ local bring = "local x = require \"x\" gives what lib/x.lua returns"
 local classes = "Lua has no classes: a table with functions does it"
 local raise = "error \"…\" raises a bug, fail \"…\" an error that the model reads"
 
--- Rules for the line of the error, without strings and comments: { pattern, hint, the tokens that the parser stopped at (nil: any) }.
+-- Rules for the line of the error, without strings and comments: { pattern, hint, the tokens that the parser stopped at
+-- (nil: any) }.
 local rules = {
   { "^%s*for%s*%(", loop }, { "^%s*for%s.-%sof%s", loop }, { "^%s*for%s.-%sin%s.-:%s*$", loop },
   { "!=", "Lua writes ~=", "!" }, { "!", "Lua writes not x", "!" },

@@ -1,6 +1,7 @@
--- Collects the warnings of `moonpool check`: nothing is served, nothing can reach a thing (lint_access), unknown formats (lint_schema),
--- assigned globals, and unknown names, also fields of a library (`os.execute`), which fail only when a call reaches them. Names are read
--- from the compiled file, so only globals of that file count. A file that passes its environment to other code is not checked.
+-- Collects the warnings of `moonpool check`: nothing is served, nothing can reach a thing (lint_access), unknown
+-- formats (lint_schema), assigned globals, and unknown names, also fields of a library (`os.execute`), which fail only
+-- when a call reaches them. Names are read from the compiled file, so only globals of that file count. A file that
+-- passes its environment to other code is not checked.
 
 local host = require "moonpool.host"
 local job = require "moonpool.things.job"
@@ -75,7 +76,8 @@ local function lines_of(r, first)
   return lines
 end
 
--- The field that the instruction after `i` reads from the value in register `from`; and true if the script only tests whether the field exists.
+-- The field that the instruction after `i` reads from the value in register `from`; and true if the script only tests
+-- whether the field exists.
 local function field_read(code, i, from, names)
   local word = code[i + 1]
   if word & 0x7f ~= OP_GETFIELD or word >> 16 & 0xff ~= from then return nil end
@@ -83,8 +85,8 @@ local function field_read(code, i, from, names)
   return names[(word >> 24 & 0xff) + 1], after == OP_TEST or after == OP_TESTSET or after == OP_EQK
 end
 
--- Collects from one function the names that it reads and sets in the environment of its file, and the fields that it sets or tests anywhere. `outer`
--- says which upvalues of the enclosing function hold that environment.
+-- Collects from one function the names that it reads and sets in the environment of its file, and the fields that it
+-- sets or tests anywhere. `outer` says which upvalues of the enclosing function hold that environment.
 local function scan(r, outer, found)
   r:text()
   local first = r:size()

@@ -1,5 +1,6 @@
--- Warnings of `moonpool check` about access: things that no principal can reach, scopes that nothing requires, and auth scripts that accept every
--- request. Only facts that do not depend on a request are reported; if scopes come from tokens, few facts are known.
+-- Warnings of `moonpool check` about access: things that no principal can reach, scopes that nothing requires, and auth
+-- scripts that accept every request. Only facts that do not depend on a request are reported; if scopes come from
+-- tokens, few facts are known.
 
 local host = require "moonpool.host"
 local auth = require "moonpool.access.auth"
@@ -43,8 +44,8 @@ local function literals(is_auth, set)
   return set
 end
 
--- The scopes that auth scripts mention, and whether no others are possible. With an issuer, a client asks for further scopes when a call
--- needs them (step-up): any scope, or those of `askable`.
+-- The scopes that auth scripts mention, and whether no others are possible. With an issuer, a client asks for further
+-- scopes when a call needs them (step-up): any scope, or those of `askable`.
 local function granted()
   local set, is_all = literals(true, {}), true
   for _, one in ipairs(auth.all()) do

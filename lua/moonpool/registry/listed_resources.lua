@@ -55,7 +55,8 @@ local function warn(thing, why, hint)
   host.log.write("warn", "resource list incomplete", { name = thing.name, file = host.script.root .. "/" .. thing.path, why = why, hint = hint })
 end
 
--- Adds the entries of one template to `list`. A failure is logged, and the template or row left out; the other entries stay.
+-- Adds the entries of one template to `list`. A failure is logged, and the template or row left out; the other entries
+-- stay.
 local function add(list, seen, thing, call, era)
   local ok, rows, err = run.handler(thing, "list of resources failed", call, era, nil, thing.list, call)
   if not ok then return err and warn(thing, err.message) end

@@ -1,4 +1,5 @@
--- Loads all scripts into the registry. The folder gives the kind of a thing, the path its name. All errors are reported, not only the first.
+-- Loads all scripts into the registry. The folder gives the kind of a thing, the path its name. All errors are
+-- reported, not only the first.
 
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
@@ -77,7 +78,8 @@ local function located(value)
   return { located = true, path = path, line = line, what = what, hint = hint }
 end
 
--- `return limit { … }` is a tail call, which leaves no line in the traceback: the line is found by the first word of the error text.
+-- `return limit { … }` is a tail call, which leaves no line in the traceback: the line is found by the first word of
+-- the error text.
 local function line_of_tail_call(path, what)
   local text, name = texts[shown(path)], what:match "^%l[%l._]*"
   return text and name and text:find(name .. "%s*[({]") and problem.find(text, name) or nil
@@ -143,11 +145,12 @@ local function is_made(value)
     or package.loaded["moonpool.upstream.scripts"] and upstream.is(value)
 end
 
--- False if the several things of a file have the file's name as a prefix. The things of tools/note/tools.lua and tools/note/init.lua have
--- the folder's: note_add and so on.
+-- False if the several things of a file have the file's name as a prefix. The things of tools/note/tools.lua and
+-- tools/note/init.lua have the folder's: note_add and so on.
 local function is_unnamed(path, file) return file == "init" or file == path:match "^%w+" end
 
--- Adds the thing or the named things that a file returned. The value may have metamethods, so it is only read with raw access.
+-- Adds the thing or the named things that a file returned. The value may have metamethods, so it is only read with raw
+-- access.
 local function read(kind, found, path, text)
   local chunk = compile(path, text, sandbox.new(library.find, path, text))
   if not chunk then return end
@@ -198,7 +201,8 @@ local function check_pages(tools, fixed, templates)
   end
 end
 
--- Checks that each file of upstreams/ is about an upstream of the configuration. In specs of scripts, the configuration may be another one.
+-- Checks that each file of upstreams/ is about an upstream of the configuration. In specs of scripts, the configuration
+-- may be another one.
 local function check_upstreams(found)
   for _, name in ipairs(sorted(found)) do
     if not upstream_config.by_name[name] then
@@ -209,8 +213,8 @@ end
 
 local function place_of(line) return (host.config.name or "moonpool.yaml") .. (line and line > 0 and ":" .. line or "") end
 
--- Grants that match no script, and programs that do not exist, are only warnings: a script or a package may be installed later. A misspelt name has
--- the same effect.
+-- Grants that match no script, and programs that do not exist, are only warnings: a script or a package may be
+-- installed later. A misspelt name has the same effect.
 local function check_grants()
   for _, grant in ipairs(host.config.grants) do
     local is_used, names = false, {}
@@ -236,8 +240,9 @@ local function check_grants()
   end
 end
 
--- The folders whose scripts may be left out at a start, since each serves for itself. The scripts of the other folders guard what these do, and
--- what guards is never left out; a library may be a part of what guards, and a resource may stand in for one of an upstream.
+-- The folders whose scripts may be left out at a start, since each serves for itself. The scripts of the other folders
+-- guard what these do, and what guards is never left out; a library may be a part of what guards, and a resource may
+-- stand in for one of an upstream.
 local is_alone = { tools = true, prompts = true, jobs = true, resources = not upstream_config.has_any }
 
 -- The paths of the broken scripts, if the others may serve without them; else nil.
@@ -255,8 +260,9 @@ local function dispensable()
   return paths
 end
 
---- Loads host.script.list into the registry, then calls `load_upstreams` if there are upstreams. Returns true; or the list of errors as texts and, if
---- only scripts have errors without which the others may serve, the list of their paths.
+--- Loads host.script.list into the registry, then calls `load_upstreams` if there are upstreams. Returns true; or the
+--- list of errors as texts and, if only scripts have errors without which the others may serve, the list of their
+--- paths.
 function loader.load(load_upstreams)
   problems, texts, broken = {}, {}, {}
   local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {}, upstreams = {} }, {}

@@ -1,5 +1,5 @@
--- Finds the block that probably lacks its `end`, when Lua's parser noticed only later: the block whose keyword is indented further than the
--- `end` that closed it.
+-- Finds the block that probably lacks its `end`, when Lua's parser noticed only later: the block whose keyword is
+-- indented further than the `end` that closed it.
 
 local opens = { ["function"] = true, ["if"] = true, ["do"] = true, ["repeat"] = true }
 local closes = { ["end"] = true, ["until"] = true }

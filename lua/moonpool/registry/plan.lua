@@ -1,6 +1,6 @@
--- Decides which tools have a call plan, and describes the plans for C (core/lib/shortcut/plan.c). A call that is plain in every respect is served by
--- its plan: C checks the arguments and runs the handler. All other calls take the general path of methods/dispatch.lua and
--- methods/tools.lua, and only that path refuses a call.
+-- Decides which tools have a call plan, and describes the plans for C (core/lib/shortcut/plan.c). A call that is plain
+-- in every respect is served by its plan: C checks the arguments and runs the handler. All other calls take the general
+-- path of methods/dispatch.lua and methods/tools.lua, and only that path refuses a call.
 
 local host = require "moonpool.host"
 local arguments = require "moonpool.things.arguments"
@@ -38,7 +38,8 @@ end
 
 local object_of
 
--- The field of an object as C checks it; nil if its schema says more than C knows. Objects inside are known where the object is not one itself.
+-- The field of an object as C checks it; nil if its schema says more than C knows. Objects inside are known where the
+-- object is not one itself.
 local function field_of(name, schema, is_required, is_inner)
   if type(schema) ~= "table" then return nil end
   local made = { name = name, kind = schema.type, is_required = is_required, default = schema.default }
@@ -125,8 +126,8 @@ end
 
 local MAX_SCOPES = 63         -- different scopes of all tools with plans: the bits of an integer that is not negative
 
--- The bit set of the scopes that a tool requires. `known`: the scopes that have bits, name -> bit and a list; new scopes are added. Nil if there are
--- too many.
+-- The bit set of the scopes that a tool requires. `known`: the scopes that have bits, name -> bit and a list; new
+-- scopes are added. Nil if there are too many.
 local function bits_of(scopes, known)
   local bits = 0
   for _, scope in ipairs(scopes or {}) do
@@ -173,7 +174,8 @@ local modes = { none = true, names = true }
 --- True if C can write the audit line of a request, or there is no audit.
 function plan.is_audited_by_c() return not host.config.audit or modes[host.config.audit] == true end
 
---- The rows of host.served.publish that describe the plans of `tools`, name -> tool; and the scopes that they require, in the order of their bits.
+--- The rows of host.served.publish that describe the plans of `tools`, name -> tool; and the scopes that they require,
+--- in the order of their bits.
 function plan.rows(tools)
   local list, known = {}, {}
   if host.script.has_specs or not plan.is_audited_by_c() then return list, {} end

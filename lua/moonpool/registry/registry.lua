@@ -1,5 +1,5 @@
--- The things that are served: tools and prompts by name, resources by URI and by template; and the pages of their lists as JSON, made
--- once for each revision and view. A thing that is switched off is in the registry and not in any list.
+-- The things that are served: tools and prompts by name, resources by URI and by template; and the pages of their lists
+-- as JSON, made once for each revision and view. A thing that is switched off is in the registry and not in any list.
 --   snapshot   what is served between two switches: the things that are on, and their lists. It is complete before it is published, and is then never
 --              changed, except that its lists cache views. Any Lua code can be preempted, so a function takes the snapshot once and uses only that
 --   view       the names in a list that a principal sees, and the pages made of them. Principals with the same scopes for that list
@@ -27,7 +27,8 @@ local registry = {}
 
 registry.tasks_extension = call_library.tasks_extension
 
--- Milliseconds for which a client may cache a list (Q-1): short, because the things of a saved script are served at once.
+-- Milliseconds for which a client may cache a list (Q-1): short, because the things of a saved script are served at
+-- once.
 local LIST_TTL_MS = 5000
 
 local MAX_VIEWS = 64       -- limit of the cached views for each list
@@ -40,8 +41,9 @@ local kinds = {
   templates = { method = "resources/templates/list", member = "resourceTemplates", word = "resource" },
 }
 
--- What scripts and upstreams offer, switched on or not. The things of scripts are set while scripts load; those of upstreams change while they are
--- served: then `all` is replaced as a whole, so a function that uses two of its members takes it once.
+-- What scripts and upstreams offer, switched on or not. The things of scripts are set while scripts load; those of
+-- upstreams change while they are served: then `all` is replaced as a whole, so a function that uses two of its members
+-- takes it once.
 --   own          for each list, the things of scripts
 --   everything   for each list, the things of scripts and of upstreams
 --   by_word      "tool", "prompt", "resource" -> name -> the thing
@@ -137,7 +139,8 @@ end
 --- True if a thing is on: scripts have it on, and no operator has switched it off.
 function registry.is_on(word, thing) return registry.is_on_by_scripts(word, thing) and not registry.is_held_off(word, thing) end
 
--- The names of things: those of scripts, sorted, then those of upstreams in `order`, a list of names; and the place of each name, if upstreams have any.
+-- The names of things: those of scripts, sorted, then those of upstreams in `order`, a list of names; and the place of
+-- each name, if upstreams have any.
 local function names_of(things, order)
   if not (order and order[1]) then return sorted(things) end
   local listed, own, place = {}, {}, {}
@@ -154,8 +157,8 @@ local function names_of(things, order)
 end
 
 -- A list of a snapshot: its method and member; the things that are on, by name, and their names in order, with their
--- places; whether scopes decide who sees an entry, and the scopes; whether an entry has `visible`, or differs between clients; and the cached views, by the
--- scopes of their principals.
+-- places; whether scopes decide who sees an entry, and the scopes; whether an entry has `visible`, or differs between
+-- clients; and the cached views, by the scopes of their principals.
 local function new_list(kind, things, order)
   local names, place = names_of(things, order)
   local list = {
@@ -174,7 +177,8 @@ local function new_list(kind, things, order)
   return list
 end
 
--- The templates, the one with the most fixed characters first. Those of scripts come before those of upstreams, which could fit anything.
+-- The templates, the one with the most fixed characters first. Those of scripts come before those of upstreams, which
+-- could fit anything.
 local function sort_by_fit(templates)
   local list = {}
   for i, uri in ipairs(templates.names) do list[i] = templates.things[uri] end
@@ -187,7 +191,8 @@ local function sort_by_fit(templates)
   return list
 end
 
--- A new snapshot. Its generation is taken before the switches are read: a snapshot of a later generation has each switch as it was then, or later.
+-- A new snapshot. Its generation is taken before the switches are read: a snapshot of a later generation has each
+-- switch as it was then, or later.
 local function new_snapshot()
   local made = { generation = host.served.begin(), on = {}, off = { upstream = {} }, has_visible = false, has_private = false }
   local everything, off = all.everything, made.off
@@ -228,8 +233,8 @@ local function refresh_later()
   if not host.job.begin(wait, AWAY_S) then waits_until = 0 end      -- a VM that does not serve yet refreshes when it does
 end
 
---- Publishes a new snapshot by the switches in the store, with its call plans, unless one of a later generation is published meanwhile. True if the store
---- answered; else another one is published once it does.
+--- Publishes a new snapshot by the switches in the store, with its call plans, unless one of a later generation is
+--- published meanwhile. True if the store answered; else another one is published once it does.
 function registry.refresh()
   local before = unread
   local made = new_snapshot()
@@ -241,7 +246,8 @@ function registry.refresh()
   return false
 end
 
---- Makes the lists follow the switch of one thing, which has changed in the store. Returns what registry.refresh returns.
+--- Makes the lists follow the switch of one thing, which has changed in the store. Returns what registry.refresh
+--- returns.
 function registry.follow(word, thing)
   local is_settled = host.served.is_settled()      -- before the switch is read: no snapshot with an older switch can be published from here on
   local before = unread
@@ -265,7 +271,8 @@ local function merged(own, federated)
   return everything
 end
 
--- What the server can declare. An upstream may have anything at any time, so a gateway with upstreams declares all lists.
+-- What the server can declare. An upstream may have anything at any time, so a gateway with upstreams declares all
+-- lists.
 local function offers_of(own, everything, resources, has_pages_elsewhere)
   local has_upstreams = upstreams.has_any
   return {
@@ -291,15 +298,17 @@ local function replace(own, federated, order, has_pages_elsewhere)
   registry.refresh()
 end
 
---- Replaces the things of scripts: { tools, prompts, resources, templates }, each by name or URI. There are none of upstreams then.
+--- Replaces the things of scripts: { tools, prompts, resources, templates }, each by name or URI. There are none of
+--- upstreams then.
 function registry.set(found)
   local own = {}
   for kind in pairs(kinds) do own[kind] = found[kind] or {} end
   replace(own)
 end
 
---- Replaces the things of upstreams: { tools, prompts, resources, templates }, each by name or URI; and `order`, the lists of these names or URIs in
---- the order in which clients see them. `has_pages_elsewhere`: upstreams have pages of MCP Apps that no list names.
+--- Replaces the things of upstreams: { tools, prompts, resources, templates }, each by name or URI; and `order`, the
+--- lists of these names or URIs in the order in which clients see them. `has_pages_elsewhere`: upstreams have pages of
+--- MCP Apps that no list names.
 function registry.set_federated(found, order, has_pages_elsewhere) replace(all.own, found, order, has_pages_elsewhere) end
 
 --- The things of scripts of a kind: name or URI -> thing.
@@ -320,8 +329,8 @@ for _, path in ipairs(host.script.left_out) do
   if left_out[folder] then table.insert(left_out[folder], (name:gsub("/init$", ""):gsub("/", "_"))) end
 end
 
---- True if a script that is left out because of its errors may have served a key of a kind. A thing of an upstream must not take its place: the script
---- may be there to guard it.
+--- True if a script that is left out because of its errors may have served a key of a kind. A thing of an upstream must
+--- not take its place: the script may be there to guard it.
 function registry.is_left_out(kind, key)
   for _, name in ipairs(left_out[kind] or {}) do
     if key == name or key:sub(1, #name + 1) == name .. "_" then return true end
@@ -340,7 +349,8 @@ end
 
 local sorted_names = setmetatable({}, { __mode = "k" })      -- the things of a kind -> their names, sorted
 
---- What `everything` returns; the names are kept for the next caller, so a caller must not change them. The tables are replaced when things change.
+--- What `everything` returns; the names are kept for the next caller, so a caller must not change them. The tables are
+--- replaced when things change.
 function registry.sorted(kind)
   local things = all.everything[kind]
   local names = sorted_names[things]
@@ -394,7 +404,8 @@ end
 --- The thing of a kind with a name or URI, if it is on: "tools", "prompts", "resources" or "templates".
 function registry.thing(kind, name) return served.now[kind].things[name] end
 
---- The names of a kind that a principal sees, in the order of the list: "tools", "prompts", and the URIs of "resources" and "templates".
+--- The names of a kind that a principal sees, in the order of the list: "tools", "prompts", and the URIs of "resources"
+--- and "templates".
 function registry.names(kind, p) return view_of(served.now[kind], p).names end
 
 --- True if the server declares a capability: "prompts", "resources", "completions", "tasks".
@@ -425,16 +436,17 @@ local function find_resource(snapshot, uri)
   end
 end
 
---- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource serves it.
+--- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource
+--- serves it.
 function registry.resource(uri) return find_resource(served.now, uri) end
 
---- The resource for a URI in no list that a result gave to the principal of a call, or that is the page of a tool, or nil. Replaced by
---- federation/federated.lua.
+--- The resource for a URI in no list that a result gave to the principal of a call, or that is the page of a tool, or
+--- nil. Replaced by federation/federated.lua.
 function registry.linked(_, _) end
 
---- The resource that serves `uri` for the principal of a call, the values of the template's variables, and the generation for registry.freeze; nil, or
---- nil and an error, if the principal may not use it. If a URI is also a spelling of a second resource, a principal that may not use the second is
---- refused.
+--- The resource that serves `uri` for the principal of a call, the values of the template's variables, and the
+--- generation for registry.freeze; nil, or nil and an error, if the principal may not use it. If a URI is also a
+--- spelling of a second resource, a principal that may not use the second is refused.
 function registry.open(call, uri)
   local snapshot = served.now
   local found, values = find_resource(snapshot, uri)
@@ -469,8 +481,8 @@ end
 -- What a cursor says about the last entry of a page: its name, and its place in a list that is not sorted.
 local function mark_of(list, name) return list.place and name .. "\0" .. list.place[name] or name end
 
--- The index in `names`, which are names of the list in its order, of the first entry behind the one that a cursor marks. If the entry has gone, others
--- have moved to its place.
+-- The index in `names`, which are names of the list in its order, of the first entry behind the one that a cursor
+-- marks. If the entry has gone, others have moved to its place.
 local function index_behind(list, names, mark)
   local name, place = mark:match "^(.*)%z(%d+)$"
   if not list.place then return page.behind(names, name or mark) end
@@ -496,8 +508,8 @@ function registry.converted(kind, thing, era, method, member)
   return result[member][1]
 end
 
--- Makes the page that begins at `first`, as json.raw. If more entries follow in a list whose cursors are bound to a principal, returns the
--- JSON as a string, to which the cursor is added for each principal.
+-- Makes the page that begins at `first`, as json.raw. If more entries follow in a list whose cursors are bound to a
+-- principal, returns the JSON as a string, to which the cursor is added for each principal.
 local function make_page(list, view, first, era)
   local names = view.names
   local last, has_more = end_of(names, first)
@@ -520,17 +532,20 @@ end
 -- True if C may keep answers: not for specs of scripts, nor where C cannot write the audit lines of the requests.
 local can_freeze = plan.is_audited_by_c() and not host.script.has_specs
 
---- Gives C the bytes of an answer that every plain request of the revision gets until another snapshot is published: the result of a list,
---- or of resources/read for a URI. C refuses the bytes if the snapshot from which they were made, of this generation, is no longer the published one.
+--- Gives C the bytes of an answer that every plain request of the revision gets until another snapshot is published:
+--- the result of a list, or of resources/read for a URI. C refuses the bytes if the snapshot from which they were made,
+--- of this generation, is no longer the published one.
 function registry.freeze(generation, method, date, uri, bytes, metrics)
   if can_freeze then host.answers.freeze(generation, method, date, uri, bytes, metrics) end
 end
 
--- True if lists may differ between clients: an upstream may list more for those that it can ask. Which these are is not known before they ask.
+-- True if lists may differ between clients: an upstream may list more for those that it can ask. Which these are is not
+-- known before they ask.
 local can_differ = false
 for _, record in ipairs(upstreams.list) do can_differ = can_differ or (record.per ~= "gateway" and next(record.asks) ~= nil) end
 
--- The page of a list of a snapshot that begins at `first`. Pages are cached at the positions that clients reach by reading page after page.
+-- The page of a list of a snapshot that begins at `first`. Pages are cached at the positions that clients reach by
+-- reading page after page.
 local function cached_page(snapshot, list, view, first, era)
   if first % page.size ~= 1 then return make_page(list, view, first, era) end
   local pages = view.pages[era.date]
@@ -548,8 +563,8 @@ local function cached_page(snapshot, list, view, first, era)
   return made
 end
 
--- One page of a list in a revision for a principal: JSON bytes, or nil and an error. In a list that differs between principals, a cursor
--- is accepted only from the principal that received it.
+-- One page of a list in a revision for a principal: JSON bytes, or nil and an error. In a list that differs between
+-- principals, a cursor is accepted only from the principal that received it.
 local function page_for(kind, era, cursor, call)
   local snapshot, p = served.now, call.principal
   local list, first = snapshot[kind], 1
@@ -576,7 +591,8 @@ local function by_definition(kind)
   return made
 end
 
---- One page of a list for the client of a call: JSON bytes, or nil and an error. A client that is a gateway learns where each thing comes from.
+--- One page of a list for the client of a call: JSON bytes, or nil and an error. A client that is a gateway learns
+--- where each thing comes from.
 function registry.page(kind, era, cursor, call)
   local bytes, err = page_for(kind, era, cursor, call)
   if not bytes or not hops.is_gateway(call) then return bytes, err end
@@ -598,8 +614,9 @@ end
 --- True if any template lists its resources.
 function registry.has_lists() return all.has_lists end
 
---- One page of resources/list with the resources that templates list: a result, or nil and an error; only nil if the principal sees no such
---- template. The scripts' functions are called again for each page; a page begins after the last URI of the previous page.
+--- One page of resources/list with the resources that templates list: a result, or nil and an error; only nil if the
+--- principal sees no such template. The scripts' functions are called again for each page; a page begins after the last
+--- URI of the previous page.
 function registry.page_with_instances(call, era, cursor)
   local p, snapshot = call.principal, served.now
   local resources = snapshot.resources

@@ -1,5 +1,5 @@
--- Compares two generations of scripts. The old generation writes a summary as text; the new one reads it and reports what was added, changed or
--- removed.
+-- Compares two generations of scripts. The old generation writes a summary as text; the new one reads it and reports
+-- what was added, changed or removed.
 
 local host = require "moonpool.host"
 local auth = require "moonpool.access.auth"
@@ -13,7 +13,8 @@ local upstreams = require "moonpool.upstream.config"
 
 local difference = {}
 
--- For each kind: the list of it that clients have, the word for it in switches, the prefix of its names, and a function that returns its things: key
+-- For each kind: the list of it that clients have, the word for it in switches, the prefix of its names, and a function
+-- that returns its things: key
 -- -> { path, members by name, each as text }. Scripts of other folders are compared by their paths.
 local kinds = {}
 
@@ -106,7 +107,8 @@ local function change_of(kind, name, was, is, is_other)
   }
 end
 
---- Compares `before`, a summary, with this generation; `files` are the paths of the changed scripts, a line each; `upstream_kinds` returns the kinds of
+--- Compares `before`, a summary, with this generation; `files` are the paths of the changed scripts, a line each;
+--- `upstream_kinds` returns the kinds of
 --- things of upstreams that have changed. Returns a text for people ("+ refund  ~ search (schema)  - old_tool"), and a text for difference.changes, which
 --- is "" when no list changed.
 function difference.compare(before, files, upstream_kinds)
@@ -154,7 +156,8 @@ function difference.compare(before, files, upstream_kinds)
   return table.concat(plan, "  "), next(changed) and json.encode(changed) or ""
 end
 
---- Reads the text about changed lists in a worker that serves the new generation: list -> changed entries, for subscriptions.list_changed.
+--- Reads the text about changed lists in a worker that serves the new generation: list -> changed entries, for
+--- subscriptions.list_changed.
 function difference.changes(text)
   local lists = json.decode(text)
   for _, changes in pairs(lists) do

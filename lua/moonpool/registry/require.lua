@@ -1,5 +1,5 @@
--- `require` in scripts: scripts/lib/x.lua, run once per VM, "cjson", and modules of rocks. All files of lib/ run at load, so that a call only
--- looks them up.
+-- `require` in scripts: scripts/lib/x.lua, run once per VM, "cjson", and modules of rocks. All files of lib/ run at
+-- load, so that a call only looks them up.
 
 local host = require "moonpool.host"
 local problem = require "moonpool.runtime.diagnostic"

@@ -1,6 +1,7 @@
--- require of rocks: pure-Lua modules below scripts.rocks, loaded when they are first required. The files of one rock, x.lua and all in x/, share an
--- environment of their own (sandbox.of_rock). They have no grants, and see neither scripts/lib nor moonpool's libraries, so a rock has effects only
--- through functions and values that a script passes to it.
+-- require of rocks: pure-Lua modules below scripts.rocks, loaded when they are first required. The files of one rock,
+-- x.lua and all in x/, share an environment of their own (sandbox.of_rock). They have no grants, and see neither
+-- scripts/lib nor moonpool's libraries, so a rock has effects only through functions and values that a script passes to
+-- it.
 
 local host = require "moonpool.host"
 local sandbox = require "moonpool.registry.sandbox"
@@ -41,7 +42,8 @@ function rocks.absence(name)
   return host.rock.folder .. "/" .. path .. ".lua does not exist"
 end
 
---- The path and the text of a rock's file that an error message names; nil for another file. Lua cuts long names to "...tail".
+--- The path and the text of a rock's file that an error message names; nil for another file. Lua cuts long names to
+--- "...tail".
 function rocks.source(shown)
   local tail = shown:match "^%.%.%.(.+)$"
   for path in pairs(opened) do

@@ -1,5 +1,6 @@
--- The environment of scripts. Each file has its own, with copies of the libraries, so that no file sees the assignments of another. No name in it
--- opens files, runs programs, loads bytecode, or reaches the tables of the gateway's own modules.
+-- The environment of scripts. Each file has its own, with copies of the libraries, so that no file sees the assignments
+-- of another. No name in it opens files, runs programs, loads bytecode, or reaches the tables of the gateway's own
+-- modules.
 
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"
@@ -55,11 +56,13 @@ local libraries = {
   },
   utf8 = { "char", "charpattern", "codepoint", "codes", "len", "offset" },
   os = { "clock", "date", "difftime", "time" },
-  -- functions of core/vm/coroutine.c: a task can wait inside a script's coroutine, whose processor time counts for the call
+  -- functions of core/vm/coroutine.c: a task can wait inside a script's coroutine, whose processor time counts for the
+  -- call
   coroutine = { "close", "create", "isyieldable", "resume", "running", "status", "wrap", "yield" },
 }
 
--- All strings share one metatable. Scripts cannot reach it, and string.dump, which strict scripts may not have, is removed from it.
+-- All strings share one metatable. Scripts cannot reach it, and string.dump, which strict scripts may not have, is
+-- removed from it.
 if not host.script.trust_full then
   debug.getmetatable("").__metatable = false
   string.dump = nil
@@ -71,7 +74,8 @@ local function sealed(name)
 end
 local array_mt, object_mt = sealed "json.array_mt", sealed "json.object_mt"
 
--- The name `__mode` as scripts spell it. This string is made after core/vm/weak.c has changed the name that modules have.
+-- The name `__mode` as scripts spell it. This string is made after core/vm/weak.c has changed the name that modules
+-- have.
 local weak_mode
 
 local function refuse_gc(mt)
@@ -93,7 +97,8 @@ local function safe_setmetatable(value, mt)
   return setmetatable(value, mt)
 end
 
--- Functions of rocks: tables with __mode are ordinary tables, as the "__mode" of scripts means nothing to Lua (core/vm/weak.c).
+-- Functions of rocks: tables with __mode are ordinary tables, as the "__mode" of scripts means nothing to Lua
+-- (core/vm/weak.c).
 local function rock_setmetatable(value, mt)
   refuse_gc(mt)
   return setmetatable(value, mt)
@@ -234,8 +239,8 @@ for _, name in ipairs(host.script.libraries) do -- MP_SCRIPT_LIBRARY of core/lib
   large[name] = function(...) return require("moonpool.lib." .. name).library(...) end
 end
 
---- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of the line that uses the
---- name, if known.
+--- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of
+--- the line that uses the name, if known.
 function sandbox.hint(name, among, library, line)
   local known = problem.closed[library and library .. "." .. name or name]
   if known and known.instead then
@@ -279,8 +284,8 @@ end
 
 local PACKAGE_CONFIG = "/\n;\n?\n!\n-\n"
 
---- A new environment for the files of one rock: Lua's own library, and nothing of moonpool's, so nothing that a grant could open. An unknown name
---- is nil, because libraries test which names exist.
+--- A new environment for the files of one rock: Lua's own library, and nothing of moonpool's, so nothing that a grant
+--- could open. An unknown name is nil, because libraries test which names exist.
 function sandbox.of_rock()
   local env = {}
   add_standard(env)
@@ -292,8 +297,8 @@ function sandbox.of_rock()
   return env
 end
 
---- A new environment for the file at `path`. `find` is the function behind its `require`. Of the large libraries it gets those that its `text` names, and
---- others when it uses them; without a text all of them.
+--- A new environment for the file at `path`. `find` is the function behind its `require`. Of the large libraries it
+--- gets those that its `text` names, and others when it uses them; without a text all of them.
 function sandbox.new(find, path, text)
   local base = {}
   add_standard(base)

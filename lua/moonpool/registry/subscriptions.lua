@@ -1,7 +1,7 @@
--- Notifies subscribed clients of changes: sessions that subscribed, and requests of subscriptions/listen (stateless revisions), whose
--- notifications carry the id of the request.
--- Topics: "tools", "prompts", "resources" (the lists) and "resource:" .. uri, each followed by the audience (access.topic);
--- "task:" .. id.
+-- Notifies subscribed clients of changes: sessions that subscribed, and requests of subscriptions/listen (stateless
+-- revisions), whose notifications carry the id of the request.
+-- Topics: "tools", "prompts", "resources" (the lists) and "resource:" .. uri, each followed by the audience
+-- (access.topic); "task:" .. id.
 
 local host = require "moonpool.host"
 local access = require "moonpool.access.access"
@@ -15,7 +15,8 @@ local subscriptions = {}
 
 subscriptions.key = "io.modelcontextprotocol/subscriptionId"
 
---- A notification for requests of subscriptions/listen, in two halves: the id of each request goes between them (B-3). `params` has no `_meta`.
+--- A notification for requests of subscriptions/listen, in two halves: the id of each request goes between them (B-3).
+--- `params` has no `_meta`.
 function subscriptions.halves(method, params)
   local fields = params and json.encode(params):sub(2, -2) .. "," or ""
   return '{"jsonrpc":"2.0","method":"' .. method .. '","params":{' .. fields .. '"_meta":{"' .. subscriptions.key .. '":', "}}}"

@@ -1,6 +1,8 @@
--- enable, disable and enabled in scripts: switch things on and off while they are served. The shared store holds which things are off. A
--- VM reads the store when it starts and at each notification of a change, so the order of notifications does not matter.
--- Operators switch things and whole upstreams through the admin listener. What they have switched off no script can switch on.
+-- enable, disable and enabled in scripts: switch things on and off while they are served. The shared store holds which
+-- things are off. A VM reads the store when it starts and at each notification of a change, so the order of
+-- notifications does not matter.
+-- Operators switch things and whole upstreams through the admin listener. What they have switched off no script can
+-- switch on.
 -- A task that switches a thing can be preempted at any instruction, and cancelled there.
 
 local host = require "moonpool.host"
@@ -28,8 +30,8 @@ end
 -- Called when this VM begins to serve: applies changes made since the VM was created.
 bus.on("attached", switches.load)
 
---- Makes the lists of this VM follow the switch of a thing, or of an upstream, that a worker has changed in the store. False: the store does not answer,
---- and they follow once it does.
+--- Makes the lists of this VM follow the switch of a thing, or of an upstream, that a worker has changed in the store.
+--- False: the store does not answer, and they follow once it does.
 function switches.follow(word, name)
   if word == "upstream" then return registry.refresh() end
   local thing = registry.all(word)[name]
@@ -54,10 +56,12 @@ local function find(what, word, name)
   return thing
 end
 
--- Sends a bus message about a switch to all workers when the block ends. If the task was cancelled in that block, the message makes this VM follow, too.
+-- Sends a bus message about a switch to all workers when the block ends. If the task was cancelled in that block, the
+-- message makes this VM follow, too.
 local announcement = { __close = function(self) bus.everywhere("switched", self.text) end }
 
--- The same in this process alone: each process gets an operator's order, and notifies its own clients by what they saw (operate).
+-- The same in this process alone: each process gets an operator's order, and notifies its own clients by what they saw
+-- (operate).
 local own_announcement = { __close = function(self) host.bus.broadcast("switched", self.text) end }
 
 -- Notifies the clients of this process that saw, or now see, things of an upstream.
@@ -85,13 +89,15 @@ local function notify(word, name, on)
   host.bus.relay("switch elsewhere", json.encode { word = word, name = name, on = on == true })
 end
 
--- A worker of another process has switched a thing, or an upstream, and has notified the clients of that process. Its message "switched" has come before.
+-- A worker of another process has switched a thing, or an upstream, and has notified the clients of that process. Its
+-- message "switched" has come before.
 bus.on("switch elsewhere", function(text)
   local switched = json.decode(text)
   notify_here(switched.word, switched.name, switched.on)
 end)
 
--- What another process has said was lost: this process follows the switches in the store, and its clients are told of what has changed for them.
+-- What another process has said was lost: this process follows the switches in the store, and its clients are told of
+-- what has changed for them.
 bus.on("lost elsewhere", function()
   local was_off = {}
   for word in pairs(lists) do
@@ -133,11 +139,13 @@ local function is_upstream_shown(name)
   return false
 end
 
---- An operator switches a thing, or an upstream (the word "upstream"). `note`, a text, is kept while it is off. What scripts have switched off is
---- switched on, too. Returns true; or false and "full" or "unavailable", what the store says.
+--- An operator switches a thing, or an upstream (the word "upstream"). `note`, a text, is kept while it is off. What
+--- scripts have switched off is switched on, too. Returns true; or false and "full" or "unavailable", what the store
+--- says.
 function switches.operate(word, name, on, note)
   local thing = word ~= "upstream" and registry.all(word)[name] or nil
-  -- by the lists of this process, whose clients are notified: another process of the gateway may have changed the store already
+  -- by the lists of this process, whose clients are notified: another process of the gateway may have changed the store
+  -- already
   local was_shown = thing and not registry.is_off(thing) or word == "upstream" and is_upstream_shown(name)
   do
     local _ <close> = setmetatable({ text = word .. ":" .. name }, own_announcement)

@@ -1,5 +1,6 @@
--- A replay has none of what `scripts.trust: full` opens to scripts: a file that a script opens by itself is outside, and no record has it. Scripts of such a
--- configuration get stand-ins. A script can keep them while it is loaded; a use says why there is no such thing, and what to do.
+-- A replay has none of what `scripts.trust: full` opens to scripts: a file that a script opens by itself is outside,
+-- and no record has it. Scripts of such a configuration get stand-ins. A script can keep them while it is loaded; a use
+-- says why there is no such thing, and what to do.
 
 local problem = require "moonpool.runtime.diagnostic"
 

@@ -22,10 +22,12 @@ local function place(root, rest)
   return paths.shown(rest == "" and root or root == "/" and "/" .. rest or root .. "/" .. rest)
 end
 
--- Entries of the store that the gateway itself keeps, such as the buckets of limits, go another way than those of scripts.
+-- Entries of the store that the gateway itself keeps, such as the buckets of limits, go another way than those of
+-- scripts.
 local function is_of_scripts(key) return type(key) == "string" and key:sub(1, 2) == "s:" end
 
---- Puts the hooks in place. `through(kind, args, real)` gives the results of real(), or others; `value(kind, real, ...)` one value of a clock or a generator.
+--- Puts the hooks in place. `through(kind, args, real)` gives the results of real(), or others; `value(kind, real,
+--- ...)` one value of a clock or a generator.
 --- Returns a function that takes the hooks away.
 function hooks.install(through, value)
   local before = {}

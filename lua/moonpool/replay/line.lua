@@ -1,4 +1,5 @@
--- The members of a record's line that have secrets taken out: of a call that is recorded, and of its replay, so that both can be compared.
+-- The members of a record's line that have secrets taken out: of a call that is recorded, and of its replay, so that
+-- both can be compared.
 
 local json = require "moonpool.json"
 
@@ -73,8 +74,8 @@ local function result_of(hide, schema, given)
   return made
 end
 
---- All parts of a call without secrets: twice, if the second time there is more to hide than at the beginning of the first. `tool`: the tool that it calls, for
---- its schemas; or nil.
+--- All parts of a call without secrets: twice, if the second time there is more to hide than at the beginning of the
+--- first. `tool`: the tool that it calls, for its schemas; or nil.
 function line.without_secrets(hide, tool, given)
   local made
   local input = secret_schema.of(tool and tool.input)

@@ -1,5 +1,5 @@
--- A process that replays recorded calls reaches nothing outside: what its libraries would ask is answered from the record of the call that is replayed, or
--- refused. Load this module before all that keep functions of moonpool.host.
+-- A process that replays recorded calls reaches nothing outside: what its libraries would ask is answered from the
+-- record of the call that is replayed, or refused. Load this module before all that keep functions of moonpool.host.
 
 local hooks = require "moonpool.replay.hooks"
 local host = require "moonpool.host"
@@ -10,10 +10,12 @@ local outside = {}
 
 local WHY <const> = "the record has no answer for it, and a replay reaches nothing outside"
 
---- What answers the uses of libraries: { mark, through(kind, args), value(kind, real, ...), variable(word, name) } of the call that is replayed; or nil.
+--- What answers the uses of libraries: { mark, through(kind, args), value(kind, real, ...), variable(word, name) } of
+--- the call that is replayed; or nil.
 outside.playing = nil
 
---- True if nothing is logged while calls are replayed: for the report of a reload, which more people may read than records.
+--- True if nothing is logged while calls are replayed: for the report of a reload, which more people may read than
+--- records.
 outside.is_quiet = false
 
 local function playing()

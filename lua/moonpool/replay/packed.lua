@@ -1,5 +1,5 @@
--- Values of Lua as JSON: what libraries got and gave, in the lines of a record. Bytes that are no UTF-8 become { "$base64": text }, a number that JSON has
--- no form for { "$number": text }, a handle of a stream { "$handle": n }.
+-- Values of Lua as JSON: what libraries got and gave, in the lines of a record. Bytes that are no UTF-8 become {
+-- "$base64": text }, a number that JSON has no form for { "$number": text }, a handle of a stream { "$handle": n }.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"

@@ -80,7 +80,8 @@ local function value_from(state)
   end
 end
 
--- Finds the answer of the record for each use of a library. A recorded answer is given once, in the order of the record.
+-- Finds the answer of the record for each use of a library. A recorded answer is given once, in the order of the
+-- record.
 local function through_of(state)
   local waiting = {}
   for i, event in ipairs(state.record.events) do
@@ -132,7 +133,8 @@ local function seconds_of(text)
   return at and math.floor(at)
 end
 
---- Replays one call: { outcome, result | error, events, refused }, without secrets; or nil and an error if the line is no record, or cannot be replayed.
+--- Replays one call: { outcome, result | error, events, refused }, without secrets; or nil and an error if the line is
+--- no record, or cannot be replayed.
 function player.answer(call, record, row)
   local wrong = wrong_in(record)
   if wrong then return nil, errors.new("invalid_params", wrong) end

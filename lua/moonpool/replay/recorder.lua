@@ -1,5 +1,5 @@
--- Records calls: their arguments, principal and result, and what their libraries got from outside, each as one line of JSON. While no call is recorded, none
--- of this is in the way of others.
+-- Records calls: their arguments, principal and result, and what their libraries got from outside, each as one line of
+-- JSON. While no call is recorded, none of this is in the way of others.
 
 local dispatch = require "moonpool.methods.dispatch"
 local environment = require "moonpool.lib.env"

@@ -1,6 +1,8 @@
--- Messages between the workers of this process, which host.bus.broadcast sends: the handlers of each topic. Handlers run before the tasks of a
--- turn and must not wait. The topic "missed": messages to this VM did not fit its queue, and what they say has to be found in another way.
--- After an upgrade a gateway may consist of several processes: host.bus.relay sends a message to one VM of each other one.
+-- Messages between the workers of this process, which host.bus.broadcast sends: the handlers of each topic. Handlers
+-- run before the tasks of a turn and must not wait. The topic "missed": messages to this VM did not fit its queue, and
+-- what they say has to be found in another way.
+-- After an upgrade a gateway may consist of several processes: host.bus.relay sends a message to one VM of each other
+-- one.
 
 local host = require "moonpool.host"
 

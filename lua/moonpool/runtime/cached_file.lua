@@ -1,5 +1,5 @@
--- A file that is named by an option of a script, such as `key_file`. It is read when first needed, and again after it has changed. While
--- the file cannot be read or parsed, its last good contents stay in use.
+-- A file that is named by an option of a script, such as `key_file`. It is read when first needed, and again after it
+-- has changed. While the file cannot be read or parsed, its last good contents stay in use.
 
 local host = require "moonpool.host"
 local flight = require "moonpool.runtime.single_flight"

@@ -1,5 +1,5 @@
--- Characters by which a text can say something else to a model than it shows to a person: those that nothing shows, those that turn the direction of a
--- text, and letters that look like others.
+-- Characters by which a text can say something else to a model than it shows to a person: those that nothing shows,
+-- those that turn the direction of a text, and letters that look like others.
 
 local characters = {}
 
@@ -57,7 +57,8 @@ local function flag_at(codes, i)
   end
 end
 
--- True if the hidden character `i` belongs to what is seen: the form or the joint of an emoji, or a joiner between letters that join.
+-- True if the hidden character `i` belongs to what is seen: the form or the joint of an emoji, or a joiner between
+-- letters that join.
 local function belongs(codes, i)
   local code, before, after = codes[i], codes[i - 1], codes[i + 1]
   if code == EMOJI_FORM or code == TEXT_FORM then
@@ -82,7 +83,8 @@ local function codes_of(text)
   return codes
 end
 
---- The first character of a text that is not seen or that turns the direction of text, as "U+200B"; nil if there is none. Line ends and tabs are seen.
+--- The first character of a text that is not seen or that turns the direction of text, as "U+200B"; nil if there is
+--- none. Line ends and tabs are seen.
 function characters.hidden(text)
   if not text:find "[\0-\8\11\12\14-\31\127-\255]" then return nil end
   if not utf8.len(text) then return "a byte that is no UTF-8" end
@@ -135,8 +137,8 @@ local function plain_letter(code)
   if code >= 0x1F130 and code <= 0x1F149 then return string.char(code - 0x1F130 + 97) end
 end
 
---- What a name looks like: names that a person could take for each other have one look. Case is not seen, nor are the differences of O and 0, and of
---- I, l and 1.
+--- What a name looks like: names that a person could take for each other have one look. Case is not seen, nor are the
+--- differences of O and 0, and of I, l and 1.
 function characters.look(name)
   local look = name:lower()
   if look:find "[\128-\255]" and utf8.len(look) then
@@ -150,8 +152,8 @@ end
 -- True for the first character of a script that writes words in letters which Latin letters resemble.
 local function is_foreign(code) return like[code] ~= nil and code > 0x2FF or code >= 0x370 and code <= 0x58F end
 
---- The first letter that imitates a Latin one, as "U+0430": a letter of another script in a word with Latin letters, or a letter of a mathematical or
---- full-width alphabet beside plain ones. nil if there is none.
+--- The first letter that imitates a Latin one, as "U+0430": a letter of another script in a word with Latin letters, or
+--- a letter of a mathematical or full-width alphabet beside plain ones. nil if there is none.
 function characters.imitation(name)
   if not name:find "[\128-\255]" or not utf8.len(name) then return nil end
   local has_latin, found = false, nil

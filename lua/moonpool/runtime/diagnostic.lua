@@ -17,8 +17,8 @@ function problem.is_of_script(source)
   return source:sub(1, #scripts) == scripts or rocks and source:sub(1, #rocks) == rocks or false
 end
 
---- Raises a trouble with the place of the function `level` calls up (1 is the caller of raise), as `error` would. A tail call leaves no place;
---- then the nearest script further up the stack is named.
+--- Raises a trouble with the place of the function `level` calls up (1 is the caller of raise), as `error` would. A
+--- tail call leaves no place; then the nearest script further up the stack is named.
 function problem.raise(level, what, hint)
   local where = ""
   for above = level + 1, level + 9 do
@@ -41,7 +41,8 @@ function problem.split(message)
   return path, tonumber(line), what
 end
 
---- Functions of Lua's library that scripts do not have, with their replacements; `says` is the hint for a script that uses one.
+--- Functions of Lua's library that scripts do not have, with their replacements; `says` is the hint for a script that
+--- uses one.
 problem.closed = {
   io = { instead = "fs" }, debug = { instead = "log" }, package = { instead = "require" }, dofile = { instead = "require" },
   loadfile = { instead = "require" }, loadstring = { instead = "load" }, warn = { instead = "log" },
@@ -84,7 +85,8 @@ function problem.line(text, wanted)
   end
 end
 
---- The text of the script's line that runs `level` calls up (1 is the caller of calling_line); nil if that function is not a script's.
+--- The text of the script's line that runs `level` calls up (1 is the caller of calling_line); nil if that function is
+--- not a script's.
 function problem.calling_line(level)
   local info = debug.getinfo(level + 1, "Sl")
   local path = info and info.source:sub(1, #host.script.root + 2) == "@" .. host.script.root .. "/" and info.source:sub(#host.script.root + 3)

@@ -17,7 +17,8 @@ local function to_text(self)
   return mt.kind.tostring(mt.content)
 end
 
--- The iterator holds the content as an upvalue. With `next` as iterator, scripts would get the content as the iterator's state.
+-- The iterator holds the content as an upvalue. With `next` as iterator, scripts would get the content as the
+-- iterator's state.
 local function members(self)
   local visible = metatable_of(self).__index
   return function(_, name) return next(visible, name) end, self, nil
@@ -48,8 +49,8 @@ local data = { name = "moonpool.data" }
 
 local function refuse_data(self) error(metatable_of(self).what .. " cannot be changed", 2) end
 
---- A read-only view of a table of JSON values; the tables inside it are views too, made when they are read. `what` names
---- the value in the error for a write. A value that is not a table is returned unchanged.
+--- A read-only view of a table of JSON values; the tables inside it are views too, made when they are read. `what`
+--- names the value in the error for a write. A value that is not a table is returned unchanged.
 function frozen.view(of, what)
   if type(of) ~= "table" then return of end
   local views = {}

@@ -1,4 +1,5 @@
--- The grants of moonpool.yaml: hosts, files, programs, variables and stores that all scripts, a folder of scripts or one script may use.
+-- The grants of moonpool.yaml: hosts, files, programs, variables and stores that all scripts, a folder of scripts or
+-- one script may use.
 
 local host = require "moonpool.host"
 
@@ -23,7 +24,8 @@ function grants.matches(texts, name)
   return false
 end
 
---- The grants of the script at `path` (below the scripts' folder): { net = {…}, read = {…}, … }, with texts as the operator wrote them.
+--- The grants of the script at `path` (below the scripts' folder): { net = {…}, read = {…}, … }, with texts as the
+--- operator wrote them.
 function grants.of(path)
   local all = {}
   for _, kind in ipairs(kinds) do all[kind] = {} end

@@ -1,5 +1,5 @@
--- A cache that evicts the least recently used keys. It has a young and an old table; when the young one is full it becomes the old one
--- and the old one is dropped, so each operation takes constant time.
+-- A cache that evicts the least recently used keys. It has a young and an old table; when the young one is full it
+-- becomes the old one and the old one is dropped, so each operation takes constant time.
 
 local recent = {}
 recent.__index = recent

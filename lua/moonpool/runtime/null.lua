@@ -56,8 +56,8 @@ local function keeps(options, what)
   return nulls ~= false
 end
 
---- json.decode(text [, { nulls = false }]): the value; or nil, why. Without nulls, members of objects that are null are absent and a text
---- that is null gives nil; in lists null stays json.null. `what` names the function in error texts.
+--- json.decode(text [, { nulls = false }]): the value; or nil, why. Without nulls, members of objects that are null are
+--- absent and a text that is null gives nil; in lists null stays json.null. `what` names the function in error texts.
 function null.decode(text, options, what)
   local keep = keeps(options, what or "json.decode")
   local value, why = json.decode(text)

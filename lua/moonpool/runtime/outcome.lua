@@ -9,7 +9,8 @@ local show = require "moonpool.runtime.show"
 
 local failure = {}
 
--- Error values are frozen: a policy that catches an error and raises it again cannot change it. Scripts can read its field `why`.
+-- Error values are frozen: a policy that catches an error and raises it again cannot change it. Scripts can read its
+-- field `why`.
 local function why_of(content) return content.why end
 
 local expected = { name = "moonpool.runtime.outcome", what = "an error", tostring = why_of }
@@ -50,7 +51,8 @@ local allowed = { [rpc_error.invalid_params] = true, [rpc_error.internal] = true
 local codes_hint = ("%d (invalid params), %d (internal error), or one of your own outside %s"):format(
   rpc_error.invalid_params, rpc_error.internal, rpc_error.reserved)
 
---- fail_request(code, message [, data]): ends the call with a JSON-RPC error, which the client's program reads, not its model.
+--- fail_request(code, message [, data]): ends the call with a JSON-RPC error, which the client's program reads, not its
+--- model.
 function failure.fail_request(code, message, data)
   if math.type(code) ~= "integer" or (rpc_error.is_reserved(code) and not allowed[code]) then
     problem.raise(2, "fail_request needs a code", codes_hint)
@@ -75,7 +77,8 @@ end
 --- The questions of a value that failure.ask raised.
 function failure.questions(value) return frozen.content(value).questions end
 
---- Ends this run of the handler: an upstream has made an MCP task of the call. The handler runs again as the body of a task of this gateway.
+--- Ends this run of the handler: an upstream has made an MCP task of the call. The handler runs again as the body of a
+--- task of this gateway.
 function failure.become_task(made) error(new(task, { task = made }), 0) end
 
 --- What was given to failure.become_task.

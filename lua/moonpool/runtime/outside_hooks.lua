@@ -1,4 +1,5 @@
--- What stands between scripts and the libraries that reach outside, while a call is recorded or replayed; all nil otherwise.
+-- What stands between scripts and the libraries that reach outside, while a call is recorded or replayed; all nil
+-- otherwise.
 --   draw(real, ...)                          math.random
 --   now(real, ...)                           os.time without a table
 --   date(real, format, when)                 os.date

@@ -1,5 +1,5 @@
--- Paths in scripts and grants. A relative path begins at the folder of moonpool.yaml. These functions look only at the text of a path;
--- C makes sure that no symbolic link leads out of a granted folder.
+-- Paths in scripts and grants. A relative path begins at the folder of moonpool.yaml. These functions look only at the
+-- text of a path; C makes sure that no symbolic link leads out of a granted folder.
 
 local host = require "moonpool.host"
 

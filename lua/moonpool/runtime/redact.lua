@@ -1,5 +1,5 @@
--- Hides secrets in values that are kept or shown: members whose names or schemas say that they are secret, and every further text in which such a value
--- occurs. The audit hides by the same names.
+-- Hides secrets in values that are kept or shown: members whose names or schemas say that they are secret, and every
+-- further text in which such a value occurs. The audit hides by the same names.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -37,8 +37,8 @@ end
 local methods = {}
 methods.__index = methods
 
---- A redactor: its methods hide secrets, and collect in `hidden` where they hid some. Texts that it has hidden are hidden everywhere else, too; not with
---- `is_full`: there were more than it can look for.
+--- A redactor: its methods hide secrets, and collect in `hidden` where they hid some. Texts that it has hidden are
+--- hidden everywhere else, too; not with `is_full`: there were more than it can look for.
 function redact.new() return setmetatable({ values = {}, known = {}, hidden = {} }, methods) end
 
 --- The place `path` has lost a value.
@@ -88,7 +88,8 @@ local function name_before(text, at)
   return before:match "^[%w_.%-%%%[%]]+" or ""
 end
 
--- `name=value` of forms and queries. Looks from each '=' to both sides: a pattern that begins with the name takes a time square in the length of a long word.
+-- `name=value` of forms and queries. Looks from each '=' to both sides: a pattern that begins with the name takes a
+-- time square in the length of a long word.
 local function without_pairs(self, text, path)
   local parts, from, at = {}, 1, text:find("=", 1, true)
   while at do
@@ -175,7 +176,8 @@ local function without_secrets(self, name, value, at, path, depth)
   return self:value(value, at, path, depth)
 end
 
---- A copy of a value of JSON without its secrets, as far as 64 levels. `at`: its place in its schema (secret_schema.lua), if that has secrets.
+--- A copy of a value of JSON without its secrets, as far as 64 levels. `at`: its place in its schema
+--- (secret_schema.lua), if that has secrets.
 function methods:value(value, at, path, depth)
   depth = depth or 1
   if type(value) == "string" then

@@ -1,5 +1,6 @@
--- Which parts of a value its JSON Schema calls secret, by `writeOnly` or `format: password`, wherever the schema says so: in members, items, references, and
--- each branch of `anyOf` and its like, whichever one the value fits. It hides too much where a schema leaves it open, and nothing too little.
+-- Which parts of a value its JSON Schema calls secret, by `writeOnly` or `format: password`, wherever the schema says
+-- so: in members, items, references, and each branch of `anyOf` and its like, whichever one the value fits. It hides
+-- too much where a schema leaves it open, and nothing too little.
 --   local place = secret_schema.of(tool.input)      -- nil: no part is secret
 --   place = place and secret_schema.member(place, "card")
 --   if place and place.is_secret then … end
@@ -84,7 +85,8 @@ local function place_of(root, schemas)
   return #place > 0 and place or nil
 end
 
--- Keeps the places of members and items, since the same ones are asked for with each call. Names come from schemas alone.
+-- Keeps the places of members and items, since the same ones are asked for with each call. Names come from schemas
+-- alone.
 local function kept(place, key, schemas)
   place.kept = place.kept or {}
   local found = place.kept[key]

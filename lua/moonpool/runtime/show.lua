@@ -1,5 +1,5 @@
--- Formats a value for a log line: tables as JSON, limited in depth, members and bytes. Values that JSON cannot express are shown as
--- <cycle>, <function …> and so on. A secret is shown as ***.
+-- Formats a value for a log line: tables as JSON, limited in depth, members and bytes. Values that JSON cannot express
+-- are shown as <cycle>, <function …> and so on. A secret is shown as ***.
 
 local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"

@@ -1,5 +1,5 @@
--- One shared run of a function for all tasks that need its result at that time. It runs in a task of its own, so the cancel of a waiting
--- task does not cancel it.
+-- One shared run of a function for all tasks that need its result at that time. It runs in a task of its own, so the
+-- cancel of a waiting task does not cancel it.
 
 local host = require "moonpool.host"
 
@@ -13,7 +13,8 @@ local function land(self, key, it)
   it.signal:set()
 end
 
---- Returns the result of f(), which may take `seconds`. Calls with an equal key that arrive meanwhile wait for this run and get its result.
+--- Returns the result of f(), which may take `seconds`. Calls with an equal key that arrive meanwhile wait for this run
+--- and get its result.
 --- nil, why if f failed or ran out of time.
 function flight:share(key, seconds, f)
   local it = self.under_way[key]

@@ -5,8 +5,8 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local suggest = {}
 
--- The greatest edit distance at which a name is suggested for `wrong`. In words of at most five letters a distance of two changes half of
--- the letters ("True", "time"), so there the first three letters must be equal ("revue", "review").
+-- The greatest edit distance at which a name is suggested for `wrong`. In words of at most five letters a distance of
+-- two changes half of the letters ("True", "time"), so there the first three letters must be equal ("revue", "review").
 local function limit_of(wrong, name)
   if #wrong > 8 then return 3 end
   if #wrong > 5 then return 2 end
@@ -35,15 +35,15 @@ function suggest.hint(wrong, names)
   return near and "did you mean '" .. near .. "'?"
 end
 
---- "did you mean 'input'? options are input, output": the nearest name, if one is near enough, and all of the list `names`. `what` is a
---- plural noun for the names.
+--- "did you mean 'input'? options are input, output": the nearest name, if one is near enough, and all of the list
+--- `names`. `what` is a plural noun for the names.
 function suggest.listed(wrong, names, what)
   local hint = suggest.hint(wrong, names)
   return (hint and hint .. " " or "") .. what .. " are " .. table.concat(names, ", ")
 end
 
---- Returns the first key of `given` that is not in `names`, as a string, and a hint about it; nil if all keys are known. The number 1 in
---- `names` allows the unnamed item.
+--- Returns the first key of `given` that is not in `names`, as a string, and a hint about it; nil if all keys are
+--- known. The number 1 in `names` allows the unnamed item.
 function suggest.stranger(given, names)
   local known, all_names = {}, {}
   for _, name in ipairs(names) do

@@ -71,8 +71,8 @@ end
 
 local function escaped(c) return ("%%%02X"):format(c:byte()) end
 
---- The normal form of a URI (RFC 3986, section 6.2.2), equal for equivalent URIs: the scheme is in lower case, and only characters that
---- need it are percent-encoded. A template keeps its braces.
+--- The normal form of a URI (RFC 3986, section 6.2.2), equal for equivalent URIs: the scheme is in lower case, and only
+--- characters that need it are percent-encoded. A template keeps its braces.
 function uris.normal(text, is_template)
   text = text:gsub("^%a[%w+.-]*:", string.lower):gsub("%%(%x%x)", function(hex)
     local c = string.char(tonumber(hex, 16))
@@ -81,8 +81,8 @@ function uris.normal(text, is_template)
   return (text:gsub(is_template and '["<>\\^`|\128-\255]' or '["<>\\^`{|}\128-\255]', escaped))
 end
 
---- The normal form of a URI for scripts that use decoded values: no reserved character is percent-encoded, and only the slashes after the
---- scheme are doubled.
+--- The normal form of a URI for scripts that use decoded values: no reserved character is percent-encoded, and only the
+--- slashes after the scheme are doubled.
 function uris.plain(text)
   text = text:gsub("%%(%x%x)", function(hex)
     local c = string.char(tonumber(hex, 16))

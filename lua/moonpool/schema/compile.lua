@@ -1,5 +1,5 @@
--- Compiles a schema to a check: a closure (value, run, seen) -> boolean. `seen` is nil, or a table that records which members of the value
--- were evaluated, for `unevaluated…`: names, or indexes of items, or `true` for all of them.
+-- Compiles a schema to a check: a closure (value, run, seen) -> boolean. `seen` is nil, or a table that records which
+-- members of the value were evaluated, for `unevaluated…`: names, or indexes of items, or `true` for all of them.
 local arrays = require "moonpool.schema.arrays"
 local combine = require "moonpool.schema.combine"
 local failure = require "moonpool.schema.failure"
@@ -71,7 +71,8 @@ local function several(by_kind, expected)
   end
 end
 
--- Records the members that `check` evaluates, even if the schema around it does not need the record, and passes the record on.
+-- Records the members that `check` evaluates, even if the schema around it does not need the record, and passes the
+-- record on.
 local function gathering(check)
   return function(v, run, outer)
     local kind = kind_of(v)

@@ -6,7 +6,8 @@ local dialect = {}
 
 local VOCABULARY <const> = "https://json-schema.org/draft/2020-12/vocab/"
 
--- Keywords by the last word of their vocabulary's URI. `definitions` and `dependencies` are from older drafts, but widely used.
+-- Keywords by the last word of their vocabulary's URI. `definitions` and `dependencies` are from older drafts, but
+-- widely used.
 local vocabularies = {
   core = "$id $schema $ref $anchor $dynamicRef $dynamicAnchor $defs definitions",
   applicator = "prefixItems items contains additionalProperties properties patternProperties dependentSchemas dependencies "

@@ -1,4 +1,5 @@
--- The state of one validation, and how a check reports a failure. A check takes (value, run, seen) and returns true or false; `run` has:
+-- The state of one validation, and how a check reports a failure. A check takes (value, run, seen) and returns true or
+-- false; `run` has:
 --
 --   run.left     steps that may still be taken; below 0 the run has ended, and results of checks are ignored
 --   run.value    the value that is checked, until the steps have run out for the first time
@@ -26,7 +27,8 @@ local function pieces_of(value, most)
   return count
 end
 
--- Called when the steps have run out. A large value gets additional steps; a schema that uses up the steps on a small value does not.
+-- Called when the steps have run out. A large value gets additional steps; a schema that uses up the steps on a small
+-- value does not.
 local function extend(run, left)
   local value = run.value
   run.value = nil

@@ -3,7 +3,8 @@ local failure = require "moonpool.schema.failure"
 
 local forms = {}
 
--- How closely a value matched an alternative, from its failure: a wrong type at the top least, a wrong tag more, any other failure most.
+-- How closely a value matched an alternative, from its failure: a wrong type at the top least, a wrong tag more, any
+-- other failure most.
 local function rank(fault)
   if fault.keyword == "type" and fault.path == "" then return 0 end
   if fault.keyword == "const" or fault.keyword == "enum" then return 1 end

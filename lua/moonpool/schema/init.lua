@@ -1,4 +1,5 @@
--- JSON Schema: compiles a schema to a function. Dialects 2020-12 and draft-07; `format` is an annotation; no schema is fetched.
+-- JSON Schema: compiles a schema to a function. Dialects 2020-12 and draft-07; `format` is an annotation; no schema is
+-- fetched.
 --
 --   local check = assert(schema.compile({ type = "object", required = { "a" } }))
 --   check(value)  -> true  |  nil, { message = "must have property 'a'", path = "", keyword = "required" }
@@ -14,7 +15,8 @@ local weigh = require "moonpool.schema.weight"
 
 local schema = {}
 
--- A run that is reused. While a check runs it is marked as taken, so that a check which ends in an error or never ends cannot disturb another.
+-- A run that is reused. While a check runs it is marked as taken, so that a check which ends in an error or never ends
+-- cannot disturb another.
 local spare
 
 local function fault_of(run)

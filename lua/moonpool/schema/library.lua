@@ -60,7 +60,8 @@ local function id_of(schema, known)
   return uris.cut(id)
 end
 
--- Makes a resource of `schema`. `address` is the URI under which the schema was found, or the base of the resource around it.
+-- Makes a resource of `schema`. `address` is the URI under which the schema was found, or the base of the resource
+-- around it.
 function library:open(schema, address, where, around, depth)
   local scope = { base = address, root = schema, where = where, nodes = {}, embedded = {}, anchors = {}, dynamic = {} }
   if type(schema) == "table" then

@@ -59,8 +59,8 @@ local function properties(at)
   end)
 end
 
--- Visits all members; visit(member) returns true if the member is valid. Members have no order, so if the failure will be read, the members are
--- visited again in the order of names: equal values get equal messages.
+-- Visits all members; visit(member) returns true if the member is valid. Members have no order, so if the failure will
+-- be read, the members are visited again in the order of names: equal values get equal messages.
 local function visit_all(v, run, seen, visit)
   if run.left < 0 then return false end
   run.quiet = run.quiet + 1
@@ -207,7 +207,8 @@ local function unevaluated(at)
   end)
 end
 
--- Members are checked before the set of names: among alternatives, the one with the right tag then gives the best explanation.
+-- Members are checked before the set of names: among alternatives, the one with the right tag then gives the best
+-- explanation.
 return function(at)
   properties(at)
   required(at)

@@ -57,8 +57,9 @@ local function target_of(books, node, keyword)
   return target, scope, fragment
 end
 
--- Finds the targets of all references, also of references in resources that other references load. A `$dynamicRef` whose target is a `$dynamicAnchor`
--- also records its name: when it is followed, it leads to the outermost schema with that name.
+-- Finds the targets of all references, also of references in resources that other references load. A `$dynamicRef`
+-- whose target is a `$dynamicAnchor` also records its name: when it is followed, it leads to the outermost schema with
+-- that name.
 function refs.resolve(books)
   while #books.pending > 0 do
     local reference = table.remove(books.pending)

@@ -1,5 +1,6 @@
--- A site is one schema while it is compiled. Functions of keywords read the schema through it, with errors that name the place, and add
--- steps (value, run, seen) -> boolean: for values of one kind, for all values, or to run after all others (late).
+-- A site is one schema while it is compiled. Functions of keywords read the schema through it, with errors that name
+-- the place, and add steps (value, run, seen) -> boolean: for values of one kind, for all values, or to run after all
+-- others (late).
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local sorted = require "moonpool.runtime.sorted_keys"

@@ -7,10 +7,12 @@ local type, getmetatable, math_type, next = type, getmetatable, math.type, next
 
 local value = {}
 
--- The greatest depth of a value. Values from JSON text are never deeper; a table of a handler may be, or may contain itself.
+-- The greatest depth of a value. Values from JSON text are never deeper; a table of a handler may be, or may contain
+-- itself.
 local DEPTH <const> = 128
 
--- The kind of a value: "object", "array", "string", "number", "boolean", "null"; the name of the Lua type for any other value.
+-- The kind of a value: "object", "array", "string", "number", "boolean", "null"; the name of the Lua type for any other
+-- value.
 -- A table without a JSON metatable is an array if it has a first item.
 local function kind_of(v)
   local kind = type(v)
@@ -93,8 +95,8 @@ local function put(out, v, depth)
   return true
 end
 
--- A text that is the same only for equal values, and the number of pieces counted; nil if the value is too deep, or has more than about `limit`
--- pieces.
+-- A text that is the same only for equal values, and the number of pieces counted; nil if the value is too deep, or has
+-- more than about `limit` pieces.
 function value.fingerprint(v, limit)
   local out = { limit = limit }
   if not put(out, v, 0) then return nil, #out end
@@ -135,7 +137,8 @@ local articles = {
   boolean = "a boolean", null = "null", ["nil"] = "nothing",
 }
 
--- The kind of a value with its article: "a string". Integers and floats are both "a number", unless the difference matters.
+-- The kind of a value with its article: "a string". Integers and floats are both "a number", unless the difference
+-- matters.
 function value.article(kind)
   return articles[kind] or "something that is no JSON value"
 end

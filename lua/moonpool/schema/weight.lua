@@ -1,5 +1,5 @@
--- Counts how many schemas apply to the same value, through references and allOf, anyOf and so on. Schemas whose check would never end, or
--- only after hours, are refused.
+-- Counts how many schemas apply to the same value, through references and allOf, anyOf and so on. Schemas whose check
+-- would never end, or only after hours, are refused.
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 

@@ -1,7 +1,7 @@
 -- The clocks of scripts in specs: the real ones, or a fake one that fake.time sets. Under a fake clock these follow it:
 -- sleep, time, os.time and os.date, the ttl of store entries, the buckets of limit and quota, expiry of tokens.
--- Specs have one VM, so the times of store entries and buckets are kept here and not in the store. Load this module before modules that
--- keep references to the functions that it replaces.
+-- Specs have one VM, so the times of store entries and buckets are kept here and not in the store. Load this module
+-- before modules that keep references to the functions that it replaces.
 
 local host = require "moonpool.host"
 
@@ -116,8 +116,8 @@ function host.store.incr(key, n, seconds)
   return sum, why
 end
 
--- Takes a token of a bucket, which holds `burst` tokens and gains one every `interval` seconds: true; or false and the seconds until the
--- next token.
+-- Takes a token of a bucket, which holds `burst` tokens and gains one every `interval` seconds: true; or false and the
+-- seconds until the next token.
 function host.store.take(key, interval, burst)
   local now, whole = host.time.clock(), interval * burst
   local full_at = math.max(buckets[key] or now, now)
@@ -128,7 +128,8 @@ function host.store.take(key, interval, burst)
   return true
 end
 
---- Restores the real clocks. Counters of limits and quotas are reset, and store entries whose ttl began under a fake clock are removed.
+--- Restores the real clocks. Counters of limits and quotas are reset, and store entries whose ttl began under a fake
+--- clock are removed.
 function clock.reset()
   for key, found in pairs(ends) do
     if found[2] then

@@ -1,5 +1,5 @@
--- The library `fake` of specs: fakes of the time, of HTTP servers, of the machine and of the user's answers. Load this module before
--- modules that keep references to the functions that it and `clock` replace.
+-- The library `fake` of specs: fakes of the time, of HTTP servers, of the machine and of the user's answers. Load this
+-- module before modules that keep references to the functions that it and `clock` replace.
 
 local clock = require "moonpool.specs.clock"
 local machine = require "moonpool.specs.machine"
@@ -26,15 +26,16 @@ local function need_table(word, given, what)
   if type(given) ~= "table" then error("fake." .. word .. " needs a table of " .. what .. ", got a " .. type(given), 3) end
 end
 
---- fake.time(seconds): sets every clock to a time in seconds since 1970; sleep() advances the clocks and returns at once.
+--- fake.time(seconds): sets every clock to a time in seconds since 1970; sleep() advances the clocks and returns at
+--- once.
 function fake.time(seconds)
   if type(seconds) ~= "number" then error("fake.time needs seconds since 1970, as os.time { year = 2026, month = 1, day = 1 } gives", 2) end
   clock.set(seconds)
   require "moonpool.specs.schedule".set(seconds)
 end
 
---- fake.http { ["GET https://…"] = answer }: a text, a status, { status, headers, body | json | events | chunks, after }, or a function
---- of the request that returns one of them, or nil and why. Returns the list of later requests.
+--- fake.http { ["GET https://…"] = answer }: a text, a status, { status, headers, body | json | events | chunks, after
+--- }, or a function of the request that returns one of them, or nil and why. Returns the list of later requests.
 function fake.http(served)
   need_table("http", served, "answers by URL")
   local stand_in, asked = servers.new(served)
@@ -54,8 +55,9 @@ function fake.secret(given)
   require "moonpool.lib.env".stand_ins.secret = machine.variables("secret", given)
 end
 
---- fake.exec { ["git log"] = answer }: by the command line or its beginning: its output, its status, { status, signal, stdout, stderr }, or a
---- function of { argv, stdin, env, cwd } that returns one of them, or nil and why. Returns the list of later commands.
+--- fake.exec { ["git log"] = answer }: by the command line or its beginning: its output, its status, { status, signal,
+--- stdout, stderr }, or a function of { argv, stdin, env, cwd } that returns one of them, or nil and why. Returns the
+--- list of later commands.
 function fake.exec(given)
   need_table("exec", given, "answers by command")
   local stand_in, ran = machine.programs(given)
@@ -63,7 +65,8 @@ function fake.exec(given)
   return ran
 end
 
---- fake.fs { ["data/prices.csv"] = "…" }: replaces the file system by these files. Returns the table of files, with what scripts write.
+--- fake.fs { ["data/prices.csv"] = "…" }: replaces the file system by these files. Returns the table of files, with
+--- what scripts write.
 function fake.fs(given)
   need_table("fs", given or {}, "texts by path")
   local stand_in, files = machine.files(given or {})
@@ -71,7 +74,8 @@ function fake.fs(given)
   return files
 end
 
--- The value of a faked call, read or prompt, from what the spec gave for its name: a text, or a value that becomes JSON.
+-- The value of a faked call, read or prompt, from what the spec gave for its name: a text, or a value that becomes
+-- JSON.
 local function upstream_value(what, given)
   local is_text = type(given) ~= "table"
   local text = is_text and tostring(given) or json.encode(given)
@@ -82,8 +86,9 @@ local function upstream_value(what, given)
   return require "moonpool.upstream.script_handle".result_of(result)
 end
 
---- fake.upstream("github", { search_issues = answer }): fakes an upstream for `upstream "github"`, by the names of its tools and prompts and by the URIs of
---- its resources: a text, a table, or a function of the arguments that returns one of them, or nil and why. Returns the list of later calls.
+--- fake.upstream("github", { search_issues = answer }): fakes an upstream for `upstream "github"`, by the names of its
+--- tools and prompts and by the URIs of its resources: a text, a table, or a function of the arguments that returns one
+--- of them, or nil and why. Returns the list of later calls.
 function fake.upstream(name, given)
   if type(name) ~= "string" then error("fake.upstream needs the name of an upstream, got a " .. type(name), 2) end
   need_table("upstream", given, "answers by name")
@@ -100,7 +105,8 @@ function fake.upstream(name, given)
   return asked
 end
 
---- fake.metrics(): takes the numbers that scripts add to their metrics. Returns the list of later ones: { name, value, labels }.
+--- fake.metrics(): takes the numbers that scripts add to their metrics. Returns the list of later ones: { name, value,
+--- labels }.
 function fake.metrics()
   local added = {}
   require "moonpool.lib.metrics".stand_in = function(name, value, labels) added[#added + 1] = { name = name, value = value, labels = labels } end
@@ -109,8 +115,8 @@ end
 
 -- -- a user ------------------------------------------------------------------------------------------------------------
 
---- fake.answers { key = value }: the answer of call:elicit for a key; false declines, a missing key cancels. For call:sample a
---- string, for call:roots a list.
+--- fake.answers { key = value }: the answer of call:elicit for a key; false declines, a missing key cancels. For
+--- call:sample a string, for call:roots a list.
 function fake.answers(given)
   need_table("answers", given, "answers by key")
   answers = given
@@ -127,15 +133,17 @@ local function raw(asked, given)
   return { action = "accept", content = type(given) == "table" and given or nil }
 end
 
---- fake.cancel(wait): cancels the next call, read or get_prompt at its first wait, or at wait number `wait`, as a client would.
+--- fake.cancel(wait): cancels the next call, read or get_prompt at its first wait, or at wait number `wait`, as a
+--- client would.
 function fake.cancel(wait)
   if wait == nil then wait = 1 end
   if math.type(wait) ~= "integer" or wait < 1 then error("fake.cancel needs the number of a wait, from 1 on", 2) end
   cancel_at = wait
 end
 
---- Returns the result of ask(); or nil, "cancelled" if fake.cancel cancels it. ask() runs in a task of its own, which is cancelled like the
---- call of a client: its `<close>` handlers run with the usual limits, and their errors are logged.
+--- Returns the result of ask(); or nil, "cancelled" if fake.cancel cancels it. ask() runs in a task of its own, which
+--- is cancelled like the call of a client: its `<close>` handlers run with the usual limits, and their errors are
+--- logged.
 function fakes.maybe_cancel(ask)
   if not cancel_at then return ask() end
   local at, outcome = cancel_at, nil

@@ -1,5 +1,6 @@
--- Runs the specs of the operator's scripts in the Lua state of the scripts. The method "moonpool/specs" lists them or runs one, as a call
--- with the usual limits. Each run loads its file again, so specs share no state except that of the scripts.
+-- Runs the specs of the operator's scripts in the Lua state of the scripts. The method "moonpool/specs" lists them or
+-- runs one, as a call with the usual limits. Each run loads its file again, so specs share no state except that of the
+-- scripts.
 
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"

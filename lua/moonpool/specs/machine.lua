@@ -1,4 +1,5 @@
--- fake.env, fake.secret, fake.exec and fake.fs: fake variables, programs and files. Scripts need the same grants as in `moonpool run`.
+-- fake.env, fake.secret, fake.exec and fake.fs: fake variables, programs and files. Scripts need the same grants as in
+-- `moonpool run`.
 
 local host = require "moonpool.host"
 local paths = require "moonpool.runtime.paths"
@@ -7,8 +8,8 @@ local machine = {}
 
 -- -- variables ---------------------------------------------------------------------------------------------------------
 
---- Makes the function that replaces host.env.get for `word`, "env" or "secret". It returns a value; or nil, why, and true if the variable
---- counts as not set.
+--- Makes the function that replaces host.env.get for `word`, "env" or "secret". It returns a value; or nil, why, and
+--- true if the variable counts as not set.
 function machine.variables(word, given)
   return function(name)
     local value = given[name]

@@ -1,4 +1,5 @@
--- notified: the notifications that scripts sent to clients during a spec: progress, log messages, changed lists, updated resources.
+-- notified: the notifications that scripts sent to clients during a spec: progress, log messages, changed lists,
+-- updated resources.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -43,7 +44,8 @@ end
 --- Empties the list at the beginning of a spec, or stops recording at its end.
 function notified.begin(on) messages, is_on = {}, on end
 
---- The notifications of the spec so far, each { method, params }. With a method, only those of this method; "notifications/" may be left out.
+--- The notifications of the spec so far, each { method, params }. With a method, only those of this method;
+--- "notifications/" may be left out.
 function notified.list(method)
   local found = {}
   for _, message in ipairs(messages) do

@@ -1,6 +1,6 @@
--- The jobs that are due at the time of fake.time: due_jobs and run_due_jobs of specs. Intervals count from the first fake.time of an `it`,
--- or from the previous run; times of day are due if they have passed since then. Like the gateway, run_due_jobs does not catch up: however
--- many times have passed, a job is run once.
+-- The jobs that are due at the time of fake.time: due_jobs and run_due_jobs of specs. Intervals count from the first
+-- fake.time of an `it`, or from the previous run; times of day are due if they have passed since then. Like the
+-- gateway, run_due_jobs does not catch up: however many times have passed, a job is run once.
 
 local clock = require "moonpool.specs.clock"
 local cron = require "moonpool.lib.cron"
@@ -23,7 +23,8 @@ local function last_time(times, from, now)
   end
 end
 
--- The key of the cron time at which the job `one` is due; true if the job has an interval and is due; nil if it is not due at `now`.
+-- The key of the cron time at which the job `one` is due; true if the job has an interval and is due; nil if it is not
+-- due at `now`.
 local function due_time(one, now)
   local last = runs[one.name]
   local from = last and last.at or began
@@ -33,7 +34,8 @@ local function due_time(one, now)
   return key and not (last and last.key == key) and key or nil
 end
 
---- Called when the clocks are set. If the new time is before the time from which intervals are counted, they are counted from the new time.
+--- Called when the clocks are set. If the new time is before the time from which intervals are counted, they are
+--- counted from the new time.
 function schedule.set(seconds)
   if not began or seconds < began then began, runs = seconds, {} end
 end

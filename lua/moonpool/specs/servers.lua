@@ -68,8 +68,8 @@ local function joined(body)
   return table.concat(texts)
 end
 
---- Makes the function that replaces the network for `http`: `served` has the answers by "METHOD url" or url. Returns the function and the
---- list to which it appends requests.
+--- Makes the function that replaces the network for `http`: `served` has the answers by "METHOD url" or url. Returns
+--- the function and the list to which it appends requests.
 function servers.new(served)
   local answer = require "moonpool.lib.http.answer"
   local asked = {}

@@ -1,5 +1,5 @@
--- Functions for specs: `call`, `read` and `get_prompt` use scripts as a client does; `run_job`, `run_due_jobs`, `run_policy` and
--- `authenticate` run scripts that clients do not call.
+-- Functions for specs: `call`, `read` and `get_prompt` use scripts as a client does; `run_job`, `run_due_jobs`,
+-- `run_policy` and `authenticate` run scripts that clients do not call.
 
 local client_request = require "moonpool.calls.client_request"
 local auth = require "moonpool.access.auth"
@@ -78,7 +78,8 @@ return function(call, row)
     end)
   end
 
-  --- call(name, arguments [, { as = principal }]): { text, structured, content }; or nil and the reason that the model would read.
+  --- call(name, arguments [, { as = principal }]): { text, structured, content }; or nil and the reason that the model
+  --- would read.
   function made.call(name, arguments, options)
     local result, why = ask("tools/call", { name = name, arguments = plain(arguments) }, options_of(options))
     if not result then return nil, why end
@@ -123,8 +124,8 @@ return function(call, row)
     return results
   end
 
-  --- run_policy(name, { tool | resource | prompt, args, as }, answer): the policy's result for a call whose handler is `answer(args)`;
-  --- or nil and why.
+  --- run_policy(name, { tool | resource | prompt, args, as }, answer): the policy's result for a call whose handler is
+  --- `answer(args)`; or nil and why.
   function made.run_policy(name, about, answer)
     local rows = {}
     for _, one in ipairs(policy.of()) do rows[one.name] = one end
@@ -136,7 +137,8 @@ return function(call, row)
     return as(principal_of(about.as), function() return outcome(xpcall(policy.try, failure.handler, one, call, about, answer)) end)
   end
 
-  --- authenticate { headers, bearer, … }: the principal that the auth scripts give the request, { id, scopes, claims }; or nil and why.
+  --- authenticate { headers, bearer, … }: the principal that the auth scripts give the request, { id, scopes, claims };
+  --- or nil and why.
   function made.authenticate(request)
     local whole = { method = "POST", path = "/mcp", headers = {}, peer = "127.0.0.1" }
     for name, value in pairs(request or {}) do whole[name] = value end

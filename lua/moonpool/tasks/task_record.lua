@@ -1,4 +1,5 @@
--- The record of an MCP task, in the shared store until it expires. The worker that runs the task writes the record; all workers read it.
+-- The record of an MCP task, in the shared store until it expires. The worker that runs the task writes the record; all
+-- workers read it.
 -- Its fields are those of the base revision.
 --   record    { id, owner, tool, principal = its id, for operators, status, message, created, updated, ttl, poll, ends, requests, is_error, outcome }
 --   owner     the principal that may see the task; without one, in revisions with sessions, the session that created it
@@ -44,7 +45,8 @@ function task_record.new(call, tool, ttl, poll)
   }
 end
 
--- What is stored of a record: its status follows from its open questions, unless `final` says how the task ended. The time of change is now.
+-- What is stored of a record: its status follows from its open questions, unless `final` says how the task ended. The
+-- time of change is now.
 local function snapshot(record, final)
   local status = final and final.status or next(record.requests) and "input_required" or "working"
   return {
@@ -86,10 +88,11 @@ function task_record.away() return errors.new("internal", "the tasks cannot be r
 
 local no_room = { status = "failed", outcome = json.encode(errors.new("internal", "the store has no room for this task")) }
 
---- Stores the record as it is now, or with `final`, { status, outcome, is_error }, as one that has ended. A stored record that has ended never
---- changes: the first end is kept. Other tasks and orders may run between any two instructions of this function, so the store compares and replaces
---- in one step. If the store is full, the task fails. Returns the stored record and whether this call stored it; or nil if there is none any more; or nil,
---- false and "unavailable".
+--- Stores the record as it is now, or with `final`, { status, outcome, is_error }, as one that has ended. A stored
+--- record that has ended never changes: the first end is kept. Other tasks and orders may run between any two
+--- instructions of this function, so the store compares and replaces in one step. If the store is full, the task fails.
+--- Returns the stored record and whether this call stored it; or nil if there is none any more; or nil, false and
+--- "unavailable".
 function task_record.save(record, final)
   while true do
     local text, away = host.store.get(key(record.id))

@@ -1,8 +1,10 @@
--- MCP tasks: tool calls that run on after the answer to their request. The worker that got the call runs the task; other workers, also those of other
--- processes of the gateway, send it orders over the bus, to cancel it or to deliver answers.
+-- MCP tasks: tool calls that run on after the answer to their request. The worker that got the call runs the task;
+-- other workers, also those of other processes of the gateway, send it orders over the bus, to cancel it or to deliver
+-- answers.
 --   work      a task that this VM runs: its record, its job (a detached call), and the answers that arrived
--- Topics of the bus: "task" (the record with this id has changed), "order" (for the VM that runs the task: cancel, answers), "ended" (its job is over)
--- and "lost" (the client never got its id). After "missed" every waiter looks again.
+-- Topics of the bus: "task" (the record with this id has changed), "order" (for the VM that runs the task: cancel,
+-- answers), "ended" (its job is over) and "lost" (the client never got its id). After "missed" every waiter looks
+-- again.
 
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"
@@ -24,8 +26,8 @@ local MAX_MESSAGE_BYTES = 1024   -- limit of the bytes of a status message
 local running = {}                                      -- id -> work
 local works = setmetatable({}, { __mode = "k" })        -- the job's call -> work
 
--- The tasks that wait for a change of a record, in buckets by the first byte of its id: waiter -> true. A bucket is never removed, so a waiter enters
--- and leaves in one instruction; the task may be preempted between any two.
+-- The tasks that wait for a change of a record, in buckets by the first byte of its id: waiter -> true. A bucket is
+-- never removed, so a waiter enters and leaves in one instruction; the task may be preempted between any two.
 local waiting = {}
 for byte = 0, 255 do waiting[byte] = {} end
 
@@ -33,7 +35,8 @@ local function bucket(id) return waiting[tonumber(id:sub(1, 2), 16)] end
 
 -- -- notifying clients and workers --------------------------------------------------------------------------------------
 
--- Other processes get a notification of up to so many bytes whole; of a larger one they get the task's id, and read its record in the store.
+-- Other processes get a notification of up to so many bytes whole; of a larger one they get the task's id, and read its
+-- record in the store.
 local MAX_RELAYED_BYTES = 16384
 local RELAYED = "s4s4s4s4s4"
 
@@ -67,7 +70,8 @@ local AWAY_S = 5          -- seconds for which a record is kept back while the s
 local AWAY_PAUSE_S = 0.1
 local FAR_PAUSE_S <const> = 1         -- between two looks at the record of a task of another process, which tells its changes: a message may be lost
 
--- As task_record.save. While the store does not answer, where the caller may wait, it is tried again and again for AWAY_S.
+-- As task_record.save. While the store does not answer, where the caller may wait, it is tried again and again for
+-- AWAY_S.
 local function save_record(work, final)
   local over = host.time.now() + AWAY_S
   while true do
@@ -93,8 +97,8 @@ local function save(work)
   end
 end
 
--- Ends the task, unless it has ended. True if this call ended it. A task that is cancelled in here is ended by left(): the record has ended in one step
--- of the store, and the work is in `running` until the notification is sent.
+-- Ends the task, unless it has ended. True if this call ended it. A task that is cancelled in here is ended by left():
+-- the record has ended in one step of the store, and the work is in `running` until the notification is sent.
 local function finish(work, status, outcome, is_error)
   local id = work.record.id
   if running[id] ~= work then return false end
@@ -141,8 +145,8 @@ local function put(work, call, asked, key, open)
   return true
 end
 
--- The value of one answer, { answer = … } or { refused = why }; or nil and why. The reason "again" means that the answer is invalid and the question
--- is asked again.
+-- The value of one answer, { answer = … } or { refused = why }; or nil and why. The reason "again" means that the
+-- answer is invalid and the question is asked again.
 local function read(work, asked, said)
   if said.refused then return nil, said.refused end
   local value, why = asked.read(said.answer)
@@ -150,7 +154,8 @@ local function read(work, asked, said)
   return value, why
 end
 
--- Asks the questions of call:elicit and similar functions: the task has the status "input_required" until every question has an answer.
+-- Asks the questions of call:elicit and similar functions: the task has the status "input_required" until every
+-- question has an answer.
 local function ask(work, call, wanted, found, whys)
   local open = {}
   for key, asked in pairs(wanted) do
@@ -222,7 +227,8 @@ local function life(wanted)
   return math.max(math.min(math.floor(wanted), most), math.min(MIN_TTL_MS, most))
 end
 
--- Removes a task whose job was not started: the store or the jobs had no room, or the call that starts it was cancelled.
+-- Removes a task whose job was not started: the store or the jobs had no room, or the call that starts it was
+-- cancelled.
 local work_mt = { __close = function(work)
   if work.job or work.has_begun then return end
   running[work.record.id] = nil
@@ -262,8 +268,8 @@ local function run(work, job_call, f)
   settle(work, job_call, f(job_call))
 end
 
---- Runs f(job_call), which returns a result, or nil and an error, as a task of `tool`: { name, poll, timeout, abandon = called if the task is cancelled
---- before f }. Returns the task's record; or nil and an error.
+--- Runs f(job_call), which returns a result, or nil and an error, as a task of `tool`: { name, poll, timeout, abandon =
+--- called if the task is cancelled before f }. Returns the task's record; or nil and an error.
 --- `wanted` is the ttl in milliseconds that the client asked for, or nil.
 function tasks.start(call, tool, wanted, f)
   local work <close> = new_work(call, tool, wanted)
@@ -294,7 +300,8 @@ end
 
 -- -- orders -------------------------------------------------------------------------------------------------------------
 
--- An order for the VM that runs the task: { id =, cancel = true, by_operator = true or nil } or { id =, answers = { key = { answer = } or { refused = } } }.
+-- An order for the VM that runs the task: { id =, cancel = true, by_operator = true or nil } or { id =, answers = { key
+-- = { answer = } or { refused = } } }.
 local function obey(order)
   local work = running[order.id]
   if not work then return end
@@ -319,8 +326,9 @@ end
 
 bus.on("order", function(text) obey(json.decode(text)) end)
 
--- A bus message: the client of a stateless revision has left without the id of the task that its call created. No client can name that task, see its
--- result, or cancel it. Another VM may run it: only a record that has ended is removed here.
+-- A bus message: the client of a stateless revision has left without the id of the task that its call created. No
+-- client can name that task, see its result, or cancel it. Another VM may run it: only a record that has ended is
+-- removed here.
 bus.on("lost", function(id)
   obey { id = id, cancel = true }
   local record = task_record.get(id)
@@ -329,8 +337,8 @@ end)
 
 local was_ended = json.encode(errors.new("internal", "the task was ended by the server"))
 
--- A bus message: the job of the task with this id has ended. The record has ended before, unless the job was cancelled before it began or its
--- `<close>` handlers took too long.
+-- A bus message: the job of the task with this id has ended. The record has ended before, unless the job was cancelled
+-- before it began or its `<close>` handlers took too long.
 bus.on("ended", function(id)
   local record, away = task_record.get(id)
   if away then running[id] = nil end
@@ -364,8 +372,9 @@ local waiter_mt = { __close = function(self) bucket(self.id)[self] = nil end }
 
 local function nothing() end
 
---- Calls look(record) now and after every change of the record, until `look` returns a value, and returns that value. Returns nil if the record no
---- longer exists, or after `seconds`. look may wait; on_change(), if given, is called at once for each change and may not wait.
+--- Calls look(record) now and after every change of the record, until `look` returns a value, and returns that value.
+--- Returns nil if the record no longer exists, or after `seconds`. look may wait; on_change(), if given, is called at
+--- once for each change and may not wait.
 function tasks.await(call, id, seconds, look, on_change)
   local over = host.time.now() + (seconds or math.huge)
   local self <close> = setmetatable({ id = id, signal = host.task.event(), on_change = on_change or nothing }, waiter_mt)
@@ -385,8 +394,8 @@ function tasks.await(call, id, seconds, look, on_change)
   end
 end
 
---- Sends an order to the worker that runs the task, which may be one of another process. Returns an error if a worker, which may be that one, has no room
---- for it.
+--- Sends an order to the worker that runs the task, which may be one of another process. Returns an error if a worker,
+--- which may be that one, has no room for it.
 function tasks.order(order)
   local text = json.encode(order)
   local sent = host.bus.send_on(order.id, text)

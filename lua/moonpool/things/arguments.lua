@@ -47,7 +47,8 @@ end
 
 local MAX_FAULTS = 10      -- limit of the wrong arguments that one text names
 
--- A copy of the schema's check for arguments that are given and known: missing and unknown arguments are reported separately.
+-- A copy of the schema's check for arguments that are given and known: missing and unknown arguments are reported
+-- separately.
 local checks_of_known = setmetatable({}, { __mode = "k" })
 
 local function check_of_known(input)
@@ -77,8 +78,8 @@ local function first_of(pointer)
   return (name:gsub("~1", "/"):gsub("~0", "~"))
 end
 
--- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1; and these texts without values. `why` is the failure of the
--- whole check: the first wrong argument, unless one is missing or unknown.
+-- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1; and these texts without values.
+-- `why` is the failure of the whole check: the first wrong argument, unless one is missing or unknown.
 local function faults_of(input, args, why)
   local faults, quiet, properties = {}, {}, input.properties or {}
   for _, name in ipairs(input.required or {}) do
@@ -128,8 +129,8 @@ local recorded = setmetatable({}, { __mode = "k" })      -- call -> why its argu
 --- Why the arguments of a call are wrong, for the audit: no value of an argument is in it. Nil if they were right.
 function arguments.recorded(call) return recorded[call] end
 
---- The reason that `args` do not fit: a text that names each wrong argument, one per line if there are several. `why` is the failure from
---- the schema's check. With `call`, the audit's line of the call has the text without values.
+--- The reason that `args` do not fit: a text that names each wrong argument, one per line if there are several. `why`
+--- is the failure from the schema's check. With `call`, the audit's line of the call has the text without values.
 function arguments.explain(input, args, why, call)
   local faults, quiet = faults_of(input, args, why)
   local text, record

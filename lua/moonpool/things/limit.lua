@@ -1,5 +1,5 @@
--- limit { … } and quota { … }: policies that count calls. A limit is a token bucket, a quota a number of calls per period; both count for
--- the whole process.
+-- limit { … } and quota { … }: policies that count calls. A limit is a token bucket, a quota a number of calls per
+-- period; both count for the whole process.
 
 local copied = require "moonpool.runtime.copied"
 local errors = require "moonpool.runtime.rpc_error"
@@ -91,7 +91,8 @@ local whys = {
 -- Logs that a call could not be counted: it is refused then.
 local function not_counted(row, why) host.log.write("error", "limit not counted", { policy = row.name, why = whys[why] or why }) end
 
--- The policy that calls take(row, call): `take` returns nil if the call may go on, else the reason and the seconds until it may.
+-- The policy that calls take(row, call): `take` returns nil if the call may go on, else the reason and the seconds
+-- until it may.
 local function made(spec, take, says)
   local function handler(call, next, row)
     if call.phase == "run" then return next() end                 -- the call was counted in the phase "prepare"

@@ -58,8 +58,9 @@ local function check_values(spec, complain)
   if type(spec.icons) == "table" then check_icons(spec.icons, complain) end
 end
 
---- Checks `spec`, the table given to tool, resource or prompt. `kind`: { word, own = { option = type }, order = names for the hint,
---- handler = type of its second item, form = an example }. Returns true unless no usable options are left.
+--- Checks `spec`, the table given to tool, resource or prompt. `kind`: { word, own = { option = type }, order = names
+--- for the hint, handler = type of its second item, form = an example }. Returns true unless no usable options are
+--- left.
 function options.check(kind, spec, complain)
   local word = kind.word
   if type(spec) ~= "table" then

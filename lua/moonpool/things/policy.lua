@@ -1,5 +1,5 @@
--- policy { … } in scripts/policy/: a function around calls of tools, reads of resources and uses of prompts. It may refuse a call, change
--- its arguments and result, answer it, count it or measure it.
+-- policy { … } in scripts/policy/: a function around calls of tools, reads of resources and uses of prompts. It may
+-- refuse a call, change its arguments and result, answer it, count it or measure it.
 --   turn   the call as a policy sees it: all fields of the call, and kind, name, args, uri, upstream, phase
 --   row    a policy that is loaded; rows are in the order in which they run, the outermost first
 
@@ -89,8 +89,8 @@ local function fits_any(list, text)
   return false
 end
 
--- True if a policy applies to a thing: a policy that names no things applies to all. Resources are named by URI patterns; `text` is the URI, or nil
--- before it is known.
+-- True if a policy applies to a thing: a policy that names no things applies to all. Resources are named by URI
+-- patterns; `text` is the URI, or nil before it is known.
 local function concerns(row, kind, text)
   if not row.is_narrow then return true end
   local list = row[kind]
@@ -99,11 +99,13 @@ end
 
 local trails = setmetatable({}, { __mode = "k" })      -- call -> { at, reached }: the last policy that ran, and whether the handler was reached
 
---- What the policies of a call did: { at = the policy that decided last, reached = true if all let the call through }; nil without policies.
+--- What the policies of a call did: { at = the policy that decided last, reached = true if all let the call through };
+--- nil without policies.
 function policy.trail(call) return trails[call] end
 
--- The object that policies get as `call`: all fields of the call, with kind, name, uri, upstream and phase, which are read-only, and args, which may be
--- replaced. Scripts cannot reach `own`, which decides the policies that apply to a read.
+-- The object that policies get as `call`: all fields of the call, with kind, name, uri, upstream and phase, which are
+-- read-only, and args, which may be replaced. Scripts cannot reach `own`, which decides the policies that apply to a
+-- read.
 local function turn_of(call, own)
   return setmetatable({}, {
     __name = "moonpool.turn", __metatable = false,
@@ -128,7 +130,8 @@ local function back(trail, row, ...)
   return ...
 end
 
--- The value that a policy returned. A policy that returns nothing, where next() returned a value, probably lacks a `return`: this is logged.
+-- The value that a policy returned. A policy that returns nothing, where next() returned a value, probably lacks a
+-- `return`: this is logged.
 local function given(trail, row, ...)
   if select("#", ...) == 0 and trail.gave ~= false then
     silent.warn(row, "policy returned nothing", { policy = row.name }, "its clients get an empty result: write 'return next(call)'")
@@ -144,7 +147,8 @@ local function count(row, decision)
   host.metrics.count(row.decisions[decision])
 end
 
--- The policies that ran let the call through, but for the last one if the handler was not reached: that one has decided `how`.
+-- The policies that ran let the call through, but for the last one if the handler was not reached: that one has decided
+-- `how`.
 local function count_decisions(trail, how)
   local ran = trail.ran
   trail.ran = {}
@@ -217,8 +221,8 @@ end
 
 -- -- the loaded policies ----------------------------------------------------------------------------------------------
 
---- The policies that apply to a thing, outermost first; without a kind, all policies. For a resource, `text` is a URI, or nil for all policies
---- that may apply.
+--- The policies that apply to a thing, outermost first; without a kind, all policies. For a resource, `text` is a URI,
+--- or nil for all policies that may apply.
 function policy.of(kind, text)
   local found = {}
   for _, row in ipairs(rows) do
@@ -254,8 +258,8 @@ function policy.wrap(kind, name, thing)
   thing.has_policies = true
 end
 
---- Applies policies, { name = row }, to things, { tools =, resources =, prompts = } by name: replaces their handlers. With `has_upstreams`, other things
---- come later.
+--- Applies policies, { name = row }, to things, { tools =, resources =, prompts = } by name: replaces their handlers.
+--- With `has_upstreams`, other things come later.
 function policy.apply(made, things, has_upstreams)
   rows = {}
   for _, row in pairs(made) do rows[#rows + 1] = row end

@@ -44,7 +44,8 @@ local function read_arguments(args, complain)
   return typed.fields(fine), fine
 end
 
--- The completions: name of an argument -> a list or function. An argument with enumerated values has them as completions.
+-- The completions: name of an argument -> a list or function. An argument with enumerated values has them as
+-- completions.
 local function completions(fields, input)
   local found
   for name, field in pairs(fields) do

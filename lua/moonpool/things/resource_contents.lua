@@ -12,7 +12,8 @@ local function text_of(uri, mime, text, meta)
   return setmetatable({ uri = uri, mimeType = mime, text = text, _meta = meta }, order)
 end
 
--- One item of the contents: a text, bytes, a text block, or embed(…) with its own URI. Nil for a value that becomes JSON.
+-- One item of the contents: a text, bytes, a text block, or embed(…) with its own URI. Nil for a value that becomes
+-- JSON.
 local function item(value, uri, resource)
   local kind = type(value)
   if kind == "string" then return text_of(uri, resource.mime or "text/plain", value, resource.meta) end

@@ -49,15 +49,17 @@ local function names_of(f, count)
   return names
 end
 
--- Makes function(args, call) from the script's function(a, b, call). Made once, so that a call costs one further Lua call.
+-- Makes function(args, call) from the script's function(a, b, call). Made once, so that a call costs one further Lua
+-- call.
 local function unpacker(f, names)
   local list = {}
   for i, name in ipairs(names) do list[i] = name == "call" and "call" or ("args[%q]"):format(name) end
   return load("local f = ... return function(args, call) return f(" .. table.concat(list, ", ") .. ") end", "=unpack", "t", {})(f)
 end
 
---- Reads the short form. Returns { description, input, output, handler, positional }, where `positional` has the script's own function, the names
---- of its arguments, and the place of `call` among its parameters; calls complain(line, what, hint) for each error.
+--- Reads the short form. Returns { description, input, output, handler, positional }, where `positional` has the
+--- script's own function, the names of its arguments, and the place of `call` among its parameters; calls
+--- complain(line, what, hint) for each error.
 function annotated.read(f, text, complain)
   local info, lines = debug.getinfo(f, "Su"), {}
   for line in (text .. "\n"):gmatch "(.-)\r?\n" do lines[#lines + 1] = line end

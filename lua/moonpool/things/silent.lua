@@ -1,5 +1,5 @@
--- Warns of functions that return nothing where their value matters: at run time once for each thing and load of the scripts, and in `moonpool check`
--- if a function can never return a value.
+-- Warns of functions that return nothing where their value matters: at run time once for each thing and load of the
+-- scripts, and in `moonpool check` if a function can never return a value.
 
 local host = require "moonpool.host"
 local sandbox_dump = string.dump

@@ -1,11 +1,12 @@
 -- URI templates (RFC 6570), used to parse URIs: does a URI match the template, and which values do its variables have?
 --   {x}  part of a segment    {+x}  any text, also with slashes    {/x}  a segment that may be missing    {?a,b}  a query, at the end
--- One pass over the URI for each part, without backtracking. A value that decodes to ".." or "." never matches, nor does an encoded slash
--- where a plain one may be: so scripts may build paths of files from values.
+-- One pass over the URI for each part, without backtracking. A value that decodes to ".." or "." never matches, nor
+-- does an encoded slash where a plain one may be: so scripts may build paths of files from values.
 
 local template = {}
 
--- A longer URI matches no template (with and without its query); a template with more variables would need too many passes.
+-- A longer URI matches no template (with and without its query); a template with more variables would need too many
+-- passes.
 local longest, longest_query, most = 2048, 16384, 16
 
 -- The characters that end a value, by operator.
@@ -74,7 +75,8 @@ function template.compile(text)
   return made
 end
 
---- A template that matches every URI with the fixed text before the first brace of `text`: for templates of other servers that this module cannot read.
+--- A template that matches every URI with the fixed text before the first brace of `text`: for templates of other
+--- servers that this module cannot read.
 function template.any(text)
   local prefix = text:match "^[^{]*"
   return { text = text, parts = { { text = prefix }, { name = "rest", stop = false } }, names = {}, has = {}, literals = #prefix, prefix = prefix }
@@ -88,7 +90,8 @@ local function decode(raw)
   return value
 end
 
--- The positions where a fixed text ends that begins at one of `from`. The values of the tables are the positions where the text began.
+-- The positions where a fixed text ends that begins at one of `from`. The values of the tables are the positions where
+-- the text began.
 local function after_text(uri, from, part)
   local text, ends = part.text, {}
   local at = uri:find(text, 1, true)
@@ -99,7 +102,8 @@ local function after_text(uri, from, part)
   return ends
 end
 
--- The positions where a value may end that begins at one of `from`; the earliest beginning is used. 0 means a missing segment.
+-- The positions where a value may end that begins at one of `from`; the earliest beginning is used. 0 means a missing
+-- segment.
 local function after_value(uri, from, part)
   local ends, stop, is_segment, start = {}, part.stop, part.is_segment, nil
   for at = 1, #uri + 1 do

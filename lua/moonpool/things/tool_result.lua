@@ -13,8 +13,8 @@ local content = {}
 local block = { __name = "moonpool.block", __metatable = false }
 local binary = { __name = "moonpool.bytes", __metatable = false }
 
--- The whole results that upstreams gave, in the base revision: handlers of federated things return them, and policies may change them. They have no
--- metatable of ours, as their own keeps the bytes that they were decoded from.
+-- The whole results that upstreams gave, in the base revision: handlers of federated things return them, and policies
+-- may change them. They have no metatable of ours, as their own keeps the bytes that they were decoded from.
 local forwarded = setmetatable({}, { __mode = "k" })
 
 function content.forwarded(result)

@@ -1,5 +1,6 @@
--- The constructors of `t.`. Each read of `t.number` makes a new object with the next number as its stamp, so that a schema keeps the order
--- in which the script wrote its fields; calling the object sets its options. things/type_schema.lua makes JSON Schema of the objects.
+-- The constructors of `t.`. Each read of `t.number` makes a new object with the next number as its stamp, so that a
+-- schema keeps the order in which the script wrote its fields; calling the object sets its options.
+-- things/type_schema.lua makes JSON Schema of the objects.
 --   type     what scripts hold, read-only
 --   content  { kind, stamp, options, first, filled, definition }, which types.content returns
 
@@ -19,7 +20,8 @@ function types.is_type(value) return frozen.is(value, object) end
 --- The content of a type object.
 function types.content(value) return frozen.content(value) end
 
--- The options of every type. `optional` and `default`: the field may be missing. `also`: further types that the value must fit.
+-- The options of every type. `optional` and `default`: the field may be missing. `also`: further types that the value
+-- must fit.
 local common = {
   title = "string", description = "string", optional = "boolean", default = "any", examples = "table", header = "string",
   deprecated = "boolean", read_only = "boolean", write_only = "boolean", also = "types",
@@ -211,7 +213,8 @@ local function copy(self)
   return new(made)
 end
 
--- `t.list(t.string, { max = 3 })`, `t.one_of { "a", "b", default = "a" }`, `t.string { "About it", max = 3 }`, `t.string "About it"`.
+-- `t.list(t.string, { max = 3 })`, `t.one_of { "a", "b", default = "a" }`, `t.string { "About it", max = 3 }`,
+-- `t.string "About it"`.
 function call(value, first, more, rest)
   local self = frozen.content(value)
   local kind, what = kinds[self.kind], "t." .. self.kind

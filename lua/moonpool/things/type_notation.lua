@@ -1,5 +1,5 @@
--- Parses types of annotations (`number`, `string[]`, `"a"|"b"`, `table<string, integer>`, `{ x: number, y?: number }`) into JSON Schema, by
--- recursive descent. The parsers return nil and what is wrong on failure.
+-- Parses types of annotations (`number`, `string[]`, `"a"|"b"`, `table<string, integer>`, `{ x: number, y?: number }`)
+-- into JSON Schema, by recursive descent. The parsers return nil and what is wrong on failure.
 
 local json = require "moonpool.json"
 local suggest = require "moonpool.runtime.suggest"
@@ -96,7 +96,8 @@ local function postfix(s, at)
   end
 end
 
--- Parses alternatives: literals of one type make an enum, other types an anyOf. With `nil` among them the whole type is optional.
+-- Parses alternatives: literals of one type make an enum, other types an anyOf. With `nil` among them the whole type is
+-- optional.
 function union(s, at)
   local all, optional = {}, false
   while true do
@@ -124,7 +125,8 @@ function union(s, at)
   return { anyOf = json.array(all) }, at, optional
 end
 
---- Parses the type at the start of `s`. Returns the schema, the position after it, and whether it is optional; or nil, what is wrong, a hint.
+--- Parses the type at the start of `s`. Returns the schema, the position after it, and whether it is optional; or nil,
+--- what is wrong, a hint.
 function notation.parse(s) return union(s, 1) end
 
 return notation

@@ -37,7 +37,8 @@ local function type_of_values(values)
   return (found == "string" or found == "integer" or found == "number" or found == "boolean") and found or nil
 end
 
--- `defs` are the definitions of the whole schema so far. `is_part`: other schemas apply to the same object, and may define the unknown fields.
+-- `defs` are the definitions of the whole schema so far. `is_part`: other schemas apply to the same object, and may
+-- define the unknown fields.
 local schema_of
 
 local function schemas_of(list, defs, is_part)

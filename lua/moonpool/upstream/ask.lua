@@ -1,5 +1,6 @@
--- Questions of upstreams (elicitation, sampling, roots) to the client whose call they belong to. An asker takes the questions that come during one
--- exchange; ask.put gives them to the client, and the client's answers go back upstream under the upstream's own ids.
+-- Questions of upstreams (elicitation, sampling, roots) to the client whose call they belong to. An asker takes the
+-- questions that come during one exchange; ask.put gives them to the client, and the client's answers go back upstream
+-- under the upstream's own ids.
 --   asker      { record, card, class, call, way, signal, pending = the exchange, channel, open = list of questions without an answer, gathered }
 --   question   { id = JSON of the upstream's id, method, params = those of the base revision, handle = host.call.question's, is_guess = it came beside the
 --              answer's own stream, so another request of this client may be the one that asks }
@@ -24,8 +25,8 @@ local ask = {}
 
 local GATHER_S = 0.02       -- seconds in which further questions join the first one of a stateless client's call
 
---- Set by the module that lets a call of a stateless client go on after an answer `input_required`: f(asker, questions). It raises that answer, or
---- returns once the questions were answered.
+--- Set by the module that lets a call of a stateless client go on after an answer `input_required`: f(asker,
+--- questions). It raises that answer, or returns once the questions were answered.
 ask.park = nil
 
 -- The methods of a stateless revision whose answer may be `input_required` (V-1).
@@ -35,7 +36,8 @@ local may_ask = { ["tools/call"] = true, ["prompts/get"] = true, ["resources/rea
 -- at the moment.
 local function is_mute(call) return client_request.is_apart(call) and not client_request.putter(call) end
 
---- How the client of a call can be asked; nil: not at all. The questions of an MCP task are put like those of a call with a stream.
+--- How the client of a call can be asked; nil: not at all. The questions of an MCP task are put like those of a call
+--- with a stream.
 function ask.way_of(call)
   if client_request.is_apart(call) then return client_request.putter(call) and "stream" or nil end
   if era.is_stateful(call.revision) then return call.has_session and "stream" or nil end
@@ -128,8 +130,8 @@ function ask.question(method, params)
   return { method = method, params = lifted(method, params) }
 end
 
---- Sends a question on the stream of the client's call, without waiting; its answer sets the signal. Returns what host.call.question returns, and
---- the params that were sent; nil if the client cannot be asked.
+--- Sends a question on the stream of the client's call, without waiting; its answer sets the signal. Returns what
+--- host.call.question returns, and the params that were sent; nil if the client cannot be asked.
 function ask.send(record, call, question, signal)
   ask.sign(record, question)
   local params = ask.fitting(call, question)
@@ -188,8 +190,8 @@ local function refused_by(script, record, call, question)
   question.params = value.params
 end
 
---- Why a question may not be put to the client of a call; nil if it may. The operator's script may change its params. `open`: how many questions the call
---- has open.
+--- Why a question may not be put to the client of a call; nil if it may. The operator's script may change its params.
+--- `open`: how many questions the call has open.
 function ask.refusal(record, call, class_text, question, open)
   local script = scripts.of(record.name)
   local why = script and script.ask and refused_by(script, record, call, question) or nil
@@ -244,7 +246,8 @@ local function send_to_client(self, question)
   self.open[#self.open + 1] = question
 end
 
---- Gives questions of an exchange to the client of the call `self.call`: on the stream of the call; or by ask.park, for stateless revisions.
+--- Gives questions of an exchange to the client of the call `self.call`: on the stream of the call; or by ask.park, for
+--- stateless revisions.
 function ask.put(self, questions)
   if self.way == "park" then return ask.park(self, questions) end
   for _, question in ipairs(questions) do send_to_client(self, question) end
@@ -331,8 +334,8 @@ local function has_guess(list)
   return false
 end
 
---- The upstream has answered. Questions that may belong to another request of this client are still answered, for at most the time that a request may
---- take; others are taken back from the client.
+--- The upstream has answered. Questions that may belong to another request of this client are still answered, for at
+--- most the time that a request may take; others are taken back from the client.
 function asker:finish()
   local ends_at = host.time.now() + self.record.total
   while (has_guess(self.open) or has_guess(self.gathered)) and host.time.now() < ends_at do

@@ -1,5 +1,6 @@
--- The canonical form of a definition: its JSON with sorted members and the shortest numbers, without `_meta` but for `_meta.ui`, which decides what
--- clients show. Definitions that differ only in the order of their members or in spaces have one canonical form, and so one hash.
+-- The canonical form of a definition: its JSON with sorted members and the shortest numbers, without `_meta` but for
+-- `_meta.ui`, which decides what clients show. Definitions that differ only in the order of their members or in spaces
+-- have one canonical form, and so one hash.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -62,8 +63,9 @@ local function without_meta(value)
   return value
 end
 
---- The canonical form of a decoded definition, which is changed. `has_plain_numbers`: true if JSON text from which it was decoded has no number that
---- json.encode writes in another form than number_text, that is, none but integers of up to 15 digits.
+--- The canonical form of a decoded definition, which is changed. `has_plain_numbers`: true if JSON text from which it
+--- was decoded has no number that json.encode writes in another form than number_text, that is, none but integers of up
+--- to 15 digits.
 function canonical_definition.text(definition, has_plain_numbers)
   if has_plain_numbers then return json.encode(without_meta(definition)) end     -- sorts members, too
   local out = {}

@@ -1,5 +1,7 @@
--- The catalogue of an upstream as text: what its lists contained, in the base revision. The first line is a JSON object of facts about the upstream.
--- Each other line is an entry: its kind, its key, facts about it, and its definition, separated by tabs; all but the kind are JSON.
+-- The catalogue of an upstream as text: what its lists contained, in the base revision. The first line is a JSON object
+-- of facts about the upstream.
+-- Each other line is an entry: its kind, its key, facts about it, and its definition, separated by tabs; all but the
+-- kind are JSON.
 --   kind   "tools", "prompts", "resources" or "templates"
 --   key    the name of a tool or prompt, the URI of a resource, the template of a template
 -- C keeps the text, once for all workers; a Lua state reads the definitions only when they are needed.
@@ -29,7 +31,8 @@ local function decoded_facts(text)
   return hash and { hash = hash } or json.decode(text)
 end
 
---- An entry as one line of the text of a catalogue. The entry is { kind, key, facts, definition } with its definition as JSON text.
+--- An entry as one line of the text of a catalogue. The entry is { kind, key, facts, definition } with its definition
+--- as JSON text.
 function catalogue.line(entry)
   return table.concat({ entry.kind, json.encode(entry.key), encoded_facts(entry.facts), one_line(entry.definition) }, "\t")
 end

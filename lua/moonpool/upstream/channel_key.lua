@@ -1,6 +1,7 @@
--- Which channel of an upstream a call uses. The key of a channel is a text: calls with equal keys share the channel. What an upstream keeps for one
--- client is shared between principals only if the upstream keeps nothing for clients, or the configuration says `per: gateway`. Callers whose own tokens
--- are sent share nothing: the owner of the token, which is the principal with its scopes, ends each of their keys, after "@".
+-- Which channel of an upstream a call uses. The key of a channel is a text: calls with equal keys share the channel.
+-- What an upstream keeps for one client is shared between principals only if the upstream keeps nothing for clients, or
+-- the configuration says `per: gateway`. Callers whose own tokens are sent share nothing: the owner of the token, which
+-- is the principal with its scopes, ends each of their keys, after "@".
 
 local class = require "moonpool.upstream.class"
 local host = require "moonpool.host"
@@ -18,8 +19,8 @@ end
 
 local function session_of(call) return call.has_session and host.session.id(call) or nil end
 
--- True for a client that nothing authenticated, if it is on another machine or its listener can be reached from one, perhaps through a proxy on this
--- machine: such clients are strangers to each other.
+-- True for a client that nothing authenticated, if it is on another machine or its listener can be reached from one,
+-- perhaps through a proxy on this machine: such clients are strangers to each other.
 local function is_stranger(call)
   local address = call.address
   if call.principal.id ~= "anonymous" then return false end
@@ -86,9 +87,9 @@ end
 --- The key for reading the lists of a caller whose own token is sent.
 function channel_key.of_lists(owner) return "caller@" .. owner end
 
---- The key for a call; true if the channel belongs to the call's session or to the call alone; and the channel's class. `facts` are those of the
---- upstream's catalogue: { is_modern, transport, has_session }. `class_text`: the class of the call's client. Over a channel that
---- clients share an upstream can ask no client.
+--- The key for a call; true if the channel belongs to the call's session or to the call alone; and the channel's class.
+--- `facts` are those of the upstream's catalogue: { is_modern, transport, has_session }. `class_text`: the class of the
+--- call's client. Over a channel that clients share an upstream can ask no client.
 --- `owner`: that of auth.identity for the call, if the caller's own token is sent.
 function channel_key.of(record, facts, call, class_text, owner)
   if owner then return of_caller(record, facts, call, class_text, owner) end

@@ -1,5 +1,7 @@
--- The class of a client: which questions it can be asked, and whether it shows pages (MCP Apps), as a small set. A channel has the class of its clients:
--- an upstream is told these capabilities and no others, so it asks nothing that the client lacks (X-2, X-3), and its lists are kept for each class.
+-- The class of a client: which questions it can be asked, and whether it shows pages (MCP Apps), as a small set. A
+-- channel has the class of its clients:
+-- an upstream is told these capabilities and no others, so it asks nothing that the client lacks (X-2, X-3), and its
+-- lists are kept for each class.
 --   class   words of `order`, joined by "+", such as "form+url+sampling+roots+ui"; "none" for a client that has none of them
 
 local apps = require "moonpool.protocol.apps"
@@ -78,7 +80,8 @@ end
 --- True if clients of the class can be asked something.
 function class.can_ask(text) return text ~= class.none and text ~= PAGES end
 
---- The class of the client of a call before an upstream whose configuration allows the kinds `asks`: a set, or nil for all.
+--- The class of the client of a call before an upstream whose configuration allows the kinds `asks`: a set, or nil for
+--- all.
 function class.of(call, asks)
   local text = of_call(call)
   if text == class.none or asks == nil then return text end
@@ -111,7 +114,8 @@ class.all = every()
 --- True if the client of a call notifies when its roots change.
 function class.tells_roots(call) return call_library.able(call, { "roots.listChanged" }) end
 
---- The client's capabilities that an upstream is told for a class. `tells_roots`: the client notifies when its roots change.
+--- The client's capabilities that an upstream is told for a class. `tells_roots`: the client notifies when its roots
+--- change.
 function class.capabilities(text, tells_roots)
   local set, made = class.set(text), json.object {}
   if set.form or set.url then

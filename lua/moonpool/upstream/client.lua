@@ -1,5 +1,6 @@
--- The method "moonpool/client", for commands of the command line that are clients of a server: they start a gateway that has this server as its only
--- upstream, and send requests to it one at a time. The gateway opens the channel, and passes on what the server says as it says it.
+-- The method "moonpool/client", for commands of the command line that are clients of a server: they start a gateway
+-- that has this server as its only upstream, and send requests to it one at a time. The gateway opens the channel, and
+-- passes on what the server says as it says it.
 --   { open = { revision?, capabilities } }          answers { card } or { failure }
 --   { method, params, is_followed? }                answers { result }, { error } or { failure }. Notifications of the server, and its questions, go to
 --                                                   the command meanwhile. `is_followed`: asks for progress and log messages

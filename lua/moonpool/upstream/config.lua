@@ -1,4 +1,5 @@
--- The configured upstreams as the Lua library uses them: one record for each entry of `upstreams:`, in the order of the file.
+-- The configured upstreams as the Lua library uses them: one record for each entry of `upstreams:`, in the order of the
+-- file.
 --   record   { name, kind = "url" | "command", prefix, only, hide = lists of matchers, rename, describe = maps by the upstream's own names, per,
 --              asks = set of words, retry, longest, wraps_uris, pass, revision, timeout, total, keep, list_wait, refresh = seconds, line }
 

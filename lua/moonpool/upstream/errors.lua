@@ -1,5 +1,6 @@
--- What a client is told when an upstream fails: a JSON-RPC error whose data says whether the call ran. `outcome` is "not_run" if the upstream
--- certainly did not begin the request, else "unknown". The texts have no addresses, status lines or bodies.
+-- What a client is told when an upstream fails: a JSON-RPC error whose data says whether the call ran. `outcome` is
+-- "not_run" if the upstream certainly did not begin the request, else "unknown". The texts have no addresses, status
+-- lines or bodies.
 --   failure   { outcome, reason, status?, retry_after?, body?, … }, as host.upstream gives it
 
 local rpc_error = require "moonpool.runtime.rpc_error"
@@ -58,7 +59,8 @@ local function is_error(value)
   return type(value) == "table" and math.type(value.code) == "integer" and type(value.message) == "string"
 end
 
---- The error for a client from `err`, the member `error` of an upstream's answer; `era`, the rules of the client's revision.
+--- The error for a client from `err`, the member `error` of an upstream's answer; `era`, the rules of the client's
+--- revision.
 function errors.forwarded(record, err, era)
   if not is_error(err) then return errors.of(record, { outcome = "unknown", reason = "unreadable" }) end
   local code, data = err.code, err.data

@@ -1,5 +1,5 @@
--- One request to an upstream and what comes until its answer. The task that waits here answers the upstream's questions, and hands progress and log
--- messages to `listener`.
+-- One request to an upstream and what comes until its answer. The task that waits here answers the upstream's
+-- questions, and hands progress and log messages to `listener`.
 
 local ask = require "moonpool.upstream.ask"
 local json = require "moonpool.json"
@@ -51,16 +51,17 @@ local function wait_with_questions(channel, pending, options)
   end
 end
 
---- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport, is_opening, is_retry, is_trial,
---- listener; asker (see upstream/ask.lua), or class, that of the channel; asks_too_much() says of each question without an asker whether it is one too
---- many; entry (see upstream/park.lua). Returns the event of the answer, whose `result` or
---- `error` is JSON; or nil and a failure.
+--- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport,
+--- is_opening, is_retry, is_trial, listener; asker (see upstream/ask.lua), or class, that of the channel;
+--- asks_too_much() says of each question without an asker whether it is one too many; entry (see upstream/park.lua).
+--- Returns the event of the answer, whose `result` or `error` is JSON; or nil and a failure.
 function exchange.ask(channel, id, bytes, options)
   local asker = options.asker
   local pending <close>, failure = channel:send(bytes, {
     id = id, headers = options.headers, revision = options.revision, timeout = options.timeout, total = options.total,
     is_retry = options.is_retry, is_trial = options.is_trial, is_opening = options.is_opening, takes_questions = asker ~= nil, signal = asker and asker.signal,
-    -- a stateless upstream over HTTP sees its stream end; another one gets a notification, but never about `initialize` (Y-1)
+    -- a stateless upstream over HTTP sees its stream end; another one gets a notification, but never about `initialize`
+    -- (Y-1)
     cancel = not options.is_opening and (not options.is_modern or options.transport ~= "http") and message.cancelled(id) or nil,
   })
   if not pending then return nil, failure end

@@ -1,7 +1,8 @@
--- Subscriptions of the gateway at upstreams: to changes of their lists, of the resources that clients have subscribed to, and of MCP tasks of stateless
--- upstreams.
--- The notifications come on the channel that reads lists: `resources/subscribe` of a stateful revision, and one request of `subscriptions/listen` of a
--- stateless one, which is replaced by a wider one before the old one ends. The store has the subscribed URIs, for all workers.
+-- Subscriptions of the gateway at upstreams: to changes of their lists, of the resources that clients have subscribed
+-- to, and of MCP tasks of stateless upstreams.
+-- The notifications come on the channel that reads lists: `resources/subscribe` of a stateful revision, and one request
+-- of `subscriptions/listen` of a stateless one, which is replaced by a wider one before the old one ends. The store has
+-- the subscribed URIs, for all workers.
 --   state   { serial, id?, uris = { [uri] = seconds since 1970 when it was added }, by = { [uri] = whose share it takes },
 --           tasks = { [id of a task] = seconds since 1970 when it is forgotten }, is_deaf }: of the channel with this serial; `id` of the request that
 --           listens; `is_deaf`: the upstream does not notify of tasks
@@ -157,8 +158,8 @@ local function end_listen(channel, card, id)
   end
 end
 
--- A request to listen. Closing the value ends the request unless it was kept. It is not kept if it was not acknowledged,
--- or if the client that it was opened for has left.
+-- A request to listen. Closing the value ends the request unless it was kept. It is not kept if it was not
+-- acknowledged, or if the client that it was opened for has left.
 local opening = { __close = function(it)
   if it.is_kept then return end
   if it.card.transport == "http" then return end_listen(it.channel, it.card, it.id) end
@@ -168,8 +169,8 @@ local opening = { __close = function(it)
   end, ACK_S)
 end }
 
--- Opens a request that listens to these URIs and to the tasks of `state`, then ends the one before it. Returns the set of the URIs that were acknowledged;
--- nil if the upstream does not listen.
+-- Opens a request that listens to these URIs and to the tasks of `state`, then ends the one before it. Returns the set
+-- of the URIs that were acknowledged; nil if the upstream does not listen.
 local function listen(record, channel, card, state, set)
   local filter = filter_of(card, sorted(set), sorted(state.tasks))
   local before = state.id
@@ -200,7 +201,8 @@ end
 
 -- -- the whole -------------------------------------------------------------------------------------------------------
 
--- Opens the shared channel and loads its subscriptions; a new channel has none. Returns the channel, its server's info, its state, and the wanted URIs.
+-- Opens the shared channel and loads its subscriptions; a new channel has none. Returns the channel, its server's info,
+-- its state, and the wanted URIs.
 local function current(record)
   local channel, card = open.channel(record, channel_key.shared, { stream = true })
   if not channel then return nil, card end

@@ -1,5 +1,6 @@
--- Forwards a client's request to an upstream: tools/call, prompts/get, resources/read and completion/complete. The params go on with the upstream's own
--- names and a `_meta` of our own; the result comes back in the base revision. A failure raises the error that the client gets.
+-- Forwards a client's request to an upstream: tools/call, prompts/get, resources/read and completion/complete. The
+-- params go on with the upstream's own names and a `_meta` of our own; the result comes back in the base revision. A
+-- failure raises the error that the client gets.
 
 local ask = require "moonpool.upstream.ask"
 local auth = require "moonpool.upstream.auth"
@@ -57,8 +58,8 @@ local sent = setmetatable({}, { __mode = "k" })        -- call -> { channel, tim
 --- How the request of a call was sent: { channel, times }; nil if it was not.
 function forward.sent(call) return sent[call] end
 
--- The channel of a request: { record, key, is_own, class, is_single, identity }, or nil and a failure. One that is there for a call alone outlives a call of
--- which a task can be made.
+-- The channel of a request: { record, key, is_own, class, is_single, identity }, or nil and a failure. One that is
+-- there for a call alone outlives a call of which a task can be made.
 local function channel_of(record, call, options)
   if options.channel then return options.channel end
   local identity, denied = auth.identity(record, call)
@@ -69,9 +70,9 @@ local function channel_of(record, call, options)
   return { record = record, key = key, is_own = is_own and not is_single, class = class, is_single = is_single, identity = identity }
 end
 
---- Sends a request of a call. `make(card)` gives the params without `_meta`; `may_ask`: the upstream may answer with questions; `channel`: that of an
---- earlier request of the call, or nil; `can_be_task`: an MCP task may come of it; `is_without_tasks`: the client
---- cannot have one. Returns what request.send returns, and the channel.
+--- Sends a request of a call. `make(card)` gives the params without `_meta`; `may_ask`: the upstream may answer with
+--- questions; `channel`: that of an earlier request of the call, or nil; `can_be_task`: an MCP task may come of it;
+--- `is_without_tasks`: the client cannot have one. Returns what request.send returns, and the channel.
 function forward.send(record, call, options)
   local channel, denied = channel_of(record, call, options)
   if not channel then return nil, denied end
@@ -85,7 +86,8 @@ function forward.send(record, call, options)
   sent[call] = count
   local class_of_request = ask.class_of_request(record, call)
   channel.asks = class_of_request
-  -- a class that is only about pages is agreed with a stateful upstream when its channel is opened, but a stateless one is told in each request
+  -- a class that is only about pages is agreed with a stateful upstream when its channel is opened, but a stateless one
+  -- is told in each request
   local asks = class_of_client.can_ask(class)
   count.is_plain = not asks and class_of_request == class and not (is_own and not call.has_session)
   local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
@@ -156,20 +158,23 @@ end
 
 -- -- the methods -----------------------------------------------------------------------------------------------------
 
---- True if the configuration lets a request be sent again that perhaps ran: `facts` are those of a tool, or nil for a method that changes nothing.
+--- True if the configuration lets a request be sent again that perhaps ran: `facts` are those of a tool, or nil for a
+--- method that changes nothing.
 function forward.may_repeat(record, facts)
   if record.retry == "never" then return false end
   if facts == nil then return true end
   return facts.reads == true or (record.retry == "hinted" and facts.repeats == true)
 end
 
--- Sends the call of a tool, and returns what request.send returns; for a call that the upstream has made a task of, nil and the task.
+-- Sends the call of a tool, and returns what request.send returns; for a call that the upstream has made a task of, nil
+-- and the task.
 local function send_tool(record, name, facts, args, call, options, wish)
   local answer, failed, err, channel = forward.send(record, call, {
     method = "tools/call", name = name, digest = options.digest, may_ask = true, may_repeat = forward.may_repeat(record, facts),
     wants_progress = not options.is_quiet, timeout = options.timeout, headers = options.headers, on_stale = options.on_stale,
     rows = function() return (options.rows and options.rows() or facts.mirror) end, can_be_task = wish ~= nil,
-    -- a stateless upstream is told what a client of its revision cannot do (X-2); for older clients the gateway waits for the task (X-52)
+    -- a stateless upstream is told what a client of its revision cannot do (X-2); for older clients the gateway waits
+    -- for the task (X-52)
     is_without_tasks = options.can_be_task and not wish and era.is_stateless(call.revision),
     make = function(card)
       local wants_task = facts.task and (wish or facts.task == "required") and tasks.has_params(card)
@@ -183,8 +188,8 @@ local function send_tool(record, name, facts, args, call, options, wish)
   return answer, nil, failed, err
 end
 
---- Calls the upstream's tool `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error. `can_be_task`: the
---- run of the handler may end with the error value of failure.become_task.
+--- Calls the upstream's tool `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the
+--- upstream's error. `can_be_task`: the run of the handler may end with the error value of failure.become_task.
 function forward.try_tool(record, name, facts, args, call, options)
   options = options or {}
   local answer, failed, err
@@ -214,7 +219,8 @@ function forward.tool(record, name, facts, args, call, options)
   return content.forwarded(result)
 end
 
---- Gets the upstream's prompt `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
+--- Gets the upstream's prompt `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the
+--- upstream's error.
 function forward.try_prompt(record, name, args, call)
   local answer, failed, err = forward.send(record, call, {
     method = "prompts/get", name = name, may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
@@ -239,7 +245,8 @@ function forward.prompt(record, name, args, call)
   return content.forwarded(result)
 end
 
---- Reads a resource of the upstream. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
+--- Reads a resource of the upstream. Returns the result in the base revision; or nil, a failure; or nil, nil, the
+--- upstream's error.
 function forward.try_resource(record, uri, call)
   local answer, failed, err = forward.send(record, call, {
     method = "resources/read", name = uri, may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
@@ -261,7 +268,8 @@ function forward.resource(record, uri, call)
   return content.forwarded(result)
 end
 
---- Completes a value. `ref` is the reference with the upstream's own name or URI. Returns the member `completion` of the answer.
+--- Completes a value. `ref` is the reference with the upstream's own name or URI. Returns the member `completion` of
+--- the answer.
 function forward.complete(record, ref, argument, context, call)
   local answer, failed, err = forward.send(record, call, {
     method = "completion/complete", may_repeat = forward.may_repeat(record),

@@ -1,6 +1,6 @@
--- Gateways that are upstreams of each other. Each request names the gateways that it has come through (the header moonpool-hops; core/rpc refuses one
--- that comes back), and a gateway that reads lists learns for each thing through which gateways it has come: a thing that has come through the reader
--- itself is left out.
+-- Gateways that are upstreams of each other. Each request names the gateways that it has come through (the header
+-- moonpool-hops; core/rpc refuses one that comes back), and a gateway that reads lists learns for each thing through
+-- which gateways it has come: a thing that has come through the reader itself is left out.
 --   hops   the instances of gateways, the first one first
 
 local config = require "moonpool.upstream.config"
@@ -27,7 +27,8 @@ end
 --- True if the client of a call is a gateway, and could be an upstream of this one.
 function hops.is_gateway(call) return config.has_any and (is_child or given(call) ~= nil) end
 
---- Writes into the definitions of a list which gateways they have come through. `things`: key -> thing; `key`: the member that is the key.
+--- Writes into the definitions of a list which gateways they have come through. `things`: key -> thing; `key`: the
+--- member that is the key.
 function hops.mark(list, things, key)
   for _, definition in ipairs(list) do
     local thing = things[definition[key]]
@@ -41,8 +42,8 @@ function hops.mark(list, things, key)
   end
 end
 
---- Takes the hops out of a definition that an upstream has listed: a list, or nil if the upstream is no gateway; and true if the thing has come from
---- this gateway, or through too many.
+--- Takes the hops out of a definition that an upstream has listed: a list, or nil if the upstream is no gateway; and
+--- true if the thing has come from this gateway, or through too many.
 function hops.take(definition)
   local meta = definition._meta
   local found = type(meta) == "table" and meta[MEMBER]

@@ -1,4 +1,5 @@
--- Reads the lists of an upstream: all pages, within limits. An entry that is not valid is left out and counted; the others stay.
+-- Reads the lists of an upstream: all pages, within limits. An entry that is not valid is left out and counted; the
+-- others stay.
 
 local apps = require "moonpool.protocol.apps"
 local canonical_definition = require "moonpool.upstream.canonical_definition"
@@ -25,7 +26,8 @@ local MAX_DEFINITION_BYTES = host.limits.upstreams.definition
 
 local MAX_ITEMS, MAX_BYTES = host.limits.upstreams.list_items, host.limits.upstreams.list_bytes
 
--- For each list: its method, the member of the result, the capability that it needs, and the member that is the key of an entry.
+-- For each list: its method, the member of the result, the capability that it needs, and the member that is the key of
+-- an entry.
 local kinds = {
   { kind = "tools", method = "tools/list", member = "tools", capability = "tools", key = "name" },
   { kind = "prompts", method = "prompts/list", member = "prompts", capability = "prompts", key = "name" },
@@ -59,7 +61,8 @@ local function plain_rows(rows)
   return made
 end
 
--- How the upstream runs a tool as an MCP task: "optional" or "required"; nil: not at all (T-13). Stateless upstreams decide that in each call.
+-- How the upstream runs a tool as an MCP task: "optional" or "required"; nil: not at all (T-13). Stateless upstreams
+-- decide that in each call.
 local function task_support(execution, card)
   local value = is_object(execution) and execution.taskSupport
   if (value == "optional" or value == "required") and tasks.has_params(card) then return value end
@@ -229,8 +232,9 @@ end
 
 local shared = { key = channel_key.shared, options = { stream = true } }
 
---- Reads all lists of an upstream. `way`: { key, options } of the channel, and the class of the clients that the lists are for; nil: the shared channel,
---- for clients that cannot be asked. Returns the text of its catalogue; or nil and a failure.
+--- Reads all lists of an upstream. `way`: { key, options } of the channel, and the class of the clients that the lists
+--- are for; nil: the shared channel, for clients that cannot be asked. Returns the text of its catalogue; or nil and a
+--- failure.
 function lists.read(record, way)
   way = way or shared
   local channel, card = open.channel(record, way.key, way.options)

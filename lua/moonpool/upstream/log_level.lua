@@ -1,5 +1,6 @@
--- The least severe level of log messages that an upstream of a stateful revision sends on a channel. It is set before the call of a client that wants
--- messages; a channel that clients share gets the least severe level that one of them has wanted. Each client then gets what its own level lets through.
+-- The least severe level of log messages that an upstream of a stateful revision sends on a channel. It is set before
+-- the call of a client that wants messages; a channel that clients share gets the least severe level that one of them
+-- has wanted. Each client then gets what its own level lets through.
 
 local call_library = require "moonpool.protocol.call"
 local exchange = require "moonpool.upstream.exchange"

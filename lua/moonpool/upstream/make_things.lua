@@ -1,5 +1,6 @@
--- Makes the things that clients see from the entries of a catalogue: tools, prompts, resources and templates like those of scripts, whose handlers
--- forward the request. The definition of a thing is decoded when it is needed, so that thousands of tools cost little more than their text.
+-- Makes the things that clients see from the entries of a catalogue: tools, prompts, resources and templates like those
+-- of scripts, whose handlers forward the request. The definition of a thing is decoded when it is needed, so that
+-- thousands of tools cost little more than their text.
 
 local forward = require "moonpool.upstream.forward"
 local json = require "moonpool.json"
@@ -29,7 +30,8 @@ local function definition_of(record, entry, shown, script)
   return definition
 end
 
--- The definition as clients of the base revision see it, as json.raw, where that is the upstream's own with another name; else nil.
+-- The definition as clients of the base revision see it, as json.raw, where that is the upstream's own with another
+-- name; else nil.
 local function raw_of(record, entry, shown, script)
   if script and script.define or record.describe[entry.key] or wrapping.changes(record, entry.kind, entry.definition) then return nil end
   return (json.splice(entry.definition, shown ~= entry.key and { { "set", "name", json.encode(shown) } } or {}, true))
@@ -104,7 +106,8 @@ function make.prompts(record, entry, script)
   return made, made.name
 end
 
--- A handler of resources gets the values of the template's variables, and the URI that the client sent as the value `uri`.
+-- A handler of resources gets the values of the template's variables, and the URI that the client sent as the value
+-- `uri`.
 local function read(record, entry)
   return function(values, call)
     local given = type(values) == "table" and values.uri
@@ -144,7 +147,8 @@ function make_things.of(record, entry, script)
   return make[entry.kind](record, entry, script)
 end
 
---- The facts of an entry in the catalogue that is in force now for the client of a call. Replaced by federation/federated.lua.
+--- The facts of an entry in the catalogue that is in force now for the client of a call. Replaced by
+--- federation/federated.lua.
 function make_things.facts_now(_, entry) return entry.facts end
 
 return make_things

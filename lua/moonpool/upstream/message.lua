@@ -1,4 +1,5 @@
--- Messages to upstreams: JSON-RPC requests with the `_meta` of the upstream's revision, and the headers that repeat parts of them.
+-- Messages to upstreams: JSON-RPC requests with the `_meta` of the upstream's revision, and the headers that repeat
+-- parts of them.
 
 local call_library = require "moonpool.protocol.call"
 local class = require "moonpool.upstream.class"
@@ -16,10 +17,12 @@ message.client_info = client_info
 
 local function is_own(name) return name:sub(1, #OWN) == OWN end
 
--- The members of `_meta` that belong to one hop (N-10), and those of this gateway, which say something only if the gateway has written them.
+-- The members of `_meta` that belong to one hop (N-10), and those of this gateway, which say something only if the
+-- gateway has written them.
 local function is_of_hop(name) return name == "progressToken" or name:sub(1, #PREFIX) == PREFIX or is_own(name) end
 
---- Takes the members of this gateway out of the `_meta` of a message's params or result, or of a definition, which another program has sent.
+--- Takes the members of this gateway out of the `_meta` of a message's params or result, or of a definition, which
+--- another program has sent.
 function message.strip(value)
   local meta = type(value) == "table" and value._meta
   if type(meta) ~= "table" then return end
@@ -30,7 +33,8 @@ function message.strip(value)
   if is_changed and next(meta) == nil then value._meta = nil end
 end
 
---- A client's answer to a question, JSON, as it goes on to the upstream: without the members of this gateway. A key can be written with escapes.
+--- A client's answer to a question, JSON, as it goes on to the upstream: without the members of this gateway. A key can
+--- be written with escapes.
 function message.answer_text(text)
   if not text:find(OWN, 1, true) and not text:find("\\", 1, true) then return text end
   local value = json.faithful(text)
@@ -38,9 +42,10 @@ function message.answer_text(text)
   return json.encode(value)
 end
 
---- The `_meta` of a request: what the client sent but for the members of its own hop, and those of the upstream's revision; nil for none.
---- `token` is the progress token, or nil; `level` the name of the least log level, or nil; `class_text` what the client can be asked, by default nothing;
---- `with_tasks`: the upstream may make an MCP task of the request.
+--- The `_meta` of a request: what the client sent but for the members of its own hop, and those of the upstream's
+--- revision; nil for none.
+--- `token` is the progress token, or nil; `level` the name of the least log level, or nil; `class_text` what the client
+--- can be asked, by default nothing; `with_tasks`: the upstream may make an MCP task of the request.
 function message.meta(card, given, token, level, class_text, with_tasks)
   local meta = {}
   for name, value in pairs(type(given) == "table" and given or {}) do
@@ -60,7 +65,8 @@ function message.meta(card, given, token, level, class_text, with_tasks)
   return next(meta) ~= nil and meta or nil
 end
 
---- A table that encodes as an object also if it is empty. One with members stays as it is, as its metatable may keep the bytes that it came from.
+--- A table that encodes as an object also if it is empty. One with members stays as it is, as its metatable may keep
+--- the bytes that it came from.
 function message.object(value) return next(value) == nil and json.object {} or value end
 
 --- A request as JSON.
@@ -107,7 +113,8 @@ local function text_of(value)
   if math.type(value) == "float" and value == math.floor(value) and math.abs(value) < 2 ^ 63 then return ("%.0f"):format(value) end
 end
 
---- The headers of a request of a revision that repeats the body. `rows`: { name, path } of the arguments that headers repeat, or nil.
+--- The headers of a request of a revision that repeats the body. `rows`: { name, path } of the arguments that headers
+--- repeat, or nil.
 function message.headers(method, params, rows)
   local list = { "Mcp-Method: " .. method }
   local member = named[method]

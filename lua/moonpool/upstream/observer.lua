@@ -1,6 +1,6 @@
--- Messages of upstreams that belong to no call, and gaps in the streams that carry them. C hands them to the worker that
--- holds the stream. A question outside a call is answered with an error at once, since no client can be asked it (X-36); C drops those over
--- 256 in a minute.
+-- Messages of upstreams that belong to no call, and gaps in the streams that carry them. C hands them to the worker
+-- that holds the stream. A question outside a call is answered with an error at once, since no client can be asked it
+-- (X-36); C drops those over 256 in a minute.
 --   event   { kind = "message" | "gap" | "ended" | "lost", upstream, key, serial, channel, method?, id?, bytes?, standing?, status? }, as
 --           host.upstream.observed gives it
 
@@ -17,7 +17,8 @@ local MAX_S = 120        -- seconds that the task may take that reads observatio
 
 local handlers = {}      -- method, or "gap", "ended" or "lost" -> f(event, params)
 
---- Sets the function for notifications of a method, or for "gap", "ended" or "lost": f(event, params). It may wait for a short time.
+--- Sets the function for notifications of a method, or for "gap", "ended" or "lost": f(event, params). It may wait for
+--- a short time.
 function observer.on(what, f) handlers[what] = f end
 
 local function params_of(event)

@@ -1,5 +1,6 @@
--- Opens channels: finds out which revision and transport an upstream speaks (PB-1 to PB-10), and does what the revision demands before the first
--- request. What was found out holds for this Lua state; every new one asks again, at most once for each upstream.
+-- Opens channels: finds out which revision and transport an upstream speaks (PB-1 to PB-10), and does what the revision
+-- demands before the first request. What was found out holds for this Lua state; every new one asks again, at most once
+-- for each upstream.
 --   card   { revision, is_modern, transport, class?, session?, capabilities, server?,
 --            instructions? }: what a channel has agreed with the upstream
 
@@ -81,7 +82,8 @@ local function is_undecided(record, failure)
   return failure.reason ~= "unreadable"
 end
 
--- The verdict "modern", "legacy", or "silent" for a program that gives no answer within `limit_s`; and the card. nil and a failure: it is not known.
+-- The verdict "modern", "legacy", or "silent" for a program that gives no answer within `limit_s`; and the card. nil
+-- and a failure: it is not known.
 local function discover(record, channel, revision, may_repeat, limit_s)
   local transport = record.kind == "url" and "http" or "stdio"
   local params = { _meta = message.meta({ is_modern = true, revision = revision }) }
@@ -161,7 +163,8 @@ end
 
 -- -- the whole -----------------------------------------------------------------------------------------------------------
 
---- Opens a channel that this task has claimed: finds out the revision if need be, and agrees on it. Returns the card; or nil and a failure.
+--- Opens a channel that this task has claimed: finds out the revision if need be, and agrees on it. Returns the card;
+--- or nil and a failure.
 --- `tells_roots`: the channel has one client alone, which notifies when its roots change.
 function open.establish(record, channel, class_text, tells_roots)
   local mode = record.revision ~= "auto" and record.revision or known[record.name]
@@ -253,9 +256,10 @@ local function refuse_without(record, key, options, failure)
   return nil, failure
 end
 
---- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request is to be tried first; or nil and
---- a failure. `options` are those of host.upstream.channel; `class`: what the upstream is told that its client can be asked; tells_roots = true: its client
---- notifies of changed roots; stream = true: a channel that is opened now gets its standing stream before its first request, if the upstream has one; and
+--- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request
+--- is to be tried first; or nil and a failure. `options` are those of host.upstream.channel; `class`: what the upstream
+--- is told that its client can be asked; tells_roots = true: its client notifies of changed roots; stream = true: a
+--- channel that is opened now gets its standing stream before its first request, if the upstream has one; and
 --- `identity`: what auth.identity gave for the call.
 --- Sets options.token and options.token_key to the token that the channel sends, and its key.
 function open.channel(record, key, options)

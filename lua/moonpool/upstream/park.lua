@@ -1,6 +1,7 @@
--- Calls of stateless clients that are repeated with answers: what the call has begun at upstreams is not begun again. A request whose upstream asks, or
--- that runs while another part of the handler asks the client, is parked; one that was answered is kept in the call's journal. The repeated request,
--- on whatever worker, takes the parked ones up and is given the answers that there were.
+-- Calls of stateless clients that are repeated with answers: what the call has begun at upstreams is not begun again. A
+-- request whose upstream asks, or that runs while another part of the handler asks the client, is parked; one that was
+-- answered is kept in the call's journal. The repeated request, on whatever worker, takes the parked ones up and is
+-- given the answers that there were.
 --   journal   { places = the request's entries by place, done = list, found = list, size, is_full } of one call
 --   entry     { upstream, method, name, digest, place, record } and what became of it:
 --             pending, id, asker    the exchange runs
@@ -124,7 +125,8 @@ local function key_for(call, question, open)
   return class.kind(question.method) .. "-" .. n
 end
 
--- Parks the exchange of an entry, and puts its questions into `open`. False if the exchange goes on as before: it has ended, or too many are parked.
+-- Parks the exchange of an entry, and puts its questions into `open`. False if the exchange goes on as before: it has
+-- ended, or too many are parked.
 local function park_entry(call, entry, open)
   local asker, kept, farewell = entry.asker, {}, {}
   for i, question in ipairs(asker and asker.gathered or {}) do
@@ -158,7 +160,8 @@ local function refuse_all(asker, questions)
   for _, question in ipairs(questions) do asker.pending:reply(ask.no_answer(question.id, question.method, "too many calls wait for answers")) end
 end
 
--- Ends this run of the handler with the questions of an upstream; returns if they were refused, and the exchange goes on.
+-- Ends this run of the handler with the questions of an upstream; returns if they were refused, and the exchange goes
+-- on.
 function ask.park(asker, questions)
   local fitting = {}
   for _, question in ipairs(questions) do
@@ -178,7 +181,8 @@ function ask.park(asker, questions)
   client_request.unwind(asker.call, open)
 end
 
--- The handler of a call is about to end its run with the questions in `open`: what it has running at upstreams waits for the next run.
+-- The handler of a call is about to end its run with the questions in `open`: what it has running at upstreams waits
+-- for the next run.
 function client_request.leaving(call, open)
   local journal = journals[call]
   if not journal then return end
@@ -191,7 +195,8 @@ function client_request.leaving(call, open)
   end
 end
 
--- The client gets its questions: keeps the journal. Returns an error if there is no room for it; what is parked ends then.
+-- The client gets its questions: keeps the journal. Returns an error if there is no room for it; what is parked ends
+-- then.
 function client_request.saving(call)
   local journal = journals[call]
   if not journal then return nil end
@@ -274,8 +279,9 @@ end
 --- True if an earlier run of a call has left its request number `place` to this one.
 function park.waits(call, place) return client_request.kept(call)[PLACE .. place] ~= nil end
 
---- Runs a request of a call by send(), which gives what request.send gives, unless an earlier run of the same call has begun or ended it. `place`: the
---- number of the request within the call. `spec` is that of request.send; its member `entry` is set.
+--- Runs a request of a call by send(), which gives what request.send gives, unless an earlier run of the same call has
+--- begun or ended it. `place`: the number of the request within the call. `spec` is that of request.send; its member
+--- `entry` is set.
 function park.run(record, call, place, options, spec, send)
   local journal = journal_of(call)
   if not journal then return send() end

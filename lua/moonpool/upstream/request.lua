@@ -1,5 +1,6 @@
--- One request to an upstream, from the choice of the channel to the answer, with the repetitions that are safe: a request is sent again only if the
--- upstream certainly did not run it, or if `may_repeat` says that running it twice does no harm.
+-- One request to an upstream, from the choice of the channel to the answer, with the repetitions that are safe: a
+-- request is sent again only if the upstream certainly did not run it, or if `may_repeat` says that running it twice
+-- does no harm.
 --   spec   { method, key, options, build = function(card, id) -> params, rows = function() -> rows of param headers, call?, listener?, may_repeat,
 --            level?, is_own?, asker? = function(card) -> the asker of its exchange, on_stale? = function() reads the lists again }
 
@@ -17,7 +18,8 @@ local request = {}
 
 local MAX_RETRY_AFTER_S = 30        -- seconds that a repeatable request waits where an upstream asks for it
 
--- Codes with which servers say that they do not know a session. Servers use them for other errors too, so their words decide.
+-- Codes with which servers say that they do not know a session. Servers use them for other errors too, so their words
+-- decide.
 local session_codes = { [errors.too_often] = true, [errors.too_often - 1] = true, [errors.invalid_request] = true }
 
 local function says_session_is_lost(text)
@@ -91,7 +93,8 @@ local begun = setmetatable({}, { __mode = "k" })        -- call -> { channel, ex
 --- The first attempt of the next request of a call was sent already: `exchange_of` brings its answer.
 function request.go_on(call, channel, exchange_of, id) begun[call] = { channel = channel, exchange = exchange_of, id = id } end
 
--- The channel on which the first attempt for `spec` was sent, and its card; nil if it was not. The channel's first send() gives that exchange.
+-- The channel on which the first attempt for `spec` was sent, and its card; nil if it was not. The channel's first
+-- send() gives that exchange.
 local function begun_channel(spec)
   local first = spec.call and begun[spec.call]
   if not first then return nil end
@@ -194,8 +197,9 @@ local function failure_of(failure, may_have_run)
   return made
 end
 
---- Sends the request of `spec`. Returns { result, text, card, is_new }: the result as a table and as it came, the card, and true if the channel was
---- opened anew because the old one was lost; or nil and a failure; or nil, nil and the upstream's error.
+--- Sends the request of `spec`. Returns { result, text, card, is_new }: the result as a table and as it came, the card,
+--- and true if the channel was opened anew because the old one was lost; or nil and a failure; or nil, nil and the
+--- upstream's error.
 function request.send(record, spec)
   local tries, may_have_run = {}, false
   while true do
@@ -227,8 +231,8 @@ function request.send(record, spec)
   end
 end
 
---- Suspends the time limit of the call until the result is closed: while the call waits for an upstream, the limits of that upstream count. The time
---- limit of an MCP task is its lifetime, and goes on.
+--- Suspends the time limit of the call until the result is closed: while the call waits for an upstream, the limits of
+--- that upstream count. The time limit of an MCP task is its lifetime, and goes on.
 function request.pause_deadline(call)
   if call.task then return nil end
   host.call.clear_deadline(call)

@@ -1,4 +1,5 @@
--- Links of upstreams: a client can read a resource that no list names, for an hour, if a result of the upstream has given its principal the URI.
+-- Links of upstreams: a client can read a resource that no list names, for an hour, if a result of the upstream has
+-- given its principal the URI.
 -- A link never opens what `only` and `hide` leave out, nor what is listed and withheld.
 
 local catalogue = require "moonpool.upstream.catalogue"

@@ -1,5 +1,5 @@
--- Clients that say that their roots have changed: each upstream that has asked the client of the session for its roots, on a channel of this session alone,
--- gets the notification. Stateless upstreams have no such notification.
+-- Clients that say that their roots have changed: each upstream that has asked the client of the session for its roots,
+-- on a channel of this session alone, gets the notification. Stateless upstreams have no such notification.
 
 local config = require "moonpool.upstream.config"
 local era = require "moonpool.protocol.era"

@@ -1,7 +1,8 @@
--- Results `input_required` of stateless upstreams, and errors of older ones that ask the user to open a page. For a client of a revision with sessions
--- each question becomes a request on the stream of its call, and the upstream is asked again with the answers. A stateless client gets the questions
--- under the upstream's own keys; the upstream's requestState travels inside a sealed one, which is worth nothing to another principal, for another
--- request, or later (X-12).
+-- Results `input_required` of stateless upstreams, and errors of older ones that ask the user to open a page. For a
+-- client of a revision with sessions each question becomes a request on the stream of its call, and the upstream is
+-- asked again with the answers. A stateless client gets the questions under the upstream's own keys; the upstream's
+-- requestState travels inside a sealed one, which is worth nothing to another principal, for another request, or later
+-- (X-12).
 --   send      f(more, total): sends the request of the call, with the members `more` of its params; gives what request.send gives
 --   wanted    key -> question, as ask.send takes it
 
@@ -36,7 +37,8 @@ end
 
 local improper = { outcome = "unknown", reason = "asks" }
 
---- The questions of a result, by key, and its requestState or nil; or nil and a failure: nothing is put to a client that lacks the capability (X-3).
+--- The questions of a result, by key, and its requestState or nil; or nil and a failure: nothing is put to a client
+--- that lacks the capability (X-3).
 function rounds.read(result, class_text)
   local requests, state = result.inputRequests, result.requestState
   if requests == json.null then requests = nil end
@@ -57,7 +59,8 @@ end
 
 -- -- clients with sessions -------------------------------------------------------------------------------------------
 
--- The answer to a question that no person gave: a form is cancelled. Other kinds have no such answer, so the call ends (X 7.4.1).
+-- The answer to a question that no person gave: a form is cancelled. Other kinds have no such answer, so the call ends
+-- (X 7.4.1).
 local function without_answer(record, question, why)
   if question.method == "elicitation/create" then return { action = "cancel" } end
   failure.fail(("upstream '%s' asked for %s, and there is no answer: %s"):format(record.name, question.method, why))
@@ -201,7 +204,8 @@ local function resumed(call, place)
   return { inputResponses = next(found) ~= nil and json.object(found) or nil, requestState = kept.state }
 end
 
--- Ends this run of the handler: the client gets the questions. If the operator allows none of them, the upstream gets that as an answer at once.
+-- Ends this run of the handler: the client gets the questions. If the operator allows none of them, the upstream gets
+-- that as an answer at once.
 local function pass(record, call, class_text, place, send, answer)
   for _ = 1, MAX_ROUNDS do
     local wanted, state = rounds.read(answer.result, class_text)
@@ -272,8 +276,9 @@ end
 
 -- -- the whole -------------------------------------------------------------------------------------------------------
 
---- Sends a request of a call, and again with the answers of its client as often as the upstream asks. `class_text`: what the upstream was told that
---- the client can be asked; `place`: a text that is equal when the same request of a stateless client is repeated. Returns what `send` returns.
+--- Sends a request of a call, and again with the answers of its client as often as the upstream asks. `class_text`:
+--- what the upstream was told that the client can be asked; `place`: a text that is equal when the same request of a
+--- stateless client is repeated. Returns what `send` returns.
 function rounds.run(record, call, class_text, place, send)
   local is_stateless = era.is_stateless(call.revision) and not client_request.is_apart(call)
   local answer, failed, err = send(is_stateless and resumed(call, place) or nil)

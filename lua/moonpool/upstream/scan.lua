@@ -1,5 +1,6 @@
--- Looks in the definitions of upstreams for texts that mislead models or people. Some findings are certain: such a definition is not served. The others
--- are doubts, which /status and `moonpool check --connect` show. No definition is rewritten.
+-- Looks in the definitions of upstreams for texts that mislead models or people. Some findings are certain: such a
+-- definition is not served. The others are doubts, which /status and `moonpool check --connect` show. No definition is
+-- rewritten.
 
 local characters = require "moonpool.runtime.characters"
 local host = require "moonpool.host"
@@ -79,8 +80,8 @@ end
 
 local all_words <const> = { orders = orders, places = places }
 
---- Of the words of orders and places, those that the definitions in a page of a list may have: one search of the page costs a tenth of a search of each
---- definition. `page` is JSON text. Escapes that could hide a word are \u and \/.
+--- Of the words of orders and places, those that the definitions in a page of a list may have: one search of the page
+--- costs a tenth of a search of each definition. `page` is JSON text. Escapes that could hide a word are \u and \/.
 function scan.words(page)
   if page:find("\\u", 1, true) or page:find("\\/", 1, true) then return all_words end
   return { orders = host.upstream.words(page, orders), places = host.upstream.words(page, places) }
@@ -106,8 +107,8 @@ local function has_long_default(value, level)
   return false
 end
 
--- `may_have_defaults`: false if no schema in the definition has a default. `words`: of scan.words. `has_plain_texts`: true if no text is long, or has a
--- character for private use.
+-- `may_have_defaults`: false if no schema in the definition has a default. `words`: of scan.words. `has_plain_texts`:
+-- true if no text is long, or has a character for private use.
 local function doubts_of(definition, may_have_defaults, words, has_plain_texts)
   local found = {}
   local function doubt(text)
@@ -146,8 +147,9 @@ local function wrong_argument(definition)
   end
 end
 
---- What is wrong with a definition, given decoded and as JSON text: why it is not served, or nil; and a list of doubts, or nil. `words`: what scan.words
---- found in the page that it comes from; nil: it may have all. `traits`: of host.upstream.traits, for the text.
+--- What is wrong with a definition, given decoded and as JSON text: why it is not served, or nil; and a list of doubts,
+--- or nil. `words`: what scan.words found in the page that it comes from; nil: it may have all. `traits`: of
+--- host.upstream.traits, for the text.
 function scan.definition(definition, text, words, traits)
   local why
   if traits.has_high or traits.has_escaped then

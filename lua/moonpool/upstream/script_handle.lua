@@ -1,5 +1,6 @@
--- upstream "NAME" in scripts: calls of an upstream by its own names. A handle works for the call in which it is used: its principal decides which
--- channel is taken. Failures are `nil, why`. Policies, which guard clients, do not apply; `only` and `hide` of the upstream do.
+-- upstream "NAME" in scripts: calls of an upstream by its own names. A handle works for the call in which it is used:
+-- its principal decides which channel is taken. Failures are `nil, why`. Policies, which guard clients, do not apply;
+-- `only` and `hide` of the upstream do.
 
 local auth = require "moonpool.upstream.auth"
 local catalogue = require "moonpool.upstream.catalogue"
@@ -18,10 +19,12 @@ local outside_hooks = require "moonpool.runtime.outside_hooks"
 
 local script_handle = {}
 
---- The function that answers in place of an upstream, in specs of scripts: by name, f(method, name, args) -> value, or nil, why.
+--- The function that answers in place of an upstream, in specs of scripts: by name, f(method, name, args) -> value, or
+--- nil, why.
 script_handle.stand_ins = {}
 
---- Names of upstreams that scripts may name although none is there: those of the configuration, while recorded calls are replayed.
+--- Names of upstreams that scripts may name although none is there: those of the configuration, while recorded calls
+--- are replayed.
 script_handle.names = {}
 
 local methods = {}
@@ -38,8 +41,8 @@ local function current_call()
   return call
 end
 
---- Waits until the lists of an upstream were read for the first time, or could not be, for at most its `list_wait`: those for the caller alone, if its own
---- token is sent. Replaced by federation/federated.lua.
+--- Waits until the lists of an upstream were read for the first time, or could not be, for at most its `list_wait`:
+--- those for the caller alone, if its own token is sent. Replaced by federation/federated.lua.
 function script_handle.settle(_, _) end
 
 -- The catalogue of an upstream, for the caller if its own token is sent; and a failure if the caller has none.
@@ -50,7 +53,8 @@ local function listed_of(record)
   return catalogue.of(record.name, catalogue.of_caller(identity.owner))
 end
 
--- The entry of the catalogue for a thing, if it has one; and false if the upstream's filters hide it, or if it is withheld.
+-- The entry of the catalogue for a thing, if it has one; and false if the upstream's filters hide it, or if it is
+-- withheld.
 local function entry_of(record, list, key)
   if not served_names.is_shown(record, key) then return nil, false end
   for _, entry in ipairs(listed_of(record).entries) do

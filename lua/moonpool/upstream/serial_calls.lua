@@ -1,6 +1,7 @@
--- Turns of calls on a channel that several calls of stateless clients share. An older upstream over stdio, HTTP+SSE or a GET stream does not say which call
--- a question belongs to: with several running, the gateway guesses. Calls run at once until a first such doubt; from then on those of the upstream take turns,
--- so that a question has one call that it can belong to. A call whose client is being asked has no turn, and needs none to go on.
+-- Turns of calls on a channel that several calls of stateless clients share. An older upstream over stdio, HTTP+SSE or
+-- a GET stream does not say which call a question belongs to: with several running, the gateway guesses. Calls run at
+-- once until a first such doubt; from then on those of the upstream take turns, so that a question has one call that it
+-- can belong to. A call whose client is being asked has no turn, and needs none to go on.
 
 local errors = require "moonpool.upstream.errors"
 local failure = require "moonpool.runtime.outcome"
@@ -21,7 +22,8 @@ function serial_calls.count(record, key)
   return host.store.incr(one.key, 1, KEPT_S) and one or nil
 end
 
---- Waits for the call's turn on a channel, if calls of the upstream take turns: returns the turn, which ends when it is closed; or nil.
+--- Waits for the call's turn on a channel, if calls of the upstream take turns: returns the turn, which ends when it is
+--- closed; or nil.
 function serial_calls.take(record, key)
   if not host.store.get(doubt_key(record)) then return nil end
   local turn = host.semaphore.take("upstream:" .. record.name .. ":" .. key, 1)

@@ -1,7 +1,8 @@
--- MCP tasks of upstreams. A call that an upstream runs as a task is a task of this gateway for a client that can have one: the handler of the tool ends
--- its run, and runs again as the body of that task, which polls the upstream. For every other client the call itself polls, and its end cancels the
--- upstream's task. Clients never see the ids of upstreams. A notification of the upstream about the task brings the next poll at once; it is not relied on
--- (TA-6), and what it says is not used.
+-- MCP tasks of upstreams. A call that an upstream runs as a task is a task of this gateway for a client that can have
+-- one: the handler of the tool ends its run, and runs again as the body of that task, which polls the upstream. For
+-- every other client the call itself polls, and its end cancels the upstream's task. Clients never see the ids of
+-- upstreams. A notification of the upstream about the task brings the next poll at once; it is not relied on (TA-6),
+-- and what it says is not used.
 --   made   a task of an upstream: { id, is_stateless, status, poll = seconds or nil, ttl = milliseconds or nil, record, key, is_own, class, asks, identity,
 --          is_single, is_over, is_shown }; `key`, `is_own`, `class` and `identity` are those of the channel on which it was made, `asks` what the upstream
 --          was told that its client can be asked; `is_single`: the channel is there for this call alone; `is_shown`: a task of this gateway shows its status
@@ -88,7 +89,8 @@ end
 
 local function seconds(ms) return type(ms) == "number" and ms > 0 and ms < math.huge and ms / 1000 or nil end
 
---- The task that an upstream has made of a call, from its result; nil if the result is not one. False if it cannot be read.
+--- The task that an upstream has made of a call, from its result; nil if the result is not one. False if it cannot be
+--- read.
 function tasks.made(result, channel)
   local shown = result.resultType == "task" and result or result.content == nil and is_object(result.task) and result.task
   if not shown then return nil end
@@ -105,7 +107,8 @@ end
 
 local asked = setmetatable({}, { __mode = "k" })       -- call -> { count, from }: questions of its polls, and when they began (s)
 
--- Counts a question that an upstream asks in answer to a poll. Each poll is a request of its own, and the limit is one of them all.
+-- Counts a question that an upstream asks in answer to a poll. Each poll is a request of its own, and the limit is one
+-- of them all.
 local function count_question(call)
   local polls = asked[call] or { count = 0, from = host.time.now() }
   asked[call] = polls
@@ -233,8 +236,8 @@ local function new_watch(made)
   return waiting[place]
 end
 
--- True if the upstream notifies of the task on the request that listens, which has the gateway's credential: not of a task of a caller's own token, nor of
--- one in another program than that which reads lists.
+-- True if the upstream notifies of the task on the request that listens, which has the gateway's credential: not of a
+-- task of a caller's own token, nor of one in another program than that which reads lists.
 local function can_follow(made)
   return made.is_stateless and not made.identity and (made.key == channel_key.shared or made.record.kind == "url")
 end
@@ -271,8 +274,8 @@ local function outcome_of(shown, answer)
   return nil, { outcome = "unknown", reason = "task_cancelled" }
 end
 
--- The end of a task of an upstream with sessions: tasks/result gives it, and what the task asks comes there (TA-4). nil, nil, nil if the upstream says
--- nothing for a while: the task runs.
+-- The end of a task of an upstream with sessions: tasks/result gives it, and what the task asks comes there (TA-4).
+-- nil, nil, nil if the upstream says nothing for a while: the task runs.
 local function fetch(made, call, send, has_ended)
   local answer, failed, err = send(made.record, call, {
     method = "tasks/result", name = made.id, may_ask = true, may_repeat = true, channel = made, make = function() return { taskId = made.id } end,
@@ -333,8 +336,9 @@ local function wait_for_end(made, call, send, place)
   end
 end
 
---- Waits until an upstream's task has ended, and cancels it if the call ends before. `send` is forward.send; `place`: the number of the next request
---- within the call. Returns what request.send returns; what cannot be read, or is lost, is a failure.
+--- Waits until an upstream's task has ended, and cancels it if the call ends before. `send` is forward.send; `place`:
+--- the number of the next request within the call. Returns what request.send returns; what cannot be read, or is lost,
+--- is a failure.
 function tasks.await(made, call, send, place)
   local _ <close> = request.pause_deadline(call)
   local _ <close> = setmetatable({}, { __close = function(_, why)

@@ -1,5 +1,5 @@
--- URIs of upstreams as clients see them. With `uris: wrap` each URI of an upstream has the upstream's name in it, so that URIs of different upstreams
--- are never equal, whatever an upstream writes:
+-- URIs of upstreams as clients see them. With `uris: wrap` each URI of an upstream has the upstream's name in it, so
+-- that URIs of different upstreams are never equal, whatever an upstream writes:
 --   file:///x     NAME+file:///x
 --   ui://page     ui://NAME+page        the scheme by which clients recognize the pages of MCP Apps stays
 --   outward   from the upstream's URI to that of clients
@@ -65,13 +65,15 @@ end
 
 -- -- results ---------------------------------------------------------------------------------------------------------
 
---- Called for each URI of another resource in a result: f(record, call, uri for clients, the upstream's uri). Replaced by upstream/result_links.lua.
+--- Called for each URI of another resource in a result: f(record, call, uri for clients, the upstream's uri). Replaced
+--- by upstream/result_links.lua.
 function wrapping.on_link(_, _, _, _) end
 
 --- True if a resource or template that clients can see has this URI. Replaced by federation/federated.lua.
 function wrapping.is_served(_) return false end
 
--- The URI of a result for clients. Clients can fetch a page of the web themselves, so such a URI stays, unless the upstream has listed it as its resource.
+-- The URI of a result for clients. Clients can fetch a page of the web themselves, so such a URI stays, unless the
+-- upstream has listed it as its resource.
 local function of_result(record, uri)
   if not record.wraps_uris then return uri end
   local outward = wrapping.outward(record, uri)

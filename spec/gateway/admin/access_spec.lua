@@ -1,4 +1,5 @@
--- Who may use which endpoint of the admin listener: roles by token, by certificate, by Unix socket, and what a loopback address leaves open.
+-- Who may use which endpoint of the admin listener: roles by token, by certificate, by Unix socket, and what a loopback
+-- address leaves open.
 local uv = require "luv"
 local certificates = require "spec.helpers.certificates"
 local client = require "spec.helpers.client"
@@ -270,7 +271,8 @@ describe("the token of a loopback address", function()
 end)
 
 describe("a token is compared", function()
-  -- The hash of what was sent is compared with each token's hash, whole, by a function whose time does not depend on the bytes.
+  -- The hash of what was sent is compared with each token's hash, whole, by a function whose time does not depend on
+  -- the bytes.
   it("with every token, all bytes of their hashes, whichever it is and wherever it is wrong", function()
     if os.getenv "TSAN_OPTIONS" then return pending "ThreadSanitizer's build has no library that counts comparisons" end
     local counts = os.tmpname()
@@ -423,8 +425,9 @@ describe("moonpool dashboard", function()
   end)
 end)
 
--- Starts a gateway on a terminal, in a folder of its own, with more variables. Returns the process, the folder, the port of its admin listener and the
--- code of its link; nil without the program `script`. The process ends when the last value is closed.
+-- Starts a gateway on a terminal, in a folder of its own, with more variables. Returns the process, the folder, the
+-- port of its admin listener and the code of its link; nil without the program `script`. The process ends when the last
+-- value is closed.
 local function on_terminal(env)
   local script = uv.fs_stat "/usr/bin/script" and "/usr/bin/script"
   if not script then return nil end

@@ -1,5 +1,5 @@
--- The dashboard of the admin listener: its files, what their headers forbid, and its pages in Debian's chromium. Without chromium the pages are not
--- tested, and the spec says so.
+-- The dashboard of the admin listener: its files, what their headers forbid, and its pages in Debian's chromium.
+-- Without chromium the pages are not tested, and the spec says so.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"

@@ -1,4 +1,5 @@
--- /api of the admin listener, what the dashboard shows besides numbers: scripts, reloads, certificates, the configuration.
+-- /api of the admin listener, what the dashboard shows besides numbers: scripts, reloads, certificates, the
+-- configuration.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- GET /api/history and GET /api/live of the admin listener: numbers of the last hour and day, and one event each second with what has changed.
+-- GET /api/history and GET /api/live of the admin listener: numbers of the last hour and day, and one event each second
+-- with what has changed.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- Which values of Host and Origin the admin listener serves: names of its own, and any name for probes and for metrics with a token.
+-- Which values of Host and Origin the admin listener serves: names of its own, and any name for probes and for metrics
+-- with a token.
 local cjson = require "cjson"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"

@@ -1,6 +1,7 @@
 -- lane: alone
--- What the pages of the dashboard cost a gateway that has much to show: no request holds a worker for more than a millisecond of processor time, and
--- the admin thread only for a few. /status counts these turns, by their processor time: asked_turns of workers, admin_turns of the admin thread.
+-- What the pages of the dashboard cost a gateway that has much to show: no request holds a worker for more than a
+-- millisecond of processor time, and the admin thread only for a few. /status counts these turns, by their processor
+-- time: asked_turns of workers, admin_turns of the admin thread.
 local beat = require "spec.helpers.beat"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
@@ -46,7 +47,8 @@ local function open_sessions(g)
   end
 end
 
--- What takes a millisecond takes two to five in a build with AddressSanitizer, and five to fifteen with ThreadSanitizer, which watch each access to memory.
+-- What takes a millisecond takes two to five in a build with AddressSanitizer, and five to fifteen with
+-- ThreadSanitizer, which watch each access to memory.
 local SHORT <const> = { ["1ms"] = true, ["5ms"] = beat.is_sanitized(), ["20ms"] = gateway.binary:find "tsan" ~= nil }
 
 -- The turns of `family` that /status counts, by their processor time: the short ones, and the longer ones.
@@ -58,8 +60,9 @@ local function turns(g, family)
   return short, longer
 end
 
--- Fails if more than `share` of the turns that `work` causes are longer than a millisecond. In a virtual machine the time that its host takes away counts
--- as processor time, and the build of the specs is slower than the one that is delivered; one with a sanitizer may have four times as many.
+-- Fails if more than `share` of the turns that `work` causes are longer than a millisecond. In a virtual machine the
+-- time that its host takes away counts as processor time, and the build of the specs is slower than the one that is
+-- delivered; one with a sanitizer may have four times as many.
 local function check_turns(g, family, share, work)
   local short, long = turns(g, family)
   work()
@@ -126,7 +129,8 @@ local function check_metrics(g)
   end
   for i = 1, 10 do seen[readers[i]:read_response().body] = true end
   for _ in pairs(seen) do texts = texts + 1 end
-  -- a text is made a second after the one before, or later: one may have been there, and a slow machine takes seconds for the ten
+  -- a text is made a second after the one before, or later: one may have been there, and a slow machine takes seconds
+  -- for the ten
   assert.truthy(texts <= 2 + (uv.hrtime() - began) // 1e9, texts)
   wait.for_fact("a request above those that may wait to be refused", 60, function()
     for i = 1, 30 do

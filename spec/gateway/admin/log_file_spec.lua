@@ -33,8 +33,8 @@ local function files_of(path)
   return texts
 end
 
--- The values of `member` in the lines with this event, in the order of the lines. Each line must be whole; with `is_written`, while the
--- gateway writes, the end of a file may be the beginning of a line.
+-- The values of `member` in the lines with this event, in the order of the lines. Each line must be whole; with
+-- `is_written`, while the gateway writes, the end of a file may be the beginning of a line.
 local function values(path, event, member, is_written)
   local found = {}
   for _, text in ipairs(files_of(path)) do
@@ -76,7 +76,8 @@ local function await_line(path, number)
   end)
 end
 
--- The numbers that each of two processes has written to a file, in the order of the lines, the oldest file first; each line must be whole.
+-- The numbers that each of two processes has written to a file, in the order of the lines, the oldest file first; each
+-- line must be whole.
 local function numbers_of(path)
   local numbers = { {}, {} }
   for _, text in ipairs(files_of(path)) do

@@ -1,5 +1,5 @@
--- Each path of the admin listener × each role × each kind of listener × each method: who is admitted. The paths are read from the table in
--- core/admin/admin.c, so that a new one cannot be left out.
+-- Each path of the admin listener × each role × each kind of listener × each method: who is admitted. The paths are
+-- read from the table in core/admin/admin.c, so that a new one cannot be left out.
 local uv = require "luv"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
@@ -11,8 +11,8 @@ local roles = { "none", "metrics", "view", "operate" }
 local rank = { none = 0, metrics = 1, view = 2, operate = 3 }
 local methods = { "GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS" }
 
--- What must be so, whatever the table of the program says: the role, and whether a loopback address leaves the path open. Other paths are
--- held to the rules below.
+-- What must be so, whatever the table of the program says: the role, and whether a loopback address leaves the path
+-- open. Other paths are held to the rules below.
 local known = {
   ["GET /"] = { "none", true }, ["GET /ui/"] = { "none", true }, ["GET /healthz"] = { "none", true }, ["GET /readyz"] = { "none", true },
   ["GET /metrics"] = { "metrics", true }, ["GET /status"] = { "view", true }, ["POST /reload"] = { "operate", true },

@@ -1,4 +1,5 @@
--- The dashboard on phones, in Debian's chromium: no page is wider than the screen, and no table than its container, with long names and with nothing.
+-- The dashboard on phones, in Debian's chromium: no page is wider than the screen, and no table than its container,
+-- with long names and with nothing.
 -- Without chromium nothing is tested, and the spec says so.
 local certificates = require "spec.helpers.certificates"
 local cjson = require "cjson.safe"

@@ -1,5 +1,5 @@
--- The token that a gateway without configured ones makes for itself: commands of root and of its user find it without any variable, and those of
--- other users do not.
+-- The token that a gateway without configured ones makes for itself: commands of root and of its user find it without
+-- any variable, and those of other users do not.
 local cjson = require "cjson"
 local uv = require "luv"
 local client = require "spec.helpers.client"
@@ -15,8 +15,8 @@ local function read(path)
   return file:read "a"
 end
 
--- Runs a command of moonpool without any variable: exit code, stdout, stderr. `as` is a program before it, as { "/usr/bin/setpriv", … }; `program` is
--- the binary.
+-- Runs a command of moonpool without any variable: exit code, stdout, stderr. `as` is a program before it, as {
+-- "/usr/bin/setpriv", … }; `program` is the binary.
 local function bare(words, as, program)
   local list = { "-i" }
   for _, part in ipairs { as or {}, { program or binary }, words } do table.move(part, 1, #part, #list + 1, list) end
@@ -112,8 +112,8 @@ describe("the token", function()
     assert.is_nil(got:lower():find("authorization", 1, true), got)
   end)
 
-  -- A program that listens, and has an open file of the name that the token's has: one that is no sealed memory file is not read, since a
-  -- process of another user could have any file of root shown under that name, and get what is in it.
+  -- A program that listens, and has an open file of the name that the token's has: one that is no sealed memory file is
+  -- not read, since a process of another user could have any file of root shown under that name, and get what is in it.
   it("is read from nothing but a sealed memory file", function()
     local number = ({ x86_64 = 319, aarch64 = 279 })[uv.os_uname().machine]
     if not uv.fs_stat "/usr/bin/perl" or not number then return pending "there is no perl, or its number of memfd_create is not known" end

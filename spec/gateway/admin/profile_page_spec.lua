@@ -1,5 +1,5 @@
--- The page Profile of the dashboard in Debian's chromium: takes a profile, and shows it as a flame graph and as a table. Without chromium nothing is
--- tested, and the spec says so.
+-- The page Profile of the dashboard in Debian's chromium: takes a profile, and shows it as a flame graph and as a
+-- table. Without chromium nothing is tested, and the spec says so.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local node = require "spec.helpers.node"

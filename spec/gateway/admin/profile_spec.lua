@@ -1,5 +1,6 @@
 -- lane: alone
--- POST /api/profile of the admin listener: where the workers' time goes, what allocates, limits while it runs, and how it ends.
+-- POST /api/profile of the admin listener: where the workers' time goes, what allocates, limits while it runs, and how
+-- it ends.
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
@@ -9,12 +10,14 @@ local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local token = ("o"):rep(32)
--- Samples. Those of one call come in equal distances, so a part is wrong by a sample or two of each call: a call must be long enough for a hundred.
+-- Samples. Those of one call come in equal distances, so a part is wrong by a sample or two of each call: a call must
+-- be long enough for a hundred.
 local ENOUGH <const> = 600       -- on a machine that does other things a sample may stand for several, and a part of 0.7 is 0.63 now and then
 
 local HAS_SIGNALS <const> = not os.getenv "TSAN_OPTIONS" -- which delivers none to a loop of Lua that calls nothing
 
--- The parts take turns: what slows the machine for a while hits them alike. Turns that are shorter than the time between two samples differ in length:
+-- The parts take turns: what slows the machine for a while hits them alike. Turns that are shorter than the time
+-- between two samples differ in length:
 -- samples in equal distances would see one part too often otherwise.
 local scripts = {
   ["tools/hot.lua"] = [[

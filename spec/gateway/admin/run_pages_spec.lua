@@ -1,4 +1,5 @@
--- The pages of the dashboard that run tools, read resources and get prompts, in Debian's chromium. Without chromium they are not tested, and the spec says so.
+-- The pages of the dashboard that run tools, read resources and get prompts, in Debian's chromium. Without chromium
+-- they are not tested, and the spec says so.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local node = require "spec.helpers.node"

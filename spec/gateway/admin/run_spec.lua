@@ -1,4 +1,5 @@
--- POST /api/call of the admin listener: an operator runs a tool inside a worker as a client would, and the lists of tools, resources and prompts.
+-- POST /api/call of the admin listener: an operator runs a tool inside a worker as a client would, and the lists of
+-- tools, resources and prompts.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local collector = require "spec.helpers.collector"
@@ -112,7 +113,8 @@ describe("POST /api/call", function()
     assert.has_nothing_left(g)
   end)
 
-  -- The steps in the events of a run: "NAME" or "OUTER > NAME (OBJECT)!", `!` where it has failed, in the order in which they began.
+  -- The steps in the events of a run: "NAME" or "OUTER > NAME (OBJECT)!", `!` where it has failed, in the order in
+  -- which they began.
   local function steps_of(events)
     local found, steps = {}, nil
     for _, event in ipairs(events) do

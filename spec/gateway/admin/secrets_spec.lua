@@ -1,5 +1,6 @@
--- No secret, argument, header or whole session id is in anything that the gateway shows about itself. A run full of marked secrets; then every
--- output is searched for the marks: log, audit, metrics, status, all of /api, the tap, spans, answers to other clients, commands, and the dashboard.
+-- No secret, argument, header or whole session id is in anything that the gateway shows about itself. A run full of
+-- marked secrets; then every output is searched for the marks: log, audit, metrics, status, all of /api, the tap,
+-- spans, answers to other clients, commands, and the dashboard.
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local collector = require "spec.helpers.collector"

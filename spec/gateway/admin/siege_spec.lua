@@ -1,5 +1,5 @@
--- Attacks on the admin listener: many connections, bodies that come a byte at a time, storms of signals, and lists of what comes and goes. Clients and
--- operators are served meanwhile, and nothing is left afterwards.
+-- Attacks on the admin listener: many connections, bodies that come a byte at a time, storms of signals, and lists of
+-- what comes and goes. Clients and operators are served meanwhile, and nothing is left afterwards.
 local affinity = require "spec.helpers.affinity"
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
@@ -243,7 +243,8 @@ describe("a profile of a worker that waits for its processor", function()
 end)
 
 describe("a profile of stacks of 200 levels", function()
-  -- Each way goes down until Lua refuses: through functions of Lua alone, or of C, of which Lua allows some 200 inside each other.
+  -- Each way goes down until Lua refuses: through functions of Lua alone, or of C, of which Lua allows some 200 inside
+  -- each other.
   local ways <const> = {
     lua = "local function down(n) if n == 0 then return work() end return (down(n - 1)) end return down(15000)",
     pcall = "local function down(n) if n == 0 then return work() end return select(2, pcall(down, n - 1)) end return down(180)",

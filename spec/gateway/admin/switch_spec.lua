@@ -1,4 +1,5 @@
--- /api/switch of the admin listener: operators switch tools, prompts, resources and upstreams off and on while they are served.
+-- /api/switch of the admin listener: operators switch tools, prompts, resources and upstreams off and on while they are
+-- served.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"

@@ -1,6 +1,6 @@
--- Taps above their rate, on several workers: what a tap gets in a second, that events sent and dropped add up, the order of a call's events, how often
--- events go to the readers, and taps that open and close meanwhile. The load is requests for a path that does not exist, many in one write: each is an
--- event `refused`.
+-- Taps above their rate, on several workers: what a tap gets in a second, that events sent and dropped add up, the
+-- order of a call's events, how often events go to the readers, and taps that open and close meanwhile. The load is
+-- requests for a path that does not exist, many in one write: each is an event `refused`.
 local uv = require "luv"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"

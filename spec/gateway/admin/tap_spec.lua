@@ -1,4 +1,5 @@
--- GET /api/tap of the admin listener: calls as they begin and end, filters, redacted arguments, many readers, slow ones, and the audit of it.
+-- GET /api/tap of the admin listener: calls as they begin and end, filters, redacted arguments, many readers, slow
+-- ones, and the audit of it.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"

@@ -1,5 +1,5 @@
--- log.audit: one line of JSON for each call, refusal and reload. A line has only the fields that the operator asked for, and writing it never
--- blocks a worker.
+-- log.audit: one line of JSON for each call, refusal and reload. A line has only the fields that the operator asked
+-- for, and writing it never blocks a worker.
 local cjson = require "cjson.safe"
 local uv = require "luv"
 local client = require "spec.helpers.client"

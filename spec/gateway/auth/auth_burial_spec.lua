@@ -1,5 +1,5 @@
--- Streams that stay open when the scripts that authenticated them are gone: the data of their principals outlives the Lua state that made them, which
--- another thread frees meanwhile. Errors here show in the builds with sanitizers.
+-- Streams that stay open when the scripts that authenticated them are gone: the data of their principals outlives the
+-- Lua state that made them, which another thread frees meanwhile. Errors here show in the builds with sanitizers.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 

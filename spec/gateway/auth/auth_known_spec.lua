@@ -1,5 +1,5 @@
--- A bearer token that was valid a moment ago is accepted again without running an auth script, but no longer than it is valid, and only if the script
--- reads nothing but the token.
+-- A bearer token that was valid a moment ago is accepted again without running an auth script, but no longer than it is
+-- valid, and only if the script reads nothing but the token.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local tokens = require "spec.helpers.tokens"

@@ -1,5 +1,5 @@
--- Once a reload is acknowledged, no request is authenticated by the old scripts, not even one whose auth script was running meanwhile. Running calls
--- go on (B-91).
+-- Once a reload is acknowledged, no request is authenticated by the old scripts, not even one whose auth script was
+-- running meanwhile. Running calls go on (B-91).
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"

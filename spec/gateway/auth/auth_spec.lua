@@ -1,5 +1,5 @@
--- Authentication comes first: without valid credentials every path and every revision get the same 401, and nothing is created (A-1 to A-4, A-7; rows
--- B-18, B-71).
+-- Authentication comes first: without valid credentials every path and every revision get the same 401, and nothing is
+-- created (A-1 to A-4, A-7; rows B-18, B-71).
 -- proves: authentication before everything else 2024-11-05 sse
 -- proves: authentication before everything else 2025-03-26.. http
 local credentials = require "spec.helpers.credentials"
@@ -130,7 +130,8 @@ describe("without credentials", function()
       assert.equal(401, response.status, value:sub(1, 40))
       assert.truthy(response.headers["www-authenticate"])
     end
-    -- a token twice, even if both are valid; in the query; larger than any header may be; with a NUL: the HTTP parser refuses the last two
+    -- a token twice, even if both are valid; in the query; larger than any header may be; with a NUL: the HTTP parser
+    -- refuses the last two
     local message, mirrored = modern_call "who"
     local list = { { "Authorization", "Bearer ann-1" }, { "Authorization", "Bearer ann-1" }, { "Accept", wire.both }, { "Content-Type", "application/json" } }
     for name, value in pairs(mirrored) do

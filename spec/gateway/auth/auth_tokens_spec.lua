@@ -1,5 +1,5 @@
--- Forged and broken tokens at the gateway: in every revision and on every path, none is accepted and none costs more than one check of a signature
--- (B-71, B-118); clients with valid tokens are not affected.
+-- Forged and broken tokens at the gateway: in every revision and on every path, none is accepted and none costs more
+-- than one check of a signature (B-71, B-118); clients with valid tokens are not affected.
 local client = require "spec.helpers.client"
 local forged = require "spec.helpers.forged"
 local gateway = require "spec.helpers.gateway"

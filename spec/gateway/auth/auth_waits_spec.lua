@@ -1,5 +1,5 @@
--- An auth script may wait. Other requests are served meanwhile, a client that disconnects cancels it, and 10 s bound the seconds it
--- waits and the number of waiting requests.
+-- An auth script may wait. Other requests are served meanwhile, a client that disconnects cancels it, and 10 s bound
+-- the seconds it waits and the number of waiting requests.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"

@@ -1,10 +1,12 @@
--- Scripts cannot change values of the gateway: neither by assignment nor by the raw functions, the table library, metatables, iterators, coroutines
--- or closers. The result of one script's attempts is checked from other scripts, and in later calls.
+-- Scripts cannot change values of the gateway: neither by assignment nor by the raw functions, the table library,
+-- metatables, iterators, coroutines or closers. The result of one script's attempts is checked from other scripts, and
+-- in later calls.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 
--- attack(value): tries to change a value and everything reachable from it; returns the number of tables. collect(value) returns all tables that can
--- be reached: by pairs, by the state of the iterator that pairs returns, by next, by metatables, by index.
+-- attack(value): tries to change a value and everything reachable from it; returns the number of tables. collect(value)
+-- returns all tables that can be reached: by pairs, by the state of the iterator that pairs returns, by next, by
+-- metatables, by index.
 local attacker = [[
 local function reach(root)
   local seen, list = {}, {}

@@ -1,5 +1,5 @@
--- The scripts that a grant belongs to: all scripts, a folder or one file, by the file that contains the code. A wrong grant is reported with its
--- line.
+-- The scripts that a grant belongs to: all scripts, a folder or one file, by the file that contains the code. A wrong
+-- grant is reported with its line.
 local gateway = require "spec.helpers.gateway"
 local granted = require "spec.helpers.granted"
 

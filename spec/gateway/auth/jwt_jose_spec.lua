@@ -1,4 +1,5 @@
--- Tokens across implementations: the gateway accepts the tokens of npm's jose, and jose accepts the gateway's, for every algorithm.
+-- Tokens across implementations: the gateway accepts the tokens of npm's jose, and jose accepts the gateway's, for
+-- every algorithm.
 local gateway = require "spec.helpers.gateway"
 local node = require "spec.helpers.node"
 local tokens = require "spec.helpers.tokens"

@@ -1,4 +1,5 @@
--- Keys that are fetched: found, shared, rotated, and kept while their issuer is down, slow or sends wrong keys (A-10, A-15, B-119).
+-- Keys that are fetched: found, shared, rotated, and kept while their issuer is down, slow or sends wrong keys (A-10,
+-- A-15, B-119).
 local gateway = require "spec.helpers.gateway"
 local issuers = require "spec.helpers.issuer"
 local tokens = require "spec.helpers.tokens"

@@ -1,5 +1,5 @@
--- What unauthenticated clients may read: the metadata that names the authorization server (A-8, A-9, A-12), and the origins of pages that may read
--- answers.
+-- What unauthenticated clients may read: the metadata that names the authorization server (A-8, A-9, A-12), and the
+-- origins of pages that may read answers.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"

@@ -1,4 +1,5 @@
--- A gateway that other machines can reach needs auth scripts, or `auth: none` in its configuration: at start, in `check`, and at reload.
+-- A gateway that other machines can reach needs auth scripts, or `auth: none` in its configuration: at start, in
+-- `check`, and at reload.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local stdio = require "spec.helpers.stdio"

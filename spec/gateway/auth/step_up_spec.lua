@@ -1,4 +1,5 @@
--- A missing scope that a client can request: the answer is 403 with a challenge that names it, and the handler has not run (A-5, A-6).
+-- A missing scope that a client can request: the answer is 403 with a challenge that names it, and the handler has not
+-- run (A-5, A-6).
 -- proves: scopes that are asked for when they are needed 2025-03-26.. http
 local scoped = require "spec.helpers.scoped"
 

@@ -1,4 +1,5 @@
--- Keys of the store that moonpool.yaml grants to single scripts are reserved: other scripts neither read nor change them.
+-- Keys of the store that moonpool.yaml grants to single scripts are reserved: other scripts neither read nor change
+-- them.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"

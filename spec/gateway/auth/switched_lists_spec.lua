@@ -1,4 +1,5 @@
--- Many things, so that the lists are rebuilt over several time slices while clients read them: each principal sees what it may, and no list is old.
+-- Many things, so that the lists are rebuilt over several time slices while clients read them: each principal sees what
+-- it may, and no list is old.
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {
@@ -49,7 +50,8 @@ local function listed(me, method, member, key)
   return set, count
 end
 
--- Switches to and fro in `rounds` calls, and runs look() again and again meanwhile. Runs after(is_on) when a call has ended.
+-- Switches to and fro in `rounds` calls, and runs look() again and again meanwhile. Runs after(is_on) when a call has
+-- ended.
 local function switch_while(switcher, rounds, look, after)
   for round = 1, rounds do
     local is_on = round % 2 == 0

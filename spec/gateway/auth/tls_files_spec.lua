@@ -1,4 +1,5 @@
--- An error in the files of TLS is reported at the line of moonpool.yaml that names them, with a hint: by `moonpool check`, and at start.
+-- An error in the files of TLS is reported at the line of moonpool.yaml that names them, with a hint: by `moonpool
+-- check`, and at start.
 local uv = require "luv"
 local certificates = require "spec.helpers.certificates"
 local gateway = require "spec.helpers.gateway"

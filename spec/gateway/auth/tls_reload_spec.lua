@@ -1,5 +1,5 @@
--- A certificate is renewed while the gateway serves: new connections get the new certificate, existing ones go on; a wrong pair of files changes
--- nothing.
+-- A certificate is renewed while the gateway serves: new connections get the new certificate, existing ones go on; a
+-- wrong pair of files changes nothing.
 local uv = require "luv"
 local cjson = require "cjson"
 local certificates = require "spec.helpers.certificates"

@@ -1,4 +1,5 @@
--- Listening with TLS: which clients are accepted, which error the others get, and how many seconds a handshake may take (B-112).
+-- Listening with TLS: which clients are accepted, which error the others get, and how many seconds a handshake may take
+-- (B-112).
 local certificates = require "spec.helpers.certificates"
 local client = require "spec.helpers.client"
 local departures = require "spec.helpers.departures"
@@ -186,7 +187,8 @@ describe("client certificates", function()
     return g
   end
 
-  -- HTTP status of a request, or the reason that there is none. In TLS 1.3 a client learns of a refusal only when it reads.
+  -- HTTP status of a request, or the reason that there is none. In TLS 1.3 a client learns of a refusal only when it
+  -- reads.
   local function knock(g, name, max)
     local tls = { name = "localhost", ca = g.dir .. "/cert.pem", max = max }
     if name then
@@ -225,7 +227,8 @@ describe("client certificates", function()
     end)
   end
 
-  -- The fields of `request.tls` for a client with the certificate `made` (nil: none), at a listener that requests client certificates.
+  -- The fields of `request.tls` for a client with the certificate `made` (nil: none), at a listener that requests
+  -- client certificates.
   local function seen_as(made, max)
     local here = certificates.here()
     local g <close> = gateway.start {

@@ -1,4 +1,5 @@
--- `visible`: a function that decides which principals see a thing. It is called each time, may not wait, and hides the thing if it fails.
+-- `visible`: a function that decides which principals see a thing. It is called each time, may not wait, and hides the
+-- thing if it fails.
 local scoped = require "spec.helpers.scoped"
 local wait = require "spec.helpers.wait"
 

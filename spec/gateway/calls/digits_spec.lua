@@ -1,5 +1,5 @@
--- Numbers that Lua cannot hold (25 digits, 1e400, more than 17 digits behind the point) keep their digits where a script passes on the table
--- that has them, changed or not; with call plans and without.
+-- Numbers that Lua cannot hold (25 digits, 1e400, more than 17 digits behind the point) keep their digits where a
+-- script passes on the table that has them, changed or not; with call plans and without.
 local assert = require "spec.helpers.asserts"
 local gateway = require "spec.helpers.gateway"
 local trusted = require "spec.helpers.trusted"

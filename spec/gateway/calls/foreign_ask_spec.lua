@@ -1,5 +1,5 @@
--- A handler asks through the `call` of another one that still runs: the request travels on the stream of that other call, and outlives the task
--- that waits for its answer.
+-- A handler asks through the `call` of another one that still runs: the request travels on the stream of that other
+-- call, and outlives the task that waits for its answer.
 local gateway = require "spec.helpers.gateway"
 
 -- One worker, and two scripts that share a library.

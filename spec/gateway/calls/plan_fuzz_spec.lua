@@ -1,6 +1,9 @@
--- Generated tools and generated arguments, sent to a gateway that compares each planned call with the general path (MOONPOOL_PLANS=both):
--- where C takes arguments, tool.check says true and the handler gets the values and the order of the decoder; a difference ends the process.
--- A second gateway without plans must give the same answers. PLAN_FUZZ_SEED repeats a run, PLAN_FUZZ_TOOLS makes a longer one.
+-- Generated tools and generated arguments, sent to a gateway that compares each planned call with the general path
+-- (MOONPOOL_PLANS=both):
+-- where C takes arguments, tool.check says true and the handler gets the values and the order of the decoder; a
+-- difference ends the process.
+-- A second gateway without plans must give the same answers. PLAN_FUZZ_SEED repeats a run, PLAN_FUZZ_TOOLS makes a
+-- longer one.
 local gateway = require "spec.helpers.gateway"
 
 local SEED <const> = tonumber(os.getenv "PLAN_FUZZ_SEED") or os.time()

@@ -1,5 +1,6 @@
--- The audit lines of planned calls, which C writes: each call is sent to two gateways, with plans and without, and the two audit files must have the same
--- bytes but for ids, sessions and times. `calls_planned` says which calls took a plan.
+-- The audit lines of planned calls, which C writes: each call is sent to two gateways, with plans and without, and the
+-- two audit files must have the same bytes but for ids, sessions and times. `calls_planned` says which calls took a
+-- plan.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -81,7 +82,8 @@ local function send(g, row, token)
   return response
 end
 
--- The lines of the audit about calls of tools, or of methods whose names begin with `method`, without what differs between two runs.
+-- The lines of the audit about calls of tools, or of methods whose names begin with `method`, without what differs
+-- between two runs.
 local function lines_of(g, method)
   local lines = {}
   for line in io.lines(g.dir .. "/audit.jsonl", "L") do
@@ -167,7 +169,8 @@ end
 
 describe("answers from kept bytes with an audit", function()
   local meta = '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
-  -- Method, members of params, members of _meta, and whether the second of two such requests is answered from kept bytes.
+  -- Method, members of params, members of _meta, and whether the second of two such requests is answered from kept
+  -- bytes.
   local requests = {
     { "resources/list", "", "", true }, { "resources/templates/list", "", ',"traceparent":"t"', true }, { "prompts/list", "", "", false },
     { "tools/list", "", "", false },

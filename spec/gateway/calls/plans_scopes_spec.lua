@@ -1,5 +1,6 @@
--- Planned calls of tools that require scopes, and calls in sessions where something is private: C compares bit sets that the general path has made once for
--- each principal and snapshot of the registry. Each call is sent to two gateways, with plans and without; the answers are the same.
+-- Planned calls of tools that require scopes, and calls in sessions where something is private: C compares bit sets
+-- that the general path has made once for each principal and snapshot of the registry. Each call is sent to two
+-- gateways, with plans and without; the answers are the same.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 

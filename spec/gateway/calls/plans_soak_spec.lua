@@ -1,5 +1,6 @@
--- Random calls of random tools by clients of all revisions, while scripts are reloaded, tools are switched off and on, tokens change and clients leave, on a
--- gateway that compares each planned call with the general path (MOONPOOL_PLANS=both): a difference would end the process. Each call has one audit line.
+-- Random calls of random tools by clients of all revisions, while scripts are reloaded, tools are switched off and on,
+-- tokens change and clients leave, on a gateway that compares each planned call with the general path
+-- (MOONPOOL_PLANS=both): a difference would end the process. Each call has one audit line.
 -- PLAN_SOAK_SEED repeats a run, PLAN_SOAK_STEPS makes a longer one.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"

@@ -1,5 +1,6 @@
--- Call plans: C serves a plain tools/call, and everything else goes through lua/moonpool as if there were no plans. Each call is sent to two
--- gateways, with plans and without; the answers are the same bytes, and `calls_planned` says which calls took a plan.
+-- Call plans: C serves a plain tools/call, and everything else goes through lua/moonpool as if there were no plans.
+-- Each call is sent to two gateways, with plans and without; the answers are the same bytes, and `calls_planned` says
+-- which calls took a plan.
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {

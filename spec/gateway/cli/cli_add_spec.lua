@@ -1,4 +1,5 @@
--- moonpool add and moonpool import: they write entries at the end of `upstreams:`, keep every other byte of the file, and copy no secret.
+-- moonpool add and moonpool import: they write entries at the end of `upstreams:`, keep every other byte of the file,
+-- and copy no secret.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 
@@ -7,7 +8,8 @@ local function read(path)
   return file and file:read "a"
 end
 
--- Runs `use(dir, run)` in a folder with this moonpool.yaml (nil: none) and these files; run(args...) returns exit code, stdout, stderr.
+-- Runs `use(dir, run)` in a folder with this moonpool.yaml (nil: none) and these files; run(args...) returns exit code,
+-- stdout, stderr.
 local function in_folder(text, files, use)
   local dir = gateway.prepare { config = text or "", files = files }
   if not text then os.remove(dir .. "/moonpool.yaml") end

@@ -1,4 +1,5 @@
--- `moonpool check` and `moonpool list`: the scripts that are served, as clients see them, and warnings of undefined names.
+-- `moonpool check` and `moonpool list`: the scripts that are served, as clients see them, and warnings of undefined
+-- names.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 

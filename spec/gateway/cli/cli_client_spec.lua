@@ -1,4 +1,5 @@
--- The command line as an MCP client: read, prompt, complete, job, list --url, answers to questions, -c everywhere, and Ctrl-C.
+-- The command line as an MCP client: read, prompt, complete, job, list --url, answers to questions, -c everywhere, and
+-- Ctrl-C.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"

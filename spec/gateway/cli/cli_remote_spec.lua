@@ -1,4 +1,5 @@
--- `moonpool call --url` at various gateways: HTTP+SSE, TLS in front, a token that is required; and at servers that are not gateways.
+-- `moonpool call --url` at various gateways: HTTP+SSE, TLS in front, a token that is required; and at servers that are
+-- not gateways.
 local gateway = require "spec.helpers.gateway"
 local nginx = require "spec.helpers.nginx"
 local stub = require "spec.helpers.stub"

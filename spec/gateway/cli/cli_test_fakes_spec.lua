@@ -1,4 +1,5 @@
--- The fakes of `moonpool test`: clocks, variables, programs, files, streams and principals; and the notifications that were sent to clients.
+-- The fakes of `moonpool test`: clocks, variables, programs, files, streams and principals; and the notifications that
+-- were sent to clients.
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {

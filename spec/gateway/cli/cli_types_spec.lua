@@ -1,4 +1,5 @@
--- `moonpool types`: its output for editors with LuaLS is valid Lua, follows the grammar of LuaLS, and follows the scripts.
+-- `moonpool types`: its output for editors with LuaLS is valid Lua, follows the grammar of LuaLS, and follows the
+-- scripts.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local example = require "spec.helpers.example"

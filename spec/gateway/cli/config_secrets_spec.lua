@@ -1,5 +1,5 @@
--- Reports about a configuration quote its lines, and those of a reload are in the log, in /status and in the answer to POST /reload, which every user of the
--- machine can read: no secret that stands in the file is in them.
+-- Reports about a configuration quote its lines, and those of a reload are in the log, in /status and in the answer to
+-- POST /reload, which every user of the machine can read: no secret that stands in the file is in them.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 

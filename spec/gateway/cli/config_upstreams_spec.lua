@@ -1,9 +1,11 @@
--- The section `upstreams` of moonpool.yaml: what is accepted, what is refused and where, and what Lua gets of it. Rule B-34.
+-- The section `upstreams` of moonpool.yaml: what is accepted, what is refused and where, and what Lua gets of it. Rule
+-- B-34.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local trusted = require "spec.helpers.trusted"
 
--- Runs `moonpool check` beside a moonpool.yaml of this text: returns exit code, stdout, stderr without the warning about missing scripts.
+-- Runs `moonpool check` beside a moonpool.yaml of this text: returns exit code, stdout, stderr without the warning
+-- about missing scripts.
 local function check(text, args, options)
   local dir = gateway.prepare { config = text, files = options and options.files }
   local code, out, err = gateway.exec(args or { "check" }, { cwd = dir, env = options and options.env })

@@ -1,5 +1,5 @@
--- examples/deploy: the Dockerfile and compose.yaml agree with the repository and with the configuration that the container runs. No
--- container engine is needed: both files are read here.
+-- examples/deploy: the Dockerfile and compose.yaml agree with the repository and with the configuration that the
+-- container runs. No container engine is needed: both files are read here.
 local cjson = require "cjson"
 local uv = require "luv"
 local yaml = require "lyaml"

@@ -1,5 +1,6 @@
--- The pages of docs/, the first page and the README files: each is played from top to bottom (spec/helpers/page.lua), every link leads to a page,
--- every page is in the index, generated pages equal the output of `./dev docs`; statements about an example are true.
+-- The pages of docs/, the first page and the README files: each is played from top to bottom (spec/helpers/page.lua),
+-- every link leads to a page, every page is in the index, generated pages equal the output of `./dev docs`; statements
+-- about an example are true.
 local certificates = require "spec.helpers.certificates"
 local docker = require "spec.helpers.docker"
 local example = require "spec.helpers.example"

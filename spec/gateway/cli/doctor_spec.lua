@@ -1,4 +1,5 @@
--- moonpool doctor: names the step at which the way to an upstream stops, for upstreams that are broken in each way; changes nothing.
+-- moonpool doctor: names the step at which the way to an upstream stops, for upstreams that are broken in each way;
+-- changes nothing.
 local certificates = require "spec.helpers.certificates"
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"

@@ -1,5 +1,5 @@
--- Mistakes of authors who know JavaScript and Python better than Lua, and do not know moonpool.yaml: each report has the place, the error, and a
--- hint.
+-- Mistakes of authors who know JavaScript and Python better than Lua, and do not know moonpool.yaml: each report has
+-- the place, the error, and a hint.
 local gateway = require "spec.helpers.gateway"
 
 local function check(scripts, yaml, ...)
@@ -13,8 +13,8 @@ local function check(scripts, yaml, ...)
   return code, out, err
 end
 
--- Statements in a handler, each in a file of its own: { code, line of the report, parts of the error and the hint }. Line 1 of `code` is line 3 of
--- the file.
+-- Statements in a handler, each in a file of its own: { code, line of the report, parts of the error and the hint }.
+-- Line 1 of `code` is line 3 of the file.
 local errors = {
   { "if 1 != 2 then return 1 end", 3, "near '!'", "Lua writes ~=" },
   { "if 1 !== 2 then return 1 end", 3, "near '!'", "Lua writes ~=" },

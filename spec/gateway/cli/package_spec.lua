@@ -1,4 +1,5 @@
--- The Debian package: its files, its installation by dpkg, and a gateway that runs from the installed files. `./dev package` builds it.
+-- The Debian package: its files, its installation by dpkg, and a gateway that runs from the installed files. `./dev
+-- package` builds it.
 local cjson = require "cjson"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"

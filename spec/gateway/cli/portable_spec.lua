@@ -1,5 +1,6 @@
 -- lane: first
--- The archive for other systems than Debian: its binary needs libc and libm alone, of glibc 2.34, runs from any path, and finds what the system trusts.
+-- The archive for other systems than Debian: its binary needs libc and libm alone, of glibc 2.34, runs from any path,
+-- and finds what the system trusts.
 local uv = require "luv"
 local certificates = require "spec.helpers.certificates"
 local errand = require "spec.helpers.errand"

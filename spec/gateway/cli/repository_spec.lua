@@ -1,5 +1,6 @@
 -- lane: first
--- `./dev repository`: apt takes the package from it, because it is signed with the key that the source names, and refuses what was changed.
+-- `./dev repository`: apt takes the package from it, because it is signed with the key that the source names, and
+-- refuses what was changed.
 local gateway = require "spec.helpers.gateway"
 local packages = require "spec.helpers.packages"
 local shell = require "spec.helpers.shell"

@@ -1,4 +1,5 @@
--- What the package has for a service: its units, with the parts of units that docs/how-to/systemd.md shows, and its logrotate file.
+-- What the package has for a service: its units, with the parts of units that docs/how-to/systemd.md shows, and its
+-- logrotate file.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 local page = require "spec.helpers.page"

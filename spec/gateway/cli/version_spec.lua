@@ -10,7 +10,8 @@ end
 
 local script = assert(uv.fs_realpath "cmake/version.sh")
 
--- A repository with cmake/version.sh in it; `sh(command)` runs a command there and returns its output without the line end.
+-- A repository with cmake/version.sh in it; `sh(command)` runs a command there and returns its output without the line
+-- end.
 local function repository()
   local folder = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/version.XXXXXX"))
   local function sh(command)

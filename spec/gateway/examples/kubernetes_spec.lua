@@ -1,5 +1,5 @@
--- examples/kubernetes: its objects are as the schemas of their kinds say and agree with each other, and the pod that they describe serves, takes
--- what kubelet replaces, and leaves without a refused request.
+-- examples/kubernetes: its objects are as the schemas of their kinds say and agree with each other, and the pod that
+-- they describe serves, takes what kubelet replaces, and leaves without a refused request.
 local cjson = require "cjson"
 local lyaml = require "lyaml"
 local uv = require "luv"

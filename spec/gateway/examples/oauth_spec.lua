@@ -1,4 +1,5 @@
--- examples/oauth: the commands of its README, with a real authorization server and the official client: discovery, 401, PKCE, a call, a step-up.
+-- examples/oauth: the commands of its README, with a real authorization server and the official client: discovery, 401,
+-- PKCE, a call, a step-up.
 local uv = require "luv"
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"

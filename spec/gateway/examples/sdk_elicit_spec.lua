@@ -1,5 +1,5 @@
--- One handler that asks its user twice, with the official TypeScript SDKs: whichever worker or process gets a round, it continues with the earlier
--- answers, and a `once` block runs once. Rules V-1 to V-10.
+-- One handler that asks its user twice, with the official TypeScript SDKs: whichever worker or process gets a round, it
+-- continues with the earlier answers, and a `once` block runs once. Rules V-1 to V-10.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local talk = require "spec.helpers.talk"

@@ -1,5 +1,5 @@
--- Widely used clients: the official TypeScript SDK 1.x and 2.x, over every transport that they support. Each runs spec/clients/story.mjs and prints
--- what it received.
+-- Widely used clients: the official TypeScript SDK 1.x and 2.x, over every transport that they support. Each runs
+-- spec/clients/story.mjs and prints what it received.
 -- proves: the official TypeScript SDKs 2025-11-25 sse
 -- proves: the official TypeScript SDKs 2025-11-25.. http stdio
 local uv = require "luv"
@@ -35,7 +35,8 @@ local function facts_of(script, kind, ...)
   local facts, by_name = {}, {}
   for line in out:gmatch "[^\n]+" do
     local fact = assert(cjson.decode(line), "no fact: " .. line)
-    -- of a progress notification that comes in one chunk with the answer, the SDK says that it has forgotten the token already
+    -- of a progress notification that comes in one chunk with the answer, the SDK says that it has forgotten the token
+    -- already
     local late = fact.fact == "error" and fact.message:match "^Error: Received a progress notification for an unknown token: (.*)"
     if late then
       fact = cjson.decode(late).params

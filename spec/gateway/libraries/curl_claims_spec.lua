@@ -1,4 +1,5 @@
--- What comments say about the system's libcurl, tried by the program curl, which uses it, and by a gateway. docs/dev/libraries.md names each.
+-- What comments say about the system's libcurl, tried by the program curl, which uses it, and by a gateway.
+-- docs/dev/libraries.md names each.
 local errand = require "spec.helpers.errand"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"

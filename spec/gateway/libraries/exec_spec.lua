@@ -1,5 +1,5 @@
--- `exec`: runs a granted program with its arguments, without shell, descriptors and secrets of the gateway; the program and all its descendants end
--- with the call.
+-- `exec`: runs a granted program with its arguments, without shell, descriptors and secrets of the gateway; the program
+-- and all its descendants end with the call.
 local granted = require "spec.helpers.granted"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"

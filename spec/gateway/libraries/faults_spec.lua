@@ -1,4 +1,5 @@
--- A fault of a script ends its call and nothing else, for any value that the script raises, returns or drops, at any place (B-78).
+-- A fault of a script ends its call and nothing else, for any value that the script raises, returns or drops, at any
+-- place (B-78).
 local uv = require "luv"
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"

@@ -1,4 +1,5 @@
--- `fs`: files within the grants, and none beyond them, by any name, link or race; other calls are served during file operations.
+-- `fs`: files within the grants, and none beyond them, by any name, link or race; other calls are served during file
+-- operations.
 local granted = require "spec.helpers.granted"
 local uv = require "luv"
 

@@ -1,4 +1,5 @@
--- Outgoing requests that take too long, and requests whose call is cancelled: each is closed within the turn, and no other task waits for it.
+-- Outgoing requests that take too long, and requests whose call is cancelled: each is closed within the turn, and no
+-- other task waits for it.
 local errand = require "spec.helpers.errand"
 local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- A kept connection that dies after a request was written: the server ran the request once. libcurl by itself would send it again.
+-- A kept connection that dies after a request was written: the server ran the request once. libcurl by itself would
+-- send it again.
 local assert = require "spec.helpers.asserts"
 local certificates = require "spec.helpers.certificates"
 local gateway = require "spec.helpers.gateway"

@@ -1,4 +1,5 @@
--- The addresses to which scripts may connect: those that the grants name, checked at the address of the connection (B-115).
+-- The addresses to which scripts may connect: those that the grants name, checked at the address of the connection
+-- (B-115).
 local errand = require "spec.helpers.errand"
 local stub = require "spec.helpers.stub"
 

@@ -1,5 +1,5 @@
--- http.stream: bodies that a script reads while they arrive, in pieces, lines or events. The gateway receives no faster than the script reads,
--- and closes the connection when the script drops the stream.
+-- http.stream: bodies that a script reads while they arrive, in pieces, lines or events. The gateway receives no faster
+-- than the script reads, and closes the connection when the script drops the stream.
 local errand = require "spec.helpers.errand"
 local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- resource { uri = "notes://{id}", list = function(call) … end }: resources/list has the existing resources of a template.
+-- resource { uri = "notes://{id}", list = function(call) … end }: resources/list has the existing resources of a
+-- template.
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {

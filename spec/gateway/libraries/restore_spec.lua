@@ -1,4 +1,5 @@
--- A file put at the path of store.file is served as it is: it is never mixed with the -wal that another file, or a later state of the file, left.
+-- A file put at the path of store.file is served as it is: it is never mixed with the -wal that another file, or a
+-- later state of the file, left.
 local lfs = require "lfs"
 local gateway = require "spec.helpers.gateway"
 local trusted = require "spec.helpers.trusted"

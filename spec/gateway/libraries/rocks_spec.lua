@@ -1,4 +1,5 @@
--- scripts.rocks: pure-Lua modules of a LuaRocks tree, if they run without the rest of Lua's library, and the error if they do not.
+-- scripts.rocks: pure-Lua modules of a LuaRocks tree, if they run without the rest of Lua's library, and the error if
+-- they do not.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 

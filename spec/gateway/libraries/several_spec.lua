@@ -1,4 +1,5 @@
--- Names of several things in one file: the folders, the file's name (unless it is init or the like), and the things' own names.
+-- Names of several things in one file: the folders, the file's name (unless it is init or the like), and the things'
+-- own names.
 local gateway = require "spec.helpers.gateway"
 
 local function tools(...)

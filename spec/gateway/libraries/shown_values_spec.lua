@@ -1,4 +1,5 @@
--- How `print`, `log.*` and errors show values that are not texts; and warnings about grants, which name the line of the configuration.
+-- How `print`, `log.*` and errors show values that are not texts; and warnings about grants, which name the line of the
+-- configuration.
 local gateway = require "spec.helpers.gateway"
 
 local function tool(body) return 'return tool { "X.", input = {}, function(_, call) ' .. body .. ' return "done" end }' end

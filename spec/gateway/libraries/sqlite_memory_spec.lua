@@ -1,4 +1,5 @@
--- V5: the memory that SQLite allocates for a script is bounded: per database, per process, and for parameters and results.
+-- V5: the memory that SQLite allocates for a script is bounded: per database, per process, and for parameters and
+-- results.
 local code = require "spec.helpers.code"
 local memory = require "spec.helpers.memory"
 local uv = require "luv"

@@ -1,5 +1,5 @@
--- A database of scripts whose file is moved, removed or replaced: the file at the path is used from the next statement on, by every worker, and never
--- with the -wal of the file before.
+-- A database of scripts whose file is moved, removed or replaced: the file at the path is used from the next statement
+-- on, by every worker, and never with the -wal of the file before.
 local cjson = require "cjson"
 local lfs = require "lfs"
 local gateway = require "spec.helpers.gateway"

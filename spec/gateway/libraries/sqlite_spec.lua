@@ -1,4 +1,5 @@
--- sqlite of scripts: values in both directions, transactions, exclusive use, limits, the SQL that is denied, and cancellation.
+-- sqlite of scripts: values in both directions, transactions, exclusive use, limits, the SQL that is denied, and
+-- cancellation.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local code = require "spec.helpers.code"

@@ -1,4 +1,5 @@
--- store.file: values that scripts store outlive the process, however the process ends. A fault of the file is logged, and delays no call.
+-- store.file: values that scripts store outlive the process, however the process ends. A fault of the file is logged,
+-- and delays no call.
 local lfs = require "lfs"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"

@@ -1,4 +1,5 @@
--- All errors in the arguments of a call are reported at once, up to a cap, so that a model needs one further try and not four.
+-- All errors in the arguments of a call are reported at once, up to a cap, so that a model needs one further try and
+-- not four.
 local gateway = require "spec.helpers.gateway"
 
 describe("arguments that do not fit", function()

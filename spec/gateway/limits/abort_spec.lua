@@ -1,5 +1,6 @@
--- Tools with timers, sockets, programs, databases and coroutines in use are cancelled at any moment, by every cause of a cancellation: no freed
--- memory is used (B-130). AddressSanitizer gives most of the proof. MOONPOOL_ABORTS=50000 makes the run as long as B-130 demands.
+-- Tools with timers, sockets, programs, databases and coroutines in use are cancelled at any moment, by every cause of
+-- a cancellation: no freed memory is used (B-130). AddressSanitizer gives most of the proof. MOONPOOL_ABORTS=50000
+-- makes the run as long as B-130 demands.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
@@ -65,7 +66,8 @@ local function start(server)
   }
 end
 
--- Two clients whose calls are cancelled in two ways: one disconnects, one sends notifications/cancelled, in a session that ends with the batch.
+-- Two clients whose calls are cancelled in two ways: one disconnects, one sends notifications/cancelled, in a session
+-- that ends with the batch.
 local function begin(g, server, i)
   local name = names[math.random(#names)]
   local params = { name = name, arguments = { url = server.url }, _meta = { progressToken = i } }

@@ -1,5 +1,5 @@
--- A request is reset at any moment; an op that still works for it never touches memory that was freed with the request. AddressSanitizer gives most
--- of the proof.
+-- A request is reset at any moment; an op that still works for it never touches memory that was freed with the request.
+-- AddressSanitizer gives most of the proof.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"

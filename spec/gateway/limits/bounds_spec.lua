@@ -1,6 +1,6 @@
 -- lane: alone
--- Every C function that a script reaches is bounded: a table lists the bound of one call of each function, and the worst known call takes no longer
--- than the table says.
+-- Every C function that a script reaches is bounded: a table lists the bound of one call of each function, and the
+-- worst known call takes no longer than the table says.
 local beat = require "spec.helpers.beat"
 local bounds = require "spec.helpers.bounds"
 local reachable = require "spec.helpers.reachable"

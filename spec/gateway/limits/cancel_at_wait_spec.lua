@@ -13,8 +13,8 @@ describe("a task that computes and is cancelled where its next instruction waits
     g:stop()
   end)
 
-  -- The first task does nothing but compare, so it is preempted between two comparisons. Each comparison calls a C function: first `type`, and
-  -- `sleep` once the second task has failed, which cancels the first.
+  -- The first task does nothing but compare, so it is preempted between two comparisons. Each comparison calls a C
+  -- function: first `type`, and `sleep` once the second task has failed, which cancels the first.
   local text = ([[
     local comparison, closed = { __lt = type }, 0
     for _ = 1, 20 do

@@ -1,4 +1,5 @@
--- `require "cjson"` is lua-cjson with bounds: no script can make it recurse without end, block the worker, or fill memory that no limit counts.
+-- `require "cjson"` is lua-cjson with bounds: no script can make it recurse without end, block the worker, or fill
+-- memory that no limit counts.
 local code = require "spec.helpers.code"
 local memory = require "spec.helpers.memory"
 

@@ -1,5 +1,5 @@
--- Handlers of `<close>` variables may wait in every ending of a call, within their time, and no client waits for them. The proof is a file
--- that the call made, and that its handler removes after a wait.
+-- Handlers of `<close>` variables may wait in every ending of a call, within their time, and no client waits for them.
+-- The proof is a file that the call made, and that its handler removes after a wait.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -16,8 +16,8 @@ return function(name)
   end)
 end]]
 
--- Adds a log line after each variable that holds a temporary file. It is written once the variable is closed in every ending: a call
--- that is preempted and cancelled before the assignment has nothing to close yet.
+-- Adds a log line after each variable that holds a temporary file. It is written once the variable is closed in every
+-- ending: a call that is preempted and cancelled before the assignment has nothing to close yet.
 local function logged(code)
   return (code:gsub("(local %w+ <close> = temporary '([%w_]+)')", "%1 log.info('made', { name = '%2' })"))
 end

@@ -1,4 +1,5 @@
--- `concurrency` of a tool: limits the calls of it that run at once, over all workers; a turn ends with its call, however the call ends.
+-- `concurrency` of a tool: limits the calls of it that run at once, over all workers; a turn ends with its call,
+-- however the call ends.
 local gateway = require "spec.helpers.gateway"
 local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- B-63: arrays and objects may be nested 128 deep. Deeper ones are refused, even with a small C stack, whatever their source.
+-- B-63: arrays and objects may be nested 128 deep. Deeper ones are refused, even with a small C stack, whatever their
+-- source.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"

@@ -1,6 +1,6 @@
 -- lane: alone
--- Scripts that do not end, in many variants (B-125), and scripts that allocate all memory (B-127): the call ends with an error that says so, and no
--- other call is affected.
+-- Scripts that do not end, in many variants (B-125), and scripts that allocate all memory (B-127): the call ends with
+-- an error that says so, and no other call is affected.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local offenders = require "spec.helpers.offenders"
@@ -34,8 +34,9 @@ local function answer_among_others(stream, other)
   return stream:answer(20), answered
 end
 
--- No other call may be delayed for long. The proof is the worker's own count of long turns, which does not depend on other programs of the machine. A
--- turn may still be long because the machine was busy, so a few of many may be long; with a sanitizer, some more.
+-- No other call may be delayed for long. The proof is the worker's own count of long turns, which does not depend on
+-- other programs of the machine. A turn may still be long because the machine was busy, so a few of many may be long;
+-- with a sanitizer, some more.
 local FEW <const> = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 10 or 50
 local function assert_short_turns(before, after)
   local long, all = 0, 0

@@ -1,4 +1,5 @@
--- Calls that hold more together than limits.lua_memory: the call that needs more is refused, and says so; calls that hold little go on.
+-- Calls that hold more together than limits.lua_memory: the call that needs more is refused, and says so; calls that
+-- hold little go on.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

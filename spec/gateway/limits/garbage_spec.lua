@@ -1,5 +1,5 @@
--- Garbage of scripts is collected between their turns: a script that drops its values may allocate without limit, a script that keeps them reaches
--- its memory limit, and no other script pays for it (B-127).
+-- Garbage of scripts is collected between their turns: a script that drops its values may allocate without limit, a
+-- script that keeps them reaches its memory limit, and no other script pays for it (B-127).
 local gateway = require "spec.helpers.gateway"
 local offenders = require "spec.helpers.offenders"
 

@@ -44,8 +44,8 @@ local function has_pong(peer)
   return false
 end
 
--- Sends `bytes` and a PING on `count` new connections, waits until the gateway has answered that, and gives the connections and how far memory
--- went up.
+-- Sends `bytes` and a PING on `count` new connections, waits until the gateway has answered that, and gives the
+-- connections and how far memory went up.
 local function flood(g, count, bytes, settings)
   local before, most, peers = g:rss(), 0, {}
   for i = 1, count do

@@ -1,5 +1,5 @@
--- One body of 4 MiB delays the other clients of its worker for no longer than a turn of any other work, for any content: it is
--- refused after limits.values values, and a body with fewer values is decoded in turns.
+-- One body of 4 MiB delays the other clients of its worker for no longer than a turn of any other work, for any
+-- content: it is refused after limits.values values, and a body with fewer values is decoded in turns.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"
@@ -105,8 +105,8 @@ describe("a message that would take more memory than a call may", function()
   end)
 end)
 
--- Sends `body` as a call, and calls `echo` until the call is answered: returns its HTTP status, the turns that it took, and the number of echoes
--- before its answer.
+-- Sends `body` as a call, and calls `echo` until the call is answered: returns its HTTP status, the turns that it took,
+-- and the number of echoes before its answer.
 local function beside(g, echo, body)
   local before = g:status().counters.turns
   local connection <close> = client.connect(g)

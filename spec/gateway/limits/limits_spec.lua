@@ -1,5 +1,5 @@
--- Limits on clients: each limit refuses with an error of its own, exactly at its value, and other clients are not disturbed. B-64: the limit of a
--- body.
+-- Limits on clients: each limit refuses with an error of its own, exactly at its value, and other clients are not
+-- disturbed. B-64: the limit of a body.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"

@@ -1,5 +1,5 @@
--- Scripts that do not end while they load, in many variants: the file is refused with its line within limits.load, a reload leaves the serving
--- generation in place, and the process still handles its signals.
+-- Scripts that do not end while they load, in many variants: the file is refused with its line within limits.load, a
+-- reload leaves the serving generation in place, and the process still handles its signals.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local offenders = require "spec.helpers.offenders"

@@ -1,4 +1,5 @@
--- C functions that a script can give much work take turns with other calls, or refuse: the worker serves other calls meanwhile.
+-- C functions that a script can give much work take turns with other calls, or refuse: the worker serves other calls
+-- meanwhile.
 local beat = require "spec.helpers.beat"
 local code = require "spec.helpers.code"
 

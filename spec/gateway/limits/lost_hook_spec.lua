@@ -1,5 +1,5 @@
--- The hook that ends a time slice may be lost: a signal sets it at the moment at which the interrupted code takes another one away. The next ones set it
--- again, so that the script still ends.
+-- The hook that ends a time slice may be lost: a signal sets it at the moment at which the interrupted code takes
+-- another one away. The next ones set it again, so that the script still ends.
 local gateway = require "spec.helpers.gateway"
 
 describe("a script without an end, when hooks are lost", function()

@@ -1,5 +1,5 @@
--- Code that Lua runs outside of the call's own function: message handlers, __tostring of errors, closers of coroutines. It is ended like any other
--- code that does not end, and chains of coroutines that close each other end in an error.
+-- Code that Lua runs outside of the call's own function: message handlers, __tostring of errors, closers of coroutines.
+-- It is ended like any other code that does not end, and chains of coroutines that close each other end in an error.
 local gateway = require "spec.helpers.gateway"
 local offenders = require "spec.helpers.offenders"
 

@@ -1,4 +1,5 @@
--- limits.call.output: a result or a message that is too large is not sent, not even in part, and the error says how large it is.
+-- limits.call.output: a result or a message that is too large is not sent, not even in part, and the error says how
+-- large it is.
 local gateway = require "spec.helpers.gateway"
 
 local wait = require "spec.helpers.wait"

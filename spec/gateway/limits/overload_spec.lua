@@ -1,5 +1,5 @@
--- A worker that has more requests than it can serve refuses some of them at once. The gateway is stopped while requests are sent, so that it
--- finds all of them at the same time, however busy this machine is.
+-- A worker that has more requests than it can serve refuses some of them at once. The gateway is stopped while requests
+-- are sent, so that it finds all of them at the same time, however busy this machine is.
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {
@@ -124,7 +124,8 @@ describe("a worker that is overloaded", function()
     assert.has_nothing_left(g)
   end)
 
-  -- A preempted handler has begun, so it does not wait to begin. The answer to `quick` comes when all calls before it have begun.
+  -- A preempted handler has begun, so it does not wait to begin. The answer to `quick` comes when all calls before it
+  -- have begun.
   it("is one whose preempted handlers take too long to go on, where most handlers are preempted", function()
     local g <close> = start { overload = { wait = "200ms" } }
     local control, all = g:connect(), {}
@@ -182,7 +183,8 @@ describe("a worker that is overloaded", function()
     local late = g:connect():send(burn())
     g:signal "sigcont"
     assert.equal(200, late:read_response(30).status)
-    -- What the late one itself waited, on a busy machine, may be as long as overload.wait: then the worker is overloaded again.
+    -- What the late one itself waited, on a busy machine, may be as long as overload.wait: then the worker is
+    -- overloaded again.
     assert.is_true(g:status().gauges.workers_overloaded == 0 or recovered() > before, "the worker was overloaded all the time")
     late:close()
     close(all)

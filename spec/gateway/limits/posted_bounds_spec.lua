@@ -1,4 +1,5 @@
--- What workers send each other is bounded where it is sent: the worker that it is for may be stuck, and takes nothing meanwhile.
+-- What workers send each other is bounded where it is sent: the worker that it is for may be stuck, and takes nothing
+-- meanwhile.
 local blocking = require "spec.helpers.blocking"
 local client = require "spec.helpers.client"
 local trusted = require "spec.helpers.trusted"

@@ -1,5 +1,5 @@
--- Library functions that loop in C, over ranges and lengths that a script chooses (B-128): refused, or ended like any loop; other calls are answered
--- meanwhile.
+-- Library functions that loop in C, over ranges and lengths that a script chooses (B-128): refused, or ended like any
+-- loop; other calls are answered meanwhile.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 

@@ -1,5 +1,5 @@
--- No regular expression delays the worker for long, for any expression and text: PCRE2 counts its backtracking but not the bytes that it
--- scans, so a limit on processor time ends the match. Patterns in schemas have that limit, too.
+-- No regular expression delays the worker for long, for any expression and text: PCRE2 counts its backtracking but not
+-- the bytes that it scans, so a limit on processor time ends the match. Patterns in schemas have that limit, too.
 local code = require "spec.helpers.code"
 local memory = require "spec.helpers.memory"
 

@@ -1,5 +1,5 @@
--- B-121: schemas that would fetch, never end, or take too much time: the tool does not load and the error says why, nothing is fetched, and a schema
--- that loads is checked in bounded time. Schemas come only from scripts.
+-- B-121: schemas that would fetch, never end, or take too much time: the tool does not load and the error says why,
+-- nothing is fetched, and a schema that loads is checked in bounded time. Schemas come only from scripts.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"

@@ -1,4 +1,5 @@
--- Bounds of the whole process that many requests reach at once: what is added is compared with what there is in one step, and before it is there.
+-- Bounds of the whole process that many requests reach at once: what is added is compared with what there is in one
+-- step, and before it is there.
 local beat = require "spec.helpers.beat"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"

@@ -101,8 +101,9 @@ describe("a gsub whose function waits", function()
   end)
 end)
 
--- One match that takes many milliseconds, in every function, and in a coroutine of the script's own. `count` counts the calls that this worker
--- answered; each of these tools reads the count before and after a single match. The task may be preempted once before and once after the match.
+-- One match that takes many milliseconds, in every function, and in a coroutine of the script's own. `count` counts the
+-- calls that this worker answered; each of these tools reads the count before and after a single match. The task may be
+-- preempted once before and once after the match.
 local long = {
   find = "local from, to = text:find(pattern) return from == 1 and to == #text",
   match = "return #text:match(pattern) == #text - 1",

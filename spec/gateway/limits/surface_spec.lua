@@ -1,10 +1,12 @@
--- B-129: the values that a strict script reaches in the real binary, through tables and metatables down to the last function, are those of a list in
--- this file, and equal those of the library in plain Lua. Also: paths of special files (the process's own, the kernel's, devices).
+-- B-129: the values that a strict script reaches in the real binary, through tables and metatables down to the last
+-- function, are those of a list in this file, and equal those of the library in plain Lua. Also: paths of special files
+-- (the process's own, the kernel's, devices).
 local gateway = require "spec.helpers.gateway"
 local granted = require "spec.helpers.granted"
 local reach = require "spec.helpers.reach"
 
--- `next` shows nothing in the _G of a script: the names are read one by one, and everything below a found name is searched.
+-- `next` shows nothing in the _G of a script: the names are read one by one, and everything below a found name is
+-- searched.
 local walk = [[return tool { "Walks.", input = { names = t.list(t.string) }, function(args)
   local found, seen = {}, {}
   local function visit(prefix, value)

@@ -1,5 +1,5 @@
--- A script that changes everything it can reach, while it loads and while it runs, changes nothing for another script, another
--- client or its own next call, beyond the variables of its own file (B-36).
+-- A script that changes everything it can reach, while it loads and while it runs, changes nothing for another script,
+-- another client or its own next call, beyond the variables of its own file (B-36).
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 

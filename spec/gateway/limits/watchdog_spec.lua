@@ -1,4 +1,5 @@
--- A thread whose loop does not turn any more is detected, logged and taken out of service, and the process still obeys signals.
+-- A thread whose loop does not turn any more is detected, logged and taken out of service, and the process still obeys
+-- signals.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local blocking = require "spec.helpers.blocking"
@@ -93,8 +94,9 @@ describe("a connection that a worker accepted for another one, which is suspende
     os.remove(armed)
     local g <close> = start { stuck = "8s", env = { LATE_HANDOVER = armed } }
     local me, stream = block(g)
-    -- The other worker is held from now on until this one is found stuck: for about a quarter of limits.stuck. From half of it on the watchdog gives it no
-    -- connections, and resets those that wait; the rest is for a machine that delays the watchdog's rounds.
+    -- The other worker is held from now on until this one is found stuck: for about a quarter of limits.stuck. From
+    -- half of it on the watchdog gives it no connections, and resets those that wait; the rest is for a machine that
+    -- delays the watchdog's rounds.
     local since = g:status().uptime_ms
     g:wait_status(function(now) return now.uptime_ms > since + 6500 end, 10)
     assert(io.open(armed, "w")):close()

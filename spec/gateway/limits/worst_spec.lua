@@ -8,7 +8,8 @@ local worst = require "spec.helpers.worst"
 
 local CALLERS, ROUNDS = 50, 3
 
--- Fifty clients, each of which calls `ok` again as soon as it has an answer; `stop` returns the number of answers, and every wrong answer.
+-- Fifty clients, each of which calls `ok` again as soon as it has an answer; `stop` returns the number of answers, and
+-- every wrong answer.
 local function start_callers(g)
   local callers = { answered = 0, wrong = {} }
   for i = 1, CALLERS do

@@ -1,5 +1,6 @@
--- Lists that are the same for every principal, and resources that are fixed texts, are answered from bytes that C stores: with the bytes that Lua
--- made, and only if Lua has no decision to make. The counter calls_frozen counts these requests.
+-- Lists that are the same for every principal, and resources that are fixed texts, are answered from bytes that C
+-- stores: with the bytes that Lua made, and only if Lua has no decision to make. The counter calls_frozen counts these
+-- requests.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local scoped = require "spec.helpers.scoped"

@@ -1,4 +1,5 @@
--- The memory of a gateway that has answered a call and rests: two workers, two tools. The release build is weighed, which `./dev test` makes.
+-- The memory of a gateway that has answered a call and rests: two workers, two tools. The release build is weighed,
+-- which `./dev test` makes.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local under = require "bench.load"

@@ -1,5 +1,6 @@
 -- lane: first
--- The cost of a request in instructions, compared with bench/instructions.txt: a change that makes a kind of request more than 3 % dearer fails here.
+-- The cost of a request in instructions, compared with bench/instructions.txt: a change that makes a kind of request
+-- more than 3 % dearer fails here.
 -- `./dev bench instructions --record` writes the file again. It measures the release build, which `./dev test` makes.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"

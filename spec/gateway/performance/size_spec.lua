@@ -1,5 +1,5 @@
--- The size of the binary that is installed: the release build, stripped, which `./dev test` makes; and the share of each library in it,
--- by the linker's map.
+-- The size of the binary that is installed: the release build, stripped, which `./dev test` makes; and the share of
+-- each library in it, by the linker's map.
 local uv = require "luv"
 
 local RELEASE <const> = "build/release/moonpool"

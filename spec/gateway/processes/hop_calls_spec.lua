@@ -128,7 +128,8 @@ describe("over a hop", function()
   end)
 
   it("answers of any size arrive whole", function()
-    -- a revision whose answers never become event streams, which have limits.stream_queue, because their call takes long
+    -- a revision whose answers never become event streams, which have limits.stream_queue, because their call takes
+    -- long
     local _ <close>, _, new, c = pair("2025-06-18", nil, { limits = { call = { output = "8MiB" } } })
     move(c, new)
     for _, size in ipairs { 1, 4000, 65000, 66000, 1 << 20, 6 << 20 } do

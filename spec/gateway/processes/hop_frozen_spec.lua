@@ -1,4 +1,5 @@
--- A process that stands still while requests are sent on to it: its kernel still takes them. And one that is only slow to answer.
+-- A process that stands still while requests are sent on to it: its kernel still takes them. And one that is only slow
+-- to answer.
 local uv = require "luv"
 local processes = require "spec.helpers.processes"
 local wait = require "spec.helpers.wait"

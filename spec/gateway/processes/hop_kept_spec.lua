@@ -1,5 +1,5 @@
--- What reaches older processes on connections that they hold, of HTTP/1.1 and HTTP/2, and is not their own: requests that begin something, and those of
--- each of three processes.
+-- What reaches older processes on connections that they hold, of HTTP/1.1 and HTTP/2, and is not their own: requests
+-- that begin something, and those of each of three processes.
 local http2 = require "spec.helpers.http2"
 local processes = require "spec.helpers.processes"
 local wire = require "spec.helpers.wire"

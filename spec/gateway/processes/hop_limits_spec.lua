@@ -1,4 +1,5 @@
--- What requests over a hop hold in memory: it is counted in limits.answers of the process that has the client's connection, and bounded by it.
+-- What requests over a hop hold in memory: it is counted in limits.answers of the process that has the client's
+-- connection, and bounded by it.
 local processes = require "spec.helpers.processes"
 local wait = require "spec.helpers.wait"
 require "spec.helpers.asserts"

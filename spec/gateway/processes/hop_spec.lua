@@ -1,5 +1,5 @@
--- Requests that another process of the gateway serves, as after an upgrade: each session stays in the process that opened it, and what begins
--- something new goes to the newest one, whichever process holds the client's connection.
+-- Requests that another process of the gateway serves, as after an upgrade: each session stays in the process that
+-- opened it, and what begins something new goes to the newest one, whichever process holds the client's connection.
 local processes = require "spec.helpers.processes"
 local wire = require "spec.helpers.wire"
 require "spec.helpers.asserts"

@@ -1,4 +1,5 @@
--- What calls over a hop need of the client's request and of what an earlier run has kept: tokens for upstreams, parked questions, challenges.
+-- What calls over a hop need of the client's request and of what an earlier run has kept: tokens for upstreams, parked
+-- questions, challenges.
 local exchanging = require "spec.helpers.exchanging"
 local processes = require "spec.helpers.processes"
 local scoped = require "spec.helpers.scoped"

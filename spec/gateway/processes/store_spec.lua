@@ -1,6 +1,6 @@
--- A store that several processes use: one owns it, the others follow, and it goes from one to the next. The processes are those of store_driver.c, which
--- compares all results with a model. An operation that is "unavailable" may or may not have been done, as core/data/store.h says: a slow machine makes
--- some, and no number of them is expected.
+-- A store that several processes use: one owns it, the others follow, and it goes from one to the next. The processes
+-- are those of store_driver.c, which compares all results with a model. An operation that is "unavailable" may or may
+-- not have been done, as core/data/store.h says: a slow machine makes some, and no number of them is expected.
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"
 

@@ -1,4 +1,5 @@
--- A saved moonpool.yaml takes effect at once, like scripts: all of it or nothing; keys that need a restart are logged. Rules B-85, B-92.
+-- A saved moonpool.yaml takes effect at once, like scripts: all of it or nothing; keys that need a restart are logged.
+-- Rules B-85, B-92.
 local lfs = require "lfs"
 local cjson = require "cjson"
 local client = require "spec.helpers.client"

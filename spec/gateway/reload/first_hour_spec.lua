@@ -1,5 +1,5 @@
--- README's "A tool of your own": its commands run as written, except for the ports; its statements about saving and breaking the tool are true, and a
--- saved file is live before a person can call again.
+-- README's "A tool of your own": its commands run as written, except for the ports; its statements about saving and
+-- breaking the tool are true, and a saved file is live before a person can call again.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"

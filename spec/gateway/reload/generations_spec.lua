@@ -1,5 +1,5 @@
--- What a reload leaves behind: calls end on the scripts they began with (B-87), sessions and streams stay (B-88), and no old Lua state outlives its
--- calls or its deadline (B-90).
+-- What a reload leaves behind: calls end on the scripts they began with (B-87), sessions and streams stay (B-88), and
+-- no old Lua state outlives its calls or its deadline (B-90).
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"

@@ -1,5 +1,5 @@
--- The process obeys signals and serves, whichever descriptors it was started with: pipes that are full or have no reader, a full disk, descriptors
--- that are closed or used up. It does not remove the Unix socket of its successor.
+-- The process obeys signals and serves, whichever descriptors it was started with: pipes that are full or have no
+-- reader, a full disk, descriptors that are closed or used up. It does not remove the Unix socket of its successor.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

@@ -1,4 +1,5 @@
--- Lists that change during calls, whose subscribers list again at once and disconnect in the middle: no task waits for another (B-82).
+-- Lists that change during calls, whose subscribers list again at once and disconnect in the middle: no task waits for
+-- another (B-82).
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 

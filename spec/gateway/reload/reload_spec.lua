@@ -1,5 +1,5 @@
--- Saved scripts take effect at once, on every worker; a broken script changes nothing; clients are notified of the lists that changed, and of nothing
--- else.
+-- Saved scripts take effect at once, on every worker; a broken script changes nothing; clients are notified of the
+-- lists that changed, and of nothing else.
 local lfs = require "lfs"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"

@@ -1,6 +1,6 @@
--- Many reloads, one in ten with a broken script, during calls and open streams of three revisions: no request fails, no stream is dropped, no call
--- sees two generations, no client is notified more than once of a reload, and every old Lua state is freed. A short form of a thousand reloads in ten
--- minutes.
+-- Many reloads, one in ten with a broken script, during calls and open streams of three revisions: no request fails, no
+-- stream is dropped, no call sees two generations, no client is notified more than once of a reload, and every old Lua
+-- state is freed. A short form of a thousand reloads in ten minutes.
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- Every way of saving a file, fifty times each: one reload for each save, of the final content, never of half a file. Rules B-92, B-85, B-86.
+-- Every way of saving a file, fifty times each: one reload for each save, of the final content, never of half a file.
+-- Rules B-92, B-85, B-86.
 local cjson = require "cjson"
 local lfs = require "lfs"
 local uv = require "luv"
@@ -63,7 +64,8 @@ describe("scripts that are saved in every way, fifty times,", function()
     local l <close> = linked:client "2026-07-28"
     local known = { [plain] = 1, [linked] = 1 } -- the generation after the saves before
 
-    -- How often each file was reloaded, and how, in the generations after `known` up to `last`: { way1 = "~", way3 = "-+" }.
+    -- How often each file was reloaded, and how, in the generations after `known` up to `last`: { way1 = "~", way3 =
+    -- "-+" }.
     local function reloads_of(g, last)
       local changes, found = {}, {}
       wait.for_fact("the log line of every reload", 10, function()
@@ -80,8 +82,8 @@ describe("scripts that are saved in every way, fifty times,", function()
       return found
     end
 
-    -- Each save is one reload of its file, and none is for nothing. On a disk with much to do the files of one round come in several
-    -- reloads, and what takes two steps may be seen between them.
+    -- Each save is one reload of its file, and none is for nothing. On a disk with much to do the files of one round
+    -- come in several reloads, and what takes two steps may be seen between them.
     local function assert_reloaded(g, client, n, allowed)
       local list
       wait.for_fact(function() return n .. " in " .. cjson.encode(list) end, 20, function()

@@ -1,4 +1,5 @@
--- B-81: SIGTERM with a thousand idle streams and fifty calls: every call is answered, every stream ends cleanly, and the process ends soon.
+-- B-81: SIGTERM with a thousand idle streams and fifty calls: every call is answered, every stream ends cleanly, and
+-- the process ends soon.
 -- shutdown_spec tests a second signal.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

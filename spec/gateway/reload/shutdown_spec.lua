@@ -1,5 +1,5 @@
--- SIGTERM drains: running calls end and no new ones begin. A second SIGTERM ends the process at once. A gateway that cannot start serves no client
--- (B-81).
+-- SIGTERM drains: running calls end and no new ones begin. A second SIGTERM ends the process at once. A gateway that
+-- cannot start serves no client (B-81).
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

@@ -97,8 +97,8 @@ local function seconds_to_exit(g, limit)
   return code
 end
 
--- Calls f(), which returns an exit code and the log, until the process ends by itself and has said `words`. A busy machine may leave it, or the thread
--- that writes its log, no time for that once or twice; and a sanitizer always.
+-- Calls f(), which returns an exit code and the log, until the process ends by itself and has said `words`. A busy
+-- machine may leave it, or the thread that writes its log, no time for that once or twice; and a sanitizer always.
 local function ends_by_itself(words, f)
   local code, log
   for _ = 1, TRIES do
@@ -130,7 +130,8 @@ describe("SIGTERM, within limits.drain and one second,", function()
       local g <close> = start(server, "200ms")
       local calls <close> = begin(g, names_of(closers), 5) -- luacheck: ignore 211
       g:signal "sigterm"
-      -- exit code 1: on a busy machine some handlers miss their last instruction, and the watchdog ends the process by force, in time.
+      -- exit code 1: on a busy machine some handlers miss their last instruction, and the watchdog ends the process by
+      -- force, in time.
       return seconds_to_exit(g, 1.2) == 1 or g:log():match "cleanups over their limit count=%d+" ~= nil, g:log()
     end
     local is_told, log

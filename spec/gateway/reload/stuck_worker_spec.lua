@@ -1,4 +1,5 @@
--- A reload while a worker does not turn: the other workers have the new scripts at once, and the stuck worker has them when it turns.
+-- A reload while a worker does not turn: the other workers have the new scripts at once, and the stuck worker has them
+-- when it turns.
 local gateway = require "spec.helpers.gateway"
 local blocking = require "spec.helpers.blocking"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- What a recorded call got from its client, from upstreams and from tasks side by side, and that a replay gives it again.
+-- What a recorded call got from its client, from upstreams and from tasks side by side, and that a replay gives it
+-- again.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"

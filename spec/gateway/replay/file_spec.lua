@@ -1,4 +1,5 @@
--- record.file: recorded calls outlive the process; a full disk costs records and no call, and nothing half-written is read as whole.
+-- record.file: recorded calls outlive the process; a full disk costs records and no call, and nothing half-written is
+-- read as whole.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"

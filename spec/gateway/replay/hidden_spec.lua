@@ -1,4 +1,5 @@
--- What a schema calls secret is in no record and in no redacted line of the audit, wherever in the schema it is said; and no text makes hiding it slow.
+-- What a schema calls secret is in no record and in no redacted line of the audit, wherever in the schema it is said;
+-- and no text makes hiding it slow.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"

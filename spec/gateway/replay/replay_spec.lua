@@ -1,4 +1,5 @@
--- Calls that are recorded, and `moonpool replay`, which runs them against the scripts on disk and reaches nothing outside.
+-- Calls that are recorded, and `moonpool replay`, which runs them against the scripts on disk and reaches nothing
+-- outside.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"

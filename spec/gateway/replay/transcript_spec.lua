@@ -1,4 +1,5 @@
--- moonpool tap --record writes tool calls as a transcript, and moonpool test --play plays one against the scripts on disk.
+-- moonpool tap --record writes tool calls as a transcript, and moonpool test --play plays one against the scripts on
+-- disk.
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"

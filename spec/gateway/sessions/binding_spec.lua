@@ -1,5 +1,6 @@
--- A principal's sessions, streams, replay, calls, questions, tasks, states and cursors belong to it. For any other principal they do not exist, byte
--- for byte (A-13; rows B-30, B-32, B-33, B-35). A new token of the same principal can use them.
+-- A principal's sessions, streams, replay, calls, questions, tasks, states and cursors belong to it. For any other
+-- principal they do not exist, byte for byte (A-13; rows B-30, B-32, B-33, B-35). A new token of the same principal can
+-- use them.
 -- proves: what a principal opens is its own 2025-03-26.. http
 -- proves: client tasks/list 2025-11-25 http
 -- proves: server tasks.list 2025-11-25 http

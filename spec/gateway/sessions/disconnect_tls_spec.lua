@@ -1,4 +1,5 @@
--- B-03 over TLS: readers of quiet streams that disconnect are detected as fast as without TLS, also if only TLS is closed.
+-- B-03 over TLS: readers of quiet streams that disconnect are detected as fast as without TLS, also if only TLS is
+-- closed.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

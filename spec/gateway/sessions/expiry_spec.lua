@@ -1,4 +1,5 @@
--- When credentials expire, the event streams that they opened end; the client reconnects with new credentials. A running call goes on (A-14).
+-- When credentials expire, the event streams that they opened end; the client reconnects with new credentials. A
+-- running call goes on (A-14).
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -21,7 +22,8 @@ local function start(config)
   return gateway.start { scripts = scripts, config = config }
 end
 
--- A token of `name` that is valid for five seconds at least: longer than a busy machine stands still while a spec uses it.
+-- A token of `name` that is valid for five seconds at least: longer than a busy machine stands still while a spec uses
+-- it.
 local function short(name, serial)
   return ("%s-%d-%d"):format(name, serial or 1, os.time() + 6)
 end

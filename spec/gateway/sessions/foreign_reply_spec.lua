@@ -1,5 +1,6 @@
--- A client's answer to the gateway's question resolves only that question, in the session that it was sent to. A hundred sessions are asked at once
--- and answer in reverse order; an answer to another session's question is dropped and counted (B-31).
+-- A client's answer to the gateway's question resolves only that question, in the session that it was sent to. A
+-- hundred sessions are asked at once and answer in reverse order; an answer to another session's question is dropped
+-- and counted (B-31).
 local gateway = require "spec.helpers.gateway"
 
 local SESSIONS = 100

@@ -1,4 +1,5 @@
--- A client that has left before its `initialize` is answered: no session is made for it, at the limit of the sessions and below it.
+-- A client that has left before its `initialize` is answered: no session is made for it, at the limit of the sessions
+-- and below it.
 local departures = require "spec.soak.departures"
 local http2 = require "spec.helpers.http2"
 local wire = require "spec.helpers.wire"

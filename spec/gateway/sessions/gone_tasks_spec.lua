@@ -1,5 +1,5 @@
--- A task whose client has left before it got the task's id. In 2026-07-28 nobody can name such a task: it is cancelled. In 2025-11-25 a client that
--- disconnects has cancelled nothing, and finds its tasks by tasks/list.
+-- A task whose client has left before it got the task's id. In 2026-07-28 nobody can name such a task: it is cancelled.
+-- In 2025-11-25 a client that disconnects has cancelled nothing, and finds its tasks by tasks/list.
 local departures = require "spec.soak.departures"
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"

@@ -1,5 +1,5 @@
--- Clients that leave while something waits for them: an auth script, a subscription, an upstream, a channel that is being opened, a question. Over both
--- versions of HTTP, and by each way to leave, nothing of theirs stays.
+-- Clients that leave while something waits for them: an auth script, a subscription, an upstream, a channel that is
+-- being opened, a question. Over both versions of HTTP, and by each way to leave, nothing of theirs stays.
 local departures = require "spec.soak.departures"
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"

@@ -19,8 +19,8 @@ local function post(method, params, more)
     "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: %s\r\n%sContent-Length: %d\r\n\r\n%s"):format(method, more or "", #body, body)
 end
 
--- How a client of each kind opens its stream on a connection, and the gauge that counts what is open. `ended`: called for each when
--- all have left.
+-- How a client of each kind opens its stream on a connection, and the gauge that counts what is open. `ended`: called
+-- for each when all have left.
 local kinds = {
   { name = "HTTP+SSE", gauge = "streams_open", open = function(_, c) c:send_raw "GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n" end },
   {
@@ -74,7 +74,8 @@ local function memory_turns(g)
   return sum
 end
 
--- What the first clients take stays: pages of code, and what is kept for the next ones. So four have come and left before.
+-- What the first clients take stays: pages of code, and what is kept for the next ones. So four have come and left
+-- before.
 local function returns(kind, how, count)
   local g <close> = start(count)
   visit(g, kind, how, FIRST)

@@ -1,4 +1,5 @@
--- Thousands of sessions: caps hold, and delay no other client (B-23); ids are random bytes of the kernel, and never chosen by a client (B-25).
+-- Thousands of sessions: caps hold, and delay no other client (B-23); ids are random bytes of the kernel, and never
+-- chosen by a client (B-25).
 -- proves: caps on sessions 2025-03-26..2025-11-25 http
 local uv = require "luv"
 local credentials = require "spec.helpers.credentials"

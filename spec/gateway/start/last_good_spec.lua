@@ -1,4 +1,5 @@
--- A start serves what served last: where the files on the disk have errors, the last good generation from the state folder serves, and this is told.
+-- A start serves what served last: where the files on the disk have errors, the last good generation from the state
+-- folder serves, and this is told.
 local cjson = require "cjson.safe"
 local lfs = require "lfs"
 local uv = require "luv"
@@ -60,7 +61,8 @@ local function wait_kept(g, generation)
   return g:wait_status(function(status) return status.scripts.last_good.kept == (generation or status.scripts.generation) end)
 end
 
--- Runs a gateway until its generation is kept, then kills it as a power failure does. Returns its folder and environment.
+-- Runs a gateway until its generation is kept, then kills it as a power failure does. Returns its folder and
+-- environment.
 local function served(options)
   local dir, env = prepare(options)
   local g = start(dir, env)

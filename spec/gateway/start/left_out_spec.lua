@@ -1,4 +1,5 @@
--- A start without a last good generation: tools, resources, prompts and jobs that have errors are left out. What guards is never left out.
+-- A start without a last good generation: tools, resources, prompts and jobs that have errors are left out. What guards
+-- is never left out.
 local gateway = require "spec.helpers.gateway"
 local credentials = require "spec.helpers.credentials"
 local upstream = require "spec.helpers.upstream"

@@ -1,4 +1,5 @@
--- Listening sockets that the service manager stores (FDSTORE=1), so that the process that follows a crash or a restart listens on them.
+-- Listening sockets that the service manager stores (FDSTORE=1), so that the process that follows a crash or a restart
+-- listens on them.
 local uv = require "luv"
 local cjson = require "cjson"
 local blocking = require "spec.helpers.blocking"

@@ -1,4 +1,5 @@
--- What the processes of a gateway know of one that has ended: its sessions are unknown in all, whichever process learns of its end first.
+-- What the processes of a gateway know of one that has ended: its sessions are unknown in all, whichever process learns
+-- of its end first.
 local uv = require "luv"
 local upgrading = require "spec.helpers.upgrading"
 local wait = require "spec.helpers.wait"

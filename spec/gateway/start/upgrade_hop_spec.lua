@@ -1,5 +1,5 @@
--- After upgrades: what reaches an older process on a connection that it holds and is not its own, and a chain of five processes with sessions, tasks and
--- calls in each.
+-- After upgrades: what reaches an older process on a connection that it holds and is not its own, and a chain of five
+-- processes with sessions, tasks and calls in each.
 local credentials = require "spec.helpers.credentials"
 local http2 = require "spec.helpers.http2"
 local upgrading = require "spec.helpers.upgrading"

@@ -1,4 +1,5 @@
--- Upgrades of a gateway that serves less than its files say, since these have errors: only what would be worse is refused.
+-- Upgrades of a gateway that serves less than its files say, since these have errors: only what would be worse is
+-- refused.
 local gateway = require "spec.helpers.gateway"
 local upgrading = require "spec.helpers.upgrading"
 

@@ -1,5 +1,5 @@
--- What an upgrade has limits for: how many processes, how long each step takes, and who speaks the same format. The binary for specs has shorter times
--- (other_times.c), so that an hour passes in a second.
+-- What an upgrade has limits for: how many processes, how long each step takes, and who speaks the same format. The
+-- binary for specs has shorter times (other_times.c), so that an hour passes in a second.
 local uv = require "luv"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"

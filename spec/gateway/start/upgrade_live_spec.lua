@@ -1,4 +1,5 @@
--- What an operator sees over time is one over an upgrade: charts, live numbers, jobs; and a profile of a process that it names.
+-- What an operator sees over time is one over an upgrade: charts, live numbers, jobs; and a profile of a process that
+-- it names.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local upgrading = require "spec.helpers.upgrading"

@@ -1,4 +1,5 @@
--- The dashboard over upgrades: who was signed in still is, and a link that was made before the upgrade opens it afterwards.
+-- The dashboard over upgrades: who was signed in still is, and a link that was made before the upgrade opens it
+-- afterwards.
 local client = require "spec.helpers.client"
 local upgrading = require "spec.helpers.upgrading"
 

@@ -1,4 +1,5 @@
--- What one process of an upgraded gateway says reaches the sessions of the others: each at most once, and never at the cost of who says it.
+-- What one process of an upgraded gateway says reaches the sessions of the others: each at most once, and never at the
+-- cost of who says it.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"

@@ -1,4 +1,5 @@
--- Orders about tasks that another process of the gateway runs: none is lost while that process lives, however long it stands still.
+-- Orders about tasks that another process of the gateway runs: none is lost while that process lives, however long it
+-- stands still.
 local uv = require "luv"
 local credentials = require "spec.helpers.credentials"
 local upgrading = require "spec.helpers.upgrading"

@@ -1,4 +1,5 @@
--- Where an upgrade is done and where not: by whom the process was started, and who would end or start what when it ends.
+-- Where an upgrade is done and where not: by whom the process was started, and who would end or start what when it
+-- ends.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local upgrading = require "spec.helpers.upgrading"
@@ -13,7 +14,8 @@ end
 
 -- A script that runs a command, passes SIGTERM on to it, and ends when it has ended.
 local WAITS = "#!/bin/sh\n%s &\nexec 3>&-\ntrap 'kill -15 $!' TERM\nwait $!\nwait $!\n"
--- The first process of a namespace of its own, as in a container. SIGTERM is for the gateway, whose id outside is in the file `pid`.
+-- The first process of a namespace of its own, as in a container. SIGTERM is for the gateway, whose id outside is in
+-- the file `pid`.
 local ALONE = [[#!/bin/sh
 mkfifo ready
 unshare --pid --fork --mount-proc %s 3>ready &
@@ -24,7 +26,8 @@ wait $!
 wait $!
 ]]
 
--- A gateway that the program `name` of the folder `dir` has started, which is a script with this text; its %s is the command.
+-- A gateway that the program `name` of the folder `dir` has started, which is a script with this text; its %s is the
+-- command.
 local function start_below(dir, name, text)
   local options = upgrading.prepare {}
   write(dir .. "/" .. name, text:format(options.binary .. ' "$@"'))

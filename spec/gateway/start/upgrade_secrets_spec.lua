@@ -1,4 +1,5 @@
--- The keys that an upgrade hands on, as text in messages between two processes: they stay in the memory of neither once the messages are read.
+-- The keys that an upgrade hands on, as text in messages between two processes: they stay in the memory of neither once
+-- the messages are read.
 local gateway = require "spec.helpers.gateway"
 local upgrading = require "spec.helpers.upgrading"
 

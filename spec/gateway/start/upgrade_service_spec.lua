@@ -7,7 +7,8 @@ local manager = require "spec.helpers.manager"
 local upgrading = require "spec.helpers.upgrading"
 local wait = require "spec.helpers.wait"
 
--- A service, whose manager kills all of its processes when the main one ends, unless `spares`. Returns the manager and the gateway.
+-- A service, whose manager kills all of its processes when the main one ends, unless `spares`. Returns the manager and
+-- the gateway.
 local function start(options)
   options = upgrading.prepare(options)
   local m = manager.open(options)
@@ -100,7 +101,8 @@ describe("an upgrade of a service", function()
     m:signal(15):wait "^ended "
   end)
 
-  -- A commit that waits for the manager: the store has gone over, and the new process is not told yet that it is the newest one.
+  -- A commit that waits for the manager: the store has gone over, and the new process is not told yet that it is the
+  -- newest one.
   local function commit_slowly()
     local m, g = start {
       spares = true, env = { SPEC_TIME_2000 = "100", SPEC_TIME_10000 = "60000" }, config = { store = { file = "store.db" } },

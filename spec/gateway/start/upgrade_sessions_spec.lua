@@ -1,4 +1,5 @@
--- What clients have opened before an upgrade goes on after it, on connections of any process; and all processes have one store.
+-- What clients have opened before an upgrade goes on after it, on connections of any process; and all processes have
+-- one store.
 local gateway = require "spec.helpers.gateway"
 local upgrading = require "spec.helpers.upgrading"
 local wait = require "spec.helpers.wait"
@@ -48,7 +49,8 @@ describe("sessions and calls at an upgrade", function()
     wait.for_fact("the older processes to end", 30, function() return #g:older() == 0 end)
   end)
 
-  -- Its process has no connection to a store that each of the others between has had and handed over, and hears where it is all the same.
+  -- Its process has no connection to a store that each of the others between has had and handed over, and hears where
+  -- it is all the same.
   it("have the store, whose owners have changed and ended while they did not use it", function()
     local g <close> = upgrading.start_quick { scripts = scripts }
     local client <close> = g:client "2025-06-18"

@@ -1,5 +1,5 @@
--- The limits of a gateway while it is several processes, as after an upgrade: they count what all processes have, and the places of one that has ended
--- are free.
+-- The limits of a gateway while it is several processes, as after an upgrade: they count what all processes have, and
+-- the places of one that has ended are free.
 local uv = require "luv"
 local upgrading = require "spec.helpers.upgrading"
 local wait = require "spec.helpers.wait"

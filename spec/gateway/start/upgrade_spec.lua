@@ -39,7 +39,8 @@ describe("an upgrade", function()
   end)
 end)
 
--- Upgrades while clients connect, which must fail: returns what the command has printed. `may_lose`: what the new process serves ends with it.
+-- Upgrades while clients connect, which must fail: returns what the command has printed. `may_lose`: what the new
+-- process serves ends with it.
 local function must_fail(g, may_lose)
   local new, pid = knocking.start(g.port, 4), g.pid
   new:wait(20)

@@ -1,4 +1,5 @@
--- A switch of an operator while an older process stands still: the operator is told, and that process follows once it goes on.
+-- A switch of an operator while an older process stands still: the operator is told, and that process follows once it
+-- goes on.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local upgrading = require "spec.helpers.upgrading"

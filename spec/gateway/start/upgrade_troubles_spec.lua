@@ -1,6 +1,7 @@
 -- lane: first
--- Upgrades while something goes wrong at a bad moment: processes that stand still or are killed, requests and signals at once, no descriptors. The binary
--- for specs has another time for the trial where SPEC_TIME_2000 says so (other_times.c).
+-- Upgrades while something goes wrong at a bad moment: processes that stand still or are killed, requests and signals
+-- at once, no descriptors. The binary for specs has another time for the trial where SPEC_TIME_2000 says so
+-- (other_times.c).
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local knocking = require "spec.helpers.knocking"
@@ -175,7 +176,8 @@ describe("upgrades that are asked for", function()
       gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--nofile=" .. limit .. ":1024" })
       local code = g:upgrade()
       failed = failed + code
-      -- Before answers are waited for: sockets of the first upgrade stay open for the next one, and may be the last descriptors.
+      -- Before answers are waited for: sockets of the first upgrade stay open for the next one, and may be the last
+      -- descriptors.
       gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--nofile=1024:1024" })
       new:wait(10)
     end

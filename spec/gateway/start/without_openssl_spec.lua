@@ -1,5 +1,6 @@
--- What nobody uses takes no memory: a gateway without TLS does not start OpenSSL, which would take 2 MB and a seventh of the instructions of its
--- start. OPENSSL_CONF is a pipe here that nobody writes: whoever starts OpenSSL waits for its configuration for ever.
+-- What nobody uses takes no memory: a gateway without TLS does not start OpenSSL, which would take 2 MB and a seventh
+-- of the instructions of its start. OPENSSL_CONF is a pipe here that nobody writes: whoever starts OpenSSL waits for
+-- its configuration for ever.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 

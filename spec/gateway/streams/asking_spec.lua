@@ -1,4 +1,5 @@
--- A handler that asks its user in the middle of a call: one script, every revision with questions. Rules S-8, V-1 to V-10, EL-3.
+-- A handler that asks its user in the middle of a call: one script, every revision with questions. Rules S-8, V-1 to
+-- V-10, EL-3.
 -- proves: questions whose answers come to another worker or process 2026-07-28 http
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"

@@ -1,5 +1,5 @@
--- A call that is cancelled around the moment at which it ends has one answer or none; if the cancellation is accepted before the answer was made,
--- none (B-73). 1,000 calls in each revision.
+-- A call that is cancelled around the moment at which it ends has one answer or none; if the cancellation is accepted
+-- before the answer was made, none (B-73). 1,000 calls in each revision.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 

@@ -1,6 +1,6 @@
--- What cancels a call, and what does not: in 2026-07-28 the end of its stream, over HTTP+SSE the end of the session's stream, in the stateful
--- revisions `notifications/cancelled` and the end of the session. After a cancellation the closers of the call have run, and the call sends no more
--- messages.
+-- What cancels a call, and what does not: in 2026-07-28 the end of its stream, over HTTP+SSE the end of the session's
+-- stream, in the stateful revisions `notifications/cancelled` and the end of the session. After a cancellation the
+-- closers of the call have run, and the call sends no more messages.
 -- proves: work of a cancelled call ends 2024-11-05 sse
 -- proves: work of a cancelled call ends 2025-03-26.. http
 local uv = require "luv"
@@ -11,7 +11,8 @@ local wire = require "spec.helpers.wire"
 
 local config = { heartbeat = "60s" }
 
--- `patient` waits for a long time; `brief` for a short time; `held` until `go` is called; `stubborn` catches every error that it can.
+-- `patient` waits for a long time; `brief` for a short time; `held` until `go` is called; `stubborn` catches every
+-- error that it can.
 local scripts = {
   ["tools/patient.lua"] = [[return tool { "Waits long.", input = { as = t.string { default = "" } }, function(args, call)
     local outer <close> = closing(function() log.info("outer closed", { as = args.as }) end)

@@ -1,4 +1,5 @@
--- A handler asks a client that cannot answer: it gets an error at once, or when the call's time limit is over, and no question is left behind (B-79).
+-- A handler asks a client that cannot answer: it gets an error at once, or when the call's time limit is over, and no
+-- question is left behind (B-79).
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {

@@ -1,4 +1,5 @@
--- call:detach closes the client's connection in the middle of a call, at 2025-11-25 (S-30): the client resumes the stream later.
+-- call:detach closes the client's connection in the middle of a call, at 2025-11-25 (S-30): the client resumes the
+-- stream later.
 -- proves: a connection closed by the gateway while its call goes on 2025-11-25 http
 local gateway = require "spec.helpers.gateway"
 local resume = require "spec.helpers.resume"

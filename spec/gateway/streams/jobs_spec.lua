@@ -1,5 +1,5 @@
--- Background tasks: each has a call like the call that started it, outlives that call and its client, and ends by itself, by `stop`, by its time
--- limit, or with the gateway.
+-- Background tasks: each has a call like the call that started it, outlives that call and its client, and ends by
+-- itself, by `stop`, by its time limit, or with the gateway.
 local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"
 

@@ -1,5 +1,5 @@
--- B-83: 200 answers of 64 KB at once through one pipe, while other events interrupt: all are complete. B-84: the POST that carried a call may end
--- before the call's answer.
+-- B-83: 200 answers of 64 KB at once through one pipe, while other events interrupt: all are complete. B-84: the POST
+-- that carried a call may end before the call's answer.
 local cjson = require "cjson"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"

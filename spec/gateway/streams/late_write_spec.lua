@@ -1,5 +1,6 @@
--- A write to a stream that its client has closed disturbs no other stream. Streams are closed while progress, results, heartbeats and the gateway's
--- own end all want to write to them; messages without a reader are counted once (B-50, which demands 5,000 closes: here they are 600).
+-- A write to a stream that its client has closed disturbs no other stream. Streams are closed while progress, results,
+-- heartbeats and the gateway's own end all want to write to them; messages without a reader are counted once (B-50,
+-- which demands 5,000 closes: here they are 600).
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 

@@ -1,5 +1,5 @@
--- Things that are switched on and off while they are served: every worker has the change at once, and exactly the clients that can see a changed list
--- are notified, once. Rules T-12, S-25, B-30, B-51.
+-- Things that are switched on and off while they are served: every worker has the change at once, and exactly the
+-- clients that can see a changed list are notified, once. Rules T-12, S-25, B-30, B-51.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"

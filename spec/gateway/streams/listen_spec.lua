@@ -1,4 +1,5 @@
--- subscriptions/listen: a subscriber gets only the notifications it asked for, tagged with its id, and a message at its end. Rules B-1 to B-7, B-52.
+-- subscriptions/listen: a subscriber gets only the notifications it asked for, tagged with its id, and a message at its
+-- end. Rules B-1 to B-7, B-52.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 

@@ -1,5 +1,5 @@
--- Data that leaves the gateway: nothing that a client sent only for the gateway (B-34), nothing that belongs to another client (B-29), nothing that
--- an argument smuggles into an address (B-117), and a secret only to its destination.
+-- Data that leaves the gateway: nothing that a client sent only for the gateway (B-34), nothing that belongs to another
+-- client (B-29), nothing that an argument smuggles into an address (B-117), and a secret only to its destination.
 local cjson = require "cjson"
 local credentials = require "spec.helpers.credentials"
 local errand = require "spec.helpers.errand"

@@ -1,4 +1,5 @@
--- B-26: an answer belongs to the exchange that asked, not to an id that a client chose. Here every client sends `"id":1` in every request.
+-- B-26: an answer belongs to the exchange that asked, not to an id that a client chose. Here every client sends
+-- `"id":1` in every request.
 local gateway = require "spec.helpers.gateway"
 
 local CLIENTS, ROUNDS = 200, 100

@@ -1,4 +1,5 @@
--- A client that loses its stream again and again, and resumes it each time: no event is lost, none comes twice (row B-44).
+-- A client that loses its stream again and again, and resumes it each time: no event is lost, none comes twice (row
+-- B-44).
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local resume = require "spec.helpers.resume"
@@ -6,7 +7,8 @@ local resume = require "spec.helpers.resume"
 local STEPS, RUNS = 300, 24
 local ways = { "close", "reset", "fin" }
 
--- Reads `most` further events of a stream and appends their words to `words`. Returns the last id, and true if the last event was the answer.
+-- Reads `most` further events of a stream and appends their words to `words`. Returns the last id, and true if the last
+-- event was the answer.
 local function read(stream, most, words, last)
   for _ = 1, most do
     local event = stream:wait_event(function(event) return event.id ~= nil end)

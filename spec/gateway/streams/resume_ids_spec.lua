@@ -1,5 +1,5 @@
--- A Last-Event-ID that does not belong to the session, or whose later events are gone, is refused: no event is left out silently, and no event of
--- another session is sent (S-28; rows W-14, B-45, B-46).
+-- A Last-Event-ID that does not belong to the session, or whose later events are gone, is refused: no event is left out
+-- silently, and no event of another session is sent (S-28; rows W-14, B-45, B-46).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local resume = require "spec.helpers.resume"

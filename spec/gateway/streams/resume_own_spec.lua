@@ -1,5 +1,5 @@
--- A session's own event stream, the GET of Streamable HTTP, keeps its number and its event count from connection to connection, so that a client that
--- reconnects gets the events it missed (S-25, S-27, S-28; row B-44).
+-- A session's own event stream, the GET of Streamable HTTP, keeps its number and its event count from connection to
+-- connection, so that a client that reconnects gets the events it missed (S-25, S-27, S-28; row B-44).
 -- proves: resumption 2025-03-26..2025-11-25 http
 local gateway = require "spec.helpers.gateway"
 local resume = require "spec.helpers.resume"

@@ -1,5 +1,5 @@
--- A Streamable HTTP client that loses the stream of a call reconnects with Last-Event-ID, to any worker, and gets the later events of that stream,
--- then new ones as they happen (S-27 to S-31; B-42, B-43, B-53).
+-- A Streamable HTTP client that loses the stream of a call reconnects with Last-Event-ID, to any worker, and gets the
+-- later events of that stream, then new ones as they happen (S-27 to S-31; B-42, B-43, B-53).
 -- proves: resumption 2025-03-26..2025-11-25 http
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

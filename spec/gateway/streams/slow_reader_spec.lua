@@ -1,5 +1,5 @@
--- A reader that stops reading costs a bounded number of bytes, loses its stream, and delays no other client (B-47, B-48). Scaled down: 20 stalled
--- readers beside 20 callers, a stall of 1 s instead of 30, a queue of 64 KiB.
+-- A reader that stops reading costs a bounded number of bytes, loses its stream, and delays no other client (B-47,
+-- B-48). Scaled down: 20 stalled readers beside 20 callers, a stall of 1 s instead of 30, a queue of 64 KiB.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -46,7 +46,8 @@ local function time_calls(callers, count)
   return times
 end
 
--- Half of the batches of calls have none that took longer than this: what delays others does so in each batch, the machine in some.
+-- Half of the batches of calls have none that took longer than this: what delays others does so in each batch, the
+-- machine in some.
 local function usual_worst(worst)
   table.sort(worst)
   return worst[(#worst + 1) // 2]

@@ -1,4 +1,5 @@
--- Calls that run as MCP tasks: one tool, in both revisions that have tasks; the client may ask any worker about its task. Rules TA, TX.
+-- Calls that run as MCP tasks: one tool, in both revisions that have tasks; the client may ask any worker about its
+-- task. Rules TA, TX.
 local gateway = require "spec.helpers.gateway"
 local task_client = require "spec.helpers.task_client"
 

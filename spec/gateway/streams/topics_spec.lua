@@ -1,5 +1,5 @@
--- A publication on a topic reaches the topic's subscribers, on any worker: sessions on their own stream, listening calls on the stream of the call;
--- each once, in order, and no other client.
+-- A publication on a topic reaches the topic's subscribers, on any worker: sessions on their own stream, listening
+-- calls on the stream of the call; each once, in order, and no other client.
 local eras = require "spec.helpers.eras"
 local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"

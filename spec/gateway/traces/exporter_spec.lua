@@ -1,4 +1,5 @@
--- The thread that sends spans: a collector that is down, slow, busy or wrong, a full queue, the end of the gateway. Calls never wait for any of it.
+-- The thread that sends spans: a collector that is down, slow, busy or wrong, a full queue, the end of the gateway.
+-- Calls never wait for any of it.
 local cjson = require "cjson"
 local collector = require "spec.helpers.collector"
 local free_port = require "spec.helpers.free_port"

@@ -1,4 +1,5 @@
--- Spans of the steps of a call: policies, requests, statements, programs, questions, requests to upstreams; how the trace goes on; and what no span has.
+-- Spans of the steps of a call: policies, requests, statements, programs, questions, requests to upstreams; how the
+-- trace goes on; and what no span has.
 local client = require "spec.helpers.client"
 local cjson = require "cjson"
 local collector = require "spec.helpers.collector"

@@ -144,7 +144,8 @@ end)
 
 -- -- Host and Origin --------------------------------------------------------------------------------------------------
 
--- Each row: the Host header (false: none; PORT: the gateway's), and whether it is served with hosts: [localhost, 127.0.0.1, "[::1]"].
+-- Each row: the Host header (false: none; PORT: the gateway's), and whether it is served with hosts: [localhost,
+-- 127.0.0.1, "[::1]"].
 local hosts = {
   { "127.0.0.1:PORT", true }, { "localhost:PORT", true }, { "LOCALHOST:PORT", true }, { "localhost", true }, { "[::1]:PORT", true },
   { "localhost:1", true }, { "127.0.0.1", true }, { "[::1]", true },

@@ -1,5 +1,5 @@
--- The head of an event stream forbids every proxy to buffer it, compress it or count its bytes; so an nginx with its default settings forwards it at
--- once (B-54).
+-- The head of an event stream forbids every proxy to buffer it, compress it or count its bytes; so an nginx with its
+-- default settings forwards it at once (B-54).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local nginx = require "spec.helpers.nginx"

@@ -1,5 +1,5 @@
--- A browser's EventSource: 50 event streams on one HTTP/2 connection, in Debian's chromium. Left out, with a line that says so, where there is
--- no chromium: apt-get install chromium.
+-- A browser's EventSource: 50 event streams on one HTTP/2 connection, in Debian's chromium. Left out, with a line that
+-- says so, where there is no chromium: apt-get install chromium.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -7,7 +7,8 @@ local wait = require "spec.helpers.wait"
 local CHROMIUM = "/usr/bin/chromium"
 local STREAMS = 50
 
--- The page opens the streams, and asks its own server for /opened when each has brought its first event, or for /failed.
+-- The page opens the streams, and asks its own server for /opened when each has brought its first event, or for
+-- /failed.
 local function page(g)
   return ([[<!doctype html><script>
     let opened = 0

@@ -49,7 +49,8 @@ describe("B-114 a web page whose host name resolves to this gateway (DNS rebindi
       local options, count = { admin = listener == "admin" }, 0
       local function refused(status, what)
         count = count + 1
-        -- A probe of the admin listener is answered whatever the Host is: it says "ok", or which methods there are, and nothing else.
+        -- A probe of the admin listener is answered whatever the Host is: it says "ok", or which methods there are, and
+        -- nothing else.
         -- It also serves the address that the client has reached, in any spelling.
         if options.admin and what:find("[::ffff:127.0.0.1]", 1, true) then return end
         local is_probe = options.admin and what:find("/healthz", 1, true) and (not what:find("Origin:", 1, true) or what:find "Origin: http://localhost$")

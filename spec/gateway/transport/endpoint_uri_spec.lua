@@ -1,5 +1,5 @@
--- The URI to which HTTP+SSE clients post is a path of the configuration: with the prefix that a proxy removes, and never with a host from a request
--- (B-55, E-2, E-3).
+-- The URI to which HTTP+SSE clients post is a path of the configuration: with the prefix that a proxy removes, and
+-- never with a host from a request (B-55, E-2, E-3).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local nginx = require "spec.helpers.nginx"

@@ -1,4 +1,5 @@
--- The revision of a message follows from that message alone: its headers, its _meta, its session. One connection may carry messages of all revisions.
+-- The revision of a message follows from that message alone: its headers, its _meta, its session. One connection may
+-- carry messages of all revisions.
 -- Methods of older revisions do not exist in the newest (B-56).
 -- proves: every revision at one endpoint 2025-03-26.. http
 local gateway = require "spec.helpers.gateway"
@@ -77,8 +78,8 @@ end
 local DEAD = ("ab"):rep(18)
 local V = "MCP-Protocol-Version"
 
--- Each row: the rule, a name, the headers, the body, the HTTP status, the JSON-RPC error's code ("result": none), and a further check of (the answer,
--- the HTTP response).
+-- Each row: the rule, a name, the headers, the body, the HTTP status, the JSON-RPC error's code ("result": none), and a
+-- further check of (the answer, the HTTP response).
 local rows = {
   -- D-1: a stateful handshake
   { "D-1", "a bare initialize", {}, wire.initialize_message(OLD), 200, "result", function(told, response)
@@ -393,7 +394,8 @@ describe("another method or path", function()
   end)
 end)
 
--- W-1 to W-5, W-19 over HTTP+SSE, whose answers come on the stream. Each row: a name, the body, the POST's status, the answer's code.
+-- W-1 to W-5, W-19 over HTTP+SSE, whose answers come on the stream. Each row: a name, the body, the POST's status, the
+-- answer's code.
 local posts = {
   { "a request (W-1)", legacy "ping", 202, "result" },
   { "a notification (W-2)", note "notifications/initialized", 202 },

@@ -1,5 +1,5 @@
--- Connections are spread evenly over the workers: the kernel chooses by a hash, and a worker with clearly more than another hands new
--- ones over before libh2o has them.
+-- Connections are spread evenly over the workers: the kernel chooses by a hash, and a worker with clearly more than
+-- another hands new ones over before libh2o has them.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 

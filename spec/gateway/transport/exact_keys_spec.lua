@@ -1,5 +1,5 @@
--- Keys are compared byte for byte. A second `method`, `name`, `id` or `arguments` is refused, also with escapes; a key that is only similar is an
--- unknown member. So the request that is checked and logged is the one that runs (B-57).
+-- Keys are compared byte for byte. A second `method`, `name`, `id` or `arguments` is refused, also with escapes; a key
+-- that is only similar is an unknown member. So the request that is checked and logged is the one that runs (B-57).
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"

@@ -1,4 +1,5 @@
--- B-38: data is sent as soon as it exists: the head of a quiet stream, the last event before a wait, the bytes of a result.
+-- B-38: data is sent as soon as it exists: the head of a quiet stream, the last event before a wait, the bytes of a
+-- result.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -31,7 +32,8 @@ local function leave(me)
   me:close()
 end
 
--- Seconds: less than any timer that could hold a byte back, Nagle's algorithm with a delayed acknowledgement (40 ms) included.
+-- Seconds: less than any timer that could hold a byte back, Nagle's algorithm with a delayed acknowledgement (40 ms)
+-- included.
 local AT_ONCE, TRIES = 0.035, 50
 
 describe("the head of a stream without events", function()
@@ -100,7 +102,8 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
   end)
 end
 
--- A proxy that forwards each byte in a write of its own, and reads no further meanwhile. Returns its port and a function that ends it.
+-- A proxy that forwards each byte in a write of its own, and reads no further meanwhile. Returns its port and a
+-- function that ends it.
 local function start_proxy(port)
   local server, sockets = uv.new_tcp(), {}
   server:bind("127.0.0.1", 0)

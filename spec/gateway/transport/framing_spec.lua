@@ -1,5 +1,5 @@
--- B-67, B-68: a request that does not say exactly once where it ends is refused and its connection closed. The content of a body is never taken for a
--- request, and every answer belongs to the request that it follows.
+-- B-67, B-68: a request that does not say exactly once where it ends is refused and its connection closed. The content
+-- of a body is never taken for a request, and every answer belongs to the request that it follows.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

@@ -1,5 +1,6 @@
--- B-49: comments keep an idle stream open, so that nothing on the network path takes it for dead. The row's figures (a proxy that cuts after 60 s,
--- ten minutes, a comment every 15 s) are scaled down, the comments most: a machine may stand still for longer than some of them.
+-- B-49: comments keep an idle stream open, so that nothing on the network path takes it for dead. The row's figures (a
+-- proxy that cuts after 60 s, ten minutes, a comment every 15 s) are scaled down, the comments most: a machine may
+-- stand still for longer than some of them.
 local gateway = require "spec.helpers.gateway"
 local proxy = require "spec.helpers.proxy"
 local wait = require "spec.helpers.wait"

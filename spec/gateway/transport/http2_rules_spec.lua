@@ -1,4 +1,5 @@
--- What RFC 9113 and RFC 7541 forbid, case by case as h2spec tests it: each is an error of the stream or of the connection.
+-- What RFC 9113 and RFC 7541 forbid, case by case as h2spec tests it: each is an error of the stream or of the
+-- connection.
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"
 local wait = require "spec.helpers.wait"

@@ -1,5 +1,6 @@
--- Games with windows. libh2o 2.2.5 aborts when a WINDOW_UPDATE, or a SETTINGS that raises the windows, arrives for a stream whose
--- last frame is in a write that the socket does not take, if the window is 0 (connection.c: update_stream_output_window).
+-- Games with windows. libh2o 2.2.5 aborts when a WINDOW_UPDATE, or a SETTINGS that raises the windows, arrives for a
+-- stream whose last frame is in a write that the socket does not take, if the window is 0 (connection.c:
+-- update_stream_output_window).
 local gateway = require "spec.helpers.gateway"
 local http2 = require "spec.helpers.http2"
 local wait = require "spec.helpers.wait"
@@ -22,7 +23,8 @@ local function small(peer)
   return peer:ask { method = "GET", path = "/nowhere" }
 end
 
--- The bytes of each answer are exactly its window, which is then 0. All answers together are more than the kernel takes.
+-- The bytes of each answer are exactly its window, which is then 0. All answers together are more than the kernel
+-- takes.
 local ANSWERS, BYTES = 80, 60000
 
 describe("a client that opens windows while the socket is full", function()

@@ -1,5 +1,6 @@
--- A body is accepted up to its limit, to the byte, and no byte beyond the limit is stored, whichever way its length is sent and whichever path it is
--- posted to (B-64). HTTP/2 is not supported. limits_spec has the exact border of a small limit; here it is the default limit, 4 MiB.
+-- A body is accepted up to its limit, to the byte, and no byte beyond the limit is stored, whichever way its length is
+-- sent and whichever path it is posted to (B-64). HTTP/2 is not supported. limits_spec has the exact border of a small
+-- limit; here it is the default limit, 4 MiB.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

@@ -1,4 +1,5 @@
--- B-28: an id comes back as it was sent, byte for byte; a value that is not an id is refused; ids of two types are never equal.
+-- B-28: an id comes back as it was sent, byte for byte; a value that is not an id is refused; ids of two types are
+-- never equal.
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 

@@ -1,5 +1,5 @@
--- Every malformed body gets one answer: a parse error; a refusal, with the id if it could be read; or, for a response without a question, a 202 and a
--- count. It is never taken for something else, and disturbs no other request (B-62).
+-- Every malformed body gets one answer: a parse error; a refusal, with the id if it could be read; or, for a response
+-- without a question, a 202 and a count. It is never taken for something else, and disturbs no other request (B-62).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local suite = require "spec.helpers.json_suite"
@@ -127,7 +127,8 @@ describe("each text of JSONTestSuite", function()
     local session = { ["Mcp-Session-Id"] = wire.initialize(g, "2025-11-25") }
     for name, text in pairs(texts) do
       local head = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":'
-      -- inside another value, the text after a complete value makes it invalid, and a text may close too many brackets: n_ stays n_
+      -- inside another value, the text after a complete value makes it invalid, and a text may close too many brackets:
+      -- n_ stays n_
       local response = wire.post(g, head .. '{"v":' .. text .. "}}}", session)
       local answer = response:json()
       if name:find "^y_" then

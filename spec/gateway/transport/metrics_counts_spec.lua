@@ -1,5 +1,5 @@
--- What /metrics counts, whatever workers and reloads do meanwhile: numbers against a load that is known exactly; names that clients invent; a text at
--- the caps.
+-- What /metrics counts, whatever workers and reloads do meanwhile: numbers against a load that is known exactly; names
+-- that clients invent; a text at the caps.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local scrape = require "spec.helpers.scrape"

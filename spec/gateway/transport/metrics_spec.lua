@@ -21,8 +21,8 @@ local function scrape(g, accept)
   return response
 end
 
--- The samples of a text: "name{labels}" -> value; and the families in their order. Fails where the text is not as Prometheus's format wants it: HELP and
--- TYPE once for each family, before its samples, which are together.
+-- The samples of a text: "name{labels}" -> value; and the families in their order. Fails where the text is not as
+-- Prometheus's format wants it: HELP and TYPE once for each family, before its samples, which are together.
 local function parse(text)
   local samples, families, current, ended = {}, {}, nil, {}
   for line in text:gmatch "([^\n]*)\n" do

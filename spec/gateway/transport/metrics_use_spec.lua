@@ -1,4 +1,5 @@
--- What /metrics says of what calls and scripts use: policies, auth scripts, HTTP requests, databases, programs, prompts, resources, sessions, turns.
+-- What /metrics says of what calls and scripts use: policies, auth scripts, HTTP requests, databases, programs,
+-- prompts, resources, sessions, turns.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local scrape = require "spec.helpers.scrape"

@@ -1,5 +1,7 @@
--- B-58, B-59: headers that repeat the body are compared with it as values, decoded and trimmed; if they disagree or are missing, nothing runs.
--- Without a body's member, and outside 2026-07-28, they decide nothing. (headers_spec has their unit tests, era_spec the order of the checks.)
+-- B-58, B-59: headers that repeat the body are compared with it as values, decoded and trimmed; if they disagree or are
+-- missing, nothing runs.
+-- Without a body's member, and outside 2026-07-28, they decide nothing. (headers_spec has their unit tests, era_spec
+-- the order of the checks.)
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 

@@ -1,4 +1,5 @@
--- examples/monitoring against /metrics of a gateway with traffic of every kind: no query of the dashboard is empty, and each alert can be evaluated.
+-- examples/monitoring against /metrics of a gateway with traffic of every kind: no query of the dashboard is empty, and
+-- each alert can be evaluated.
 local cjson = require "cjson"
 local client = require "spec.helpers.client"
 local scrape = require "spec.helpers.scrape"
@@ -95,7 +96,8 @@ local function groups_of(expression)
   return groups
 end
 
--- Checks that each selector finds series with the labels by which the expression groups; with `has_traffic`, that what it counts has happened.
+-- Checks that each selector finds series with the labels by which the expression groups; with `has_traffic`, that what
+-- it counts has happened.
 local function check(what, expression, samples, has_traffic)
   local selectors = selectors_of(expression)
   assert.truthy(#selectors > 0, what .. " has no selector: " .. expression)

@@ -1,9 +1,10 @@
--- B-67: a request target may be anything that a client can write. It is answered as an unknown path, or refused; its bytes never reach another path,
--- appear unescaped in the log, or show memory behind them.
+-- B-67: a request target may be anything that a client can write. It is answered as an unknown path, or refused; its
+-- bytes never reach another path, appear unescaped in the log, or show memory behind them.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 
--- Each row: a target, and the HTTP statuses that may answer a GET of it; nil also allows the connection to end without an answer.
+-- Each row: a target, and the HTTP statuses that may answer a GET of it; nil also allows the connection to end without
+-- an answer.
 local REFUSED = { 400, 403, 404, 405, 431 }
 
 local targets = {

@@ -29,7 +29,8 @@ local allowed = {
   data = function(value) return value == "" or value:find "^/messages%?session_id=%x+$" or cjson.decode(value) end,
 }
 
--- Checks that a stream has only comments and events, and that each field of an event occurs once and comes from the gateway.
+-- Checks that a stream has only comments and events, and that each field of an event occurs once and comes from the
+-- gateway.
 local function assert_events(raw)
   assert.is_nil(raw:find("\r", 1, true))
   for block in (raw:match "^(.*\n\n)" or ""):gmatch "(.-)\n\n" do

@@ -1,5 +1,5 @@
--- B-70: a method that a path does not have is answered with 405 and the allowed methods, on every path and at once: no session, no echo, no tunnel,
--- and no permission for a browser's preflight.
+-- B-70: a method that a path does not have is answered with 405 and the allowed methods, on every path and at once: no
+-- session, no echo, no tunnel, and no permission for a browser's preflight.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 

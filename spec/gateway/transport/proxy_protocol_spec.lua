@@ -1,4 +1,5 @@
--- proxy_protocol: on: a connection begins with the header of the PROXY protocol, from trusted proxies only; the header comes before TLS and HTTP/2.
+-- proxy_protocol: on: a connection begins with the header of the PROXY protocol, from trusted proxies only; the header
+-- comes before TLS and HTTP/2.
 local uv = require "luv"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"

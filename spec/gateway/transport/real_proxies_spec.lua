@@ -1,4 +1,5 @@
--- nginx and HAProxy in front of a gateway, and a proxy that lies in front of them: each client has its own address, limits and sessions.
+-- nginx and HAProxy in front of a gateway, and a proxy that lies in front of them: each client has its own address,
+-- limits and sessions.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local haproxy = require "spec.helpers.haproxy"

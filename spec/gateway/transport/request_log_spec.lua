@@ -1,4 +1,5 @@
--- The log's lines about requests: one at debug for each request that is served, one at info for each that is refused, and `run --trace`.
+-- The log's lines about requests: one at debug for each request that is served, one at info for each that is refused,
+-- and `run --trace`.
 local client = require "spec.helpers.client"
 local certificates = require "spec.helpers.certificates"
 local gateway = require "spec.helpers.gateway"

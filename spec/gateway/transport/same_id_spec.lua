@@ -1,5 +1,6 @@
--- Two requests at once with one id on one session. Over Streamable HTTP each exchange has its own answer; over HTTP+SSE, where only ids distinguish
--- answers, the second is refused while the first runs. No request gets the answer of another, none waits for ever (B-27).
+-- Two requests at once with one id on one session. Over Streamable HTTP each exchange has its own answer; over
+-- HTTP+SSE, where only ids distinguish answers, the second is refused while the first runs. No request gets the answer
+-- of another, none waits for ever (B-27).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 

@@ -1,5 +1,5 @@
--- `moonpool stdio`: serves the same scripts to the client that started it, in every revision. Rules I-2, I-3, I-5, I-7, I-10 to I-12, L-5, L-9, W-17,
--- M-20, M-22, G-8, B-27.
+-- `moonpool stdio`: serves the same scripts to the client that started it, in every revision. Rules I-2, I-3, I-5, I-7,
+-- I-10 to I-12, L-5, L-9, W-17, M-20, M-22, G-8, B-27.
 local cjson = require "cjson"
 local stdio = require "spec.helpers.stdio"
 

@@ -1,5 +1,5 @@
--- Plays the conversations of spec/transcripts, each in every revision and over every transport of the transcript, and checks each message of the
--- gateway against the official schema of the revision.
+-- Plays the conversations of spec/transcripts, each in every revision and over every transport of the transcript, and
+-- checks each message of the gateway against the official schema of the revision.
 local gateway = require "spec.helpers.gateway"
 local transcript = require "spec.helpers.transcript"
 local player = require "spec.helpers.player"

@@ -1,5 +1,5 @@
--- Behind proxies that trusted_proxies names, the client's address is the one that they give: in scripts, limits, sessions, logs, audit and tap. No
--- other peer can set an address.
+-- Behind proxies that trusted_proxies names, the client's address is the one that they give: in scripts, limits,
+-- sessions, logs, audit and tap. No other peer can set an address.
 local cjson = require "cjson"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"

@@ -1,4 +1,5 @@
--- A method, tool, prompt, resource or argument that does not exist is refused with the right code in every revision, and never by a 5xx (B-69).
+-- A method, tool, prompt, resource or argument that does not exist is refused with the right code in every revision,
+-- and never by a 5xx (B-69).
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {
@@ -25,7 +26,8 @@ local missing = {
   { "tools/list", { cursor = "nope" }, -32602 }, { "resources/list", { cursor = "" }, -32602 }, { "prompts/list", { cursor = "x" }, -32602 },
 }
 
--- Without names there is nothing for the mirrored headers of 2026-07-28 to repeat, so that revision gives the same error.
+-- Without names there is nothing for the mirrored headers of 2026-07-28 to repeat, so that revision gives the same
+-- error.
 local incomplete = {
   { "tools/call", {} }, { "prompts/get", {} }, { "resources/read", {} }, { "tools/call", { name = 7 } }, { "prompts/get", { name = { "hello" } } },
   { "resources/read", { uri = 7 } },

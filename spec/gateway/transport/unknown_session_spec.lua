@@ -1,4 +1,5 @@
--- An unknown session id is answered with 404, so that clients initialize again; a missing id with 400. Neither makes a new session (B-09).
+-- An unknown session id is answered with 404, so that clients initialize again; a missing id with 400. Neither makes a
+-- new session (B-09).
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 

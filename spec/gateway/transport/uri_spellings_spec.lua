@@ -1,4 +1,5 @@
--- A URI may be spelt in many ways: no spelling avoids a policy, a limit, scopes or `visible`, and all spellings name one resource.
+-- A URI may be spelt in many ways: no spelling avoids a policy, a limit, scopes or `visible`, and all spellings name
+-- one resource.
 local gateway = require "spec.helpers.gateway"
 local scoped = require "spec.helpers.scoped"
 

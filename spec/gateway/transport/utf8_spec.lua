@@ -1,4 +1,5 @@
--- B-66: bytes that are not UTF-8 are a parse error and do not end the connection; valid text comes back byte for byte, however TCP cuts it.
+-- B-66: bytes that are not UTF-8 are a parse error and do not end the connection; valid text comes back byte for byte,
+-- however TCP cuts it.
 local cjson = require "cjson"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"

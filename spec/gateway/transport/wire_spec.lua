@@ -1,12 +1,12 @@
--- Plays the conversations of spec/transcripts/wire against a gateway of their own: one per revision, with every byte of HTTP that
--- matters. Such a transcript is prose, then blocks of lines that begin with who speaks on which connection:
+-- Plays the conversations of spec/transcripts/wire against a gateway of their own: one per revision, with every byte of
+-- HTTP that matters. Such a transcript is prose, then blocks of lines that begin with who speaks on which connection:
 --   client> POST /mcp             a request: its line, headers, an empty line, the body
 --   client< 200                   the answer's status, the headers that matter, an empty line, the whole body
 --   client< data: {…}             the next event of the stream that is open on this connection, comments left out
 --   client< (end)                 the stream ends
 --   client> (close)               the client hangs up
--- $name matches any text at its first use, and that text from then on; $port, $version are known. Bytes are compared, not JSON;
--- and messages are held against the official schema of the revision, where that is here.
+-- $name matches any text at its first use, and that text from then on; $port, $version are known. Bytes are compared,
+-- not JSON; and messages are held against the official schema of the revision, where that is here.
 -- proves: HTTP byte for byte 2024-11-05 sse
 -- proves: HTTP byte for byte 2025-03-26.. http
 local uv = require "luv"

@@ -1,4 +1,5 @@
--- Answers of an upstream that come late, out of order, twice, or for no request: each client gets its own, and the others are dropped.
+-- Answers of an upstream that come late, out of order, twice, or for no request: each client gets its own, and the
+-- others are dropped.
 -- pairs: answers to the right client; clients 2026-07-28; upstreams 2024-11-05 sse
 -- pairs: answers to the right client; clients 2026-07-28; upstreams 2025-11-25.. http
 -- pairs: answers to the right client; clients 2026-07-28; upstreams 2025-06-18 stdio

@@ -1,5 +1,5 @@
--- Bytes stay bytes on their way to an upstream and back: numbers of any size and spelling, escapes, the order of members, members that MCP does not
--- know; also beside a member that a policy changes.
+-- Bytes stay bytes on their way to an upstream and back: numbers of any size and spelling, escapes, the order of
+-- members, members that MCP does not know; also beside a member that a policy changes.
 -- pairs: bytes kept as they are; clients 2025-06-18..; upstreams 2024-11-05.. http stdio
 -- pairs: bytes kept as they are; clients 2025-06-18..; upstreams 2024-11-05 sse
 local cjson = require "cjson"

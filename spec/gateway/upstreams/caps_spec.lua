@@ -1,5 +1,5 @@
--- How many programs of upstreams run at once: never more than the limits; a task that must wait waits in its order, then it is refused; a program that
--- is idle makes room.
+-- How many programs of upstreams run at once: never more than the limits; a task that must wait waits in its order,
+-- then it is refused; a program that is idle makes room.
 local credentials = require "spec.helpers.credentials"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"

@@ -1,6 +1,6 @@
 -- lane: first
--- Lists of upstreams that change, and resources that clients have subscribed to: the upstream is asked once for all, and each client whose view differs is
--- notified once, whatever the revisions and transports are.
+-- Lists of upstreams that change, and resources that clients have subscribed to: the upstream is asked once for all,
+-- and each client whose view differs is notified once, whatever the revisions and transports are.
 -- pairs: lists that change; clients 2025-11-25..; upstreams 2025-11-25.. http
 -- pairs: lists that change; clients 2025-11-25..; upstreams 2024-11-05 sse
 -- pairs: lists that change; clients 2025-11-25..; upstreams 2025-06-18 stdio

@@ -1,4 +1,5 @@
--- Channels to upstreams: one task of all workers opens a channel; channels that are lost, idle, of an ended session or of a replaced upstream end.
+-- Channels to upstreams: one task of all workers opens a channel; channels that are lost, idle, of an ended session or
+-- of a replaced upstream end.
 local cjson = require "cjson.safe"
 local low = require "spec.helpers.upstream.low"
 local trusted = require "spec.helpers.trusted"

@@ -1,4 +1,5 @@
--- Lists by class: an upstream that lists more for clients that it can ask shows each client the list of its class. A class is read once for all its clients.
+-- Lists by class: an upstream that lists more for clients that it can ask shows each client the list of its class. A
+-- class is read once for all its clients.
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
@@ -9,8 +10,8 @@ local function tool(name, description)
   return ('{"name":"%s","description":"%s","inputSchema":{"type":"object"}}'):format(name, description or name)
 end
 
--- An upstream that lists `echo` to all, `roots` and `sample` to those that it can ask for them, and another `look` to those with sampling; `shy` only to
--- those that it can ask nothing.
+-- An upstream that lists `echo` to all, `roots` and `sample` to those that it can ask for them, and another `look` to
+-- those with sampling; `shy` only to those that it can ask nothing.
 local function choosy(options)
   local u = upstream.start(options)
   u:when("tools/list", function(x)

@@ -1,5 +1,6 @@
--- auth.client_credentials: the gateway's own token from an authorization server: asked for as configured, by one worker for all, renewed before its
--- end and after a 401, kept through an outage, and ended by a refusal. Neither the secret nor a token is ever shown.
+-- auth.client_credentials: the gateway's own token from an authorization server: asked for as configured, by one worker
+-- for all, renewed before its end and after a 401, kept through an outage, and ended by a refusal. Neither the secret
+-- nor a token is ever shown.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
@@ -8,7 +9,8 @@ local wait = require "spec.helpers.wait"
 
 local SECRET <const> = "s3cret: with %percent & more"
 
--- An authorization server. `state`: life of tokens in seconds, `answer(reply)` instead of tokens; counts in `asked`; tokens that are good in `good`.
+-- An authorization server. `state`: life of tokens in seconds, `answer(reply)` instead of tokens; counts in `asked`;
+-- tokens that are good in `good`.
 local function authorization_server(state)
   state.asked, state.good, state.forms, state.basic = 0, {}, {}, {}
   return stub.start(function(request, reply)

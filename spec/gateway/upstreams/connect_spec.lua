@@ -1,4 +1,5 @@
--- moonpool add tries an upstream before it writes the entry; moonpool check --connect asks every upstream once. Neither contacts anything else.
+-- moonpool add tries an upstream before it writes the entry; moonpool check --connect asks every upstream once. Neither
+-- contacts anything else.
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- Connections to upstreams and to the servers of scripts: as many as there are requests in flight, used again, and closed when nothing uses them.
+-- Connections to upstreams and to the servers of scripts: as many as there are requests in flight, used again, and
+-- closed when nothing uses them.
 local errand = require "spec.helpers.errand"
 local forwards = require "spec.soak.forwards"
 local stub = require "spec.helpers.stub"

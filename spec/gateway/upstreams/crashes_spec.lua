@@ -1,5 +1,5 @@
--- A program that crashes at once, again and again: it is started as often as limits.upstreams.restarts says, then requests are refused until the time
--- limits.upstreams.restarts_within is over, and it serves again once it is healthy.
+-- A program that crashes at once, again and again: it is started as often as limits.upstreams.restarts says, then
+-- requests are refused until the time limits.upstreams.restarts_within is over, and it serves again once it is healthy.
 local cjson = require "cjson"
 local faults = require "spec.helpers.upstream.faults"
 local upstream = require "spec.helpers.upstream"

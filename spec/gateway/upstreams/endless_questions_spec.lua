@@ -1,5 +1,5 @@
--- Upstreams that ask without end: each question is refused, or answered by a client at once, and the next one follows. Such a call ends at
--- 256 questions, and questions outside of calls get no more answers then.
+-- Upstreams that ask without end: each question is refused, or answered by a client at once, and the next one follows.
+-- Such a call ends at 256 questions, and questions outside of calls get no more answers then.
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 

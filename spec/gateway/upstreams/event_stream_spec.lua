@@ -31,9 +31,9 @@ local function try(me, method, options)
 end
 
 describe("an answer as an event stream", function()
-  -- The answer follows once all before it is written and the upstream's request has its reply, whichever is later. Written among the
-  -- pieces it would break the stream off behind an event with an id, and the gateway would ask for the rest with GET and Last-Event-ID
-  -- (S-28), as resumption_spec.lua proves.
+  -- The answer follows once all before it is written and the upstream's request has its reply, whichever is later.
+  -- Written among the pieces it would break the stream off behind an event with an id, and the gateway would ask for
+  -- the rest with GET and Last-Event-ID (S-28), as resumption_spec.lua proves.
   it("brings notifications, the upstream's requests and the answer, however they are cut", function()
     local replies, step_ended = {}, nil
     local up <close> = low.server(function(message, _, reply)

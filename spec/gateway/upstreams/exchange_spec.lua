@@ -1,4 +1,5 @@
--- host.upstream below lua/moonpool/upstream: channels and exchanges over HTTP, against a server that answers as the spec says.
+-- host.upstream below lua/moonpool/upstream: channels and exchanges over HTTP, against a server that answers as the
+-- spec says.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local low = require "spec.helpers.upstream.low"

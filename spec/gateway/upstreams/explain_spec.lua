@@ -1,4 +1,5 @@
--- moonpool explain about the things of upstreams: which upstream and name, and the rules of the configuration that decide.
+-- moonpool explain about the things of upstreams: which upstream and name, and the rules of the configuration that
+-- decide.
 local faults = require "spec.helpers.upstream.faults"
 local gateway = require "spec.helpers.gateway"
 local upstream = require "spec.helpers.upstream"

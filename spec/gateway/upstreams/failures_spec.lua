@@ -1,6 +1,6 @@
 -- pairs: failures with one outcome; clients 2025-11-25; upstreams 2025-11-25 http
--- When something fails at an upstream, a call has one outcome: the upstream's answer, or an error that says whether the call ran. A call that may have
--- run is repeated only where that is harmless.
+-- When something fails at an upstream, a call has one outcome: the upstream's answer, or an error that says whether the
+-- call ran. A call that may have run is repeated only where that is harmless.
 local free_port = require "spec.helpers.free_port"
 local upstream = require "spec.helpers.upstream"
 

@@ -1,4 +1,5 @@
--- Calls of federated tools: progress, cancelling, headers, whose session is used, sessions that are lost, and failures with what is known about the call.
+-- Calls of federated tools: progress, cancelling, headers, whose session is used, sessions that are lost, and failures
+-- with what is known about the call.
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 

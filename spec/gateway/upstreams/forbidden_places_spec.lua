@@ -1,5 +1,5 @@
--- Places that an upstream, its authorization server or its definitions name: 80 spellings of addresses that are not public, redirects and references. The
--- gateway connects to none of them.
+-- Places that an upstream, its authorization server or its definitions name: 80 spellings of addresses that are not
+-- public, redirects and references. The gateway connects to none of them.
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
 local upstream = require "spec.helpers.upstream"

@@ -1,4 +1,5 @@
--- Headers of 2026-07-28 that repeat the body are made from the body that is sent, after renames and policies. The stub compares them.
+-- Headers of 2026-07-28 that repeat the body are made from the body that is sent, after renames and policies. The stub
+-- compares them.
 -- pairs: mirrored headers; clients 2024-11-05; upstreams 2026-07-28 http
 -- pairs: mirrored headers; clients 2025-11-25..; upstreams 2026-07-28 http
 local upstream = require "spec.helpers.upstream"

@@ -1,4 +1,5 @@
--- Upstreams that make the gateway work for them: what they say without being asked takes no room of others, and no loop without a pause.
+-- Upstreams that make the gateway work for them: what they say without being asked takes no room of others, and no loop
+-- without a pause.
 local client = require "spec.helpers.client"
 local cjson = require "cjson.safe"
 local upstream = require "spec.helpers.upstream"

@@ -1,4 +1,5 @@
--- Upstreams that speak HTTP+SSE of 2024-11-05: found without configuration or named, one stream for each channel, messages by POST.
+-- Upstreams that speak HTTP+SSE of 2024-11-05: found without configuration or named, one stream for each channel,
+-- messages by POST.
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 

@@ -1,4 +1,5 @@
--- Tasks of upstreams that outlast what they began with: a reload of the list of upstreams, and the token of their caller.
+-- Tasks of upstreams that outlast what they began with: a reload of the list of upstreams, and the token of their
+-- caller.
 local cjson = require "cjson.safe"
 local exchanging = require "spec.helpers.exchanging"
 local task_client = require "spec.helpers.task_client"

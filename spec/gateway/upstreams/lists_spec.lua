@@ -1,4 +1,5 @@
--- One upstream that is wrong, slow or absent costs only itself: the lists of the others come in time, and without its bad entries.
+-- One upstream that is wrong, slow or absent costs only itself: the lists of the others come in time, and without its
+-- bad entries.
 local free_port = require "spec.helpers.free_port"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"

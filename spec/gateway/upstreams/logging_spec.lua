@@ -1,4 +1,5 @@
--- Log messages of upstreams: the level that a client has set reaches the upstream before its call, and each client gets what its own level lets through.
+-- Log messages of upstreams: the level that a client has set reaches the upstream before its call, and each client gets
+-- what its own level lets through.
 -- pairs: log messages; clients 2025-11-25..; upstreams 2025-11-25.. http
 -- pairs: log messages; clients 2025-11-25..; upstreams 2025-06-18 stdio
 -- cannot: a log message, where several calls share a session; clients 2025-11-25; upstreams 2025-06-18: it reaches no client, since its call is not known

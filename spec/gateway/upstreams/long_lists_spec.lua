@@ -1,4 +1,5 @@
--- Upstreams that list much: what is done once for each definition gives what it gave before, and a call does not pay for the list.
+-- Upstreams that list much: what is done once for each definition gives what it gave before, and a call does not pay
+-- for the list.
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local trusted = require "spec.helpers.trusted"

@@ -1,5 +1,6 @@
 -- pairs: names, prefixes and filters; clients 2025-11-25..; upstreams 2025-11-25 http
--- Names of an upstream's things: prefix, rename, filters and collisions; a name that a client sees leads to the one thing that it stands for.
+-- Names of an upstream's things: prefix, rename, filters and collisions; a name that a client sees leads to the one
+-- thing that it stands for.
 local upstream = require "spec.helpers.upstream"
 
 -- The names in a list, sorted.

@@ -1,5 +1,5 @@
--- The order of merged lists: what scripts have, by name; then the things of each upstream, in the order of the configuration, each in the order in
--- which the upstream lists them. Pages follow that order.
+-- The order of merged lists: what scripts have, by name; then the things of each upstream, in the order of the
+-- configuration, each in the order in which the upstream lists them. Pages follow that order.
 local gateway = require "spec.helpers.gateway"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"

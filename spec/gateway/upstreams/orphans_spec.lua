@@ -1,5 +1,5 @@
--- Programs of upstreams end with everything that they have started, whatever ends them: chains as npx makes them, a descendant with a session of its own,
--- and one that ignores the end of its input and SIGTERM.
+-- Programs of upstreams end with everything that they have started, whatever ends them: chains as npx makes them, a
+-- descendant with a session of its own, and one that ignores the end of its input and SIGTERM.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local process = require "spec.helpers.process"
@@ -9,7 +9,8 @@ local wait = require "spec.helpers.wait"
 
 local PATIENCE <const> = 40 -- seconds; a fact ends the wait at once
 
--- A program that writes the ids of all processes that it starts to the file $1, then becomes the program of the other arguments.
+-- A program that writes the ids of all processes that it starts to the file $1, then becomes the program of the other
+-- arguments.
 local FAMILY <const> = [[
 export FILE="$1"
 shift
@@ -27,7 +28,8 @@ local function pids_of(path)
   return pids
 end
 
--- Each cause ends the program of the stub `u` behind the gateway `g`; `c` is a client that has called it, `pids` are those of its processes.
+-- Each cause ends the program of the stub `u` behind the gateway `g`; `c` is a client that has called it, `pids` are
+-- those of its processes.
 local causes = {
   { "its session ends", function(_, c) c:delete() end },
   { "it is idle", function() end, entry = { process = { idle_stop = "1s" } } },
@@ -70,7 +72,8 @@ local function start_stub()
   return u, path
 end
 
--- Calls the upstream as a client that can be asked, which has a program of its own: returns the client, and the ids of the program's processes.
+-- Calls the upstream as a client that can be asked, which has a program of its own: returns the client, and the ids of
+-- the program's processes.
 local function call_own(g, u, path)
   os.remove(path)
   local c = g:client("2025-11-25", { capabilities = { roots = {} } })

@@ -1,5 +1,5 @@
--- What an upstream says in an answer that it does not belong in: a session id in an answer that opens no session, a result under the status of a
--- refusal, a challenge without one. None of it counts.
+-- What an upstream says in an answer that it does not belong in: a session id in an answer that opens no session, a
+-- result under the status of a refusal, a challenge without one. None of it counts.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
@@ -10,7 +10,8 @@ local STRAY <const> = "stray-session-4711"
 local JSON <const> = { "content-type", "application/json" }
 local SESSION <const> = { "mcp-session-id", STRAY }
 
--- Ways to refuse server/discover with a session id in the head, as servers do that open a session for each POST without one.
+-- Ways to refuse server/discover with a session id in the head, as servers do that open a session for each POST without
+-- one.
 local refusals = {
   ["400, as python-sdk 1.30"] = function(reply)
     reply:send(400, { JSON, SESSION }, '{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Bad Request: Missing session ID"}}')
@@ -27,7 +28,8 @@ local refusals = {
   ["202"] = function(reply) reply:send(202, { SESSION }, "") end,
 }
 
--- A server of an older revision that refuses server/discover in this way, and any request with the session id of the refusal.
+-- A server of an older revision that refuses server/discover in this way, and any request with the session id of the
+-- refusal.
 local function older(refuse)
   local u = upstream.start { revision = "2025-06-18" }
   u.strays = 0

@@ -1,5 +1,5 @@
--- Members `dev.moonpool/…` of `_meta` say something only if this gateway has written them: those of clients go to no upstream, those of upstreams to no
--- client. Others pass.
+-- Members `dev.moonpool/…` of `_meta` say something only if this gateway has written them: those of clients go to no
+-- upstream, those of upstreams to no client. Others pass.
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local upstream = require "spec.helpers.upstream"

@@ -1,4 +1,5 @@
--- Names and URIs that two upstreams list: one of them serves it, and keeps it. The other one's is withheld, with a warning and a count, once.
+-- Names and URIs that two upstreams list: one of them serves it, and keeps it. The other one's is withheld, with a
+-- warning and a count, once.
 local gateway = require "spec.helpers.gateway"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"

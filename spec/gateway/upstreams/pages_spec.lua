@@ -1,5 +1,5 @@
--- Pages of MCP Apps behind a gateway: the extension is declared to upstreams for clients that have it and to clients for upstreams that have it, and the
--- page that a tool names can be read, listed or not.
+-- Pages of MCP Apps behind a gateway: the extension is declared to upstreams for clients that have it and to clients
+-- for upstreams that have it, and the page that a tool names can be read, listed or not.
 -- pairs: pages of tools; clients 2025-06-18..; upstreams 2025-11-25.. http
 -- pairs: pages of tools; clients 2025-06-18..; upstreams 2025-06-18 stdio
 local credentials = require "spec.helpers.credentials"
@@ -28,7 +28,8 @@ local function shows(can)
   return one and one.mimeTypes[1] == MIME or false
 end
 
--- An upstream that has the tool `chart`, with a page that no list names, for clients that show pages, and `table` for the others.
+-- An upstream that has the tool `chart`, with a page that no list names, for clients that show pages, and `table` for
+-- the others.
 local function start(options)
   options.capabilities = options.capabilities or DECLARES
   local u = upstream.start(options)

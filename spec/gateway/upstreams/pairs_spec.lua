@@ -1,5 +1,5 @@
--- Five revisions of clients before five revisions of upstreams: each client gets what a client of the older revision of the two gets from a server of
--- that revision, but for the names' prefix and the few conversions that stand below.
+-- Five revisions of clients before five revisions of upstreams: each client gets what a client of the older revision of
+-- the two gets from a server of that revision, but for the names' prefix and the few conversions that stand below.
 -- pairs: tools, prompts, resources and completion; clients 2024-11-05..; upstreams 2025-03-26.. http
 -- pairs: tools, prompts, resources and completion; clients 2024-11-05..; upstreams 2024-11-05 sse
 -- pairs: tools, prompts and completion; clients 2024-11-05..; upstreams 2024-11-05.. stdio
@@ -12,7 +12,8 @@ local META <const> = "io.modelcontextprotocol/"
 
 local function older(a, b) return a < b and a or b end
 
--- The members that all results of 2026-07-28 have are removed; so is the hint about a schema's dialect, which newer clients need.
+-- The members that all results of 2026-07-28 have are removed; so is the hint about a schema's dialect, which newer
+-- clients need.
 local function without_hints(result)
   if type(result) ~= "table" then return result end
   result.resultType, result.ttlMs, result.cacheScope = nil, nil, nil
@@ -47,7 +48,8 @@ local function renamed(params, prefix)
   return copy
 end
 
--- What a client of a revision gets from a stub of that revision, without a gateway: lists by method, and answers by the request's number.
+-- What a client of a revision gets from a stub of that revision, without a gateway: lists by method, and answers by the
+-- request's number.
 local function gather(c, prefix)
   local found = { lists = {}, answers = {} }
   for _, list in ipairs(LISTS) do

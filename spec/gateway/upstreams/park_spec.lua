@@ -1,4 +1,5 @@
--- host.upstream below lua/moonpool/upstream: exchanges that wait without a task for a client's retry, over all transports, on two workers.
+-- host.upstream below lua/moonpool/upstream: exchanges that wait without a task for a client's retry, over all
+-- transports, on two workers.
 local cjson = require "cjson.safe"
 local low = require "spec.helpers.upstream.low"
 local trusted = require "spec.helpers.trusted"
@@ -7,7 +8,8 @@ local wait = require "spec.helpers.wait"
 
 local raw = upstream.raw
 
--- kept.ask(): sends a call whose upstream asks, and waits for the question: the exchange and the event. kept.drain(x): what comes until the end.
+-- kept.ask(): sends a call whose upstream asks, and waits for the question: the exchange and the event. kept.drain(x):
+-- what comes until the end.
 local library = [[
 local json = require "moonpool.json"
 function kept.begin(arguments, options)

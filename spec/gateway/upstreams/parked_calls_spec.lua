@@ -1,5 +1,6 @@
--- Questions of older upstreams in calls of a client of 2026-07-28: the call is answered with the questions, and the repeated call goes on with the same
--- request upstream, on whatever worker. What a handler has called before a question is not called again.
+-- Questions of older upstreams in calls of a client of 2026-07-28: the call is answered with the questions, and the
+-- repeated call goes on with the same request upstream, on whatever worker. What a handler has called before a question
+-- is not called again.
 local cjson = require "cjson.safe"
 local upstream = require "spec.helpers.upstream"
 
@@ -272,7 +273,8 @@ describe("a handler that calls upstreams", function()
   end
 
   it("that run while another part asks takes them up", function()
-    -- The second part sleeps first: a handler must call in the same order in each run, and on a busy machine the first part can be preempted before its call.
+    -- The second part sleeps first: a handler must call in the same order in each run, and on a busy machine the first
+    -- part can be preempted before its call.
     local u <close> = stub()
     local g <close> = gate(u, { scripts = { ["tools/both.lua"] = [[
       return tool { "Asks beside a call.", function(_, call)

@@ -1,5 +1,5 @@
--- Approved definitions: `moonpool lock` shows what has changed and writes the file; what is not approved is neither listed nor callable; a gateway that runs
--- serves what was approved.
+-- Approved definitions: `moonpool lock` shows what has changed and writes the file; what is not approved is neither
+-- listed nor callable; a gateway that runs serves what was approved.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local upstream = require "spec.helpers.upstream"

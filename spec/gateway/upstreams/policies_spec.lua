@@ -1,4 +1,5 @@
--- A call of an upstream's tool is a call: policies, limits, quotas, `visible`, the audit and `explain` treat it like a call of a tool of our own.
+-- A call of an upstream's tool is a call: policies, limits, quotas, `visible`, the audit and `explain` treat it like a
+-- call of a tool of our own.
 local cjson = require "cjson"
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"

@@ -1,4 +1,5 @@
--- Nothing of the caller reaches an upstream but what the configuration passes on; a child gets the variables that it is given and no others.
+-- Nothing of the caller reaches an upstream but what the configuration passes on; a child gets the variables that it is
+-- given and no others.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local credentials = require "spec.helpers.credentials"

@@ -1,4 +1,5 @@
--- Nothing of the caller in what upstreams get over any transport: ids, sessions, tokens, headers; and no header that would carry it can be configured.
+-- Nothing of the caller in what upstreams get over any transport: ids, sessions, tokens, headers; and no header that
+-- would carry it can be configured.
 local client = require "spec.helpers.client"
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"

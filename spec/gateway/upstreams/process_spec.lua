@@ -1,5 +1,5 @@
--- The programs of upstreams, as core/os runs them: lines both ways, stderr, bounds, and the end of all descendants. A program of its own
--- (process_driver.c) stands for the gateway.
+-- The programs of upstreams, as core/os runs them: lines both ways, stderr, bounds, and the end of all descendants. A
+-- program of its own (process_driver.c) stands for the gateway.
 local gateway = require "spec.helpers.gateway"
 local process = require "spec.helpers.process"
 local uv = require "luv"
@@ -17,7 +17,8 @@ local function wait_gone(pids)
   end
 end
 
--- A chain as npx makes it, a descendant with a session of its own, and one that ignores every signal that can be ignored; prints their ids.
+-- A chain as npx makes it, a descendant with a session of its own, and one that ignores every signal that can be
+-- ignored; prints their ids.
 local family = [[
   sh -c 'sh -c "echo member \$\$; exec 1>&-; exec sleep 700" & echo member $!; exec 1>&-; wait' &
   setsid sh -c 'echo member $$; exec 1>&-; trap "" HUP INT QUIT TERM USR1; while :; do sleep 701; done' &

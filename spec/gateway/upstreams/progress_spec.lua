@@ -1,4 +1,5 @@
--- Progress of an upstream's call reaches the client that asked for it, with the client's own token, on the call's stream.
+-- Progress of an upstream's call reaches the client that asked for it, with the client's own token, on the call's
+-- stream.
 -- pairs: progress; clients 2024-11-05; upstreams 2025-11-25.. http
 -- pairs: progress; clients 2025-03-26; upstreams 2025-11-25.. http
 -- pairs: progress; clients 2025-11-25..; upstreams 2025-11-25.. http

@@ -1,5 +1,6 @@
--- Questions of upstreams to clients of revisions with sessions: elicitation, sampling and roots reach the client whose call asks, in its revision, and its
--- answers go back. A client is asked nothing that it did not declare, and an upstream is told no other capabilities.
+-- Questions of upstreams to clients of revisions with sessions: elicitation, sampling and roots reach the client whose
+-- call asks, in its revision, and its answers go back. A client is asked nothing that it did not declare, and an
+-- upstream is told no other capabilities.
 -- cannot: a form with a list of choices; clients 2025-06-18; upstreams 2025-11-25: the gateway answers `cancel`, and the call goes on
 local cjson = require "cjson.safe"
 local upstream = require "spec.helpers.upstream"

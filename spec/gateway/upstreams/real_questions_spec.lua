@@ -1,5 +1,7 @@
--- The official server-everything behind the gateway: it lists 17 tools to clients that it can ask and 13 to others, and asks for a form and for the model.
--- It also asks for the roots 350 ms after its start, beside whatever call runs then: like any client that has roots, this one answers.
+-- The official server-everything behind the gateway: it lists 17 tools to clients that it can ask and 13 to others, and
+-- asks for a form and for the model.
+-- It also asks for the roots 350 ms after its start, beside whatever call runs then: like any client that has roots,
+-- this one answers.
 local cjson = require "cjson"
 local real = require "spec.helpers.real"
 local upstream = require "spec.helpers.upstream"

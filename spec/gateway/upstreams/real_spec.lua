@@ -1,5 +1,5 @@
--- Servers that people run, behind the gateway: the official TypeScript SDKs of each revision, the official Python and Go SDKs, and server-everything, over
--- each of their transports.
+-- Servers that people run, behind the gateway: the official TypeScript SDKs of each revision, the official Python and
+-- Go SDKs, and server-everything, over each of their transports.
 local gateway = require "spec.helpers.gateway"
 local real = require "spec.helpers.real"
 local upstream = require "spec.helpers.upstream"

@@ -1,4 +1,5 @@
--- The official server-everything behind the gateway: its tool that runs only as an MCP task, which asks for a form, for clients with and without tasks.
+-- The official server-everything behind the gateway: its tool that runs only as an MCP task, which asks for a form, for
+-- clients with and without tasks.
 local real = require "spec.helpers.real"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- A reload that changes what clients see of an upstream notifies them, though neither scripts nor the upstream have changed.
+-- A reload that changes what clients see of an upstream notifies them, though neither scripts nor the upstream have
+-- changed.
 local cjson = require "cjson.safe"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"

@@ -1,5 +1,5 @@
--- Many reloads that change how upstreams are reached, while clients of two revisions call them: no call fails, none runs twice, and no program of an
--- earlier configuration is left. Rule B-88.
+-- Many reloads that change how upstreams are reached, while clients of two revisions call them: no call fails, none
+-- runs twice, and no program of an earlier configuration is left. Rule B-88.
 local cjson = require "cjson.safe"
 local process = require "spec.helpers.process"
 local upstream = require "spec.helpers.upstream"

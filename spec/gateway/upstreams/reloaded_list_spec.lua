@@ -1,4 +1,5 @@
--- What clients see of an upstream while a reload changes how it is reached: the list that it gave before, until it is read anew.
+-- What clients see of an upstream while a reload changes how it is reached: the list that it gave before, until it is
+-- read anew.
 local cjson = require "cjson.safe"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- An upstream that ends the event stream of a call after an id is asked for what follows: GET with Last-Event-ID, after `retry:`, at most five times.
+-- An upstream that ends the event stream of a call after an id is asked for what follows: GET with Last-Event-ID, after
+-- `retry:`, at most five times.
 local cjson = require "cjson.safe"
 local low = require "spec.helpers.upstream.low"
 local trusted = require "spec.helpers.trusted"
@@ -9,7 +10,8 @@ end
 
 local function note(n, token) return { jsonrpc = "2.0", method = "notifications/progress", params = { progressToken = token, progress = n } } end
 
--- A server whose call "x" is answered by the pieces that `script(n, id, last)` gives for the n-th request about it: bytes, then the end of the stream.
+-- A server whose call "x" is answered by the pieces that `script(n, id, last)` gives for the n-th request about it:
+-- bytes, then the end of the stream.
 -- nil: 405.
 local function server(script)
   local it = { gets = {}, posts = 0, cancelled = 0 }

@@ -1,5 +1,6 @@
--- Results `input_required` of upstreams of 2026-07-28: clients with sessions are asked on the stream of their call, stateless ones get the questions with
--- a sealed requestState. And the errors with which an upstream demands a capability or a page.
+-- Results `input_required` of upstreams of 2026-07-28: clients with sessions are asked on the stream of their call,
+-- stateless ones get the questions with a sealed requestState. And the errors with which an upstream demands a
+-- capability or a page.
 -- cannot: that a request needs a capability (-32021); clients 2025-11-25; upstreams 2026-07-28: a result with `isError` names the capability
 -- cannot: that a call needs a page first (-32042); clients 2024-11-05, 2025-06-18; upstreams 2025-11-25: a result with `isError` has the address
 -- cannot: that a call needs a page first (-32042); clients 2026-07-28; upstreams 2025-11-25: `input_required`, or -32021 where the client opens no pages
@@ -24,7 +25,8 @@ end
 
 local function done(x, text) return x:complete(('{"content":[{"type":"text","text":%s}]}'):format(raw.quote(text))) end
 
--- An upstream whose tool `need` answers the n-th request of a call with `answers[n]`, a result or a function of the exchange, and then with its params.
+-- An upstream whose tool `need` answers the n-th request of a call with `answers[n]`, a result or a function of the
+-- exchange, and then with its params.
 local function needing(answers, options)
   options = options or {}
   options.revision = "2026-07-28"

@@ -1,6 +1,6 @@
--- The quick way: a plain call of a federated tool is forwarded by C without Lua. Each call is sent to two gateways before the same upstreams, one with the
--- quick way and one without it; clients and upstreams get the same. `calls_forwarded` counts calls that took the quick way to their end,
--- `calls_taken_over` those that Lua went on with.
+-- The quick way: a plain call of a federated tool is forwarded by C without Lua. Each call is sent to two gateways
+-- before the same upstreams, one with the quick way and one without it; clients and upstreams get the same.
+-- `calls_forwarded` counts calls that took the quick way to their end, `calls_taken_over` those that Lua went on with.
 -- pairs: tools/call without Lua; clients 2024-11-05..; upstreams 2025-03-26.. http
 -- pairs: tools/call without Lua; clients 2024-11-05..; upstreams 2024-11-05.. stdio
 local cjson = require "cjson.safe"
@@ -225,7 +225,8 @@ describe("the quick way is not for", function()
   end)
 end)
 
--- An upstream whose tools can run as MCP tasks: of 2025-11-25 where the call asks for it, of 2026-07-28 those whose names begin with "task".
+-- An upstream whose tools can run as MCP tasks: of 2025-11-25 where the call asks for it, of 2026-07-28 those whose
+-- names begin with "task".
 local function tasks_upstream(revision)
   local u = upstream.start { revision = revision, tasks = true }
   local support = revision == "2025-11-25" and ',"execution":{"taskSupport":"%s"}' or ""

@@ -1,5 +1,6 @@
--- What is poisonous in definitions: invisible characters and letters that imitate others are withheld with a reason; ordinary definitions of any language are
--- served; orders to models and the like are doubts, which are shown and served.
+-- What is poisonous in definitions: invisible characters and letters that imitate others are withheld with a reason;
+-- ordinary definitions of any language are served; orders to models and the like are doubts, which are shown and
+-- served.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local upstream = require "spec.helpers.upstream"

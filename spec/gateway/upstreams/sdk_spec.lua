@@ -1,6 +1,7 @@
--- The official TypeScript SDKs before real servers: clients of the SDK 1.x and 2.x drive a form, a question to the model, progress, a cancelled call and a
--- changed list through the gateway, in all four combinations of stateful and stateless clients and upstreams. No published server-everything speaks a
--- stateless revision: there a server made with the SDK 2.x stands for it.
+-- The official TypeScript SDKs before real servers: clients of the SDK 1.x and 2.x drive a form, a question to the
+-- model, progress, a cancelled call and a changed list through the gateway, in all four combinations of stateful and
+-- stateless clients and upstreams. No published server-everything speaks a stateless revision: there a server made with
+-- the SDK 2.x stands for it.
 local cjson = require "cjson.safe"
 local real = require "spec.helpers.real"
 local talk = require "spec.helpers.talk"

@@ -1,4 +1,5 @@
--- What `moonpool upstreams` and /status say besides counts: process ids, what the clients of channels can be asked, and how many things are hidden.
+-- What `moonpool upstreams` and /status say besides counts: process ids, what the clients of channels can be asked, and
+-- how many things are hidden.
 local gateway = require "spec.helpers.gateway"
 local upstream = require "spec.helpers.upstream"
 

@@ -1,5 +1,6 @@
 -- lane: first
--- Half a minute of `./dev soak`: upstreams of all kinds that are killed, stopped, silent and wrong, and a gateway that is killed, under load.
+-- Half a minute of `./dev soak`: upstreams of all kinds that are killed, stopped, silent and wrong, and a gateway that
+-- is killed, under load.
 local soak = require "spec.soak.soak"
 
 describe("a gateway whose upstreams and which itself are killed under load", function()

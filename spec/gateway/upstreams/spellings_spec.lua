@@ -1,4 +1,5 @@
--- Answers as event streams in every legal spelling, cut anywhere, and among events that say nothing: the same result (B-39), and no memory (B-40).
+-- Answers as event streams in every legal spelling, cut anywhere, and among events that say nothing: the same result
+-- (B-39), and no memory (B-40).
 local cjson = require "cjson.safe"
 local low = require "spec.helpers.upstream.low"
 local memory = require "spec.helpers.memory"

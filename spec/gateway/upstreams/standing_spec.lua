@@ -1,11 +1,12 @@
--- Standing streams: what an upstream says on the GET stream of a session. Questions go to the call that runs; what belongs to no call goes to Lua of the
--- worker that holds the stream.
+-- Standing streams: what an upstream says on the GET stream of a session. Questions go to the call that runs; what
+-- belongs to no call goes to Lua of the worker that holds the stream.
 local cjson = require "cjson.safe"
 local low = require "spec.helpers.upstream.low"
 local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"
 
--- A server with sessions and GET streams. `it.streams`: the replies of open GETs by session; `it.held`: requests that wait, by their method.
+-- A server with sessions and GET streams. `it.streams`: the replies of open GETs by session; `it.held`: requests that
+-- wait, by their method.
 local function server(options)
   options = options or {}
   local it = { streams = {}, heads = {}, held = {}, replies = {}, gets = 0 }

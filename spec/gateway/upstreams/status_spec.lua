@@ -1,4 +1,5 @@
--- The upstreams in /status and in `moonpool upstreams`: facts about each, by its name, and nothing of tools, sessions and credentials.
+-- The upstreams in /status and in `moonpool upstreams`: facts about each, by its name, and nothing of tools, sessions
+-- and credentials.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local low = require "spec.helpers.upstream.low"

@@ -1,4 +1,5 @@
--- Upstreams that are programs, below lua/moonpool/upstream: channels and exchanges over stdin and stdout, on two workers.
+-- Upstreams that are programs, below lua/moonpool/upstream: channels and exchanges over stdin and stdout, on two
+-- workers.
 local cjson = require "cjson.safe"
 local low = require "spec.helpers.upstream.low"
 local process = require "spec.helpers.process"
@@ -6,8 +7,9 @@ local trusted = require "spec.helpers.trusted"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
--- A server whose methods are named for what they do; `echo` answers with its params' `text`. What it reads is in the file `heard` if it was opened
--- with a key, as the spec does it: the gateway reads the lists of its upstreams by a process of its own.
+-- A server whose methods are named for what they do; `echo` answers with its params' `text`. What it reads is in the
+-- file `heard` if it was opened with a key, as the spec does it: the gateway reads the lists of its upstreams by a
+-- process of its own.
 local child = [=[
 io.stdout:setvbuf "no"
 local held = {}

@@ -1,4 +1,5 @@
--- Calls under small limits that are cancelled, left, asked and asked again, while upstreams of each transport lose sessions, die and are configured anew:
+-- Calls under small limits that are cancelled, left, asked and asked again, while upstreams of each transport lose
+-- sessions, die and are configured anew:
 -- afterwards each gauge is 0, and each limit admits its number.
 local cjson = require "cjson.safe"
 local credentials = require "spec.helpers.credentials"

@@ -1,4 +1,5 @@
--- The stub upstream itself, with a client of the specs before it: what it offers, counts, records and does wrong on demand.
+-- The stub upstream itself, with a client of the specs before it: what it offers, counts, records and does wrong on
+-- demand.
 local eras = require "spec.helpers.eras"
 local stdio_client = require "spec.helpers.upstream.direct"
 local upstream = require "spec.helpers.upstream"

@@ -1,4 +1,5 @@
--- Tools of upstreams that run as MCP tasks: clients that can have tasks get one of the gateway's, others get the result when it is there. Rules X-49 to X-54.
+-- Tools of upstreams that run as MCP tasks: clients that can have tasks get one of the gateway's, others get the result
+-- when it is there. Rules X-49 to X-54.
 -- cannot: that a call becomes a task; clients 2025-11-25; upstreams 2026-07-28: no tool is offered as a task, and the call waits for the result
 local credentials = require "spec.helpers.credentials"
 local task_client = require "spec.helpers.task_client"
@@ -238,7 +239,8 @@ describe("a notification of an upstream about its task", function()
       u.task_poll = 60000
       local g <close> = upstream.gateway({ one = u }, { workers = 3 })
       local method = revision == "2025-11-25" and "notifications/tasks/status" or "notifications/tasks"
-      -- Notifies of the newest task of the upstream until a fact is there: the request that listens to the task may come later than the task.
+      -- Notifies of the newest task of the upstream until a fact is there: the request that listens to the task may
+      -- come later than the task.
       local function notify_until(what, is_over)
         return wait.for_fact(what, 40, function()
           u:announce(method, { taskId = u.tasks[#u.tasks].id })

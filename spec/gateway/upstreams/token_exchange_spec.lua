@@ -1,6 +1,7 @@
 -- lane: first
--- auth.exchange (RFC 8693): requests to the upstream have a token of the caller, got in exchange for the one that the caller sent. Callers share neither
--- tokens, sessions nor lists, on any worker. Neither the secret nor a token is ever shown.
+-- auth.exchange (RFC 8693): requests to the upstream have a token of the caller, got in exchange for the one that the
+-- caller sent. Callers share neither tokens, sessions nor lists, on any worker. Neither the secret nor a token is ever
+-- shown.
 local cjson = require "cjson.safe"
 local exchanging = require "spec.helpers.exchanging"
 local gateway = require "spec.helpers.gateway"

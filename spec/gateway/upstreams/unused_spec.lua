@@ -1,4 +1,5 @@
--- A gateway without upstreams loads nothing of what serves them: each Lua state would carry it, at each start and reload.
+-- A gateway without upstreams loads nothing of what serves them: each Lua state would carry it, at each start and
+-- reload.
 local trusted = require "spec.helpers.trusted"
 
 local LOADED <const> = [[

@@ -1,5 +1,5 @@
--- URIs of upstreams: with `uris: wrap` clients see each URI with the upstream's name, everywhere, and the upstream sees its own. Links in results open
--- what no list names.
+-- URIs of upstreams: with `uris: wrap` clients see each URI with the upstream's name, everywhere, and the upstream sees
+-- its own. Links in results open what no list names.
 -- pairs: wrapped URIs; clients 2024-11-05..; upstreams 2025-11-25.. http
 -- pairs: wrapped URIs; clients 2024-11-05..; upstreams 2024-11-05 sse
 -- pairs: wrapped URIs; clients 2024-11-05..; upstreams 2025-06-18 stdio

@@ -1,4 +1,5 @@
--- What the stub upstream offers, as a server of one revision writes it: each definition has the members that its revision knows, in a fixed order.
+-- What the stub upstream offers, as a server of one revision writes it: each definition has the members that its
+-- revision knows, in a fixed order.
 --   catalogue.of("2025-06-18").tools    { { name =, bytes = }, … }
 local catalogue = {}
 

@@ -1,4 +1,5 @@
--- A client of a stub upstream over stdio, without a gateway between them; with the functions of spec.helpers.eras that specs of the stub use.
+-- A client of a stub upstream over stdio, without a gateway between them; with the functions of spec.helpers.eras that
+-- specs of the stub use.
 local cjson = require "cjson.safe"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"

@@ -1,4 +1,5 @@
--- Misbehaviour of a stub upstream: functions that make a rule for `upstream:when(what, fault, count)`. Those that run the call count it.
+-- Misbehaviour of a stub upstream: functions that make a rule for `upstream:when(what, fault, count)`. Those that run
+-- the call count it.
 --   u:when("tools/call echo", faults.html(), 1)
 local raw = require "spec.helpers.upstream.raw"
 local uv = require "luv"
@@ -173,7 +174,8 @@ function faults.ends_stream()
   return ran(function(x) x:send_events(": going\n\n"):end_events() end)
 end
 
---- Runs the call and answers a body that is compressed, or only says so. `encoding`: the header; `body`: the bytes (by default gzip's of the answer).
+--- Runs the call and answers a body that is compressed, or only says so. `encoding`: the header; `body`: the bytes (by
+--- default gzip's of the answer).
 function faults.compressed(encoding, body)
   return ran(function(x, text)
     x:http(200, { ["content-type"] = "application/json", ["content-encoding"] = encoding or "gzip" }, body or faults.gzip(text))

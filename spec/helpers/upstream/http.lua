@@ -27,7 +27,8 @@ local function head_of(self, kind)
   return headers
 end
 
--- Sends a message. The answer alone is JSON, unless the server streams every answer; with messages before it, an event stream.
+-- Sends a message. The answer alone is JSON, unless the server streams every answer; with messages before it, an event
+-- stream.
 function exchange:send(text, is_answer, status)
   local reply = self.reply
   local streams = self.server.answers == "sse" and (status or 200) == 200
@@ -249,7 +250,8 @@ local METHODS <const> = { POST = post, GET = get, DELETE = delete }
 
 local methods = {}
 
---- Forgets every session, as a server that starts anew. `how`: "404", "404 empty", "400", "-32600" or "not initialized".
+--- Forgets every session, as a server that starts anew. `how`: "404", "404 empty", "400", "-32600" or "not
+--- initialized".
 function methods:lose_sessions(how)
   self.lost = how or "404"
   self.sessions = {}
@@ -286,7 +288,8 @@ end
 --- Every request goes through `gate(request, reply)` first; if that returns true, it has answered.
 function methods:answer_all(gate) self.gate = gate end
 
---- `options` beside those of server.new: sessions = false (none), answers = "sse" (streams every answer), get = false (405), path, port, host.
+--- `options` beside those of server.new: sessions = false (none), answers = "sse" (streams every answer), get = false
+--- (405), path, port, host.
 function http.start(options)
   local self = server.new(options, methods)
   self.kind, self.sessions, self.opened, self.lone = "http", {}, 0, server.new_session()

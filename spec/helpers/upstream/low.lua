@@ -1,5 +1,5 @@
--- For specs of host.upstream itself, below lua/moonpool/upstream: a gateway whose tool has functions that open a channel and send requests, and a
--- server that answers as the spec says.
+-- For specs of host.upstream itself, below lua/moonpool/upstream: a gateway whose tool has functions that open a
+-- channel and send requests, and a server that answers as the spec says.
 --   kept.open(name, key, options)              channel, state; opens the channel with one `initialize` if it is claimed
 --   kept.request(channel, method, options)     the answer's event; options: those of send, params, on_event(event, exchange)
 --   kept.call(name, key, method, options)      both
@@ -67,7 +67,8 @@ function low.answer(request, reply, result)
   reply:json { jsonrpc = "2.0", id = cjson.decode(request.body).id, result = result }
 end
 
---- A server whose `initialize` works. Other requests than `initialize` and DELETE are answered by `others(message, request, reply)`.
+--- A server whose `initialize` works. Other requests than `initialize` and DELETE are answered by `others(message,
+--- request, reply)`.
 function low.server(others)
   return stub.start(function(request, reply)
     if request.method ~= "POST" then return reply:send(request.method == "DELETE" and 200 or 405) end

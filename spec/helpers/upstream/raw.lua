@@ -1,4 +1,5 @@
--- Members of a JSON text as the bytes that they came in. A decoder would change them: it rounds numbers and forgets the order of members.
+-- Members of a JSON text as the bytes that they came in. A decoder would change them: it rounds numbers and forgets the
+-- order of members.
 --   raw.at(text, "params", "arguments")   the bytes of that member, or nil
 local cjson = require "cjson.safe"
 

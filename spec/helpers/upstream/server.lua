@@ -1,5 +1,7 @@
--- An MCP server of one revision, or of several, behind any transport: what a stub upstream answers, what it received, and how it misbehaves.
--- A transport makes an exchange for each request and gives it to `server:take`. spec/helpers/upstream.lua describes what specs use.
+-- An MCP server of one revision, or of several, behind any transport: what a stub upstream answers, what it received,
+-- and how it misbehaves.
+-- A transport makes an exchange for each request and gives it to `server:take`. spec/helpers/upstream.lua describes
+-- what specs use.
 local cjson = require "cjson.safe"
 local uv = require "luv"
 local catalogue = require "spec.helpers.upstream.catalogue"
@@ -16,8 +18,8 @@ local PATIENCE <const> = 20 -- seconds; a fact ends the wait at once
 
 -- -- what was received ----------------------------------------------------------------------------------------------------
 
---- Adds an entry to the list of what was received. `entry.kind`: request, notification, response, http (a GET, a DELETE, or a POST without a
---- message), start and end (of a stream or a process).
+--- Adds an entry to the list of what was received. `entry.kind`: request, notification, response, http (a GET, a
+--- DELETE, or a POST without a message), start and end (of a stream or a process).
 function server:note(entry)
   entry.n = #self.received + 1
   entry.at = uv.hrtime() / 1e9
@@ -122,7 +124,8 @@ function exchange:error(code, message, data)
   return self:done(exchange.error_text(self.id, code, message, data), self.modern and STATUS[code] or 200)
 end
 
---- Makes a result, given as bytes, complete for the revision: 2026-07-28 wants more members. `lists`: the result may be cached.
+--- Makes a result, given as bytes, complete for the revision: 2026-07-28 wants more members. `lists`: the result may be
+--- cached.
 function exchange:complete(bytes, lists)
   if not self.modern then return bytes end
   local more = '"resultType":"complete"'
@@ -138,7 +141,8 @@ function exchange:report(progress, total, message)
     total and ',"total":' .. total or "", message and self.revision >= "2025-03-26" and ',"message":' .. raw.quote(message) or ""))
 end
 
---- Asks the client something on the stream of the request; `params` is JSON text. `done` gets the client's answer, a message. Returns the question's id.
+--- Asks the client something on the stream of the request; `params` is JSON text. `done` gets the client's answer, a
+--- message. Returns the question's id.
 function exchange:ask(method, params, done)
   local self_ = self.server
   self_.asked = self_.asked + 1
@@ -379,7 +383,8 @@ local function check_request(self, x)
     local session = x.session
     if session.ids[x.id] then self:blame("the id %s was used twice in a session", x.id) end
     session.ids[x.id] = true
-    -- The request and its cancellation are on connections of their own, of which the server may read the second one first.
+    -- The request and its cancellation are on connections of their own, of which the server may read the second one
+    -- first.
     local mistake = session.too_early[x.id]
     for i = #self.mistakes, 1, -1 do
       if self.mistakes[i] == mistake then table.remove(self.mistakes, i) end
@@ -389,8 +394,8 @@ local function check_request(self, x)
   end
 end
 
---- Fills in what an exchange has of its message, and lets the server answer it. `x` has server, session, text and json; of the transport: send, and
---- for HTTP http, drop and reset.
+--- Fills in what an exchange has of its message, and lets the server answer it. `x` has server, session, text and json;
+--- of the transport: send, and for HTTP http, drop and reset.
 function server:take(x)
   x.server = self
   x.id = raw.at(x.text, "id")
@@ -502,8 +507,8 @@ local function members_of(params)
   end
 end
 
---- Says that a list, a resource or a task has changed, to those that asked for it: on the streams of sessions, on requests that listen, or to the
---- program's client.
+--- Says that a list, a resource or a task has changed, to those that asked for it: on the streams of sessions, on
+--- requests that listen, or to the program's client.
 function server:announce(method, params)
   uv.run "nowait"
   params = params or {}
@@ -553,8 +558,8 @@ end
 
 -- -- rules ----------------------------------------------------------------------------------------------------------------------------
 
---- From now on handles requests of this kind by `fault`, a function of the exchange, `count` times or always. `what`: a method, "tools/call NAME",
---- or "*". Of several rules for one request the oldest is used.
+--- From now on handles requests of this kind by `fault`, a function of the exchange, `count` times or always. `what`: a
+--- method, "tools/call NAME", or "*". Of several rules for one request the oldest is used.
 function server:when(what, fault, count)
   table.insert(self.rules, { what = what, fault = fault, left = count or math.huge })
   return self
@@ -568,9 +573,9 @@ end
 
 local SUPPORTED <const> = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" }
 
---- `options`: revision (one date, "dual" for all of them, or a list), early (how an older server refuses what comes before `initialize`: "-32601",
---- "-32602", "-32600", "-32000", "400", "html", "silent"), instructions, page (entries in a page of a list), tasks = true (calls run
---- as MCP tasks, see tasks.lua), strict = false (records no mistakes).
+--- `options`: revision (one date, "dual" for all of them, or a list), early (how an older server refuses what comes
+--- before `initialize`: "-32601", "-32602", "-32600", "-32000", "400", "html", "silent"), instructions, page (entries
+--- in a page of a list), tasks = true (calls run as MCP tasks, see tasks.lua), strict = false (records no mistakes).
 function server.new(options, methods_of)
   local wanted = options.revision or "2025-11-25"
   local self = setmetatable({

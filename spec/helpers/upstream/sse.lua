@@ -83,7 +83,8 @@ function methods:close(fault)
   if not fault then self:check_mistakes() end
 end
 
---- `options` beside those of server.new: endpoint (a pattern for the address, with %s for the session), post (the status for a POST at /sse).
+--- `options` beside those of server.new: endpoint (a pattern for the address, with %s for the session), post (the
+--- status for a POST at /sse).
 function sse.start(options)
   options.revision = options.revision or "2024-11-05"
   local self = server.new(options, methods)

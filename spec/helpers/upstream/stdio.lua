@@ -1,4 +1,5 @@
--- stdio for a stub upstream: the gateway starts spec/upstreams/child.lua, which passes bytes between its pipes and this process.
+-- stdio for a stub upstream: the gateway starts spec/upstreams/child.lua, which passes bytes between its pipes and this
+-- process.
 local cjson = require "cjson.safe"
 local uv = require "luv"
 local server = require "spec.helpers.upstream.server"
@@ -165,7 +166,8 @@ function methods:close(fault)
   if not fault then self:check_mistakes() end
 end
 
---- `options` beside those of server.new: command (a function of the words of the plain command that returns others, to start it through a chain).
+--- `options` beside those of server.new: command (a function of the words of the plain command that returns others, to
+--- start it through a chain).
 function stdio.start(options)
   local self = server.new(options, methods)
   self.kind, self.children, self.peers = "stdio", {}, {}

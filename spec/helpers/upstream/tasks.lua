@@ -1,5 +1,6 @@
--- MCP tasks of a stub upstream: of 2025-11-25, where the call asks for one, and of 2026-07-28, where the server makes one of each call of a tool whose name
--- begins with "task". `server.tasks` has them in order: { id, status, ttl, poll, text = the outcome, questions, cancelled }.
+-- MCP tasks of a stub upstream: of 2025-11-25, where the call asks for one, and of 2026-07-28, where the server makes
+-- one of each call of a tool whose name begins with "task". `server.tasks` has them in order: { id, status, ttl, poll,
+-- text = the outcome, questions, cancelled }.
 local cjson = require "cjson.safe"
 local raw = require "spec.helpers.upstream.raw"
 

@@ -1,4 +1,5 @@
--- auth.keys { keys = | file = | store = }: API keys, sent as `x-api-key: …` or `Authorization: Bearer …`. Only their SHA-256 is stored:
+-- auth.keys { keys = | file = | store = }: API keys, sent as `x-api-key: …` or `Authorization: Bearer …`. Only their
+-- SHA-256 is stored:
 -- the keys are random, so a slower hash is not needed.
 
 local auth = require "moonpool.access.auth"

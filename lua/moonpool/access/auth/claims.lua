@@ -22,8 +22,8 @@ local function text_of(value)
   return options.is_id(value) and value or false
 end
 
---- Copies the table that a script's function made of claims, since the script may return the same table for every token. The principal expires at
---- `expires` unless the script sets a time.
+--- Copies the table that a script's function made of claims, since the script may return the same table for every
+--- token. The principal expires at `expires` unless the script sets a time.
 function claims.ending(made, expires)
   if principal.is(made) then
     error("the function returned a principal, and must return a table, as in { id = claims.sub }", 0)

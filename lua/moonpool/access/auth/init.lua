@@ -1,5 +1,5 @@
--- auth { … } in scripts/auth/: authenticates requests. The scripts are called in the order of their paths; the first that returns a
--- principal decides. If none does, the request is refused before its body is parsed (A-1, A-3).
+-- auth { … } in scripts/auth/: authenticates requests. The scripts are called in the order of their paths; the first
+-- that returns a principal decides. If none does, the request is refused before its body is parsed (A-1, A-3).
 --   handler   function(request): a principal, as principal.new takes it; or nil, why, and the seconds after which a retry may succeed
 --   ref      the userdata that links the Lua table of a principal to the mp_principal of C
 
@@ -29,13 +29,14 @@ local order = { "askable", "issuer", "implies", "realm", "scopes_supported" }
 local ready_made = { "bearer", "introspection", "jwt", "keys", "proxy", "tls" }
 
 --- `has_token`: the function verifies access tokens of an issuer.
---- `by_bearer`: the function reads nothing of the request except the bearer token. After the principal, it may return the number of seconds for
---- which its decision is valid, at most auth.KNOWN.
+--- `by_bearer`: the function reads nothing of the request except the bearer token. After the principal, it may return
+--- the number of seconds for which its decision is valid, at most auth.KNOWN.
 function auth.new(spec, by_bearer, has_token) return frozen.new(written, {}, { spec = spec, by_bearer = by_bearer, has_token = has_token }) end
 
 function auth.is(value) return frozen.is(value, written) end
 
---- The table `auth` for one script file. `script` is { path, granted }: the built-in methods use only what is granted to it.
+--- The table `auth` for one script file. `script` is { path, granted }: the built-in methods use only what is granted
+--- to it.
 function auth.library(script)
   return setmetatable({}, {
     __metatable = false, __name = "auth",
@@ -151,7 +152,8 @@ end
 
 function auth.all() return asked end
 
---- What the auth scripts declare (implied scopes, scopes to ask for), as if one of them had authenticated the principal.
+--- What the auth scripts declare (implied scopes, scopes to ask for), as if one of them had authenticated the
+--- principal.
 function auth.declared()
   local from = { implies = {}, askable = nil }
   for _, one in ipairs(asked) do
@@ -206,8 +208,9 @@ local function recall(one, given)
   return last and is_same(last.given, given) and last.known or nil
 end
 
--- A copy of the table that a script returned, and whether later tables may be compared with the copy; the table itself where it cannot be copied. The
--- principal is made of the copy: a script may change its table for another request while this task is preempted, and what is cached is for both.
+-- A copy of the table that a script returned, and whether later tables may be compared with the copy; the table itself
+-- where it cannot be copied. The principal is made of the copy: a script may change its table for another request while
+-- this task is preempted, and what is cached is for both.
 -- A principal with claims is not compared member by member: the contents of its tables may have changed.
 local function copied(given)
   if type(given) ~= "table" or debug.getmetatable(given) ~= nil then return given, false end
@@ -265,8 +268,8 @@ local function ask(one, request)
   return ok, value, why, wait
 end
 
---- Authenticates a request for C. Returns a ref, and the milliseconds for which it is valid for the bearer token alone; or nil, an HTTP
---- status, a message, the seconds until a retry, and the reason for the audit.
+--- Authenticates a request for C. Returns a ref, and the milliseconds for which it is valid for the bearer token alone;
+--- or nil, an HTTP status, a message, the seconds until a retry, and the reason for the audit.
 function auth.authenticate(request)
   local retry, reasons
   for i = 1, #asked do

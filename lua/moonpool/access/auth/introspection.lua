@@ -1,5 +1,5 @@
--- auth.introspection { url =, client_id =, client_secret = }: asks the issuer about each token (RFC 7662). Requests with the same token at
--- the same time share one question, and answers are cached.
+-- auth.introspection { url =, client_id =, client_secret = }: asks the issuer about each token (RFC 7662). Requests
+-- with the same token at the same time share one question, and answers are cached.
 
 local base64 = require "moonpool.lib.base64"
 local claims = require "moonpool.access.auth.claims"
@@ -33,7 +33,8 @@ end
 -- Messages for HTTP statuses below 500. The first two mean that the issuer refused the gateway's own credentials.
 local not_of_token = { [401] = true, [403] = true, [404] = true, [408] = true, [429] = true }
 
--- Asks the issuer about one token. Returns its claims; false if the token is not active; nil and why if the issuer did not answer.
+-- Asks the issuer about one token. Returns its claims; false if the token is not active; nil and why if the issuer did
+-- not answer.
 local function ask(self, text)
   local answer, why = self.http.post(self.url, {
     timeout = TIMEOUT_S, max = math.min(MAX_ANSWER_BYTES, host.limits.http.body), follow = false,

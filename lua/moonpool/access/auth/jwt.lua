@@ -1,5 +1,6 @@
--- auth.jwt { issuer =, audience =, … }: authenticates requests with a token of that issuer for this server. A function among the options makes
--- the principal from the claims, for claims other than `sub`, `scope` or `scp`, `client_id` or `azp`.
+-- auth.jwt { issuer =, audience =, … }: authenticates requests with a token of that issuer for this server. A function
+-- among the options makes the principal from the claims, for claims other than `sub`, `scope` or `scp`, `client_id` or
+-- `azp`.
 
 local auth = require "moonpool.access.auth"
 local claims = require "moonpool.access.auth.claims"
@@ -11,8 +12,9 @@ local rules = require "moonpool.lib.jwt.rules"
 
 local names = { 1, table.unpack(rules.names) }
 
--- The principal of a token, and the seconds for which it is valid; or nil and why. The principal of a token is made once, unless the
--- script has a function of its own: it may look up facts that change, so it is called again after auth.KNOWN seconds.
+-- The principal of a token, and the seconds for which it is valid; or nil and why. The principal of a token is made
+-- once, unless the script has a function of its own: it may look up facts that change, so it is called again after
+-- auth.KNOWN seconds.
 local function principal_of(record, make, leeway)
   local known, left = record.known, auth.KNOWN -- `known` is replaced in one step: other requests with this token may run in between
   if known and make ~= claims.principal then left = known.asked_again_at - host.time.now() end

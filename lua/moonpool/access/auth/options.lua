@@ -1,5 +1,5 @@
--- The common part of the built-in methods of `auth`: the options that they take, the options that they pass to auth{…}, and checks of ids and scopes
--- that come from outside.
+-- The common part of the built-in methods of `auth`: the options that they take, the options that they pass to auth{…},
+-- and checks of ids and scopes that come from outside.
 
 local host = require "moonpool.host"
 local principal = require "moonpool.access.principal"

@@ -1,5 +1,5 @@
--- auth.proxy { from = { "10.0.0.0/8" }, header = "x-forwarded-user" }: trusts a header with the user's id from a proxy in front of the gateway,
--- which has authenticated the user. The header is ignored in requests from other addresses.
+-- auth.proxy { from = { "10.0.0.0/8" }, header = "x-forwarded-user" }: trusts a header with the user's id from a proxy
+-- in front of the gateway, which has authenticated the user. The header is ignored in requests from other addresses.
 
 local keys = require "moonpool.keys"
 local options = require "moonpool.access.auth.options"

@@ -1,4 +1,5 @@
--- auth.tls { clients = { { subject = | san = | fingerprint =, issuer =, id =, scopes = }, … } }: authenticates clients by their certificates.
+-- auth.tls { clients = { { subject = | san = | fingerprint =, issuer =, id =, scopes = }, … } }: authenticates clients
+-- by their certificates.
 -- The listener has verified that the certificate was issued by `client_ca`.
 
 local options = require "moonpool.access.auth.options"

@@ -16,7 +16,8 @@ local flowing_mt = { __index = flowing, __metatable = false, __name = "http stre
 local lists = setmetatable({}, weak.keys)   -- answer -> { name = { value, … } }
 local streams = setmetatable({}, weak.keys) -- stream -> { handle, rest, idle, most_event, failure_text }
 
--- Parses the head. The values of a header that occurs several times are joined, but not those of Set-Cookie, which may contain commas.
+-- Parses the head. The values of a header that occurs several times are joined, but not those of Set-Cookie, which may
+-- contain commas.
 local function read_head(head)
   local all, joined = {}, {}
   for name, value in head:gmatch "([^:\n]+):[ \t]*([^\n]*)" do

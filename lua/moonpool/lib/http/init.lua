@@ -1,4 +1,5 @@
--- The library `http` of scripts. A request, and each redirect of it, needs a grant of the script. Other calls run while a request waits.
+-- The library `http` of scripts. A request, and each redirect of it, needs a grant of the script. Other calls run while
+-- a request waits.
 
 local host = require "moonpool.host"
 local copied = require "moonpool.runtime.copied"
@@ -63,7 +64,8 @@ local function hop(self, plan, url, seconds, stream)
   return nil, words(plan.method, url, head, rest), kind
 end
 
--- Sends a request and follows its redirects: an answer; or nil, why, kind. The kind is "unsent" if no server has received any of it.
+-- Sends a request and follows its redirects: an answer; or nil, why, kind. The kind is "unsent" if no server has
+-- received any of it.
 local function try(self, plan, deadline, stream)
   if http.stand_in then return http.stand_in(plan, stream) end
   local url, what, hint = host.http.url(plan.url)

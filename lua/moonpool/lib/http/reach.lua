@@ -1,4 +1,5 @@
--- The addresses that a script may connect to: the `net` grants of moonpool.yaml and the parts of the network that each allows.
+-- The addresses that a script may connect to: the `net` grants of moonpool.yaml and the parts of the network that each
+-- allows.
 --   "api.example.com:443"       a host and its port; without one: 80 and 443; ":*" is every port
 --   "*.example.com", "*"        all names below example.com; every name and public address
 --   "127.0.0.1:8080"            exactly this address
@@ -62,7 +63,8 @@ end
 
 local rank = { public = 1, loopback = 2, private = 3 }
 
---- The widest kind of addresses that the grants allow for `url` (from host.http.url), for host.http.send, and the grant; nil if no grant allows it.
+--- The widest kind of addresses that the grants allow for `url` (from host.http.url), for host.http.send, and the
+--- grant; nil if no grant allows it.
 function reach.find(grants, url)
   local found, by
   local is_address = host.http.address(url.host) ~= nil

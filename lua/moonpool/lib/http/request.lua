@@ -1,5 +1,5 @@
--- Checks and encodes the options of http.get and the other functions of `http`. A mistake of the script raises an error; a bad value
--- that may come from a call's arguments returns `nil, why`.
+-- Checks and encodes the options of http.get and the other functions of `http`. A mistake of the script raises an
+-- error; a bad value that may come from a call's arguments returns `nil, why`.
 
 local host = require "moonpool.host"
 local copied = require "moonpool.runtime.copied"
@@ -144,7 +144,8 @@ function request.lines(plan)
   return lines
 end
 
---- Changes `plan` for a redirect: after 303, and after 301 and 302 of a POST, the method is GET; credentials are not sent to another origin.
+--- Changes `plan` for a redirect: after 303, and after 301 and 302 of a POST, the method is GET; credentials are not
+--- sent to another origin.
 function request.redirect(plan, status, same_origin)
   if status == 303 and plan.method ~= "HEAD" or (status == 301 or status == 302) and plan.method == "POST" then
     plan.method, plan.body = "GET", nil

@@ -1,5 +1,5 @@
--- The option `retry` of `http`. Only requests that are safe to repeat are sent again, after growing pauses or the server's Retry-After,
--- and within the request's timeout.
+-- The option `retry` of `http`. Only requests that are safe to repeat are sent again, after growing pauses or the
+-- server's Retry-After, and within the request's timeout.
 
 local host = require "moonpool.host"
 local copied = require "moonpool.runtime.copied"
@@ -52,7 +52,8 @@ local function pause(plan, tried, answer, kind)
   return seconds or math.min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ^ tried) * (0.5 + math.random() / 2)
 end
 
---- Runs `attempt(plan)` until it succeeds or may not be repeated, and returns the results of the last try: an answer; or nil, why, kind.
+--- Runs `attempt(plan)` until it succeeds or may not be repeated, and returns the results of the last try: an answer;
+--- or nil, why, kind.
 --- `deadline` is in seconds of host.time.now(). The attempt may change its plan.
 function retry.run(plan, deadline, attempt)
   for tried = 0, plan.retry do

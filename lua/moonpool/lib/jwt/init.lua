@@ -1,4 +1,5 @@
--- The library `jwt` of scripts: verifiers of tokens from an issuer (RFC 7519, RFC 8725). A verifier accepts any value and never raises.
+-- The library `jwt` of scripts: verifiers of tokens from an issuer (RFC 7519, RFC 8725). A verifier accepts any value
+-- and never raises.
 -- Valid tokens are cached, so verifying a token again costs one hash.
 
 local fs = require "moonpool.lib.fs"
@@ -22,7 +23,8 @@ local MAX_BAD_TOKENS = 1024
 
 local turn, cost = -math.huge, 0.0001
 
--- Limits the share of processor time that signature checks take: parks until this check may run. Nil if the wait would be too long.
+-- Limits the share of processor time that signature checks take: parks until this check may run. Nil if the wait would
+-- be too long.
 local function take_turn()
   local now = host.time.now()
   local at = math.max(turn, now - BURST) + cost / SHARE
@@ -116,7 +118,8 @@ local function examine(state, text)
   return check(state, text, id, now)
 end
 
---- Returns the claims of a valid token, in a new table; or nil, why; or nil, why, "unavailable" if the token could not be judged.
+--- Returns the claims of a valid token, in a new table; or nil, why; or nil, why, "unavailable" if the token could not
+--- be judged.
 function verifier:verify(text)
   local state = states[self]
   if not state then return nil, "verify is a method: write verifier:verify(token)" end
@@ -136,7 +139,8 @@ function jwt.make(options, script, who)
   return self, made
 end
 
---- For the gateway: returns the record of a token, the same table while the token is cached. Its `payload` is the JSON of the claims.
+--- For the gateway: returns the record of a token, the same table while the token is cached. Its `payload` is the JSON
+--- of the claims.
 function jwt.examine(self, text) return examine(states[self], text) end
 
 --- The library of one script file. `granted` is what grants.of(path) gives.

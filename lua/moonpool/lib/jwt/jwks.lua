@@ -1,4 +1,5 @@
--- Public keys of an issuer, from a JWK Set (RFC 7517) or PEM. Keys that are not for signatures or not supported are skipped.
+-- Public keys of an issuer, from a JWK Set (RFC 7517) or PEM. Keys that are not for signatures or not supported are
+-- skipped.
 
 local json = require "moonpool.json"
 local keys = require "moonpool.keys"
@@ -134,7 +135,8 @@ local function only(list, algorithm)
   return found
 end
 
---- The one key for a token that names `kid` (or nil) and this algorithm; or nil, why, and true if a newer set of keys may have it.
+--- The one key for a token that names `kid` (or nil) and this algorithm; or nil, why, and true if a newer set of keys
+--- may have it.
 function keyset:find(kid, algorithm)
   local found = kid and self.found[kid]
   if found and found.algorithm == algorithm then return found.key end

@@ -1,5 +1,5 @@
--- The keys of an issuer, fetched over HTTP: when they are first needed, periodically, and when a token names an unknown key. The workers
--- of a process share fetched keys and the limit on fetches.
+-- The keys of an issuer, fetched over HTTP: when they are first needed, periodically, and when a token names an unknown
+-- key. The workers of a process share fetched keys and the limit on fetches.
 
 local host = require "moonpool.host"
 local bus = require "moonpool.runtime.bus"
@@ -31,8 +31,8 @@ end
 -- A random time near `seconds`, so that many gateways do not fetch in the same second.
 local function about(seconds) return seconds * (0.75 + host.random.bytes(1):byte() / 510) end
 
--- Replaces `self.known`, { set, text, fetched_at, refresh_at }, in one step: a task that is preempted between two reads of it would have the key of one set
--- and the name of another. The set is the same table as long as its text is.
+-- Replaces `self.known`, { set, text, fetched_at, refresh_at }, in one step: a task that is preempted between two reads
+-- of it would have the key of one set and the name of another. The set is the same table as long as its text is.
 local function adopt(self, text, age)
   local known = self.known
   local set, why
@@ -187,8 +187,8 @@ local function usable(self)
   return known and host.time.now() - known.fetched_at < self.max_age and known
 end
 
---- The key for `kid` and `algorithm`, and its set, which is another table once the keys have changed; or nil, why, and "unavailable" if keys could
---- not be fetched.
+--- The key for `kid` and `algorithm`, and its set, which is another table once the keys have changed; or nil, why, and
+--- "unavailable" if keys could not be fetched.
 function remote:find(kid, algorithm)
   local is_fresh, known = false, usable(self)
   if not known then

@@ -1,5 +1,5 @@
--- Checks the options of jwt.verifier while scripts load. A missing option is an error with a hint; it never makes a verifier that
--- accepts too much.
+-- Checks the options of jwt.verifier while scripts load. A missing option is an error with a hint; it never makes a
+-- verifier that accepts too much.
 
 local copied = require "moonpool.runtime.copied"
 local grants = require "moonpool.runtime.grants"
@@ -118,7 +118,8 @@ local function read_source(who, options, made, script)
   return { issuer = made.issuer }
 end
 
---- Parses the options. Errors name the function `who`, at the line of the script that calls it. `script` is { path, granted }.
+--- Parses the options. Errors name the function `who`, at the line of the script that calls it. `script` is { path,
+--- granted }.
 function rules.read(who, options, script)
   if type(options) ~= "table" then raise(who, "options must be a table", "as in " .. who .. " { issuer = \"https://…\", audience = \"https://…\" }") end
   options = copied(options)

@@ -1,5 +1,5 @@
--- Parses tokens and checks their form and claims (RFC 7515, RFC 7519, RFC 9068). Keys, certificates and URLs in a token's header are
--- ignored.
+-- Parses tokens and checks their form and claims (RFC 7515, RFC 7519, RFC 9068). Keys, certificates and URLs in a
+-- token's header are ignored.
 
 local json = require "moonpool.json"
 local keys = require "moonpool.keys"
@@ -76,7 +76,8 @@ local function names(aud, wanted)
   return found
 end
 
---- Checks issuer, audience and required claims by `rules`: { issuers, audiences (sets, or false), required }. True; or nil, why.
+--- Checks issuer, audience and required claims by `rules`: { issuers, audiences (sets, or false), required }. True; or
+--- nil, why.
 function token.check_claims(claims, rules)
   if rules.issuers and not (type(claims.iss) == "string" and rules.issuers[claims.iss]) then return nil, "the token is from another issuer" end
   if claims.iss ~= nil and type(claims.iss) ~= "string" then return nil, "the token's 'iss' is not a string" end

@@ -1,4 +1,5 @@
--- The first revision: without audio content, tool annotations and a capability for completions; over HTTP it has the transport HTTP+SSE.
+-- The first revision: without audio content, tool annotations and a capability for completions; over HTTP it has the
+-- transport HTTP+SSE.
 
 -- The embedded resource that replaces an audio block, the i-th block of a result.
 local function resource_of_audio(block, i)

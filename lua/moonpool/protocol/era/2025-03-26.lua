@@ -1,5 +1,5 @@
--- This revision lacks titles, output schemas, structured content, resource links, lastModified, elicitation, and `_meta` of tools, resources and
--- prompts.
+-- This revision lacks titles, output schemas, structured content, resource links, lastModified, elicitation, and
+-- `_meta` of tools, resources and prompts.
 
 local json = require "moonpool.json"
 

@@ -1,4 +1,5 @@
--- This revision lacks icons, tasks, tools in sampling, and elicitation by URL. Arguments that do not fit a tool's schema are a JSON-RPC error (T-5).
+-- This revision lacks icons, tasks, tools in sampling, and elicitation by URL. Arguments that do not fit a tool's
+-- schema are a JSON-RPC error (T-5).
 
 local json = require "moonpool.json"
 
@@ -9,8 +10,8 @@ local function without_icons(member)
   end
 end
 
--- A form property in the format of this revision; nil if the revision cannot express it. Titles of choices are in `enumNames`, and only booleans have
--- a default (EL-2).
+-- A form property in the format of this revision; nil if the revision cannot express it. Titles of choices are in
+-- `enumNames`, and only booleans have a default (EL-2).
 local function older_property(property)
   local copy = {}
   for name, value in pairs(property) do copy[name] = value end

@@ -1,4 +1,5 @@
--- The newest revision with sessions. A client subscribes to single resources, and asks in each call whether it becomes a task.
+-- The newest revision with sessions. A client subscribes to single resources, and asks in each call whether it becomes
+-- a task.
 -- Results have no resultType and no lifetime; structured results are objects (T-9).
 
 local json = require "moonpool.json"
@@ -7,15 +8,16 @@ local function is_json_object(text) return text and text:byte() == ("{"):byte() 
 
 local server_key = "io.modelcontextprotocol/serverInfo"
 
--- The `_meta` of a result without the member that revisions without sessions add (N-4); nil if there is no other. That of a result of a script is JSON
--- with this member alone.
+-- The `_meta` of a result without the member that revisions without sessions add (N-4); nil if there is no other. That
+-- of a result of a script is JSON with this member alone.
 local function without_server(meta)
   if type(meta) ~= "table" or meta[server_key] == nil then return nil end
   meta[server_key] = nil
   return next(meta) ~= nil and meta or nil
 end
 
--- True if a structured result is an object. A script's is JSON text, which the first text block repeats; that of an upstream is a table.
+-- True if a structured result is an object. A script's is JSON text, which the first text block repeats; that of an
+-- upstream is a table.
 local function is_structured_object(result)
   local value, first = result.structuredContent, result.content[1]
   local mt = debug.getmetatable(value)

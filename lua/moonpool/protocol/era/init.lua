@@ -1,7 +1,7 @@
--- The revisions of MCP. Handlers speak the base revision: they get its params and give its results. Each revision has a file
--- here, named for its date, that says how it differs from its neighbour `from`, the next revision on the way to the base. The
--- base has no `from`. So a new revision is one file, with `from` the newest one so far, and one row of the table in C
--- (mp_eras), which says whether it is stateless.
+-- The revisions of MCP. Handlers speak the base revision: they get its params and give its results. Each revision has a
+-- file here, named for its date, that says how it differs from its neighbour `from`, the next revision on the way to
+-- the base. The base has no `from`. So a new revision is one file, with `from` the newest one so far, and one row of
+-- the table in C (mp_eras), which says whether it is stateless.
 --   from              the date of the neighbour
 --   methods           { name = true | false }: methods that this revision adds, or lacks
 --   convert_result    { method | "*" = function(result, tools) }: changes a result of the neighbour into one of this revision, in
@@ -47,7 +47,8 @@ function era.supported()
   return dates
 end
 
---- Two booleans: whether the date is a stateless revision, and whether it is one with sessions. Both are false for an unknown date.
+--- Two booleans: whether the date is a stateless revision, and whether it is one with sessions. Both are false for an
+--- unknown date.
 function era.is_stateless(date) return stateless[date] == true end
 function era.is_stateful(date) return stateless[date] == false end
 
@@ -77,8 +78,8 @@ function era.facts(date)
   return all_facts[date]
 end
 
---- The params of a request to a client of revision `date`; nil if the revision cannot express them. A client that has named no revision counts as
---- one of the newest stateful revision.
+--- The params of a request to a client of revision `date`; nil if the revision cannot express them. A client that has
+--- named no revision counts as one of the newest stateful revision.
 function era.request_params(date, method, params)
   for _, file in ipairs(path_to(stateless[date] ~= nil and date or era.newest_stateful)) do
     local convert = file.convert_request and file.convert_request[method]
@@ -97,7 +98,8 @@ local function chain(steps)
   end
 end
 
--- The rules for a method in the files of `path`: whether the revision has the method, and the steps that convert from and to the base.
+-- The rules for a method in the files of `path`: whether the revision has the method, and the steps that convert from
+-- and to the base.
 local function compose_method(path, name, run)
   local has, results, params = false, {}, {}
   for i = 1, #path do
@@ -112,7 +114,8 @@ local function compose_method(path, name, run)
   return has and { run = run, convert_params = chain(params), convert_result = chain(results) } or nil
 end
 
---- All revisions for a table of method functions: date -> { facts, methods = { name -> { run, convert_params, convert_result } } }.
+--- All revisions for a table of method functions: date -> { facts, methods = { name -> { run, convert_params,
+--- convert_result } } }.
 function era.compose(methods)
   local rows = {}
   for _, date in ipairs(era.dates) do

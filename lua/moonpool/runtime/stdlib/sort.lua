@@ -1,6 +1,6 @@
--- table.sort for scripts. The standard table.sort is one C call that cannot be preempted, and a task cannot park inside its order
--- function. So C sorts only short runs of numbers or of short strings, and Lua merges the runs. Lists with metatables, or with an order
--- function, are sorted only by Lua.
+-- table.sort for scripts. The standard table.sort is one C call that cannot be preempted, and a task cannot park inside
+-- its order function. So C sorts only short runs of numbers or of short strings, and Lua merges the runs. Lists with
+-- metatables, or with an order function, are sorted only by Lua.
 
 local sort = table.sort
 local move = table.move
@@ -73,7 +73,8 @@ local function merge_runs(t, n, width, merge_two, before)
   for i = 1, n do t[i] = from[i] end
 end
 
--- True if C may sort runs of the list: all items are numbers, or all are strings and a run of them has at most C_BYTES bytes.
+-- True if C may sort runs of the list: all items are numbers, or all are strings and a run of them has at most C_BYTES
+-- bytes.
 local function suits_c(t, n)
   local kind = type(t[1])
   if metatable_of(t) or (kind ~= "number" and kind ~= "string") then return false end

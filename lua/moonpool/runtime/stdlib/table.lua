@@ -1,5 +1,5 @@
--- table.move, insert, remove and concat for scripts. The standard functions loop in C, where a task cannot be preempted, over any range
--- or __len. So long lists and lists with metamethods are handled in Lua.
+-- table.move, insert, remove and concat for scripts. The standard functions loop in C, where a task cannot be
+-- preempted, over any range or __len. So long lists and lists with metamethods are handled in Lua.
 
 local tables = {}
 

@@ -1,5 +1,6 @@
--- The tokens that the gateway sends to upstreams: its own (client_credentials), and those that it gets in exchange for a caller's (exchange). A token is
--- kept in the store, sealed, so that all workers have it; one task of all workers gets a new one while others wait, or go on with one that is still good.
+-- The tokens that the gateway sends to upstreams: its own (client_credentials), and those that it gets in exchange for
+-- a caller's (exchange). A token is kept in the store, sealed, so that all workers have it; one task of all workers
+-- gets a new one while others wait, or go on with one that is still good.
 
 local bus = require "moonpool.runtime.bus"
 local host = require "moonpool.host"
@@ -29,7 +30,8 @@ local function wake()
   changed:clear()
 end
 
--- A task of any worker has got a token, or has failed to. Where the store is full, the worker that got it is the only one that has it.
+-- A task of any worker has got a token, or has failed to. Where the store is full, the worker that got it is the only
+-- one that has it.
 bus.on("credential", function(key)
   if host.store.get(PREFIX .. key) then known:put(key, false) end
   wake()
@@ -61,7 +63,8 @@ end
 --- True if requests to an upstream have a token of the caller, so that callers share nothing of it.
 function auth.is_personal(record) return record.auth ~= nil and record.auth.kind == "exchange" end
 
--- The caller's own token, if this gateway has verified it; nil and a reason for callers without one, and for a call that has outlived its token.
+-- The caller's own token, if this gateway has verified it; nil and a reason for callers without one, and for a call
+-- that has outlived its token.
 local function verified_token(call)
   local facts = principal.facts(call.principal)
   if not (facts and facts.has_token) then return nil, "caller" end
@@ -159,7 +162,8 @@ local function pause_of(record, key, identity)
   return pause_at(joined(key, identity.subject)) or pause_at(record.auth.key)
 end
 
--- The key under which a failure is kept: the server may refuse one token of a caller, and then take the next one. It may refuse the gateway.
+-- The key under which a failure is kept: the server may refuse one token of a caller, and then take the next one. It
+-- may refuse the gateway.
 local function pause_key(record, key, identity, kind)
   if not identity or kind == "outage" then return key end
   return kind == "denied" and joined(key, identity.subject) or record.auth.key
@@ -183,7 +187,8 @@ local function note_failure(record, key, at, failure, identity)
     again = ("%.0fs"):format(seconds), hint = is_ours and "see auth of the upstream in the configuration" or nil })
 end
 
--- Gets a token in a task of its own, so that the cancel of one call takes it from no other. True if it is there already.
+-- Gets a token in a task of its own, so that the cancel of one call takes it from no other. True if it is there
+-- already.
 local function fetch(record, key, identity)
   local lock = PREFIX .. "lock:" .. key
   local mine = hex(host.random.bytes(8))
@@ -235,9 +240,10 @@ local function token_of(record, key, identity)
   end
 end
 
---- The bearer token for requests to an upstream, and its key; nil, nil if the configuration names none; nil and a failure. `identity`: what auth.identity
---- gave for the call; nil for requests of the gateway itself, which an upstream with a token of each caller refuses. A token that was got for a caller is
---- not sent once the caller's own has ended, as in a call that waits for an upstream's task.
+--- The bearer token for requests to an upstream, and its key; nil, nil if the configuration names none; nil and a
+--- failure. `identity`: what auth.identity gave for the call; nil for requests of the gateway itself, which an upstream
+--- with a token of each caller refuses. A token that was got for a caller is not sent once the caller's own has ended,
+--- as in a call that waits for an upstream's task.
 function auth.token(record, identity)
   if not record.auth then return nil, nil end
   record.auth.key = record.auth.key or key_of(record, "")
@@ -249,7 +255,8 @@ function auth.token(record, identity)
   return token, token and key or failure
 end
 
---- The upstream has refused this token (401): the next one is got anew. A token that another task has got meanwhile stays: only this one is marked.
+--- The upstream has refused this token (401): the next one is got anew. A token that another task has got meanwhile
+--- stays: only this one is marked.
 function auth.drop(key, text)
   local token = stored_token(key)
   local is_kept = token ~= nil and token.text == text
@@ -260,8 +267,8 @@ function auth.drop(key, text)
   bus.everywhere("credential dropped", key)
 end
 
---- The upstream refuses new tokens, too: none is got for a while, so that neither server is asked again and again. It refuses one caller's, if `identity`
---- is given.
+--- The upstream refuses new tokens, too: none is got for a while, so that neither server is asked again and again. It
+--- refuses one caller's, if `identity` is given.
 function auth.bar(record, key, identity)
   note_failure(record, key, key, { kind = identity and "denied" or "barred", why = "the upstream refuses the token that the authorization server gave" },
     identity)

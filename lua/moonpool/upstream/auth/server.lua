@@ -1,5 +1,6 @@
--- Requests to authorization servers: their metadata (RFC 8414, OpenID Connect Discovery) and their token endpoints. A URL of the configuration leads where
--- those of upstreams lead. A URL that metadata name must be https and public, or of the issuer's own origin. Redirects are not followed.
+-- Requests to authorization servers: their metadata (RFC 8414, OpenID Connect Discovery) and their token endpoints. A
+-- URL of the configuration leads where those of upstreams lead. A URL that metadata name must be https and public, or
+-- of the issuer's own origin. Redirects are not followed.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -163,7 +164,8 @@ end
 -- Errors of RFC 6749 about the gateway as a client: they do not depend on the token that it exchanges.
 local about_client = { invalid_client = true, unauthorized_client = true, unsupported_grant_type = true }
 
--- An error of the server in words. Its description is not repeated: it may contain what was sent. `refuse`: refusal or denial.
+-- An error of the server in words. Its description is not repeated: it may contain what was sent. `refuse`: refusal or
+-- denial.
 local function refused(answer, status, refuse)
   local code = type(answer.error) == "string" and answer.error:match "^[%l_]+$"
   local text = ("the token endpoint answers %d%s"):format(status, code and #code <= 40 and " " .. code or "")
@@ -183,8 +185,8 @@ local function trouble_of(answer, auth)
   if not is_for(token, auth.audience or auth.resource) then return "the token endpoint gave a token for another audience" end
 end
 
---- Asks for a token: { text, seconds }; or nil and a failure { kind = "outage" | "barred" | "denied", why, retry_after? }. `subject`: the caller's token,
---- which is exchanged (RFC 8693); nil for the gateway's own.
+--- Asks for a token: { text, seconds }; or nil and a failure { kind = "outage" | "barred" | "denied", why, retry_after?
+--- }. `subject`: the caller's token, which is exchanged (RFC 8693); nil for the gateway's own.
 function server.token(record, subject)
   local auth = record.auth
   local endpoint, failure = endpoint_of(record, auth)

@@ -1,5 +1,5 @@
--- Starts a gateway that serves its parent on stdio and has one upstream: the server that a command is a client of. Its configuration and the headers with
--- the user's credentials are files in memory, which only that process has.
+-- Starts a gateway that serves its parent on stdio and has one upstream: the server that a command is a client of. Its
+-- configuration and the headers with the user's credentials are files in memory, which only that process has.
 
 local json = require "moonpool.json"
 local link = require "moonpool.workbench.client.link"
@@ -18,9 +18,9 @@ end
 
 local limits = { call = { time = "24h", output = "32MiB", memory = "512MiB" }, upstreams = { answer = "64MiB" } }
 
---- A link to a gateway whose only upstream is `server`: { url, ca } or { command = list }; `patience`: how long it may be silent, as the
---- configuration writes times. `headers` (optional): name -> value. Returns nil, why if it
---- cannot be started.
+--- A link to a gateway whose only upstream is `server`: { url, ca } or { command = list }; `patience`: how long it may
+--- be silent, as the configuration writes times. `headers` (optional): name -> value. Returns nil, why if it cannot be
+--- started.
 function child_gateway.start(server, headers)
   local folder, why = wire.temporary_folder()                -- the folder of its scripts: there are none
   if not folder then return nil, "cannot make a temporary folder: " .. tostring(why) end

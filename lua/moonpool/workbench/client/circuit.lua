@@ -20,8 +20,8 @@ local function described(one)
   return text
 end
 
---- A function that gives the state of the circuit of an upstream by its name. It asks the gateway at the first call. `args`: address, host and token of
---- the admin listener, of which the address may be missing.
+--- A function that gives the state of the circuit of an upstream by its name. It asks the gateway at the first call.
+--- `args`: address, host and token of the admin listener, of which the address may be missing.
 function circuit.reader(args)
   local found, why
   local function ask()

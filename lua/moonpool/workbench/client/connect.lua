@@ -1,4 +1,5 @@
--- Opens a session for the commands that use a server: a child that serves the scripts of a configuration, or a server at a URL.
+-- Opens a session for the commands that use a server: a child that serves the scripts of a configuration, or a server
+-- at a URL.
 
 local scripted_answers = require "moonpool.workbench.client.scripted_answers"
 local credentials = require "moonpool.workbench.client.credentials"
@@ -78,8 +79,9 @@ function connect.failed(wrong)
   return stderr.wrong(wrong.message, wrong.hint)
 end
 
---- Opens a session by the options in `args` and returns the exit code of use(session, value). `first`, by default connect.discover, is the
---- first request and decides if the server supports the revision: it returns `value`; or nil and an error.
+--- Opens a session by the options in `args` and returns the exit code of use(session, value). `first`, by default
+--- connect.discover, is the first request and decides if the server supports the revision: it returns `value`; or nil
+--- and an error.
 function connect.run(args, first, use)
   io.stdout:setvbuf "line"
   local fine, what, hint = check_revision(args.revision)

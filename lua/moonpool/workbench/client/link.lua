@@ -1,4 +1,5 @@
--- A child process of the command line: a gateway that serves its parent on stdio. One request is in flight at a time. A link has
+-- A child process of the command line: a gateway that serves its parent on stdio. One request is in flight at a time. A
+-- link has
 --   exchange(message, on_message)   sends a request; messages before its answer go to on_message, whose result, if any, is sent back.
 --                                   Returns the answer; or nil, why
 --   send(message)                   sends a message that has no answer
@@ -16,7 +17,8 @@ local function cancelled(message)
   return { jsonrpc = "2.0", method = "notifications/cancelled", params = { requestId = message.id, reason = "interrupted by the user" } }
 end
 
--- Reads messages with `read()` until the answer to `message` and returns the answer. If `read()` fails, returns its results.
+-- Reads messages with `read()` until the answer to `message` and returns the answer. If `read()` fails, returns its
+-- results.
 local function answer_to(message, self, on_message, read)
   while true do
     local text, why = read()
@@ -29,7 +31,8 @@ local function answer_to(message, self, on_message, read)
   end
 end
 
---- Starts a child process. `arguments` are those of its command line; it can read the texts that follow as /proc/self/fd/10 and 11.
+--- Starts a child process. `arguments` are those of its command line; it can read the texts that follow as
+--- /proc/self/fd/10 and 11.
 function link.child(arguments, ...)
   wire.catch_interrupts()
   local w, why = wire.spawn({ "stdio", "--apart", table.unpack(arguments) }, ...)

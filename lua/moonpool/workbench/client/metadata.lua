@@ -1,5 +1,5 @@
--- Looks at what a server says about authorization: the metadata of a protected resource (RFC 9728). Nothing is sent but GET requests without credentials
--- to the origin of the server itself.
+-- Looks at what a server says about authorization: the metadata of a protected resource (RFC 9728). Nothing is sent but
+-- GET requests without credentials to the origin of the server itself.
 
 local json = require "moonpool.json"
 local wire = require "moonpool.wire"
@@ -16,8 +16,8 @@ local function texts_of(list)
   return made
 end
 
--- The document at an address; nil if there is none. Some servers answer every path with an event stream, which has no end: its first byte is none of
--- an object.
+-- The document at an address; nil if there is none. Some servers answer every path with an event stream, which has no
+-- end: its first byte is none of an object.
 local function document_at(url, ca)
   local text = ""
   local function take(bytes)
@@ -29,7 +29,8 @@ local function document_at(url, ca)
   return type(value) == "table" and value.resource ~= nil and value or nil
 end
 
--- Where the metadata may be, in the order in which clients look: what the challenge names, then the two places of the standard.
+-- Where the metadata may be, in the order in which clients look: what the challenge names, then the two places of the
+-- standard.
 local function addresses(place, challenge)
   local list = {}
   local named = challenge and challenge:match 'resource_metadata="([^"]*)"'
@@ -46,7 +47,8 @@ local function same(resource, place)
   return resource == place.origin .. path or resource == place.short .. path
 end
 
---- The state of the step, its text, and perhaps a hint. `challenge`: the header WWW-Authenticate of a refused request, or nil.
+--- The state of the step, its text, and perhaps a hint. `challenge`: the header WWW-Authenticate of a refused request,
+--- or nil.
 return function(place, ca, challenge)
   -- the origin as people write it: without the default port
   local port = place.is_secure and ":443" or ":80"

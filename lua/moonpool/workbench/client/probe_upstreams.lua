@@ -67,8 +67,8 @@ end
 --- A child with the configuration at `path`; or nil, why.
 function probe_upstreams.child(path) return link.child { "--specs", "--log-level", "error", path } end
 
---- Calls f(ask) with a function that sends a request to the child: ask(params, method) returns a result; or nil, why. Returns what f returns, an exit
---- code; or, if f returns nil and why, the code of a child that has ended.
+--- Calls f(ask) with a function that sends a request to the child: ask(params, method) returns a result; or nil, why.
+--- Returns what f returns, an exit code; or, if f returns nil and why, the code of a child that has ended.
 function probe_upstreams.converse(child, f)
   io.stdout:setvbuf "line"
   local code, problem = f(requester(child))
@@ -77,7 +77,8 @@ function probe_upstreams.converse(child, f)
   return code
 end
 
---- Starts a child with the configuration at `path` and calls f(ask, found): `found` is what it knows of the upstreams. Returns as converse does.
+--- Starts a child with the configuration at `path` and calls f(ask, found): `found` is what it knows of the upstreams.
+--- Returns as converse does.
 function probe_upstreams.ask(path, f)
   local child, why = probe_upstreams.child(path)
   if not child then return stderr.wrong(why) end
@@ -88,9 +89,9 @@ function probe_upstreams.ask(path, f)
   end)
 end
 
---- Asks every upstream of the configuration at `path` and prints what clients would see. `is_short`: at most 20 lines of each;
---- `wanted`: only this one. Returns the exit
---- code: 0 if all answered without doubts, 1 if not; and whether all answered.
+--- Asks every upstream of the configuration at `path` and prints what clients would see. `is_short`: at most 20 lines
+--- of each; `wanted`: only this one. Returns the exit code: 0 if all answered without doubts, 1 if not; and whether all
+--- answered.
 function probe_upstreams.run(path, is_short, wanted)
   io.stdout:setvbuf "line"
   local child, why = probe_upstreams.child(path)

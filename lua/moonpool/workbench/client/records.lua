@@ -37,7 +37,8 @@ function records.ask(args, method, path, body)
   return answer
 end
 
---- One page of the gateway's recorded calls after `after`: the lines, and { next, lost, more, on, asked }; or nil, why, hint.
+--- One page of the gateway's recorded calls after `after`: the lines, and { next, lost, more, on, asked }; or nil, why,
+--- hint.
 function records.page(args, after, last)
   local body, why, hint = records.ask(args, "GET", ("/api/records?after=%d%s"):format(after, last and "&last=" .. last or ""))
   if not body then return nil, why, hint end

@@ -19,7 +19,8 @@ local function read_one(text)
   return { key = key, action = "accept", content = content }
 end
 
--- Makes the content of an answer. A value that is not an object is the value of the form's only field; true accepts a web page.
+-- Makes the content of an answer. A value that is not an object is the value of the form's only field; true accepts a
+-- web page.
 local function result_of(given, params)
   if given.action ~= "accept" then return { action = given.action } end
   local content = given.content
@@ -31,8 +32,9 @@ local function result_of(given, params)
   return { action = "accept", content = json.object(content) }
 end
 
---- on_ask(params, key) for a session: an ElicitResult. Nil without answers and without a terminal; nil, what, hint if an
---- answer is malformed. `key` is the key of the question. It is nil before 2026-07-28; then answers are used in their order.
+--- on_ask(params, key) for a session: an ElicitResult. Nil without answers and without a terminal; nil, what, hint if
+--- an answer is malformed. `key` is the key of the question. It is nil before 2026-07-28; then answers are used in
+--- their order.
 function scripted_answers.read(args)
   local waiting = {}
   for i, text in ipairs(args.every.answer or {}) do

@@ -1,5 +1,6 @@
--- A client session with a gateway in one revision: the handshake, requests, and messages that arrive before their answers. The gateway is a child that
--- serves scripts, or a server at a URL or a program, which a child has as its only upstream: then the child does the handshake (moonpool.upstream.client).
+-- A client session with a gateway in one revision: the handshake, requests, and messages that arrive before their
+-- answers. The gateway is a child that serves scripts, or a server at a URL or a program, which a child has as its only
+-- upstream: then the child does the handshake (moonpool.upstream.client).
 
 local child_gateway = require "moonpool.workbench.client.child_gateway"
 local era = require "moonpool.protocol.era"
@@ -26,7 +27,8 @@ end
 
 -- -- a server that a child has as its upstream ---------------------------------------------------------------------------
 
--- Sends a request to the child, of the method "moonpool/client" where no other is named. Its result; or nil and an error.
+-- Sends a request to the child, of the method "moonpool/client" where no other is named. Its result; or nil and an
+-- error.
 local function relay(self, params, method)
   self.relayed = (self.relayed or 0) + 1
   local got, why = self.link.exchange({ jsonrpc = "2.0", id = self.relayed, method = method or "moonpool/client", params = params },
@@ -66,8 +68,8 @@ end
 
 -- -- both ------------------------------------------------------------------------------------------------------------
 
---- Opens a session. `options`: revision (of a server: nil for any), server ({ url, ca } or { command }) and headers, or arguments (of a child),
---- on_note(message), on_ask(params) -> an ElicitResult; nil if no user can answer questions.
+--- Opens a session. `options`: revision (of a server: nil for any), server ({ url, ca } or { command }) and headers, or
+--- arguments (of a child), on_note(message), on_ask(params) -> an ElicitResult; nil if no user can answer questions.
 function session.open(options)
   local self = setmetatable({ revision = options.revision, last = 0, options = options, tools = {} }, session)
   if options.server then return open_server(self) end
@@ -103,7 +105,8 @@ function session:answer(message)
   end
 end
 
---- Sends a request and returns its result; or nil and a JSON-RPC error. `is_followed`: the request asks for progress and log messages.
+--- Sends a request and returns its result; or nil and a JSON-RPC error. `is_followed`: the request asks for progress
+--- and log messages.
 function session:request(method, params, is_followed)
   if self.is_relayed then
     local got, why = relay(self, { method = method, params = json.object(params or {}), is_followed = is_followed })

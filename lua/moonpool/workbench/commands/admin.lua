@@ -1,4 +1,5 @@
--- moonpool reload, status, upstreams, log, drain, upgrade, switch, dashboard, tap and profile: requests to the admin listener of a running gateway.
+-- moonpool reload, status, upstreams, log, drain, upgrade, switch, dashboard, tap and profile: requests to the admin
+-- listener of a running gateway.
 
 local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"

@@ -1,4 +1,5 @@
--- moonpool check --connect: after the usual checks, asks each upstream once. moonpool upstreams --connect: the same without the checks.
+-- moonpool check --connect: after the usual checks, asks each upstream once. moonpool upstreams --connect: the same
+-- without the checks.
 
 local probe_upstreams = require "moonpool.workbench.client.probe_upstreams"
 

@@ -1,4 +1,5 @@
--- moonpool dashboard: the link that opens the dashboard of a running gateway, with a code that is valid once, for a minute.
+-- moonpool dashboard: the link that opens the dashboard of a running gateway, with a code that is valid once, for a
+-- minute.
 
 local json = require "moonpool.json"
 local stderr = require "moonpool.workbench.format.stderr"
@@ -6,7 +7,8 @@ local wire = require "moonpool.wire"
 
 local function quoted(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
--- Opens the link in the user's browser, by a file that only this user can read: the arguments of programs are visible to every user of the machine.
+-- Opens the link in the user's browser, by a file that only this user can read: the arguments of programs are visible
+-- to every user of the machine.
 -- Returns what is wrong, or nil.
 local function open(link)
   local folder = os.getenv "XDG_RUNTIME_DIR" or ""

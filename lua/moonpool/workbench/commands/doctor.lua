@@ -1,4 +1,5 @@
--- moonpool doctor: walks the way to an upstream step by step, and says at which step and why it stops, and what to do next.
+-- moonpool doctor: walks the way to an upstream step by step, and says at which step and why it stops, and what to do
+-- next.
 --   step   { step, state = "ok" | "doubt" | "failed" | "not reached", text, hint? }
 
 local child_gateway = require "moonpool.workbench.client.child_gateway"

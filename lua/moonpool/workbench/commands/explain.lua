@@ -1,4 +1,5 @@
--- moonpool explain and moonpool list --as: show what a principal sees and may use. A child that loads the scripts computes it.
+-- moonpool explain and moonpool list --as: show what a principal sees and may use. A child that loads the scripts
+-- computes it.
 
 local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
@@ -15,7 +16,8 @@ local function list_of(text)
   return list
 end
 
--- Makes the request to authenticate from the options; nil without such options; nil, what, hint if an option is malformed.
+-- Makes the request to authenticate from the options; nil without such options; nil, what, hint if an option is
+-- malformed.
 local function request_of(args)
   local variable, request = args["bearer-env"], { headers = {} }
   if not variable and not args.header then return nil end

@@ -1,4 +1,5 @@
--- moonpool import: adds the MCP servers of another program's configuration: Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Gemini CLI.
+-- moonpool import: adds the MCP servers of another program's configuration: Claude Desktop, Claude Code, Cursor, VS
+-- Code, Windsurf, Gemini CLI.
 
 local config_file = require "moonpool.config_file"
 local json = require "moonpool.json"
@@ -292,7 +293,8 @@ local function chosen(args, servers)
   return list
 end
 
--- A function that returns true if the configuration has this upstream, or a comment with its name where it would be a comment.
+-- A function that returns true if the configuration has this upstream, or a comment with its name where it would be a
+-- comment.
 local function find_present(path)
   local present, comments = config_file.upstream_names(path), {}
   for name in ("\n" .. (read(path) or "")):gmatch '\n *# "?([%l%d_-]+)"?:\r?%f[\r\n]' do comments[name] = true end

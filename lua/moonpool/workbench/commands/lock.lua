@@ -1,4 +1,5 @@
--- moonpool lock: shows the definitions of upstreams that are new, that have changed or that are gone since they were approved, and approves them.
+-- moonpool lock: shows the definitions of upstreams that are new, that have changed or that are gone since they were
+-- approved, and approves them.
 
 local characters = require "moonpool.runtime.characters"
 local config_file = require "moonpool.config_file"
@@ -38,7 +39,8 @@ local function lines_of(text)
   return lines
 end
 
--- What differs between the approved entries of an upstream and its definitions now: a list of { is = "new"|"changed"|"gone", entry, before }.
+-- What differs between the approved entries of an upstream and its definitions now: a list of { is =
+-- "new"|"changed"|"gone", entry, before }.
 local function changes_of(name, approved, definitions, today)
   local changes, entries, seen, notes = {}, {}, {}, {}
   for _, one in ipairs(definitions) do
@@ -87,7 +89,8 @@ end
 
 local function plural(n, word) return n == 1 and "1 " .. word or n .. " " .. word .. "s" end
 
--- Approves what one upstream has, or checks it. Returns true if nothing is left to approve, and true if `all` was changed.
+-- Approves what one upstream has, or checks it. Returns true if nothing is left to approve, and true if `all` was
+-- changed.
 local function look_at(name, definitions, all, args)
   local changes, entries, notes = changes_of(name, all, definitions, os.date "!%Y-%m-%d")
   for _, change in ipairs(changes) do put_change(change) end

@@ -1,4 +1,5 @@
--- moonpool profile: where the time of a running gateway's workers goes, or what allocates, from the admin listener's event stream.
+-- moonpool profile: where the time of a running gateway's workers goes, or what allocates, from the admin listener's
+-- event stream.
 
 local characters = require "moonpool.runtime.characters"
 local events = require "moonpool.workbench.client.events"

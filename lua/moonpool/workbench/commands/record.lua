@@ -1,5 +1,5 @@
--- moonpool record: has the running gateway record calls, and writes them to a file or to stdout as they come. moonpool tap --record writes them as a
--- transcript, which has arguments and results alone.
+-- moonpool record: has the running gateway record calls, and writes them to a file or to stdout as they come. moonpool
+-- tap --record writes them as a transcript, which has arguments and results alone.
 
 local json = require "moonpool.json"
 local records = require "moonpool.workbench.client.records"

@@ -1,4 +1,5 @@
--- moonpool replay: runs recorded calls against the scripts on disk, in a child that reaches nothing outside, and prints what differs.
+-- moonpool replay: runs recorded calls against the scripts on disk, in a child that reaches nothing outside, and prints
+-- what differs.
 
 local canonical = require "moonpool.runtime.canonical"
 local characters = require "moonpool.runtime.characters"
@@ -124,8 +125,8 @@ end
 
 local fails = { failed = true, error = true }
 
---- What differs between a record and its replay: { result, events, fails }, or nil. `fails`: the call failed where it did not before, though the record
---- had every answer that the scripts wanted.
+--- What differs between a record and its replay: { result, events, fails }, or nil. `fails`: the call failed where it
+--- did not before, though the record had every answer that the scripts wanted.
 local function compare(record, played)
   local found = { result = difference(answer_lines(record), answer_lines(played)), events = difference(event_lines(record.events), event_lines(played.events)) }
   if not found.result and not found.events then return nil end
@@ -142,7 +143,8 @@ local function print_lines(title, lines)
   for _, text in ipairs(lines) do print("      " .. characters.shown(text)) end
 end
 
--- A line for the report of a reload, which is in the log and in /status: without anything of the call's arguments and results.
+-- A line for the report of a reload, which is in the log and in /status: without anything of the call's arguments and
+-- results.
 local function tell_shortly(row)
   if row.state == "ok" or row.state == "skipped" then return end
   local word = row.state == "fails" and (row.doubt and "fails" or "FAILS") or row.state       -- core/gateway/reload/gate.c looks for "FAILS"

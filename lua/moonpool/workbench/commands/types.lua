@@ -1,4 +1,5 @@
--- moonpool types: writes type definitions for LuaLS to a folder: those of the script API, and those of the served scripts.
+-- moonpool types: writes type definitions for LuaLS to a folder: those of the script API, and those of the served
+-- scripts.
 
 local json = require "moonpool.json"
 local stderr = require "moonpool.workbench.format.stderr"
@@ -25,7 +26,8 @@ local function write(path, text)
   return file:write(text)
 end
 
--- Returns the definitions that the scripts of a configuration serve; nil and the exit code if a child found and printed errors in them.
+-- Returns the definitions that the scripts of a configuration serve; nil and the exit code if a child found and printed
+-- errors in them.
 local function definitions(config)
   local child, why = wire.spawn { "check", "--json", config }
   if not child then return nil, stderr.wrong("cannot start moonpool check: " .. why) end

@@ -1,4 +1,5 @@
--- Converts typed text to the type that a schema requires: "3" becomes the number 3 for a number, and stays "3" for a string.
+-- Converts typed text to the type that a schema requires: "3" becomes the number 3 for a number, and stays "3" for a
+-- string.
 
 local json = require "moonpool.json"
 local sorted = require "moonpool.runtime.sorted_keys"

@@ -1,4 +1,5 @@
--- The words of the command line for a request that has no answer, from the facts that a gateway without clients of its own gives ("moonpool/client").
+-- The words of the command line for a request that has no answer, from the facts that a gateway without clients of its
+-- own gives ("moonpool/client").
 
 local json = require "moonpool.json"
 

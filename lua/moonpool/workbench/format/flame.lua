@@ -1,5 +1,5 @@
--- A flame graph: a picture of stacks as one SVG that needs nothing else. Each box is a frame, as wide as its part of the samples; above it are the
--- frames that it called.
+-- A flame graph: a picture of stacks as one SVG that needs nothing else. Each box is a frame, as wide as its part of
+-- the samples; above it are the frames that it called.
 
 local sorted = require "moonpool.runtime.sorted_keys"
 
@@ -23,7 +23,8 @@ local MARKS <const> = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] =
 
 local function safe(text) return (text:gsub("[%c\127]", "?"):gsub('[&<>"]', MARKS)) end
 
--- The text as far as it fits a box of this width; nil if that is too little to be of use. The end of a path says more than its beginning.
+-- The text as far as it fits a box of this width; nil if that is too little to be of use. The end of a path says more
+-- than its beginning.
 local function fitting(text, width)
   local most = (width - 6) // LETTER
   local count = utf8.len(text)

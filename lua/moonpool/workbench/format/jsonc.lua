@@ -1,4 +1,5 @@
--- JSON as editors write it: with comments and commas before closing brackets. Returns the text without them, for a JSON decoder.
+-- JSON as editors write it: with comments and commas before closing brackets. Returns the text without them, for a JSON
+-- decoder.
 
 return function(text)
   local out, i = {}, 1

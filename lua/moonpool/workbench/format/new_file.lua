@@ -1,5 +1,5 @@
--- new_file(path, make): calls make(), which writes a configuration, and makes the folder of scripts beside a file that is new: a gateway
--- needs the folder, also an empty one. Returns the results of make().
+-- new_file(path, make): calls make(), which writes a configuration, and makes the folder of scripts beside a file that
+-- is new: a gateway needs the folder, also an empty one. Returns the results of make().
 
 local wire = require "moonpool.wire"
 

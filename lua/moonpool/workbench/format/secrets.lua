@@ -1,4 +1,5 @@
--- Whether a text looks like a password, a key or a token. Better a variable too many than a secret in a file that is shared.
+-- Whether a text looks like a password, a key or a token. Better a variable too many than a secret in a file that is
+-- shared.
 
 local secrets = {}
 

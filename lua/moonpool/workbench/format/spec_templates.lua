@@ -1,4 +1,5 @@
--- The specs that `moonpool new` writes beside its scripts. Each passes unchanged, and is an example of what a spec can check.
+-- The specs that `moonpool new` writes beside its scripts. Each passes unchanged, and is an example of what a spec can
+-- check.
 
 local templates = {}
 

@@ -14,7 +14,8 @@ end
 --- Prints an error about the command line, and returns the exit code for it.
 function stderr.misuse(what, hint) return stderr.wrong(what, hint, 2) end
 
---- The error, and its hint, of a command that has reached nothing at the admin listener's `address`: `reason` is that of the connection.
+--- The error, and its hint, of a command that has reached nothing at the admin listener's `address`: `reason` is that
+--- of the connection.
 function stderr.unreached(address, reason)
   return "no gateway answers at " .. address .. ": " .. reason, "is it running? `moonpool run` starts it; --admin names another address"
 end

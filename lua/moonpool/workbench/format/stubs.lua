@@ -1,5 +1,6 @@
--- Makes type definitions for LuaLS from the definitions that `moonpool check --json` prints: a class for the arguments and output of each
--- tool, the arguments of each prompt and the variables of each template; and overloads, by name, of the functions that take such names.
+-- Makes type definitions for LuaLS from the definitions that `moonpool check --json` prints: a class for the arguments
+-- and output of each tool, the arguments of each prompt and the variables of each template; and overloads, by name, of
+-- the functions that take such names.
 
 local json = require "moonpool.json"
 
@@ -204,7 +205,8 @@ end
 
 local head = [[
 ---@meta
--- Types of the tools, resources and prompts of the scripts, for editors (LuaLS). `moonpool types` writes this file; it is never run.
+-- Types of the tools, resources and prompts of the scripts, for editors (LuaLS). `moonpool types` writes this file; it
+-- is never run.
 error("moonpool_scripts.d.lua holds types for editors")
 ]]
 

@@ -7,7 +7,8 @@ local switch = {}
 local words = { on = true, off = true }
 local kinds = { tool = true, prompt = true, resource = true, upstream = true }
 
---- The method, path and body of the request that the words of the command mean; nil, what is wrong and a hint if they mean none.
+--- The method, path and body of the request that the words of the command mean; nil, what is wrong and a hint if they
+--- mean none.
 function switch.request(given)
   local to, kind, name = given:match "^([^\n]*)\n([^\n]*)\n(.*)$"
   if given == "" then return { "GET", "/api/switch" } end
@@ -25,7 +26,8 @@ local function row_of(one)
   return ("%-8s  %s  off %sby %s%s\n"):format(one.kind, plain(one.name), since, plain(one.by), one.gone and " (nothing has this name now)" or "")
 end
 
---- What is to be said if older processes have not done what they were to do; nil if all have. `then_what`: what comes of it.
+--- What is to be said if older processes have not done what they were to do; nil if all have. `then_what`: what comes
+--- of it.
 function switch.absence(body, then_what)
   local ok, answer = pcall(json.decode, body)
   local pids = ok and type(answer) == "table" and answer.pids_without_answer

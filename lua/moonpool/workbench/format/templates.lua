@@ -23,7 +23,8 @@ return tool {
 ]]
 
 templates.resource = [[
--- A resource: a document that clients may read. A name in braces is a value that the handler gets; without braces it is one fixed document.
+-- A resource: a document that clients may read. A name in braces is a value that the handler gets; without braces it is
+-- one fixed document.
 return resource {
   "Say what can be read here.",
   uri = "example://@NAME@/{id}",
@@ -64,7 +65,8 @@ return job {
 ]]
 
 templates.lib = [[
--- Code that several scripts share: `local @ID@ = require "@NAME@"` returns the value of this file. It runs with the grants of its own file.
+-- Code that several scripts share: `local @ID@ = require "@NAME@"` returns the value of this file. It runs with the
+-- grants of its own file.
 local @ID@ = {}
 
 --- A name with single spaces and none at its ends.
@@ -78,7 +80,8 @@ return @ID@
 ]]
 
 templates.policy = [[
--- A policy: a function around all calls, or around those that it names. It may refuse a call, change arguments and results, or answer itself.
+-- A policy: a function around all calls, or around those that it names. It may refuse a call, change arguments and
+-- results, or answer itself.
 return policy {
   "Say what it is for.",
   -- tools = { "search_*" },           -- only around these; resources = { "orders://*" } and prompts are possible, too
@@ -93,7 +96,8 @@ return policy {
 ]]
 
 templates.auth = [[
--- Authenticates every request. See docs/explanation/authentication.md, which has one-line scripts for keys, tokens and proxies.
+-- Authenticates every request. See docs/explanation/authentication.md, which has one-line scripts for keys, tokens and
+-- proxies.
 local names = {
   -- The SHA-256 of each key and its owner, so that no key is in this file:  moonpool key new NAME  prints both
   -- ["2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"] = "ann",

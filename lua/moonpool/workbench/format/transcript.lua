@@ -1,4 +1,5 @@
--- Transcripts: conversations in the format of spec/transcripts. This writes recorded calls as one, and reads those that `moonpool test --play` plays.
+-- Transcripts: conversations in the format of spec/transcripts. This writes recorded calls as one, and reads those that
+-- `moonpool test --play` plays.
 
 local json = require "moonpool.json"
 

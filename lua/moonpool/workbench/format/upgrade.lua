@@ -15,7 +15,8 @@ function upgrade.reason(body, status)
   return text ~= "" and text or "the gateway answered with " .. status, answer.hint or "the process of before serves on: mend this, then upgrade again"
 end
 
--- The unit of a process, from what /proc/PID/cgroup has, and the option of systemctl for its manager; nil if it is no service's main folder.
+-- The unit of a process, from what /proc/PID/cgroup has, and the option of systemctl for its manager; nil if it is no
+-- service's main folder.
 local function unit_of(pid)
   local file <close> = io.open(("/proc/%d/cgroup"):format(pid))
   local path = ("\n" .. (file and file:read "a" or "")):match "\n%d+:[^:\n]*:(/[^\n]*%.service)\n"
