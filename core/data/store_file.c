@@ -206,7 +206,8 @@ static bool write_batch(mp_store_file *file)
     return false;
 }
 
-/* False if writing failed, and the store is being closed: then it is tried once more. */
+/* Writes the batch, again each RETRY_MS while that fails. Once the store is being closed, one more try is the last:
+ * false if that fails. */
 static bool write_at_last(mp_store_file *file)
 {
     for (bool is_last = false; !write_batch(file); is_last = mp_store_nap(file->store, RETRY_MS))

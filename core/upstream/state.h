@@ -462,8 +462,9 @@ void mp_exchanges_grant(mp_upstream *upstream);
 
 /* Takes a slot, or a place among those that wait for one. MP_FAILURE_NONE, or the reason for a refusal. */
 mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange);
-/* While a client is asked the exchange has no slot. It gets one again, above `calls` if need be: it has waited long
- * enough. Returns the exchange that has got the slot, which is to be told by `granted`; NULL: none waits. */
+/* An exchange gives its slot back while its client is asked a question. It gets one again, above `calls` if need be: it
+ * has waited long enough. Returns the exchange that has got the slot, which is to be told by `granted`; NULL: none
+ * waits. */
 mp_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_exchange *exchange);
 void mp_slot_take_again(mp_upstream *upstream, mp_exchange *exchange);
 /* The next exchange that waits gets a slot, if there is one. Returns what mp_slot_give_back returns. */

@@ -156,7 +156,8 @@ mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const
 void mp_upstream_host_configure(mp_upstream_host *host, const mp_client_limits *limits);
 /* At the bottom of a turn, before tasks run. True if it did something. */
 bool mp_upstream_turn(mp_upstream_host *host);
-/* Sends the requests that began in this turn of the loop; what comes of them is work for mp_upstream_turn. */
+/* Sends the requests that began in this turn of the loop. Their answers and failures are handled by
+ * mp_upstream_turn. */
 void mp_upstream_send(mp_upstream_host *host);
 /* True if mp_upstream_turn has something to do at once: the loop does not wait for events then. */
 bool mp_upstream_has_work(const mp_upstream_host *host);

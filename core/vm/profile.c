@@ -294,9 +294,9 @@ static void tick(lua_State *running)
         mark(here, running, 1);
 }
 
-/* Takes the thread's time for a sample back from what counts its use: `us` by the monotonic clock, which goes on while
- * the thread waits for its processor. The task's use is added when it stops running, the sample's time included. A
- * light task is charged by the clock that shows less, so no more than that is taken back. */
+/* Subtracts the time that a sample took from the counts of the thread's processor time: `us` by the monotonic clock,
+ * which goes on while the thread waits for its processor. The task's use is added when it stops running, the sample's
+ * time included. A light task is charged by the clock that shows less, so no more than that is taken back. */
 static void excuse(mp_vm *vm, uint64_t us, uint64_t cpu_us)
 {
     mp_task *task = vm->schedule.running;

@@ -28,7 +28,7 @@ static bool is_target(mp_str request_line)
     return (mp_str_is_nocase(scheme, "http") || mp_str_is_nocase(scheme, "https")) && mp_str_starts(rest, MP_STR("//"));
 }
 
-/* What the header lines so far have. */
+/* How many header lines of each kind have been read so far. */
 typedef struct {
     int lengths, encodings, hosts;
 } head_counts;

@@ -33,8 +33,8 @@ typedef struct mp_hop {
 } mp_hop;
 
 uint64_t mp_hop_now_ms(void);
-/* The keys by which processes seal headers, from the key that they have in common: two, of which the second is not
- * set. */
+/* Fills keys[0] with the key by which the processes of this gateway seal headers, derived from the key that they share.
+ * keys[1] is zeroed: it ends the list of keys. */
 void mp_hop_keys(const mp_processes *processes, mp_seal_key keys[2]);
 /* Appends the value of the header. False if OpenSSL fails. */
 bool mp_hop_write(const mp_seal_key *keys, const mp_hop *hop, mp_buf *out);

@@ -1,6 +1,6 @@
--- The lists of upstreams that get a token of each caller (auth.exchange). Each caller has lists of its own, for clients
--- that cannot be asked; they are read when that caller needs them, and no list is for all. The things of such an
--- upstream have, as those of classes (federation/class_lists.lua):
+-- The lists of upstreams that get a token of each caller (auth.exchange). Each caller has lists of its own, as the
+-- upstream gives them to clients without elicitation, sampling and roots; they are read when that caller needs them,
+-- and no list is shared. The things of such an upstream have, as those of classes (federation/class_lists.lua):
 --   variants    the hash of a caller's lists -> the thing for that caller
 --   resolve     f(call) -> the thing for the caller of a call, or nil
 

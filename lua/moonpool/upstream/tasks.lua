@@ -236,13 +236,14 @@ local function new_watch(made)
   return waiting[place]
 end
 
--- True if the upstream notifies of the task on the request that listens, which has the gateway's credential: not of a
--- task of a caller's own token, nor of one in another program than that which reads lists.
+-- True if the upstream sends notifications about the task on subscriptions/listen. That request carries the gateway's
+-- credential and goes to the program that reads lists: it gets none about a task that a caller's own token or another
+-- program has made.
 local function can_follow(made)
   return made.is_stateless and not made.identity and (made.key == channel_key.shared or made.record.kind == "url")
 end
 
--- Waits for a notification, at most `limit_s`, and at least for as long as polls are apart.
+-- Waits for a notification about the task, at most `limit_s` and at least the interval between two polls.
 function watch:wait(limit_s)
   local made, from = self.made, host.time.now()
   if limit_s >= FOLLOW_S and not self.is_followed and can_follow(made) then

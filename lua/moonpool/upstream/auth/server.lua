@@ -1,6 +1,6 @@
 -- Requests to authorization servers: their metadata (RFC 8414, OpenID Connect Discovery) and their token endpoints. A
--- URL of the configuration leads where those of upstreams lead. A URL that metadata name must be https and public, or
--- of the issuer's own origin. Redirects are not followed.
+-- URL from the configuration may lead to the addresses that upstreams may have. A URL from metadata must be https and
+-- public, or have the issuer's own origin. Redirects are not followed.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
