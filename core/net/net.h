@@ -29,14 +29,11 @@ typedef struct {
     uint64_t device, inode; /* identity of a Unix socket's file; inode 0: there is no file, or it was removed */
 } mp_address;
 
-/* A client whose machine or network has vanished is detected within this time. */
-#define MP_DEAD_PEER_MS ((uint64_t)MP_LIMIT(dead_peer_ms, 30000))
-
 /* Makes `count` listening sockets for `where` (one per worker, with SO_REUSEPORT). On failure no descriptor stays
- * open, and `err` names the address and a remedy. Sets keepalive and TCP_USER_TIMEOUT (MP_DEAD_PEER_MS), which
- * accepted sockets inherit. The file of a Unix socket whose process is dead is replaced; one that answers is not. A
- * Unix socket is bound once and its descriptor duplicated; `file` says who may open it, and is NULL where the umask
- * does. */
+ * open, and `err` names the address and a remedy. Accepted sockets inherit keepalive and TCP_USER_TIMEOUT, so that a
+ * client whose machine or network has vanished is detected within 30 s. The file of a Unix socket whose process is dead
+ * is replaced; one that answers is not. A Unix socket is bound once and its descriptor duplicated; `file` says who may
+ * open it, and is NULL where the umask does. */
 typedef struct {
     uint32_t mode;                 /* permissions */
     const char *MP_NULLABLE group; /* NULL: the group of the process */

@@ -1,7 +1,7 @@
 /* proxies.c: X-Forwarded-For, Forwarded, PROXY headers and items of trusted_proxies of any bytes. What a client writes
  * before the part that a proxy appended changes nothing, and a header that comes in pieces is read as one that comes
  * whole. */
-#include "net/net.h"
+#include "net/server/forwarded.h"
 #include <stdlib.h>
 
 #define MUST(condition) ((condition) ? (void)0 : abort())

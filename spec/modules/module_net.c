@@ -11,6 +11,7 @@
  *                          the number of bytes that were not as their block's owner wrote them
  *   is_page(kind)          true if a block of that kind, "pages" or "malloc", is taken back as one of pages */
 #include "net/server/http.h"
+#include "net/server/forwarded.h"
 #include "net/net.h"
 #include "net/client/address_policy.h"
 #include "net/memory/pages.h"

@@ -1,6 +1,7 @@
 /* client_address.c: the address of a request's client: that of the connection, or the one that a trusted proxy gives in
  * a header of the request. */
 #include "http.h"
+#include "forwarded.h"
 
 MP_COUNTER(forwarded_taken, "forwarded", "outcome", "taken",
            "requests whose client's address is from X-Forwarded-For or Forwarded of a trusted proxy")

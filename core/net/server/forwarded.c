@@ -1,7 +1,7 @@
 /* forwarded.c: the client's address in X-Forwarded-For and Forwarded. Lists are read from the right, so that what a
  * client wrote into them comes last, and cannot change how the part before it is read: not by a quotation mark that it
  * leaves open, either. */
-#include "proxies.h"
+#include "forwarded.h"
 
 /* True if the quotation mark at `at` is escaped: an odd number of backslashes is before it. */
 static bool is_escaped(mp_str text, size_t at)

@@ -16,6 +16,8 @@
 
 /* bytes of a connection in the kernel: all are read at once, before a limit is checked */
 #define RECEIVE_BUFFER (256 * 1024)
+/* within which a client is detected whose machine or network has vanished */
+#define DEAD_PEER_MS ((uint64_t)MP_LIMIT(dead_peer_ms, 30000))
 
 typedef union {
     struct sockaddr any;
@@ -154,7 +156,7 @@ static void set_option(int fd, int level, int option, int value)
  * unacknowledged. */
 static void set_dead_peer(int fd)
 {
-    uint64_t ms = MP_DEAD_PEER_MS;
+    uint64_t ms = DEAD_PEER_MS;
     int most = (int)(ms > 3600000 ? 3600000 : ms), idle = most / 2000, between = most / 6000;
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle < 1 ? 1 : idle);

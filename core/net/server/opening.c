@@ -1,6 +1,7 @@
 /* opening.c: how an accepted connection begins: with a PROXY header where its address wants one, then with TLS, then
  * with the first bytes of HTTP. */
 #include "http.h"
+#include "forwarded.h"
 
 MP_COUNTER(
     refused_proxy, "refused", "reason", "proxy_protocol",

@@ -1,6 +1,6 @@
 /* proxy_header.c: reads the header of the PROXY protocol, versions 1 and 2, as HAProxy's doc/proxy-protocol.txt has
  * it. */
-#include "proxies.h"
+#include "forwarded.h"
 
 #define MAX_LINE 107 /* bytes of a header of version 1, with its CR LF */
 
