@@ -37,6 +37,26 @@ char *MP_NULLABLE mp_dup_text(const char *MP_NULLABLE text)
     return text == NULL ? NULL : mp_dup(mp_str_of(text));
 }
 
+char **MP_NULLABLE mp_copy_texts(const char *const *MP_NULLABLE list)
+{
+    size_t count = 0;
+    if (list == NULL)
+        return NULL;
+    while (list[count] != NULL)
+        count++;
+    char **copy = mp_new((count + 1) * sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = mp_dup(mp_str_of(list[i]));
+    return copy;
+}
+
+void mp_free_texts(char **MP_NULLABLE list)
+{
+    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
+        free(list[i]);
+    free(list);
+}
+
 void mp_buf_clear(mp_buf *buf)
 {
     free(buf->ptr);

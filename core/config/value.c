@@ -245,19 +245,12 @@ static void *slot_of(void *in, const mp_config_key *key)
     return (char *)in + key->slot;
 }
 
-static void free_list(char **MP_NULLABLE list)
-{
-    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-        free(list[i]);
-    free(list);
-}
-
 static void free_grants(mp_grant *grants)
 {
     for (mp_grant *grant = grants; grant != NULL && grant->path != NULL; grant++) {
         free(grant->path);
         for (int i = 0; i < MP_GRANT_KINDS; i++)
-            free_list(grant->lists[i]);
+            mp_free_texts(grant->lists[i]);
     }
     free(grants);
 }
@@ -291,7 +284,7 @@ void mp_config_unset(void *config, const mp_config_key *key)
         char ***list = slot_of(config, key);
         if (key->item_size > 0)
             free_items(config, key);
-        free_list(*list);
+        mp_free_texts(*list);
         *list = NULL;
     } else if (key->type == MP_KEY_GRANTS) {
         mp_grant **grants = slot_of(config, key);
@@ -375,7 +368,7 @@ int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_v
         if (is_twice)
             return mp_err_set(err, "'%.*s' is named twice", MP_STR_ARG(items[i].shown));
     }
-    free_list(*slot);
+    mp_free_texts(*slot);
     char **list = mp_new((count + 1) * sizeof *list);
     for (size_t i = 0; i < count; i++)
         list[i] = mp_dup(items[i].text);

@@ -8,13 +8,6 @@ mp_upstream_entry *mp_upstream_entry_new(mp_str name)
     return entry;
 }
 
-static void free_list(char **MP_NULLABLE list)
-{
-    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-        free(list[i]);
-    free(list);
-}
-
 size_t mp_pairs_count(const mp_pair *MP_NULLABLE pairs)
 {
     size_t count = 0;
@@ -50,7 +43,7 @@ void mp_upstream_entry_free(mp_upstream_entry *entry)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free(texts[i]);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        free_list(lists[i]);
+        mp_free_texts(lists[i]);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         mp_pairs_free(pairs[i]);
     free_token(&entry->client_credentials);

@@ -18,24 +18,6 @@ static void end_all_programs(mp_loop *loop);
 
 /* -- memory -------------------------------------------------------------------------------------------------------- */
 
-char **mp_copy_texts(const char *const *list)
-{
-    size_t count = 0;
-    while (list[count] != NULL)
-        count++;
-    char **copy = mp_new((count + 1) * sizeof *copy);
-    for (size_t i = 0; i < count; i++)
-        copy[i] = mp_dup(mp_str_of(list[i]));
-    return copy;
-}
-
-static void free_list(char **MP_NULLABLE list)
-{
-    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-        free(list[i]);
-    free(list);
-}
-
 void mp_close_end(int *fd)
 {
     if (*fd >= 0)
@@ -70,8 +52,8 @@ void mp_program_clear(mp_program *program)
     mp_close_end(&program->life[1]);
     mp_close_end(&program->pidfd);
     mp_link_drop(&program->link);
-    free_list(program->argv);
-    free_list(program->env);
+    mp_free_texts(program->argv);
+    mp_free_texts(program->env);
     free(program->path);
     free(program->root);
     free(program->rest);

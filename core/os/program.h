@@ -43,9 +43,6 @@ struct mp_program {
     int status, signal; /* exit status of the program, or the signal that ended it */
 };
 
-/* A copy of a list of texts that ends with NULL. */
-char **mp_copy_texts(const char *const *list);
-
 /* Initializes the members, and adds the program to its loop. Set path, root, rest, argv and env, which the program
  * frees. */
 void mp_program_init(mp_program *program, mp_loop *loop, const mp_program_hooks *hooks);

@@ -13,26 +13,6 @@ const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
                                                        .restarts = 5,
                                                        .restarts_within_ms = 60000};
 
-static char **MP_NULLABLE copy_list(char *const *MP_NULLABLE list)
-{
-    size_t count = 0;
-    if (list == NULL)
-        return NULL;
-    while (list[count] != NULL)
-        count++;
-    char **copy = mp_new((count + 1) * sizeof *copy);
-    for (size_t i = 0; i < count; i++)
-        copy[i] = mp_dup(mp_str_of(list[i]));
-    return copy;
-}
-
-static void free_list(char **MP_NULLABLE list)
-{
-    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-        free(list[i]);
-    free(list);
-}
-
 /* Sets the normalized URL, and where its name may lead without `private`: `localhost` to this machine, an address to
  * itself, any other name to public addresses. */
 static void set_url(mp_upstream_part *part)
@@ -59,10 +39,10 @@ mp_upstream_part *mp_upstream_part_new(const mp_upstream_config *config, const m
     mp_upstream_config *it = &part->it;
     it->name = mp_dup(mp_str_of(config->name));
     it->url = mp_dup_text(config->url);
-    it->argv = copy_list(config->argv);
-    it->env = copy_list(config->env);
+    it->argv = mp_copy_texts((const char *const *)config->argv);
+    it->env = mp_copy_texts((const char *const *)config->env);
     it->cwd = mp_dup_text(config->cwd);
-    it->headers = copy_list(config->headers);
+    it->headers = mp_copy_texts((const char *const *)config->headers);
     it->bearer = mp_dup_text(config->bearer);
     it->credential = mp_dup_text(config->credential);
     it->tls_ca = mp_dup_text(config->tls_ca);
@@ -85,10 +65,10 @@ void mp_upstream_part_unref(mp_upstream_part *MP_NULLABLE part)
     mp_upstream_config *it = &part->it;
     free(it->name);
     free(it->url);
-    free_list(it->argv);
-    free_list(it->env);
+    mp_free_texts(it->argv);
+    mp_free_texts(it->env);
     free(it->cwd);
-    free_list(it->headers);
+    mp_free_texts(it->headers);
     free(it->bearer);
     free(it->credential);
     free(it->tls_ca);
