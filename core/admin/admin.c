@@ -216,7 +216,7 @@ static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
     bool is_good = is_ready(admin, &why), is_draining = atomic_load(mp_admin_gateway_of(admin)->draining);
     char seconds[16]; /* a process that drains does not become ready again; one that takes its place may be soon */
     snprintf(seconds, sizeof seconds, "%u",
-             is_draining ? MP_HOLD_MS / 1000 : mp_readiness_wait_s(mp_admin_readiness(admin)));
+             is_draining ? MP_HYSTERESIS_MS / 1000 : mp_readiness_wait_s(mp_admin_readiness(admin)));
     if (!has_own_host(admin, stream) && !is_draining)
         why.len = 0; /* the limits that were reached are for operators */
     mp_buf_put(&why, is_good ? MP_STR("ready\n") : why.len == 0 ? MP_STR("not ready\n") : MP_STR("\n"));

@@ -76,31 +76,31 @@ void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *
 
 /* -- readiness ----------------------------------------------------------------------------------------------------- */
 
-bool mp_hold_step(mp_hold *hold, double value, double limit, uint64_t now_ms)
+bool mp_hysteresis_step(mp_hysteresis *hysteresis, double value, double limit, uint64_t now_ms)
 {
-    bool is_across = hold->is_over ? value < limit * BACK : value >= limit;
-    if (is_across && !hold->is_across)
-        hold->since_ms = now_ms;
-    hold->is_across = is_across;
-    if (is_across && now_ms - hold->since_ms >= MP_HOLD_MS) {
-        hold->is_over = !hold->is_over;
-        hold->is_across = false;
+    bool is_across = hysteresis->is_over ? value < limit * BACK : value >= limit;
+    if (is_across && !hysteresis->is_across)
+        hysteresis->since_ms = now_ms;
+    hysteresis->is_across = is_across;
+    if (is_across && now_ms - hysteresis->since_ms >= MP_HYSTERESIS_MS) {
+        hysteresis->is_over = !hysteresis->is_over;
+        hysteresis->is_across = false;
     }
-    return hold->is_over;
+    return hysteresis->is_over;
 }
 
 /* The time after which `is_over` is false at the earliest; 0: it is false. */
-static uint64_t hold_left_ms(const mp_hold *hold, uint64_t now_ms)
+static uint64_t hysteresis_left_ms(const mp_hysteresis *hysteresis, uint64_t now_ms)
 {
-    uint64_t held_ms = hold->is_across ? now_ms - hold->since_ms : 0;
-    return !hold->is_over || held_ms >= MP_HOLD_MS ? 0 : MP_HOLD_MS - held_ms;
+    uint64_t held_ms = hysteresis->is_across ? now_ms - hysteresis->since_ms : 0;
+    return !hysteresis->is_over || held_ms >= MP_HYSTERESIS_MS ? 0 : MP_HYSTERESIS_MS - held_ms;
 }
 
 unsigned mp_readiness_wait_s(const mp_readiness *readiness)
 {
     uint64_t most_ms = 1, now_ms = mp_monotonic_ms();
     for (int i = 0; i < MP_READY_CAUSES; i++) {
-        uint64_t left_ms = hold_left_ms(&readiness->holds[i], now_ms);
+        uint64_t left_ms = hysteresis_left_ms(&readiness->hysteresis[i], now_ms);
         most_ms = left_ms > most_ms ? left_ms : most_ms;
     }
     return (unsigned)((most_ms + 999) / 1000);
@@ -144,8 +144,9 @@ void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *setti
     readiness->values[3] = mp_stat_read(&mp_stat_workers_overloaded) > 0 ? 1 : 0;
     read_causes(readiness, causes);
     for (int i = 0; i < MP_READY_CAUSES; i++) {
-        bool was_over = readiness->holds[i].is_over;
-        if (mp_hold_step(&readiness->holds[i], causes[i].value, causes[i].percent / 100.0, now_us / 1000) != was_over)
+        bool was_over = readiness->hysteresis[i].is_over;
+        if (mp_hysteresis_step(&readiness->hysteresis[i], causes[i].value, causes[i].percent / 100.0, now_us / 1000) !=
+            was_over)
             mp_log(was_over ? MP_INFO : MP_WARN, was_over ? "ready again" : "not ready",
                    mp_log_str("why", mp_str_of(causes[i].name)), mp_log_int("percent", causes[i].percent));
     }
@@ -157,7 +158,7 @@ bool mp_readiness_is_good(const mp_readiness *readiness, mp_buf *why)
     bool is_good = true;
     read_causes(readiness, causes);
     for (int i = 0; i < MP_READY_CAUSES; i++) {
-        if (!readiness->holds[i].is_over)
+        if (!readiness->hysteresis[i].is_over)
             continue;
         mp_buf_put(why, is_good ? MP_STR("not ready: ") : MP_STR(", "));
         is_good = false;

@@ -24,15 +24,15 @@ typedef enum {
 
 extern const char *const mp_use_names[MP_USES];
 
-/* A value that has to be across a line for MP_HOLD_MS before it counts: above the limit, and then below four fifths of
- * it. */
-#define MP_HOLD_MS 5000
+/* A value that has to be across a line for MP_HYSTERESIS_MS before it counts: above the limit, and then below four
+ * fifths of it. */
+#define MP_HYSTERESIS_MS 5000
 typedef struct {
     bool is_over, is_across;
     uint64_t since_ms; /* if is_across: since when the value is on the other side of the line */
-} mp_hold;
+} mp_hysteresis;
 /* Takes a sample of the value. `now_ms`: of the monotonic clock. Returns is_over. */
-bool mp_hold_step(mp_hold *hold, double value, double limit, uint64_t now_ms);
+bool mp_hysteresis_step(mp_hysteresis *hysteresis, double value, double limit, uint64_t now_ms);
 
 #define MP_READY_CAUSES 4 /* calls, loop, open files, and the overload of a worker */
 
@@ -41,7 +41,7 @@ typedef struct mp_readiness {
     const mp_places *places; /* what all processes of the gateway have */
     uint64_t at_us, loop_us; /* of the last sample */
     double loop;             /* see MP_USE_LOOP */
-    mp_hold holds[MP_READY_CAUSES];
+    mp_hysteresis hysteresis[MP_READY_CAUSES];
     double values[MP_READY_CAUSES];
 } mp_readiness;
 

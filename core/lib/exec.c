@@ -43,9 +43,9 @@ static void on_ended(mp_child *child, void *ctx)
     mp_op_done(&((waiting *)ctx)->super.super);
 }
 
-static void on_release(mp_hold *hold)
+static void on_release(mp_resource *resource)
 {
-    release_child(mp_container(hold, waiting, super.hold));
+    release_child(mp_container(resource, waiting, super.resource));
 }
 
 /* -- results ----------------------------------------------------------------------------------------------------- */

@@ -111,9 +111,9 @@ static void free_job_of(waiting *op)
     op->of = NULL;
 }
 
-static void on_release(mp_hold *hold)
+static void on_release(mp_resource *resource)
 {
-    free_job_of(mp_container(hold, waiting, super.hold));
+    free_job_of(mp_container(resource, waiting, super.resource));
 }
 
 /* -- results ----------------------------------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ typedef struct waiting waiting;
 /* A request and the part of its answer that was not read yet. The first user value is the table of the request, which
  * owns the bytes that the transfer uses. */
 typedef struct {
-    mp_hold hold; /* links it to the task that started the request */
+    mp_resource resource; /* links it to the task that started the request */
     mp_transfer *MP_NULLABLE transfer;
     waiting *MP_NULLABLE op; /* the wait of a task for the answer, or NULL */
     bool is_stream;          /* the answer's body is read in pieces */
@@ -68,9 +68,9 @@ static void abort_and_wake(handle *it)
     mp_op_done(&op->super);
 }
 
-static void on_release(mp_hold *hold)
+static void on_release(mp_resource *resource)
 {
-    abort_and_wake(mp_container(hold, handle, hold));
+    abort_and_wake(mp_container(resource, handle, resource));
 }
 
 static void on_ready(mp_transfer *transfer, void *ctx)
@@ -290,7 +290,7 @@ static int l_http(lua_State *L)
     lua_settop(L, 1);
     handle *it = lua_newuserdatauv(L, sizeof *it, 1);
     *it = (handle){0};
-    mp_link_init(&it->hold.link);
+    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, HANDLE);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, 2, 1);
@@ -321,7 +321,7 @@ static int l_http(lua_State *L)
         end_span(it, true);
         return push_failure(L, err.text, err.hint, NULL);
     }
-    mp_hold_put(L, &it->hold, on_release);
+    mp_resource_put(L, &it->resource, on_release);
     return wait_for(L, 2, op, seconds, push_answer);
 }
 
@@ -375,7 +375,7 @@ static int l_read(lua_State *L)
 static int l_close(lua_State *L)
 {
     handle *it = luaL_checkudata(L, 1, HANDLE);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     abort_and_wake(it);
     return 0;
 }
@@ -383,7 +383,7 @@ static int l_close(lua_State *L)
 static int l_collect(lua_State *L)
 {
     handle *it = lua_touserdata(L, 1);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     abort_transfer(it);
     return 0;
 }

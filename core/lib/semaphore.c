@@ -11,7 +11,7 @@
 typedef struct waiting waiting;
 
 typedef struct {
-    mp_hold hold;              /* links it to the task that entered */
+    mp_resource resource;      /* links it to the task that entered */
     mp_pass *MP_NULLABLE pass; /* NULL once the task has left the semaphore */
     waiting *MP_NULLABLE op;   /* the task's wait to enter, or NULL */
 } turn;
@@ -29,9 +29,9 @@ static void leave_semaphore(turn *it)
         mp_pass_leave(pass);
 }
 
-static void on_release(mp_hold *hold)
+static void on_release(mp_resource *resource)
 {
-    leave_semaphore(mp_container(hold, turn, hold));
+    leave_semaphore(mp_container(resource, turn, resource));
 }
 
 static void on_granted(void *ctx)
@@ -53,7 +53,7 @@ static void on_cancel(mp_op *super)
 static int l_leave_semaphore(lua_State *L)
 {
     turn *it = lua_touserdata(L, 1);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     leave_semaphore(it);
     return 0;
 }
@@ -78,7 +78,7 @@ static int l_turn(lua_State *L)
     lua_settop(L, 2);
     turn *it = lua_newuserdatauv(L, sizeof *it, 0);
     *it = (turn){.pass = NULL};
-    mp_link_init(&it->hold.link);
+    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, TURN);
     mp_loop *loop = vm->loop;
     if (loop == NULL)
@@ -88,7 +88,7 @@ static int l_turn(lua_State *L)
         mp_semaphore_enter(lua_touserdata(L, lua_upvalueindex(1)), name, most, is_shared, loop, on_granted, it, &waits);
     if (it->pass == NULL)
         return 0;
-    mp_hold_put(L, &it->hold, on_release);
+    mp_resource_put(L, &it->resource, on_release);
     if (!waits)
         return 1;
     waiting *op = mp_op_new(L, sizeof *op, on_cancel);

@@ -20,7 +20,7 @@ typedef struct waiting waiting;
 
 /* A statement in flight, in the task that waits for it. */
 typedef struct {
-    mp_hold hold;                        /* frees the statement when the task ends, without waiting for the collector */
+    mp_resource resource;                /* frees the statement when the task ends, without waiting for the collector */
     mp_statement *MP_NULLABLE statement; /* NULL once it is cancelled or freed */
     waiting *MP_NULLABLE op;
     bool is_done;
@@ -91,15 +91,15 @@ static void on_cancel(mp_op *op)
     cancel_statement(it);
 }
 
-static void on_release(mp_hold *hold)
+static void on_release(mp_resource *resource)
 {
-    cancel_statement(mp_container(hold, handle, hold));
+    cancel_statement(mp_container(resource, handle, resource));
 }
 
 static int l_collect(lua_State *L)
 {
     handle *it = lua_touserdata(L, 1);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     cancel_statement(it);
     return 0;
 }
@@ -347,7 +347,7 @@ static int push_results(lua_State *L, int status, lua_KContext context)
         lua_pushinteger(L, statement->changes);
         lua_pushinteger(L, statement->last_id);
     }
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     cancel_statement(it);
     return count;
 }
@@ -418,7 +418,7 @@ static int l_run(lua_State *L)
     lua_settop(L, 5);
     handle *it = lua_newuserdatauv(L, sizeof *it, 0);
     *it = (handle){0};
-    mp_link_init(&it->hold.link);
+    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, HANDLE);
     waiting *op = mp_op_new(L, sizeof *op, on_cancel);
     work *made = mp_new(sizeof *made);
@@ -435,13 +435,13 @@ static int l_run(lua_State *L)
         why = "too many bytes of SQL results and parameters are in memory (256 MiB)";
     if (why == NULL) {
         it->is_done = false;
-        mp_hold_put(L, &it->hold, on_release);
+        mp_resource_put(L, &it->resource, on_release);
         if (mp_database_run(database, mp_op_loop(&op->super), &made->statement) != 0)
             why = "too many statements wait for this database (1,024)";
     }
     if (why != NULL) {
         it->is_done = true;
-        mp_hold_drop(&it->hold);
+        mp_resource_drop(&it->resource);
         cancel_statement(it);
         return mp_push_failure(L, why);
     }

@@ -42,11 +42,11 @@ typedef struct mp_catalogue_class {
     uint64_t used; /* of a caller's class: the upstream's class_uses when it was used last */
 } mp_catalogue_class;
 
-/* What all upstreams together may have, and the takes that wait for it, oldest first. */
+/* What all upstreams together may have, and the requests for a channel that wait for it, oldest first. */
 typedef struct {
     mp_account used;
     atomic_bool has_freed; /* a place was given back since mp_upstreams_serve_waiting last looked */
-    mp_link waiting;       /* of mp_take, by its member in_cap */
+    mp_link waiting;       /* of mp_channel_request, by its member in_cap */
     int64_t waiters;
 } mp_cap;
 
@@ -106,7 +106,7 @@ struct mp_upstream {
     uint64_t drained_at;
     mp_map keys; /* of mp_channel_key */
     int64_t channels, opening;
-    mp_link room;           /* takes that wait for a limit of channels or processes */
+    mp_link room;           /* requests for a channel that wait for a limit of channels or processes */
     mp_link running;        /* exchanges that have a slot, or need none, by their member in_upstream */
     mp_link waiting;        /* exchanges that wait for a slot, by their member in_upstream */
     int64_t calls, waiters; /* slots taken; exchanges that wait */
@@ -141,7 +141,7 @@ struct mp_channel_key {
     mp_node node;
     mp_key_state state;
     mp_channel *channel; /* CLAIMED, OPEN: a counted reference */
-    mp_link takes;       /* of mp_take that wait, oldest first */
+    mp_link requests;    /* of mp_channel_request that wait, oldest first */
     unsigned failures;
     uint64_t retry_at;
     char why[160];
@@ -195,21 +195,21 @@ struct mp_channel {
     bool is_closed; /* `close` was called; home's thread */
 };
 
-struct mp_take {
-    atomic_int refs; /* one of the taker, one of the message that is on its way */
+struct mp_channel_request {
+    atomic_int refs; /* one of the task, one of the message that is on its way */
     mp_upstream_host *host;
-    void (*MP_NULLABLE done)(void *ctx); /* NULL once the taker has freed it; taker's thread */
+    void (*MP_NULLABLE done)(void *ctx); /* NULL once the task has freed it; on its thread */
     void *ctx;
     mp_upstream *upstream; /* a counted reference */
     mp_message message;
     mp_str key; /* in `bytes` */
     uint64_t open_ms;
 
-    mp_link link;                  /* upstream lock: in takes of a key, or in room of the upstream */
-    const char *MP_NULLABLE lacks; /* upstream lock: why it waits in room; NULL: it waits for a key */
-    mp_cap *MP_NULLABLE cap;       /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
-    mp_link in_cap;                /* table's cap_lock */
-    mp_take_result result;         /* upstream lock until the message is delivered */
+    mp_link link;                     /* upstream lock: in requests of a key, or in room of the upstream */
+    const char *MP_NULLABLE lacks;    /* upstream lock: why it waits in room; NULL: it waits for a key */
+    mp_cap *MP_NULLABLE cap;          /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
+    mp_link in_cap;                   /* table's cap_lock */
+    mp_channel_request_result result; /* upstream lock until the message is delivered */
     mp_channel *MP_NULLABLE channel;
     mp_upstream_failure failure;
     char bytes[];
@@ -372,15 +372,16 @@ void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *
  * upstream. */
 void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 
-/* -- take.c -------------------------------------------------------------------------------------------------------- */
+/* -- acquire.c ----------------------------------------------------------------------------------------------------- */
 
 /* All under the upstream's lock. */
 /* Resumes the task whose request for a channel has waited: there is a result. */
-void mp_take_wake(mp_take *take);
-void mp_take_refuse(mp_take *take, mp_failure_reason reason, const char *why, uint64_t retry_ms);
-/* Decides again, in their order, about all takes that wait in the list. The caller closes the channels in `ended`
- * without the lock. */
-void mp_takes_pump(mp_link *waiting, mp_link *ended);
+void mp_channel_request_wake(mp_channel_request *request);
+void mp_channel_request_refuse(mp_channel_request *request, mp_failure_reason reason, const char *why,
+                               uint64_t retry_ms);
+/* Decides again, in their order, about all requests for a channel that wait in the list. The caller closes the channels
+ * in `ended` without the lock. */
+void mp_channel_requests_pump(mp_link *waiting, mp_link *ended);
 /* Ends the channel that was idle longest, if it was idle for a second. Under the upstream's lock; the caller closes the
  * channels in `ended` without it. */
 bool mp_channels_evict(mp_upstream *upstream, mp_link *ended);
@@ -390,7 +391,7 @@ uint64_t mp_channels_idle_since(const mp_upstream *upstream);
 /* Gives a counted channel or process back. */
 void mp_cap_release(mp_cap *cap);
 
-/* -- room.c -------------------------------------------------------------------------------------------------------- */
+/* -- evict.c ------------------------------------------------------------------------------------------------------- */
 
 /* Ends idle channels of any upstream while requests for a channel wait for limits.upstreams. `list`: all upstreams. The
  * caller holds no lock. */

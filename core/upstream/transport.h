@@ -117,9 +117,9 @@ int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int st
 mp_str mp_message_member(mp_str object, const char *name);
 /* The next element of an array, behind whose opening bracket the cursor is; ptr == NULL at its end. */
 mp_str mp_message_next(mp_json_cursor *cursor);
-/* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next taker opens
- * another channel. The transport has closed, or will close, the connection itself: `close` is called later all the
- * same. */
+/* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next request for one
+ * opens another channel. The transport has closed, or will close, the connection itself: `close` is called later all
+ * the same. */
 void mp_channel_broken(mp_channel *channel, mp_failure_reason reason, const char *why);
 /* A process is about to be started. False: it may not be, because too many have ended by themselves (DOWN, `retry_ms`)
  * or limits.upstreams.processes (BUSY) are used up. Each success is followed by one mp_upstream_stopped. On the home's

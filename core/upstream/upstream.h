@@ -14,7 +14,7 @@
  *   host       one worker's part: its loop and its HTTP client
  *
  * mp_upstreams and everything that a name or key finds belong to the process and are shared by all workers under a lock
- * that is never held across I/O or a callback. A host, a take, and an exchange as its task sees it belong to one
+ * that is never held across I/O or a callback. A host, a request, and an exchange as its task sees it belong to one
  * worker's thread. */
 #ifndef MP_UPSTREAM_H
 #define MP_UPSTREAM_H
@@ -27,7 +27,7 @@ typedef struct mp_upstream mp_upstream;
 typedef struct mp_upstream_host mp_upstream_host;
 typedef struct mp_channel mp_channel;
 typedef struct mp_exchange mp_exchange;
-typedef struct mp_take mp_take;
+typedef struct mp_channel_request mp_channel_request;
 
 /* -- configuration ------------------------------------------------------------------------------------------------- */
 
@@ -201,36 +201,35 @@ void mp_upstream_failure_clear(mp_upstream_failure *failure);
 /* -- channels ------------------------------------------------------------------------------------------------------ */
 
 typedef enum {
-    MP_TAKE_WAITS,   /* `done` will be called */
-    MP_TAKE_OPEN,    /* the channel is open */
-    MP_TAKE_PROBE,   /* like OPEN, but the circuit is open: a harmless request first, which closes or opens the circuit
-                        again */
-    MP_TAKE_CLAIMED, /* the taker opens it: mp_channel_opened or mp_channel_failed, or it gives the claim back */
-    MP_TAKE_REFUSED
-} mp_take_result;
+    MP_ACQUIRE_WAITS,   /* `done` will be called */
+    MP_ACQUIRE_OPEN,    /* the channel is open */
+    MP_ACQUIRE_PROBE,   /* open, but the circuit is, too: the first request is a harmless one, and decides about it */
+    MP_ACQUIRE_CLAIMED, /* the task opens it: mp_channel_opened or mp_channel_failed, or it gives the claim back */
+    MP_ACQUIRE_REFUSED
+} mp_channel_request_result;
 
 typedef struct {
     mp_str name, key;
-    void (*done)(void *ctx); /* at the bottom of a turn, not before mp_channel_take returns, not after mp_take_free */
+    void (*done)(void *ctx); /* at the bottom of a turn; not before the request is returned, not after it is freed */
     void *ctx;
-} mp_take_options;
+} mp_channel_request_options;
 
-/* Takes the channel of a key. The caller frees the take; a channel in it that was not fetched is given back. NULL: no
- * upstream has this name, as `failure` says, which owns nothing then. */
-mp_take *MP_NULLABLE mp_channel_take(mp_upstream_host *host, const mp_take_options *options,
-                                     mp_upstream_failure *failure);
-mp_take_result mp_take_result_of(const mp_take *take);
+/* Requests the channel of a key. The caller frees the request; a channel in it that was not fetched is given back.
+ * NULL: no upstream has this name, as `failure` says, which owns nothing then. */
+mp_channel_request *MP_NULLABLE
+mp_channel_request_new(mp_upstream_host *host, const mp_channel_request_options *options, mp_upstream_failure *failure);
+mp_channel_request_result mp_channel_request_result_of(const mp_channel_request *request);
 /* OPEN, PROBE, CLAIMED: the channel, with a counted reference for the caller; later calls return NULL. */
-mp_channel *MP_NULLABLE mp_take_fetch(mp_take *take);
-const mp_upstream_failure *mp_take_failure(const mp_take *take);
+mp_channel *MP_NULLABLE mp_channel_request_fetch(mp_channel_request *request);
+const mp_upstream_failure *mp_channel_request_failure(const mp_channel_request *request);
 /* The channel of a key, with a counted reference, if it is open and the circuit is closed: nothing waits, is claimed or
  * counted. Else NULL. */
 mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key);
-/* How long a waiting take may wait, in ms. */
-uint64_t mp_take_open_ms(const mp_take *take);
+/* How long a waiting request may wait, in ms. */
+uint64_t mp_channel_request_open_ms(const mp_channel_request *request);
 /* Ends a request for a channel after `open`: BUSY if a limit is full, OPEN if the channel is still being opened. */
-void mp_take_expire(mp_take *take);
-void mp_take_free(mp_take *MP_NULLABLE take);
+void mp_channel_request_expire(mp_channel_request *request);
+void mp_channel_request_free(mp_channel_request *MP_NULLABLE request);
 
 /* The channel belongs to a client's session and ends with it. The caller then looks whether the session is still open,
  * and calls mp_upstreams_end_session if it is not. */
@@ -246,7 +245,7 @@ bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str
 void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure);
 /* The task that has the claim ends without a result. The next waiter gets the claim. No effect without a claim. */
 void mp_channel_give_back(mp_channel *channel);
-/* The upstream has forgotten this session: the next taker opens another channel. True for the first call. */
+/* The upstream has forgotten this session: the next request opens another channel. True for the first call. */
 bool mp_channel_lost(mp_channel *channel);
 /* Ends the channel, with a word to the upstream where the transport has one. */
 void mp_channel_end(mp_channel *channel);
@@ -352,8 +351,8 @@ typedef struct {
     int status;       /* ENDED: the HTTP status of the answer to the last attempt; 0: it had begun */
 } mp_observation;
 
-/* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks and
- * enqueues only. The worker's thread, like the functions below. */
+/* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks
+ * and enqueues only. The worker's thread, like the functions below. */
 void mp_upstream_observe(mp_upstream_host *host, void (*MP_NULLABLE there_is)(void *ctx), void *MP_NULLABLE ctx);
 /* No effect if another observer has taken the place of `ctx`. */
 void mp_upstream_observe_no_more(mp_upstream_host *host, const void *ctx);

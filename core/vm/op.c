@@ -111,32 +111,32 @@ void mp_op_cancel(mp_op *op)
     end_wait(op);
 }
 
-void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold))
+void mp_resource_put(lua_State *L, mp_resource *resource, void (*release)(mp_resource *resource))
 {
-    hold->release = release;
-    mp_link_init(&hold->link);
+    resource->release = release;
+    mp_link_init(&resource->link);
     mp_task *task = mp_vm_of(L)->schedule.running;
     if (task != NULL)
-        mp_link_put(&task->holds, &hold->link);
+        mp_link_put(&task->resources, &resource->link);
 }
 
-void mp_hold_drop(mp_hold *hold)
+void mp_resource_drop(mp_resource *resource)
 {
-    mp_link_drop(&hold->link);
+    mp_link_drop(&resource->link);
 }
 
 static int collect(lua_State *L)
 {
     mp_owning_op *op = lua_touserdata(L, 1);
-    mp_hold_drop(&op->hold);
-    op->hold.release(&op->hold);
+    mp_resource_drop(&op->resource);
+    op->resource.release(&op->resource);
     return 0;
 }
 
-void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_hold *hold))
+void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_resource *resource))
 {
     mp_owning_op *op = mp_op_new(L, size, cancel);
-    mp_hold_put(L, &op->hold, release);
+    mp_resource_put(L, &op->resource, release);
     luaL_setmetatable(L, OWNING); /* the metatable is in the registry already: this allocates nothing */
     return op;
 }
@@ -149,11 +149,11 @@ void mp_ops_open(lua_State *L)
     lua_pop(L, 1);
 }
 
-void mp_holds_release(mp_task *task)
+void mp_resources_release(mp_task *task)
 {
     mp_link *link;
-    while ((link = mp_link_take(&task->holds)) != NULL) {
-        mp_hold *hold = mp_container(link, mp_hold, link);
-        hold->release(hold);
+    while ((link = mp_link_take(&task->resources)) != NULL) {
+        mp_resource *resource = mp_container(link, mp_resource, link);
+        resource->release(resource);
     }
 }

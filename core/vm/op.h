@@ -48,27 +48,27 @@ void mp_op_cancel(mp_op *op);
 
 /* A resource that a task opened and that is released when the task ends. Embedded in a userdata whose finalizer
  * releases it, too. */
-typedef struct mp_hold {
+typedef struct mp_resource {
     mp_link link;
-    void (*release)(struct mp_hold *hold);
-} mp_hold;
+    void (*release)(struct mp_resource *resource);
+} mp_resource;
 
 /* `release` runs when the work of the running task ends, however it ends; at most once, and runs no Lua. Outside of
  * tasks: never, and the finalizer alone releases it. */
-void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold));
-/* Removes the hold: `release` is not called any more. May be called again. */
-void mp_hold_drop(mp_hold *hold);
+void mp_resource_put(lua_State *L, mp_resource *resource, void (*release)(mp_resource *resource));
+/* Removes the resource from its task: `release` is not called any more. May be called again. */
+void mp_resource_drop(mp_resource *resource);
 
 /* An op that owns a resource: a job of the thread pool, a child process, a unit of a semaphore. The resource is
  * released when the function releases it, when the task ends, or when Lua collects the op. */
 typedef struct {
     mp_op super;
-    mp_hold hold;
+    mp_resource resource;
 } mp_owning_op;
 
 /* Like mp_op_new; `size` is the size of the struct that begins with the mp_owning_op. `release` may be called more
  * than once. [-0, +1, throws] */
-void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_hold *hold));
+void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_resource *resource));
 /* Registers the metatable of owning ops, before the first is made.  [-0, +0, throws] */
 void mp_ops_open(lua_State *L);
 

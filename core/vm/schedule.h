@@ -18,7 +18,7 @@ enum {
 /* Records that the task yields through the coroutine `co`. The next resume clears the record. */
 void mp_task_leave(mp_task *task, lua_State *co);
 /* op.c: releases the resources that the task opened. */
-void mp_holds_release(mp_task *task);
+void mp_resources_release(mp_task *task);
 /* The count hook that preempt.h sets. Raises an error, yields or returns. */
 void mp_task_hook(lua_State *L, lua_Debug *where);
 /* True if that hook is set in `L`: the task is to be preempted or ended at its next instruction. */

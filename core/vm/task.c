@@ -42,7 +42,7 @@ static void add_tasks(mp_vm *vm)
         task->serial = 1;
         task->state = MP_TASK_IDLE;
         task->vm = vm;
-        mp_link_init(&task->holds);
+        mp_link_init(&task->resources);
         task->next = vm->schedule.all;
         vm->schedule.all = task;
         mp_link_put(&vm->schedule.idle, &task->link);
@@ -59,7 +59,7 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
         vm->schedule.spare--;
     *task = (mp_task){.vm = vm,
                       .link = {&task->link, &task->link},
-                      .holds = {&task->holds, &task->holds},
+                      .resources = {&task->resources, &task->resources},
                       .next = task->next,
                       .co = task->co,
                       .ref = task->ref,
@@ -85,7 +85,7 @@ void mp_task_end(mp_task *task)
     if (!task->started)
         vm->schedule.waiting--;
     mp_closing_done(task);
-    mp_holds_release(task);
+    mp_resources_release(task);
     if (task->work->end != NULL)
         task->work->end(task);
     task->serial++;

@@ -47,7 +47,7 @@ struct mp_task {
 
     const mp_work *work;
     mp_op *MP_NULLABLE op; /* the op that the task waits for, or NULL */
-    mp_link holds;         /* list of mp_hold: the resources that the task opened */
+    mp_link resources;     /* list of mp_resource: the resources that the task opened */
     bool started;          /* the coroutine has begun */
     bool was_parked;       /* set by the function mp_work.parked */
     bool cancelled;        /* the task ends by an error as soon as it can */

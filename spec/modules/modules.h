@@ -14,7 +14,7 @@
     X(error_codes)                                                                                                     \
     X(events)                                                                                                          \
     X(h2o)                                                                                                             \
-    X(hold) X(json) X(keys) X(regex) X(net) X(pace) X(processes) X(revisions) X(sql) X(sqlite) X(string) X(system)
+    X(hysteresis) X(json) X(keys) X(regex) X(net) X(pace) X(processes) X(revisions) X(sql) X(sqlite) X(string) X(system)
 
 #define MODULE_DECLARE(name) int module_##name(lua_State *L);
 MODULES(MODULE_DECLARE)

@@ -190,7 +190,7 @@ static int l_catalogue_gc(lua_State *L)
 }
 
 typedef struct {
-    mp_hold hold;
+    mp_resource resource;
     mp_upstream *MP_NULLABLE upstream; /* NULL once it was released */
     char *MP_NULLABLE class;
 } catalogue_claim;
@@ -231,15 +231,15 @@ static void release_claim(catalogue_claim *it)
     it->class = NULL;
 }
 
-static void on_claim_release(mp_hold *hold)
+static void on_claim_release(mp_resource *resource)
 {
-    release_claim(mp_container(hold, catalogue_claim, hold));
+    release_claim(mp_container(resource, catalogue_claim, resource));
 }
 
 static int l_claim_release(lua_State *L)
 {
     catalogue_claim *it = luaL_checkudata(L, 1, CLAIM);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     release_claim(it);
     return 0;
 }
@@ -251,13 +251,13 @@ static int l_claim(lua_State *L)
     mp_str name = mp_check_str(L, 1), class = mp_check_str(L, 2);
     catalogue_claim *it = lua_newuserdatauv(L, sizeof *it, 0);
     *it = (catalogue_claim){0};
-    mp_link_init(&it->hold.link);
+    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, CLAIM);
     it->upstream = mp_catalogue_claim(lua_touserdata(L, lua_upvalueindex(1)), name, class);
     if (it->upstream == NULL)
         return 0;
     it->class = mp_dup(class);
-    mp_hold_put(L, &it->hold, on_claim_release);
+    mp_resource_put(L, &it->resource, on_claim_release);
     return 1;
 }
 

@@ -20,9 +20,9 @@ typedef struct {
 /* User values: 1: the call, or the id of the session, that the channel belongs to; 2: the table of the channel's
  * card. */
 struct channel_handle {
-    mp_hold hold;
-    mp_take *MP_NULLABLE take; /* the request for a channel; NULL once it has its result */
-    take_op *MP_NULLABLE op;   /* the wait of the task, or NULL */
+    mp_resource resource;
+    mp_channel_request *MP_NULLABLE request; /* the request for a channel; NULL once it has its result */
+    take_op *MP_NULLABLE op;                 /* the wait of the task, or NULL */
     mp_channel *MP_NULLABLE channel;
     bool is_claimed; /* the task opens the channel */
     bool is_once;    /* the channel ends with the task */
@@ -50,8 +50,8 @@ static mp_failure_reason reason_named(mp_str name)
 
 static void end_take(channel_handle *it)
 {
-    mp_take_free(it->take);
-    it->take = NULL;
+    mp_channel_request_free(it->request);
+    it->request = NULL;
 }
 
 static void release_channel(channel_handle *it)
@@ -67,15 +67,15 @@ static void release_channel(channel_handle *it)
     it->channel = NULL;
 }
 
-static void on_channel_release(mp_hold *hold)
+static void on_channel_release(mp_resource *resource)
 {
-    release_channel(mp_container(hold, channel_handle, hold));
+    release_channel(mp_container(resource, channel_handle, resource));
 }
 
 static int l_channel_gc(lua_State *L)
 {
     channel_handle *it = lua_touserdata(L, 1);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     release_channel(it);
     return 0;
 }
@@ -95,11 +95,11 @@ static void on_take_late(mp_timer *timer)
 {
     take_op *op = mp_container(timer, take_op, timer);
     channel_handle *it = op->of;
-    mp_take *take = it->take;
-    if (take == NULL || mp_take_result_of(take) != MP_TAKE_WAITS)
+    mp_channel_request *request = it->request;
+    if (request == NULL || mp_channel_request_result_of(request) != MP_ACQUIRE_WAITS)
         return; /* the message with the result is on its way */
     it->op = NULL;
-    mp_take_expire(take);
+    mp_channel_request_expire(request);
     mp_op_done(&op->super);
 }
 
@@ -146,17 +146,17 @@ static int push_taken(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
     static const char *const words[] = {
-        [MP_TAKE_OPEN] = "open", [MP_TAKE_PROBE] = "probe", [MP_TAKE_CLAIMED] = "claimed"};
+        [MP_ACQUIRE_OPEN] = "open", [MP_ACQUIRE_PROBE] = "probe", [MP_ACQUIRE_CLAIMED] = "claimed"};
     channel_handle *it = lua_touserdata(L, (int)context);
-    mp_take *take = it->take;
-    if (take == NULL)
+    mp_channel_request *request = it->request;
+    if (request == NULL)
         return mp_upstream_push_reason(L, MP_FAILURE_CANCELLED, "the wait for the channel was cancelled");
-    mp_take_result result = mp_take_result_of(take);
-    if (result == MP_TAKE_REFUSED)
-        return mp_upstream_push_failure(L, mp_take_failure(take));
-    mp_channel *channel = mp_take_fetch(take);
+    mp_channel_request_result result = mp_channel_request_result_of(request);
+    if (result == MP_ACQUIRE_REFUSED)
+        return mp_upstream_push_failure(L, mp_channel_request_failure(request));
+    mp_channel *channel = mp_channel_request_fetch(request);
     it->channel = channel;
-    it->is_claimed = result == MP_TAKE_CLAIMED;
+    it->is_claimed = result == MP_ACQUIRE_CLAIMED;
     end_take(it);
     if (channel != NULL && it->is_claimed)
         own_channel(L, (int)context, it, channel);
@@ -186,7 +186,7 @@ static int l_channel(lua_State *L)
     mp_upstream_host *host = mp_upstreams_of(L);
     channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2);
     *it = (channel_handle){0};
-    mp_link_init(&it->hold.link);
+    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, CHANNEL);
     if (!lua_isnil(L, 3)) {
         lua_getfield(L, 3, "once");
@@ -198,16 +198,16 @@ static int l_channel(lua_State *L)
     }
     take_op *op = mp_op_new(L, sizeof *op, on_take_cancel);
     mp_upstream_failure unknown;
-    mp_take_options options = {.name = name, .key = key, .done = on_taken, .ctx = it};
-    mp_take *take = mp_channel_take(host, &options, &unknown);
-    if (take == NULL)
+    mp_channel_request_options options = {.name = name, .key = key, .done = on_taken, .ctx = it};
+    mp_channel_request *request = mp_channel_request_new(host, &options, &unknown);
+    if (request == NULL)
         return mp_upstream_push_failure(L, &unknown);
-    bool waits = mp_take_result_of(take) == MP_TAKE_WAITS;
-    uint64_t ms = mp_take_open_ms(take);
-    it->take = take;
+    bool waits = mp_channel_request_result_of(request) == MP_ACQUIRE_WAITS;
+    uint64_t ms = mp_channel_request_open_ms(request);
+    it->request = request;
     /* If the task ends from here on, on_channel_release() gives the channel back, also one that the task has not read
      * from its request. */
-    mp_hold_put(L, &it->hold, on_channel_release);
+    mp_resource_put(L, &it->resource, on_channel_release);
     if (!waits)
         return push_taken(L, LUA_OK, 4);
     op->of = it;
@@ -224,13 +224,13 @@ static int l_open_channel(lua_State *L)
     mp_str name = mp_check_str(L, 1), key = mp_check_str(L, 2);
     channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2); /* first, since it may throw */
     *it = (channel_handle){0};
-    mp_link_init(&it->hold.link);
+    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, CHANNEL);
     it->channel = host == NULL ? NULL : mp_channel_find_open(host, name, key);
     if (it->channel == NULL)
         lua_pushnil(L);
     else
-        mp_hold_put(L, &it->hold, on_channel_release);
+        mp_resource_put(L, &it->resource, on_channel_release);
     return 1;
 }
 
@@ -248,10 +248,10 @@ void mp_upstream_push_channel(lua_State *L, mp_channel *channel)
 {
     channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2);
     *it = (channel_handle){0};
-    mp_link_init(&it->hold.link);
+    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, CHANNEL);
     it->channel = mp_channel_ref(channel);
-    mp_hold_put(L, &it->hold, on_channel_release);
+    mp_resource_put(L, &it->resource, on_channel_release);
 }
 
 /* The handle at index 1, and in `*channel` its channel. Raises an error if the channel was released.  [-0, +0,
@@ -379,7 +379,7 @@ static int l_channel_close(lua_State *L)
 static int l_channel_release(lua_State *L)
 {
     channel_handle *it = luaL_checkudata(L, 1, CHANNEL);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     release_channel(it);
     return 0;
 }

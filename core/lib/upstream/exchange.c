@@ -22,7 +22,7 @@ typedef struct {
 
 /* Its user value keeps the event of the member `signal` alive. */
 struct exchange_handle {
-    mp_hold hold;
+    mp_resource resource;
     mp_exchange *MP_NULLABLE exchange; /* NULL once it was closed */
     next_op *MP_NULLABLE op;           /* the wait of a task, or NULL */
     void *MP_NULLABLE signal;          /* the host.task event that is set when something arrives; NULL: none */
@@ -78,9 +78,9 @@ static void wake_reader(exchange_handle *it)
         mp_op_done(&op->super);
 }
 
-static void on_exchange_release(mp_hold *hold)
+static void on_exchange_release(mp_resource *resource)
 {
-    exchange_handle *it = mp_container(hold, exchange_handle, hold);
+    exchange_handle *it = mp_container(resource, exchange_handle, resource);
     release_exchange(it);
     wake_reader(it);
 }
@@ -96,7 +96,7 @@ static void on_exchange_ready(void *ctx)
 static int l_exchange_gc(lua_State *L)
 {
     exchange_handle *it = lua_touserdata(L, 1);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     release_exchange(it);
     wake_reader(it);
     return 0;
@@ -107,7 +107,7 @@ static exchange_handle *push_handle(lua_State *L)
 {
     exchange_handle *handle = lua_newuserdatauv(L, sizeof *handle, 1);
     *handle = (exchange_handle){0};
-    mp_link_init(&handle->hold.link);
+    mp_link_init(&handle->resource.link);
     luaL_setmetatable(L, EXCHANGE);
     return handle;
 }
@@ -157,7 +157,7 @@ static bool send_for(lua_State *L, exchange_handle *handle, mp_channel *channel,
     handle->exchange = mp_exchange_send(mp_upstreams_of(L), channel, options, failure);
     if (handle->exchange == NULL)
         return false;
-    mp_hold_put(L, &handle->hold, on_exchange_release);
+    mp_resource_put(L, &handle->resource, on_exchange_release);
     return true;
 }
 
@@ -304,7 +304,7 @@ const mp_exchange_event *MP_NULLABLE mp_upstream_peek(lua_State *L, int index)
 void mp_upstream_release_exchange(lua_State *L, int index)
 {
     exchange_handle *it = lua_touserdata(L, index);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     release_exchange(it);
 }
 
@@ -334,7 +334,7 @@ static int l_reply(lua_State *L)
 static int l_exchange_close(lua_State *L)
 {
     exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     release_exchange(it);
     wake_reader(it);
     return 0;
@@ -375,7 +375,7 @@ static int l_park(lua_State *L)
     if (!mp_exchange_park(it->exchange, &options, handle, &failure))
         return mp_upstream_push_failure(L, &failure);
     it->exchange = NULL;
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     wake_reader(it);
     lua_pushstring(L, handle);
     return 1;
@@ -398,7 +398,7 @@ static int l_take_up(lua_State *L)
     it->exchange = mp_exchange_take_up(host, handle, principal, on_exchange_ready, it);
     if (it->exchange == NULL)
         return 0;
-    mp_hold_put(L, &it->hold, on_exchange_release);
+    mp_resource_put(L, &it->resource, on_exchange_release);
     return 1;
 }
 
@@ -485,7 +485,7 @@ static int l_cancel(lua_State *L)
 {
     exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
     mp_str message = lua_type(L, 2) == LUA_TSTRING ? mp_check_str(L, 2) : MP_STR_NONE;
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     if (it->exchange != NULL)
         mp_exchange_cancel(it->exchange, message);
     release_exchange(it);

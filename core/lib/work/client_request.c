@@ -174,7 +174,7 @@ static int l_ask(lua_State *L)
 
 /* A request to the client whose answer sets a signal. Its user value is the signal. */
 typedef struct {
-    mp_hold hold;
+    mp_resource resource;
     mp_call_handle call;
     bool is_open; /* the client has not answered, and the request was not withdrawn */
     uint64_t serial;
@@ -196,15 +196,15 @@ static void withdraw(question *it)
         mp_call_withdraw_one(call, it->serial);
 }
 
-static void on_question_release(mp_hold *hold)
+static void on_question_release(mp_resource *resource)
 {
-    withdraw(mp_container(hold, question, hold));
+    withdraw(mp_container(resource, question, resource));
 }
 
 static int question_gc(lua_State *L)
 {
     question *it = lua_touserdata(L, 1);
-    mp_hold_drop(&it->hold);
+    mp_resource_drop(&it->resource);
     withdraw(it);
     free(it->answer);
     it->answer = NULL;
@@ -235,7 +235,7 @@ static int l_question(lua_State *L)
     lua_settop(L, 4);
     question *it = lua_newuserdatauv(L, sizeof *it, 1);
     *it = (question){.call = {task, task->super.serial}, .signal = signal};
-    mp_link_init(&it->hold.link);
+    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, QUESTION);
     lua_pushvalue(L, 4);
     lua_setiuservalue(L, 5, 1);
@@ -254,7 +254,7 @@ static int l_question(lua_State *L)
     it->is_open = true;
     it->span = begin_span(L, method);
     it->serial = mp_client_request_serial(sent);
-    mp_hold_put(L, &it->hold, on_question_release);
+    mp_resource_put(L, &it->resource, on_question_release);
     return 1;
 }
 

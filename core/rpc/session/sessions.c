@@ -36,7 +36,7 @@ struct mp_table {
     const mp_rpc_config *_Atomic config;
     mp_processes *processes;
     const mp_session_hooks *hooks;
-    mp_pace rooms[MP_ROOMS];
+    mp_pace rooms[MP_CAPACITIES];
     mp_topics *topics;
     mp_event_log *MP_NULLABLE event_log;
     void (*MP_NULLABLE on_session_end)(void *ctx, mp_str session_id); /* NULL: none; set before the first rpc */
@@ -68,7 +68,7 @@ mp_table *mp_sessions_new(const mp_rpc_config *config, mp_processes *processes, 
         mp_map_init(&table->shards[i].sessions);
     }
     pthread_mutex_init(&table->rpcs_lock, NULL);
-    for (mp_room room = 0; room < MP_ROOMS; room++)
+    for (mp_capacity room = 0; room < MP_CAPACITIES; room++)
         mp_pace_init(&table->rooms[room]);
     table->owners = mp_owners_new(mp_processes_number(processes));
     table->decoys = mp_new(DECOYS * sizeof *table->decoys);
@@ -115,7 +115,7 @@ void mp_sessions_free(mp_table *table)
     }
     mp_owners_free(table->owners);
     free(table->decoys);
-    for (mp_room room = 0; room < MP_ROOMS; room++)
+    for (mp_capacity room = 0; room < MP_CAPACITIES; room++)
         pthread_mutex_destroy(&table->rooms[room].lock);
     pthread_mutex_destroy(&table->rpcs_lock);
     free(table);
@@ -193,7 +193,7 @@ void mp_quota_give(mp_table *table, mp_quota quota)
     mp_account_give(quotas[quota], 1);
     mp_places_give(mp_processes_places(table->processes), places_of[quota]);
     if (quota == MP_QUOTA_AUTHN)
-        mp_pace_count(&table->rooms[MP_ROOM_AUTHN], 1);
+        mp_pace_count(&table->rooms[MP_CAPACITY_AUTHN], 1);
 }
 
 bool mp_table_take_call(mp_table *table)
@@ -216,10 +216,10 @@ bool mp_table_has_calls(void)
     return mp_account_used(&mp_account_requests_in_flight) > 0;
 }
 
-unsigned mp_table_room_s(mp_table *table, mp_room room)
+unsigned mp_table_room_s(mp_table *table, mp_capacity room)
 {
     mp_pace *pace = &table->rooms[room];
-    if (room == MP_ROOM_CALLS || room == MP_ROOM_MEMORY) /* the calls that have ended */
+    if (room == MP_CAPACITY_CALLS || room == MP_CAPACITY_MEMORY) /* the calls that have ended */
         mp_pace_set(pace, (uint64_t)(mp_stat_read(&mp_stat_calls) - mp_stat_read(&mp_stat_requests_in_flight)));
     return mp_pace_refuse(pace, mp_monotonic_us(), 0, 1);
 }
@@ -470,7 +470,7 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
     if (mp_tap_is_on())
         tap_session(session, "session ended", NULL, reason->value);
     observe_end(session, reason);
-    mp_pace_count(&table->rooms[MP_ROOM_SESSIONS], 1);
+    mp_pace_count(&table->rooms[MP_CAPACITY_SESSIONS], 1);
     mp_owners_uncount(table->owners, session->owner);
     mp_places_give(mp_processes_places(table->processes), MP_PLACE_SESSIONS);
 

@@ -160,8 +160,14 @@ void mp_table_give_call(mp_table *table);
 bool mp_table_has_calls(void);
 /* What a request was refused for, and the seconds of its Retry-After: when there is a place for it, at the rate at
  * which places become free. A place of MEMORY becomes free with each call that ends. */
-typedef enum { MP_ROOM_CALLS, MP_ROOM_MEMORY, MP_ROOM_SESSIONS, MP_ROOM_AUTHN, MP_ROOMS } mp_room;
-unsigned mp_table_room_s(mp_table *table, mp_room room);
+typedef enum {
+    MP_CAPACITY_CALLS,
+    MP_CAPACITY_MEMORY,
+    MP_CAPACITY_SESSIONS,
+    MP_CAPACITY_AUTHN,
+    MP_CAPACITIES
+} mp_capacity;
+unsigned mp_table_room_s(mp_table *table, mp_capacity room);
 /* Things whose number is limited in the whole gateway. */
 typedef enum { MP_QUOTA_SUBSCRIBER, MP_QUOTA_DETACHED, MP_QUOTA_AUTHN, MP_QUOTAS } mp_quota;
 /* Returns false, and counts the refusal, if the limit is reached. */

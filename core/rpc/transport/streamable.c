@@ -48,7 +48,7 @@ static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
     }
     if (mp_table_take_call(rpc->table))
         return false;
-    mp_refuse_for(rpc, stream, MP_CAUSE_CALLS, 503, mp_table_room_s(rpc->table, MP_ROOM_CALLS), mp_too_many_calls);
+    mp_refuse_for(rpc, stream, MP_CAUSE_CALLS, 503, mp_table_room_s(rpc->table, MP_CAPACITY_CALLS), mp_too_many_calls);
     return true;
 }
 

@@ -1,5 +1,5 @@
 /* channel.c: channels by their key: one task of all workers opens a channel, the others wait for it; idle and lost
- * channels end. take.c has the requests of tasks for a channel. */
+ * channels end. acquire.c has the requests of tasks for a channel. */
 #include "upstream/transport/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,11 +240,11 @@ bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str
         upstream->total_opened++;
         snprintf(upstream->revision, sizeof upstream->revision, "%s", channel->revision);
         mp_stat_add(&mp_stat_upstream_opened, 1);
-        for (mp_link *link; (link = mp_link_take(&key->takes)) != NULL;) {
-            mp_take *take = mp_container(link, mp_take, link);
-            take->result = MP_TAKE_OPEN;
-            take->channel = mp_channel_ref(channel);
-            mp_take_wake(take);
+        for (mp_link *link; (link = mp_link_take(&key->requests)) != NULL;) {
+            mp_channel_request *request = mp_container(link, mp_channel_request, link);
+            request->result = MP_ACQUIRE_OPEN;
+            request->channel = mp_channel_ref(channel);
+            mp_channel_request_wake(request);
         }
     }
     pthread_mutex_unlock(&upstream->lock);
@@ -263,8 +263,8 @@ void mp_channel_authorize(mp_channel *channel, mp_str token)
     free(before);
 }
 
-/* Opening a channel of the key has failed: refuses further takes until retry_at, and those that wait. Under the
- * lock. */
+/* Opening a channel of the key has failed: refuses further requests for it until retry_at, and those that wait. Under
+ * the lock. */
 static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp_upstream_failure *failure)
 {
     bool is_barred = failure->reason == MP_FAILURE_BARRED;
@@ -275,10 +275,10 @@ static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp
     key->state = is_barred ? MP_KEY_BARRED : MP_KEY_RESTING;
     key->retry_at = mp_monotonic_ms() + ms;
     snprintf(key->why, sizeof key->why, "%s", failure->why);
-    for (mp_link *link; (link = mp_link_take(&key->takes)) != NULL;) {
-        mp_take *take = mp_container(link, mp_take, link);
-        mp_take_refuse(take, is_barred ? MP_FAILURE_BARRED : MP_FAILURE_DOWN, key->why, ms);
-        mp_take_wake(take);
+    for (mp_link *link; (link = mp_link_take(&key->requests)) != NULL;) {
+        mp_channel_request *request = mp_container(link, mp_channel_request, link);
+        mp_channel_request_refuse(request, is_barred ? MP_FAILURE_BARRED : MP_FAILURE_DOWN, key->why, ms);
+        mp_channel_request_wake(request);
     }
 }
 
@@ -305,7 +305,7 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
             snprintf(upstream->error, sizeof upstream->error, "%s", failure->why);
             upstream->error_at = (int64_t)time(NULL);
         }
-        mp_takes_pump(&upstream->room, &ended);
+        mp_channel_requests_pump(&upstream->room, &ended);
     }
     pthread_mutex_unlock(&upstream->lock);
     if (was_claimed)
@@ -327,8 +327,8 @@ static bool end_channel(mp_channel *channel, bool only_claimed, bool only_open, 
     if (ends) {
         if (is_lost)
             upstream->total_lost++;
-        mp_takes_pump(&key->takes, &ended);
-        mp_takes_pump(&upstream->room, &ended);
+        mp_channel_requests_pump(&key->requests, &ended);
+        mp_channel_requests_pump(&upstream->room, &ended);
     }
     pthread_mutex_unlock(&upstream->lock);
     if (ends)
@@ -397,7 +397,7 @@ static void sweep_key(mp_node *node, void *ctx)
             mp_link_put(it->ended, &channel->in_ended);
             it->count++;
         }
-    } else if (mp_link_is_alone(&key->takes) &&
+    } else if (mp_link_is_alone(&key->requests) &&
                (key->state == MP_KEY_IDLE || it->now > key->retry_at + config->circuit_open_max_ms)) {
         mp_map_drop(&it->upstream->keys, node);
         free(key);
@@ -432,7 +432,7 @@ void mp_channels_sweep(mp_upstream *upstream, uint64_t now)
     pthread_mutex_lock(&upstream->lock);
     it.is_last = atomic_load(&upstream->table->is_ending);
     mp_map_each(&upstream->keys, sweep_key, &it);
-    mp_takes_pump(&upstream->room, &ended);
+    mp_channel_requests_pump(&upstream->room, &ended);
     pthread_mutex_unlock(&upstream->lock);
     mp_channels_close(&ended, false);
 }

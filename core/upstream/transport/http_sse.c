@@ -194,7 +194,7 @@ static void describe_failure(mp_upstream_failure *failure, mp_transfer *transfer
     failure->body = mp_dup(mp_buf_str(body));
 }
 
-/* The stream has ended, or never began: the next taker of the channel's key opens another one. */
+/* The stream has ended, or never began: the next request for the channel's key opens another one. */
 static void end_by_itself(connection *it, mp_failure_reason reason, const char *why)
 {
     it->is_over = true;

@@ -145,7 +145,7 @@ static bool hand_over(connection *it)
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
 
-/* The connection has ended by itself: the next taker of the channel's key opens another one. */
+/* The connection has ended by itself: the next request for the channel's key opens another one. */
 static void end_by_itself(connection *it, mp_failure_reason reason, const char *why, bool now)
 {
     mp_upstream *upstream = it->channel->upstream;

@@ -1,4 +1,4 @@
--- /readyz: whether the gateway should get traffic. How long a limit must be reached is in spec/modules/hold_spec.lua.
+-- /readyz: whether the gateway should get traffic. How long a limit must be reached is in spec/modules/hysteresis_spec.lua.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local scrape = require "spec.helpers.scrape"

@@ -1,10 +1,10 @@
-/* room.c: ends idle channels of any upstream while tasks wait for a channel within limits.upstreams, which all
+/* evict.c: ends idle channels of any upstream while tasks wait for a channel within limits.upstreams, which all
  * upstreams share. */
 #include "upstream/state.h"
 #include <stdlib.h>
 
 #define MOST_AT_ONCE 16 /* channels that one sweep ends to make room */
-#define MOST_SERVED 64  /* waiting takes that are served in one go */
+#define MOST_SERVED 64  /* waiting requests that are served in one go */
 
 typedef struct {
     int64_t channels, programs; /* channels that are open or being opened; of them, those of programs */
@@ -47,7 +47,7 @@ static bool end_one(mp_upstream *const *list, size_t count, bool only_programs)
     return has_ended;
 }
 
-/* Ends as many idle channels as takes wait for the limit `cap`, less the channels that are ending already. */
+/* Ends as many idle channels as requests wait for the limit `cap`, less the channels that are ending already. */
 static void serve_cap(mp_upstreams *table, const mp_cap *cap, int64_t limit, int64_t live, mp_upstream *const *list,
                       size_t count, bool only_programs)
 {
@@ -77,20 +77,20 @@ void mp_upstreams_make_room(mp_upstreams *table, mp_upstream *const *list, size_
 
 /* -- serving ------------------------------------------------------------------------------------------------------- */
 
-/* The take that has waited longest for the limit `cap`, if it has room; else NULL. Under cap_lock. */
-static mp_take *MP_NULLABLE first_of(const mp_cap *cap, int64_t limit)
+/* The request that has waited longest for the limit `cap`, if it has room; else NULL. Under cap_lock. */
+static mp_channel_request *MP_NULLABLE first_of(const mp_cap *cap, int64_t limit)
 {
     if (mp_link_is_alone(&cap->waiting) || mp_account_used(&cap->used) >= limit)
         return NULL;
-    return mp_container(cap->waiting.next, mp_take, in_cap);
+    return mp_container(cap->waiting.next, mp_channel_request, in_cap);
 }
 
 /* Retries the oldest waiting request for a channel. False: no limit has room, or that request is `*before` again, which
  * is no progress. */
-static bool serve_first(mp_upstreams *table, const mp_upstream_limits *limits, const mp_take **before)
+static bool serve_first(mp_upstreams *table, const mp_upstream_limits *limits, const mp_channel_request **before)
 {
     pthread_mutex_lock(&table->cap_lock);
-    const mp_take *first = first_of(&table->processes, limits->processes);
+    const mp_channel_request *first = first_of(&table->processes, limits->processes);
     if (first == NULL || first == *before)
         first = first_of(&table->channels, limits->channels);
     mp_upstream *upstream = first == NULL || first == *before ? NULL : mp_upstream_ref(first->upstream);
@@ -100,7 +100,7 @@ static bool serve_first(mp_upstreams *table, const mp_upstream_limits *limits, c
         return false;
     mp_link ended = {&ended, &ended};
     pthread_mutex_lock(&upstream->lock);
-    mp_takes_pump(&upstream->room, &ended);
+    mp_channel_requests_pump(&upstream->room, &ended);
     pthread_mutex_unlock(&upstream->lock);
     mp_channels_close(&ended, false);
     mp_upstream_unref(upstream);
@@ -115,7 +115,7 @@ void mp_upstreams_serve_waiting(mp_upstreams *table)
     pthread_mutex_lock(&table->lock);
     mp_upstream_limits limits = table->limits;
     pthread_mutex_unlock(&table->lock);
-    const mp_take *before = NULL;
+    const mp_channel_request *before = NULL;
     int count = 0;
     while (count < MOST_SERVED && serve_first(table, &limits, &before))
         count++;

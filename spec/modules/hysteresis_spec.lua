@@ -1,12 +1,12 @@
 -- What /readyz says of a value that has a limit: it must be above it for 5 seconds, and then below four fifths of it
 -- for 5 seconds.
-local hold = require "modules".hold
+local hysteresis = require "modules".hysteresis
 
 -- Samples once a second; returns the seconds at which the answer changed.
 local function changes(values, limit)
-  local one, was, list = hold.new(), false, {}
+  local one, was, list = hysteresis.new(), false, {}
   for second, value in ipairs(values) do
-    local is = hold.step(one, value, limit, second * 1000)
+    local is = hysteresis.step(one, value, limit, second * 1000)
     if is ~= was then list[#list + 1] = second end
     was = is
   end
