@@ -9,13 +9,16 @@
 -- come last:
 -- "N passed, N failed, N skipped".
 -- After these, files that took longest in the run before (build/spec-times) start first, so that the lanes end
--- together.
+-- together. For files that have not run in this clone spec/times has the seconds; after a whole run on a quiet machine
+--   sort -rn build/spec-times | awk '$1 >= 3' > spec/times
+-- writes it anew.
 -- TMPDIR of each process is a folder of its own, which is removed with all that the file left there.
 -- MOONPOOL_LUA is the interpreter of busted, if it is another one.
 -- MOONPOOL_PRELOAD names libraries for busted's LD_PRELOAD. MOONPOOL_LINT_FAILED is a count of failures to add.
 local uv = require "luv"
 
 local TIMES = "build/spec-times" -- lines of "SECONDS PATH"
+local RECORDED_TIMES = "spec/times" -- the same
 local LONGEST_S = 900 -- for one file; then its process is killed and the file counts as failed
 local MOST_LANES = 16 -- each has gateways, clients and upstreams of its own in memory, some hundred MB
 
@@ -62,14 +65,12 @@ local function default_lanes()
   return math.min(MOST_LANES, is_slow and processors or 2 * processors)
 end
 
-local function read_times()
-  local known = {}
-  local file <close> = io.open(TIMES)
+local function read_times(path, known)
+  local file <close> = io.open(path)
   for line in file and file:lines() or function() end do
-    local seconds, path = line:match "^(%S+) (.+)$"
-    known[path or ""] = tonumber(seconds)
+    local seconds, spec = line:match "^(%S+) (.+)$"
+    known[spec or ""] = tonumber(seconds)
   end
-  return known
 end
 
 local function write_times(known)
@@ -276,7 +277,9 @@ for _, name in ipairs { "sigint", "sigterm" } do
   end)
 end
 
-local known = read_times()
+local known = {}
+read_times(RECORDED_TIMES, known)
+read_times(TIMES, known)
 sort_longest_first(together, known)
 run_all(together, lanes, arguments, env, running)
 run_all(alone, 1, arguments, env, running)
