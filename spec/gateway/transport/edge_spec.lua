@@ -169,7 +169,7 @@ local scripts = {
 
 -- Texts that must not be in an answer to an unauthenticated client.
 local inner = {
-  "%.lua", "scripts/", "/srv", "/etc", "/tmp", "stack traceback", "%[string", "%[C%]", "lua_", "10%.0%.0%.7", "5432", "0x%x%x%x%x", "upvalue", "field '",
+  "%.lua", "scripts/", "/srv", "/etc", "/tmp", "stack traceback", "%[string", "%[C%]", "lua_", "10%.0%.0%.7", ":5432", "0x%x%x%x%x", "upvalue", "field '",
   "core/", "moonpool%-", "errno", "OpenSSL", "127%.0%.0%.1:%d",
 }
 
