@@ -9,7 +9,7 @@
 
 typedef struct mp_upstream_transport mp_upstream_transport;
 typedef struct mp_channel_key mp_channel_key;
-typedef struct mp_relay mp_relay;
+typedef struct mp_own_exchange mp_own_exchange;
 
 /* A copy of one upstream's configuration. Immutable and counted. */
 typedef struct {
@@ -221,22 +221,48 @@ typedef struct mp_queued_event mp_queued_event;
 struct mp_queued_event {
     mp_link link;
     mp_message message; /* on its way to the task's thread */
-    mp_exchange *exchange;
+    mp_own_exchange *exchange;
     mp_exchange_event event;
     size_t size; /* bytes that count for the limits of a queue */
     char bytes[];
 };
 
+/* What the functions of upstream.h do by the kind of an exchange; on the thread of its task. */
+typedef struct {
+    /* The next event, which the caller frees; NULL: none has arrived. */
+    mp_queued_event *MP_NULLABLE (*take)(mp_exchange *exchange);
+    bool (*reply)(mp_exchange *exchange, mp_str message);
+    void (*cancel)(mp_exchange *exchange, mp_str message);
+    bool (*park)(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
+                 mp_upstream_failure *failure);
+    void (*leave)(mp_exchange *exchange); /* its task needs it no more: mp_exchange_free */
+} mp_exchange_kind;
+
+/* An exchange as its task sees it; on the task's thread. */
 struct mp_exchange {
-    atomic_int refs;
-    mp_channel *channel; /* a counted reference, like `part` */
-    const mp_upstream_transport *transport;
-    mp_upstream_part *part;
-    mp_upstream_host *host; /* the worker of its task */
-    bool has_id;
-    bool takes_questions;      /* its task can ask a client */
-    bool is_trial, is_opening; /* mp_exchange_options */
+    const mp_exchange_kind *kind;
+    mp_channel *channel;
+    mp_upstream_host *host; /* the worker of the task */
     int64_t id;
+    void (*MP_NULLABLE ready)(void *ctx);
+    void *ctx;
+    mp_link events;                     /* of mp_queued_event: what has arrived and was not taken */
+    mp_queued_event *MP_NULLABLE taken; /* the last one, which the task may still read */
+    bool is_ended;                      /* nothing arrives any more */
+    mp_upstream_failure failure;
+    char *MP_NULLABLE given; /* the session id in the head of the answer, if the exchange is_opening */
+};
+
+/* An exchange that a task of this worker has sent, and that this worker holds, also while it is parked. The other kind,
+ * for a task that has taken up a parked one, is the mp_relay of park.h. */
+struct mp_own_exchange {
+    mp_exchange super; /* has a counted reference of the channel */
+    atomic_int refs;
+    const mp_upstream_transport *transport;
+    mp_upstream_part *part; /* a counted reference */
+    bool has_id;
+    bool takes_questions;                      /* its task can ask a client */
+    bool is_trial, is_opening;                 /* mp_exchange_options */
     mp_str message, cancel, revision, session; /* in memory of the exchange */
     char **headers;                            /* ends with NULL */
     size_t answer;                             /* cap in bytes */
@@ -246,36 +272,25 @@ struct mp_exchange {
     bool has_slot, is_listed, is_waiting; /* is_waiting: it is among those that wait for a slot */
 
     /* Members for the task's thread. */
-    void (*MP_NULLABLE ready)(void *ctx);
-    void *ctx;
-    mp_link in_host;                    /* in host->unfinished */
-    mp_link events;                     /* of mp_queued_event */
-    mp_queued_event *MP_NULLABLE taken; /* the event that the task took last; NULL: none */
+    mp_link in_host; /* in host->unfinished */
     mp_timer silence, total;
     uint64_t began_us;
-    bool is_started;  /* it was given to the transport */
-    bool has_answer;  /* the answer is among the events, or was taken */
-    bool has_result;  /* the answer is a result, no error */
-    bool is_detached; /* the task has left; the message is still on its way */
-    bool is_ended;    /* slot and counts were given back */
-    mp_upstream_failure failure;
+    bool is_started;    /* it was given to the transport */
+    bool has_answer;    /* the answer is among the events, or was taken */
+    bool has_result;    /* the answer is a result, no error */
+    bool is_detached;   /* the task has left; the message is still on its way */
     mp_message granted; /* a slot became free; posted to `host` */
 
     mp_account queued; /* bytes of events that the task has not taken */
     bool is_settled;   /* its answer, or why it has failed, is on its way to the task; the transport's thread */
 
-    atomic_bool was_sent;    /* the upstream may have received the message */
-    char *MP_NULLABLE given; /* the session id in the head of the answer, if the exchange is_opening; task's thread */
-    int64_t questions;       /* requests of the upstream that the task has not answered; task's thread */
-    int64_t all_questions;   /* requests of the upstream so far; task's thread, like `asks_too_much` */
-    bool asks_too_much;      /* more than MP_UPSTREAM_QUESTIONS: the exchange ends in this turn or the next */
-    atomic_bool is_parked;   /* written on the task's thread */
+    atomic_bool was_sent;  /* the upstream may have received the message */
+    int64_t questions;     /* requests of the upstream that the task has not answered; task's thread */
+    int64_t all_questions; /* requests of the upstream so far; task's thread, like `asks_too_much` */
+    bool asks_too_much;    /* more than MP_UPSTREAM_QUESTIONS: the exchange ends in this turn or the next */
+    atomic_bool is_parked; /* written on the task's thread */
     /* ms of the monotonic clock at which total_ms is over; parked: the ms that were left. Task's thread */
     uint64_t total_at;
-
-    /* NULL, unless a parked exchange was resumed: that exchange is at its home, and of this struct only `relay`,
-     * `ready`, `ctx`, `taken`, `failure` and `channel` are in use. */
-    mp_relay *MP_NULLABLE relay;
 
     /* Members for the thread of the transport: the home's, or the task's. */
     mp_link in_channel;
@@ -433,22 +448,25 @@ typedef struct mp_channel_owner {
 
 /* Counts the bytes of an event that waits for the task. False if there would be more than `most`; INT64_MAX: counts in
  * any case. */
-bool mp_exchange_hold(mp_exchange *exchange, size_t size, int64_t most);
-void mp_exchange_release(mp_exchange *exchange, size_t size);
+bool mp_exchange_hold(mp_own_exchange *exchange, size_t size, int64_t most);
+void mp_exchange_release(mp_own_exchange *exchange, size_t size);
 /* Gives an event, whose bytes are counted, to the task of the exchange, and takes it over. `here`: the host of the
  * calling thread. */
-void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event);
+void mp_exchange_pass(mp_own_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event);
+/* mp_exchange_park for an own exchange; in pending/park.c. */
+bool mp_own_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
+                          mp_upstream_failure *failure);
 /* The next event; NULL: none has arrived. The caller frees it, and releases its size. On the task's thread, like the
  * next. */
-mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_exchange *exchange);
+mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_own_exchange *exchange);
 /* The task of a started exchange leaves it for a while: the slot is given back, the time limits rest. */
-void mp_exchange_pause(mp_exchange *exchange);
+void mp_exchange_pause(mp_own_exchange *exchange);
 /* Ends mp_exchange_pause: a task waits for the exchange again. */
-void mp_exchange_go_on(mp_exchange *exchange);
+void mp_exchange_go_on(mp_own_exchange *exchange);
 /* Sends a message to the upstream for the exchange, such as a reply or a cancellation. */
-void mp_exchange_say(mp_exchange *exchange, mp_str message);
+void mp_exchange_say(mp_own_exchange *exchange, mp_str message);
 /* Ends the exchange with a failure, and cancels it at the upstream. */
-void mp_exchange_end_with(mp_exchange *exchange, mp_failure_reason reason, const char *why);
+void mp_exchange_end_with(mp_own_exchange *exchange, mp_failure_reason reason, const char *why);
 
 /* Ends all exchanges of the host's tasks, because its loop has ended. */
 void mp_exchanges_end(mp_upstream_host *host);
@@ -458,20 +476,20 @@ void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const ch
 /* Gives exchanges that wait the slots that a higher `calls` allows. Under the upstream's lock. */
 void mp_exchanges_grant(mp_upstream *upstream);
 
-/* -- slots.c: all under the upstream's lock
- * ------------------------------------------------------------------------- */
+/* -- slots.c: all under the upstream's lock -------------------------------------------------------------------------
+ */
 
 /* Takes a slot, or a place among those that wait for one. MP_FAILURE_NONE, or the reason for a refusal. */
-mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange);
+mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_own_exchange *exchange);
 /* An exchange gives its slot back while its client is asked a question. It gets one again, above `calls` if need be: it
  * has waited long enough. Returns the exchange that has got the slot, which is to be told by `granted`; NULL: none
  * waits. */
-mp_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_exchange *exchange);
-void mp_slot_take_again(mp_upstream *upstream, mp_exchange *exchange);
+mp_own_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_own_exchange *exchange);
+void mp_slot_take_again(mp_upstream *upstream, mp_own_exchange *exchange);
 /* The next exchange that waits gets a slot, if there is one. Returns what mp_slot_give_back returns. */
-mp_exchange *MP_NULLABLE mp_slot_grant(mp_upstream *upstream);
+mp_own_exchange *MP_NULLABLE mp_slot_grant(mp_upstream *upstream);
 /* The exchange has ended: gives back what it had, and counts how it went. Returns what mp_slot_give_back returns. */
-mp_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_exchange *exchange);
+mp_own_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_own_exchange *exchange);
 
 /* Gauges and counters that several files count. */
 extern const mp_stat mp_stat_refused_upstream_busy, mp_stat_upstream_dropped_notes;

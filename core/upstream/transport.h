@@ -17,17 +17,17 @@ struct mp_upstream_transport {
     /* Sends exchange->message. With a home: the first exchange of a channel makes the connection (channel->connection)
      * first; the transport holds the exchange by mp_exchange_ref until the message is written. It sets
      * exchange->was_sent once the upstream may have received a byte, before it may fail. */
-    void (*send)(mp_exchange *exchange);
+    void (*send)(mp_own_exchange *exchange);
     /* Sends a whole message (a reply, a cancellation) on behalf of an exchange; nothing waits for it. */
-    void (*say)(mp_exchange *exchange, mp_str message);
+    void (*say)(mp_own_exchange *exchange, mp_str message);
     /* The task needs the exchange no more, and takes no more events: frees what the transport has for it. If `send` has
      * not written the message yet, it is not written. */
-    void (*leave)(mp_exchange *exchange);
+    void (*leave)(mp_own_exchange *exchange);
     /* The task has taken all events that there were. May be NULL. */
-    void (*MP_NULLABLE resume)(mp_exchange *exchange);
+    void (*MP_NULLABLE resume)(mp_own_exchange *exchange);
     /* True if the upstream may have received the message. NULL: exchange->was_sent says it. Transports without a home
      * only. */
-    bool (*MP_NULLABLE has_sent)(const mp_exchange *exchange);
+    bool (*MP_NULLABLE has_sent)(const mp_own_exchange *exchange);
     /* The channel has ended: closes its connection. `is_lost`: the upstream does not know it any more. */
     void (*close)(mp_channel *channel, bool is_lost);
     /* Called at the bottom of each turn of a host with a member of `hot`, `streams` or `processes`. True if it did
@@ -68,7 +68,7 @@ typedef struct {
 const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opener);
 /* The headers of a request: those of the configuration, of the channel, and of the exchange, which may be NULL. */
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
-                         const mp_exchange *MP_NULLABLE exchange);
+                         const mp_own_exchange *MP_NULLABLE exchange);
 void mp_http_clear_headers(mp_http_headers *headers);
 /* A GET of the upstream's URL with these headers, whose answer is read as it comes. The caller adds what to call, and
  * may change the rest. */
@@ -79,19 +79,19 @@ mp_outgoing mp_http_outgoing(const mp_upstream_part *part, const char *const *he
 /* A message that belongs to the exchange. `bytes` is one JSON-RPC message, or an array of messages; it is copied.
  * Messages that are no answer to this exchange, no request and no notification are dropped and counted. On the thread
  * of the exchange's task, or, with a home, of the home. Returns the number of answers to this exchange (0 or 1). */
-int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes);
+int mp_exchange_message(mp_own_exchange *exchange, int status, mp_str bytes);
 /* The upstream has accepted a message without an id. */
-void mp_exchange_accepted(mp_exchange *exchange, int status);
+void mp_exchange_accepted(mp_own_exchange *exchange, int status);
 /* There will be no answer. Takes over what `failure` owns. Only the first failure counts, and none after the answer. */
-void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure);
+void mp_exchange_fail(mp_own_exchange *exchange, mp_upstream_failure *failure);
 /* Like mp_exchange_fail, with a reason and a text alone. The failure's may_have_run is exchange->was_sent. */
-void mp_exchange_fail_with(mp_exchange *exchange, mp_failure_reason reason, const char *why);
+void mp_exchange_fail_with(mp_own_exchange *exchange, mp_failure_reason reason, const char *why);
 /* Like mp_exchange_fail_with, for a failure that a message of the upstream causes. If the answer or such a failure is
  * on its way to the task already, the message is dropped and counted: the task's worker may be stuck. On the
  * transport's thread. */
-void mp_exchange_settle(mp_exchange *exchange, mp_failure_reason reason, const char *why);
-mp_exchange *mp_exchange_ref(mp_exchange *exchange);
-void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange);
+void mp_exchange_settle(mp_own_exchange *exchange, mp_failure_reason reason, const char *why);
+mp_own_exchange *mp_exchange_ref(mp_own_exchange *exchange);
+void mp_exchange_unref(mp_own_exchange *MP_NULLABLE exchange);
 
 /* -- what a transport with a home calls, for a channel ------------------------------------------------------------- */
 
@@ -110,7 +110,7 @@ void mp_channel_drop_exchanges(mp_channel *channel);
 void mp_channel_count_dropped(mp_channel *channel);
 /* A message that belongs to the exchange, and was read to `envelope`, on the thread of `here`. Returns the number of
  * answers. */
-int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
+int mp_exchange_take(mp_own_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
                      mp_str bytes);
 /* The span of a member of an object, a text with its quotation marks; empty if there is none, if it is an array or an
  * object, or if an escape is in the name. */

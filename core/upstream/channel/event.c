@@ -55,10 +55,10 @@ void mp_channel_count_dropped(mp_channel *channel)
     pthread_mutex_unlock(&upstream->lock);
 }
 
-static bool is_answer_to(const mp_envelope *envelope, const mp_exchange *exchange)
+static bool is_answer_to(const mp_envelope *envelope, const mp_own_exchange *exchange)
 {
     char id[24];
-    int len = snprintf(id, sizeof id, "%lld", (long long)exchange->id);
+    int len = snprintf(id, sizeof id, "%lld", (long long)exchange->super.id);
     return exchange->has_id && mp_json_id_eq(envelope->id, (mp_str){id, (size_t)len});
 }
 
@@ -69,22 +69,22 @@ static bool is_out_of_place(const mp_envelope *envelope, int status)
     return status >= 300 && (envelope->kind != MP_KIND_RESPONSE || !envelope->is_error || status == 401);
 }
 
-void mp_exchange_settle(mp_exchange *exchange, mp_failure_reason reason, const char *why)
+void mp_exchange_settle(mp_own_exchange *exchange, mp_failure_reason reason, const char *why)
 {
     if (exchange->is_settled) {
-        mp_channel_count_dropped(exchange->channel);
+        mp_channel_count_dropped(exchange->super.channel);
     } else {
         exchange->is_settled = true;
         mp_exchange_fail_with(exchange, reason, why);
     }
 }
 
-int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
+int mp_exchange_take(mp_own_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
                      mp_str bytes)
 {
     int64_t notes = 2 * (int64_t)MP_UPSTREAM_QUEUE, questions = notes + (int64_t)exchange->answer;
     if (is_out_of_place(envelope, status)) {
-        mp_channel_count_dropped(exchange->channel);
+        mp_channel_count_dropped(exchange->super.channel);
         return 0;
     }
     if (envelope->kind == MP_KIND_RESPONSE && !exchange->is_settled && is_answer_to(envelope, exchange)) {
@@ -98,11 +98,11 @@ int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int st
     else if (envelope->kind == MP_KIND_NOTE)
         mp_stat_add(&mp_stat_upstream_dropped_notes, 1);
     else if (envelope->kind != MP_KIND_REQUEST)
-        mp_channel_count_dropped(exchange->channel);
+        mp_channel_count_dropped(exchange->super.channel);
     else if (mp_exchange_hold(exchange, size_of(envelope, bytes), questions))
         mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
-    else if (here != exchange->host && !exchange->transport->has_home)
-        mp_channel_count_dropped(exchange->channel); /* on a standing stream, which belongs to another worker */
+    else if (here != exchange->super.host && !exchange->transport->has_home)
+        mp_channel_count_dropped(exchange->super.channel); /* on a standing stream, which belongs to another worker */
     else
         mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE,
                            "more unanswered requests of the upstream than `answer` bytes");
@@ -110,7 +110,7 @@ int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int st
 }
 
 /* Passes on each message of an array. */
-static int take_array(mp_exchange *exchange, mp_upstream_host *here, int status, mp_str bytes)
+static int take_array(mp_own_exchange *exchange, mp_upstream_host *here, int status, mp_str bytes)
 {
     mp_json_cursor cursor = {bytes.ptr, bytes.ptr + bytes.len};
     mp_str element;
@@ -123,9 +123,9 @@ static int take_array(mp_exchange *exchange, mp_upstream_host *here, int status,
     return answers;
 }
 
-int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes)
+int mp_exchange_message(mp_own_exchange *exchange, int status, mp_str bytes)
 {
-    mp_upstream_host *host = exchange->transport->has_home ? exchange->channel->home : exchange->host;
+    mp_upstream_host *host = exchange->transport->has_home ? exchange->super.channel->home : exchange->super.host;
     mp_envelope *envelope = &host->envelope;
     mp_envelope_read_any(envelope, bytes, SIZE_MAX);
     return envelope->kind == MP_KIND_ARRAY ? take_array(exchange, host, status, bytes)

@@ -17,13 +17,13 @@ MP_GAUGE(upstream_ordered_bytes, "upstream_ordered_bytes", "", "",
 MP_COUNTER(upstream_dropped_notes, "dropped", "reason", "upstream_queue",
            "notifications of upstreams over 1 MiB that wait for one request")
 
-mp_exchange *mp_exchange_ref(mp_exchange *exchange)
+mp_own_exchange *mp_exchange_ref(mp_own_exchange *exchange)
 {
     atomic_fetch_add_explicit(&exchange->refs, 1, memory_order_relaxed);
     return exchange;
 }
 
-bool mp_exchange_hold(mp_exchange *exchange, size_t size, int64_t most)
+bool mp_exchange_hold(mp_own_exchange *exchange, size_t size, int64_t most)
 {
     bool fits = mp_account_take(&exchange->queued, (int64_t)size, most);
     if (fits)
@@ -31,43 +31,48 @@ bool mp_exchange_hold(mp_exchange *exchange, size_t size, int64_t most)
     return fits;
 }
 
-void mp_exchange_release(mp_exchange *exchange, size_t size)
+void mp_exchange_release(mp_own_exchange *exchange, size_t size)
 {
     mp_account_give(&exchange->queued, (int64_t)size);
     mp_stat_add(&mp_stat_upstream_event_bytes, -(int64_t)size);
 }
 
-static void free_event(mp_exchange *exchange, mp_queued_event *event)
+static void free_event(mp_own_exchange *exchange, mp_queued_event *event)
 {
     mp_exchange_release(exchange, event->size);
     free(event);
 }
 
-static void free_events(mp_exchange *exchange)
+static void free_events(mp_own_exchange *exchange)
 {
-    for (mp_link *link; (link = mp_link_take(&exchange->events)) != NULL;)
+    for (mp_link *link; (link = mp_link_take(&exchange->super.events)) != NULL;)
         free_event(exchange, mp_container(link, mp_queued_event, link));
-    free(exchange->taken);
-    exchange->taken = NULL;
+    free(exchange->super.taken);
+    exchange->super.taken = NULL;
 }
 
-void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange)
+/* The own exchange that is `exchange` for its task. */
+static mp_own_exchange *own(mp_exchange *exchange)
+{
+    return mp_container(exchange, mp_own_exchange, super);
+}
+
+void mp_exchange_unref(mp_own_exchange *MP_NULLABLE exchange)
 {
     if (exchange == NULL || atomic_fetch_sub_explicit(&exchange->refs, 1, memory_order_acq_rel) != 1)
         return;
     free_events(exchange);
-    mp_relay_unref(exchange->relay);
     for (char **header = exchange->headers; header != NULL && *header != NULL; header++)
         free(*header);
     free(exchange->headers);
-    mp_upstream_failure_clear(&exchange->failure);
+    mp_upstream_failure_clear(&exchange->super.failure);
     mp_upstream_part_unref(exchange->part);
-    mp_channel_unref(exchange->channel);
+    mp_channel_unref(exchange->super.channel);
     free((char *)(uintptr_t)exchange->message.ptr);
     free((char *)(uintptr_t)exchange->cancel.ptr);
     free((char *)(uintptr_t)exchange->revision.ptr);
     free((char *)(uintptr_t)exchange->session.ptr);
-    free(exchange->given);
+    free(exchange->super.given);
     free(exchange);
 }
 
@@ -77,7 +82,7 @@ void mp_exchange_unref(mp_exchange *MP_NULLABLE exchange)
 typedef enum { SEND, SAY, LEAVE } deed;
 
 typedef struct {
-    mp_exchange *exchange; /* a counted reference */
+    mp_own_exchange *exchange; /* a counted reference */
     deed deed;
     size_t size; /* bytes of the message and, for SEND, of the exchange: counted in home->ordered until it arrives */
     size_t len;
@@ -85,27 +90,27 @@ typedef struct {
 } deed_message;
 
 /* True if the task's thread is the transport's. */
-static bool is_direct(const mp_exchange *exchange)
+static bool is_direct(const mp_own_exchange *exchange)
 {
-    return !exchange->transport->has_home || exchange->channel->home == exchange->host;
+    return !exchange->transport->has_home || exchange->super.channel->home == exchange->super.host;
 }
 
 /* True if the upstream may have received the message. */
-static bool may_have_run(const mp_exchange *exchange)
+static bool may_have_run(const mp_own_exchange *exchange)
 {
     const mp_upstream_transport *transport = exchange->transport;
     return transport->has_sent != NULL ? transport->has_sent(exchange)
-                                       : atomic_load(&((mp_exchange *)(uintptr_t)exchange)->was_sent);
+                                       : atomic_load(&((mp_own_exchange *)(uintptr_t)exchange)->was_sent);
 }
 
 /* Gives the message to the transport. On the transport's thread. */
-static void perform(mp_exchange *exchange, deed what, mp_str bytes)
+static void perform(mp_own_exchange *exchange, deed what, mp_str bytes)
 {
     const mp_upstream_transport *transport = exchange->transport;
     bool is_home = transport->has_home;
     if (what == SEND) {
-        if (is_home && !exchange->channel->is_closed) {
-            mp_link_put(&exchange->channel->exchanges, &exchange->in_channel);
+        if (is_home && !exchange->super.channel->is_closed) {
+            mp_link_put(&exchange->super.channel->exchanges, &exchange->in_channel);
             mp_exchange_ref(exchange);
         }
         transport->send(exchange);
@@ -121,14 +126,14 @@ static void perform(mp_exchange *exchange, deed what, mp_str bytes)
     }
 }
 
-static void post_failure(mp_exchange *exchange, mp_upstream_failure *failure);
+static void post_failure(mp_own_exchange *exchange, mp_upstream_failure *failure);
 
 static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
 {
     const deed_message *it = content;
-    mp_account_give(&it->exchange->channel->home->ordered, (int64_t)it->size);
+    mp_account_give(&it->exchange->super.channel->home->ordered, (int64_t)it->size);
     mp_stat_add(&mp_stat_upstream_ordered_bytes, -(int64_t)it->size);
-    if (loop != NULL && !it->exchange->channel->home->is_over) {
+    if (loop != NULL && !it->exchange->super.channel->home->is_over) {
         perform(it->exchange, it->deed, (mp_str){it->bytes, it->len});
     } else if (it->deed == SEND) {
         mp_upstream_failure failure;
@@ -151,13 +156,13 @@ static bool take_room(mp_upstream_host *home, deed what, size_t size)
 }
 
 /* False if too much is on its way to the channel's worker, which may be stuck: then nothing was sent. */
-static bool give_message(mp_exchange *exchange, deed what, mp_str bytes)
+static bool give_message(mp_own_exchange *exchange, deed what, mp_str bytes)
 {
     if (is_direct(exchange)) {
         perform(exchange, what, bytes);
         return true;
     }
-    mp_upstream_host *home = exchange->channel->home;
+    mp_upstream_host *home = exchange->super.channel->home;
     size_t held = what == SEND ? sizeof *exchange + exchange->message.len : 0;
     size_t size = sizeof(deed_message) + bytes.len + held;
     if (!take_room(home, what, size)) {
@@ -172,31 +177,31 @@ static bool give_message(mp_exchange *exchange, deed what, mp_str bytes)
 /* -- the end, on the task's thread --------------------------------------------------------------------------------- */
 
 /* Posts `granted` to the exchange that has got a slot; `next` is NULL if none has. Under the upstream's lock. */
-static void tell_granted(mp_exchange *MP_NULLABLE next)
+static void tell_granted(mp_own_exchange *MP_NULLABLE next)
 {
     if (next == NULL)
         return;
     mp_exchange_ref(next);
-    mp_loop_post(next->host->loop, &next->granted);
+    mp_loop_post(next->super.host->loop, &next->granted);
 }
 
 void mp_exchanges_grant(mp_upstream *upstream)
 {
-    for (mp_exchange *next; (next = mp_slot_grant(upstream)) != NULL;)
+    for (mp_own_exchange *next; (next = mp_slot_grant(upstream)) != NULL;)
         tell_granted(next);
 }
 
 /* Ends the exchange: its timers stop, and its slot is free. May free the exchange, unless the caller has a
  * reference. */
-static void finish(mp_exchange *exchange)
+static void finish(mp_own_exchange *exchange)
 {
-    if (exchange->is_ended)
+    if (exchange->super.is_ended)
         return;
-    exchange->is_ended = true;
+    exchange->super.is_ended = true;
     mp_link_drop(&exchange->in_host);
-    mp_timer_stop(exchange->host->loop, &exchange->silence);
-    mp_timer_stop(exchange->host->loop, &exchange->total);
-    mp_upstream *upstream = exchange->channel->upstream;
+    mp_timer_stop(exchange->super.host->loop, &exchange->silence);
+    mp_timer_stop(exchange->super.host->loop, &exchange->total);
+    mp_upstream *upstream = exchange->super.channel->upstream;
     pthread_mutex_lock(&upstream->lock);
     tell_granted(mp_slot_leave(upstream, exchange));
     pthread_mutex_unlock(&upstream->lock);
@@ -206,34 +211,34 @@ static void finish(mp_exchange *exchange)
     mp_exchange_unref(exchange); /* the reference of the host */
 }
 
-static void call_ready(mp_exchange *exchange)
+static void call_ready(mp_own_exchange *exchange)
 {
-    if (!exchange->is_detached && exchange->ready != NULL)
-        exchange->ready(exchange->ctx);
+    if (!exchange->is_detached && exchange->super.ready != NULL)
+        exchange->super.ready(exchange->super.ctx);
 }
 
 /* Ends the exchange with a failure, and takes over what `failure` owns. */
-static void fail_here(mp_exchange *exchange, mp_upstream_failure *failure)
+static void fail_here(mp_own_exchange *exchange, mp_upstream_failure *failure)
 {
-    if (exchange->is_ended) {
+    if (exchange->super.is_ended) {
         mp_upstream_failure_clear(failure);
         return;
     }
     mp_exchange_ref(exchange);
-    exchange->failure = *failure;
+    exchange->super.failure = *failure;
     finish(exchange);
     call_ready(exchange);
     mp_exchange_unref(exchange);
 }
 
 typedef struct {
-    mp_exchange *exchange; /* a counted reference */
+    mp_own_exchange *exchange; /* a counted reference */
     mp_upstream_failure failure;
     bool is_accepted;
     int status;
 } outcome_message;
 
-static void accept_here(mp_exchange *exchange, int status);
+static void accept_here(mp_own_exchange *exchange, int status);
 
 static void deliver_outcome(void *content, mp_loop *MP_NULLABLE loop)
 {
@@ -247,13 +252,13 @@ static void deliver_outcome(void *content, mp_loop *MP_NULLABLE loop)
     mp_exchange_unref(it->exchange);
 }
 
-static void post_failure(mp_exchange *exchange, mp_upstream_failure *failure)
+static void post_failure(mp_own_exchange *exchange, mp_upstream_failure *failure)
 {
     const outcome_message message = {mp_exchange_ref(exchange), .failure = *failure};
-    mp_loop_send(exchange->host->loop, deliver_outcome, &message, sizeof message, MP_STR_NONE);
+    mp_loop_send(exchange->super.host->loop, deliver_outcome, &message, sizeof message, MP_STR_NONE);
 }
 
-void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure)
+void mp_exchange_fail(mp_own_exchange *exchange, mp_upstream_failure *failure)
 {
     if (is_direct(exchange))
         fail_here(exchange, failure);
@@ -261,7 +266,7 @@ void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure)
         post_failure(exchange, failure);
 }
 
-void mp_exchange_fail_with(mp_exchange *exchange, mp_failure_reason reason, const char *why)
+void mp_exchange_fail_with(mp_own_exchange *exchange, mp_failure_reason reason, const char *why)
 {
     mp_upstream_failure failure;
     mp_upstream_failure_set(&failure, reason, may_have_run(exchange), why);
@@ -273,7 +278,7 @@ void mp_exchanges_end(mp_upstream_host *host)
     while (!mp_link_is_alone(&host->unfinished)) {
         mp_upstream_failure failure;
         mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, true, "the gateway stops");
-        fail_here(mp_container(host->unfinished.next, mp_exchange, in_host), &failure);
+        fail_here(mp_container(host->unfinished.next, mp_own_exchange, in_host), &failure);
     }
 }
 
@@ -283,7 +288,7 @@ void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const ch
     pthread_mutex_lock(&upstream->lock);
     for (int i = 0; i < 2; i++)
         for (mp_link *link = lists[i]->next; link != lists[i]; link = link->next) {
-            mp_exchange *exchange = mp_container(link, mp_exchange, in_upstream);
+            mp_own_exchange *exchange = mp_container(link, mp_own_exchange, in_upstream);
             mp_upstream_failure failure;
             mp_upstream_failure_set(&failure, reason, atomic_load(&exchange->was_sent), why);
             post_failure(exchange, &failure);
@@ -294,9 +299,9 @@ void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const ch
 /* -- events -------------------------------------------------------------------------------------------------------- */
 
 /* Drops the oldest notification that the task has not taken, which makes room for a newer one. */
-static void drop_oldest_note(mp_exchange *exchange)
+static void drop_oldest_note(mp_own_exchange *exchange)
 {
-    for (mp_link *link = exchange->events.next; link != &exchange->events; link = link->next) {
+    for (mp_link *link = exchange->super.events.next; link != &exchange->super.events; link = link->next) {
         mp_queued_event *oldest = mp_container(link, mp_queued_event, link);
         if (oldest->event.kind != MP_EVENT_NOTE)
             continue;
@@ -310,7 +315,7 @@ static void drop_oldest_note(mp_exchange *exchange)
 static void on_total(mp_timer *timer);
 
 /* How many requests the upstream may have sent by now: one more each second, for servers that ping all the time. */
-static int64_t allowed_questions(const mp_exchange *exchange)
+static int64_t allowed_questions(const mp_own_exchange *exchange)
 {
     int64_t seconds = (int64_t)((mp_monotonic_us() - exchange->began_us) / 1000000);
     return MP_UPSTREAM_QUESTIONS + seconds;
@@ -318,7 +323,7 @@ static int64_t allowed_questions(const mp_exchange *exchange)
 
 /* Counts a request of the upstream. Beyond MP_UPSTREAM_QUESTIONS the exchange ends in the next turn: an HTTP client's
  * callback may be below, and sends nothing. A parked exchange ends likewise. */
-static void count_question(mp_exchange *exchange)
+static void count_question(mp_own_exchange *exchange)
 {
     exchange->questions++;
     exchange->all_questions++;
@@ -326,21 +331,21 @@ static void count_question(mp_exchange *exchange)
         return;
     exchange->asks_too_much = true;
     exchange->total_at = atomic_load(&exchange->is_parked) ? 0 : mp_monotonic_ms();
-    mp_timer_start(exchange->host->loop, &exchange->total, 0, on_total);
+    mp_timer_start(exchange->super.host->loop, &exchange->total, 0, on_total);
 }
 
 /* Adds an event to the exchange, which owns it from then on. On the task's thread. */
-static void enqueue(mp_exchange *exchange, mp_queued_event *event)
+static void enqueue(mp_own_exchange *exchange, mp_queued_event *event)
 {
     bool is_answer = event->event.kind == MP_EVENT_ANSWER || event->event.kind == MP_EVENT_ACCEPTED;
-    if (exchange->is_ended || exchange->is_detached || (exchange->asks_too_much && !is_answer)) {
+    if (exchange->super.is_ended || exchange->is_detached || (exchange->asks_too_much && !is_answer)) {
         free_event(exchange, event);
         return;
     }
     mp_exchange_ref(exchange);
     mp_exchange_event_kind kind = event->event.kind;
     mp_link_init(&event->link);
-    mp_link_put(&exchange->events, &event->link);
+    mp_link_put(&exchange->super.events, &event->link);
     if (kind == MP_EVENT_NOTE && mp_account_used(&exchange->queued) > MP_UPSTREAM_QUEUE)
         drop_oldest_note(exchange); /* may be the one just added, while older ones are being delivered */
     if (kind == MP_EVENT_REQUEST)
@@ -350,7 +355,7 @@ static void enqueue(mp_exchange *exchange, mp_queued_event *event)
         exchange->has_result = kind == MP_EVENT_ANSWER && !event->event.is_error;
         finish(exchange);
     } else {
-        mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, exchange->silence.fire);
+        mp_timer_start(exchange->super.host->loop, &exchange->silence, exchange->timeout_ms, exchange->silence.fire);
     }
     call_ready(exchange);
     mp_exchange_unref(exchange);
@@ -359,7 +364,7 @@ static void enqueue(mp_exchange *exchange, mp_queued_event *event)
 static void deliver_event(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_queued_event *event = mp_container(message, mp_queued_event, message);
-    mp_exchange *exchange = event->exchange;
+    mp_own_exchange *exchange = event->exchange;
     if (loop == NULL)
         free_event(exchange, event);
     else
@@ -367,49 +372,49 @@ static void deliver_event(mp_message *message, mp_loop *MP_NULLABLE loop)
     mp_exchange_unref(exchange);
 }
 
-void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event)
+void mp_exchange_pass(mp_own_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event)
 {
-    if (here == exchange->host) {
+    if (here == exchange->super.host) {
         enqueue(exchange, event);
         return;
     }
     event->message.deliver = deliver_event;
     event->exchange = mp_exchange_ref(exchange);
-    mp_loop_post(exchange->host->loop, &event->message);
+    mp_loop_post(exchange->super.host->loop, &event->message);
 }
 
-static void accept_here(mp_exchange *exchange, int status)
+static void accept_here(mp_own_exchange *exchange, int status)
 {
     mp_queued_event *event = mp_new(sizeof *event);
     event->event = (mp_exchange_event){.kind = MP_EVENT_ACCEPTED, .status = status};
-    if (exchange->is_ended || exchange->is_detached) {
+    if (exchange->super.is_ended || exchange->is_detached) {
         free(event);
-        exchange->has_answer = exchange->has_answer || !exchange->is_ended;
+        exchange->has_answer = exchange->has_answer || !exchange->super.is_ended;
         finish(exchange);
         return;
     }
     enqueue(exchange, event);
 }
 
-void mp_exchange_accepted(mp_exchange *exchange, int status)
+void mp_exchange_accepted(mp_own_exchange *exchange, int status)
 {
     if (is_direct(exchange)) {
         accept_here(exchange, status);
         return;
     }
     const outcome_message message = {mp_exchange_ref(exchange), .is_accepted = true, .status = status};
-    mp_loop_send(exchange->host->loop, deliver_outcome, &message, sizeof message, MP_STR_NONE);
+    mp_loop_send(exchange->super.host->loop, deliver_outcome, &message, sizeof message, MP_STR_NONE);
 }
 
 /* -- the task's side ----------------------------------------------------------------------------------------------- */
 
-void mp_exchange_say(mp_exchange *exchange, mp_str message)
+void mp_exchange_say(mp_own_exchange *exchange, mp_str message)
 {
-    if (exchange->is_started && !exchange->is_ended && !exchange->host->is_over)
+    if (exchange->is_started && !exchange->super.is_ended && !exchange->super.host->is_over)
         give_message(exchange, SAY, message);
 }
 
-void mp_exchange_end_with(mp_exchange *exchange, mp_failure_reason reason, const char *why)
+void mp_exchange_end_with(mp_own_exchange *exchange, mp_failure_reason reason, const char *why)
 {
     if (exchange->is_started && exchange->cancel.len > 0)
         give_message(exchange, SAY, exchange->cancel);
@@ -422,16 +427,16 @@ void mp_exchange_end_with(mp_exchange *exchange, mp_failure_reason reason, const
 
 static void on_silence(mp_timer *timer)
 {
-    mp_exchange *exchange = mp_container(timer, mp_exchange, silence);
-    if (mp_link_is_alone(&exchange->events) && exchange->questions <= 0 && !atomic_load(&exchange->is_parked))
+    mp_own_exchange *exchange = mp_container(timer, mp_own_exchange, silence);
+    if (mp_link_is_alone(&exchange->super.events) && exchange->questions <= 0 && !atomic_load(&exchange->is_parked))
         mp_exchange_end_with(exchange, MP_FAILURE_TIMEOUT, "no sign of life within `timeout`");
     else /* the time does not count: events wait for the task, or a client has to answer first */
-        mp_timer_start(exchange->host->loop, timer, exchange->timeout_ms, on_silence);
+        mp_timer_start(exchange->super.host->loop, timer, exchange->timeout_ms, on_silence);
 }
 
 static void on_total(mp_timer *timer)
 {
-    mp_exchange *exchange = mp_container(timer, mp_exchange, total);
+    mp_own_exchange *exchange = mp_container(timer, mp_own_exchange, total);
     if (!exchange->asks_too_much) {
         mp_exchange_end_with(exchange, MP_FAILURE_TOTAL, "no answer within `timeout_total`");
         return;
@@ -440,11 +445,11 @@ static void on_total(mp_timer *timer)
     mp_exchange_end_with(exchange, MP_FAILURE_QUESTIONS, "more questions than one request may bring, 256");
 }
 
-static void start(mp_exchange *exchange)
+static void start(mp_own_exchange *exchange)
 {
     exchange->is_started = true;
     exchange->began_us = mp_monotonic_us();
-    mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
+    mp_timer_start(exchange->super.host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
     mp_exchange_ref(exchange);
     if (!give_message(exchange, SEND, MP_STR_NONE)) {
         mp_upstream_failure failure;
@@ -453,18 +458,74 @@ static void start(mp_exchange *exchange)
         fail_here(exchange, &failure);
     } else if (exchange->has_id) {
         mp_stat_add(&mp_stat_upstream_calls, 1);
-        mp_series_add(exchange->channel->upstream->series.calls, 1);
+        mp_series_add(exchange->super.channel->upstream->series.calls, 1);
     }
     mp_exchange_unref(exchange);
 }
 
 static void deliver_granted(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
-    mp_exchange *exchange = mp_container(message, mp_exchange, granted);
-    if (loop != NULL && !exchange->is_ended)
+    mp_own_exchange *exchange = mp_container(message, mp_own_exchange, granted);
+    if (loop != NULL && !exchange->super.is_ended)
         start(exchange);
     mp_exchange_unref(exchange);
 }
+
+mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_own_exchange *exchange)
+{
+    mp_link *link = mp_link_take(&exchange->super.events);
+    if (link == NULL)
+        return NULL;
+    if (mp_link_is_alone(&exchange->super.events) && !exchange->super.is_ended && exchange->transport->resume != NULL)
+        exchange->transport->resume(exchange);
+    return mp_container(link, mp_queued_event, link);
+}
+
+/* -- what its task does -------------------------------------------------------------------------------------------- */
+
+static mp_queued_event *MP_NULLABLE take_own(mp_exchange *exchange)
+{
+    mp_queued_event *event = mp_exchange_take_event(own(exchange));
+    if (event != NULL)
+        mp_exchange_release(own(exchange), event->size);
+    return event;
+}
+
+static bool reply_own(mp_exchange *super, mp_str message)
+{
+    mp_own_exchange *exchange = own(super);
+    exchange->questions -= exchange->questions > 0;
+    if (super->is_ended || !exchange->is_started)
+        return false;
+    mp_timer_start(super->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
+    return message.len == 0 || give_message(exchange, SAY, message);
+}
+
+static void cancel_own(mp_exchange *super, mp_str message)
+{
+    mp_own_exchange *exchange = own(super);
+    if (super->is_ended)
+        return;
+    if (message.len == 0)
+        message = exchange->cancel;
+    if (exchange->is_started && message.len > 0 && !super->host->is_over)
+        give_message(exchange, SAY, message);
+    mp_exchange_ref(exchange);
+    finish(exchange);
+    free_events(exchange);
+    mp_exchange_unref(exchange);
+}
+
+static void leave_own(mp_exchange *super)
+{
+    mp_own_exchange *exchange = own(super);
+    if (exchange->has_id || super->host->is_over)
+        cancel_own(super, MP_STR_NONE);
+    exchange->is_detached = true;
+    mp_exchange_unref(exchange);
+}
+
+static const mp_exchange_kind own_kind = {take_own, reply_own, cancel_own, mp_own_exchange_park, leave_own};
 
 static mp_str copy_str(mp_str text)
 {
@@ -486,12 +547,12 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
                                           const mp_exchange_options *options, mp_upstream_failure *failure)
 {
     mp_upstream *upstream = channel->upstream;
-    mp_exchange *exchange = mp_new(sizeof *exchange);
+    mp_own_exchange *exchange = mp_new(sizeof *exchange);
     atomic_init(&exchange->refs, 1);
-    exchange->channel = mp_channel_ref(channel);
+    exchange->super =
+        (mp_exchange){.kind = &own_kind, .channel = mp_channel_ref(channel), .host = host, .id = options->id};
     exchange->transport = channel->transport;
     exchange->part = mp_upstream_part_ref(channel->part);
-    exchange->host = host;
     exchange->has_id = options->has_id;
     exchange->takes_questions = options->takes_questions;
     exchange->is_trial = options->is_trial;
@@ -499,11 +560,10 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
     exchange->granted.deliver = deliver_granted;
     if (options->is_retry)
         mp_series_add(channel->upstream->series.retries, 1);
-    exchange->id = options->id;
     mp_link_init(&exchange->in_upstream);
     mp_link_init(&exchange->in_channel);
     mp_link_init(&exchange->in_host);
-    mp_link_init(&exchange->events);
+    mp_link_init(&exchange->super.events);
     pthread_mutex_lock(&upstream->lock);
     const mp_upstream_config *config = &upstream->part->it;
     exchange->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : config->timeout_ms;
@@ -521,7 +581,7 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
                                 is_busy ? "`calls` exchanges run and `waiting` wait" : "the channel has ended");
         if (is_busy)
             mp_stat_add(&mp_stat_refused_upstream_busy, 1);
-        exchange->is_ended = true;
+        exchange->super.is_ended = true;
         mp_exchange_unref(exchange);
         return NULL;
     }
@@ -538,60 +598,45 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
     mp_timer_start(host->loop, &exchange->total, exchange->total_ms, on_total);
     if (!waits)
         start(exchange);
-    exchange->ready = options->ready; /* not before this function returns */
-    exchange->ctx = options->ctx;
-    return exchange;
+    exchange->super.ready = options->ready; /* not before this function returns */
+    exchange->super.ctx = options->ctx;
+    return &exchange->super;
 }
 
-mp_queued_event *MP_NULLABLE mp_exchange_take_event(mp_exchange *exchange)
+void mp_exchange_pause(mp_own_exchange *exchange)
 {
-    mp_link *link = mp_link_take(&exchange->events);
-    if (link == NULL)
-        return NULL;
-    if (mp_link_is_alone(&exchange->events) && !exchange->is_ended && exchange->transport->resume != NULL)
-        exchange->transport->resume(exchange);
-    return mp_container(link, mp_queued_event, link);
-}
-
-const mp_exchange_event *MP_NULLABLE mp_exchange_next(mp_exchange *exchange)
-{
-    mp_relay *relay = exchange->relay;
-    if (relay != NULL)
-        return mp_relay_next(relay, exchange);
-    free(exchange->taken);
-    mp_queued_event *event = mp_exchange_take_event(exchange);
-    exchange->taken = event;
-    if (event == NULL)
-        return NULL;
-    mp_exchange_release(exchange, event->size);
-    return &event->event;
-}
-
-void mp_exchange_pause(mp_exchange *exchange)
-{
-    mp_upstream *upstream = exchange->channel->upstream;
+    mp_upstream *upstream = exchange->super.channel->upstream;
     uint64_t now = mp_monotonic_ms();
     atomic_store(&exchange->is_parked, true);
     exchange->total_at = exchange->total_at > now ? exchange->total_at - now : 0;
-    mp_timer_stop(exchange->host->loop, &exchange->total);
+    mp_timer_stop(exchange->super.host->loop, &exchange->total);
     pthread_mutex_lock(&upstream->lock);
     tell_granted(mp_slot_give_back(upstream, exchange));
     pthread_mutex_unlock(&upstream->lock);
 }
 
-void mp_exchange_go_on(mp_exchange *exchange)
+void mp_exchange_go_on(mp_own_exchange *exchange)
 {
-    mp_upstream *upstream = exchange->channel->upstream;
+    mp_upstream *upstream = exchange->super.channel->upstream;
     atomic_store(&exchange->is_parked, false);
-    if (exchange->is_ended)
+    if (exchange->super.is_ended)
         return;
     uint64_t left = exchange->total_at;
     exchange->total_at = mp_monotonic_ms() + left;
-    mp_timer_start(exchange->host->loop, &exchange->total, left, on_total);
-    mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
+    mp_timer_start(exchange->super.host->loop, &exchange->total, left, on_total);
+    mp_timer_start(exchange->super.host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
     pthread_mutex_lock(&upstream->lock);
     mp_slot_take_again(upstream, exchange);
     pthread_mutex_unlock(&upstream->lock);
+}
+
+/* -- as its task sees it ------------------------------------------------------------------------------------------- */
+
+const mp_exchange_event *MP_NULLABLE mp_exchange_next(mp_exchange *exchange)
+{
+    free(exchange->taken);
+    exchange->taken = exchange->kind->take(exchange);
+    return exchange->taken == NULL ? NULL : &exchange->taken->event;
 }
 
 mp_channel *mp_exchange_channel(const mp_exchange *exchange)
@@ -611,50 +656,29 @@ mp_str mp_exchange_session(const mp_exchange *exchange)
 
 bool mp_exchange_is_over(const mp_exchange *exchange)
 {
-    const mp_relay *relay = exchange->relay;
-    if (relay != NULL)
-        return mp_relay_is_over(relay);
     return exchange->is_ended && mp_link_is_alone(&exchange->events);
 }
 
 const mp_upstream_failure *MP_NULLABLE mp_exchange_failure(const mp_exchange *exchange)
 {
-    const mp_relay *relay = exchange->relay;
-    if (relay != NULL)
-        return mp_relay_failure(relay);
     bool has_failed = exchange->failure.reason != MP_FAILURE_NONE && mp_link_is_alone(&exchange->events);
     return has_failed ? &exchange->failure : NULL;
 }
 
 bool mp_exchange_reply(mp_exchange *exchange, mp_str message)
 {
-    mp_relay *relay = exchange->relay;
-    if (relay != NULL)
-        return mp_relay_reply(relay, message);
-    exchange->questions -= exchange->questions > 0;
-    if (exchange->is_ended || !exchange->is_started)
-        return false;
-    mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
-    return message.len == 0 || give_message(exchange, SAY, message);
+    return exchange->kind->reply(exchange, message);
 }
 
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message)
 {
-    mp_relay *relay = exchange->relay;
-    if (relay != NULL) {
-        mp_relay_cancel(relay, message);
-        return;
-    }
-    if (exchange->is_ended)
-        return;
-    if (message.len == 0)
-        message = exchange->cancel;
-    if (exchange->is_started && message.len > 0 && !exchange->host->is_over)
-        give_message(exchange, SAY, message);
-    mp_exchange_ref(exchange);
-    finish(exchange);
-    free_events(exchange);
-    mp_exchange_unref(exchange);
+    exchange->kind->cancel(exchange, message);
+}
+
+bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
+                      mp_upstream_failure *failure)
+{
+    return exchange->kind->park(exchange, options, handle, failure);
 }
 
 void mp_exchange_free(mp_exchange *MP_NULLABLE exchange)
@@ -662,8 +686,5 @@ void mp_exchange_free(mp_exchange *MP_NULLABLE exchange)
     if (exchange == NULL)
         return;
     exchange->ready = NULL;
-    if (exchange->relay != NULL || exchange->has_id || exchange->host->is_over)
-        mp_exchange_cancel(exchange, MP_STR_NONE);
-    exchange->is_detached = true;
-    mp_exchange_unref(exchange);
+    exchange->kind->leave(exchange);
 }

@@ -4,9 +4,9 @@
 
 MP_COUNTER(upstream_errors, "upstream_errors", "", "", "requests to upstreams that ended without an answer")
 
-mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange)
+mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_own_exchange *exchange)
 {
-    mp_channel *channel = exchange->channel;
+    mp_channel *channel = exchange->super.channel;
     const mp_upstream_config *config = &upstream->part->it;
     if (channel->key == NULL)
         return MP_FAILURE_LOST;
@@ -29,12 +29,12 @@ mp_failure_reason mp_slot_enter(mp_upstream *upstream, mp_exchange *exchange)
     return MP_FAILURE_NONE;
 }
 
-mp_exchange *MP_NULLABLE mp_slot_grant(mp_upstream *upstream)
+mp_own_exchange *MP_NULLABLE mp_slot_grant(mp_upstream *upstream)
 {
     mp_link *link = upstream->calls < upstream->part->it.calls ? mp_link_take(&upstream->waiting) : NULL;
     if (link == NULL)
         return NULL;
-    mp_exchange *next = mp_container(link, mp_exchange, in_upstream);
+    mp_own_exchange *next = mp_container(link, mp_own_exchange, in_upstream);
     mp_link_put(&upstream->running, link);
     upstream->waiters--;
     upstream->calls++;
@@ -43,7 +43,7 @@ mp_exchange *MP_NULLABLE mp_slot_grant(mp_upstream *upstream)
     return next;
 }
 
-mp_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_exchange *exchange)
+mp_own_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_own_exchange *exchange)
 {
     if (!exchange->has_slot)
         return NULL;
@@ -52,7 +52,7 @@ mp_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_exchange *e
     return mp_slot_grant(upstream);
 }
 
-void mp_slot_take_again(mp_upstream *upstream, mp_exchange *exchange)
+void mp_slot_take_again(mp_upstream *upstream, mp_own_exchange *exchange)
 {
     if (!exchange->is_listed || !exchange->has_id)
         return;
@@ -74,9 +74,9 @@ static unsigned time_step(uint64_t us)
 
 /* True if the exchange tried a newer revision and the upstream knows only older ones: it refuses the request, or a
  * program leaves it unanswered. */
-static bool is_refused_trial(const mp_exchange *exchange)
+static bool is_refused_trial(const mp_own_exchange *exchange)
 {
-    const mp_upstream_failure *failure = &exchange->failure;
+    const mp_upstream_failure *failure = &exchange->super.failure;
     int status = failure->status;
     if (!exchange->is_trial)
         return false;
@@ -85,9 +85,9 @@ static bool is_refused_trial(const mp_exchange *exchange)
     return failure->reason == MP_FAILURE_TIMEOUT && exchange->transport->has_home;
 }
 
-static void count_result(mp_upstream *upstream, const mp_exchange *exchange)
+static void count_result(mp_upstream *upstream, const mp_own_exchange *exchange)
 {
-    const mp_upstream_failure *failure = &exchange->failure;
+    const mp_upstream_failure *failure = &exchange->super.failure;
     uint64_t now = mp_monotonic_ms();
     if (exchange->has_answer) {
         uint64_t us = mp_monotonic_us() - exchange->began_us;
@@ -105,9 +105,9 @@ static void count_result(mp_upstream *upstream, const mp_exchange *exchange)
         mp_circuit_success(&upstream->circuit, now); /* the upstream is there, and answers */
 }
 
-mp_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_exchange *exchange)
+mp_own_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_own_exchange *exchange)
 {
-    mp_exchange *next = NULL;
+    mp_own_exchange *next = NULL;
     if (exchange->is_listed) {
         mp_link_drop(&exchange->in_upstream);
         exchange->is_listed = false;
@@ -115,8 +115,8 @@ mp_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_exchange *excha
         exchange->is_waiting = false;
         next = mp_slot_give_back(upstream, exchange);
     }
-    exchange->channel->running--;
-    exchange->channel->used_at = mp_monotonic_ms();
+    exchange->super.channel->running--;
+    exchange->super.channel->used_at = mp_monotonic_ms();
     count_result(upstream, exchange);
     return next;
 }

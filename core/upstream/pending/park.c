@@ -139,7 +139,7 @@ static void keep_all(mp_park *park)
 /* Sends the relay the next event or the failure, if it waits for one. */
 static void serve(mp_park *park)
 {
-    const mp_exchange *exchange = park->exchange;
+    const mp_own_exchange *exchange = park->exchange;
     mp_relay *relay = park->relay;
     if (relay == NULL || !park->is_wanted || park->awaits_return)
         return;
@@ -149,8 +149,8 @@ static void serve(mp_park *park)
         park->is_wanted = false;
         uncount(park, event);
         mp_relay_post_news(relay, event, NULL);
-    } else if (exchange->failure.reason != MP_FAILURE_NONE || exchange->is_ended) {
-        mp_upstream_failure failure = exchange->failure;
+    } else if (exchange->super.failure.reason != MP_FAILURE_NONE || exchange->super.is_ended) {
+        mp_upstream_failure failure = exchange->super.failure;
         if (failure.reason == MP_FAILURE_NONE)
             mp_upstream_failure_set(&failure, MP_FAILURE_CANCELLED, true, "the exchange is over");
         failure.head = failure.head == NULL ? NULL : mp_dup((mp_str){failure.head, failure.head_len});
@@ -165,7 +165,7 @@ static void on_ready(void *ctx)
 {
     mp_park *park = ctx;
     keep_all(park);
-    if (park->relay == NULL && park->exchange->failure.reason != MP_FAILURE_NONE && mp_link_is_alone(&park->kept))
+    if (park->relay == NULL && park->exchange->super.failure.reason != MP_FAILURE_NONE && mp_link_is_alone(&park->kept))
         mp_parks_note_failed(park);
     serve(park);
 }
@@ -178,8 +178,8 @@ static void close_park(mp_park *park, mp_str message)
     if (park->is_over)
         return;
     park->is_over = true;
-    park->exchange->ready = NULL; /* the exchange stays until the park is freed */
-    mp_exchange_cancel(park->exchange, message);
+    park->exchange->super.ready = NULL; /* the exchange stays until the park is freed */
+    mp_exchange_cancel(&park->exchange->super, message);
     park->exchange->is_detached = true;
     mp_link_drop(&park->in_home);
     clear_kept(park);
@@ -205,12 +205,12 @@ static void deliver_end(void *content, mp_loop *MP_NULLABLE loop)
 {
     const end_message *it = content;
     mp_park *park = it->park;
-    mp_upstream_host *of_channel = park->exchange->channel->home;
+    mp_upstream_host *of_channel = park->exchange->super.channel->home;
     if (loop != NULL && !park->is_over && park->relay == NULL) {
         say_farewell(park);
         if (it->cause == MP_PARK_EXPIRED)
             close_park(park, MP_STR_NONE);
-        else if (!park->exchange->is_ended)
+        else if (!park->exchange->super.is_ended)
             mp_exchange_end_with(park->exchange, MP_FAILURE_STOPPED, "a reload removed the upstream");
     }
     if (atomic_fetch_sub(&park->table->park_ends, 1) == 1 && loop != NULL)
@@ -283,7 +283,7 @@ static void park_again(mp_park *park, mp_relay_message *it)
     park->farewells = it->farewells;
     it->farewell = MP_UNSET;
     it->farewells = 0;
-    if (!park->exchange->is_ended)
+    if (!park->exchange->super.is_ended)
         mp_exchange_pause(park->exchange);
     on_ready(park);
 }
@@ -311,7 +311,7 @@ static void perform(mp_park *park, mp_relay_message *it)
         break;
     case MP_RELAY_REPLY:
         if (!park->is_over)
-            mp_exchange_reply(park->exchange, (mp_str){it->bytes, it->len});
+            mp_exchange_reply(&park->exchange->super, (mp_str){it->bytes, it->len});
         break;
     case MP_RELAY_LEAVE:
         close_park(park, (mp_str){it->bytes, it->len});
@@ -350,48 +350,37 @@ mp_str *mp_park_copy_farewell(const mp_park_options *options)
     return copy;
 }
 
-static mp_park *park_here(mp_exchange *exchange, const mp_park_options *options)
+bool mp_own_exchange_park(mp_exchange *super, const mp_park_options *options, char handle[MP_PARK_HANDLE],
+                          mp_upstream_failure *failure)
 {
+    mp_own_exchange *exchange = mp_container(super, mp_own_exchange, super);
+    bool is_over = mp_exchange_is_over(super);
+    if (is_over || !exchange->is_started || !exchange->has_id) {
+        mp_upstream_failure_set(failure, MP_FAILURE_CANCELLED, is_over, "the exchange is over, or has not begun");
+        return false;
+    }
+    mp_upstreams *table = super->host->table;
+    mp_park_entry *entry = mp_parks_reserve(table, options, failure);
+    if (entry == NULL)
+        return false;
     mp_park *park = mp_new(sizeof *park);
-    atomic_init(&park->refs, 1); /* the reference of the home */
-    park->table = exchange->host->table;
-    park->home = exchange->host;
-    park->exchange = exchange; /* the exchange, with the reference that its task had */
+    atomic_init(&park->refs, 2); /* the reference of the home, and one of this function */
+    park->table = table;
+    park->home = super->host;
+    park->exchange = exchange; /* with the reference that its task had */
     park->farewell = mp_park_copy_farewell(options);
     park->farewells = options->farewells;
     mp_link_init(&park->kept);
     mp_link_init(&park->in_home);
     mp_link_put(&park->home->parks, &park->in_home);
-    free(exchange->taken);
-    exchange->taken = NULL;
-    exchange->ready = on_ready;
-    exchange->ctx = park;
-    if (!exchange->is_ended)
+    free(super->taken);
+    super->taken = NULL;
+    super->ready = on_ready;
+    super->ctx = park;
+    if (!super->is_ended)
         mp_exchange_pause(exchange);
-    return park;
-}
-
-bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
-                      mp_upstream_failure *failure)
-{
-    mp_relay *relay = exchange->relay;
-    bool is_over = mp_exchange_is_over(exchange);
-    if (is_over || (relay == NULL && (!exchange->is_started || !exchange->has_id))) {
-        mp_upstream_failure_set(failure, MP_FAILURE_CANCELLED, is_over, "the exchange is over, or has not begun");
-        return false;
-    }
-    mp_upstreams *table = relay != NULL ? relay->park->table : exchange->host->table;
-    mp_park_entry *entry = mp_parks_reserve(table, options, failure);
-    if (entry == NULL)
-        return false;
-    mp_park *park = mp_park_ref(relay != NULL ? relay->park : park_here(exchange, options));
-    if (relay != NULL) /* before the handle works, so that the next relay's messages come behind this one */
-        mp_relay_park(relay, options);
     mp_parks_publish(table, entry, park, NULL, 0, handle);
-    if (relay != NULL)
-        mp_exchange_free(exchange);
-    else
-        on_ready(park);
+    on_ready(park);
     mp_park_unref(park);
     return true;
 }

@@ -17,13 +17,14 @@
 
 typedef struct mp_park mp_park;
 typedef struct mp_park_entry mp_park_entry;
+typedef struct mp_relay mp_relay;
 typedef struct mp_parks mp_parks;
 
 struct mp_park {
     atomic_int refs;
     mp_upstreams *table;
     mp_upstream_host *home;
-    mp_exchange *exchange;            /* a counted reference; home's thread. Its channel may be read on any thread */
+    mp_own_exchange *exchange;        /* a counted reference; home's thread. Its channel may be read on any thread */
     mp_park_entry *MP_NULLABLE entry; /* the table's lock; NULL: taken up, or its handle is gone */
 
     /* Members for the home's thread. */
@@ -38,19 +39,16 @@ struct mp_park {
     bool is_over;
 };
 
-/* The end of the task that has taken an exchange up. */
+/* The end of the task that has taken an exchange up. Of its events at most one has come and was not taken. */
 struct mp_relay {
+    mp_exchange super; /* its channel is that of park->exchange */
     atomic_int refs;
     mp_park *park; /* a counted reference */
-    mp_upstream_host *host;
 
     /* Members for the thread of the task. */
-    mp_exchange *MP_NULLABLE front; /* NULL: the task has left */
-    bool is_asked;                  /* an event was asked for, and has not come */
+    bool is_asked;   /* an event was asked for, and has not come */
+    bool has_left;   /* the task needs the exchange no more, or has parked it */
     bool has_parked; /* the task has left by parking the exchange: an event on its way belongs to the park */
-    bool has_answer;
-    mp_queued_event *MP_NULLABLE event; /* has come, and was not taken; NULL: none */
-    mp_upstream_failure failure;
 };
 
 /* What a relay sends to the home. */
@@ -99,15 +97,6 @@ void mp_relay_unref(mp_relay *MP_NULLABLE relay);
 /* From the home: sends the relay an event, or the failure of the exchange. Takes over what `failure` owns. */
 void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event,
                         const mp_upstream_failure *MP_NULLABLE failure);
-
-/* The functions of exchange.c call these for an exchange with a relay. On the thread of its task. */
-const mp_exchange_event *MP_NULLABLE mp_relay_next(mp_relay *relay, mp_exchange *front);
-bool mp_relay_is_over(const mp_relay *relay);
-const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_relay *relay);
-bool mp_relay_reply(mp_relay *relay, mp_str message);
-void mp_relay_cancel(mp_relay *relay, mp_str message);
-/* The task parks the exchange again: the home gets what was not read. */
-void mp_relay_park(mp_relay *relay, const mp_park_options *options);
 
 /* -- park_table.c -------------------------------------------------------------------------------------------------- */
 

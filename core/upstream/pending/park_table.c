@@ -59,7 +59,7 @@ static void discount(mp_parks *parks, mp_park_entry *entry)
     mp_stat_add(&mp_stat_upstream_parked, -1);
     const mp_park *park = entry->park;
     if (park != NULL)
-        atomic_fetch_sub(&park->exchange->channel->upstream->parked, 1);
+        atomic_fetch_sub(&park->exchange->super.channel->upstream->parked, 1);
     if (--it->count > 0)
         return;
     mp_map_drop(&parks->owners, &it->node);
@@ -149,7 +149,7 @@ void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *MP_NUL
     memcpy(handle, entry->handle, MP_PARK_HANDLE);
     if (park != NULL) {
         mp_park_ref(park);
-        atomic_fetch_add(&park->exchange->channel->upstream->parked, 1);
+        atomic_fetch_add(&park->exchange->super.channel->upstream->parked, 1);
     }
     pthread_mutex_lock(&parks->lock);
     bool is_late = atomic_load(&table->has_ended_parks);
@@ -290,7 +290,7 @@ static void stop_if_of_upstream(mp_node *node, void *ctx)
 {
     search *it = ctx;
     mp_park *park = mp_container(node, mp_park_entry, node)->park;
-    if (park == NULL || park->exchange->channel->upstream != it->upstream)
+    if (park == NULL || park->exchange->super.channel->upstream != it->upstream)
         return;
     it->parks_of = mp_resize(it->parks_of, (it->count + 1) * sizeof *it->parks_of);
     it->parks_of[it->count++] = mp_park_ref(park);

@@ -11,12 +11,20 @@ mp_relay *mp_relay_ref(mp_relay *relay)
     return relay;
 }
 
+/* The event that has come and was not taken; NULL: none. */
+static mp_queued_event *MP_NULLABLE take_event(mp_relay *relay)
+{
+    mp_link *link = mp_link_take(&relay->super.events);
+    return link == NULL ? NULL : mp_container(link, mp_queued_event, link);
+}
+
 void mp_relay_unref(mp_relay *MP_NULLABLE relay)
 {
     if (relay == NULL || atomic_fetch_sub_explicit(&relay->refs, 1, memory_order_acq_rel) != 1)
         return;
-    free(relay->event);
-    mp_upstream_failure_clear(&relay->failure);
+    free(take_event(relay));
+    free(relay->super.taken);
+    mp_upstream_failure_clear(&relay->super.failure);
     mp_park_unref(relay->park);
     free(relay);
 }
@@ -42,13 +50,17 @@ static void deliver_news(void *content, mp_loop *MP_NULLABLE loop)
 {
     news_message *it = content;
     mp_relay *relay = it->relay;
-    mp_exchange *front = loop == NULL ? NULL : relay->front;
-    if (front != NULL) {
+    mp_exchange *exchange = &relay->super;
+    if (loop != NULL && !relay->has_left) {
         relay->is_asked = false;
-        relay->event = it->event;
-        relay->failure = it->failure;
-        if (front->ready != NULL)
-            front->ready(front->ctx);
+        exchange->failure = it->failure;
+        exchange->is_ended = it->event == NULL || it->event->event.kind == MP_EVENT_ANSWER;
+        if (it->event != NULL) {
+            mp_link_init(&it->event->link);
+            mp_link_put(&exchange->events, &it->event->link);
+        }
+        if (exchange->ready != NULL)
+            exchange->ready(exchange->ctx);
     } else if (loop != NULL && relay->has_parked && it->event != NULL) {
         send_home(relay, (mp_relay_message){.word = MP_RELAY_GIVE_BACK, .event = it->event}, MP_STR_NONE);
     } else {
@@ -64,71 +76,77 @@ void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event,
     news_message message = {.relay = mp_relay_ref(relay), .event = event};
     if (failure != NULL)
         message.failure = *failure;
-    mp_loop_send(relay->host->loop, deliver_news, &message, sizeof message, MP_STR_NONE);
+    mp_loop_send(relay->super.host->loop, deliver_news, &message, sizeof message, MP_STR_NONE);
 }
 
 /* -- the relay, on the thread of its task -------------------------------------------------------------------------- */
 
-static void ask(mp_relay *relay)
+static mp_relay *relay_of(mp_exchange *exchange)
 {
-    relay->is_asked = true;
-    send_home(relay, (mp_relay_message){.word = MP_RELAY_ASK}, MP_STR_NONE);
+    return mp_container(exchange, mp_relay, super);
 }
 
-const mp_exchange_event *MP_NULLABLE mp_relay_next(mp_relay *relay, mp_exchange *front)
+static mp_queued_event *MP_NULLABLE take_and_ask(mp_exchange *exchange)
 {
-    mp_queued_event *event = relay->event;
-    free(front->taken);
-    front->taken = event;
-    relay->event = NULL;
-    if (event != NULL) {
-        relay->has_answer = event->event.kind == MP_EVENT_ANSWER;
-        return &event->event;
+    mp_relay *relay = relay_of(exchange);
+    mp_queued_event *event = take_event(relay);
+    if (event == NULL && !relay->is_asked && !exchange->is_ended) {
+        relay->is_asked = true;
+        send_home(relay, (mp_relay_message){.word = MP_RELAY_ASK}, MP_STR_NONE);
     }
-    if (!relay->is_asked && !mp_relay_is_over(relay))
-        ask(relay);
-    return NULL;
+    return event;
 }
 
-bool mp_relay_is_over(const mp_relay *relay)
+static bool reply(mp_exchange *exchange, mp_str message)
 {
-    return relay->event == NULL &&
-           (relay->has_answer || relay->failure.reason != MP_FAILURE_NONE || relay->front == NULL);
-}
-
-const mp_upstream_failure *MP_NULLABLE mp_relay_failure(const mp_relay *relay)
-{
-    return relay->failure.reason == MP_FAILURE_NONE ? NULL : &relay->failure;
-}
-
-bool mp_relay_reply(mp_relay *relay, mp_str message)
-{
-    bool is_over = mp_relay_is_over(relay);
+    bool is_over = mp_exchange_is_over(exchange);
     if (!is_over)
-        send_home(relay, (mp_relay_message){.word = MP_RELAY_REPLY}, message);
+        send_home(relay_of(exchange), (mp_relay_message){.word = MP_RELAY_REPLY}, message);
     return !is_over;
 }
 
-void mp_relay_cancel(mp_relay *relay, mp_str message)
+static void cancel(mp_exchange *exchange, mp_str message)
 {
-    if (relay->front == NULL)
+    mp_relay *relay = relay_of(exchange);
+    if (relay->has_left)
         return;
-    relay->front = NULL;
+    relay->has_left = exchange->is_ended = true;
     send_home(relay, (mp_relay_message){.word = MP_RELAY_LEAVE}, message);
 }
 
-void mp_relay_park(mp_relay *relay, const mp_park_options *options)
+static void leave(mp_exchange *exchange)
 {
+    cancel(exchange, MP_STR_NONE);
+    mp_relay_unref(relay_of(exchange));
+}
+
+/* The task parks the exchange again: the home gets what was not read. */
+static bool park_again(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
+                       mp_upstream_failure *failure)
+{
+    mp_relay *relay = relay_of(exchange);
+    mp_upstreams *table = exchange->host->table;
+    if (mp_exchange_is_over(exchange)) {
+        mp_upstream_failure_set(failure, MP_FAILURE_CANCELLED, true, "the exchange is over");
+        return false;
+    }
+    mp_park_entry *entry = mp_parks_reserve(table, options, failure);
+    if (entry == NULL)
+        return false;
     const mp_relay_message message = {.word = MP_RELAY_PARK,
-                                      .event = relay->event,
+                                      .event = take_event(relay),
                                       .is_asked = relay->is_asked,
                                       .farewell = mp_park_copy_farewell(options),
                                       .farewells = options->farewells};
-    relay->event = NULL;
-    relay->has_parked = true;
-    relay->front = NULL;
-    send_home(relay, message, MP_STR_NONE);
+    relay->has_left = relay->has_parked = exchange->is_ended = true;
+    send_home(relay, message,
+              MP_STR_NONE); /* before the handle works: the next relay's messages come behind this one */
+    mp_parks_publish(table, entry, relay->park, NULL, 0, handle);
+    mp_exchange_free(exchange);
+    return true;
 }
+
+static const mp_exchange_kind resumed = {take_and_ask, reply, cancel, park_again, leave};
 
 mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal,
                                              void (*ready)(void *ctx), void *ctx)
@@ -137,19 +155,12 @@ mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str hand
     if (park == NULL)
         return NULL;
     mp_relay *relay = mp_new(sizeof *relay);
-    mp_exchange *front = mp_new(sizeof *front);
-    atomic_init(&relay->refs, 1); /* the reference of relay->front */
+    atomic_init(&relay->refs, 1); /* the reference of the task */
+    relay->super = (mp_exchange){
+        .kind = &resumed, .channel = park->exchange->super.channel, .host = host, .ready = ready, .ctx = ctx};
+    mp_link_init(&relay->super.events);
     relay->park = park;
-    relay->host = host;
-    relay->front = front;
     relay->is_asked = true;
-    atomic_init(&front->refs, 1);
-    front->relay = relay;
-    front->channel = mp_channel_ref(park->exchange->channel);
-    front->host = host;
-    front->ready = ready;
-    front->ctx = ctx;
-    mp_link_init(&front->events);
     send_home(relay, (mp_relay_message){.word = MP_RELAY_ATTACH}, MP_STR_NONE);
-    return front;
+    return &relay->super;
 }

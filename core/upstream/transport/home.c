@@ -14,17 +14,17 @@ MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes"
 typedef struct {
     bool has_id;
     int64_t id;
-    mp_exchange **list; /* counted references, in memory of `room` or of the heap */
+    mp_own_exchange **list; /* counted references, in memory of `room` or of the heap */
     size_t count, most;
-    mp_exchange *room[16];
+    mp_own_exchange *room[16];
 } search;
 
-static void look_at(search *it, mp_exchange *exchange)
+static void look_at(search *it, mp_own_exchange *exchange)
 {
-    if (!exchange->has_id || (it->has_id ? exchange->id != it->id : !atomic_load(&exchange->was_sent)))
+    if (!exchange->has_id || (it->has_id ? exchange->super.id != it->id : !atomic_load(&exchange->was_sent)))
         return;
     if (it->count == it->most) {
-        mp_exchange **more = mp_new(it->most * 2 * sizeof *more);
+        mp_own_exchange **more = mp_new(it->most * 2 * sizeof *more);
         memcpy(more, it->list, it->count * sizeof *more);
         if (it->list != it->room)
             free(it->list);
@@ -42,14 +42,14 @@ static void look_for(search *it, mp_channel *channel)
     it->most = sizeof it->room / sizeof *it->room;
     if (channel->transport->has_home) {
         for (mp_link *link = channel->exchanges.prev; link != &channel->exchanges; link = link->prev)
-            look_at(it, mp_container(link, mp_exchange, in_channel));
+            look_at(it, mp_container(link, mp_own_exchange, in_channel));
         return;
     }
     mp_upstream *upstream = channel->upstream;
     pthread_mutex_lock(&upstream->lock);
     for (mp_link *link = upstream->running.prev; link != &upstream->running; link = link->prev) {
-        mp_exchange *exchange = mp_container(link, mp_exchange, in_upstream);
-        if (exchange->channel == channel)
+        mp_own_exchange *exchange = mp_container(link, mp_own_exchange, in_upstream);
+        if (exchange->super.channel == channel)
             look_at(it, exchange);
     }
     pthread_mutex_unlock(&upstream->lock);
@@ -63,15 +63,15 @@ static void end_search(search *it)
         free(it->list);
 }
 
-static mp_exchange *MP_NULLABLE keep(search *it, size_t i)
+static mp_own_exchange *MP_NULLABLE keep(search *it, size_t i)
 {
-    mp_exchange *found = i < it->count ? mp_exchange_ref(it->list[i]) : NULL;
+    mp_own_exchange *found = i < it->count ? mp_exchange_ref(it->list[i]) : NULL;
     end_search(it);
     return found;
 }
 
 /* The exchange whose request has this id, as an integer. A counted reference, like the next. */
-static mp_exchange *MP_NULLABLE exchange_of(mp_channel *channel, mp_str id)
+static mp_own_exchange *MP_NULLABLE exchange_of(mp_channel *channel, mp_str id)
 {
     search it = {.has_id = true};
     if (id.len == 0 || !mp_json_int(id, &it.id))
@@ -87,7 +87,7 @@ static size_t best_of(const search *it, bool is_question)
     size_t best = 0;
     int most = -1;
     for (size_t i = 0; i < it->count; i++) {
-        const mp_exchange *one = it->list[i];
+        const mp_own_exchange *one = it->list[i];
         int fitness = (is_question && one->takes_questions ? 2 : 0) + (atomic_load(&one->is_parked) ? 0 : 1);
         if (fitness > most) {
             best = i;
@@ -98,7 +98,7 @@ static size_t best_of(const search *it, bool is_question)
 }
 
 /* The exchange that gets a question: the newest whose task can ask a client, else the newest. */
-static mp_exchange *MP_NULLABLE asked(mp_channel *channel)
+static mp_own_exchange *MP_NULLABLE asked(mp_channel *channel)
 {
     search it = {0};
     look_for(&it, channel);
@@ -114,7 +114,7 @@ static mp_str progress_token(mp_str params)
 }
 
 /* The newest exchange of the channel; with `alone`: only if no other runs. */
-static mp_exchange *MP_NULLABLE newest(mp_channel *channel, bool alone)
+static mp_own_exchange *MP_NULLABLE newest(mp_channel *channel, bool alone)
 {
     search it = {0};
     look_for(&it, channel);
@@ -136,7 +136,7 @@ static bool is_about_the_channel(mp_str method)
 }
 
 /* The exchange that a message belongs to, with a counted reference. */
-static mp_exchange *MP_NULLABLE owner_of(mp_channel *channel, const mp_envelope *envelope)
+static mp_own_exchange *MP_NULLABLE owner_of(mp_channel *channel, const mp_envelope *envelope)
 {
     if (envelope->kind == MP_KIND_RESPONSE)
         return exchange_of(channel, envelope->id);
@@ -181,7 +181,7 @@ static bool take_one(mp_channel *channel, mp_str bytes)
         take_back(channel, envelope, bytes);
         return true;
     }
-    mp_exchange *exchange = owner_of(channel, envelope);
+    mp_own_exchange *exchange = owner_of(channel, envelope);
     if (exchange == NULL)
         observe(channel, envelope, bytes);
     else if (envelope->kind == MP_KIND_RESPONSE && !channel->transport->has_home)
@@ -220,9 +220,9 @@ void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const ch
     size_t count = 0, all = 0;
     for (mp_link *link = channel->exchanges.next; link != &channel->exchanges; link = link->next)
         all++;
-    mp_exchange **list = mp_new((all + 1) * sizeof *list);
+    mp_own_exchange **list = mp_new((all + 1) * sizeof *list);
     for (mp_link *link = channel->exchanges.next; link != &channel->exchanges; link = link->next)
-        list[count++] = mp_exchange_ref(mp_container(link, mp_exchange, in_channel));
+        list[count++] = mp_exchange_ref(mp_container(link, mp_own_exchange, in_channel));
     for (size_t i = 0; i < count; i++) {
         mp_upstream_failure failure;
         mp_upstream_failure_set(&failure, reason, atomic_load(&list[i]->was_sent), why);
@@ -237,7 +237,7 @@ void mp_channel_drop_exchanges(mp_channel *channel)
 {
     mp_link *link;
     while ((link = mp_link_take(&channel->exchanges)) != NULL)
-        mp_exchange_unref(mp_container(link, mp_exchange, in_channel));
+        mp_exchange_unref(mp_container(link, mp_own_exchange, in_channel));
 }
 
 void mp_channel_broken(mp_channel *channel, mp_failure_reason reason, const char *why)

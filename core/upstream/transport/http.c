@@ -26,10 +26,10 @@ MP_GAUGE(upstream_requests, "upstream_requests", "", "",
 typedef struct {
     mp_link link, hot; /* in host->requests, host->hot */
     mp_upstream_host *host;
-    mp_exchange *MP_NULLABLE exchange; /* a counted reference; NULL: nothing waits for the answer */
-    mp_channel *channel;               /* a counted reference */
-    mp_transfer *MP_NULLABLE transfer; /* NULL while the request waits to resume its stream */
-    mp_str message;                    /* of the exchange, or of `own` */
+    mp_own_exchange *MP_NULLABLE exchange; /* a counted reference; NULL: nothing waits for the answer */
+    mp_channel *channel;                   /* a counted reference */
+    mp_transfer *MP_NULLABLE transfer;     /* NULL while the request waits to resume its stream */
+    mp_str message;                        /* of the exchange, or of `own` */
     char *own;
     mp_buf body;
     mp_event_reader reader;
@@ -44,7 +44,7 @@ typedef struct {
 /* A request whose exchange waits for it, and its transfer, while what has arrived is taken. */
 typedef struct {
     request *of;
-    mp_exchange *exchange;
+    mp_own_exchange *exchange;
     mp_transfer *transfer;
 } arrival;
 
@@ -53,7 +53,7 @@ typedef struct {
 /* Separates the request from its exchange, if it has one. */
 static void leave_exchange(request *it)
 {
-    mp_exchange *exchange = it->exchange;
+    mp_own_exchange *exchange = it->exchange;
     if (exchange == NULL)
         return;
     exchange->request = NULL;
@@ -193,19 +193,19 @@ static request *MP_NULLABLE tell(mp_upstream_host *host, mp_channel *channel, co
  * ended the session before. */
 static void take_session(const arrival *at)
 {
-    mp_exchange *exchange = at->exchange;
+    mp_own_exchange *exchange = at->exchange;
     mp_channel *channel = at->of->channel;
     mp_str id = header_of(at->transfer, "mcp-session-id");
     for (size_t i = 0; i < id.len; i++)
         if (id.ptr[i] < 0x21 || id.ptr[i] > 0x7e)
             return;
-    if (id.len == 0 || id.len > MAX_SESSION || exchange->given != NULL)
+    if (id.len == 0 || id.len > MAX_SESSION || exchange->super.given != NULL)
         return;
-    exchange->given = mp_dup(id);
-    if (exchange->host != channel->home)
+    exchange->super.given = mp_dup(id);
+    if (exchange->super.host != channel->home)
         return;
     if (channel->given != NULL)
-        tell(exchange->host, channel, "DELETE", MP_STR_NONE);
+        tell(exchange->super.host, channel, "DELETE", MP_STR_NONE);
     free(channel->given);
     channel->given = mp_dup(id);
 }
@@ -214,7 +214,7 @@ static void take_session(const arrival *at)
  * event stream, requests of the upstream may come before the result, and their answers need the id already. */
 static void settle_session(const arrival *at)
 {
-    mp_exchange *exchange = at->exchange;
+    mp_own_exchange *exchange = at->exchange;
     mp_channel *channel = at->of->channel;
     if (!exchange->is_opening || !exchange->has_answer)
         return;
@@ -222,12 +222,12 @@ static void settle_session(const arrival *at)
         take_session(at);
         return;
     }
-    if (exchange->given != NULL && exchange->host == channel->home) {
+    if (exchange->super.given != NULL && exchange->super.host == channel->home) {
         free(channel->given);
         channel->given = NULL;
     }
-    free(exchange->given);
-    exchange->given = NULL;
+    free(exchange->super.given);
+    exchange->super.given = NULL;
 }
 
 static bool is_success(const mp_transfer *transfer)
@@ -239,7 +239,7 @@ static bool is_success(const mp_transfer *transfer)
 /* Reads the answer from a body that has arrived whole. */
 static void read_body(const arrival *at)
 {
-    mp_exchange *exchange = at->exchange;
+    mp_own_exchange *exchange = at->exchange;
     const mp_buf *body = &at->of->body;
     int status = mp_transfer_status(at->transfer);
     if (!exchange->has_id) {
@@ -348,7 +348,7 @@ static bool resume_later(const arrival *at)
 static void pull_stream(const arrival *at)
 {
     const request *it = at->of;
-    const mp_link *untaken = &at->exchange->events;
+    const mp_link *untaken = &at->exchange->super.events;
     mp_str piece = MP_STR_NONE;
     while (!it->has_left && mp_link_is_alone(untaken) && (piece = mp_transfer_body(at->transfer)).len > 0) {
         read_events(at, piece);
@@ -368,7 +368,7 @@ static void pull_stream(const arrival *at)
 static void begin_answer(const arrival *at)
 {
     request *it = at->of;
-    mp_exchange *exchange = at->exchange;
+    mp_own_exchange *exchange = at->exchange;
     it->has_head = true;
     it->is_stream = is_success(at->transfer) && exchange->has_id &&
                     mp_http_has_type(at->transfer, "text/event-stream") &&
@@ -426,7 +426,7 @@ static void pull_answer(const arrival *at)
 /* Takes what has arrived for a request. May free it. */
 static void pull(request *it)
 {
-    mp_exchange *exchange = it->exchange;
+    mp_own_exchange *exchange = it->exchange;
     mp_transfer *transfer = it->transfer;
     if (transfer == NULL)
         return; /* it waits to resume its stream */
@@ -454,7 +454,7 @@ static mp_outgoing outgoing_of(request *it, const char *method, const char *cons
 }
 
 /* Starts a request. NULL: `err` says why. `exchange`: what waits for the answer; NULL: nothing. */
-static request *MP_NULLABLE begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *MP_NULLABLE exchange,
+static request *MP_NULLABLE begin(mp_upstream_host *host, mp_channel *channel, mp_own_exchange *MP_NULLABLE exchange,
                                   const char *method, mp_str message, mp_err *err)
 {
     const mp_upstream_part *part = channel->part;
@@ -491,7 +491,7 @@ static request *MP_NULLABLE begin(mp_upstream_host *host, mp_channel *channel, m
 static void on_resume(mp_timer *timer)
 {
     request *it = mp_container(timer, request, deadline);
-    mp_exchange *exchange = it->exchange;
+    mp_own_exchange *exchange = it->exchange;
     if (exchange == NULL) {
         free_request(it);
         return;
@@ -514,10 +514,10 @@ static void on_resume(mp_timer *timer)
         mp_exchange_fail_with(exchange, MP_FAILURE_CLOSED, err.text);
 }
 
-static void send(mp_exchange *exchange)
+static void send(mp_own_exchange *exchange)
 {
     mp_err err = {0};
-    exchange->request = begin(exchange->host, exchange->channel, exchange, "POST", exchange->message, &err);
+    exchange->request = begin(exchange->super.host, exchange->super.channel, exchange, "POST", exchange->message, &err);
     if (exchange->request == NULL)
         mp_exchange_fail_with(exchange, MP_FAILURE_REFUSED, err.text);
     else
@@ -534,9 +534,9 @@ static request *MP_NULLABLE tell(mp_upstream_host *host, mp_channel *channel, co
     return it;
 }
 
-static void say(mp_exchange *exchange, mp_str message)
+static void say(mp_own_exchange *exchange, mp_str message)
 {
-    request *it = tell(exchange->host, exchange->channel, "POST", message);
+    request *it = tell(exchange->super.host, exchange->super.channel, "POST", message);
     if (it == NULL)
         return;
     it->is_note = true;
@@ -544,20 +544,20 @@ static void say(mp_exchange *exchange, mp_str message)
     atomic_fetch_add(&it->channel->said, 1);
 }
 
-static void leave(mp_exchange *exchange)
+static void leave(mp_own_exchange *exchange)
 {
     request *it = exchange->request;
     if (it == NULL)
         return;
     if (it->is_in_pull)
         it->has_left = true;
-    else if (exchange->has_answer && !exchange->host->is_over)
+    else if (exchange->has_answer && !exchange->super.host->is_over)
         linger(it);
     else
         free_request(it);
 }
 
-static bool has_sent(const mp_exchange *exchange)
+static bool has_sent(const mp_own_exchange *exchange)
 {
     const request *it = exchange->request;
     if (it == NULL)
@@ -566,7 +566,7 @@ static bool has_sent(const mp_exchange *exchange)
     return it->resumptions > 0 || (transfer != NULL && mp_transfer_trouble_of(transfer) != MP_TRANSFER_UNSENT);
 }
 
-static void resume(mp_exchange *exchange)
+static void resume(mp_own_exchange *exchange)
 {
     request *it = exchange->request;
     if (it != NULL && mp_link_is_alone(&it->hot))

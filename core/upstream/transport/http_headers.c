@@ -52,7 +52,7 @@ static size_t count_of(char *const *MP_NULLABLE list)
 
 /* True if the request carries the id of the channel's session: not `initialize`, which opens the session, nor in a
  * revision without sessions. NULL: a request of no exchange, which carries it. */
-static bool has_session(const mp_exchange *MP_NULLABLE exchange)
+static bool has_session(const mp_own_exchange *MP_NULLABLE exchange)
 {
     return exchange == NULL || (!exchange->is_opening && (exchange->revision.len == 0 ||
                                                           strcmp(exchange->revision.ptr, MP_FIRST_STATELESS) < 0));
@@ -78,7 +78,7 @@ static char *MP_NULLABLE token_of(const mp_channel *channel)
 }
 
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
-                         const mp_exchange *MP_NULLABLE exchange)
+                         const mp_own_exchange *MP_NULLABLE exchange)
 {
     const mp_upstream_config *config = &channel->part->it;
     char *const *own = exchange == NULL ? NULL : exchange->headers;

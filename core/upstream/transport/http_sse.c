@@ -16,9 +16,9 @@ typedef struct connection connection;
 typedef struct {
     mp_link link; /* in connection->posts, oldest first */
     connection *of;
-    mp_exchange *MP_NULLABLE exchange; /* a counted reference; NULL: nothing waits for the result */
-    mp_transfer *MP_NULLABLE transfer; /* NULL: not begun */
-    char *own;                         /* a copy of the message, where there is no exchange */
+    mp_own_exchange *MP_NULLABLE exchange; /* a counted reference; NULL: nothing waits for the result */
+    mp_transfer *MP_NULLABLE transfer;     /* NULL: not begun */
+    char *own;                             /* a copy of the message, where there is no exchange */
     mp_str message;
     mp_buf body;  /* body of an answer that is an error */
     mp_buf after; /* a message about the exchange, sent once this one was accepted */
@@ -46,7 +46,7 @@ static void free_post(post *it)
     mp_link_drop(&it->link);
     mp_timer_stop(it->of->host->loop, &it->deadline);
     mp_transfer_free(it->transfer);
-    mp_exchange *exchange = it->exchange;
+    mp_own_exchange *exchange = it->exchange;
     if (exchange != NULL && exchange->request == it)
         exchange->request = NULL;
     mp_exchange_unref(exchange);
@@ -120,7 +120,7 @@ static void begin_post(connection *it, const char *endpoint, post *one)
     mp_err err = {"", ""};
     mp_transfer *transfer = start_post(it, endpoint, one, &err);
     one->transfer = transfer;
-    mp_exchange *exchange = one->exchange;
+    mp_own_exchange *exchange = one->exchange;
     if (transfer == NULL) {
         if (exchange != NULL)
             mp_exchange_ref(exchange);
@@ -134,7 +134,7 @@ static void begin_post(connection *it, const char *endpoint, post *one)
 }
 
 /* Adds the POST of a message. `exchange`: what waits for the result; NULL: nothing. */
-static void add_post(connection *it, mp_exchange *MP_NULLABLE exchange, mp_str message)
+static void add_post(connection *it, mp_own_exchange *MP_NULLABLE exchange, mp_str message)
 {
     post *one = mp_new(sizeof *one);
     one->of = it;
@@ -225,7 +225,7 @@ static void pull_post(post *one, mp_transfer *transfer)
     if (!mp_transfer_is_over(transfer))
         return;
     connection *it = one->of;
-    mp_exchange *exchange = one->exchange;
+    mp_own_exchange *exchange = one->exchange;
     if (exchange != NULL)
         mp_exchange_ref(exchange);
     mp_upstream_failure failure = {0};
@@ -307,7 +307,7 @@ static void refuse_stream(connection *it)
     const char *what = "the address has no event stream";
     for (mp_link *link; (link = mp_link_take(&it->posts)) != NULL;) {
         post *one = mp_container(link, post, link);
-        mp_exchange *exchange = one->exchange;
+        mp_own_exchange *exchange = one->exchange;
         if (exchange != NULL)
             mp_exchange_ref(exchange);
         free_post(one);
@@ -345,7 +345,7 @@ static void on_stream_ready(mp_transfer *transfer, void *ctx)
 }
 
 /* Begins the event stream of a channel. NULL: the exchange has failed. */
-static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange *exchange)
+static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_own_exchange *exchange)
 {
     const mp_upstream_part *part = channel->part;
     mp_err err = {"the URL is not valid", ""};
@@ -371,9 +371,9 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange 
 
 /* -- the transport ------------------------------------------------------------------------------------------------- */
 
-static void send(mp_exchange *exchange)
+static void send(mp_own_exchange *exchange)
 {
-    mp_channel *channel = exchange->channel;
+    mp_channel *channel = exchange->super.channel;
     connection *it = channel->connection;
     if (it == NULL && !channel->is_closed) {
         it = connect_channel(channel, exchange);
@@ -387,9 +387,9 @@ static void send(mp_exchange *exchange)
 }
 
 /* A message about an exchange, such as a cancellation, must not overtake its request. */
-static void say(mp_exchange *exchange, mp_str message)
+static void say(mp_own_exchange *exchange, mp_str message)
 {
-    connection *it = exchange->channel->connection;
+    connection *it = exchange->super.channel->connection;
     post *before = exchange->request;
     if (it == NULL || it->is_over)
         return;
@@ -399,7 +399,7 @@ static void say(mp_exchange *exchange, mp_str message)
         add_post(it, NULL, message);
 }
 
-static void leave(mp_exchange *exchange)
+static void leave(mp_own_exchange *exchange)
 {
     post *one = exchange->request;
     if (one == NULL)

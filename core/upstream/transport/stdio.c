@@ -22,7 +22,7 @@ MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
 /* An exchange whose message was not written yet; it is exchange->request. */
 typedef struct {
     mp_link link;
-    mp_exchange *exchange; /* a counted reference */
+    mp_own_exchange *exchange; /* a counted reference */
 } place;
 
 typedef struct {
@@ -126,7 +126,7 @@ static bool hand_over(connection *it)
     bool did = false;
     while (can_hand_over(it)) {
         place *first = mp_container(it->waiting.next, place, link);
-        mp_exchange *exchange = mp_exchange_ref(first->exchange);
+        mp_own_exchange *exchange = mp_exchange_ref(first->exchange);
         free_place(first);
         did = true;
         end_probe(it);
@@ -286,7 +286,7 @@ static int start_process(connection *it, mp_err *err)
 }
 
 /* Starts the process of a channel. NULL: the exchange has failed. */
-static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange *exchange)
+static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_own_exchange *exchange)
 {
     mp_upstream_failure failure;
     mp_failure_reason reason;
@@ -318,9 +318,9 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_exchange 
 
 /* -- the transport ------------------------------------------------------------------------------------------------- */
 
-static void send(mp_exchange *exchange)
+static void send(mp_own_exchange *exchange)
 {
-    mp_channel *channel = exchange->channel;
+    mp_channel *channel = exchange->super.channel;
     connection *it = channel->connection;
     if (it == NULL && !channel->is_closed) {
         it = connect_channel(channel, exchange);
@@ -339,14 +339,14 @@ static void send(mp_exchange *exchange)
     hand_over(it);
 }
 
-static void say(mp_exchange *exchange, mp_str message)
+static void say(mp_own_exchange *exchange, mp_str message)
 {
-    connection *it = exchange->channel->connection;
+    connection *it = exchange->super.channel->connection;
     if (it != NULL && !it->is_over)
         send_line(it, message);
 }
 
-static void leave(mp_exchange *exchange)
+static void leave(mp_own_exchange *exchange)
 {
     if (exchange->request != NULL)
         free_place(exchange->request);
