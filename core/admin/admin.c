@@ -238,9 +238,8 @@ static void on_status(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     serve_status(admin, stream);
 }
 
-static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
     if (atomic_load(gateway->draining)) {
         refuse(stream, 503, "draining", NULL);
@@ -250,18 +249,16 @@ static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     gateway->ask_reload(gateway->self, stream);
 }
 
-static void on_upgrade(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+static void on_upgrade(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     mp_audit_request(stream, &(mp_decision){.event = "upgrade requested", .caller = mp_str_of(caller->name)});
     const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
     gateway->ask_upgrade(gateway->self, stream);
 }
 
 /* "process=PID": a profile of another process of the gateway. */
-static void on_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+static void on_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     int64_t pid = getpid();
     mp_str query = mp_stream_request(stream)->query, name = MP_STR("process=");
     if (query.len > 0 && (!mp_str_starts(query, name) || !mp_json_int(mp_str_from(query, name.len), &pid)))
@@ -272,9 +269,8 @@ static void on_profile(mp_admin *admin, mp_stream *stream, const mp_admin_caller
         mp_admin_profile_serve(mp_admin_profile_of(admin), mp_admin_settings(admin), stream, caller);
 }
 
-static void on_profile_end(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+static void on_profile_end(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     mp_admin_profile_serve_end(mp_admin_profile_of(admin), stream, caller);
 }
 

@@ -64,9 +64,8 @@ static void close_inquiry(inquiry *asked, unsigned unanswered)
     give_back(asked);
 }
 
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     close_inquiry(ctx, 0);
 }
 
@@ -266,10 +265,9 @@ typedef struct {
     const char *MP_NULLABLE wrong; /* why the request makes no sense; NULL: it does */
 } log_request;
 
-static int see_log_member(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+static int see_log_member(void *ctx, MP_UNUSED unsigned depth, mp_str key, mp_json_type type, mp_str value)
 {
     log_request *request = ctx;
-    (void)depth;
     if (mp_str_is(key, "seconds")) {
         if (type != MP_JSON_NUMBER || !mp_json_int(value, &request->seconds) || request->seconds < 1 ||
             request->seconds > MAX_LOG_MS / 1000)
@@ -298,9 +296,8 @@ static void on_log_ends(mp_timer *timer)
     mp_log_from(level);
 }
 
-void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     log_request wanted = {.level = (mp_log_level)-1, .seconds = 300};
     mp_json_type type = MP_JSON_NULL;
     mp_buf out = {0};
@@ -326,9 +323,8 @@ void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *calle
 
 /* -- links to the dashboard ---------------------------------------------------------------------------------------- */
 
-void mp_api_code(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_code(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     char code[MP_CODE_SIZE], json[MP_CODE_SIZE + 40];
     mp_admin_code_make(mp_admin_codes_of(mp_admin_access_of(admin)), caller, code);
     audit(stream, "dashboard code made", caller, MP_STR_NONE);
@@ -385,9 +381,8 @@ void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     kill(getpid(), SIGUSR1);
 }
 
-void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     audit(stream, "drain requested", caller, MP_STR_NONE);
     answer_json(stream, 202, "{\"draining\":true}\n");
     const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);

@@ -50,9 +50,8 @@ static void close_reader(reader *of)
     free(of);
 }
 
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     close_reader(ctx);
 }
 
@@ -185,9 +184,8 @@ static void free_answer(answer *of)
     free(of);
 }
 
-static void on_answer_gone(void *ctx, mp_stream *stream)
+static void on_answer_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     free_answer(ctx);
 }
 

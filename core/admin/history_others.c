@@ -188,9 +188,8 @@ static void take_number(taking *of, size_t number, mp_str list)
     }
 }
 
-static bool enter(void *ctx, unsigned level, mp_str key)
+static bool enter(MP_UNUSED void *ctx, unsigned level, mp_str key)
 {
-    (void)ctx;
     return level == 1 && mp_str_is(key, "values");
 }
 

@@ -159,10 +159,9 @@ typedef struct {
     mp_str upgrade;
 } status;
 
-static int put_member(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+static int put_member(void *ctx, unsigned level, mp_str key, MP_UNUSED mp_json_type type, mp_str value)
 {
     status *of = ctx;
-    (void)type;
     if (level != 1)
         return 0;
     if (of->out->ptr[of->out->len - 1] != '{')

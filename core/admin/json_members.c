@@ -1,9 +1,8 @@
 #include "json_members.h"
 
-static int see_member(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+static int see_member(void *ctx, MP_UNUSED unsigned level, mp_str key, mp_json_type type, mp_str value)
 {
     mp_body_members *of = ctx;
-    (void)level;
     for (size_t i = 0; i < of->count; i++)
         if (mp_str_is(key, of->list[i].name)) {
             of->list[i].value = value;

@@ -70,21 +70,18 @@ static void ask_list(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
     mp_buf_clear(&text);
 }
 
-void mp_api_tools(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_tools(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     ask_list(admin, stream, caller, "tools");
 }
 
-void mp_api_prompts(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_prompts(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     ask_list(admin, stream, caller, "prompts");
 }
 
-void mp_api_resources(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_resources(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     ask_list(admin, stream, caller, "resources");
 }
 
@@ -113,17 +110,15 @@ void mp_api_prompt(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     ask_one(admin, stream, caller, "prompt", false, rest);
 }
 
-void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
     mp_str query = mp_stream_request(stream)->query, key = MP_STR("uri=");
-    (void)rest;
     ask_one(admin, stream, caller, "resource", true,
             mp_str_starts(query, key) ? mp_str_from(query, key.len) : MP_STR_NONE);
 }
 
-void mp_api_tasks(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_tasks(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     ask_list(admin, stream, caller, "MCP tasks");
 }
 

@@ -58,9 +58,8 @@ static void free_waiter(waiter *one)
     free(one);
 }
 
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     free_waiter(ctx);
 }
 

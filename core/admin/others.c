@@ -118,9 +118,8 @@ static void close_round(round *of)
     free(of);
 }
 
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     close_round(ctx);
 }
 
@@ -333,10 +332,9 @@ static void on_next(mp_timer *timer)
 }
 
 /* Called when bytes of an answer have arrived. May run inside libcurl. */
-static void on_ready(mp_transfer *transfer, void *ctx)
+static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     round *of = ((asked *)ctx)->of;
-    (void)transfer;
     mp_timer_start(mp_admin_loop(of->all->admin), &of->next, 0, on_next);
 }
 
@@ -566,9 +564,8 @@ static void take_rows(round *of, asked *one)
     of->all->rows_asked = MOST_ASKED;
 }
 
-static void take_jobs(round *of, asked *one)
+static void take_jobs(MP_UNUSED round *of, asked *one)
 {
-    (void)of;
     if (status_of(one) == 200)
         mp_lib_take_jobs(body_of(one));
 }

@@ -41,10 +41,9 @@ static void on_left(mp_timer *timer)
 }
 
 /* Called when the newest process has answered. May run inside libcurl. */
-static void on_taken(mp_transfer *transfer, void *ctx)
+static void on_taken(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     mp_others *all = ctx;
-    (void)transfer;
     mp_timer_start(mp_admin_loop(all->admin), &all->leave, 0, on_left);
 }
 

@@ -44,9 +44,8 @@ static void close_joined(joined *of)
     free(of);
 }
 
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     close_joined(ctx);
 }
 
@@ -168,10 +167,9 @@ static void on_next(mp_timer *timer)
 }
 
 /* Called when bytes of a stream have arrived. May run inside libcurl. */
-static void on_ready(mp_transfer *transfer, void *ctx)
+static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
     joined *of = ((source *)ctx)->of;
-    (void)transfer;
     mp_timer_start(mp_admin_loop(of->admin), &of->next, 0, on_next);
 }
 

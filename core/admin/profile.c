@@ -202,10 +202,9 @@ static void send_some(mp_timer *timer)
         mp_timer_start(p->home, &p->clock, 0, send_some);
 }
 
-static void on_drained(void *ctx, mp_stream *stream)
+static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
 {
     mp_admin_profile *p = ctx;
-    (void)stream;
     mp_timer_start(p->home, &p->clock, 0, send_some);
 }
 
@@ -243,10 +242,9 @@ static void end_gathering(mp_admin_profile *p, const char *why)
 }
 
 /* The reader has left: ends the profile if it runs, or drops what is left to send. */
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
     mp_admin_profile *p = ctx;
-    (void)stream;
     drop_stream(p);
     if (p->state == SENDING)
         settle(p);
@@ -302,10 +300,9 @@ static const char *MP_NULLABLE read_tool(mp_json_type type, mp_str value, char *
     return fits ? NULL : "tool is a pattern of at most 255 bytes, as in search_*";
 }
 
-static int see_member(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+static int see_member(void *ctx, MP_UNUSED unsigned depth, mp_str key, mp_json_type type, mp_str value)
 {
     question *asked = ctx;
-    (void)depth;
     if (mp_str_is(key, "seconds")) {
         if (!read_number(type, value, 1, MAX_SECONDS, &asked->seconds))
             asked->wrong = "seconds is a number from 1 to 300";

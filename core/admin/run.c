@@ -94,9 +94,8 @@ static void close_run(run *of, bool is_operator)
     mp_console_queue_close(of->inbox);
 }
 
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     close_run(ctx, false);
 }
 
@@ -355,9 +354,8 @@ static void audit(mp_stream *stream, const char *event, const mp_admin_caller *c
     mp_audit_request(stream, &(mp_decision){.event = event, .caller = mp_str_of(caller->name), .why = why});
 }
 
-void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     mp_admin_runs *runs = runs_of(admin);
     if (count_workers(admin) == 0) {
         mp_admin_refuse(stream, 503, MP_STR("the gateway starts: try again"));

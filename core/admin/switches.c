@@ -41,9 +41,8 @@ static void put_common(mp_buf *out, mp_admin *admin, const mp_admin_caller *call
     mp_json_put_string(out, mp_str_of(*caller->name == '\0' ? "unknown" : caller->name));
 }
 
-void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     mp_buf out = {0};
     mp_buf_put(&out, MP_STR("\"what\":\"switches\""));
     put_common(&out, admin, caller);
@@ -51,9 +50,8 @@ void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
     mp_buf_clear(&out);
 }
 
-void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     request asked = {.on = -1};
     mp_json_type type = MP_JSON_NULL;
     mp_buf out = {0}, then = {0}, why = {0};

@@ -69,9 +69,8 @@ static void close_reader(reader *of)
     unref_reader(of);
 }
 
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     close_reader(ctx);
 }
 
@@ -129,9 +128,8 @@ static void pump(reader *of)
     mp_buf_clear(&out);
 }
 
-static void on_drained(void *ctx, mp_stream *stream)
+static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     pump(ctx);
 }
 
@@ -343,9 +341,8 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
     mp_buf_clear(&out);
 }
 
-void mp_api_tap(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+void mp_api_tap(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    (void)rest;
     question asked = {0};
     mp_tap_filter filter;
     int64_t seconds;

@@ -44,10 +44,7 @@ static void *make_questions(mp_admin *admin)
     return made;
 }
 
-static void configure_questions(void *part)
-{
-    (void)part;
-}
+static void configure_questions(MP_UNUSED void *part) {}
 
 static void free_questions(void *part);
 
@@ -108,9 +105,8 @@ static void close_question(question *of, unsigned unanswered)
     mp_console_queue_close(of->inbox);
 }
 
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     close_question(ctx, 0);
 }
 
@@ -168,9 +164,8 @@ typedef struct {
     mp_str id, result, message, code; /* spans; empty: the answer has no such member */
 } outcome;
 
-static bool enter_error(void *ctx, unsigned level, mp_str key)
+static bool enter_error(MP_UNUSED void *ctx, unsigned level, mp_str key)
 {
-    (void)ctx;
     return level == 1 && mp_str_is(key, "error");
 }
 
@@ -211,11 +206,10 @@ static void ask_all(question *of, mp_str result)
     mp_timer_start(of->home, &of->limit, MP_QUESTION_MS, on_limit);
 }
 
-static void take_answer(void *ctx, uint64_t mark, mp_str json)
+static void take_answer(void *ctx, MP_UNUSED uint64_t mark, mp_str json)
 {
     question *of = ctx;
     mp_stream *stream = of->stream;
-    (void)mark;
     if (stream == NULL)
         return;
     outcome found = {0};

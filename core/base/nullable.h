@@ -4,6 +4,9 @@
 #ifndef MP_BASE_NULLABLE_H
 #define MP_BASE_NULLABLE_H
 
+/* Marks a parameter that is there for the type of a function pointer alone: the function does not read it. */
+#define MP_UNUSED __attribute__((unused))
+
 #ifdef __clang__
 #define MP_NULLABLE _Nullable
 #define MP_NONNULL _Nonnull

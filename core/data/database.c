@@ -61,10 +61,9 @@ struct mp_database {
 
 /* -- authorizing SQL --------------------------------------------------------------------------------------------- */
 
-static int authorize(void *ctx, int action, const char *one, const char *two, const char *schema, const char *from)
+static int authorize(void *ctx, int action, const char *one, const char *two, MP_UNUSED const char *schema,
+                     MP_UNUSED const char *from)
 {
-    (void)schema;
-    (void)from;
     mp_database *database = ctx;
     const char *denied = database->is_ours ? NULL : mp_sql_refusal(action, one, two);
     if (denied == NULL)

@@ -127,12 +127,8 @@ const char *MP_NULLABLE mp_jwk_from_ed25519(mp_jwk *key, mp_str x)
 }
 
 /* A key with a password is refused: nobody can be asked for it. */
-static int no_password(char *to, int size, int writes, void *ctx)
+static int no_password(MP_UNUSED char *to, MP_UNUSED int size, MP_UNUSED int writes, MP_UNUSED void *ctx)
 {
-    (void)to;
-    (void)size;
-    (void)writes;
-    (void)ctx;
     return -1;
 }
 

@@ -1,6 +1,7 @@
 /* sql_functions.c: instr, replace and the trims in time linear in the length of the text. A single call of a
  * function cannot be interrupted: one call of SQLite's own functions on 16 MiB may take hours. */
 #define _GNU_SOURCE 1
+#include "base/base.h"
 #include "data/sql_functions.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -80,9 +81,8 @@ static size_t occurrences(span text, span part)
 }
 
 /* replace(text, part, by): the text itself if `part` is empty or begins with NUL, whatever `by` is, as in SQLite. */
-static void replace(sqlite3_context *context, int count, sqlite3_value **values)
+static void replace(sqlite3_context *context, MP_UNUSED int count, sqlite3_value **values)
 {
-    (void)count;
     if (is_null(2, values))
         return;
     span text = read_value(values[0], false), part = read_value(values[1], false);

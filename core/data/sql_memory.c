@@ -71,16 +71,12 @@ static int round_up(int size)
     return (size + 7) & ~7;
 }
 
-static int start(void *ctx)
+static int start(MP_UNUSED void *ctx)
 {
-    (void)ctx;
     return SQLITE_OK;
 }
 
-static void stop(void *ctx)
-{
-    (void)ctx;
-}
+static void stop(MP_UNUSED void *ctx) {}
 
 static void configure(void)
 {

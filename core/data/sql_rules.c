@@ -186,10 +186,8 @@ const char *MP_NULLABLE mp_sql_refusal(int action, const char *one, const char *
 }
 
 /* The implementation of a denied function: fails with an error. */
-static void refuse(sqlite3_context *context, int count, sqlite3_value **values)
+static void refuse(sqlite3_context *context, MP_UNUSED int count, MP_UNUSED sqlite3_value **values)
 {
-    (void)count;
-    (void)values;
     sqlite3_result_error(context, "this SQL function is not available to scripts", -1);
 }
 

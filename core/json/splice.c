@@ -170,9 +170,8 @@ static void splice_meta(splice *outer, mp_str meta)
     outer->is_clashing = outer->is_clashing || s.is_clashing;
 }
 
-static bool enter_meta(void *ctx, unsigned level, mp_str key)
+static bool enter_meta(MP_UNUSED void *ctx, unsigned level, mp_str key)
 {
-    (void)ctx;
     return level == 1 && mp_str_is(key, "_meta");
 }
 

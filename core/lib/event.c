@@ -39,9 +39,8 @@ static void on_timeout(mp_timer *timer)
     mp_op_done(&op->super);
 }
 
-static int push_was_set(lua_State *L, int status, lua_KContext context)
+static int push_was_set(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     lua_pushboolean(L, ((signal_op *)context)->was_set);
     return 1;
 }

@@ -37,9 +37,8 @@ static void on_cancel(mp_op *super)
     release_child(mp_container(super, waiting, super.super));
 }
 
-static void on_ended(mp_child *child, void *ctx)
+static void on_ended(MP_UNUSED mp_child *child, void *ctx)
 {
-    (void)child;
     mp_op_done(&((waiting *)ctx)->super.super);
 }
 

@@ -167,9 +167,8 @@ static const char *error_text(int error)
                               : strerror(error);
 }
 
-static int push_outcome(lua_State *L, int status, lua_KContext context)
+static int push_outcome(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     waiting *op = (waiting *)context;
     job *it = MP_NEVER_NULL(op->of); /* on_cancel clears it, and a cancelled wait is not resumed */
     int error = it->error;

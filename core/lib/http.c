@@ -73,9 +73,8 @@ static void on_release(mp_resource *resource)
     abort_and_wake(mp_container(resource, handle, resource));
 }
 
-static void on_ready(mp_transfer *transfer, void *ctx)
+static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
-    (void)transfer;
     handle *it = ctx;
     waiting *op = it->op;
     if (op == NULL || !is_ready(it))
@@ -181,9 +180,8 @@ static void end_span(handle *it, bool has_failed)
 
 /* Pushes the results of http(): status, head, body; for a stream status, head, handle. `context`: stack index of the
  * handle.  [-0, +3|4, throws] */
-static int push_answer(lua_State *L, int status, lua_KContext context)
+static int push_answer(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     handle *it = lua_touserdata(L, (int)context);
     int failed = push_transfer_failure(L, it);
     end_span(it, failed > 0);
@@ -345,9 +343,8 @@ static int push_piece(lua_State *L, handle *it)
     return 1;
 }
 
-static int push_next_piece(lua_State *L, int status, lua_KContext context)
+static int push_next_piece(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     return push_piece(L, lua_touserdata(L, (int)context));
 }
 

@@ -59,9 +59,8 @@ static int l_leave_semaphore(lua_State *L)
 }
 
 /* Returns the turn, which is at the stack index `context`.  [-0, +1] */
-static int push_turn(lua_State *L, int status, lua_KContext context)
+static int push_turn(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     lua_settop(L, (int)context);
     return 1;
 }

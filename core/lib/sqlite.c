@@ -326,9 +326,8 @@ static void push_rows(lua_State *L, const mp_statement *statement)
 /* -- statements -------------------------------------------------------------------------------------------------- */
 
 /* Pushes the results of sqlite_run(). `context`: stack index of the handle.  [-0, +1|2|3, throws] */
-static int push_results(lua_State *L, int status, lua_KContext context)
+static int push_results(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     handle *it = lua_touserdata(L, (int)context);
     const mp_statement *statement = it->statement;
     int count = 2;
@@ -466,9 +465,8 @@ static int l_undo(lua_State *L)
 }
 
 /* sqlite.count_refused(): counts a database that was refused because all places are taken.  [-0, +0] */
-static int l_refused(lua_State *L)
+static int l_refused(MP_UNUSED lua_State *L)
 {
-    (void)L;
     mp_stat_add(&mp_stat_refused_databases, 1);
     return 0;
 }

@@ -50,9 +50,8 @@ static void close_out(wire *w)
 /* A pipe that the signal handler writes a byte to, which ends a wait in poll. -1 until catch_interrupts() is called. */
 static int interrupts[2] = {-1, -1};
 
-static void on_interrupt(int sign)
+static void on_interrupt(MP_UNUSED int sign)
 {
-    (void)sign;
     int saved = errno;
     ssize_t written = write(interrupts[1], "!", 1);
     (void)written;
@@ -348,9 +347,8 @@ static int l_is_terminal(lua_State *L)
 }
 
 /* keep_private(): files that the command makes from here on can be read by their owner alone.  [-0, +0] */
-static int l_keep_private(lua_State *L)
+static int l_keep_private(MP_UNUSED lua_State *L)
 {
-    (void)L;
     umask(0077);
     return 0;
 }

@@ -52,9 +52,8 @@ static void free_slot(mp_mux *mux, uint32_t at)
 
 /* Runs inside libh2o's loop. The inner set is level-triggered in the outer one: events that do not fit the batch
  * wake the loop again. */
-static void on_mux(h2o_socket_t *socket, const char *error)
+static void on_mux(h2o_socket_t *socket, MP_UNUSED const char *error)
 {
-    (void)error;
     mp_mux *mux = socket->data;
     struct epoll_event ready[64];
     int count = epoll_wait(mux->fd, ready, (int)(sizeof ready / sizeof *ready), 0);

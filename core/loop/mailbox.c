@@ -10,9 +10,8 @@
 
 static mp_message closed; /* the address of this variable is the head of a mailbox whose loop has ended */
 
-static void on_wake(mp_fdwatch *watch, uint32_t events)
+static void on_wake(mp_fdwatch *watch, MP_UNUSED uint32_t events)
 {
-    (void)events;
     uint64_t count;
     while (read(watch->fd, &count, sizeof count) < 0 && errno == EINTR)
         ;

@@ -81,21 +81,18 @@ static void on_output(mp_child *child, int i)
         close_pipe(child, i);
 }
 
-static void on_stdout(mp_fdwatch *watch, uint32_t events)
+static void on_stdout(mp_fdwatch *watch, MP_UNUSED uint32_t events)
 {
-    (void)events;
     on_output(mp_container(watch, mp_child, pipes[1]), 1);
 }
 
-static void on_stderr(mp_fdwatch *watch, uint32_t events)
+static void on_stderr(mp_fdwatch *watch, MP_UNUSED uint32_t events)
 {
-    (void)events;
     on_output(mp_container(watch, mp_child, pipes[2]), 2);
 }
 
-static void on_stdin(mp_fdwatch *watch, uint32_t events)
+static void on_stdin(mp_fdwatch *watch, MP_UNUSED uint32_t events)
 {
-    (void)events;
     mp_child *child = mp_container(watch, mp_child, pipes[0]);
     ssize_t put = child->unread.len == 0 ? 0 : write(child->program.own_ends[0], child->unread.ptr, child->unread.len);
     if (put > 0)

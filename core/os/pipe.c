@@ -336,9 +336,8 @@ static void on_time(mp_timer *timer)
     deliver_lines(pipe);
 }
 
-static void on_in(mp_fdwatch *watch, uint32_t events)
+static void on_in(mp_fdwatch *watch, MP_UNUSED uint32_t events)
 {
-    (void)events;
     mp_pipe *pipe = mp_container(watch, mp_pipe, in.watch);
     read_some(pipe);
     deliver_lines(pipe);

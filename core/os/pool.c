@@ -35,9 +35,8 @@ static mp_job *MP_NULLABLE take_job(void)
     return mp_container(link, mp_job, link);
 }
 
-static void *MP_NULLABLE run(void *ctx)
+static void *MP_NULLABLE run(MP_UNUSED void *ctx)
 {
-    (void)ctx;
     mp_crash_thread("pool", 0);
     pthread_mutex_lock(&pool.lock);
     while (!pool.is_stopping) {

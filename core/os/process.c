@@ -353,9 +353,8 @@ void mp_process_read_errors(mp_process *process)
         read_errors(process, PIPE_PIECES);
 }
 
-static void on_errors(mp_fdwatch *watch, uint32_t events)
+static void on_errors(mp_fdwatch *watch, MP_UNUSED uint32_t events)
 {
-    (void)events;
     read_errors(mp_container(watch, mp_process, errors), 1);
 }
 

@@ -157,9 +157,8 @@ static void on_work(mp_job *job)
 }
 
 /* The keeper exits when no descendant of the program is left: by itself, or after it has killed them. */
-static void on_ending(mp_fdwatch *watch, uint32_t events)
+static void on_ending(mp_fdwatch *watch, MP_UNUSED uint32_t events)
 {
-    (void)events;
     mp_program *program = mp_container(watch, mp_program, ending);
     mp_program_reap(program);
     program->hooks->exited(program);

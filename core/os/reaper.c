@@ -133,9 +133,8 @@ typedef struct {
 
 /* Adds the segments of one loaded object that nothing writes to: code and constants. What the dynamic linker has
  * written is in segments that can be written. */
-static int add_segments(struct dl_phdr_info *object, size_t size, void *ctx)
+static int add_segments(struct dl_phdr_info *object, MP_UNUSED size_t size, void *ctx)
 {
-    (void)size;
     segments *list = ctx;
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     for (int i = 0; i < object->dlpi_phnum && list->count < MAX_SEGMENTS; i++) {

@@ -299,7 +299,7 @@ static void (*const steps[])(void) = {put_head, put_facts, put_work, put_frames,
 /* -- the handler
  * ---------------------------------------------------------------------------------------------------- */
 
-static void note(int number, const siginfo_t *info, const ucontext_t *context)
+static void note(int number, const siginfo_t *info, MP_UNUSED const ucontext_t *context)
 {
     crash.signal = number;
     crash.info = *info;
@@ -315,7 +315,6 @@ static void note(int number, const siginfo_t *info, const ucontext_t *context)
     crash.sp = (uintptr_t)context->uc_mcontext.sp;
     crash.caller = (const uintptr_t *)&context->uc_mcontext.regs[30];
 #else
-    (void)context;
 #endif
 }
 
@@ -344,9 +343,8 @@ static void send_again(void)
 }
 
 /* The handler hangs, on any thread: ends the process. */
-static void on_late(int number)
+static void on_late(MP_UNUSED int number)
 {
-    (void)number;
     restore_actions();
     signal(crash.signal, SIG_DFL);
     sigset_t this;

@@ -16,9 +16,8 @@ typedef struct {
     struct dl_find_object *result;
 } search;
 
-static int look(struct dl_phdr_info *info, size_t size, void *ctx)
+static int look(struct dl_phdr_info *info, MP_UNUSED size_t size, void *ctx)
 {
-    (void)size;
     search *of = ctx;
     uintptr_t from = 0, to = 0;
     void *tables = NULL;

@@ -291,11 +291,7 @@ static void on_limit(mp_timer *timer)
 }
 
 /* Called when bytes of the answer have arrived. May run inside libcurl: the turn reads them. */
-static void on_ready(mp_transfer *transfer, void *ctx)
-{
-    (void)transfer;
-    (void)ctx;
-}
+static void on_ready(MP_UNUSED mp_transfer *transfer, MP_UNUSED void *ctx) {}
 
 static void send_batch(exporter *e)
 {

@@ -191,9 +191,8 @@ void mp_otlp_put_trace(mp_buf *out, const mp_trace *trace, uint64_t offset_us)
 /* -- the collector's answer
  * ------------------------------------------------------------------------------------------ */
 
-static bool enter_partial(void *ctx, unsigned level, mp_str key)
+static bool enter_partial(MP_UNUSED void *ctx, unsigned level, mp_str key)
 {
-    (void)ctx;
     return level == 1 && mp_str_is(key, "partialSuccess");
 }
 

@@ -541,9 +541,8 @@ void mp_upstream_host_free(mp_upstream_host *MP_NULLABLE host)
 
 /* -- the end of the process ---------------------------------------------------------------------------------------- */
 
-static void end_key(mp_node *node, void *ctx)
+static void end_key(mp_node *node, MP_UNUSED void *ctx)
 {
-    (void)ctx;
     mp_channel *channel = mp_container(node, mp_channel_key, node)->channel;
     if (channel != NULL && mp_channel_detach(channel, true))
         mp_channel_unref(channel);

@@ -79,9 +79,8 @@ static lua_State *check_thread(lua_State *L)
 
 /* -- create ---------------------------------------------------------------------------------------------------- */
 
-static int body_end(lua_State *co, int status, lua_KContext context)
+static int body_end(lua_State *co, int status, MP_UNUSED lua_KContext context)
 {
-    (void)context;
     return status == LUA_OK || status == LUA_YIELD ? lua_gettop(co) : lua_error(co);
 }
 
@@ -124,9 +123,8 @@ static int resume_end(lua_State *L, int results, lua_KContext began)
     return results >= 0 ? results + 1 : 2;
 }
 
-static int resume_back(lua_State *L, int status, lua_KContext context)
+static int resume_back(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     return resume_end(L, come_back(L, lua_tothread(L, 1)), context);
 }
 
@@ -157,9 +155,8 @@ static int wrap_end(lua_State *L, lua_State *co, int results, lua_KContext began
     return lua_error(L);
 }
 
-static int wrap_back(lua_State *L, int status, lua_KContext context)
+static int wrap_back(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     lua_State *co = lua_tothread(L, lua_upvalueindex(1));
     return wrap_end(L, co, come_back(L, co), context);
 }
@@ -182,10 +179,8 @@ static int l_wrap(lua_State *L)
 /* -- further functions ----------------------------------------------------------------------------------------- */
 
 /* The arguments of resume are the stack now. coroutine.close passes none. */
-static int yield_back(lua_State *L, int status, lua_KContext context)
+static int yield_back(lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext context)
 {
-    (void)status;
-    (void)context;
     if (is_kind(L, MP_THREAD_CLOSING))
         mp_raise_closed(L);
     return lua_gettop(L);
@@ -244,9 +239,8 @@ static int close_end(lua_State *L, int results, lua_KContext began)
     return 2;
 }
 
-static int close_back(lua_State *L, int status, lua_KContext context)
+static int close_back(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     return close_end(L, come_back(L, lua_tothread(L, 1)), context);
 }
 

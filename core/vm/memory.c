@@ -19,10 +19,9 @@ static size_t class_of(size_t size)
     return (size + CLASS_STEP - 1) / CLASS_STEP;
 }
 
-static bool is_small(size_t size)
+static bool is_small(MP_UNUSED size_t size)
 {
 #ifdef __SANITIZE_ADDRESS__
-    (void)size;
     return false; /* no reuse: the address sanitizer must see every block */
 #else
     return size <= CLASS_STEP * MP_VM_CLASSES;
@@ -30,10 +29,9 @@ static bool is_small(size_t size)
 }
 
 /* Too large for the blocks that are kept, and small enough for a slab: most stacks of coroutines. */
-static bool is_medium(size_t size)
+static bool is_medium(MP_UNUSED size_t size)
 {
 #ifdef __SANITIZE_ADDRESS__
-    (void)size;
     return false;
 #else
     return size <= MP_SLAB_MAX;

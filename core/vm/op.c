@@ -47,11 +47,8 @@ void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op))
     return op;
 }
 
-static int wait_over(lua_State *L, int status, lua_KContext context)
+static int wait_over(MP_UNUSED lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext context)
 {
-    (void)L;
-    (void)status;
-    (void)context;
     return 0;
 }
 

@@ -147,9 +147,8 @@ static void on_signal(int number, siginfo_t *info, void *context)
     errno = error;
 }
 
-static void leave_thread(void *unused)
+static void leave_thread(MP_UNUSED void *unused)
 {
-    (void)unused;
     here.has_timer = false;
     timer_delete(here.timer);
 }

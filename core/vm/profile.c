@@ -250,9 +250,8 @@ static void take(mp_profile *p, lua_State *L, uint32_t count)
 
 /* -- samples ------------------------------------------------------------------------------------------------------- */
 
-static void hook(lua_State *L, lua_Debug *at)
+static void hook(lua_State *L, MP_UNUSED lua_Debug *at)
 {
-    (void)at;
     lua_sethook(L, NULL, 0, 0);
     mp_profile_take(L);
 }

@@ -64,10 +64,8 @@ static int hand_over(lua_State *L, mp_lib_task *task, const mp_call *call)
 }
 
 /* The exchange has an event, or has failed.  [-n, +0, throws, parks] */
-static int has_come(lua_State *L, int status, lua_KContext context)
+static int has_come(lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext context)
 {
-    (void)status;
-    (void)context;
     mp_lib_task *task = lua_touserdata(L, TASK);
     mp_call *call = task->call;
     if (call == NULL)

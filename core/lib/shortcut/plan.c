@@ -142,9 +142,8 @@ static bool answer_scalar(lua_State *L, mp_lib_task *task, mp_call *call, const 
 /* -- structured results ------------------------------------------------------------------------------------------ */
 
 /* The value is encoded: answers with it. It is left unanswered if it is long.  [-0, +0] */
-static int send_structured(lua_State *L, void *ctx, mp_str text, size_t size)
+static int send_structured(MP_UNUSED lua_State *L, void *ctx, mp_str text, size_t size)
 {
-    (void)L;
     mp_lib_task *task = ctx;
     mp_call *call = task->call;
     if (call == NULL || size > MP_PLAN_BYTES)
@@ -201,9 +200,8 @@ static int answer_structured(lua_State *L, mp_lib_task *task, const mp_call *cal
 }
 
 /* The tool's output schema has been checked by Lua, whose verdict is on top.  [-n, +0, throws, parks] */
-static int output_checked(lua_State *L, int status, lua_KContext context)
+static int output_checked(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     mp_lib_task *task = (mp_lib_task *)context;
     bool is_good = lua_toboolean(L, -1);
     lua_pop(L, 1);
@@ -295,9 +293,8 @@ static void push_head(lua_State *L, const mp_plans *plans, const mp_plan *plan)
 }
 
 /* Continues after Lua has checked the arguments; the verdict is on top, above the arguments. [-n, +0, throws, parks] */
-static int arguments_checked(lua_State *L, int status, lua_KContext context)
+static int arguments_checked(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     mp_lib_task *task = (mp_lib_task *)context;
     bool is_good = lua_toboolean(L, -1);
     const mp_call *call = task->call;

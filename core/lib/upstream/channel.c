@@ -142,9 +142,8 @@ static void own_channel(lua_State *L, int handle, channel_handle *it, mp_channel
 
 /* Pushes the results of channel(): the channel and "open", "probe" or "claimed"; or nil and a failure. `context`: index
  * of the handle.  [-0, +2, throws] */
-static int push_taken(lua_State *L, int status, lua_KContext context)
+static int push_taken(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     static const char *const words[] = {
         [MP_ACQUIRE_OPEN] = "open", [MP_ACQUIRE_PROBE] = "probe", [MP_ACQUIRE_CLAIMED] = "claimed"};
     channel_handle *it = lua_touserdata(L, (int)context);

@@ -251,9 +251,8 @@ static void on_next_cancel(mp_op *super)
     mp_container(super, next_op, super)->of->op = NULL;
 }
 
-static int push_next_then(lua_State *L, int status, lua_KContext context)
+static int push_next_then(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     return push_next(L, lua_touserdata(L, (int)context));
 }
 

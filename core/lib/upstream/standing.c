@@ -44,9 +44,8 @@ static void on_stand_cancel(mp_op *super)
     op->stand = NULL;
 }
 
-static int push_stand(lua_State *L, int status, lua_KContext context)
+static int push_stand(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     int http = ((stand_op *)context)->status;
     lua_pushstring(L, http == 200 ? "open" : http == 0 ? "late" : "none");
     if (http <= 0)

@@ -18,11 +18,10 @@ mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, 
     return (mp_str){why, (size_t)len};
 }
 
-static int send_answer(lua_State *L, void *ctx, mp_str text, size_t size)
+static int send_answer(MP_UNUSED lua_State *L, void *ctx, mp_str text, size_t size)
 {
     mp_lib_task *task = ctx;
     mp_call *call = task->call;
-    (void)L;
     if (call == NULL)
         return 0; /* the call was cancelled while the value was encoded */
     if (size > task->super.vm->call.output) {

@@ -191,9 +191,8 @@ bool mp_authn_is_known(mp_vm *vm, mp_authn *entry)
 /* Handles the results of moonpool.authenticate: a principal reference and how many ms it may be cached for the bearer
  * token (0: not at all); or nil, HTTP status, message, and optionally the seconds of Retry-After and the reason for the
  * audit. */
-static int entry_done(lua_State *L, int status, lua_KContext context)
+static int entry_done(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     mp_lib_task *task = (mp_lib_task *)context;
     if (task->entry == NULL)
         return 0; /* the request was cancelled */

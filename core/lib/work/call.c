@@ -207,9 +207,8 @@ void mp_encode_out(lua_State *L, mp_vm *vm, int index)
 }
 
 /* Sends the encoded message. The call may have ended while the message was encoded. */
-static int send_encoded(lua_State *L, void *ctx, mp_str text, size_t size)
+static int send_encoded(lua_State *L, MP_UNUSED void *ctx, mp_str text, size_t size)
 {
-    (void)ctx;
     mp_lib_task *task = mp_check_call(L);
     if (size > task->super.vm->call.output)
         refuse_size(L, size, task->super.vm->call.output);
@@ -432,9 +431,8 @@ static int l_clear_deadline(lua_State *L)
 }
 
 /* call.count_fault(): counts an error of a script, which the library has logged.  [-0, +0] */
-static int l_count_fault(lua_State *L)
+static int l_count_fault(MP_UNUSED lua_State *L)
 {
-    (void)L;
     mp_stat_add(&mp_stat_tool_faults, 1);
     return 0;
 }
@@ -450,18 +448,16 @@ static int l_retry_after(lua_State *L)
 }
 
 /* call.count_limited(): counts a call that a policy refused by its rate limit.  [-0, +0] */
-static int l_count_limited(lua_State *L)
+static int l_count_limited(MP_UNUSED lua_State *L)
 {
-    (void)L;
     mp_stat_add(&mp_stat_refused_rate, 1);
     return 0;
 }
 
 /* call.count_listed(): counts a list function of a resource template that returned more resources than
  * host.limits.listed.  [-0, +0] */
-static int l_count_listed(lua_State *L)
+static int l_count_listed(MP_UNUSED lua_State *L)
 {
-    (void)L;
     mp_stat_add(&mp_stat_dropped_listed, 1);
     return 0;
 }

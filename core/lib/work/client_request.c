@@ -126,9 +126,8 @@ static void ask_cancel(mp_op *op)
 }
 
 /* Pushes the client's answer: its result; or nil and its error, { code, message, data }.  [-0, +1|2, throws] */
-static int push_client_answer(lua_State *L, int status, lua_KContext context)
+static int push_client_answer(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     ask_op *op = (ask_op *)context;
     if (op->is_error)
         lua_pushnil(L);
@@ -299,9 +298,8 @@ static int l_withdraw(lua_State *L)
 }
 
 /* call.count_question(): counts a question of an upstream that was refused because of its rate.  [-0, +0] */
-static int l_count_question(lua_State *L)
+static int l_count_question(MP_UNUSED lua_State *L)
 {
-    (void)L;
     mp_stat_add(&mp_stat_refused_questions, 1);
     return 0;
 }

@@ -17,10 +17,8 @@ typedef struct {
     uint64_t serial;
 } handle;
 
-static int job_done(lua_State *L, int status, lua_KContext context)
+static int job_done(MP_UNUSED lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)L;
-    (void)status;
     mp_call *call = mp_task_settle((mp_lib_task *)context);
     if (call != NULL)
         mp_call_answer(call, MP_STR("null"));

@@ -36,10 +36,9 @@ static void on_note(void *ctx, const mp_era *MP_NULLABLE era, mp_session *MP_NUL
 }
 
 /* The call is freed after this function returns. The task copies the fields that its `<close>` handlers may read. */
-static void on_cancel(void *ctx, mp_call *call, const char *why)
+static void on_cancel(void *ctx, mp_call *call, MP_UNUSED const char *why)
 {
     (void)ctx; /* the call may belong to the VM of an older generation */
-    (void)why;
     mp_lib_task *task = mp_call_user(call);
     if (task == NULL)
         return;
@@ -81,9 +80,8 @@ static bool on_order(void *ctx, mp_str text)
     return mp_bus_broadcast(vm->inbox.bus, MP_STR("order"), text);
 }
 
-static void on_entry_cancel(void *ctx, mp_authn *entry)
+static void on_entry_cancel(MP_UNUSED void *ctx, mp_authn *entry)
 {
-    (void)ctx;
     mp_lib_task *task = mp_authn_user(entry);
     if (task == NULL)
         return;

@@ -10,9 +10,8 @@
 #define CROWD 8
 
 /* A call that was answered on the way (mp_call_open_session) or cancelled gets no answer. */
-int mp_call_done(lua_State *L, int status, lua_KContext context)
+int mp_call_done(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     mp_lib_task *task = (mp_lib_task *)context;
     if (task->call == NULL)
         return 0;
@@ -104,11 +103,8 @@ int mp_run_call(lua_State *L)
     return is_served ? count : mp_run_call_in_lua(L, task, call);
 }
 
-static int note_done(lua_State *L, int status, lua_KContext context)
+static int note_done(MP_UNUSED lua_State *L, MP_UNUSED int status, MP_UNUSED lua_KContext context)
 {
-    (void)L;
-    (void)status;
-    (void)context;
     return 0;
 }
 

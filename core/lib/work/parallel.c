@@ -66,9 +66,8 @@ void mp_group_leave(mp_lib_task *task)
 }
 
 /* The member's function has returned true, or a false value if it failed. */
-static int member_done(lua_State *L, int status, lua_KContext context)
+static int member_done(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     ((mp_lib_task *)context)->has_succeeded = lua_toboolean(L, -1);
     return 0;
 }
@@ -85,9 +84,8 @@ int mp_run_member(lua_State *L)
     return member_done(L, LUA_OK, (lua_KContext)task);
 }
 
-static int push_success(lua_State *L, int status, lua_KContext context)
+static int push_success(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     lua_pushboolean(L, !((mp_group *)context)->is_broken);
     return 1;
 }

@@ -147,9 +147,8 @@ static void limit_authn(mp_task *super, const char *why, const mp_stat *counter)
     refuse_authn(super, 503, is_crowded ? why : "authentication took too much processor time or memory");
 }
 
-static mp_str authn_label(const mp_task *super)
+static mp_str authn_label(MP_UNUSED const mp_task *super)
 {
-    (void)super;
     return MP_STR("auth");
 }
 

@@ -106,9 +106,8 @@ static void on_ready(mp_fdwatch *watch, uint32_t events)
     drive(client, watch->fd, flags);
 }
 
-static int on_socket(CURL *easy, curl_socket_t socket, int what, void *ctx, void *MP_NULLABLE own)
+static int on_socket(MP_UNUSED CURL *easy, curl_socket_t socket, int what, void *ctx, void *MP_NULLABLE own)
 {
-    (void)easy;
     mp_client *client = ctx;
     const mp_curl_api *curl = client->curl;
     CURLM *multi = client->multi;
@@ -138,9 +137,8 @@ static void on_timer(mp_timer *timer)
     drive(mp_container(timer, mp_client, timer), CURL_SOCKET_TIMEOUT, 0);
 }
 
-static int on_timeout(CURLM *multi, long ms, void *ctx)
+static int on_timeout(MP_UNUSED CURLM *multi, long ms, void *ctx)
 {
-    (void)multi;
     mp_client *client = ctx;
     client->is_due = ms == 0;
     if (ms < 0)
@@ -175,11 +173,9 @@ void mp_client_give(mp_client *client, const mp_curl_api *curl, CURL *easy)
 
 /* -- unused connections -------------------------------------------------------------------------------------------- */
 
-static curl_socket_t open_no_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t open_no_socket(MP_UNUSED void *ctx, MP_UNUSED curlsocktype purpose,
+                                    MP_UNUSED struct curl_sockaddr *address)
 {
-    (void)ctx;
-    (void)purpose;
-    (void)address;
     return CURL_SOCKET_BAD;
 }
 

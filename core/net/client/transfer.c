@@ -90,9 +90,8 @@ static mp_str without_line_end(const char *ptr, size_t len)
 }
 
 /* Receives one line of the head, or of the trailers, which are ignored. */
-static size_t on_header(char *ptr, size_t one, size_t len, void *ctx)
+static size_t on_header(char *ptr, MP_UNUSED size_t one, size_t len, void *ctx)
 {
-    (void)one;
     mp_transfer *transfer = ctx;
     mp_str line = without_line_end(ptr, len);
     if (transfer->has_head)
@@ -127,9 +126,8 @@ static bool hold(mp_transfer *transfer, size_t len)
     return true;
 }
 
-static size_t on_body(char *ptr, size_t one, size_t len, void *ctx)
+static size_t on_body(char *ptr, MP_UNUSED size_t one, size_t len, void *ctx)
 {
-    (void)one;
     mp_transfer *transfer = ctx;
     if (transfer->how.is_stream && transfer->body.len >= WINDOW) {
         transfer->is_paused = true;
@@ -174,9 +172,8 @@ static void refuse_address(mp_transfer *transfer)
     transfer->was_refused = true;
 }
 
-static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t on_open(void *ctx, MP_UNUSED curlsocktype purpose, struct curl_sockaddr *address)
 {
-    (void)purpose;
     mp_transfer *transfer = ctx;
     if (transfer->is_unix ? address->family != AF_UNIX
                           : !mp_address_policy_allows(&transfer->how.policy, &address->addr)) {
@@ -189,11 +186,8 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
 /* Runs once connected, also on a connection that another script's request opened, and before the request is sent.
  * libcurl sends a request again if a kept connection closes without a response: the server may have received it, so
  * only a repeatable request is sent twice. */
-static int on_connected(void *ctx, char *ip, char *own_ip, int port, int own_port)
+static int on_connected(void *ctx, char *ip, MP_UNUSED char *own_ip, MP_UNUSED int port, MP_UNUSED int own_port)
 {
-    (void)own_ip;
-    (void)port;
-    (void)own_port;
     mp_transfer *transfer = ctx;
     if (!transfer->is_unix && !mp_address_policy_allows_text(&transfer->how.policy, ip)) {
         refuse_address(transfer);
@@ -279,11 +273,8 @@ static void set_manners(const mp_client *client, const mp_outgoing *how, const m
 /* -- host ---------------------------------------------------------------------------------------------------------- */
 
 /* Refuses a lookup by libcurl itself, which was given addresses of the name and has dropped them. */
-static int refuse_lookup(void *resolver, void *reserved, void *ctx)
+static int refuse_lookup(MP_UNUSED void *resolver, MP_UNUSED void *reserved, MP_UNUSED void *ctx)
 {
-    (void)resolver;
-    (void)reserved;
-    (void)ctx;
     return 1;
 }
 

@@ -128,9 +128,7 @@ int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table, con
 
 /* Replaces libh2o's function of this name: the header cache-digest is about server push, which is not used, and 100
  * bytes of it can take milliseconds and megabytes to decode. */
-void h2o_cache_digests_load_header(h2o_cache_digests_t **digests, const char *value, size_t len)
+void h2o_cache_digests_load_header(MP_UNUSED h2o_cache_digests_t **digests, MP_UNUSED const char *value,
+                                   MP_UNUSED size_t len)
 {
-    (void)digests;
-    (void)value;
-    (void)len;
 }

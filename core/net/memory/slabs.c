@@ -41,10 +41,9 @@ static inline size_t size_of(size_t class)
     return class < FINE_CLASSES ? (class + 1) * STEP : FINE_BYTES + (class + 1 - FINE_CLASSES) * WIDE_STEP;
 }
 
-static bool is_small(size_t size)
+static bool is_small(MP_UNUSED size_t size)
 {
 #ifdef __SANITIZE_ADDRESS__ /* which must see every block */
-    (void)size;
     return false;
 #else
     return size > 0 && size <= MP_SLAB_MAX;

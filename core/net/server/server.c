@@ -334,9 +334,8 @@ void mp_server_configure(mp_server *server, const mp_http_limits *limits)
     server->config.max_request_entity_size = limits->body + 1;
 }
 
-int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err)
+int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, MP_UNUSED mp_err *err)
 {
-    (void)err;
     mp_listener *listener = mp_new(sizeof *listener);
     *listener = (mp_listener){.server = server, .endpoint = *endpoint, .fd = fd};
     mp_link_init(&listener->link);

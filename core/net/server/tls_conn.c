@@ -32,12 +32,9 @@ struct mp_tls_conn {
 
 /* -- handshake ----------------------------------------------------------------------------------------------------- */
 
-static long notice_write(BIO *bio, int operation, const char *bytes, size_t len, int i, long l, int result,
-                         size_t *done)
+static long notice_write(BIO *bio, int operation, const char *bytes, size_t len, MP_UNUSED int i, MP_UNUSED long l,
+                         int result, MP_UNUSED size_t *done)
 {
-    (void)i;
-    (void)l;
-    (void)done;
     mp_tls_conn *tls = (mp_tls_conn *)(void *)BIO_get_callback_arg(bio);
     if (operation == (BIO_CB_WRITE | BIO_CB_RETURN)) {
         tls->alert_len = len <= ALERT_CAP && len > 0 && (bytes[0] == 21 || bytes[0] == 23) ? len : 0;
@@ -47,10 +44,8 @@ static long notice_write(BIO *bio, int operation, const char *bytes, size_t len,
 }
 
 /* Called while libh2o reads the ClientHello of a connection: finds the connection that the SSL object belongs to. */
-static int on_hello(SSL *ssl, int *alert, void *ctx)
+static int on_hello(SSL *ssl, MP_UNUSED int *alert, MP_UNUSED void *ctx)
 {
-    (void)alert;
-    (void)ctx;
     BIO *bio = SSL_get_rbio(ssl);
     const h2o_socket_t *socket = BIO_get_data(bio);
     mp_tls_conn *tls = ((mp_conn *)socket->on_close.data)->tls;
@@ -70,11 +65,10 @@ void mp_tls_notice_hellos(SSL_CTX *context)
 /* libh2o's HTTP/2 is served only behind the guard of net/http2/guard.c, and only where the configuration enables it. A
  * client that supports nothing that is offered gets an alert. */
 int mp_tls_choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *len, const unsigned char *offered,
-                           unsigned offered_len, void *ctx)
+                           unsigned offered_len, MP_UNUSED void *ctx)
 {
     static const unsigned char own[] = "\x02h2\x08http/1.1";
     enum { HTTP1 = 3 }; /* the offset of http/1.1 */
-    (void)ctx;
     const h2o_socket_t *socket = BIO_get_data(SSL_get_rbio(ssl));
     size_t from = ((mp_conn *)socket->on_close.data)->listener->endpoint.http2 ? 0 : HTTP1;
     unsigned char *found;

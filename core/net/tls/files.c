@@ -133,11 +133,8 @@ static void free_certificates(STACK_OF(X509) * certificates)
 }
 
 /* Password callback: reports that the key has a passphrase, instead of prompting for it. */
-static int no_passphrase(char *room, int size, int is_writing, void *ctx)
+static int no_passphrase(MP_UNUSED char *room, MP_UNUSED int size, MP_UNUSED int is_writing, void *ctx)
 {
-    (void)room;
-    (void)size;
-    (void)is_writing;
     *(bool *)ctx = true;
     return -1;
 }

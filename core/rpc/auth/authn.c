@@ -41,9 +41,8 @@ static void cancel_authn(mp_authn *authn)
     end_authn(authn);
 }
 
-static void on_client_left(void *ctx, mp_stream *stream)
+static void on_client_left(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     cancel_authn(ctx);
 }
 

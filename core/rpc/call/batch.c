@@ -119,9 +119,8 @@ static bool hold(mp_batch *batch, mp_str json)
     return true;
 }
 
-static void add_answer(mp_call *call, int status, mp_str json)
+static void add_answer(mp_call *call, MP_UNUSED int status, mp_str json)
 {
-    (void)status;
     mp_batch *batch = call->batch;
     if (batch == NULL)
         return;

@@ -13,19 +13,12 @@ static char *copy_behind(char *at, mp_str *to, mp_str s)
     return at + s.len;
 }
 
-static int send_nothing(mp_call *call, mp_str json)
+static int send_nothing(MP_UNUSED mp_call *call, MP_UNUSED mp_str json)
 {
-    (void)call;
-    (void)json;
     return -1;
 }
 
-static void drop_answer(mp_call *call, int status, mp_str json)
-{
-    (void)call;
-    (void)status;
-    (void)json;
-}
+static void drop_answer(MP_UNUSED mp_call *call, MP_UNUSED int status, MP_UNUSED mp_str json) {}
 
 static const mp_transport detached = {.name = "detached", .send = send_nothing, .answer = drop_answer};
 

@@ -62,9 +62,8 @@ static int see_param(void *ctx, unsigned level, mp_str key, mp_json_type type, m
     return 0;
 }
 
-static int see_card(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+static int see_card(void *ctx, MP_UNUSED unsigned level, mp_str key, mp_json_type type, mp_str value)
 {
-    (void)level;
     names *found = ctx;
     if (type == MP_JSON_STRING && mp_str_is(key, "name"))
         found->client = value;

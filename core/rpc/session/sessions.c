@@ -96,9 +96,8 @@ void mp_sessions_configure(mp_table *table, const mp_rpc_config *config)
     atomic_store(&table->config, config);
 }
 
-static void close_at_end(mp_node *node, void *unused)
+static void close_at_end(mp_node *node, MP_UNUSED void *unused)
 {
-    (void)unused;
     mp_session *session = mp_container(node, mp_session, node);
     session->reader = NULL;
     session->rpcs = 0;

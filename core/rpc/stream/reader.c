@@ -45,9 +45,8 @@ static void free_reader(mp_reader *reader)
     mp_session_unref(session);
 }
 
-static void on_gone(void *ctx, mp_stream *stream)
+static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     free_reader(ctx);
 }
 
@@ -100,9 +99,8 @@ static mp_reader *MP_NULLABLE find_here(mp_rpc *rpc, mp_session *session,
     return found;
 }
 
-static bool is_replaced(const mp_reader *reader, uint64_t number)
+static bool is_replaced(const mp_reader *reader, MP_UNUSED uint64_t number)
 {
-    (void)number;
     return reader->is_replaced;
 }
 
@@ -254,9 +252,8 @@ static void catch_up(mp_reader *reader, mp_feed *feed, bool has_all_room)
     mp_buf_clear(&events);
 }
 
-static void on_drained(void *ctx, mp_stream *stream)
+static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     mp_reader *reader = ctx;
     mp_feed *feed = reader->feed;
     if (feed != NULL)
@@ -462,9 +459,8 @@ void mp_reader_respond(mp_rpc *from, mp_session *MP_NULLABLE session, mp_str jso
 /* -- the end ------------------------------------------------------------------------------------------------------ */
 
 /* A live reader of a call's feed is left: its stream ends with the call's last message, which has been sent. */
-static bool ends_with_session(const mp_reader *reader, uint64_t number)
+static bool ends_with_session(const mp_reader *reader, MP_UNUSED uint64_t number)
 {
-    (void)number;
     return reader->number == 0 || reader->is_behind || reader->is_replaced;
 }
 

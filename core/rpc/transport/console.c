@@ -77,9 +77,8 @@ static void send_steps(const mp_call *call)
     mp_buf_clear(&out);
 }
 
-static void answer_call(mp_call *call, int status, mp_str json)
+static void answer_call(mp_call *call, MP_UNUSED int status, mp_str json)
 {
-    (void)status;
     send_steps(call);
     send_json(call->console, mp_call_mark(call), json);
 }
@@ -90,9 +89,8 @@ static void notify_session(mp_rpc *from, mp_session *session, mp_str json)
     (void)from, (void)session, (void)json;
 }
 
-static void respond_in_session(mp_rpc *rpc, mp_session *MP_NULLABLE session, mp_str json)
+static void respond_in_session(mp_rpc *rpc, MP_UNUSED mp_session *MP_NULLABLE session, mp_str json)
 {
-    (void)session;
     send_json(rpc->console, 0, json);
 }
 

@@ -72,9 +72,8 @@ static uint16_t session_process(const mp_rpc *rpc, mp_str id)
     return other != 0 ? other : newest_of(rpc);
 }
 
-static bool enter_params(void *ctx, unsigned level, mp_str key)
+static bool enter_params(MP_UNUSED void *ctx, unsigned level, mp_str key)
 {
-    (void)ctx;
     return level == 1 && mp_str_is(key, "params");
 }
 
@@ -158,15 +157,13 @@ static void end_transfer(mp_passage *it)
     mark(it); /* mp_hops_turn() frees the mp_passage */
 }
 
-static void on_client_left(void *ctx, mp_stream *stream)
+static void on_client_left(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     end_transfer(ctx);
 }
 
-static void on_drained(void *ctx, mp_stream *stream)
+static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
 {
-    (void)stream;
     mark(ctx);
 }
 
@@ -371,9 +368,8 @@ bool mp_hops_have_work(const mp_rpc *rpc)
 /* -- sending on ---------------------------------------------------------------------------------------------------- */
 
 /* Called when bytes of the answer have arrived. Runs inside libcurl. */
-static void on_news(mp_transfer *transfer, void *ctx)
+static void on_news(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
-    (void)transfer;
     mp_passage *it = ctx;
     it->heard_ms = mp_monotonic_ms();
     mark(it);

@@ -33,11 +33,7 @@ typedef struct {
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
 /* It is looked at from time to time. */
-static void on_news(mp_transfer *transfer, void *ctx)
-{
-    (void)transfer;
-    (void)ctx;
-}
+static void on_news(MP_UNUSED mp_transfer *transfer, MP_UNUSED void *ctx) {}
 
 /* Appends the line of the header, for an order. False if OpenSSL fails. */
 static bool put_header(mp_rpc *rpc, const errand *it, mp_buf *line)

@@ -70,9 +70,8 @@ static int send_on_session(mp_call *call, mp_str json)
     return 0;
 }
 
-static void answer_on_session(mp_call *call, int status, mp_str json)
+static void answer_on_session(mp_call *call, MP_UNUSED int status, mp_str json)
 {
-    (void)status;
     mp_reader_respond(call->rpc, call->session, json);
 }
 

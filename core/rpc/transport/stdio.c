@@ -29,21 +29,18 @@ static int send_on_call(mp_call *call, mp_str json)
     return send_if_room(call->rpc, json);
 }
 
-static void answer_call(mp_call *call, int status, mp_str json)
+static void answer_call(mp_call *call, MP_UNUSED int status, mp_str json)
 {
-    (void)status;
     send_line(call->rpc, json);
 }
 
-static void notify_session(mp_rpc *from, mp_session *session, mp_str json)
+static void notify_session(mp_rpc *from, MP_UNUSED mp_session *session, mp_str json)
 {
-    (void)session;
     send_if_room(from, json);
 }
 
-static void respond_in_session(mp_rpc *rpc, mp_session *MP_NULLABLE session, mp_str json)
+static void respond_in_session(mp_rpc *rpc, MP_UNUSED mp_session *MP_NULLABLE session, mp_str json)
 {
-    (void)session;
     send_line(rpc, json);
 }
 

@@ -98,9 +98,8 @@ static void linger(request *it)
         mp_link_put(&it->host->hot, &it->hot);
 }
 
-static void on_ready(mp_transfer *transfer, void *ctx)
+static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
-    (void)transfer;
     request *it = ctx;
     if (mp_link_is_alone(&it->hot))
         mp_link_put(&it->host->hot, &it->hot);

@@ -79,9 +79,8 @@ static void on_deadline(mp_timer *timer)
 
 static void on_stream_ready(mp_transfer *transfer, void *ctx);
 
-static void on_post_ready(mp_transfer *transfer, void *ctx)
+static void on_post_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
-    (void)transfer;
     ((post *)ctx)->has_news = true;
 }
 
@@ -338,9 +337,8 @@ static void pull_stream(connection *it)
         refuse_stream(it);
 }
 
-static void on_stream_ready(mp_transfer *transfer, void *ctx)
+static void on_stream_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
-    (void)transfer;
     ((connection *)ctx)->has_news = true;
 }
 

@@ -108,9 +108,8 @@ static void free_standing(standing *it)
     mp_stat_add(&mp_stat_upstream_standing, -1);
 }
 
-static void on_ready(mp_transfer *transfer, void *ctx)
+static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
 {
-    (void)transfer;
     standing *it = ctx;
     if (mp_link_is_alone(&it->hot))
         mp_link_put(&it->host->hot_standings, &it->hot);

@@ -365,9 +365,8 @@ static void close_connection(connection *it)
     free_if_done(it);
 }
 
-static void close_channel(mp_channel *channel, bool is_lost)
+static void close_channel(mp_channel *channel, MP_UNUSED bool is_lost)
 {
-    (void)is_lost;
     connection *it = channel->connection;
     channel->is_closed = true;
     mp_channel_release_place(channel);

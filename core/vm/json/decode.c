@@ -311,10 +311,9 @@ static int finish(decoder *d, outcome result)
     return done(L, ctx, repeated);
 }
 
-static int go_on(lua_State *L, int status, lua_KContext context)
+static int go_on(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
     decoder *d = (decoder *)context;
-    (void)status;
     mp_closing_after_wait(L); /* before the text is read: of a task that was cancelled it may be freed already */
     d->L = L;
     return finish(d, run_faithfully(d));

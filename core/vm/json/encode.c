@@ -439,10 +439,9 @@ static int end(encoder *e)
     return count;
 }
 
-static int go_on(lua_State *L, int status, lua_KContext context)
+static int go_on(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
     encoder *e = (encoder *)context;
-    (void)status;
     e->L = L;
     e->start = e->out->len;
     e->most = e->start + e->limit - e->kept;

@@ -16,10 +16,8 @@ static int encode_into(lua_State *L)
     return 1;
 }
 
-static int push_text(lua_State *L, void *ctx, mp_str text, size_t size)
+static int push_text(lua_State *L, MP_UNUSED void *ctx, mp_str text, MP_UNUSED size_t size)
 {
-    (void)ctx;
-    (void)size;
     lua_pushlstring(L, text.ptr, text.len);
     return 1;
 }

@@ -79,10 +79,8 @@ typedef struct {
     search_end *then;
 } long_search;
 
-static int go_on(lua_State *L, int status, lua_KContext context)
+static int go_on(MP_UNUSED lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)L;
-    (void)status;
     long_search *search = (long_search *)context;
     const char *end = mp_pattern_search(&search->m, &search->start, search->last);
     if (end == mp_pattern_paused)
@@ -367,17 +365,15 @@ static int substitute(lua_State *L, substitution *sub)
     return 2;
 }
 
-static int gsub_back(lua_State *L, int status, lua_KContext context)
+static int gsub_back(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     substitution *sub = (substitution *)context;
     put_value(L, sub);
     return substitute(L, sub);
 }
 
-static int gsub_again(lua_State *L, int status, lua_KContext context)
+static int gsub_again(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
-    (void)status;
     return substitute(L, (substitution *)context);
 }
 

@@ -40,16 +40,14 @@ static inline mp_string_limits *mp_string_limits_of(lua_State *L)
 }
 
 /* The number of steps that a call which begins now in `L` may take. */
-static inline int64_t mp_string_budget(lua_State *L, const mp_string_limits *limits)
+static inline int64_t mp_string_budget(MP_UNUSED lua_State *L, const mp_string_limits *limits)
 {
-    (void)L;
     return limits->steps;
 }
 
 /* Counts steps that a call has taken. */
-static inline void mp_string_charge(lua_State *L, mp_string_limits *limits, int64_t steps)
+static inline void mp_string_charge(MP_UNUSED lua_State *L, mp_string_limits *limits, int64_t steps)
 {
-    (void)L;
     limits->taken += (uint64_t)steps;
 }
 
