@@ -107,12 +107,10 @@ static mp_pair *MP_NULLABLE copy_pairs(const mp_pair *MP_NULLABLE pairs)
  * it, since certificates have no token. */
 static mp_secret_hash hash_of_roles(const mp_pair *MP_NULLABLE pairs)
 {
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     for (; pairs != NULL && pairs->name != NULL; pairs++)
         mp_buf_printf(&text, "%s%c%s%c", pairs->name, 0, pairs->value, 0);
-    mp_secret_hash hash = mp_secret_hash_of(mp_buf_str(&text));
-    mp_buf_clear(&text);
-    return hash;
+    return mp_secret_hash_of(mp_buf_str(&text));
 }
 
 /* True if a token that has the role operate now has this hash, or it is of a certificate, whose roles are as they were;

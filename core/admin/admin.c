@@ -79,12 +79,11 @@ static void put_status(mp_admin *admin, mp_buf *out)
 
 static void serve_status(mp_admin *admin, mp_stream *stream)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     put_status(admin, &out);
     if (mp_others_is_other(admin, stream))
         mp_others_put_status(admin, &out);
     mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&out);
 }
 
 /* -- Host and Origin ----------------------------------------------------------------------------------------------- */
@@ -120,10 +119,9 @@ static bool has_own_origin(mp_admin *admin, const mp_stream *stream)
 
 static void refuse(mp_stream *stream, int status, const char *text, const mp_header *MP_NULLABLE header)
 {
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     mp_buf_printf(&line, "%s\n", text);
     mp_stream_answer(stream, status, "text/plain", mp_buf_str(&line), header, header == NULL ? 0 : 1);
-    mp_buf_clear(&line);
 }
 
 /* True if the gateway should get requests now; else appends why not. */
@@ -144,9 +142,8 @@ static void put_metrics(void *ctx, mp_buf *out)
 {
     mp_admin *admin = ctx;
     const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
-    mp_buf why = {0};
+    mp_scoped_buf why = {0};
     mp_metrics_put_gauge(out, "moonpool_ready", "1 while the gateway accepts requests", is_ready(admin, &why) ? 1 : 0);
-    mp_buf_clear(&why);
     mp_metrics_put_gauge(out, "moonpool_overloaded", "1 while a worker refuses requests because they wait too long",
                          mp_stat_read(&mp_stat_workers_overloaded) > 0 ? 1 : 0);
     gateway->put_metrics(gateway->self, out);
@@ -176,13 +173,12 @@ static void put_own_metrics(mp_admin *admin, mp_buf *out)
  * does not get it. */
 static void serve_health(mp_admin *admin, mp_stream *stream)
 {
-    mp_buf stuck = {0};
+    mp_scoped_buf stuck = {0};
     const mp_admin_gateway *gateway = mp_admin_gateway_of(admin);
     gateway->put_stuck(gateway->self, &stuck);
     mp_buf_putc(&stuck, '\0');
     const char *why = has_own_host(admin, stream) ? stuck.ptr : "stuck";
     refuse(stream, stuck.len == 1 ? 200 : 503, stuck.len == 1 ? "ok" : why, NULL);
-    mp_buf_clear(&stuck);
 }
 
 /* True if a web page of another origin sent the request: it may neither read nor change anything here. Programs other
@@ -212,7 +208,7 @@ static void on_health(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)caller, (void)rest;
-    mp_buf why = {0};
+    mp_scoped_buf why = {0};
     bool is_good = is_ready(admin, &why), is_draining = atomic_load(mp_admin_gateway_of(admin)->draining);
     char seconds[16]; /* a process that drains does not become ready again; one that takes its place may be soon */
     snprintf(seconds, sizeof seconds, "%u",
@@ -222,7 +218,6 @@ static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
     mp_buf_put(&why, is_good ? MP_STR("ready\n") : why.len == 0 ? MP_STR("not ready\n") : MP_STR("\n"));
     mp_stream_answer(stream, is_good ? 200 : 503, "text/plain", mp_buf_str(&why),
                      &(mp_header){"retry-after", mp_str_of(seconds)}, is_good ? 0 : 1);
-    mp_buf_clear(&why);
 }
 
 static void on_metrics(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -509,13 +504,12 @@ static mp_admin_caller caller_there(mp_admin *admin, const mp_stream *stream)
 /* Answers with a text for the newest process, which adds it to its own charts or to its list of jobs. */
 static void serve_text(mp_admin *admin, mp_stream *stream)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     if (mp_str_is(mp_stream_request(stream)->path, "/process/numbers"))
         mp_admin_live_put_numbers(mp_admin_live_of(admin), &out);
     else
         mp_lib_put_jobs_text(&out);
     mp_stream_answer(stream, 200, "text/plain", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&out);
 }
 
 static void serve_door(void *ctx, mp_stream *stream)

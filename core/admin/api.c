@@ -76,7 +76,7 @@ static void conclude(inquiry *asked)
     if (stream == NULL)
         return;
     unsigned left = atomic_load(&asked->left);
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     pthread_mutex_lock(&asked->lock);
     bool ended = asked->ended;
     bool is_of_streams = asked->super.is_of_streams;
@@ -97,7 +97,6 @@ static void conclude(inquiry *asked)
         answer_json(stream, 404, "{\"error\":\"no such stream is open: GET /api/streams lists them\"}\n");
     else
         answer_json(stream, 404, "{\"error\":\"no such call runs: GET /api/calls lists them\"}\n");
-    mp_buf_clear(&out);
     close_inquiry(asked, left);
 }
 
@@ -226,7 +225,7 @@ void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
         answer_json(stream, 400, "{\"error\":\"the query is page=N, from 0 to 15\"}\n");
         return;
     }
-    mp_buf list = {0}, out = {0};
+    mp_scoped_buf list = {0}, out = {0};
     mp_table_put_sessions(mp_admin_gateway_of(admin)->table, (unsigned)page, mp_loop_now(mp_stream_loop(stream)),
                           &list);
     mp_buf_put(&out, MP_STR("{\"sessions\":["));
@@ -236,8 +235,6 @@ void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
     else
         mp_buf_put(&out, MP_STR("]}\n"));
     mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&list);
-    mp_buf_clear(&out);
 }
 
 void mp_api_end_session(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -300,7 +297,7 @@ void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *calle
 {
     log_request wanted = {.level = (mp_log_level)-1, .seconds = 300};
     mp_json_type type = MP_JSON_NULL;
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     if (mp_json_scan(mp_stream_request(stream)->body, &(mp_json_visitor){.member = see_log_member, .ctx = &wanted},
                      &type, NULL) != MP_JSON_OK ||
         type != MP_JSON_OBJECT || (wanted.wrong == NULL && wanted.level == (mp_log_level)-1))
@@ -318,7 +315,6 @@ void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *calle
     mp_timer_start(mp_stream_loop(stream), &api->log_ends, (uint64_t)wanted.seconds * 1000, on_log_ends);
     mp_buf_printf(&out, "{\"level\":\"%s\",\"seconds\":%lld}\n", levels[wanted.level], (long long)wanted.seconds);
     mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&out);
 }
 
 /* -- links to the dashboard ---------------------------------------------------------------------------------------- */

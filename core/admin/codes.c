@@ -179,7 +179,7 @@ static void put_entry(mp_buf *out, char kind, const entry *at)
 
 static void hand(const places *in, char kind, void (*send)(void *ctx, mp_str text), void *ctx)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     uint64_t now = mp_monotonic_ms();
     for (const entry *at = in->list; at < in->list + in->most; at++) {
         if (at->ends_ms > now)
@@ -189,7 +189,6 @@ static void hand(const places *in, char kind, void (*send)(void *ctx, mp_str tex
             out.len = 0;
         }
     }
-    mp_buf_clear(&out);
 }
 
 void mp_admin_codes_hand(mp_admin_codes *codes, void (*send)(void *ctx, mp_str text), void *ctx)

@@ -82,7 +82,7 @@ static void put_event(const reader *of, const mp_history_row *row, mp_buf *out)
 /* Sends a reader the numbers that have changed. If its stream has no room, the next event has these changes, too. */
 static void tell_reader(reader *of, const mp_history_row *row)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     put_event(of, row, &out);
     if (out.len > mp_stream_room(of->stream)) {
         mp_stat_add(&mp_stat_dropped_live, 1);
@@ -91,7 +91,6 @@ static void tell_reader(reader *of, const mp_history_row *row)
         of->has_all = true;
         mp_stream_send(of->stream, mp_buf_str(&out)); /* a failed send closes the reader */
     }
-    mp_buf_clear(&out);
 }
 
 /* A reader that has not got the event of this tick. The list is searched anew each time, since writing for one reader

@@ -44,7 +44,7 @@ static void put_member(mp_buf *out, const char *name, mp_str text)
 static void ask_list(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, const char *what)
 {
     mp_str query = mp_stream_request(stream)->query;
-    mp_buf out = {0}, text = {0};
+    mp_scoped_buf out = {0}, text = {0};
     mp_buf_printf(&out, "\"what\":\"%s\"", what);
     const char *wrong = NULL;
     while (query.len > 0 && wrong == NULL) {
@@ -66,8 +66,6 @@ static void ask_list(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
         mp_admin_refuse(stream, 400, mp_str_of(wrong));
     else
         mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
-    mp_buf_clear(&out);
-    mp_buf_clear(&text);
 }
 
 void mp_api_tools(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
@@ -88,7 +86,7 @@ void mp_api_resources(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 static void ask_one(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, const char *what, bool is_query,
                     mp_str encoded)
 {
-    mp_buf name = {0}, out = {0};
+    mp_scoped_buf name = {0}, out = {0};
     if (encoded.len == 0 || !decode(encoded, is_query, &name)) {
         mp_admin_refuse(stream, 400, MP_STR("the name is too long, or not percent-encoded UTF-8"));
     } else {
@@ -96,8 +94,6 @@ static void ask_one(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
         put_member(&out, "name", mp_buf_str(&name));
         mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
     }
-    mp_buf_clear(&name);
-    mp_buf_clear(&out);
 }
 
 void mp_api_tool(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)

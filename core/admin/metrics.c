@@ -124,7 +124,7 @@ static void put_stats(mp_buf *out, const numbers *all)
             continue;
         bool is_counter = stat->kind == MP_STAT_COUNTER;
         const char *suffix = is_counter ? "_total" : "";
-        mp_buf name = {0};
+        mp_scoped_buf name = {0};
         mp_str family = mp_str_of(stat->family), us = MP_STR("_us");
         bool is_time = family.len > us.len && mp_str_eq(mp_str_from(family, family.len - us.len), us);
         mp_buf_printf(&name, "moonpool_%.*s%s%c", (int)(family.len - (is_time ? us.len : 0)), family.ptr,
@@ -136,7 +136,6 @@ static void put_stats(mp_buf *out, const numbers *all)
         else
             mp_buf_printf(out, "%s%s{%s=\"%s\"}", name.ptr, suffix, stat->label, stat->value);
         put_value(out, stat, is_time);
-        mp_buf_clear(&name);
     }
 }
 
@@ -173,7 +172,7 @@ static void put_saturation(mp_buf *out, const mp_metrics_facts *given)
 
 static void send_text(const kept *one, mp_stream *stream)
 {
-    mp_buf whole = {0};
+    mp_scoped_buf whole = {0};
     one->facts.put_last(one->facts.ctx, stream, &whole);
     if (whole.len > 0) {
         mp_str last = mp_buf_str(&whole);
@@ -186,7 +185,6 @@ static void send_text(const kept *one, mp_stream *stream)
                      one->is_open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
                                   : "text/plain; version=0.0.4; charset=utf-8",
                      mp_buf_str(whole.len > 0 ? &whole : &one->text), NULL, 0);
-    mp_buf_clear(&whole);
 }
 
 /* Appends what follows the series. */

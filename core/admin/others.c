@@ -183,7 +183,7 @@ static bool join_numbers(round *of, mp_buf *out)
 {
     mp_str texts[2 * (MP_OLDER_MOST + 3)];
     size_t count = 0;
-    mp_buf upgrade = {0};
+    mp_scoped_buf upgrade = {0};
     bool is_status = of->view == MP_VIEW_STATUS, is_good = status_of(&of->list[0]) == 200;
     mp_buf_putc(&upgrade, '[');
     for (size_t i = 0; i < of->count && is_good; i++) {
@@ -203,7 +203,6 @@ static bool join_numbers(round *of, mp_buf *out)
         is_good = mp_join_status(out, texts, count, mp_buf_str(&upgrade));
     else if (is_good)
         mp_join_metrics(out, texts, count, mp_metrics_adds_up, false, of->is_open);
-    mp_buf_clear(&upgrade);
     return is_good;
 }
 
@@ -252,7 +251,7 @@ static const asked *answer_of_one(const round *of)
 
 static void answer(round *of, mp_stream *stream, mp_str unanswered)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     const asked *one = of->view == MP_VIEW_ONE ? answer_of_one(of) : &of->list[0];
     int status = status_of(one);
     bool is_joined = false;
@@ -275,7 +274,6 @@ static void answer(round *of, mp_stream *stream, mp_str unanswered)
     else
         mp_stream_answer(stream, status, type_of(of), is_joined || out.len > 0 ? mp_buf_str(&out) : body_of(one), NULL,
                          0);
-    mp_buf_clear(&out);
 }
 
 /* Counts the other processes that have not answered, or could not do what they were asked to. Appends members of a JSON
@@ -283,7 +281,7 @@ static void answer(round *of, mp_stream *stream, mp_str unanswered)
 static unsigned list_unanswered(const round *of, mp_buf *members)
 {
     unsigned count = 0;
-    mp_buf pids = {0};
+    mp_scoped_buf pids = {0};
     bool is_action = of->view == MP_VIEW_ALL || of->view == MP_VIEW_ONE;
     for (size_t i = 1; i < of->count; i++)
         if (status_of(&of->list[i]) == 0 || (is_action && status_of(&of->list[i]) >= 500))
@@ -291,13 +289,12 @@ static unsigned list_unanswered(const round *of, mp_buf *members)
     if (count > 0)
         mp_buf_printf(members, "\"processes_without_answer\":%u,\"pids_without_answer\":[%.*s]", count,
                       MP_STR_ARG(mp_buf_str(&pids)));
-    mp_buf_clear(&pids);
     return count;
 }
 
 static void conclude(round *of)
 {
-    mp_buf members = {0};
+    mp_scoped_buf members = {0};
     unsigned unanswered = list_unanswered(of, &members);
     const mp_admin_gateway *gateway = mp_admin_gateway_of(of->all->admin);
     mp_stream *stream = of->stream;
@@ -315,7 +312,6 @@ static void conclude(round *of)
         for (size_t i = 0; i < of->count; i++)
             MP_NEVER_NULL(of->take)(of, &of->list[i]);
     }
-    mp_buf_clear(&members);
     close_round(of);
 }
 
@@ -458,7 +454,7 @@ static void ask(mp_others *all, mp_stream *stream, mp_admin_view view, const mp_
 static void pass_on(mp_others *all, mp_stream *stream, const mp_admin_caller *caller, mp_admin_view view)
 {
     const mp_request *request = mp_stream_request(stream);
-    mp_buf target = {0};
+    mp_scoped_buf target = {0};
     mp_process_facts newest = {.number = mp_processes_newest(mp_others_processes(all))};
     if (view == MP_VIEW_EVENTS || view == MP_VIEW_FOLLOWED) {
         refuse(stream, "another process has taken over: try again, by another connection");
@@ -468,19 +464,16 @@ static void pass_on(mp_others *all, mp_stream *stream, const mp_admin_caller *ca
     const mp_others_question question = {mp_buf_str(&target), mp_str_of(caller->name),
                                          view == MP_VIEW_METRICS && accepts_open(stream), true};
     ask(all, stream, view, &question, &newest, 1);
-    mp_buf_clear(&target);
 }
 
 /* The status of the only process that is left. True. */
 static bool answer_alone(mp_others *all, mp_stream *stream)
 {
-    mp_buf own = {0}, out = {0};
+    mp_scoped_buf own = {0}, out = {0};
     mp_admin_gateway_of(all->admin)->door->put_status(all->admin, &own);
     const mp_str texts[] = {mp_buf_str(&own), mp_buf_str(&all->left.status)};
     mp_join_status(&out, texts, all->left.status.len > 0 ? 2 : 1, MP_STR("[]"));
     mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&own);
-    mp_buf_clear(&out);
     return true;
 }
 
@@ -508,7 +501,7 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     mp_process_facts facts[MP_OLDER_MOST + 2];
     size_t count = list_processes(all, facts), first = 0;
     mp_str name = rest;
-    mp_buf target = {0};
+    mp_scoped_buf target = {0};
     int pid = view == MP_VIEW_ONE ? mp_others_pid(rest, &name) : 0;
     bool is_own = view == MP_VIEW_ONE && pid == 0 && memchr(rest.ptr, '-', rest.len) != NULL;
     while (pid != 0 && first < count && facts[first].pid != pid)
@@ -526,7 +519,6 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
         mp_others_open_events(admin, stream, caller, facts, count);
     else if (!is_own)
         ask(all, stream, view, &question, facts + first, pid == 0 ? count : 1);
-    mp_buf_clear(&target);
     return !is_own;
 }
 

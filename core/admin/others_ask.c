@@ -7,7 +7,7 @@ mp_transfer *MP_NULLABLE mp_others_ask(mp_admin *admin, uint16_t number, const m
                                        const mp_others_question *question)
 {
     char path[MP_PROCESS_PATH], asker[64];
-    mp_buf url = {0}, caller = {0};
+    mp_scoped_buf url = {0}, caller = {0};
     mp_url parsed;
     mp_err err = {0};
     mp_processes *processes = mp_admin_gateway_of(admin)->processes;
@@ -32,8 +32,6 @@ mp_transfer *MP_NULLABLE mp_others_ask(mp_admin *admin, uint16_t number, const m
         transfer = mp_transfer_start(mp_others_client(admin), &outgoing, &err);
         mp_url_clear(&parsed);
     }
-    mp_buf_clear(&url);
-    mp_buf_clear(&caller);
     return transfer;
 }
 

@@ -114,7 +114,7 @@ static void on_next(mp_timer *timer);
 
 static void pump(joined *of)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     bool is_over = false, has_room = true;
     for (size_t i = 0; i < of->count; i++) {
         bool ended = read_source(&of->list[i]);
@@ -127,7 +127,6 @@ static void pump(joined *of)
         mp_timer_start(mp_admin_loop(of->admin), &of->next, PAUSE_MS, on_next);
     if (mp_stream_send(of->stream, mp_buf_str(&out)) == 0 && is_over) /* a failed send has closed it */
         end_joined(of);
-    mp_buf_clear(&out);
 }
 
 /* The own process refuses it: as it would be refused alone. */
@@ -177,7 +176,7 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
                            const mp_process_facts *processes, size_t count)
 {
     const mp_request *request = mp_stream_request(stream);
-    mp_buf target = {0};
+    mp_scoped_buf target = {0};
     joined *of = mp_new(sizeof *of + count * sizeof *of->list);
     of->admin = admin;
     of->stream = mp_stream_ref(stream);
@@ -198,7 +197,6 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
             mp_others_ask(admin, processes[i].number, &how,
                           &(mp_others_question){mp_buf_str(&target), mp_str_of(caller->name), false, false});
     }
-    mp_buf_clear(&target);
     mp_stream_on_gone(stream, on_gone, of);
     mp_timer_start(mp_admin_loop(admin), &of->next, 0, on_next);
     mp_stream_detect_close(stream); /* may close it */

@@ -122,7 +122,7 @@ static void drop_stream(mp_admin_profile *p)
 
 static void send_end(mp_admin_profile *p, mp_stream *stream)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_profile_totals totals = totals_of(p);
     mp_stream_ref(stream);
     drop_stream(p); /* a failed send settles nothing more */
@@ -131,7 +131,6 @@ static void send_end(mp_admin_profile *p, mp_stream *stream)
                   (unsigned long long)totals.lost);
     mp_buf_printf(&out, "\"workers_without_answer\":%d}\n\n", p->without_answer);
     mp_stream_send(stream, mp_buf_str(&out));
-    mp_buf_clear(&out);
     mp_stream_end(stream);
     mp_stream_unref(stream);
     settle(p);
@@ -180,7 +179,7 @@ static void send_some(mp_timer *timer)
     mp_stream *stream = p->stream;
     if (stream == NULL)
         return;
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_profile_stack stack;
     size_t room = mp_stream_room(stream);
     bool has_more = true;
@@ -191,7 +190,6 @@ static void send_some(mp_timer *timer)
     }
     bool is_full = has_more && out.len == 0;
     bool is_sent = out.len == 0 || mp_stream_send(stream, mp_buf_str(&out)) == 0; /* else the reader has left */
-    mp_buf_clear(&out);
     if (!is_sent)
         return;
     if (!has_more)
@@ -263,14 +261,13 @@ static void tell_progress(mp_timer *timer)
     mp_stream *stream = p->stream;
     if (stream == NULL)
         return;
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_timer_start(p->home, &p->clock, PROGRESS_MS, tell_progress);
     if (mp_stream_room(stream) > EVENT_ROOM) {
         mp_buf_printf(&out, "data: {\"event\":\"progress\",\"ms\":%llu,\"samples\":%llu}\n\n",
                       (unsigned long long)(mp_loop_now(p->home) - p->began_ms), (unsigned long long)totals_of(p).taken);
         mp_stream_send(stream, mp_buf_str(&out));
     }
-    mp_buf_clear(&out);
 }
 
 /* -- the request --------------------------------------------------------------------------------------------------- */
@@ -288,7 +285,7 @@ static bool read_number(mp_json_type type, mp_str value, int64_t least, int64_t 
 
 static const char *MP_NULLABLE read_tool(mp_json_type type, mp_str value, char *to, size_t room)
 {
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     if (type == MP_JSON_STRING)
         mp_json_unescape(&text, value);
     bool fits = type == MP_JSON_STRING && text.len > 0 && text.len < room && memchr(text.ptr, '\0', text.len) == NULL;
@@ -296,7 +293,6 @@ static const char *MP_NULLABLE read_tool(mp_json_type type, mp_str value, char *
         memcpy(to, text.ptr, text.len);
         to[text.len] = '\0';
     }
-    mp_buf_clear(&text);
     return fits ? NULL : "tool is a pattern of at most 255 bytes, as in search_*";
 }
 
@@ -362,12 +358,11 @@ static void begin(mp_admin_profile *p, mp_stream *stream, const mp_admin_caller 
     mp_stream_on_gone(stream, on_gone, p);
     mp_timer_start(p->home, &p->limit, (uint64_t)asked->seconds * 1000, on_limit);
     mp_timer_start(p->home, &p->clock, PROGRESS_MS, tell_progress);
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_printf(&out, "data: {\"event\":\"profile began\",\"pid\":%d,", (int)getpid());
     mp_buf_printf(&out, "\"seconds\":%lld,\"hz\":%lld,\"unit\":\"%s\",\"workers\":%d}\n\n", (long long)asked->seconds,
                   (long long)asked->hz, asked->options.memory ? "512 KiB" : "samples", p->part_count);
     mp_stream_send(stream, mp_buf_str(&out));
-    mp_buf_clear(&out);
 }
 
 void mp_admin_profile_serve(mp_admin_profile *p, const mp_runtime_config *settings, mp_stream *stream,

@@ -33,10 +33,9 @@ void mp_admin_query_slots_give(mp_admin_query_slots *places, unsigned unanswered
 
 void mp_admin_refuse(mp_stream *stream, int status, mp_str why)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_put(&out, MP_STR("{\"error\":"));
     mp_json_put_string(&out, why);
     mp_buf_put(&out, MP_STR("}\n"));
     mp_stream_answer(stream, status, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&out);
 }

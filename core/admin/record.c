@@ -58,7 +58,7 @@ void mp_api_record(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     (void)admin, (void)rest;
     request asked = {.seconds = 3600, .most = 1000};
     mp_json_type type = MP_JSON_NULL;
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     if (mp_json_scan(mp_stream_request(stream)->body, &(mp_json_visitor){.member = see_member, .ctx = &asked}, &type,
                      NULL) != MP_JSON_OK ||
         type != MP_JSON_OBJECT || (asked.wrong == NULL && asked.tool.len == 0))
@@ -81,7 +81,6 @@ void mp_api_record(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     }
     free(pattern);
     mp_buf_clear(&asked.tool);
-    mp_buf_clear(&out);
 }
 
 void mp_api_record_stop(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
@@ -126,13 +125,11 @@ void mp_api_records(mp_admin *admin, mp_stream *stream, const mp_admin_caller *c
     }
     if (is_first)
         audit(stream, "records read", caller, MP_STR_NONE);
-    mp_buf lines = {0}, out = {0};
+    mp_scoped_buf lines = {0}, out = {0};
     mp_record_page page = mp_record_read(after, last, PAGE_BYTES, &lines);
     mp_buf_printf(&out, "{\"next\":%llu,\"lost\":%llu,\"more\":%s,\"on\":%s,\"asked\":%s}\n",
                   (unsigned long long)page.next, (unsigned long long)page.lost, page.has_more ? "true" : "false",
                   page.is_on ? "true" : "false", page.is_asked ? "true" : "false");
     mp_buf_put(&out, mp_buf_str(&lines));
     mp_stream_answer(stream, 200, "application/x-ndjson", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&lines);
-    mp_buf_clear(&out);
 }

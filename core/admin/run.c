@@ -106,7 +106,7 @@ static void end_run(run *of, const char *why, bool is_operator)
     if (stream == NULL)
         return;
     mp_stream_ref(stream);
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     uint64_t dropped = mp_console_queue_dropped(of->inbox) + of->overtaken;
     mp_buf_printf(&out, "data: {\"event\":\"call closed\",\"why\":\"%s\",\"dropped\":%llu}\n\n", why,
                   (unsigned long long)dropped);
@@ -114,7 +114,6 @@ static void end_run(run *of, const char *why, bool is_operator)
     mp_stream_send(stream, mp_buf_str(&out));
     mp_stream_end(stream);
     mp_stream_unref(stream);
-    mp_buf_clear(&out);
 }
 
 static void on_limit(mp_timer *timer)
@@ -154,7 +153,7 @@ static void say(run *of, mp_str json)
 /* Sends the request with these params, an object. */
 static void send_request(run *of, mp_str params)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_printf(&out, "{\"jsonrpc\":\"2.0\",\"id\":%u,\"method\":", ++of->requests);
     mp_buf_put(&out, mp_buf_str(&of->asked.method));
     mp_buf_put(&out, MP_STR(",\"params\":{"));
@@ -166,7 +165,6 @@ static void send_request(run *of, mp_str params)
     mp_buf_putc(&out, '}');
     of->began_us = mp_monotonic_us();
     say(of, mp_buf_str(&out));
-    mp_buf_clear(&out);
 }
 
 static void begin_call(run *of)
@@ -176,7 +174,7 @@ static void begin_call(run *of)
         send_request(of, mp_buf_str(&of->asked.params));
         return;
     }
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_printf(
         &out,
         "{\"jsonrpc\":\"2.0\",\"id\":\"open\",\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"%s\","
@@ -184,7 +182,6 @@ static void begin_call(run *of)
         "\"clientInfo\":{\"name\":\"moonpool dashboard\",\"version\":\"" MOONPOOL_VERSION "\"}}}",
         of->asked.era->date);
     say(of, mp_buf_str(&out));
-    mp_buf_clear(&out);
 }
 
 void mp_admin_put_question(mp_buf *out, const char *id, mp_str params)
@@ -199,14 +196,12 @@ void mp_admin_put_question(mp_buf *out, const char *id, mp_str params)
 /* Asks the run's worker whether its principal is one. */
 static void ask_about_principal(run *of)
 {
-    mp_buf params = {0}, out = {0};
+    mp_scoped_buf params = {0}, out = {0};
     mp_buf_put(&params, MP_STR("\"what\":\"principal\",\"principal\":"));
     mp_buf_put(&params, mp_buf_str(&of->asked.principal));
     mp_admin_put_question(&out, "principal", mp_buf_str(&params));
     open_console(of, true);
     say(of, mp_buf_str(&out));
-    mp_buf_clear(&params);
-    mp_buf_clear(&out);
 }
 
 /* -- messages of the worker ---------------------------------------------------------------------------------------- */
@@ -217,7 +212,7 @@ static void put_event(run *of, uint64_t mark, bool is_note, mp_str json)
     mp_stream *stream = of->stream;
     if (stream == NULL)
         return;
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_put(&out, MP_STR("data: {\"event\":\"message\""));
     if (mark != 0)
         mp_buf_printf(&out, ",\"call\":\"%s\",\"ms\":%.2f", mp_mark_text_of(mark).text,
@@ -233,7 +228,6 @@ static void put_event(run *of, uint64_t mark, bool is_note, mp_str json)
         of->overtaken++;
         mp_stat_add(&mp_stat_dropped_runs, 1);
     }
-    mp_buf_clear(&out);
 }
 
 /* Goes on after the answer to one of the messages that come before the request; its `id` is a text. */
@@ -373,7 +367,7 @@ void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
         close_run(made, false);
         return;
     }
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_call_body_put_name(&out, &made->asked);
     audit(stream, "call run by operator", caller, mp_buf_str(&out));
     out.len = 0;
@@ -389,7 +383,6 @@ void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
         ask_about_principal(made);
     }
     mp_console_queue_unref(inbox);
-    mp_buf_clear(&out);
 }
 
 static run *MP_NULLABLE find_run(const mp_admin_runs *runs, mp_str id)
@@ -405,14 +398,13 @@ static run *MP_NULLABLE find_run(const mp_admin_runs *runs, mp_str id)
 /* Sends the client's response to the worker: `value` is the member `name`. */
 static void send_response(run *of, mp_str id, const char *name, mp_str value)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_put(&out, MP_STR("{\"jsonrpc\":\"2.0\",\"id\":"));
     mp_buf_put(&out, id);
     mp_buf_printf(&out, ",\"%s\":", name);
     mp_buf_put(&out, value);
     mp_buf_putc(&out, '}');
     say(of, mp_buf_str(&out));
-    mp_buf_clear(&out);
 }
 
 /* Does what the body says. NULL, or why it makes no sense. */

@@ -43,18 +43,17 @@ static void put_common(mp_buf *out, mp_admin *admin, const mp_admin_caller *call
 
 void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_put(&out, MP_STR("\"what\":\"switches\""));
     put_common(&out, admin, caller);
     mp_admin_ask(admin, stream, caller, mp_buf_str(&out));
-    mp_buf_clear(&out);
 }
 
 void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)
 {
     request asked = {.on = -1};
     mp_json_type type = MP_JSON_NULL;
-    mp_buf out = {0}, then = {0}, why = {0};
+    mp_scoped_buf out = {0}, then = {0}, why = {0};
     bool is_object = mp_json_scan(mp_stream_request(stream)->body,
                                   &(mp_json_visitor){.member = see_member, .ctx = &asked}, &type, NULL) == MP_JSON_OK &&
                      type == MP_JSON_OBJECT;
@@ -77,7 +76,4 @@ void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *ca
     mp_buf_printf(&then, "\"what\":\"follow switch\",\"kind\":\"%s\",\"name\":", asked.kind);
     mp_buf_put(&then, asked.name);
     mp_admin_ask_all(admin, stream, caller, mp_buf_str(&out), mp_buf_str(&then));
-    mp_buf_clear(&out);
-    mp_buf_clear(&then);
-    mp_buf_clear(&why);
 }

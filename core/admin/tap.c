@@ -77,7 +77,7 @@ static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 /* Writes the events that wait, then why the stream ends. */
 static void end_reader(reader *of, const char *why)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_stream *stream = of->stream;
     if (stream == NULL)
         return;
@@ -89,7 +89,6 @@ static void end_reader(reader *of, const char *why)
         mp_buf_printf(&out, "data: {\"event\":\"tap closed\",\"why\":\"%s\"}\n\n", why);
         mp_stream_send(stream, mp_buf_str(&out));
     }
-    mp_buf_clear(&out);
     close_reader(of);
     unref_reader(of);
     mp_stream_end(stream);
@@ -108,7 +107,7 @@ static void on_batch(mp_timer *timer);
  * what comes next. */
 static void pump(reader *of)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_admin_taps *taps = of->taps;
     mp_stream *stream = of->stream;
     if (stream == NULL)
@@ -125,7 +124,6 @@ static void pump(reader *of)
         end_reader(of, "limits.stream_queue is too small for an event");
     else if (mp_stream_send(stream, mp_buf_str(&out)) == 0 && has_more) /* a failed send has closed the reader */
         mp_stream_on_drained(stream, on_drained, of);
-    mp_buf_clear(&out);
 }
 
 static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
@@ -334,11 +332,10 @@ static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_c
     }
     mp_stream_on_gone(stream, on_gone, made);
     mp_timer_start(made->home, &made->limit, (uint64_t)seconds * 1000, on_limit);
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_printf(&out, "data: {\"event\":\"tap opened\",\"arguments\":\"%s\",\"seconds\":%lld}\n\n",
                   forms[filter->arguments], (long long)seconds);
     mp_stream_send(stream, mp_buf_str(&out));
-    mp_buf_clear(&out);
 }
 
 void mp_api_tap(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, MP_UNUSED mp_str rest)

@@ -112,12 +112,11 @@ void mp_admin_ui(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
                                  {"cross-origin-resource-policy", MP_STR("same-origin")},
                                  {"content-encoding", MP_STR("gzip")}};
     size_t count = sizeof headers / sizeof *headers;
-    mp_buf room = {0};
+    mp_scoped_buf room = {0};
     if (mp_str_is(mp_stream_header(stream, "if-none-match", NULL), tag))
         mp_stream_answer(stream, 304, NULL, MP_STR_NONE, headers, count - 1);
     else if (is_packed)
         mp_stream_answer(stream, 200, type_of(file->name), (mp_str){file->bytes, file->size}, headers, count);
     else
         mp_stream_answer(stream, 200, type_of(file->name), plain_text(file, &room), headers, count - 1);
-    mp_buf_clear(&room);
 }

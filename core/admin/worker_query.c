@@ -72,7 +72,7 @@ static void free_question(void *ctx)
 /* A worker that has not answered what it was asked before is not to do it any more. */
 static void ask_worker(question *of, unsigned worker, const char *id, const mp_buf *params)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_console_settings settings = {.caller = mp_str_of(of->caller.name), .is_hidden = true};
     if (of->consoles[worker] != NULL)
         mp_console_close(of->consoles[worker], false);
@@ -81,7 +81,6 @@ static void ask_worker(question *of, unsigned worker, const char *id, const mp_b
     of->consoles[worker] = console;
     mp_admin_put_question(&out, id, mp_buf_str(params));
     mp_console_send(console, mp_buf_str(&out));
-    mp_buf_clear(&out);
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
@@ -112,11 +111,10 @@ static void on_gone(void *ctx, MP_UNUSED mp_stream *stream)
 
 static void answer(question *of, mp_stream *stream, mp_str result, unsigned unanswered)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_put(&out, result);
     mp_buf_putc(&out, '\n');
     mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
-    mp_buf_clear(&out);
     close_question(of, unanswered);
 }
 
@@ -185,13 +183,12 @@ static int see_member(void *ctx, unsigned level, mp_str key, mp_json_type type, 
 
 static void refuse_question(question *of, mp_stream *stream, const outcome *found)
 {
-    mp_buf why = {0};
+    mp_scoped_buf why = {0};
     int64_t code = 0;
     if (found->message.len > 0)
         mp_json_unescape(&why, found->message);
     mp_json_int(found->code, &code);
     mp_admin_refuse(stream, code == MP_CODE_INVALID_PARAMS ? 404 : 503, mp_buf_str(&why));
-    mp_buf_clear(&why);
     close_question(of, 0);
 }
 

@@ -12,6 +12,10 @@ typedef struct {
     size_t len, cap;
 } mp_buf;
 
+/* A variable's type: the buffer is cleared where its scope ends. Not for bytes that are kept or given away, and not
+ * where a Lua error may leave the scope. */
+#define mp_scoped_buf mp_buf __attribute__((cleanup(mp_buf_clear)))
+
 /* Zeroed memory; free it with free(). */
 void *mp_new(size_t size) __attribute__((malloc, returns_nonnull));
 void *mp_resize(void *MP_NULLABLE memory, size_t size) __attribute__((returns_nonnull));

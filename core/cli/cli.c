@@ -26,11 +26,10 @@ static int bad_option(int sign, char **argv, const struct option *options, const
         return mp_cli_misused("this option takes no value:", word, NULL, command);
     for (const struct option *o = options; o->name != NULL; o++)
         names[count++] = o->name;
-    mp_buf near = {0};
+    mp_scoped_buf near = {0};
     const char *name = mp_suggest((mp_str){word + 2, strcspn(word + 2, "=")}, names, count);
     mp_buf_printf(&near, "--%s%c", name == NULL ? "" : name, '\0');
     mp_cli_misused("unknown option", word, name == NULL ? NULL : near.ptr, command);
-    mp_buf_clear(&near);
     return MP_BAD_USAGE;
 }
 
@@ -74,11 +73,9 @@ static int take(const mp_cli_command *command, char **whole, int argc, char **ar
             args.command_count = argc - i - 1; /* getopt_long() moves the words before "--" behind it */
     for (int sign; (sign = getopt_long(argc, argv, letters, options, NULL)) != -1;) {
         if (sign == 'h') {
-            mp_buf out = {0};
+            mp_scoped_buf out = {0};
             mp_cli_put_help(&out, command);
-            int code = mp_cli_print(mp_buf_str(&out));
-            mp_buf_clear(&out);
-            return code;
+            return mp_cli_print(mp_buf_str(&out));
         }
         const mp_cli_option *option = option_of(command, sign);
         if (option == NULL)

@@ -219,11 +219,9 @@ int mp_cli_completion(const mp_cli_args *args)
     for (size_t i = 0; i < 3; i++) {
         if (strcmp(args->words[0], shells[i]) != 0)
             continue;
-        mp_buf out = {0};
+        mp_scoped_buf out = {0};
         put[i](&out);
-        int code = mp_cli_print(mp_buf_str(&out));
-        mp_buf_clear(&out);
-        return code;
+        return mp_cli_print(mp_buf_str(&out));
     }
     return mp_cli_misused("no completions for the shell", args->words[0],
                           mp_suggest(mp_str_of(args->words[0]), shells, 3), "completion");

@@ -58,7 +58,7 @@ int mp_cli_help(const mp_cli_args *args)
 {
     if (args->word_count > 1)
         return mp_cli_misused("help takes one command; unexpected:", args->words[1], NULL, "help");
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     if (args->word_count == 0) {
         mp_cli_put_usage(&out);
     } else {
@@ -67,20 +67,16 @@ int mp_cli_help(const mp_cli_args *args)
             return MP_BAD_USAGE;
         mp_cli_put_help(&out, command);
     }
-    int code = mp_cli_print(mp_buf_str(&out));
-    mp_buf_clear(&out);
-    return code;
+    return mp_cli_print(mp_buf_str(&out));
 }
 
 int mp_cli_print_version(bool with_libraries)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     mp_buf_put(&out, MP_STR("moonpool " MOONPOOL_VERSION "\n"));
     if (with_libraries)
         mp_gateway_put_libraries(&out);
-    int code = mp_cli_print(mp_buf_str(&out));
-    mp_buf_clear(&out);
-    return code;
+    return mp_cli_print(mp_buf_str(&out));
 }
 
 int mp_cli_version(const mp_cli_args *args)

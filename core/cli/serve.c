@@ -260,14 +260,12 @@ int mp_cli_config(const mp_cli_args *args)
 {
     if (args->word_count > 0)
         return mp_cli_misused("config takes no arguments:", args->words[0], NULL, "config");
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     if (mp_cli_value(args, "schema") != NULL)
         mp_config_print_schema(&out);
     else if (mp_cli_value(args, "man") != NULL)
         mp_config_print_man(&out);
     else
         mp_config_print_help(&out);
-    int code = mp_cli_print(mp_buf_str(&out));
-    mp_buf_clear(&out);
-    return code;
+    return mp_cli_print(mp_buf_str(&out));
 }

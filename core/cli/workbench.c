@@ -87,9 +87,8 @@ static bool is_socket_unit(const char *address)
 static void take_reachable(const mp_cli_args *args, arguments *to, mp_config **config, char **token)
 {
     const char *file = mp_cli_value(args, "config");
-    mp_buf report = {0};
+    mp_scoped_buf report = {0};
     *config = mp_config_load(file == NULL ? "moonpool.yaml" : file, &report);
-    mp_buf_clear(&report);
     const char *named = mp_cli_value(args, "admin");
     const char *address = named != NULL || *config == NULL ? named : (*config)->admin_listen;
     if (address == NULL || is_socket_unit(address))
@@ -104,7 +103,7 @@ static void take_reachable(const mp_cli_args *args, arguments *to, mp_config **c
 int mp_cli_explain(const mp_cli_args *args)
 {
     arguments given = {0};
-    mp_buf headers = {0};
+    mp_scoped_buf headers = {0};
     const char *file = NULL;
     bool is_list = strcmp(args->command->name, "list") == 0;
     if (is_list && mp_cli_take_file(args, &file) != MP_ENDED_WELL)
@@ -125,7 +124,6 @@ int mp_cli_explain(const mp_cli_args *args)
     int code = mp_gateway_workbench("explain", given.list, given.count);
     free(token);
     mp_config_free(config);
-    mp_buf_clear(&headers);
     free(lines);
     return code;
 }
@@ -307,7 +305,7 @@ int mp_cli_admin(const mp_cli_args *args)
     int code = take_admin(args, file, &given, &config, &token);
     if (code != MP_ENDED_WELL)
         return code;
-    mp_buf words = {0};
+    mp_scoped_buf words = {0};
     if (has_words)
         put_words(&given, args, &words);
     put(&given, "command", command);
@@ -325,7 +323,6 @@ int mp_cli_admin(const mp_cli_args *args)
     put(&given, "level", mp_cli_value(args, "level"));
     put(&given, "for", mp_cli_value(args, "for"));
     code = mp_gateway_workbench(is_record ? "record" : "admin", given.list, given.count);
-    mp_buf_clear(&words);
     free(token);
     mp_config_free(config);
     return code;

@@ -134,12 +134,10 @@ static const char *live_item(const mp_config *config, const mp_config *serving, 
         at++;
     if (at == count)
         return item;
-    mp_buf one = {0}, other = {0};
+    mp_scoped_buf one = {0}, other = {0};
     put_item(&one, item, list, true);
     put_item(&other, item_at(config, list, at), list, true);
     bool is_same = mp_str_eq(mp_buf_str(&one), mp_buf_str(&other));
-    mp_buf_clear(&one);
-    mp_buf_clear(&other);
     return is_same ? item_at(config, list, at) : item;
 }
 
@@ -187,7 +185,7 @@ void mp_config_put_all(mp_buf *out, const mp_config *config)
 
 void mp_config_compare(const mp_config *before, const mp_config *after, bool restarts, mp_buf *names)
 {
-    mp_buf one = {0}, other = {0};
+    mp_scoped_buf one = {0}, other = {0};
     for (size_t i = 0; i < mp_config_key_count; i++) {
         const mp_config_key *key = &mp_config_keys[i];
         const mp_config_key *list = live_list_of(key);
@@ -204,8 +202,6 @@ void mp_config_compare(const mp_config *before, const mp_config *after, bool res
         if (key->restarts == restarts && !mp_str_eq(mp_buf_str(&one), mp_buf_str(&other)))
             mp_buf_printf(names, "%s%s", names->len == 0 ? "" : ", ", key->path);
     }
-    mp_buf_clear(&one);
-    mp_buf_clear(&other);
 }
 
 bool mp_config_has_lock_of(const mp_config *config, const mp_config *other)
@@ -237,7 +233,7 @@ static mp_str key_of_entry(const mp_config_key *key)
 static void put_changed_keys(mp_buf *out, const mp_upstream_entry *before, const mp_upstream_entry *after)
 {
     const mp_config_key *map = mp_config_key_at("upstreams");
-    mp_buf one = {0}, other = {0};
+    mp_scoped_buf one = {0}, other = {0};
     mp_str last = MP_STR_NONE;
     for (size_t i = 0; i < mp_config_key_count; i++) {
         const mp_config_key *key = &mp_config_keys[i];
@@ -252,8 +248,6 @@ static void put_changed_keys(mp_buf *out, const mp_upstream_entry *before, const
         mp_buf_printf(out, "%s%.*s", out->len == 0 ? "" : ", ", MP_STR_ARG(name));
         last = name;
     }
-    mp_buf_clear(&one);
-    mp_buf_clear(&other);
 }
 
 /* True if the upstreams that both lists have are in the same order. */
@@ -280,7 +274,7 @@ void mp_config_compare_upstreams(const mp_config *before, const mp_config *after
 {
     for (mp_upstream_entry **one = after->upstreams; one != NULL && *one != NULL; one++) {
         const mp_upstream_entry *old = find_upstream(before->upstreams, (*one)->core.name);
-        mp_buf keys = {0};
+        mp_scoped_buf keys = {0};
         if (old == NULL)
             put_part(plan, "+", (*one)->core.name);
         else
@@ -289,7 +283,6 @@ void mp_config_compare_upstreams(const mp_config *before, const mp_config *after
             put_part(plan, "~", (*one)->core.name);
             mp_buf_printf(plan, " (%.*s)", MP_STR_ARG(mp_buf_str(&keys)));
         }
-        mp_buf_clear(&keys);
     }
     for (mp_upstream_entry **one = before->upstreams; one != NULL && *one != NULL; one++)
         if (find_upstream(after->upstreams, (*one)->core.name) == NULL)
@@ -364,7 +357,7 @@ static void carry(mp_config *to, const mp_config *from, const mp_config_key *key
 
 void mp_config_carry(mp_config *to, const mp_config *from)
 {
-    mp_buf one = {0}, other = {0};
+    mp_scoped_buf one = {0}, other = {0};
     for (size_t i = 0; i < mp_config_key_count; i++) {
         const mp_config_key *key = &mp_config_keys[i];
         if (!key->restarts || mp_config_key_list(key) != NULL)
@@ -376,6 +369,4 @@ void mp_config_carry(mp_config *to, const mp_config *from)
             mp_config_keep_pending(to, key);
         carry(to, from, key);
     }
-    mp_buf_clear(&one);
-    mp_buf_clear(&other);
 }

@@ -163,13 +163,12 @@ static void *place_of_values(reader *r, const mp_config_key *key)
 
 static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
-    mp_buf room = {0};
+    mp_scoped_buf room = {0};
     mp_config_value value;
     mp_err err;
     if (mp_config_read_value(r, node, &room, &value) &&
         mp_config_set(place_of_values(r, key), key, &value, r->folder, &err) != 0)
         report_error(r, node->at, &err);
-    mp_buf_clear(&room);
 }
 
 /* -- keys ---------------------------------------------------------------------------------------------------------- */
@@ -205,7 +204,7 @@ static void report_unknown(reader *r, const mp_config_key *MP_NULLABLE section, 
     }
     const char *names[MP_CONFIG_KEYS_CAP];
     size_t count = 0;
-    mp_buf all = {0};
+    mp_scoped_buf all = {0};
     mp_err err;
     for (size_t i = 0; i < mp_config_key_count; i++)
         if (mp_config_key_is_in(&mp_config_keys[i], section)) {
@@ -230,7 +229,6 @@ static void report_unknown(reader *r, const mp_config_key *MP_NULLABLE section, 
     if (near != NULL)
         mp_err_hint(&err, "did you mean '%s'?", near);
     report_error(r, node->key_at, &err);
-    mp_buf_clear(&all);
 }
 
 static void read_list(reader *r, const mp_config_key *key, const mp_yaml_node *node)
@@ -420,7 +418,7 @@ int mp_config_read_file(const char *path, mp_buf *text)
 
 mp_config *MP_NULLABLE mp_config_load(const char *path, mp_buf *report)
 {
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     mp_config *config = NULL;
     if (mp_config_read_file(path, &text) == 0) {
         config = mp_config_parse(mp_buf_str(&text), path, report);
@@ -444,7 +442,6 @@ mp_config *MP_NULLABLE mp_config_load(const char *path, mp_buf *report)
                 report,
                 MP_STR("  hint: the user that runs moonpool needs permission to read the file and its folders\n"));
     }
-    mp_buf_clear(&text);
     return config;
 }
 

@@ -167,17 +167,13 @@ static void put_text(mp_buf *out, mp_str text, mp_str entries, const place *at)
 /* True if `after` is `before` with the upstreams `names` at its end. */
 static bool is_added(const mp_config *before, const mp_config *after, const char *const *names)
 {
-    mp_buf keys = {0}, plan = {0}, expected = {0};
+    mp_scoped_buf keys = {0}, plan = {0}, expected = {0};
     mp_config_compare(before, after, true, &keys);
     mp_config_compare(before, after, false, &keys);
     mp_config_compare_upstreams(before, after, &plan);
     for (; *names != NULL; names++)
         mp_buf_printf(&expected, "%s+ %s", expected.len == 0 ? "" : "  ", *names);
-    bool is_same = keys.len == 0 && mp_str_eq(mp_buf_str(&plan), mp_buf_str(&expected));
-    mp_buf_clear(&keys);
-    mp_buf_clear(&plan);
-    mp_buf_clear(&expected);
-    return is_same;
+    return keys.len == 0 && mp_str_eq(mp_buf_str(&plan), mp_buf_str(&expected));
 }
 
 int mp_config_add_upstreams(mp_str text, const char *name, mp_str entries, const char *const *names, mp_buf *out,
@@ -222,7 +218,7 @@ int mp_config_replace_file(const char *link, mp_str text, mp_buf *report)
     const char *path = realpath(link, resolved) == NULL ? link : resolved; /* a link stays a link */
     struct stat info;
     bool is_there = stat(path, &info) == 0;
-    mp_buf other = {0};
+    mp_scoped_buf other = {0};
     mp_buf_printf(&other, "%s.XXXXXX%c", path, '\0');
     int fd = mkostemp(other.ptr, O_CLOEXEC);
     mode_t mode = umask(0);
@@ -239,13 +235,12 @@ int mp_config_replace_file(const char *link, mp_str text, mp_buf *report)
             unlink(other.ptr);
         close(fd);
     }
-    mp_buf_clear(&other);
     return result;
 }
 
 int mp_config_add_upstreams_to_file(const char *path, mp_str entries, const char *const *names, mp_buf *report)
 {
-    mp_buf text = {0}, out = {0};
+    mp_scoped_buf text = {0}, out = {0};
     int result = mp_config_read_file(path, &text);
     if (result != 0 && errno == ENOENT)
         result = 0;
@@ -255,7 +250,5 @@ int mp_config_add_upstreams_to_file(const char *path, mp_str entries, const char
         result = mp_config_add_upstreams(mp_buf_str(&text), path, entries, names, &out, report);
     if (result == 0)
         result = mp_config_replace_file(path, mp_buf_str(&out), report);
-    mp_buf_clear(&text);
-    mp_buf_clear(&out);
     return result;
 }

@@ -113,12 +113,11 @@ int mp_expand(mp_str text, const char *folder, mp_buf *out, mp_str *where, mp_er
             where->len = inside.len + 3;
             if (memmem(inside.ptr, inside.len, "${", 2) != NULL)
                 return mp_err_set(err, "'${' inside '${…}'");
-            mp_buf found = {0};
+            mp_scoped_buf found = {0};
             bool is_file = mp_str_starts(inside, MP_STR("file:"));
             int result = is_file ? expand_file(mp_str_from(inside, 5), folder, &found, err)
                                  : expand_variable(inside, &found, err);
             mp_buf_put(out, mp_buf_str(&found));
-            mp_buf_clear(&found);
             if (result != 0)
                 return -1;
             i += where->len;

@@ -130,7 +130,7 @@ static int read_file(const char *path, mp_buf *text)
 int mp_config_read_lock(mp_config *config, mp_buf *report)
 {
     const char *path = config->upstream_lock;
-    mp_buf text = {0}, out = {0};
+    mp_scoped_buf text = {0}, out = {0};
     free(config->lock);
     config->lock = NULL;
     if (path == NULL || config->upstreams == NULL || config->upstreams[0] == NULL)
@@ -146,7 +146,5 @@ int mp_config_read_lock(mp_config *config, mp_buf *report)
         if (result == 0)
             config->lock = mp_dup(mp_buf_str(&out));
     }
-    mp_buf_clear(&text);
-    mp_buf_clear(&out);
     return result;
 }

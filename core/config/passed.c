@@ -116,7 +116,7 @@ static void put_names(const mp_passed *passed, mp_buf *out)
 
 int mp_passed_refuse(const mp_passed *passed, mp_str name, mp_err *err)
 {
-    mp_buf names = {0};
+    mp_scoped_buf names = {0};
     put_names(passed, &names);
     if (passed->refusal[0] != '\0') {
         mp_err_set(err, "systemd:%.*s: %s", MP_STR_ARG(name), passed->refusal);
@@ -130,7 +130,6 @@ int mp_passed_refuse(const mp_passed *passed, mp_str name, mp_err *err)
                    MP_STR_ARG(mp_buf_str(&names)));
         mp_err_hint(err, "the name is FileDescriptorName= of the socket unit, by default the name of the unit");
     }
-    mp_buf_clear(&names);
     return -1;
 }
 
@@ -162,24 +161,21 @@ static void put_address(mp_buf *out, const mp_address *at)
 
 void mp_stored_name(char name[MP_PASSED_NAME], const mp_address *at)
 {
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     put_address(&out, at);
     if (at->is_unix)
         mp_buf_printf(&out, "#%llx.%llx", (unsigned long long)at->device, (unsigned long long)at->inode);
     name[0] = '\0';
     if (out.len < MP_PASSED_NAME)
         snprintf(name, MP_PASSED_NAME, "%.*s", MP_STR_ARG(mp_buf_str(&out)));
-    mp_buf_clear(&out);
 }
 
 bool mp_stored_is_of(const mp_passed_socket *one, const mp_address *at)
 {
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     put_address(&text, at);
     size_t len = strcspn(one->name, "#");
-    bool is_same = len == text.len && memcmp(one->name, text.ptr, len) == 0;
-    mp_buf_clear(&text);
-    return is_same;
+    return len == text.len && memcmp(one->name, text.ptr, len) == 0;
 }
 
 const char *MP_NULLABLE mp_stored_fault(const mp_passed_socket *one)

@@ -63,10 +63,9 @@ void mp_config_print_help(mp_buf *out)
         int indent = 2 * depth_of(key);
         if (indent == 0)
             mp_buf_putc(out, '\n');
-        mp_buf doc = {0};
+        mp_scoped_buf doc = {0};
         mp_buf_printf(&doc, "%s%s%c", key->doc, restarts_of(key), '\0');
         put_wrapped(out, doc.ptr, indent);
-        mp_buf_clear(&doc);
         bool is_comment = (key->preset == NULL && key->type != MP_KEY_SECTION) || mp_config_key_list(key) != NULL;
         mp_buf_printf(out, "%*s%s%s:", indent, "", is_comment ? "# " : "", mp_config_key_name(key));
         if (key->type != MP_KEY_SECTION) {
@@ -105,7 +104,7 @@ void mp_config_print_man(mp_buf *out)
 {
     for (size_t i = 0; i < mp_config_key_count; i++) {
         const mp_config_key *key = &mp_config_keys[i];
-        mp_buf values = {0};
+        mp_scoped_buf values = {0};
         mp_buf_put(out, MP_STR("*"));
         put_scdoc(out, key->path);
         mp_buf_put(out, MP_STR("*"));
@@ -121,7 +120,6 @@ void mp_config_print_man(mp_buf *out)
         put_scdoc(out, key->doc);
         put_scdoc(out, restarts_of(key));
         mp_buf_put(out, MP_STR("\n\n"));
-        mp_buf_clear(&values);
     }
 }
 
@@ -142,20 +140,19 @@ static const char expansion[] = "\\$\\{"; /* allows any ${…}: an editor cannot
 
 static void put_pattern(mp_buf *out, const char *pattern, const char *MP_NULLABLE word)
 {
-    mp_buf whole = {0};
+    mp_scoped_buf whole = {0};
     mp_buf_printf(&whole, "%s%s%s%s|%s", word == NULL ? "" : "^", word == NULL ? "" : word, word == NULL ? "" : "$|",
                   pattern, expansion);
     mp_buf_putc(&whole, '\0');
     mp_buf_put(out, MP_STR("{\"type\": \"string\", \"pattern\": "));
     put_json(out, whole.ptr);
     mp_buf_putc(out, '}');
-    mp_buf_clear(&whole);
 }
 
 /* Appends the schema of one value without its description. The loader alone checks ranges of times and sizes. */
 static void put_value_schema(mp_buf *out, const mp_config_key *key)
 {
-    mp_buf pattern = {0};
+    mp_scoped_buf pattern = {0};
     switch (key->type) {
     case MP_KEY_TIME:
         put_pattern(out, "^[0-9]+(ms|s|m|h|d)$", key->word);
@@ -194,7 +191,6 @@ static void put_value_schema(mp_buf *out, const mp_config_key *key)
         else
             mp_buf_printf(out, "{\"type\": \"string\", \"minLength\": %lld}", (long long)key->least);
     }
-    mp_buf_clear(&pattern);
 }
 
 static void put_schema(mp_buf *out, const mp_config_key *key, int indent);
@@ -239,11 +235,10 @@ static const mp_config_key *entry_of(const mp_config_key *map)
 
 static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
 {
-    mp_buf doc = {0};
+    mp_scoped_buf doc = {0};
     mp_buf_printf(&doc, "%s%s%c", key->doc, restarts_of(key), '\0');
     mp_buf_put(out, MP_STR("{\"description\": "));
     put_json(out, doc.ptr);
-    mp_buf_clear(&doc);
     mp_buf_put(out, MP_STR(", "));
     if (key->preset != NULL && key->type != MP_KEY_LIST) {
         bool is_number = key->type == MP_KEY_COUNT && key->preset[0] >= '0' && key->preset[0] <= '9';

@@ -45,7 +45,7 @@ static bool check_name(reader *r, const mp_config_key *key, const mp_yaml_node *
 static char *MP_NULLABLE read_text(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
     mp_config_value value;
-    mp_buf room = {0};
+    mp_scoped_buf room = {0};
     mp_err err;
     char *text = NULL;
     if (node->kind != MP_YAML_SCALAR) {
@@ -60,7 +60,6 @@ static char *MP_NULLABLE read_text(reader *r, const mp_config_key *key, const mp
         else
             mp_yaml_error(&r->yaml, node->at, &err);
     }
-    mp_buf_clear(&room);
     return text;
 }
 
@@ -251,11 +250,10 @@ static char **join_pairs(const mp_pair *MP_NULLABLE pairs, const char *mark)
         count++;
     char **lines = count == 0 ? NULL : mp_new((count + 1) * sizeof *lines);
     for (size_t i = 0; i < count; i++) {
-        mp_buf line = {0};
+        mp_scoped_buf line = {0};
         mp_buf_printf(&line, "%s%s", pairs[i].name, mark);
         mp_buf_put(&line, mp_str_of(pairs[i].value));
         lines[i] = mp_dup(mp_buf_str(&line));
-        mp_buf_clear(&line);
     }
     return lines;
 }
@@ -322,10 +320,9 @@ static void finish_auth(reader *r, mp_upstream_entry *upstream)
     check_token(r, token, ways[is_exchange ? 2 : 1]);
     if (is_exchange)
         check_exchange(r, upstream);
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     put_token(&text, token, is_exchange ? "exchange" : "client_credentials");
     upstream->core.credential = mp_dup(mp_buf_str(&text));
-    mp_buf_clear(&text);
 }
 
 /* Checks the keys of one entry together and sets what other keys determine. */
@@ -355,10 +352,9 @@ static void finish(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *n
     else if (upstream->core.timeout_ms > upstream->core.timeout_total_ms)
         report(r, seen(r, "timeout"), "timeout_total is for the whole request", "'timeout' is above 'timeout_total'");
     if (upstream->prefix == NULL) {
-        mp_buf prefix = {0};
+        mp_scoped_buf prefix = {0};
         mp_buf_printf(&prefix, "%s_", upstream->core.name);
         upstream->prefix = mp_dup(mp_buf_str(&prefix));
-        mp_buf_clear(&prefix);
     }
     upstream->core.is_private = upstream->is_private == MP_UPSTREAM_PRIVATE_TRUE;
     upstream->core.headers = join_pairs(upstream->headers, ": ");

@@ -218,12 +218,11 @@ int mp_config_check_text(const mp_config_key *key, const mp_config_value *value,
 
 static int read_choice(const mp_config_key *key, const mp_config_value *value, int *choice, mp_err *err)
 {
-    mp_buf all = {0};
+    mp_scoped_buf all = {0};
     size_t count = 0;
     for (; key->choices[count] != NULL; count++) {
         if (mp_str_is(value->text, key->choices[count])) {
             *choice = (int)count;
-            mp_buf_clear(&all);
             return 0;
         }
         mp_buf_printf(&all, "%s%s", count == 0 ? "" : ", ", key->choices[count]);
@@ -234,7 +233,6 @@ static int read_choice(const mp_config_key *key, const mp_config_value *value, i
         mp_err_hint(err, "did you mean '%s'? allowed: %.*s", near, MP_STR_ARG(mp_buf_str(&all)));
     else
         mp_err_hint(err, "allowed: %.*s", MP_STR_ARG(mp_buf_str(&all)));
-    mp_buf_clear(&all);
     return -1;
 }
 

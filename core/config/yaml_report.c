@@ -113,7 +113,7 @@ void mp_yaml_error(mp_yaml *yaml, mp_yaml_mark at, const mp_err *err)
     mp_str line = at.line > 0 ? mp_yaml_line(yaml->text, at.line) : MP_STR("");
     char *secrets = mp_yaml_secrets(yaml->text);
     const char *hidden = at.line > 0 ? secrets + (line.ptr - yaml->text.ptr) : secrets;
-    mp_buf masked = {0};
+    mp_scoped_buf masked = {0};
     mp_buf_put(yaml->report, MP_STR(": "));
     mp_yaml_put_message(yaml->report, mp_str_of(err->text), line, hidden);
     mp_buf_putc(yaml->report, '\n');
@@ -124,7 +124,6 @@ void mp_yaml_error(mp_yaml *yaml, mp_yaml_mark at, const mp_err *err)
         mp_yaml_put_message(yaml->report, mp_str_of(err->hint), line, hidden);
         mp_buf_putc(yaml->report, '\n');
     }
-    mp_buf_clear(&masked);
     free(secrets);
 }
 

@@ -210,7 +210,7 @@ static void forget_orphans(int folder)
 int mp_last_good_write(int folder, const mp_generation_parts *parts, mp_err *err)
 {
     char file[NAME_DIGITS + 1];
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     int failed = 0;
     file_of(parts->name, file);
     put_all(&text, parts);
@@ -225,7 +225,6 @@ int mp_last_good_write(int folder, const mp_generation_parts *parts, mp_err *err
             forget_orphans(folder);
     }
     flock(folder, LOCK_UN);
-    mp_buf_clear(&text);
     return failed;
 }
 

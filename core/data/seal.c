@@ -36,14 +36,13 @@ static bool derive_nonce(unsigned char *nonce, const mp_seal_key *key, mp_str ab
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned int len = sizeof digest;
     uint64_t about_len = about.len;
-    mp_buf message = {0};
+    mp_scoped_buf message = {0};
     mp_buf_put(&message, (mp_str){purpose, sizeof purpose});
     mp_buf_put(&message, (mp_str){(const char *)&about_len, sizeof about_len});
     mp_buf_put(&message, about);
     mp_buf_put(&message, text);
     bool is_done = HMAC(EVP_sha256(), key->bytes, sizeof key->bytes, (const unsigned char *)message.ptr, message.len,
                         digest, &len) != NULL;
-    mp_buf_clear(&message);
     if (is_done)
         memcpy(nonce, digest, NONCE_BYTES);
     return is_done;

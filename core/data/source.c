@@ -112,7 +112,7 @@ static int read_file(tree *source, const char *full, mp_str path, mp_err *err)
     if (fd < 0)
         return fail_errno(err, source->dir, path, "let the user that runs moonpool read it, or remove it");
     struct stat st;
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     int result;
     if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
         mp_err_set(err, "%s/%.*s: not a regular file", source->dir, MP_STR_ARG(path));
@@ -122,7 +122,6 @@ static int read_file(tree *source, const char *full, mp_str path, mp_err *err)
     } else {
         result = keep_file(source, path, mp_buf_str(&text), err);
     }
-    mp_buf_clear(&text);
     close(fd);
     return result;
 }
@@ -130,7 +129,7 @@ static int read_file(tree *source, const char *full, mp_str path, mp_err *err)
 /* Reads one entry of a folder. `path` is relative to the scripts' folder. Symbolic links are followed. */
 static int read_entry(tree *source, mp_str name, mp_str path, const folder *in, mp_err *err)
 {
-    mp_buf full = {0};
+    mp_scoped_buf full = {0};
     mp_buf_printf(&full, "%s/%.*s%c", source->dir, MP_STR_ARG(path), '\0');
     struct stat st;
     int result = 0;
@@ -143,7 +142,6 @@ static int read_entry(tree *source, mp_str name, mp_str path, const folder *in, 
     } else if (is_lua(name)) {
         result = read_file(source, full.ptr, path, err);
     }
-    mp_buf_clear(&full);
     return result;
 }
 
@@ -169,19 +167,18 @@ static int read_names(tree *source, DIR *dir, mp_str path, const folder *here, m
         mp_str name = mp_str_of(entry->d_name);
         if (is_skipped(name))
             continue;
-        mp_buf inner = {0};
+        mp_scoped_buf inner = {0};
         if (path.len > 0)
             mp_buf_printf(&inner, "%.*s/", MP_STR_ARG(path));
         mp_buf_put(&inner, name);
         result = read_entry(source, name, mp_buf_str(&inner), here, err);
-        mp_buf_clear(&inner);
     }
     return result;
 }
 
 static int read_folder(tree *source, mp_str path, const folder *MP_NULLABLE up, mp_err *err)
 {
-    mp_buf full = {0};
+    mp_scoped_buf full = {0};
     mp_buf_printf(&full, "%s%s%.*s%c", source->dir, path.len == 0 ? "" : "/", MP_STR_ARG(path), '\0');
     struct stat st;
     int result;
@@ -197,7 +194,6 @@ static int read_folder(tree *source, mp_str path, const folder *MP_NULLABLE up, 
     }
     if (dir != NULL)
         closedir(dir);
-    mp_buf_clear(&full);
     return result;
 }
 
@@ -241,11 +237,9 @@ static mp_str without_slash(const char *dir)
 /* Joins `dir` and `below` with a '/'. The caller frees the path. */
 static char *join(mp_str dir, const char *below)
 {
-    mp_buf path = {0};
+    mp_scoped_buf path = {0};
     mp_buf_printf(&path, "%.*s%s%s", MP_STR_ARG(dir), mp_str_eq(dir, MP_STR("/")) ? "" : "/", below);
-    char *joined = mp_dup(mp_buf_str(&path));
-    mp_buf_clear(&path);
-    return joined;
+    return mp_dup(mp_buf_str(&path));
 }
 
 mp_source *mp_source_new(const char *dir, const char *MP_NULLABLE rocks)

@@ -435,7 +435,7 @@ static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_
 {
     uint64_t now = mp_store_now();
     int64_t sum = 0, own = 0, count;
-    mp_buf key = {0};
+    mp_scoped_buf key = {0};
     mp_buf_put(&key, MP_STR(PLACES));
     mp_buf_put(&key, name);
     mp_buf_putc(&key, '\0');
@@ -453,7 +453,6 @@ static mp_store_result in_place(mp_store *store, mp_str name, mp_str who, int64_
         if (result == MP_STORE_DONE)
             mp_store_note_change(store, e);
     }
-    mp_buf_clear(&key);
     return result;
 }
 

@@ -146,7 +146,7 @@ static bool may_be_ours(const mp_store_database *d)
 /* Moves a -wal file away that was not written for the database as it is. */
 static int set_wal_aside(const mp_store_database *d, mp_err *err)
 {
-    mp_buf aside = {0};
+    mp_scoped_buf aside = {0};
     mp_store_files files = {d->fd, open(d->wal, O_RDONLY | O_CLOEXEC)};
     bool does_fit = !may_be_ours(d) || mp_store_wal_fits(&files);
     if (files.wal >= 0)
@@ -163,7 +163,6 @@ static int set_wal_aside(const mp_store_database *d, mp_err *err)
                                          "restore: the file is served without it")));
     else
         refuse(d, err, "the -wal file beside it belongs to another file", "move the -wal file away");
-    mp_buf_clear(&aside);
     return is_moved ? 0 : -1;
 }
 

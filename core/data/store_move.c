@@ -206,11 +206,10 @@ static last_result try_last(mp_store_move *move, size_t most, mp_store_rest *res
 
 static int move_all(mp_store_move *move, mp_store_rest *rest, mp_err *err)
 {
-    mp_buf after = {0};
+    mp_scoped_buf after = {0};
     int failed = 0;
     while (failed == 0 && copy_some(move, &after))
         failed = move_piece(move, err);
-    mp_buf_clear(&after);
     uint64_t until = mp_monotonic_us() + TRIES_US;
     last_result result = failed == 0 ? AGAIN : FAILED;
     for (int i = 0; result == AGAIN; i++) {

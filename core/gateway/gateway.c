@@ -73,26 +73,23 @@ static int add_upstreams(const char *path, mp_str entries, const char *const *na
 {
     if (out == NULL)
         return mp_config_add_upstreams_to_file(path, entries, names, report);
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     int result = mp_config_read_file(path, &text) == 0 || errno == ENOENT ? 0 : -1;
     if (result != 0)
         mp_buf_printf(report, "%s: cannot read the configuration: %s\n", path, strerror(errno));
     else
         result = mp_config_add_upstreams(mp_buf_str(&text), path, entries, names, out, report);
-    mp_buf_clear(&text);
     return result;
 }
 
 static void put_upstreams(const char *path, mp_buf *out)
 {
-    mp_buf text = {0}, report = {0};
+    mp_scoped_buf text = {0}, report = {0};
     mp_config *config =
         mp_config_read_file(path, &text) == 0 ? mp_config_parse_unexpanded(mp_buf_str(&text), path, &report) : NULL;
     for (mp_upstream_entry **one = config == NULL ? NULL : config->upstreams; one != NULL && *one != NULL; one++)
         mp_buf_printf(out, "%s\n", (*one)->core.name);
     mp_config_free(config);
-    mp_buf_clear(&text);
-    mp_buf_clear(&report);
 }
 
 int mp_gateway_workbench(const char *command, const mp_workbench_argument *arguments, size_t count)
@@ -134,13 +131,12 @@ static int hand_out_stdio(gateway *h, mp_err *err)
 
 static int await_workers(gateway *h, mp_err *err)
 {
-    mp_buf report = {0};
+    mp_scoped_buf report = {0};
     int failed = 0;
     for (int i = 0; i < h->worker_count && failed == 0; i++)
         failed = mp_worker_await(h->workers[i], &report);
     if (failed != 0)
         mp_err_set(err, "a worker cannot load the scripts: %.*s", MP_STR_ARG(mp_buf_str(&report)));
-    mp_buf_clear(&report);
     return failed;
 }
 
@@ -198,7 +194,7 @@ static void say_ready(gateway *h, int ready_fd)
            mp_log_str("scripts", mp_str_of(config->scripts_path)));
     if (ready_fd < 0)
         return;
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     mp_buf_put(&line, h->on_stdio ? MP_STR("ready stdio") : MP_STR("ready"));
     if (!h->on_stdio)
         mp_listeners_put_ready(&h->listeners, config, &line);
@@ -206,7 +202,6 @@ static void say_ready(gateway *h, int ready_fd)
     ssize_t written = write(ready_fd, line.ptr, line.len);
     (void)written; /* the reader has closed the pipe */
     close(ready_fd);
-    mp_buf_clear(&line);
 }
 
 static void on_hangup(gateway *h)

@@ -9,7 +9,7 @@ void mp_terminal_print(mp_str text)
     char at[16];
     struct tm parts;
     time_t now = time(NULL);
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     strftime(at, sizeof at, "%H:%M:%S", localtime_r(&now, &parts));
     mp_buf_printf(&line, "%s  ", at);
     mp_buf_put(&line, text);
@@ -23,5 +23,4 @@ void mp_terminal_print(mp_str text)
             break;
         left = mp_str_from(left, (size_t)written);
     }
-    mp_buf_clear(&line);
 }

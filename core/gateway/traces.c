@@ -7,10 +7,9 @@ static char **lines_of(const mp_pair *MP_NULLABLE pairs)
 {
     char **lines = mp_new((mp_pairs_count(pairs) + 1) * sizeof *lines), **next = lines;
     for (const mp_pair *pair = pairs; pair != NULL && pair->name != NULL; pair++) {
-        mp_buf line = {0};
+        mp_scoped_buf line = {0};
         mp_buf_printf(&line, "%s: %s", pair->name, pair->value);
         *next++ = mp_dup(mp_buf_str(&line));
-        mp_buf_clear(&line);
     }
     return lines;
 }

@@ -145,7 +145,7 @@ static void splice_meta(splice *outer, mp_str meta)
     splice s = {.edits = outer->edits, .count = outer->count, .in_meta = true, .out = outer->out, .from = outer->from};
     s.end = s.at = meta.ptr + 1;
     mp_json_cursor cursor = {meta.ptr + 1, meta.ptr + meta.len};
-    mp_buf plain = {0};
+    mp_scoped_buf plain = {0};
     for (mp_json_token key; (key = mp_json_next(&cursor)).type == MP_JSON_T_STRING;) {
         mp_str name = key.span, span = {key.span.ptr - 1, key.span.len + 2};
         if (key.escaped) {
@@ -164,7 +164,6 @@ static void splice_meta(splice *outer, mp_str meta)
         }
         take_member(&s, span.ptr, name, MP_JSON_NULL, (mp_str){from, (size_t)(cursor.at - from)});
     }
-    mp_buf_clear(&plain);
     append_members(&s);
     outer->from = s.has_gap ? meta.ptr + meta.len - 1 : s.from;
     outer->is_clashing = outer->is_clashing || s.is_clashing;

@@ -105,11 +105,9 @@ bool mp_json_string_is(mp_str span, mp_str text)
         return mp_str_eq(inside, text);
     if (inside.len <= text.len)
         return false; /* an escaped text is never shorter than the unescaped one */
-    mp_buf plain = {0};
+    mp_scoped_buf plain = {0};
     mp_json_unescape(&plain, span);
-    bool same = mp_str_eq(mp_buf_str(&plain), text);
-    mp_buf_clear(&plain);
-    return same;
+    return mp_str_eq(mp_buf_str(&plain), text);
 }
 
 bool mp_json_is_id(mp_json_type type, mp_str span)
@@ -138,11 +136,9 @@ bool mp_json_id_eq(mp_str a, mp_str b)
         return false;
     if (a.ptr[0] != '"')
         return is_zero(a) && is_zero(b);
-    mp_buf plain = {0};
+    mp_scoped_buf plain = {0};
     mp_json_unescape(&plain, a);
-    bool same = mp_json_string_is(b, mp_buf_str(&plain));
-    mp_buf_clear(&plain);
-    return same;
+    return mp_json_string_is(b, mp_buf_str(&plain));
 }
 
 static void put_escape(mp_buf *out, unsigned char c)

@@ -370,10 +370,9 @@ static mp_open_span begin_span(lua_State *L, const mp_database *database, mp_sql
     mp_span_text(trace, span.span, "db.system.name", MP_STR("sqlite"));
     mp_span_text(trace, span.span, "db.namespace", file);
     mp_span_text(trace, span.span, "db.operation.name", operation);
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     mp_sql_put_plain(&text, sql, MP_SPAN_VALUE_BYTES);
     mp_span_text(trace, span.span, "db.query.text", mp_buf_str(&text));
-    mp_buf_clear(&text);
     return span;
 }
 

@@ -68,7 +68,7 @@ static int l_add_upstreams(lua_State *L)
     const char *names[MAX_ADDED + 1] = {0};
     lua_Unsigned count = lua_rawlen(L, 3);
     bool is_dry = lua_toboolean(L, 4);
-    mp_buf out = {0}, report = {0};
+    mp_scoped_buf out = {0}, report = {0};
     luaL_argcheck(L, count <= MAX_ADDED, 3, "too many upstreams");
     for (lua_Unsigned i = 0; i < count; i++) {
         lua_rawgeti(L, 3, (lua_Integer)i + 1); /* the table keeps the text */
@@ -83,8 +83,6 @@ static int l_add_upstreams(lua_State *L)
     else
         lua_pushnil(L);
     lua_pushlstring(L, report.len == 0 ? "" : report.ptr, report.len);
-    mp_buf_clear(&out);
-    mp_buf_clear(&report);
     return 2;
 }
 
@@ -93,7 +91,7 @@ static int l_add_upstreams(lua_State *L)
 static int l_upstream_names(lua_State *L)
 {
     const mp_workbench_tools *tools = lua_touserdata(L, lua_upvalueindex(1));
-    mp_buf names = {0};
+    mp_scoped_buf names = {0};
     tools->put_upstreams(luaL_checkstring(L, 1), &names);
     mp_str rest = mp_buf_str(&names);
     lua_newtable(L);
@@ -103,7 +101,6 @@ static int l_upstream_names(lua_State *L)
         lua_pushboolean(L, true);
         lua_rawset(L, -3);
     }
-    mp_buf_clear(&names);
     return 1;
 }
 
@@ -111,14 +108,13 @@ static int l_upstream_names(lua_State *L)
 static int l_replace(lua_State *L)
 {
     const mp_workbench_tools *tools = lua_touserdata(L, lua_upvalueindex(1));
-    mp_buf report = {0};
+    mp_scoped_buf report = {0};
     if (tools->replace_file(luaL_checkstring(L, 1), mp_check_str(L, 2), &report) == 0) {
         lua_pushboolean(L, true);
         return 1;
     }
     lua_pushnil(L);
     lua_pushlstring(L, report.ptr, report.len);
-    mp_buf_clear(&report);
     return 2;
 }
 

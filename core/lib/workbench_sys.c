@@ -330,10 +330,9 @@ static int l_embedded(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     for (size_t i = 0; i < mp_embedded_count; i++)
         if (strcmp(mp_embedded[i].path, path) == 0) {
-            mp_buf room = {0};
+            mp_scoped_buf room = {0};
             mp_str text = mp_embedded_text(&mp_embedded[i], &room);
             lua_pushlstring(L, text.ptr, text.len); /* in a program that ends if it has no memory */
-            mp_buf_clear(&room);
             return 1;
         }
     return luaL_error(L, "no file '%s' is embedded in moonpool", path);

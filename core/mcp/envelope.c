@@ -220,7 +220,7 @@ const char *mp_envelope_problem(const mp_envelope *envelope)
 
 void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char *unit)
 {
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     if (envelope->has_many)
         mp_stat_add(&mp_stat_refused_values, 1);
     bool is_broken = envelope->kind == MP_KIND_BROKEN;
@@ -232,5 +232,4 @@ void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char 
         mp_buf_put(&text, mp_str_of(envelope->problem));
     mp_str id = envelope->kind == MP_KIND_INVALID ? envelope->id : MP_STR_NONE;
     mp_put_error(out, id, is_broken ? MP_CODE_PARSE_ERROR : MP_CODE_INVALID_REQUEST, mp_buf_str(&text), MP_STR_NONE);
-    mp_buf_clear(&text);
 }

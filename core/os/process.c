@@ -498,12 +498,11 @@ static char **make_environment(const char *const *MP_NULLABLE env)
         list[i] = mp_dup(mp_str_of(env[i]));
     for (size_t i = 0; i < most; i++) {
         const char *value = getenv(common[i]);
-        mp_buf text = {0};
+        mp_scoped_buf text = {0};
         if (value == NULL || has_variable(env, common[i]))
             continue;
         mp_buf_printf(&text, "%s=%s", common[i], value);
         list[count++] = mp_dup(mp_buf_str(&text));
-        mp_buf_clear(&text);
     }
     return list;
 }

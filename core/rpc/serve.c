@@ -90,14 +90,13 @@ static void serve_path(mp_rpc *rpc, mp_stream *stream)
     } else if (endpoint == MP_HOP_MESSAGES) {
         mp_serve_messages(rpc, stream);
     } else {
-        mp_buf text = {0};
+        mp_scoped_buf text = {0};
         const char *const known = config->mcp != NULL ? config->mcp : config->sse;
         mp_buf_put(&text, MP_STR("nothing is served at this path"));
         if (known != NULL)
             mp_buf_printf(&text, ": MCP is at %s%s", config->prefix, known);
         mp_buf_putc(&text, '\0');
         mp_refuse(rpc, stream, MP_CAUSE_PATH, 404, MP_CODE_INVALID_REQUEST, MP_STR_NONE, text.ptr, MP_STR_NONE);
-        mp_buf_clear(&text);
     }
 }
 

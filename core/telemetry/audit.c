@@ -116,7 +116,7 @@ void mp_audit_write(mp_str members)
 {
     if (!mp_audit_is_on())
         return;
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     mp_buf_put(&line, MP_STR("{\"time\":\""));
     mp_log_put_time(&line);
     mp_buf_put(&line, MP_STR("\","));
@@ -125,7 +125,6 @@ void mp_audit_write(mp_str members)
     mp_writer_result result = mp_writer_put(&writer, mp_buf_str(&line));
     if (result == MP_WRITER_FULL || result == MP_WRITER_LOST)
         mp_stat_add(&mp_stat_dropped_audit, 1);
-    mp_buf_clear(&line);
 }
 
 /* -- a share of the lines ------------------------------------------------------------------------------------------ */
@@ -158,9 +157,8 @@ void mp_audit_write_ok(mp_str members)
         mp_stat_add(&mp_stat_audit_unsampled, 1);
         return;
     }
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     mp_buf_put(&line, members);
     mp_buf_printf(&line, ",\"sample\":%.6g", ratio);
     mp_audit_write(mp_buf_str(&line));
-    mp_buf_clear(&line);
 }

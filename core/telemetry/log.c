@@ -32,12 +32,11 @@ static void failed(mp_str lost, int error)
     if (!mp_log_has_file() || (complained_at_ms != 0 && now - complained_at_ms < MP_WRITER_COMPLAIN_MS))
         return;
     complained_at_ms = now;
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     mp_log_put_time(&line);
     mp_buf_printf(&line, " error log not written  lines=%lld why=\"%s\"\n", (long long)mp_count_lines(lost),
                   strerror(error));
     write_now(mp_buf_str(&line));
-    mp_buf_clear(&line);
 }
 
 static void not_replaced(const char *step, int error)
@@ -325,7 +324,7 @@ static void put_json(mp_buf *line, mp_log_level level, const char *event, const 
 
 void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fields)
 {
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     int64_t suppressed;
     if (level >= MP_WARN)
         atomic_fetch_add_explicit(&warnings, 1, memory_order_relaxed);
@@ -337,7 +336,6 @@ void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fie
     (is_json ? put_json : put_logfmt)(&line, level, event, fields, &marks, suppressed);
     mp_buf_putc(&line, '\n');
     mp_log_put_line(mp_buf_str(&line));
-    mp_buf_clear(&line);
 }
 
 void mp_log_configure(mp_log_format format)

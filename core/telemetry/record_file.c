@@ -74,11 +74,10 @@ static void read_lines(const char *path, size_t bytes, mp_record_reader *read_li
 
 int mp_record_file_open(const char *path, size_t bytes, mp_record_reader *read, mp_err *err)
 {
-    mp_buf before = {0};
+    mp_scoped_buf before = {0};
     mp_buf_printf(&before, "%s.1", path);
     mp_buf_putc(&before, '\0');
     read_lines(before.ptr, bytes, read);
-    mp_buf_clear(&before);
     read_lines(path, bytes, read);
     int fd = mp_open_lines(path);
     if (fd < 0)

@@ -50,7 +50,7 @@ static void trace(mp_cause cause, mp_str why, const mp_log_field *fields, int64_
     mp_buf_put(&line, MP_STR(": "));
     mp_trace_put(&line, MP_TRACE_PLAIN, why);
     for (; fields->key != NULL; fields++) {
-        mp_buf value = {0};
+        mp_scoped_buf value = {0};
         if (fields->text.ptr != NULL && fields->text.len == 0)
             continue;
         mp_buf_printf(&value, " %s=", fields->key);
@@ -59,7 +59,6 @@ static void trace(mp_cause cause, mp_str why, const mp_log_field *fields, int64_
         else
             mp_buf_put(&value, fields->text);
         mp_trace_put(&line, MP_TRACE_DIM, mp_buf_str(&value));
-        mp_buf_clear(&value);
     }
     if (suppressed > 0)
         mp_buf_printf(&line, " (%lld more like it were not printed)", (long long)suppressed);

@@ -183,7 +183,7 @@ static void count_left_out(const mp_family *family, const mp_str *values, int mo
 /* The caller has the lock. */
 static mp_series find_or_make(const mp_family *family, const mp_str *values, int most, bool is_other)
 {
-    mp_buf key = {0};
+    mp_scoped_buf key = {0};
     put_key(&key, family, values);
     mp_member *found = (mp_member *)mp_map_find(&map, mp_buf_str(&key));
     mp_series cell = 0;
@@ -199,7 +199,6 @@ static mp_series find_or_make(const mp_family *family, const mp_str *values, int
         newest = found;
         atomic_fetch_add(family->count, is_other ? 0 : 1);
     }
-    mp_buf_clear(&key);
     return found == NULL ? 0 : found->cell;
 }
 

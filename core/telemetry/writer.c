@@ -237,11 +237,10 @@ static int begin_file(mp_writer *writer, int fd)
         return errno = ENOENT, -1;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
         return -1;
-    mp_buf before = {0};
+    mp_scoped_buf before = {0};
     mp_buf_printf(&before, "%s.1", path);
     mp_buf_putc(&before, '\0');
     int made = is_moved(path, fd) || rename(path, before.ptr) == 0 ? mp_open_lines(path) : -1, error = errno;
-    mp_buf_clear(&before);
     flock(fd, LOCK_UN);
     errno = error;
     return made;

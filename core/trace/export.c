@@ -134,14 +134,13 @@ void mp_export(mp_trace *trace)
 static target *target_new(const mp_trace_config *config)
 {
     target *to = mp_new(sizeof *to);
-    mp_buf url = {0};
+    mp_scoped_buf url = {0};
     mp_str base = mp_str_of(config->otlp);
     while (base.len > 0 && base.ptr[base.len - 1] == '/')
         base.len--;
     mp_buf_put(&url, base);
     mp_buf_put(&url, MP_STR("/v1/traces"));
     to->url = mp_dup(mp_buf_str(&url));
-    mp_buf_clear(&url);
     size_t count = 0;
     while (config->headers != NULL && config->headers[count] != NULL)
         count++;

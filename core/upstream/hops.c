@@ -22,7 +22,7 @@ static bool is_list(mp_str text)
 void mp_upstreams_read_hops(mp_upstreams *table)
 {
     mp_str before = mp_str_of(getenv("MOONPOOL_HOPS"));
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     if (is_list(before)) {
         for (mp_str rest = before; mp_str_cut(&rest, ',').ptr != NULL;)
             table->hop_count++;
@@ -30,7 +30,6 @@ void mp_upstreams_read_hops(mp_upstreams *table)
     }
     mp_buf_put(&text, mp_str_of(table->instance));
     table->hops = mp_dup(mp_buf_str(&text));
-    mp_buf_clear(&text);
 }
 
 const char *mp_upstreams_hops(const mp_upstreams *table)
@@ -42,9 +41,7 @@ char *MP_NULLABLE mp_upstreams_hops_variable(const mp_upstreams *table)
 {
     if (table->hop_count >= MAX_HOPS)
         return NULL;
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     mp_buf_printf(&text, "MOONPOOL_HOPS=%s", table->hops);
-    char *own = mp_dup(mp_buf_str(&text));
-    mp_buf_clear(&text);
-    return own;
+    return mp_dup(mp_buf_str(&text));
 }

@@ -417,7 +417,7 @@ void mp_listeners_show_dashboard(const mp_listeners *listeners, const mp_config 
         return;
     char code[MP_CODE_SIZE] = "";
     bool has_code = !has_tokens(config) && at->address.is_loopback;
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     if (has_code)
         mp_admin_own_code(mp_admin_access_of(admin), code);
     mp_buf_printf(&line, "dashboard: %s%s/%s%s%s", scheme_of(at), at->address.text, has_code ? "#code=" : "", code,
@@ -425,7 +425,6 @@ void mp_listeners_show_dashboard(const mp_listeners *listeners, const mp_config 
     mp_terminal_print(mp_buf_str(&line));
     explicit_bzero(code, sizeof code);
     explicit_bzero(line.ptr, line.len);
-    mp_buf_clear(&line);
 }
 
 void mp_listeners_log(const mp_listeners *listeners, mp_log_level level)

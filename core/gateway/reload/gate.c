@@ -92,13 +92,12 @@ static int records_file(void)
     int fd = memfd_create("records", MFD_CLOEXEC);
     bool is_written = fd >= 0;
     mp_record_page page = {.has_more = true};
-    mp_buf lines = {0};
+    mp_scoped_buf lines = {0};
     while (is_written && page.has_more) {
         lines.len = 0;
         page = mp_record_read(page.next, SIZE_MAX, PAGE_BYTES, &lines);
         is_written = mp_write_text(fd, mp_buf_str(&lines)) == 0;
     }
-    mp_buf_clear(&lines);
     if (is_written && lseek(fd, 0, SEEK_SET) == 0)
         return fd;
     if (fd >= 0)
@@ -237,9 +236,8 @@ mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *s
         mp_gate_stop(gate);
         return MP_GATE_OPEN;
     }
-    mp_buf changed = {0};
+    mp_scoped_buf changed = {0};
     bool is_same = gate->source != NULL && mp_source_is_same(gate->source, source, &changed);
-    mp_buf_clear(&changed);
     if (gate->is_due && is_same)
         return conclude(gate, config, report);
     mp_gate_stop(gate);

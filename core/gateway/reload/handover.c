@@ -176,7 +176,7 @@ static void notify(const mp_handover *handover, change *made)
 
 static void end(mp_handover *handover, change *made)
 {
-    mp_buf late = {0};
+    mp_scoped_buf late = {0};
     made->is_over = true;
     note_late(handover, made, &late);
     mp_reload_status_keep_behind(handover->status, handover->workers, handover->count, made->super.generation);
@@ -185,7 +185,6 @@ static void end(mp_handover *handover, change *made)
     handover->ended(handover->ctx, &done, mp_buf_str(&late));
     mp_buf_clear(&made->plan);
     mp_buf_clear(&made->lists);
-    mp_buf_clear(&late);
 }
 
 static bool all_serve(const mp_handover *handover, int64_t generation)

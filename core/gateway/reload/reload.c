@@ -173,13 +173,12 @@ static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str re
             return;
         }
     }
-    mp_buf shown = {0};
+    mp_scoped_buf shown = {0};
     mp_log_report(event, report);
     mp_log(MP_WARN, "not reloaded", mp_log_int("generation", reload->generation),
            mp_log_str("why", MP_STR("errors: the previous version stays in use")));
     mp_buf_printf(&shown, "not reloaded:\n%.*s", MP_STR_ARG(report));
     print(reload, mp_buf_str(&shown));
-    mp_buf_clear(&shown);
     mp_reload_status_keep_errors(&reload->outcome, report);
     mp_reload_status_answer(&reload->outcome, admin_loop(reload), asked, 422, report);
 }
@@ -296,7 +295,7 @@ static void keep(const mp_reload *reload)
 static void on_handed_over(void *ctx, const mp_handed_over *done, mp_str late)
 {
     mp_reload *reload = ctx;
-    mp_buf shown = {0};
+    mp_scoped_buf shown = {0};
     mp_buf_put(&shown, done->plan);
     if (late.len > 0)
         mp_buf_printf(&shown, "\nnot everywhere yet: %.*s", MP_STR_ARG(late));
@@ -306,7 +305,6 @@ static void on_handed_over(void *ctx, const mp_handed_over *done, mp_str late)
     print(reload, mp_buf_str(&shown));
     mp_reload_status_answer(&reload->outcome, admin_loop(reload), done->asked, late.len > 0 ? 202 : 200,
                             mp_buf_str(&shown));
-    mp_buf_clear(&shown);
 }
 
 /* Called on any thread: a worker has switched to the new scripts. */
@@ -318,7 +316,7 @@ static void on_taken(void *ctx)
 /* The files equal the serving ones again, or the change needs a restart. */
 static void leave_in_place(mp_reload *reload, const attempt *next)
 {
-    mp_buf plan = {0};
+    mp_scoped_buf plan = {0};
     put_parts(&plan, next);
     mp_reload_status_keep(&reload->outcome, reload->generation, mp_buf_str(&plan));
     mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next->asked);
@@ -331,7 +329,6 @@ static void leave_in_place(mp_reload *reload, const attempt *next)
                mp_log_str("why", MP_STR("the files equal what is served")));
         print(reload, MP_STR("change reverted: the files equal what is served"));
     }
-    mp_buf_clear(&plan);
 }
 
 static bool leaves_open(const mp_reload *reload, const mp_config *config, const mp_vm *vm, mp_buf *report)
@@ -354,11 +351,10 @@ static void drop_all(const mp_reload *reload, mp_vm **vms)
  * `report` says why it is refused. */
 static bool passes_gate(mp_reload *reload, attempt *next, const mp_config *config, bool *waits)
 {
-    mp_buf found = {0};
+    mp_scoped_buf found = {0};
     mp_gate_state state = mp_gate_judge(reload->gate, config, next->source, reload->options->file, &found);
     *waits = state == MP_GATE_WAITS;
     mp_buf_put(state == MP_GATE_SHUT ? &next->report : &next->replayed, mp_buf_str(&found));
-    mp_buf_clear(&found);
     return state == MP_GATE_OPEN;
 }
 

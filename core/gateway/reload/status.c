@@ -52,7 +52,7 @@ size_t mp_reload_status_waiting(mp_reload_status *outcome)
 /* Writes the result of a reload and its cause to the audit log. The errors themselves are in the log. */
 static void audit(const mp_reload_status *outcome, mp_str text)
 {
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     if (!mp_audit_is_on() || text.len == 0)
         return;
     mp_buf_printf(&line, "\"event\":\"reload\",\"by\":\"%s\",\"outcome\":\"%s\",\"generation\":", outcome->by,
@@ -61,7 +61,6 @@ static void audit(const mp_reload_status *outcome, mp_str text)
     mp_buf_printf(&line, ",\"%s\":", outcome->is_ok ? "changes" : "why");
     mp_json_put_string(&line, (mp_str){text.ptr, text.len < MAX_AUDIT_BYTES ? text.len : MAX_AUDIT_BYTES});
     mp_audit_write(mp_buf_str(&line));
-    mp_buf_clear(&line);
 }
 
 MP_COUNTER(reloads_done, "reloads", "outcome", "done", "reloads")
@@ -163,7 +162,7 @@ static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 
 void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t asked, int status, mp_str text)
 {
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     mp_buf_put(&line, text);
     if (text.len == 0 || text.ptr[text.len - 1] != '\n')
         mp_buf_putc(&line, '\n');
@@ -172,12 +171,11 @@ void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t as
     pthread_mutex_unlock(&outcome->lock);
     const answer_message message = {outcome, status, asked, line.len};
     mp_loop_send(loop, deliver, &message, sizeof message, mp_buf_str(&line));
-    mp_buf_clear(&line);
 }
 
 void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, size_t asked)
 {
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     pthread_mutex_lock(&outcome->lock);
     bool is_ok = outcome->is_ok;
     mp_buf_put(&text, is_ok ? MP_STR("nothing changed") : mp_buf_str(&outcome->text));
@@ -185,7 +183,6 @@ void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, siz
         mp_buf_printf(&text, "  needs a restart: %.*s", MP_STR_ARG(mp_buf_str(&outcome->restart)));
     pthread_mutex_unlock(&outcome->lock);
     mp_reload_status_answer(outcome, loop, asked, is_ok ? 200 : 422, mp_buf_str(&text));
-    mp_buf_clear(&text);
 }
 
 void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out)

@@ -12,11 +12,10 @@
 /* True if the scripts leave a public gateway without authentication; the report is printed. */
 static bool is_exposed(const mp_config *config, const mp_vm *vm)
 {
-    mp_buf report = {0};
+    mp_scoped_buf report = {0};
     bool exposed = mp_open_relay_check(config, NULL, vm, &report) != 0;
     if (exposed)
         mp_print_report(&report);
-    mp_buf_clear(&report);
     return exposed;
 }
 
@@ -24,7 +23,7 @@ static bool is_exposed(const mp_config *config, const mp_vm *vm)
 static mp_vm *MP_NULLABLE prove(const mp_runtime_config *settings, mp_source **source)
 {
     mp_err err;
-    mp_buf report = {0};
+    mp_scoped_buf report = {0};
     mp_vm *vm = NULL;
     *source = mp_source_read(settings->config->scripts_path, settings->config->scripts_rocks, &err);
     if (*source == NULL) {
@@ -36,18 +35,16 @@ static mp_vm *MP_NULLABLE prove(const mp_runtime_config *settings, mp_source **s
             mp_source_unref(*source);
     }
     mp_print_report(&report);
-    mp_buf_clear(&report);
     return vm;
 }
 
 /* Loads the TLS files; false on an error. Prints errors and warnings. */
 static bool has_certificates(const mp_config *config, bool *has_warnings)
 {
-    mp_buf report = {0};
+    mp_scoped_buf report = {0};
     mp_certificates *certificates = mp_certificates_new(config, true, &report);
     *has_warnings = report.len > 0;
     mp_print_report(&report);
-    mp_buf_clear(&report);
     mp_certificates_free(certificates);
     return certificates != NULL;
 }
@@ -55,7 +52,7 @@ static bool has_certificates(const mp_config *config, bool *has_warnings)
 /* What the sockets of systemd:NAME are is not known here: no doubt of the configuration, so it fails no --strict. */
 static void note_sockets(const mp_config *config)
 {
-    mp_buf note = {0};
+    mp_scoped_buf note = {0};
     bool has_sockets = mp_systemd_name(mp_str_of(config->admin_listen)).ptr != NULL;
     for (size_t i = 0; config->listen[i] != NULL; i++)
         has_sockets = has_sockets || mp_systemd_name(mp_str_of(config->listen[i])).ptr != NULL;
@@ -65,7 +62,6 @@ static void note_sockets(const mp_config *config)
                       "authentication, is checked when the service starts\n",
                       config->name == NULL ? "the configuration" : config->name);
     mp_print_report(&note);
-    mp_buf_clear(&note);
 }
 
 int mp_gateway_check(mp_config *config, const char *form, bool is_strict)

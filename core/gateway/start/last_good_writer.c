@@ -42,7 +42,7 @@ static bool is_absolute(const char *MP_NULLABLE path)
 static char *MP_NULLABLE find_folder(void)
 {
     const char *unit = getenv("STATE_DIRECTORY"), *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    mp_buf path = {0};
+    mp_scoped_buf path = {0};
     if (is_absolute(unit)) /* the first of several folders */
         mp_buf_put(&path, (mp_str){unit, strcspn(unit, ":")});
     else if (is_absolute(state))
@@ -52,9 +52,7 @@ static char *MP_NULLABLE find_folder(void)
     else
         return NULL;
     mp_buf_put(&path, MP_STR("/last-good"));
-    char *folder = mp_dup(mp_buf_str(&path));
-    mp_buf_clear(&path);
-    return folder;
+    return mp_dup(mp_buf_str(&path));
 }
 
 /* The absolute path of a file. Symbolic links stay as they are: one that leads to another release leads to the same
@@ -62,20 +60,17 @@ static char *MP_NULLABLE find_folder(void)
 static char *MP_NULLABLE name_of(const char *file)
 {
     char here[PATH_MAX];
-    mp_buf path = {0};
+    mp_scoped_buf path = {0};
     if (strchr(file, '\n') != NULL || (file[0] != '/' && getcwd(here, sizeof here) == NULL))
         return NULL;
-    mp_buf whole = {0};
+    mp_scoped_buf whole = {0};
     mp_buf_printf(&whole, "%s/%s", file[0] == '/' ? "" : here, file);
     for (mp_str rest = mp_buf_str(&whole); rest.ptr != NULL;) {
         mp_str part = mp_str_cut(&rest, '/');
         if (part.len > 0 && !mp_str_is(part, "."))
             mp_buf_printf(&path, "/%.*s", MP_STR_ARG(part));
     }
-    char *name = mp_dup(mp_buf_str(&path));
-    mp_buf_clear(&whole);
-    mp_buf_clear(&path);
-    return name;
+    return mp_dup(mp_buf_str(&path));
 }
 
 mp_last_good *MP_NULLABLE mp_last_good_find(const char *file, mp_err *err)

@@ -89,7 +89,7 @@ static bool may_lack_all(const mp_start *start, mp_str paths)
 /* The configuration of the last good generation; NULL: there is none, or it has errors now. */
 static mp_config *MP_NULLABLE find_kept(mp_start *start)
 {
-    mp_buf report = {0};
+    mp_scoped_buf report = {0};
     mp_err err;
     const char *file = start->options->file;
     if (start->options->is_apart || file == NULL)
@@ -106,7 +106,6 @@ static mp_config *MP_NULLABLE find_kept(mp_start *start)
     mp_config *config = parse(start, file, mp_last_good_config(last), mp_last_good_lock(last), &report);
     if (config == NULL)
         set_unusable(start, mp_buf_str(&report));
-    mp_buf_clear(&report);
     return config;
 }
 
@@ -409,13 +408,12 @@ void mp_start_log(const mp_start *start)
                mp_log_str("hint", MP_STR("correct them: they are served as soon as they are saved")));
         return;
     }
-    mp_buf names = {0};
+    mp_scoped_buf names = {0};
     put_left_out(&names, start, mp_put_visible, ", ");
     mp_log(MP_ERROR, "scripts left out", mp_log_str("files", mp_buf_str(&names)),
            mp_log_str("why",
                       mp_str_of(start->no_kept.text[0] == '\0' ? "scripts.broken: leave_out" : start->no_kept.text)),
            mp_log_str("hint", MP_STR("correct them: they are served as soon as they are saved")));
-    mp_buf_clear(&names);
 }
 
 void mp_start_describe(const mp_start *start, mp_buf *out)

@@ -65,7 +65,7 @@ bool mp_upgrade_read_facts(mp_str *body, mp_process_facts *facts)
 
 void mp_upgrade_send_tickets(const mp_upgrade *upgrade)
 {
-    mp_buf body = {0};
+    mp_scoped_buf body = {0};
     for (size_t i = 0; mp_certificates_hand(upgrade->shared->certificates, i, &body); i++) {
         if (body.len == 0)
             continue;
@@ -73,7 +73,6 @@ void mp_upgrade_send_tickets(const mp_upgrade *upgrade)
         explicit_bzero(body.ptr, body.len);
         body.len = 0;
     }
-    mp_buf_clear(&body);
 }
 
 void mp_upgrade_take_tickets(mp_upgrade *upgrade, mp_str body)
@@ -240,7 +239,7 @@ void mp_upgrade_run_owners(mp_upgrade *upgrade)
     mp_owners_said said;
     mp_process_link *to = find_listener(upgrade, &said);
     mp_table *table = upgrade->shared->table;
-    mp_buf body = {0};
+    mp_scoped_buf body = {0};
     if (upgrade->listeners == NULL)
         return;
     if (to == NULL)
@@ -258,7 +257,6 @@ void mp_upgrade_run_owners(mp_upgrade *upgrade)
             break;
         mp_process_link_send(to, MP_SAY_OWNERS, mp_buf_str(&body), MP_UNSET, 0);
     }
-    mp_buf_clear(&body);
 }
 
 /* -- logins of the dashboard --------------------------------------------------------------------------------------- */

@@ -108,12 +108,11 @@ static int take_facts(mp_upgrade *upgrade, mp_link_message *message, mp_err *err
 
 static void say_hello(const mp_upgrade *upgrade, mp_process_link *link)
 {
-    mp_buf body = {0};
+    mp_scoped_buf body = {0};
     mp_process_facts own = mp_upgrade_own_facts(upgrade);
     mp_buf_printf(&body, "%d%c", MP_UPGRADE_FORMAT, 0);
     mp_upgrade_put_facts(&body, &own);
     mp_process_link_send(link, MP_SAY_HELLO, mp_buf_str(&body), MP_UNSET, 0);
-    mp_buf_clear(&body);
 }
 
 /* 1: more messages follow. */
@@ -178,7 +177,7 @@ int mp_upgrade_join(mp_upgrade *upgrade, mp_passed *passed, mp_err *err)
 
 void mp_upgrade_serve(mp_upgrade *upgrade, mp_listeners *listeners)
 {
-    mp_buf groups = {0};
+    mp_scoped_buf groups = {0};
     upgrade->listeners = listeners;
     mp_upgrade_forget_tickets(upgrade);
     mp_process_link *link = upgrade->link;
@@ -188,7 +187,6 @@ void mp_upgrade_serve(mp_upgrade *upgrade, mp_listeners *listeners)
         if (listeners->all[i].group != 0)
             mp_buf_printf(&groups, "%d%c", listeners->all[i].group, 0);
     mp_process_link_send(link, MP_SAY_SERVING, mp_buf_str(&groups), MP_UNSET, 0);
-    mp_buf_clear(&groups);
     if (upgrade->log_fd < 0)
         return;
     dup2(upgrade->log_fd, STDERR_FILENO);
@@ -265,7 +263,7 @@ static void run_unlinked(mp_upgrade *upgrade)
 
 void mp_upgrade_run_joining(mp_upgrade *upgrade)
 {
-    mp_buf stuck = {0};
+    mp_scoped_buf stuck = {0};
     mp_link_message message;
     int taken = -1;
     mp_process_link *link;
@@ -302,5 +300,4 @@ void mp_upgrade_run_joining(mp_upgrade *upgrade)
     } else {
         mp_process_link_flush(link);
     }
-    mp_buf_clear(&stuck);
 }

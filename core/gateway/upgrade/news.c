@@ -70,13 +70,12 @@ void mp_upgrade_carry_news(mp_upgrade *upgrade)
 static void offer(const mp_upgrade *upgrade, mp_process_link *MP_NULLABLE to, const mp_process_link *MP_NULLABLE from,
                   mp_str body)
 {
-    mp_buf lost = {0};
+    mp_scoped_buf lost = {0};
     if (to == NULL || to == from)
         return;
     put_own(&lost, upgrade, LOST, MP_STR_NONE);
     if (!mp_process_link_offer(to, MP_SAY_NEWS, body, mp_buf_str(&lost)))
         mp_stat_add(&mp_stat_dropped_news, 1);
-    mp_buf_clear(&lost);
 }
 
 /* Sends to all processes to which this one has a link, but for the one that it came `from`. The other end of a commit
@@ -95,7 +94,7 @@ static void send_on(mp_upgrade *upgrade, const mp_process_link *MP_NULLABLE from
 
 void mp_upgrade_run_news(mp_upgrade *upgrade)
 {
-    mp_buf body = {0};
+    mp_scoped_buf body = {0};
     pthread_mutex_lock(&upgrade->lock);
     mp_buf news = upgrade->news;
     bool has_lost = upgrade->has_lost_news;
@@ -113,7 +112,6 @@ void mp_upgrade_run_news(mp_upgrade *upgrade)
         put_own(&body, upgrade, LOST, MP_STR_NONE);
         send_on(upgrade, NULL, mp_buf_str(&body));
     }
-    mp_buf_clear(&body);
     mp_buf_clear(&news);
 }
 
@@ -154,7 +152,7 @@ static void tell_worker(mp_upgrade *upgrade, mp_str news)
 void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str body)
 {
     int64_t origin;
-    mp_buf further = {0};
+    mp_scoped_buf further = {0};
     mp_str text = body, number = mp_str_cut(&text, '\0'), part = mp_str_cut(&text, '\0');
     mp_str news = text, topic = mp_str_cut(&text, '\0');
     if (!mp_json_int(number, &origin) || topic.len == 0)
@@ -168,5 +166,4 @@ void mp_upgrade_take_news(mp_upgrade *upgrade, mp_process_link *from, mp_str bod
         offer(upgrade, from, NULL, mp_buf_str(&further));
     else
         send_on(upgrade, from, mp_buf_str(&further));
-    mp_buf_clear(&further);
 }

@@ -95,12 +95,11 @@ static int refuse_state(const mp_upgrade *upgrade, mp_err *why)
 void mp_upgrade_send_lacks(const mp_upgrade *upgrade)
 {
     const mp_shared *shared = upgrade->shared;
-    mp_buf body = {0};
+    mp_scoped_buf body = {0};
     mp_say_put(&body, shared->serves_kept ? "kept" : "");
     mp_buf_put(&body, mp_source_left_out(shared->serving));
     if (body.len < MP_LINK_BYTES) /* else the newer process judges them alone */
         mp_process_link_send(upgrade->newer.link, MP_SAY_LACKS, mp_buf_str(&body), MP_UNSET, 0);
-    mp_buf_clear(&body);
 }
 
 int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why)

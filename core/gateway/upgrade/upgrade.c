@@ -69,7 +69,7 @@ static void answer_all(mp_upgrade *upgrade, int status, mp_str json)
 /* `status`: 409 if the upgrade was refused, else 500. */
 static void answer_error(mp_upgrade *upgrade, int status, const mp_err *why)
 {
-    mp_buf json = {0};
+    mp_scoped_buf json = {0};
     mp_buf_put(&json, MP_STR("{\"error\":"));
     mp_json_put_string(&json, mp_str_of(why->text));
     if (why->hint[0] != '\0') {
@@ -78,21 +78,19 @@ static void answer_error(mp_upgrade *upgrade, int status, const mp_err *why)
     }
     mp_buf_printf(&json, ",\"refused\":%s}\n", status == 409 ? "true" : "false");
     answer_all(upgrade, status, mp_buf_str(&json));
-    mp_buf_clear(&json);
 }
 
 static void answer_done(mp_upgrade *upgrade)
 {
     const mp_process_facts *to = &upgrade->newer.facts;
     mp_process_facts own = mp_upgrade_own_facts(upgrade);
-    mp_buf json = {0};
+    mp_scoped_buf json = {0};
     mp_buf_printf(&json, "{\"pid\":%d,\"version\":", to->pid);
     mp_json_put_string(&json, mp_str_of(to->version));
     mp_buf_printf(&json, ",\"from\":{\"pid\":%d,\"version\":", own.pid);
     mp_json_put_string(&json, mp_str_of(own.version));
     mp_buf_printf(&json, "},\"is_service\":%s}\n", mp_notify_can_store() ? "true" : "false");
     answer_all(upgrade, 200, mp_buf_str(&json));
-    mp_buf_clear(&json);
 }
 
 void mp_upgrade_ask(mp_upgrade *upgrade, mp_stream *stream)
@@ -202,7 +200,7 @@ static void send_group(mp_upgrade *upgrade, int i, int *fds, int count)
     const mp_bound *one = &MP_NEVER_NULL(upgrade->listeners)->all[i];
     mp_str name = mp_systemd_name(mp_str_of(one->where));
     char number[32], flags[3] = "";
-    mp_buf body = {0};
+    mp_scoped_buf body = {0};
     snprintf(number, sizeof number, "%d", i + 1);
     if (mp_listeners_is_admin(MP_NEVER_NULL(upgrade->listeners), i))
         strcat(flags, "a");
@@ -213,7 +211,6 @@ static void send_group(mp_upgrade *upgrade, int i, int *fds, int count)
     mp_say_put(&body, name.ptr == NULL ? one->name : name.ptr);
     mp_say_put(&body, flags);
     mp_process_link_send(upgrade->newer.link, MP_SAY_SOCKETS, mp_buf_str(&body), fds, count);
-    mp_buf_clear(&body);
 }
 
 static void send_sockets(mp_upgrade *upgrade)
@@ -241,7 +238,7 @@ static void send_facts(const mp_upgrade *upgrade)
     const mp_shared *shared = upgrade->shared;
     mp_admin *MP_NULLABLE admin = MP_NEVER_NULL(upgrade->listeners)->admin;
     int token = admin == NULL ? -1 : mp_admin_token_fd(admin);
-    mp_buf body = {0};
+    mp_scoped_buf body = {0};
     put_hex(&body, mp_processes_key(shared->processes), MP_PROCESS_KEY);
     mp_say_put(&body, MP_NEVER_NULL(mp_processes_folder(shared->processes)));
     put_hex(&body, &shared->commons.seal_key, sizeof shared->commons.seal_key);
@@ -249,17 +246,15 @@ static void send_facts(const mp_upgrade *upgrade)
         mp_upgrade_put_facts(&body, &upgrade->older[i].facts);
     mp_process_link_send(upgrade->newer.link, MP_SAY_FACTS, mp_buf_str(&body), &token, token >= 0 ? 1 : 0);
     explicit_bzero(body.ptr, body.len);
-    mp_buf_clear(&body);
 }
 
 static void send_all(mp_upgrade *upgrade)
 {
-    mp_buf body = {0};
+    mp_scoped_buf body = {0};
     mp_process_facts own = mp_upgrade_own_facts(upgrade);
     mp_buf_printf(&body, "%d%c", MP_UPGRADE_FORMAT, 0);
     mp_upgrade_put_facts(&body, &own);
     mp_process_link_send(upgrade->newer.link, MP_SAY_HELLO, mp_buf_str(&body), MP_UNSET, 0);
-    mp_buf_clear(&body);
     send_sockets(upgrade);
     send_facts(upgrade);
     mp_upgrade_send_tickets(upgrade);
@@ -357,14 +352,13 @@ static void pass_links(mp_upgrade *upgrade)
 {
     for (int i = 0; i < upgrade->older_count; i++) {
         mp_older *one = &upgrade->older[i];
-        mp_buf body = {0};
+        mp_scoped_buf body = {0};
         mp_upgrade_put_facts(&body, &one->facts);
         mp_process_link_send(upgrade->newer.link, MP_SAY_OLDER, mp_buf_str(&body), &one->ends[0], 1);
         body.len = 0;
         mp_upgrade_put_facts(&body, &upgrade->newer.facts);
         mp_process_link_send(one->link, MP_SAY_NEWEST, mp_buf_str(&body), &one->ends[1], 1);
         one->ends[0] = one->ends[1] = -1; /* are the links' now */
-        mp_buf_clear(&body);
     }
 }
 

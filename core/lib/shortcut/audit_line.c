@@ -236,7 +236,7 @@ void mp_audit_end(mp_audit_line *line, const mp_audit_outcome *outcome)
 {
     if (!mp_audit_is_begun(line))
         return;
-    mp_buf whole = {0};
+    mp_scoped_buf whole = {0};
     mp_buf_put(&whole, (mp_str){line->text.ptr, line->head});
     put_whole(&whole, MP_STR(",\"channel\":"), outcome->channel);
     if (outcome->retries > 0) {
@@ -257,7 +257,6 @@ void mp_audit_end(mp_audit_line *line, const mp_audit_outcome *outcome)
         mp_audit_write_ok(mp_buf_str(&whole));
     else
         mp_audit_write(mp_buf_str(&whole));
-    mp_buf_clear(&whole);
     mp_audit_discard(line);
 }
 

@@ -118,7 +118,7 @@ static void set_context(const mp_open_span *span, own_context *own, mp_forward_t
 {
     const mp_trace *trace = mp_open_span_trace(span);
     mp_trace_context context = mp_span_context(trace, span->span);
-    mp_buf state = {0};
+    mp_scoped_buf state = {0};
     own->parent[0] = '"';
     mp_trace_context_write(&context, own->parent + 1);
     own->parent[MP_TRACEPARENT_BYTES + 1] = '"';
@@ -131,7 +131,6 @@ static void set_context(const mp_open_span *span, own_context *own, mp_forward_t
         memcpy(own->state, state.len == 0 ? "" : state.ptr, state.len);
         target->tracestate = (mp_str){own->state, state.len};
     }
-    mp_buf_clear(&state);
 }
 
 /* Sends the call on an open channel, and pushes the exchange. False, pushing nothing, if nothing was sent.  [-0, +0|1,

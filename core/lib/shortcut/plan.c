@@ -123,11 +123,10 @@ static bool answer_scalar(lua_State *L, mp_lib_task *task, mp_call *call, const 
     mp_phase_set(MP_PHASE_ENCODE);
     const mp_plan_frame *frame = frame_for(task, call);
     if (mp_lib_of_vm(task->super.vm)->plans->are_proven) {
-        mp_buf result = {0};
+        mp_scoped_buf result = {0};
         const mp_era *era = mp_call_era(call);
         if (era != NULL && mp_plan_put_scalar(L, RESULTS, frame, &result))
             prove(L, task, plan, era, mp_buf_str(&result));
-        mp_buf_clear(&result);
     }
     mp_buf *out = mp_call_begin_answer(call);
     if (out == NULL)

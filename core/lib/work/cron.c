@@ -30,21 +30,19 @@ static mp_str put_key(mp_buf *to, const char *what, const mp_cron *job)
 static bool claim_run(mp_cron *job)
 {
     mp_store *store = job->lib->store;
-    mp_buf name = {0}, text = {0};
+    mp_scoped_buf name = {0}, text = {0};
     bool is_idle = mp_store_get(store, put_key(&name, "running", job), &text) == MP_STORE_NONE;
     bool due =
         is_idle && mp_store_set(store, put_key(&name, "last", job), MP_STR(""), job->every_ms, true) == MP_STORE_DONE;
     if (due && mp_store_set(store, put_key(&name, "running", job), MP_STR(""), job->limit_ms + CLEANUP_MS, true) !=
                    MP_STORE_DONE)
         due = false;
-    mp_buf_clear(&name);
-    mp_buf_clear(&text);
     return due;
 }
 
 static void begin_job(mp_cron *job, mp_rpc *rpc)
 {
-    mp_buf name = {0}, principal = {0};
+    mp_scoped_buf name = {0}, principal = {0};
     mp_buf_printf(&principal, "job:%s", job->name);
     mp_principal *itself = mp_principal_new(mp_buf_str(&principal), mp_buf_str(&principal), 0);
     mp_call *call = mp_call_spawn_alone(rpc, itself, job->limit_ms);
@@ -56,8 +54,6 @@ static void begin_job(mp_cron *job, mp_rpc *rpc)
         mp_log(MP_WARN, "job not started", mp_log_str("name", mp_str_of(job->name)),
                mp_log_str("why", MP_STR("too many background tasks (1,024)")));
     }
-    mp_buf_clear(&name);
-    mp_buf_clear(&principal);
 }
 
 static void on_tick(mp_timer *timer);

@@ -50,12 +50,11 @@ static int set_host(const mp_curl_api *curl, CURLU *handle, const char *host)
     char bracketed[MP_ADDRESS_TEXT + 2];
     if (strchr(host, ':') == NULL)
         return curl->url_set(handle, CURLUPART_HOST, host, 0) == CURLUE_OK ? 0 : -1;
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     mp_buf_printf(&text, "[%s]%c", host, '\0');
     bool fits = text.len <= sizeof bracketed;
     if (fits)
         memcpy(bracketed, text.ptr, text.len);
-    mp_buf_clear(&text);
     return fits && curl->url_set(handle, CURLUPART_HOST, bracketed, 0) == CURLUE_OK ? 0 : -1;
 }
 

@@ -110,14 +110,13 @@ static void audit_certificate(const mp_tls_conn *tls, unsigned long code)
     bool is_missing = ERR_GET_REASON(code) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;
     if (!is_missing && verdict == X509_V_OK)
         return;
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     mp_buf_put(&line, MP_STR("\"event\":\"refused\",\"address\":"));
     mp_json_put_string(&line, mp_conn_peer(tls->conn));
     mp_buf_put(&line, MP_STR(",\"why\":"));
     mp_json_put_string(&line, is_missing ? MP_STR("no client certificate")
                                          : mp_str_of(X509_verify_cert_error_string(verdict)));
     mp_audit_write(mp_buf_str(&line));
-    mp_buf_clear(&line);
 }
 
 static void fail_handshake(mp_tls_conn *tls, const char *error)

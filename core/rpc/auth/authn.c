@@ -127,7 +127,7 @@ void mp_authn_refuse(mp_authn *authn, const mp_refusal *refusal)
     mp_log_refused(stream, MP_CAUSE_AUTH, refusal->status, why);
     mp_header headers[2];
     size_t count = 0;
-    mp_buf challenge = {0}, seconds = {0};
+    mp_scoped_buf challenge = {0}, seconds = {0};
     if (refusal->status == 401) {
         mp_stat_add(&mp_stat_refused_auth, 1);
         mp_put_challenge(rpc, stream, &challenge, refusal->has_token ? "invalid_token" : NULL, rpc->auth->scopes);
@@ -140,8 +140,6 @@ void mp_authn_refuse(mp_authn *authn, const mp_refusal *refusal)
     rpc->scratch.len = 0;
     mp_put_error(&rpc->scratch, MP_STR_NONE, MP_CODE_INVALID_REQUEST, refusal->message, MP_STR_NONE);
     mp_stream_answer(stream, refusal->status, "application/json", mp_buf_str(&rpc->scratch), headers, count);
-    mp_buf_clear(&challenge);
-    mp_buf_clear(&seconds);
     mp_stream_unref(stream);
 }
 

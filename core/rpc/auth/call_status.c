@@ -15,10 +15,9 @@ bool mp_call_forbid(mp_call *call, mp_str scopes)
                mp_log_str("principal", mp_principal_id(call->principal)));
     if (!can_set_status(call))
         return false;
-    mp_buf challenge = {0};
+    mp_scoped_buf challenge = {0};
     mp_put_challenge(call->rpc, call->stream, &challenge, "insufficient_scope", scopes);
     mp_stream_add_header(call->stream, (mp_header){"www-authenticate", mp_buf_str(&challenge)});
-    mp_buf_clear(&challenge);
     call->status = 403;
     return true;
 }
@@ -28,10 +27,9 @@ static bool set_retry(mp_call *call, int status, int64_t seconds)
 {
     if (!can_set_status(call))
         return false;
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     mp_json_put_int(&text, seconds);
     mp_stream_add_header(call->stream, (mp_header){"retry-after", mp_buf_str(&text)});
-    mp_buf_clear(&text);
     call->status = status;
     return true;
 }

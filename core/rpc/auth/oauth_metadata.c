@@ -48,7 +48,7 @@ void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const c
 {
     const mp_auth_facts *facts = rpc->auth;
     const char *mark = " ";
-    mp_buf base = {0};
+    mp_scoped_buf base = {0};
     mp_buf_put(out, MP_STR("Bearer"));
     if (facts->realm.len > 0 || facts->resource_metadata.len == 0) {
         mp_str realm = facts->realm.len > 0 ? facts->realm : MP_STR("moonpool");
@@ -67,7 +67,6 @@ void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const c
     }
     if (scopes.len > 0)
         mp_buf_printf(out, "%sscope=\"%.*s\"", mark, MP_STR_ARG(scopes));
-    mp_buf_clear(&base);
 }
 
 /* -- the document -------------------------------------------------------------------------------------------------- */
@@ -98,7 +97,7 @@ static bool is_get(const mp_request *request)
 /* Answers with the RFC 9728 metadata of an endpoint. */
 static void send_document(mp_rpc *rpc, mp_stream *stream, const char *endpoint, mp_str members)
 {
-    mp_buf url = {0}, json = {0};
+    mp_scoped_buf url = {0}, json = {0};
     if (mp_put_base(rpc, stream, &url)) {
         mp_buf_printf(&url, "%s%s", rpc->config->prefix, strcmp(endpoint, "/") == 0 ? "" : endpoint);
         mp_buf_put(&json, MP_STR("{\"resource\":"));
@@ -109,8 +108,6 @@ static void send_document(mp_rpc *rpc, mp_stream *stream, const char *endpoint, 
         mp_refuse(rpc, stream, MP_CAUSE_HOST, 400, MP_CODE_INVALID_REQUEST, MP_STR_NONE,
                   "Host is not a valid host name", MP_STR_NONE);
     }
-    mp_buf_clear(&url);
-    mp_buf_clear(&json);
 }
 
 bool mp_serve_metadata(mp_rpc *rpc, mp_stream *stream)

@@ -44,7 +44,7 @@ static void send_answers(mp_batch *batch)
 {
     mp_stream *stream = batch->stream;
     bool is_events = mp_stream_is_events(stream), has_answers = batch->answers.len > 0;
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     take_answers(batch, &out, is_events ? put_events : put_array);
     if (batch->session->is_sse) { /* over stdio */
         if (has_answers)
@@ -59,7 +59,6 @@ static void send_answers(mp_batch *batch)
     } else {
         mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
     }
-    mp_buf_clear(&out);
 }
 
 void mp_batch_add(mp_batch *batch, mp_str answer)
@@ -68,10 +67,9 @@ void mp_batch_add(mp_batch *batch, mp_str answer)
     mp_buf_putc(&batch->answers, '\n');
     if (!mp_stream_is_events(batch->stream))
         return;
-    mp_buf events = {0};
+    mp_scoped_buf events = {0};
     take_answers(batch, &events, put_events);
     mp_stream_send_answer(batch->stream, mp_buf_str(&events));
-    mp_buf_clear(&events);
 }
 
 void mp_batch_leave(mp_batch *batch)
@@ -131,10 +129,9 @@ static void add_answer(mp_call *call, MP_UNUSED int status, mp_str json)
     mp_stat_add(&mp_stat_dropped_answers, 1);
     call->outcome = "error";
     call->code = MP_CODE_INTERNAL;
-    mp_buf error = {0};
+    mp_scoped_buf error = {0};
     mp_put_error(&error, call->id, MP_CODE_INTERNAL, mp_str_of(mp_answers_are_full), MP_STR_NONE);
     mp_batch_add(batch, mp_buf_str(&error));
-    mp_buf_clear(&error);
 }
 
 const mp_transport mp_batch_transport = {.name = "batch", .send = send_message, .answer = add_answer};

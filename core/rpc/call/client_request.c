@@ -25,10 +25,9 @@ struct mp_client_request {
 /* Calls `done` with an error. */
 static void fail_request(void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx, const char *message)
 {
-    mp_buf error = {0};
+    mp_scoped_buf error = {0};
     mp_buf_printf(&error, "{\"code\":%d,\"message\":\"%s\"}", MP_CODE_INTERNAL, message);
     done(ctx, true, mp_buf_str(&error));
-    mp_buf_clear(&error);
 }
 
 static void put_request(mp_buf *out, const mp_client_request *ask, mp_str method, mp_str params)
@@ -95,7 +94,7 @@ mp_client_request *MP_NULLABLE mp_call_ask(mp_call *call, mp_str method, mp_str 
 /* Notifies the client that it need not answer a request of the call (Y-1, Y-3). `fails`: calls `done` with an error. */
 static void cancel_request(mp_call *call, mp_client_request *ask, bool fails)
 {
-    mp_buf note = {0};
+    mp_scoped_buf note = {0};
     void (*done)(void *, bool, mp_str) = ask->done;
     void *ctx = ask->ctx;
     mp_buf_printf(&note, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%s}}",
@@ -104,7 +103,6 @@ static void cancel_request(mp_call *call, mp_client_request *ask, bool fails)
     if (fails) /* before the send, which ends the call if the client is gone */
         fail_request(done, ctx, "the request was withdrawn");
     mp_call_send(call, mp_buf_str(&note));
-    mp_buf_clear(&note);
 }
 
 static void cancel_requests(mp_call *call, bool fails)

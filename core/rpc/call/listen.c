@@ -54,12 +54,11 @@ static void remove_listener(mp_rpc *rpc, listener *l)
 /* Notifies a client that the call is over, if the call has no stream of its own that ends (B-6). */
 static void notify_end(mp_call *call)
 {
-    mp_buf json = {0};
+    mp_scoped_buf json = {0};
     mp_buf_put(&json, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":"));
     mp_buf_put(&json, call->id);
     mp_buf_put(&json, MP_STR("}}"));
     call->transport->respond(call->rpc, call->session, mp_buf_str(&json));
-    mp_buf_clear(&json);
 }
 
 static void end_subscriber(const mp_subscriber *subscriber)
@@ -147,12 +146,11 @@ void mp_subscribers_end(mp_rpc *rpc)
 
 static void send_publication(mp_call *call, const mp_publication *publication)
 {
-    mp_buf json = {0};
+    mp_scoped_buf json = {0};
     mp_buf_put(&json, publication->before);
     mp_buf_put(&json, call->id);
     mp_buf_put(&json, publication->after);
     mp_call_send(call, mp_buf_str(&json)); /* if the client is gone, the send ends the call */
-    mp_buf_clear(&json);
 }
 
 /* The next call that has not got the publication; moves it to the end of the list. NULL if all have got it. */

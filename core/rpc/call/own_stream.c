@@ -67,13 +67,12 @@ int mp_call_send_event(mp_call *call, mp_str json)
         return -1;
     }
     int result = -1;
-    mp_buf event = {0};
+    mp_scoped_buf event = {0};
     mp_put_event(&event, json);
     /* if the client is gone, the send ends the call and frees its reference */
     mp_stream *stream = mp_stream_ref(call->stream);
     if (mp_stream_is_events(stream) || mp_stream_open_events(stream, NULL, 0) == 0)
         result = mp_stream_send(stream, mp_buf_str(&event));
     mp_stream_unref(stream);
-    mp_buf_clear(&event);
     return result;
 }

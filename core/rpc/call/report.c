@@ -20,7 +20,7 @@ static void put_member(mp_buf *out, const char *name, mp_str text)
 static void put_call(mp_buf *out, mp_call *call, uint64_t now_us)
 {
     const mp_era *era = mp_call_era(call);
-    mp_buf name = {0}, client = {0};
+    mp_scoped_buf name = {0}, client = {0};
     if (call->params.len <= MAX_READ_BYTES)
         mp_call_names(call->params, call->session, &name, &client);
     mp_buf_printf(out, "%s{\"call\":\"%u-%llu\"", out->len == 0 ? "" : ",", call->rpc->index,
@@ -37,8 +37,6 @@ static void put_call(mp_buf *out, mp_call *call, uint64_t now_us)
     mp_buf_printf(out, ",\"began_us\":%llu", (unsigned long long)call->began);
     mp_buf_printf(out, ",\"running_ms\":%llu}",
                   (unsigned long long)(now_us > call->began ? (now_us - call->began) / 1000 : 0));
-    mp_buf_clear(&name);
-    mp_buf_clear(&client);
 }
 
 static void put_calls(mp_rpc *rpc, mp_buf *out)
@@ -173,7 +171,7 @@ static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
     const inquiry_message *asked = content;
     mp_call_inquiry *inquiry = asked->inquiry;
-    mp_buf json = {0};
+    mp_scoped_buf json = {0};
     bool ended = false;
     if (loop != NULL)
         mp_loop_measure(loop, MP_MEASURE_ASKED);
@@ -185,7 +183,6 @@ static void deliver(void *content, mp_loop *MP_NULLABLE loop)
     else if (loop != NULL && !is_list)
         ended = inquiry->is_of_streams ? end_stream(asked->rpc, inquiry) : end_call(asked->rpc, inquiry);
     inquiry->answer(inquiry, mp_buf_str(&json), ended, loop == NULL);
-    mp_buf_clear(&json);
 }
 
 void mp_table_inquire(mp_table *table, unsigned count, mp_call_inquiry *inquiry)

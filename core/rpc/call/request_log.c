@@ -124,7 +124,7 @@ typedef struct {
 
 static void put_debug(const request_facts *f, mp_str name, mp_str client, const char *session, uint64_t us)
 {
-    mp_buf ms = {0};
+    mp_scoped_buf ms = {0};
     if (f->began != 0)
         mp_buf_printf(&ms, "%.2f", (double)us / 1000);
     mp_mark_text mark = mp_mark_text_of(f->mark);
@@ -150,7 +150,6 @@ static void put_debug(const request_facts *f, mp_str name, mp_str client, const 
             wanted[kept++] = all[i];
     wanted[kept] = (mp_log_field){0};
     mp_log_write(MP_DEBUG, "request", wanted);
-    mp_buf_clear(&ms);
 }
 
 static void put_trace(const request_facts *f, mp_str name, mp_str client, uint64_t us)
@@ -180,7 +179,7 @@ static void put_trace(const request_facts *f, mp_str name, mp_str client, uint64
 static void write_request(const request_facts *f)
 {
     uint64_t us = f->began == 0 ? 0 : mp_monotonic_us() - f->began;
-    mp_buf name = {0}, client = {0};
+    mp_scoped_buf name = {0}, client = {0};
     mp_session_mark mark = {""};
     mp_call_names(f->params, f->session, &name, &client);
     if (f->session != NULL && strcmp(f->transport, "stdio") != 0)
@@ -189,8 +188,6 @@ static void write_request(const request_facts *f)
         put_debug(f, mp_buf_str(&name), mp_buf_str(&client), mark.text, us);
     if (mp_trace_is_on())
         put_trace(f, mp_buf_str(&name), mp_buf_str(&client), us);
-    mp_buf_clear(&name);
-    mp_buf_clear(&client);
 }
 
 void mp_log_call(mp_call *call)
@@ -219,7 +216,7 @@ void mp_log_call(mp_call *call)
 /* Shows taps an event that one of them takes, or may take when the name is known. */
 static void show_taps(const mp_call *call, mp_tap_event *event)
 {
-    mp_buf name = {0}, client = {0};
+    mp_scoped_buf name = {0}, client = {0};
     const mp_era *era = mp_call_era(call);
     event->params_bytes = call->params.len;
     if (call->params.len <= MP_TAP_SCAN_BYTES) {
@@ -242,8 +239,6 @@ static void show_taps(const mp_call *call, mp_tap_event *event)
         event->out = call->bytes_out;
     }
     mp_tap_put(event);
-    mp_buf_clear(&name);
-    mp_buf_clear(&client);
 }
 
 void mp_call_tap(const mp_call *call)

@@ -53,10 +53,9 @@ mp_feed *MP_NULLABLE mp_call_need_feed(mp_call *call)
     uint64_t number = feed->number;
     call->feed = feed;
     if (has_priming(call)) {
-        mp_buf event = {0};
+        mp_scoped_buf event = {0};
         mp_put_priming(&event, number, 0);
         mp_stream_send(call->stream, mp_buf_str(&event));
-        mp_buf_clear(&event);
     }
     return call->feed; /* if the client is gone, the send may have ended the call */
 }
@@ -95,10 +94,9 @@ bool mp_call_detach(mp_call *call, uint64_t ms)
     mp_feed *feed = call->ended || !has_priming(call) ? NULL : mp_call_need_feed(call);
     if (feed == NULL)
         return false;
-    mp_buf retry = {0};
+    mp_scoped_buf retry = {0};
     mp_put_retry(&retry, ms);
     send_parcel(call, feed, (mp_parcel){.bytes = mp_buf_str(&retry), .hangs_up = true});
-    mp_buf_clear(&retry);
     leave_stream(call);
     return true;
 }

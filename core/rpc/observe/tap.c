@@ -279,7 +279,7 @@ static void queue_event(mp_tap *tap, mp_str text)
 void mp_tap_put(mp_tap_event *event)
 {
     mp_str texts[MP_TAP_FORMS];
-    mp_buf memory = {0};
+    mp_scoped_buf memory = {0};
     unsigned forms = 0;
     if (!event->was_asked)
         mp_tap_wants(event);
@@ -295,7 +295,6 @@ void mp_tap_put(mp_tap_event *event)
         if ((event->takers >> i & 1) != 0 && !own->taps[i]->is_closed)
             queue_event(own->taps[i], texts[form_of(&own->filters[i], event)]);
     pthread_mutex_unlock(&lock);
-    mp_buf_clear(&memory);
 }
 
 /* -- taps ---------------------------------------------------------------------------------------------------------- */

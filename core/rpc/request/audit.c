@@ -28,7 +28,7 @@ void mp_audit_request(mp_stream *stream, const mp_decision *made)
 {
     if (!mp_audit_is_on())
         return;
-    mp_buf line = {0};
+    mp_scoped_buf line = {0};
     mp_buf_printf(&line, "\"event\":\"%s\",\"id\":\"%s\"", made->event, mp_mark_text_of(mp_stream_mark(stream)).text);
     put_member(&line, "principal", made->principal == NULL ? MP_STR_NONE : mp_principal_id(made->principal));
     put_member(&line, "address", mp_stream_address(stream));
@@ -45,5 +45,4 @@ void mp_audit_request(mp_stream *stream, const mp_decision *made)
     put_member(&line, "caller", made->caller);
     put_member(&line, "why", made->why);
     mp_audit_write(mp_buf_str(&line));
-    mp_buf_clear(&line);
 }

@@ -186,7 +186,7 @@ static void move_subscription(mp_topics *topics, subscription *s, topic *to)
 void mp_session_follow_as(mp_session *session, mp_str audience)
 {
     mp_topics *topics = mp_table_topics(session->table);
-    mp_buf name = {0};
+    mp_scoped_buf name = {0};
     pthread_mutex_lock(&topics->lock);
     for (mp_link *link = session->subscriptions.next; link != &session->subscriptions; link = link->next) {
         subscription *s = mp_container(link, subscription, in_session);
@@ -200,7 +200,6 @@ void mp_session_follow_as(mp_session *session, mp_str audience)
         move_subscription(topics, s, need_topic(topics, mp_buf_str(&name)));
     }
     pthread_mutex_unlock(&topics->lock);
-    mp_buf_clear(&name);
 }
 
 void mp_session_unfollow(mp_session *session, mp_str name)

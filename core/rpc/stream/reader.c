@@ -221,10 +221,9 @@ int mp_reader_start(mp_rpc *rpc, mp_session *session, mp_stream *stream)
     activate_reader(reader);
     const mp_era *era = mp_session_era(session);
     if (feed != NULL && era != NULL && era->has_priming) {
-        mp_buf event = {0};
+        mp_scoped_buf event = {0};
         mp_put_priming(&event, 0, reader->sent);
         mp_stream_send(stream, mp_buf_str(&event));
-        mp_buf_clear(&event);
     }
     return 0;
 }
@@ -237,7 +236,7 @@ static void catch_up(mp_reader *reader, mp_feed *feed, bool has_all_room)
 {
     mp_session *session = reader->session;
     mp_stream *stream = reader->stream;
-    mp_buf events = {0};
+    mp_scoped_buf events = {0};
     pthread_mutex_lock(&session->lock);
     mp_feed_rest rest = mp_feed_read(feed, &reader->sent, mp_stream_room(stream), &events);
     bool never_fits = rest == MP_FEED_MORE && events.len == 0 && has_all_room;
@@ -249,7 +248,6 @@ static void catch_up(mp_reader *reader, mp_feed *feed, bool has_all_room)
     if (mp_stream_send(stream, mp_buf_str(&events)) == 0 &&
         ends) /* on -1 the client has disconnected, and `reader` is freed */
         mp_reader_end(reader);
-    mp_buf_clear(&events);
 }
 
 static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
@@ -396,7 +394,7 @@ static bool send_message(const mp_rpc *from, mp_reader *reader, uint64_t seq, mp
 
 bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
 {
-    mp_buf bytes = {0};
+    mp_scoped_buf bytes = {0};
     uint64_t seq = 0;
     bool is_kept = false, has_event = parcel->json.len > 0;
     pthread_mutex_lock(&session->lock);
@@ -434,7 +432,6 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
     } else if (has_event && !is_delivered && current == NULL) {
         mp_stat_add(&mp_stat_dropped_gone, 1);
     }
-    mp_buf_clear(&bytes);
     return is_delivered;
 }
 

@@ -9,11 +9,10 @@ static void add_batch_error(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_session
         mp_refuse_message(rpc, session->transport, session, cause, code, message);
         return;
     }
-    mp_buf error = {0};
+    mp_scoped_buf error = {0};
     mp_log_refused_message(rpc, cause, message);
     mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
     mp_batch_add(batch, mp_buf_str(&error));
-    mp_buf_clear(&error);
 }
 
 static void refuse_member(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_session *session, const char *message)

@@ -67,14 +67,13 @@ static int send_on_call(mp_call *call, mp_str json)
 static void send_steps(const mp_call *call)
 {
     const mp_trace *trace = mp_call_trace(call);
-    mp_buf out = {0};
+    mp_scoped_buf out = {0};
     if (trace == NULL || !mp_call_is_shown(call))
         return;
     mp_buf_put(&out, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"moonpool/steps\",\"params\":{\"steps\":"));
     mp_trace_put_steps(trace, &out);
     mp_buf_put(&out, MP_STR("}}"));
     send_json(call->console, 0, mp_buf_str(&out));
-    mp_buf_clear(&out);
 }
 
 static void answer_call(mp_call *call, MP_UNUSED int status, mp_str json)

@@ -465,7 +465,7 @@ static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, const char *path,
 static bool seal(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed)
 {
     int tokens;
-    mp_buf principal = {0}, base = {0};
+    mp_scoped_buf principal = {0}, base = {0};
     mp_str token = mp_stream_known_header(stream, MP_HEADER_AUTHORIZATION, &tokens);
     hop->sent_ms = mp_hop_now_ms();
     hop->mark = mp_stream_mark(stream);
@@ -479,15 +479,13 @@ static bool seal(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed)
     hop->principal = mp_buf_str(&principal);
     bool is_done =
         principal.len > 0 && mp_hop_write(mp_hops_keys(rpc), hop, sealed) && sealed->len <= MP_HOP_MOST_HEADER;
-    mp_buf_clear(&principal);
-    mp_buf_clear(&base);
     return is_done;
 }
 
 static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
 {
     char path[MP_PROCESS_PATH];
-    mp_buf sealed = {0}, headers = {0};
+    mp_scoped_buf sealed = {0}, headers = {0};
     mp_hops *hops = rpc->hops;
     mp_passage *it = mp_new(sizeof *it);
     *it = (mp_passage){.rpc = rpc,
@@ -510,8 +508,6 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
         put_headers(stream, mp_buf_str(&sealed), &headers);
         it->transfer = start_transfer(it, path, hop->session, mp_buf_str(&headers));
     }
-    mp_buf_clear(&sealed);
-    mp_buf_clear(&headers);
     if (it->transfer == NULL) {
         refuse_unanswered(it);
         return;

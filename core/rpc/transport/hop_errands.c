@@ -56,7 +56,7 @@ static bool send_errand(mp_rpc *rpc, errand *it)
 {
     char socket[MP_PROCESS_PATH], url[64];
     mp_err err = {0};
-    mp_buf header = {0};
+    mp_scoped_buf header = {0};
     bool is_order = it->body != NULL;
     it->began_ms = mp_monotonic_ms();
     if (put_header(rpc, it, &header) && mp_processes_path(rpc->processes, it->to, "mcp", socket)) {
@@ -73,7 +73,6 @@ static bool send_errand(mp_rpc *rpc, errand *it)
                                       .ready = on_news};
         it->transfer = mp_transfer_start(rpc->hops->client, &outgoing, &err);
     }
-    mp_buf_clear(&header);
     return it->transfer != NULL;
 }
 

@@ -32,11 +32,10 @@ static void answer_call(mp_call *call, int status, mp_str json)
     } else if (!mp_stream_is_open(stream)) {
         mp_stat_add(&mp_stat_dropped_gone, 1);
     } else if (mp_stream_is_events(stream)) {
-        mp_buf event = {0};
+        mp_scoped_buf event = {0};
         mp_put_event(&event, json);
         if (mp_stream_send_answer(stream, mp_buf_str(&event)) == 0)
             mp_stream_end(stream);
-        mp_buf_clear(&event);
     } else {
         const mp_session *opened = call->opens_session ? call->session : NULL;
         mp_header header = {"mcp-session-id", opened == NULL ? MP_STR_NONE : opened->node.key};

@@ -45,11 +45,10 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
         mp_session_close(session, &mp_stat_closed_gone);
     } else {
         /* the first event names the endpoint (E-2, E-3): a relative URL, so that Host does not get into it (B-55) */
-        mp_buf event = {0};
+        mp_scoped_buf event = {0};
         mp_buf_printf(&event, "event: endpoint\ndata: %s%s?session_id=%s\n\n", rpc->config->prefix,
                       rpc->config->messages, session->id);
         mp_stream_send(stream, mp_buf_str(&event));
-        mp_buf_clear(&event);
     }
     mp_session_unref(session);
 }

@@ -32,20 +32,18 @@ void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session)
 static void send_error(mp_rpc *rpc, const mp_transport *transport, mp_session *MP_NULLABLE session, int code,
                        const char *message, mp_str data)
 {
-    mp_buf error = {0};
+    mp_scoped_buf error = {0};
     mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), data);
     transport->respond(rpc, session, mp_buf_str(&error));
-    mp_buf_clear(&error);
 }
 
 /* `version`: what the request asked for; the error says which revisions are served. */
 static void refuse_revision(mp_rpc *rpc, const mp_transport *transport, mp_str version, int code, const char *message)
 {
-    mp_buf versions = {0};
+    mp_scoped_buf versions = {0};
     mp_put_versions(&versions, version);
     mp_log_refused_message(rpc, MP_CAUSE_REVISION, message);
     send_error(rpc, transport, NULL, code, message, mp_buf_str(&versions));
-    mp_buf_clear(&versions);
 }
 
 const char mp_too_many_calls[] = "too many calls in flight: try again later";

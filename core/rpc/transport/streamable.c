@@ -57,10 +57,9 @@ static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
 
 static void refuse_versions(mp_rpc *rpc, mp_stream *stream, int code, const char *message, mp_str requested)
 {
-    mp_buf data = {0};
+    mp_scoped_buf data = {0};
     mp_put_versions(&data, requested);
     mp_refuse(rpc, stream, MP_CAUSE_REVISION, 400, code, rpc->envelope.id, message, mp_buf_str(&data));
-    mp_buf_clear(&data);
 }
 
 /* True if a request with this version must repeat members of its body in headers. A version that is not served
@@ -85,11 +84,9 @@ static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
     mp_str value = mp_stream_known_header(stream, MP_HEADER_MCP_NAME, &count), text;
     if (count == 0 && !envelope->has_name)
         return true; /* the error of the method itself names the missing member */
-    mp_buf decoded = {0};
-    bool equal = count == 1 && envelope->has_name && mp_header_text(mp_str_trim(value), &decoded, &text) == 0 &&
-                 mp_str_eq(text, envelope->name);
-    mp_buf_clear(&decoded);
-    return equal;
+    mp_scoped_buf decoded = {0};
+    return count == 1 && envelope->has_name && mp_header_text(mp_str_trim(value), &decoded, &text) == 0 &&
+           mp_str_eq(text, envelope->name);
 }
 
 /* Refuses a header that differs from the body: `of` and `member` are the compared value. `shown` is the header's
@@ -97,13 +94,12 @@ static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
 static void refuse_header(mp_rpc *rpc, mp_stream *stream, mp_known_header header, const char *shown, const char *of,
                           const char *member)
 {
-    mp_buf text = {0};
+    mp_scoped_buf text = {0};
     bool is_there = mp_stream_known_header(stream, header, NULL).ptr != NULL;
     mp_buf_printf(&text, "%s %s %s%s", shown, is_there ? "must be sent once and equal" : "is missing: it repeats", of,
                   member);
     mp_buf_putc(&text, '\0');
     mp_refuse(rpc, stream, MP_CAUSE_HEADER, 400, MP_CODE_HEADER_MISMATCH, rpc->envelope.id, text.ptr, MP_STR_NONE);
-    mp_buf_clear(&text);
 }
 
 /* A message of a stateless revision. The first check that fails decides the error (M-20 to M-22). The library in Lua

@@ -90,11 +90,10 @@ void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, cons
             to->list[to->count++] = *header;
     char *token = token_of(channel);
     if (token != NULL) {
-        mp_buf value = {0};
+        mp_scoped_buf value = {0};
         mp_buf_printf(&value, "Bearer %s", token);
         mp_buf_putc(&value, '\0');
         add_header(to, "Authorization", value.ptr);
-        mp_buf_clear(&value);
         free(token);
     }
     if (has_session(exchange))
