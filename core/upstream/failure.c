@@ -14,10 +14,11 @@ static const struct {
 #undef FAILURE
 };
 
-void mp_upstream_failure_set(mp_upstream_failure *failure, mp_failure_reason reason, bool may_have_run, const char *why)
+mp_upstream_failure mp_upstream_failure_of(mp_failure_reason reason, bool may_have_run, const char *why)
 {
-    *failure = (mp_upstream_failure){.reason = reason, .may_have_run = may_have_run, .retry_after_ms = -1};
-    snprintf(failure->why, sizeof failure->why, "%s", why);
+    mp_upstream_failure failure = {.reason = reason, .may_have_run = may_have_run, .retry_after_ms = -1};
+    snprintf(failure.why, sizeof failure.why, "%s", why);
+    return failure;
 }
 
 void mp_upstream_failure_clear(mp_upstream_failure *failure)

@@ -354,8 +354,7 @@ uint64_t mp_backoff_ms(unsigned count, uint64_t least, uint64_t most);
 
 #define MP_FAILURE_BODY 4096 /* bytes of an HTTP body that a failure keeps */
 
-void mp_upstream_failure_set(mp_upstream_failure *failure, mp_failure_reason reason, bool may_have_run,
-                             const char *why);
+mp_upstream_failure mp_upstream_failure_of(mp_failure_reason reason, bool may_have_run, const char *why);
 /* True if the failure says that the upstream is not there, not that it answered with an error. */
 bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure);
 

@@ -70,6 +70,12 @@ const char *MP_NULLABLE mp_http_session(const mp_channel *channel, bool is_opene
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
                          const mp_own_exchange *MP_NULLABLE exchange);
 void mp_http_clear_headers(mp_http_headers *headers);
+/* The failure by the status of an answer: it carries the status, the head and the beginning of the body. In http.c,
+ * like the next. */
+mp_upstream_failure mp_http_status_failure(const mp_transfer *transfer, const mp_buf *body, mp_failure_reason reason,
+                                           const char *why);
+/* The failure of a transfer that has ended before its answer was complete. */
+mp_upstream_failure mp_http_lost_failure(const mp_transfer *transfer);
 /* A GET of the upstream's URL with these headers, whose answer is read as it comes. The caller adds what to call, and
  * may change the rest. */
 mp_outgoing mp_http_outgoing(const mp_upstream_part *part, const char *const *headers);
@@ -83,7 +89,7 @@ int mp_exchange_message(mp_own_exchange *exchange, int status, mp_str bytes);
 /* The upstream has accepted a message without an id. */
 void mp_exchange_accepted(mp_own_exchange *exchange, int status);
 /* There will be no answer. Takes over what `failure` owns. Only the first failure counts, and none after the answer. */
-void mp_exchange_fail(mp_own_exchange *exchange, mp_upstream_failure *failure);
+void mp_exchange_fail(mp_own_exchange *exchange, mp_upstream_failure failure);
 /* Like mp_exchange_fail, with a reason and a text alone. The failure's may_have_run is exchange->was_sent. */
 void mp_exchange_fail_with(mp_own_exchange *exchange, mp_failure_reason reason, const char *why);
 /* Like mp_exchange_fail_with, for a failure that a message of the upstream causes. If the answer or such a failure is

@@ -46,7 +46,7 @@ void mp_channel_request_refuse(mp_channel_request *request, mp_failure_reason re
                                uint64_t retry_ms)
 {
     request->result = MP_ACQUIRE_REFUSED;
-    mp_upstream_failure_set(&request->failure, reason, false, why);
+    request->failure = mp_upstream_failure_of(reason, false, why);
     if (retry_ms > 0)
         request->failure.retry_after_ms = (int64_t)retry_ms;
     bool is_busy = reason == MP_FAILURE_BUSY;
@@ -266,7 +266,7 @@ mp_channel_request_new(mp_upstream_host *host, const mp_channel_request_options 
 {
     mp_upstream *upstream = mp_upstreams_find(host->table, options->name);
     if (upstream == NULL) {
-        mp_upstream_failure_set(failure, MP_FAILURE_UNKNOWN, false, "the configuration has no upstream of this name");
+        *failure = mp_upstream_failure_of(MP_FAILURE_UNKNOWN, false, "the configuration has no upstream of this name");
         return NULL;
     }
     mp_channel_request *request = mp_new(sizeof *request + options->key.len);

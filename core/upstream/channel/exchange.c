@@ -126,7 +126,7 @@ static void perform(mp_own_exchange *exchange, deed what, mp_str bytes)
     }
 }
 
-static void post_failure(mp_own_exchange *exchange, mp_upstream_failure *failure);
+static void post_failure(mp_own_exchange *exchange, mp_upstream_failure failure);
 
 static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
 {
@@ -136,9 +136,8 @@ static void deliver_deed(void *content, mp_loop *MP_NULLABLE loop)
     if (loop != NULL && !it->exchange->super.channel->home->is_over) {
         perform(it->exchange, it->deed, (mp_str){it->bytes, it->len});
     } else if (it->deed == SEND) {
-        mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, false, "the worker of the channel has ended");
-        post_failure(it->exchange, &failure);
+        post_failure(it->exchange,
+                     mp_upstream_failure_of(MP_FAILURE_STOPPED, false, "the worker of the channel has ended"));
     }
     mp_exchange_unref(it->exchange);
 }
@@ -218,14 +217,14 @@ static void call_ready(mp_own_exchange *exchange)
 }
 
 /* Ends the exchange with a failure, and takes over what `failure` owns. */
-static void fail_here(mp_own_exchange *exchange, mp_upstream_failure *failure)
+static void fail_here(mp_own_exchange *exchange, mp_upstream_failure failure)
 {
     if (exchange->super.is_ended) {
-        mp_upstream_failure_clear(failure);
+        mp_upstream_failure_clear(&failure);
         return;
     }
     mp_exchange_ref(exchange);
-    exchange->super.failure = *failure;
+    exchange->super.failure = failure;
     finish(exchange);
     call_ready(exchange);
     mp_exchange_unref(exchange);
@@ -248,17 +247,17 @@ static void deliver_outcome(void *content, mp_loop *MP_NULLABLE loop)
     else if (it->is_accepted)
         accept_here(it->exchange, it->status);
     else
-        fail_here(it->exchange, &it->failure);
+        fail_here(it->exchange, it->failure);
     mp_exchange_unref(it->exchange);
 }
 
-static void post_failure(mp_own_exchange *exchange, mp_upstream_failure *failure)
+static void post_failure(mp_own_exchange *exchange, mp_upstream_failure failure)
 {
-    const outcome_message message = {mp_exchange_ref(exchange), .failure = *failure};
+    const outcome_message message = {mp_exchange_ref(exchange), .failure = failure};
     mp_loop_send(exchange->super.host->loop, deliver_outcome, &message, sizeof message, MP_STR_NONE);
 }
 
-void mp_exchange_fail(mp_own_exchange *exchange, mp_upstream_failure *failure)
+void mp_exchange_fail(mp_own_exchange *exchange, mp_upstream_failure failure)
 {
     if (is_direct(exchange))
         fail_here(exchange, failure);
@@ -268,18 +267,14 @@ void mp_exchange_fail(mp_own_exchange *exchange, mp_upstream_failure *failure)
 
 void mp_exchange_fail_with(mp_own_exchange *exchange, mp_failure_reason reason, const char *why)
 {
-    mp_upstream_failure failure;
-    mp_upstream_failure_set(&failure, reason, may_have_run(exchange), why);
-    mp_exchange_fail(exchange, &failure);
+    mp_exchange_fail(exchange, mp_upstream_failure_of(reason, may_have_run(exchange), why));
 }
 
 void mp_exchanges_end(mp_upstream_host *host)
 {
-    while (!mp_link_is_alone(&host->unfinished)) {
-        mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, true, "the gateway stops");
-        fail_here(mp_container(host->unfinished.next, mp_own_exchange, in_host), &failure);
-    }
+    while (!mp_link_is_alone(&host->unfinished))
+        fail_here(mp_container(host->unfinished.next, mp_own_exchange, in_host),
+                  mp_upstream_failure_of(MP_FAILURE_STOPPED, true, "the gateway stops"));
 }
 
 void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const char *why)
@@ -289,9 +284,7 @@ void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const ch
     for (int i = 0; i < 2; i++)
         for (mp_link *link = lists[i]->next; link != lists[i]; link = link->next) {
             mp_own_exchange *exchange = mp_container(link, mp_own_exchange, in_upstream);
-            mp_upstream_failure failure;
-            mp_upstream_failure_set(&failure, reason, atomic_load(&exchange->was_sent), why);
-            post_failure(exchange, &failure);
+            post_failure(exchange, mp_upstream_failure_of(reason, atomic_load(&exchange->was_sent), why));
         }
     pthread_mutex_unlock(&upstream->lock);
 }
@@ -419,9 +412,7 @@ void mp_exchange_end_with(mp_own_exchange *exchange, mp_failure_reason reason, c
     if (exchange->is_started && exchange->cancel.len > 0)
         give_message(exchange, SAY, exchange->cancel);
     mp_exchange_ref(exchange);
-    mp_upstream_failure failure;
-    mp_upstream_failure_set(&failure, reason, exchange->is_started && may_have_run(exchange), why);
-    fail_here(exchange, &failure);
+    fail_here(exchange, mp_upstream_failure_of(reason, exchange->is_started && may_have_run(exchange), why));
     mp_exchange_unref(exchange);
 }
 
@@ -452,10 +443,9 @@ static void start(mp_own_exchange *exchange)
     mp_timer_start(exchange->super.host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
     mp_exchange_ref(exchange);
     if (!give_message(exchange, SEND, MP_STR_NONE)) {
-        mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, MP_FAILURE_BUSY, false, "the worker of the channel takes no messages now");
         exchange->is_started = false;
-        fail_here(exchange, &failure);
+        fail_here(exchange,
+                  mp_upstream_failure_of(MP_FAILURE_BUSY, false, "the worker of the channel takes no messages now"));
     } else if (exchange->has_id) {
         mp_stat_add(&mp_stat_upstream_calls, 1);
         mp_series_add(exchange->super.channel->upstream->series.calls, 1);
@@ -577,8 +567,8 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
     pthread_mutex_unlock(&upstream->lock);
     if (refusal != MP_FAILURE_NONE) {
         bool is_busy = refusal == MP_FAILURE_BUSY;
-        mp_upstream_failure_set(failure, refusal, false,
-                                is_busy ? "`calls` exchanges run and `waiting` wait" : "the channel has ended");
+        *failure = mp_upstream_failure_of(
+            refusal, false, is_busy ? "`calls` exchanges run and `waiting` wait" : "the channel has ended");
         if (is_busy)
             mp_stat_add(&mp_stat_refused_upstream_busy, 1);
         exchange->super.is_ended = true;

@@ -148,15 +148,15 @@ static void serve(mp_park *park)
         mp_queued_event *event = mp_container(link, mp_queued_event, link);
         park->is_wanted = false;
         uncount(park, event);
-        mp_relay_post_news(relay, event, NULL);
+        mp_relay_post_news(relay, event, (mp_upstream_failure){0});
     } else if (exchange->super.failure.reason != MP_FAILURE_NONE || exchange->super.is_ended) {
         mp_upstream_failure failure = exchange->super.failure;
         if (failure.reason == MP_FAILURE_NONE)
-            mp_upstream_failure_set(&failure, MP_FAILURE_CANCELLED, true, "the exchange is over");
+            failure = mp_upstream_failure_of(MP_FAILURE_CANCELLED, true, "the exchange is over");
         failure.head = failure.head == NULL ? NULL : mp_dup((mp_str){failure.head, failure.head_len});
         failure.body = failure.body == NULL ? NULL : mp_dup((mp_str){failure.body, failure.body_len});
         park->is_wanted = false;
-        mp_relay_post_news(relay, NULL, &failure);
+        mp_relay_post_news(relay, NULL, failure);
     }
 }
 
@@ -214,9 +214,7 @@ static void deliver_end(void *content, mp_loop *MP_NULLABLE loop)
             mp_exchange_end_with(park->exchange, MP_FAILURE_STOPPED, "a reload removed the upstream");
     }
     if (atomic_fetch_sub(&park->table->park_ends, 1) == 1 && loop != NULL)
-        mp_loop_wake(
-            of_channel
-                ->loop); /* its worker may be ending: it waits until pending exchanges have sent their cancellations */
+        mp_loop_wake(of_channel->loop); /* its worker may be ending, and waits for the cancellations of parked calls */
     mp_park_unref(park);
 }
 
@@ -236,8 +234,13 @@ void mp_parks_leave_home(mp_upstream_host *host)
     }
 }
 
-/* -- the home: messages of the relay
- * -------------------------------------------------------------------------------- */
+/* -- the home: messages of the relay ------------------------------------------------------------------------------- */
+
+static void post_home_ended(mp_relay *relay)
+{
+    mp_relay_post_news(relay, NULL,
+                       mp_upstream_failure_of(MP_FAILURE_STOPPED, true, "the worker of the exchange has ended"));
+}
 
 static void attach(mp_park *park, mp_relay *relay)
 {
@@ -246,9 +249,7 @@ static void attach(mp_park *park, mp_relay *relay)
     park->is_wanted = true;
     if (park->is_over) { /* its home has ended meanwhile */
         park->relay = NULL;
-        mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, true, "the worker of the exchange has ended");
-        mp_relay_post_news(relay, NULL, &failure);
+        post_home_ended(relay);
         mp_relay_unref(relay);
         return;
     }
@@ -331,9 +332,7 @@ void mp_park_deliver(void *content, mp_loop *MP_NULLABLE loop)
     if (loop != NULL) {
         perform(it->relay->park, it);
     } else if (it->word == MP_RELAY_ATTACH || it->word == MP_RELAY_ASK) {
-        mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, MP_FAILURE_STOPPED, true, "the worker of the exchange has ended");
-        mp_relay_post_news(it->relay, NULL, &failure);
+        post_home_ended(it->relay);
     }
     free(it->event);
     for (size_t i = 0; i < it->farewells; i++)
@@ -356,7 +355,7 @@ bool mp_own_exchange_park(mp_exchange *super, const mp_park_options *options, ch
     mp_own_exchange *exchange = mp_container(super, mp_own_exchange, super);
     bool is_over = mp_exchange_is_over(super);
     if (is_over || !exchange->is_started || !exchange->has_id) {
-        mp_upstream_failure_set(failure, MP_FAILURE_CANCELLED, is_over, "the exchange is over, or has not begun");
+        *failure = mp_upstream_failure_of(MP_FAILURE_CANCELLED, is_over, "the exchange is over, or has not begun");
         return false;
     }
     mp_upstreams *table = super->host->table;

@@ -94,9 +94,8 @@ mp_str *mp_park_copy_farewell(const mp_park_options *options);
 
 mp_relay *mp_relay_ref(mp_relay *relay);
 void mp_relay_unref(mp_relay *MP_NULLABLE relay);
-/* From the home: sends the relay an event, or the failure of the exchange. Takes over what `failure` owns. */
-void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event,
-                        const mp_upstream_failure *MP_NULLABLE failure);
+/* From the home: sends the relay an event, or (NULL) the failure of the exchange. Takes over what `failure` owns. */
+void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event, mp_upstream_failure failure);
 
 /* -- park_table.c -------------------------------------------------------------------------------------------------- */
 

@@ -135,7 +135,7 @@ mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_o
     }
     free_entry(entry);
     mp_stat_add(&mp_stat_refused_upstream_parked, 1);
-    mp_upstream_failure_set(failure, MP_FAILURE_BUSY, true, "too many calls wait for the answers of clients");
+    *failure = mp_upstream_failure_of(MP_FAILURE_BUSY, true, "too many calls wait for the answers of clients");
     return NULL;
 }
 
@@ -207,8 +207,8 @@ bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *o
                      mp_upstream_failure *failure)
 {
     if (bytes.len > (size_t)MP_UPSTREAM_JOURNAL) {
-        mp_upstream_failure_set(failure, MP_FAILURE_TOO_LARGE, true,
-                                "the results of a call's upstreams are larger than 1 MiB");
+        *failure = mp_upstream_failure_of(MP_FAILURE_TOO_LARGE, true,
+                                          "the results of a call's upstreams are larger than 1 MiB");
         return false;
     }
     mp_park_entry *entry = mp_parks_reserve(table, options, failure);

@@ -70,12 +70,9 @@ static void deliver_news(void *content, mp_loop *MP_NULLABLE loop)
     mp_relay_unref(relay);
 }
 
-void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event,
-                        const mp_upstream_failure *MP_NULLABLE failure)
+void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event, mp_upstream_failure failure)
 {
-    news_message message = {.relay = mp_relay_ref(relay), .event = event};
-    if (failure != NULL)
-        message.failure = *failure;
+    const news_message message = {.relay = mp_relay_ref(relay), .event = event, .failure = failure};
     mp_loop_send(relay->super.host->loop, deliver_news, &message, sizeof message, MP_STR_NONE);
 }
 
@@ -127,7 +124,7 @@ static bool park_again(mp_exchange *exchange, const mp_park_options *options, ch
     mp_relay *relay = relay_of(exchange);
     mp_upstreams *table = exchange->host->table;
     if (mp_exchange_is_over(exchange)) {
-        mp_upstream_failure_set(failure, MP_FAILURE_CANCELLED, true, "the exchange is over");
+        *failure = mp_upstream_failure_of(MP_FAILURE_CANCELLED, true, "the exchange is over");
         return false;
     }
     mp_park_entry *entry = mp_parks_reserve(table, options, failure);
@@ -139,8 +136,8 @@ static bool park_again(mp_exchange *exchange, const mp_park_options *options, ch
                                       .farewell = mp_park_copy_farewell(options),
                                       .farewells = options->farewells};
     relay->has_left = relay->has_parked = exchange->is_ended = true;
-    send_home(relay, message,
-              MP_STR_NONE); /* before the handle works: the next relay's messages come behind this one */
+    /* Before the handle works: the next relay's messages come behind this one. */
+    send_home(relay, message, MP_STR_NONE);
     mp_parks_publish(table, entry, relay->park, NULL, 0, handle);
     mp_exchange_free(exchange);
     return true;

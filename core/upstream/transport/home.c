@@ -224,10 +224,9 @@ void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const ch
     for (mp_link *link = channel->exchanges.next; link != &channel->exchanges; link = link->next)
         list[count++] = mp_exchange_ref(mp_container(link, mp_own_exchange, in_channel));
     for (size_t i = 0; i < count; i++) {
-        mp_upstream_failure failure;
-        mp_upstream_failure_set(&failure, reason, atomic_load(&list[i]->was_sent), why);
+        mp_upstream_failure failure = mp_upstream_failure_of(reason, atomic_load(&list[i]->was_sent), why);
         failure.is_echo = i > 0;
-        mp_exchange_fail(list[i], &failure);
+        mp_exchange_fail(list[i], failure);
         mp_exchange_unref(list[i]);
     }
     free(list);
@@ -284,7 +283,7 @@ void mp_upstream_put_ends(mp_upstream *upstream, mp_upstream_failure *failure)
     snprintf(why, sizeof why, "limits.upstreams.restarts programs ended by themselves; the last: %s",
              upstream->end_why);
     pthread_mutex_unlock(&upstream->lock);
-    mp_upstream_failure_set(failure, MP_FAILURE_DOWN, false, why);
+    *failure = mp_upstream_failure_of(MP_FAILURE_DOWN, false, why);
 }
 
 void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why)

@@ -147,39 +147,50 @@ static int64_t retry_after(const mp_transfer *transfer)
     return left < 0 ? 0 : left > 86400 ? 86400000 : left * 1000;
 }
 
-/* The failure carries the status, the head and the beginning of the body. */
-static void fail_with_status(const arrival *at, mp_failure_reason reason, const char *why)
+mp_upstream_failure mp_http_status_failure(const mp_transfer *transfer, const mp_buf *body, mp_failure_reason reason,
+                                           const char *why)
 {
-    mp_upstream_failure failure;
-    char text[sizeof failure.why];
-    const mp_buf *body = &at->of->body;
-    int status = mp_transfer_status(at->transfer);
+    char text[sizeof(mp_upstream_failure){0}.why];
+    int status = mp_transfer_status(transfer);
     snprintf(text, sizeof text, "%s (HTTP status %d)", why, status);
-    mp_upstream_failure_set(&failure, reason, true, text);
+    mp_upstream_failure failure = mp_upstream_failure_of(reason, true, text);
+    mp_str head = mp_transfer_head(transfer);
     failure.status = status;
-    failure.retry_after_ms = retry_after(at->transfer);
-    mp_str head = mp_transfer_head(at->transfer);
     failure.head = mp_dup(head);
     failure.head_len = head.len;
     failure.body_len = body->len < MP_FAILURE_BODY ? body->len : MP_FAILURE_BODY;
     failure.body = mp_dup((mp_str){body->ptr, failure.body_len});
-    mp_exchange_fail(at->exchange, &failure);
+    return failure;
 }
 
-/* Fails the exchange of a transfer that has ended with a failure. */
-static void fail_transfer(const arrival *at, const mp_err *MP_NULLABLE err)
+mp_upstream_failure mp_http_lost_failure(const mp_transfer *transfer)
 {
-    mp_transfer_trouble trouble = mp_transfer_trouble_of(at->transfer);
-    mp_upstream_failure failure;
+    const mp_err *err = mp_transfer_failure(transfer);
+    mp_transfer_trouble trouble = mp_transfer_trouble_of(transfer);
     mp_failure_reason reason = trouble == MP_TRANSFER_REFUSED  ? MP_FAILURE_ADDRESS
                                : trouble == MP_TRANSFER_UNSENT ? MP_FAILURE_REFUSED
                                                                : MP_FAILURE_CLOSED;
-    if (trouble == MP_TRANSFER_OTHER && header_of(at->transfer, "content-encoding").len > 0)
-        reason = MP_FAILURE_UNREADABLE;
-    mp_upstream_failure_set(&failure, reason, trouble != MP_TRANSFER_REFUSED && trouble != MP_TRANSFER_UNSENT,
-                            err == NULL ? "the connection ended" : err->text);
-    failure.status = mp_transfer_status(at->transfer) >= 300 ? mp_transfer_status(at->transfer) : 0;
-    mp_exchange_fail(at->exchange, &failure);
+    return mp_upstream_failure_of(reason, reason == MP_FAILURE_CLOSED,
+                                  err == NULL ? "the connection ended" : err->text);
+}
+
+static void fail_with_status(const arrival *at, mp_failure_reason reason, const char *why)
+{
+    mp_upstream_failure failure = mp_http_status_failure(at->transfer, &at->of->body, reason, why);
+    failure.retry_after_ms = retry_after(at->transfer);
+    mp_exchange_fail(at->exchange, failure);
+}
+
+/* Fails the exchange of a transfer that has ended with a failure. */
+static void fail_transfer(const arrival *at)
+{
+    mp_upstream_failure failure = mp_http_lost_failure(at->transfer);
+    int status = mp_transfer_status(at->transfer);
+    if (mp_transfer_trouble_of(at->transfer) == MP_TRANSFER_OTHER &&
+        header_of(at->transfer, "content-encoding").len > 0)
+        failure.reason = MP_FAILURE_UNREADABLE;
+    failure.status = status >= 300 ? status : 0;
+    mp_exchange_fail(at->exchange, failure);
 }
 
 /* -- sessions ------------------------------------------------------------------------------------------------------ */
@@ -287,9 +298,8 @@ static void pull_body(const arrival *at)
 {
     if (!collect(at) || !mp_transfer_is_over(at->transfer))
         return;
-    const mp_err *err = mp_transfer_failure(at->transfer);
-    if (err != NULL)
-        fail_transfer(at, err);
+    if (mp_transfer_failure(at->transfer) != NULL)
+        fail_transfer(at);
     else
         read_body(at);
 }
@@ -357,9 +367,8 @@ static void pull_stream(const arrival *at)
         return;
     if (resume_later(at))
         return;
-    const mp_err *err = mp_transfer_failure(at->transfer);
-    if (err != NULL)
-        fail_transfer(at, err);
+    if (mp_transfer_failure(at->transfer) != NULL)
+        fail_transfer(at);
     else
         mp_exchange_fail_with(at->exchange, MP_FAILURE_CLOSED, "the event stream ended without the answer");
 }
@@ -394,7 +403,7 @@ static void pull_nothing(const arrival *at)
     if (!mp_transfer_is_over(at->transfer))
         return;
     if (at->of->resumptions == 0)
-        fail_transfer(at, mp_transfer_failure(at->transfer));
+        fail_transfer(at);
     else if (!resume_later(at))
         mp_exchange_fail_with(at->exchange, MP_FAILURE_CLOSED, "the event stream ended, and the upstream is gone");
 }

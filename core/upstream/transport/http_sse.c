@@ -169,28 +169,10 @@ static void begin_posts(connection *it, const char *endpoint)
 /* -- failures ------------------------------------------------------------------------------------------------------ */
 
 /* The failure of a request that was answered with an error, or not at all. */
-static void describe_failure(mp_upstream_failure *failure, mp_transfer *transfer, const mp_buf *body, const char *what)
+static mp_upstream_failure failure_of(const mp_transfer *transfer, const mp_buf *body, const char *what)
 {
-    const mp_err *err = mp_transfer_failure(transfer);
-    mp_transfer_trouble trouble = mp_transfer_trouble_of(transfer);
-    int status = mp_transfer_status(transfer);
-    char why[sizeof failure->why];
-    if (status == 0 && err != NULL) {
-        mp_failure_reason reason = trouble == MP_TRANSFER_REFUSED  ? MP_FAILURE_ADDRESS
-                                   : trouble == MP_TRANSFER_UNSENT ? MP_FAILURE_REFUSED
-                                                                   : MP_FAILURE_CLOSED;
-        mp_upstream_failure_set(failure, reason, trouble != MP_TRANSFER_REFUSED && trouble != MP_TRANSFER_UNSENT,
-                                err->text);
-        return;
-    }
-    snprintf(why, sizeof why, "%s (HTTP status %d)", what, status);
-    mp_upstream_failure_set(failure, MP_FAILURE_STATUS, true, why);
-    mp_str head = mp_transfer_head(transfer);
-    failure->status = status;
-    failure->head = mp_dup(head);
-    failure->head_len = head.len;
-    failure->body_len = body->len;
-    failure->body = mp_dup(mp_buf_str(body));
+    bool has_head = mp_transfer_status(transfer) != 0 || mp_transfer_failure(transfer) == NULL;
+    return has_head ? mp_http_status_failure(transfer, body, MP_FAILURE_STATUS, what) : mp_http_lost_failure(transfer);
 }
 
 /* The stream has ended, or never began: the next request for the channel's key opens another one. */
@@ -230,7 +212,7 @@ static void pull_post(post *one, mp_transfer *transfer)
     mp_upstream_failure failure = {0};
     bool is_good = is_success(transfer);
     if (!is_good)
-        describe_failure(&failure, transfer, &one->body, "the message was not accepted");
+        failure = failure_of(transfer, &one->body, "the message was not accepted");
     if (one->after.len > 0)
         add_post(it, NULL, mp_buf_str(&one->after));
     free_post(one);
@@ -241,7 +223,7 @@ static void pull_post(post *one, mp_transfer *transfer)
     if (!is_good) {
         if (!failure.may_have_run)
             atomic_store(&exchange->was_sent, false);
-        mp_exchange_fail(exchange, &failure);
+        mp_exchange_fail(exchange, failure);
     } else if (!exchange->has_id) {
         mp_exchange_accepted(exchange, 0);
     }
@@ -312,10 +294,9 @@ static void refuse_stream(connection *it)
         free_post(one);
         if (exchange == NULL)
             continue;
-        mp_upstream_failure failure;
-        describe_failure(&failure, it->stream, &it->body, what);
+        mp_upstream_failure failure = failure_of(it->stream, &it->body, what);
         failure.may_have_run = false;
-        mp_exchange_fail(exchange, &failure);
+        mp_exchange_fail(exchange, failure);
         mp_exchange_unref(exchange);
     }
     end_by_itself(it, MP_FAILURE_CLOSED, what);

@@ -288,16 +288,16 @@ static int start_process(connection *it, mp_err *err)
 /* Starts the process of a channel. NULL: the exchange has failed. */
 static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_own_exchange *exchange)
 {
-    mp_upstream_failure failure;
     mp_failure_reason reason;
     int64_t retry_ms;
     mp_err err = {"", ""};
     if (!mp_channel_may_start(channel, &reason, &retry_ms)) {
-        mp_upstream_failure_set(&failure, reason, false, "limits.upstreams.processes programs run already");
+        mp_upstream_failure failure =
+            mp_upstream_failure_of(reason, false, "limits.upstreams.processes programs run already");
         if (retry_ms >= 0)
             mp_upstream_put_ends(channel->upstream, &failure);
         failure.retry_after_ms = retry_ms;
-        mp_exchange_fail(exchange, &failure);
+        mp_exchange_fail(exchange, failure);
         return NULL;
     }
     connection *it = mp_new(sizeof *it);
