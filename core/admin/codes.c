@@ -99,16 +99,15 @@ void mp_admin_code_make(mp_admin_codes *codes, const mp_admin_caller *maker, cha
     made.hash = make_text(text);
     made.ends_ms = now + (uint64_t)MP_CODE_S * 1000;
     snprintf(made.name, sizeof made.name, "%s", maker->name);
-    pthread_mutex_lock(&codes->lock);
+    MP_LOCKED(&codes->lock);
     *place_in(&codes->codes, now) = made;
-    pthread_mutex_unlock(&codes->lock);
 }
 
 bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE_SIZE], mp_admin_caller *caller)
 {
     uint64_t now = mp_monotonic_ms();
     mp_secret_hash hash = mp_secret_hash_of(code);
-    pthread_mutex_lock(&codes->lock);
+    MP_LOCKED(&codes->lock);
     entry *found = find(&codes->codes, &hash, now);
     bool is_good = found != NULL;
     if (is_good) {
@@ -126,20 +125,18 @@ bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE
         *caller = (mp_admin_caller){.role = session.role, .token = session.hash, .has_token = true};
         snprintf(caller->name, sizeof caller->name, "%s", session.name);
     }
-    pthread_mutex_unlock(&codes->lock);
     return is_good;
 }
 
 bool mp_admin_code_session(mp_admin_codes *codes, const mp_secret_hash *token, mp_admin_caller *caller)
 {
-    pthread_mutex_lock(&codes->lock);
+    MP_LOCKED(&codes->lock);
     const entry *found = find(&codes->sessions, token, mp_monotonic_ms());
     bool is_good = found != NULL;
     if (is_good) {
         *caller = (mp_admin_caller){.role = found->role, .token = found->hash, .has_token = true};
         snprintf(caller->name, sizeof caller->name, "%s", found->name);
     }
-    pthread_mutex_unlock(&codes->lock);
     return is_good;
 }
 
@@ -147,7 +144,7 @@ void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *c
                            const void *ctx)
 {
     uint64_t now = mp_monotonic_ms();
-    pthread_mutex_lock(&codes->lock);
+    MP_LOCKED(&codes->lock);
     for (entry *at = codes->sessions.list; at < codes->sessions.list + codes->sessions.most; at++)
         if (at->has_maker && !is_valid(ctx, &at->maker))
             at->ends_ms = 0;
@@ -155,7 +152,6 @@ void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *c
         /* sessions are reviewed first, since one of them may be the maker */
         if (at->has_maker && !is_valid(ctx, &at->maker) && find(&codes->sessions, &at->maker, now) == NULL)
             at->ends_ms = 0;
-    pthread_mutex_unlock(&codes->lock);
 }
 
 /* -- at an upgrade ------------------------------------------------------------------------------------------------- */
@@ -193,10 +189,9 @@ static void hand(const places *in, char kind, void (*send)(void *ctx, mp_str tex
 
 void mp_admin_codes_hand(mp_admin_codes *codes, void (*send)(void *ctx, mp_str text), void *ctx)
 {
-    pthread_mutex_lock(&codes->lock);
+    MP_LOCKED(&codes->lock);
     hand(&codes->sessions, 's', send, ctx); /* first: one of them may have made a code */
     hand(&codes->codes, 'c', send, ctx);
-    pthread_mutex_unlock(&codes->lock);
 }
 
 static bool read_hash(mp_str *text, mp_secret_hash *hash)
@@ -239,12 +234,11 @@ static bool read_entry(mp_str line, entry *to)
 void mp_admin_codes_take(mp_admin_codes *codes, mp_str text)
 {
     uint64_t now = mp_monotonic_ms();
-    pthread_mutex_lock(&codes->lock);
+    MP_LOCKED(&codes->lock);
     while (text.len > 0) {
         entry taken = {0};
         mp_str line = mp_str_cut(&text, '\0');
         if (line.len > 0 && read_entry(line, &taken))
             *place_in(line.ptr[0] == 's' ? &codes->sessions : &codes->codes, now) = taken;
     }
-    pthread_mutex_unlock(&codes->lock);
 }

@@ -149,8 +149,6 @@ void mp_console_queue_close(mp_console_queue *inbox)
 
 uint64_t mp_console_queue_dropped(mp_console_queue *inbox)
 {
-    pthread_mutex_lock(&inbox->lock);
-    uint64_t dropped = inbox->dropped;
-    pthread_mutex_unlock(&inbox->lock);
-    return dropped;
+    MP_LOCKED(&inbox->lock);
+    return inbox->dropped;
 }

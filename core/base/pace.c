@@ -1,5 +1,6 @@
 /* pace.c: measures the rate at which places become free, and hands the places to come to clients that are refused. */
 #include "pace.h"
+#include "locked.h"
 
 #define WINDOW_US 250000        /* length of a window, at least */
 #define LONG_WINDOW_US 10000000 /* length of a window in which few places became free */
@@ -22,11 +23,10 @@ static void learn(mp_pace *pace, uint64_t places, uint64_t us)
 
 void mp_pace_learn(mp_pace *pace, uint64_t places, uint64_t us)
 {
-    pthread_mutex_lock(&pace->lock);
+    MP_LOCKED(&pace->lock);
     if (us > 0)
         learn(pace, places, us);
     pace->is_taught = true;
-    pthread_mutex_unlock(&pace->lock);
 }
 
 /* The places that became free since the window began. Threads count one after another, so that a sum may be less than
@@ -56,9 +56,8 @@ static void measure(mp_pace *pace, uint64_t now_us)
 
 uint64_t mp_pace_time_us(mp_pace *pace, uint64_t places)
 {
-    pthread_mutex_lock(&pace->lock);
+    MP_LOCKED(&pace->lock);
     double per_us = pace->per_us;
-    pthread_mutex_unlock(&pace->lock);
     return per_us <= 0 ? 0 : (uint64_t)((double)places / per_us);
 }
 

@@ -177,9 +177,8 @@ static int prepare_connection(mp_database *database)
 
 static void publish(mp_database *database, sqlite3 *MP_NULLABLE db)
 {
-    pthread_mutex_lock(&database->lock);
+    MP_LOCKED(&database->lock);
     database->interruptible = db;
-    pthread_mutex_unlock(&database->lock);
 }
 
 static void close_connection(mp_database *database)

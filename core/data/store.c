@@ -17,10 +17,9 @@ MP_GAUGE(store_bytes, "store_bytes", "", "", "bytes of keys and values in the st
 
 void mp_store_limit(mp_store *store, int64_t entries, size_t bytes)
 {
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     store->most_entries = entries;
     store->most_bytes = bytes;
-    pthread_mutex_unlock(&store->lock);
 }
 
 static void entry_free(entry *e)

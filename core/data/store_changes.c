@@ -87,10 +87,9 @@ void mp_store_drop_changes(mp_link *changed, mp_link *gone)
 
 void mp_store_change_all(mp_store *store)
 {
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     for (entry *e = store->heads[0]; e != NULL; e = e->next[0])
         mp_store_note_change(store, e);
-    pthread_mutex_unlock(&store->lock);
 }
 
 /* -- a file that this process opens after another one ------------------------------------------------------------- */
@@ -116,11 +115,10 @@ static void compare_row(mp_store *store, entry *MP_NULLABLE e, mp_str key, mp_st
 
 void mp_store_compare(mp_store *store, mp_str key, mp_str text, uint64_t until)
 {
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     entry *e = mp_store_find_after(store, key, false);
     if (atomic_load(&store->is_own)) /* else it was handed over just now, and has no entries */
         compare_row(store, e, key, text, until);
-    pthread_mutex_unlock(&store->lock);
 }
 
 #define MAX_LOOKED 1000 /* entries, under the lock */
@@ -128,7 +126,7 @@ void mp_store_compare(mp_store *store, mp_str key, mp_str text, uint64_t until)
 bool mp_store_change_new(mp_store *store, mp_buf *after)
 {
     mp_str from = mp_buf_str(after);
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     entry *e = mp_store_find_after(store, from, from.ptr != NULL), *last = NULL;
     for (int i = 0; i < MAX_LOOKED && e != NULL; i++, last = e, e = e->next[0])
         if (!e->is_saved)
@@ -136,7 +134,6 @@ bool mp_store_change_new(mp_store *store, mp_buf *after)
     after->len = 0;
     if (last != NULL)
         mp_buf_put(after, last->key);
-    pthread_mutex_unlock(&store->lock);
     return e != NULL;
 }
 
@@ -166,31 +163,26 @@ static mp_store_news news_of(const mp_store *store)
 mp_store_news mp_store_await(mp_store *store, uint64_t most_ms)
 {
     uint64_t until = mp_store_until(mp_store_now(), most_ms);
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     while (news_of(store) == MP_STORE_QUIET && wait_news(store, until))
         continue;
-    mp_store_news news = news_of(store);
-    pthread_mutex_unlock(&store->lock);
-    return news;
+    return news_of(store);
 }
 
 bool mp_store_nap(mp_store *store, uint64_t most_ms)
 {
     uint64_t until = mp_store_until(mp_store_now(), most_ms);
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     while (!store->is_closing && wait_news(store, until))
         continue;
-    bool is_closing = store->is_closing;
-    pthread_mutex_unlock(&store->lock);
-    return is_closing;
+    return store->is_closing;
 }
 
 void mp_store_close(mp_store *store)
 {
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     store->is_closing = true;
     pthread_cond_signal(&store->news);
-    pthread_mutex_unlock(&store->lock);
 }
 
 static void put_taken(mp_buf *out, const mp_store_change *change, mp_str key, mp_str text)
@@ -206,7 +198,7 @@ int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most)
     int64_t taken = 0;
     mp_link *link;
     size_t end = out->len + most;
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     for (; out->len < end && (link = mp_link_take(&store->gone)) != NULL; taken++) {
         leftover *left = mp_container(link, leftover, link);
         put_taken(out, &(mp_store_change){.is_gone = true, .key_len = left->key.len}, left->key, MP_STR_NONE);
@@ -218,6 +210,5 @@ int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most)
         put_taken(out, &(mp_store_change){.until = e->until, .key_len = e->key.len, .len = e->len}, e->key,
                   (mp_str){e->text, e->len});
     }
-    pthread_mutex_unlock(&store->lock);
     return taken;
 }

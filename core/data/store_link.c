@@ -62,16 +62,14 @@ static void turn(mp_store_link *link, mp_str path)
 
 void mp_store_link_turn(mp_store_link *link, const char *path)
 {
-    pthread_mutex_lock(&link->lock);
+    MP_LOCKED(&link->lock);
     turn(link, mp_str_of(path));
-    pthread_mutex_unlock(&link->lock);
 }
 
 void mp_store_link_path(mp_store_link *link, char path[MP_STORE_PATH])
 {
-    pthread_mutex_lock(&link->lock);
+    MP_LOCKED(&link->lock);
     memcpy(path, link->path, MP_STORE_PATH);
-    pthread_mutex_unlock(&link->lock);
 }
 
 /* Whoever holds the lock closes the connection of a link that was dropped meanwhile. */
@@ -273,12 +271,11 @@ mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_bu
 bool mp_store_link_try(mp_store_link *link, const char *path)
 {
     char before[MP_STORE_PATH];
-    pthread_mutex_lock(&link->lock);
+    MP_LOCKED(&link->lock);
     memcpy(before, link->path, sizeof before);
     turn(link, mp_str_of(path));
     bool is_there = strcmp(link->path, path) == 0 && prepare(link, mp_monotonic_us() + FOLLOW_US) == ANSWERED;
     if (!is_there)
         turn(link, mp_str_of(before));
-    pthread_mutex_unlock(&link->lock);
     return is_there;
 }

@@ -55,7 +55,7 @@ static bool copy_some(mp_store_move *move, mp_buf *after)
     mp_str from = mp_buf_str(after);
     const entry *last = NULL;
     move->piece.len = 0;
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     for (const entry *e = mp_store_find_after(store, from, from.ptr != NULL);
          e != NULL && move->piece.len < MP_STORE_PIECE; e = e->next[0]) {
         put_entry(&move->piece, e);
@@ -66,7 +66,6 @@ static bool copy_some(mp_store_move *move, mp_buf *after)
         mp_buf_room(after, 1); /* ptr is not NULL for an empty key either */
         mp_buf_put(after, last->key);
     }
-    pthread_mutex_unlock(&store->lock);
     return last != NULL;
 }
 
@@ -226,20 +225,18 @@ static int move_all(mp_store_move *move, mp_store_rest *rest, mp_err *err)
 static void start_journal(mp_store_move *move)
 {
     mp_store *store = move->store;
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     store->moved = &move->journal;
     store->most_moved = MAX_JOURNAL_BYTES;
     store->is_moved_full = false;
     store->moves++; /* what an earlier hand-over noted in entries is void */
-    pthread_mutex_unlock(&store->lock);
 }
 
 static void stop_journal(mp_store_move *move)
 {
-    pthread_mutex_lock(&move->store->lock);
+    MP_LOCKED(&move->store->lock);
     move->store->moved = NULL;
     mp_buf_clear(&move->journal);
-    pthread_mutex_unlock(&move->store->lock);
 }
 
 /* Closes what only the owner has. */

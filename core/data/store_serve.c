@@ -101,9 +101,8 @@ static void do_order(mp_store_server *server, client *c, const mp_store_frame *f
 
 static uint64_t most_bytes(mp_store *store)
 {
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     uint64_t most = store->most_bytes;
-    pthread_mutex_unlock(&store->lock);
     return most + MAX_KEY_BYTES;
 }
 
@@ -138,11 +137,9 @@ static bool end_move(mp_store_server *server, client *c)
 
 bool mp_store_arrives(mp_store *store)
 {
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     const mp_store_server *server = store->server;
-    bool arrives = server != NULL && atomic_load(&server->arrives);
-    pthread_mutex_unlock(&store->lock);
-    return arrives;
+    return server != NULL && atomic_load(&server->arrives);
 }
 
 /* False: the client is at fault, and its connection is closed. */
@@ -382,9 +379,8 @@ int mp_store_serve(mp_store *store, const char *path, mp_err *err)
         mp_store_server_free(server);
         return -1;
     }
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     store->server = server;
-    pthread_mutex_unlock(&store->lock);
     return 0;
 }
 

@@ -31,7 +31,7 @@ static void apply_change(mp_store *store, const mp_store_change *change, mp_str 
 bool mp_store_apply(mp_store *store, mp_str piece)
 {
     mp_store_change change;
-    pthread_mutex_lock(&store->lock);
+    MP_LOCKED(&store->lock);
     while (piece.len >= sizeof change) {
         memcpy(&change, piece.ptr, sizeof change);
         piece = mp_str_from(piece, sizeof change);
@@ -41,7 +41,6 @@ bool mp_store_apply(mp_store *store, mp_str piece)
         apply_change(store, &change, key, text);
         piece = mp_str_from(piece, change.key_len + change.len);
     }
-    pthread_mutex_unlock(&store->lock);
     return piece.len == 0;
 }
 

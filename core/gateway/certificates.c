@@ -319,11 +319,10 @@ static void put_day(char room[32], int64_t at)
 
 static void keep(mp_certificates *all, entry *e, bool is_ok, int64_t expires)
 {
-    pthread_mutex_lock(&all->lock);
+    MP_LOCKED(&all->lock);
     e->is_ok = is_ok;
     if (is_ok)
         e->expires = expires;
-    pthread_mutex_unlock(&all->lock);
 }
 
 static void try(mp_certificates *all, entry *e, bool logs_failure, bool is_change)
@@ -464,11 +463,10 @@ void mp_certificates_put_metrics(mp_certificates *all, mp_buf *out)
 {
     mp_metrics_put_head(out, "moonpool_certificate_expiry_timestamp_seconds", "", "gauge",
                         "when a listener's certificate expires");
-    pthread_mutex_lock(&all->lock);
+    MP_LOCKED(&all->lock);
     for (size_t i = 0; i < all->count; i++) {
         mp_buf_put(out, MP_STR("moonpool_certificate_expiry_timestamp_seconds{address=\""));
         mp_metrics_put_label(out, mp_str_of(all->entries[i].address));
         mp_buf_printf(out, "\"} %lld\n", (long long)all->entries[i].expires);
     }
-    pthread_mutex_unlock(&all->lock);
 }

@@ -55,11 +55,10 @@ void mp_reload_past_add(mp_reload_past *past, bool is_ok, int64_t generation, co
                         mp_str text)
 {
     char *kept = mp_dup((mp_str){text.ptr, text.len < MAX_TEXT ? text.len : MAX_TEXT});
-    pthread_mutex_lock(&past->lock);
+    MP_LOCKED(&past->lock);
     event *one = &past->events[past->count++ % MAX_RELOADS];
     free(one->text);
     *one = (event){time(NULL), is_ok, generation, by, took_ms, kept};
-    pthread_mutex_unlock(&past->lock);
 }
 
 void mp_reload_past_serve(mp_reload_past *past, mp_source *source)
@@ -74,26 +73,23 @@ void mp_reload_past_serve(mp_reload_past *past, mp_source *source)
 
 mp_source *mp_reload_past_source(mp_reload_past *past)
 {
-    pthread_mutex_lock(&past->lock);
-    mp_source *own = mp_source_ref(past->serving);
-    pthread_mutex_unlock(&past->lock);
-    return own;
+    MP_LOCKED(&past->lock);
+    return mp_source_ref(past->serving);
 }
 
 void mp_reload_past_retire(mp_reload_past *past, int64_t generation, unsigned worker, uint64_t at_us)
 {
-    pthread_mutex_lock(&past->lock);
+    MP_LOCKED(&past->lock);
     if (past->retired_count == past->retired_room) {
         past->retired_room = past->retired_room * 2 + 8;
         past->retired = mp_resize(past->retired, past->retired_room * sizeof *past->retired);
     }
     past->retired[past->retired_count++] = (retired){generation, worker, at_us};
-    pthread_mutex_unlock(&past->lock);
 }
 
 void mp_reload_past_end(mp_reload_past *past, int64_t generation, unsigned worker)
 {
-    pthread_mutex_lock(&past->lock);
+    MP_LOCKED(&past->lock);
     for (size_t i = 0; i < past->retired_count; i++) {
         retired *one = &past->retired[i];
         if (one->generation != generation || one->worker != worker)
@@ -102,7 +98,6 @@ void mp_reload_past_end(mp_reload_past *past, int64_t generation, unsigned worke
         memmove(one, one + 1, (past->retired_count - i) * sizeof *one);
         break;
     }
-    pthread_mutex_unlock(&past->lock);
 }
 
 static void put_event(mp_buf *out, const event *one)

@@ -461,7 +461,7 @@ void mp_watchdog_free(mp_watchdog *watchdog)
 void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp_admin *MP_NULLABLE admin,
                        mp_listeners *listeners)
 {
-    pthread_mutex_lock(&watchdog->lock);
+    MP_LOCKED(&watchdog->lock);
     watchdog->each = mp_new((size_t)count * sizeof *watchdog->each);
     watchdog->workers = workers;
     watchdog->count = count;
@@ -469,12 +469,11 @@ void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp
     watchdog->listeners = listeners;
     if (atomic_load(&watchdog->shared->draining))
         drain_all(watchdog, false);
-    pthread_mutex_unlock(&watchdog->lock);
 }
 
 void mp_watchdog_release(mp_watchdog *watchdog)
 {
-    pthread_mutex_lock(&watchdog->lock);
+    MP_LOCKED(&watchdog->lock);
     for (int i = 0; i < watchdog->count; i++)
         if (watchdog->each[i].is_stuck)
             mp_stat_add(&mp_stat_workers_stuck, -1);
@@ -483,7 +482,6 @@ void mp_watchdog_release(mp_watchdog *watchdog)
     watchdog->listeners = NULL;
     watchdog->is_released = true;
     end_within(watchdog, CLEAN_UP_MS);
-    pthread_mutex_unlock(&watchdog->lock);
 }
 
 void mp_watchdog_spare(mp_watchdog *watchdog, int code)
@@ -539,12 +537,11 @@ bool mp_watchdog_take_upgrade(mp_watchdog *watchdog)
 
 void mp_watchdog_end(mp_watchdog *watchdog, const char *why)
 {
-    pthread_mutex_lock(&watchdog->lock);
+    MP_LOCKED(&watchdog->lock);
     if (!atomic_exchange(&watchdog->shared->draining, true)) {
         mp_log(watchdog->shared->own_level, "draining", mp_log_str("why", mp_str_of(why)));
         begin_end(watchdog, 0, false);
     }
-    pthread_mutex_unlock(&watchdog->lock);
 }
 
 /* By a signal for the thread alone: those wait in a queue of their own, so that a SIGTERM from outside that waits as
@@ -558,16 +555,14 @@ void mp_watchdog_drain(mp_watchdog *watchdog)
 
 bool mp_watchdog_is_stuck(mp_watchdog *watchdog, int i)
 {
-    pthread_mutex_lock(&watchdog->lock);
-    bool is_stuck = i < watchdog->count && watchdog->each[i].is_stuck;
-    pthread_mutex_unlock(&watchdog->lock);
-    return is_stuck;
+    MP_LOCKED(&watchdog->lock);
+    return i < watchdog->count && watchdog->each[i].is_stuck;
 }
 
 void mp_watchdog_put_stuck(mp_watchdog *watchdog, mp_buf *out)
 {
     char name[32];
-    pthread_mutex_lock(&watchdog->lock);
+    MP_LOCKED(&watchdog->lock);
     for (int i = 0; i < watchdog->count; i++) {
         const watched *one = &watchdog->each[i];
         if (!one->is_stuck)
@@ -576,7 +571,6 @@ void mp_watchdog_put_stuck(mp_watchdog *watchdog, mp_buf *out)
         mp_buf_printf(out, "%s%s is stuck: its loop has not run for %llu s, at %.*s", out->len == 0 ? "" : "; ", name,
                       (unsigned long long)(one->still_ms / 1000), MP_STR_ARG(place_of(one)));
     }
-    pthread_mutex_unlock(&watchdog->lock);
 }
 
 static void put_one(mp_buf *out, const watched *one, const char *name)

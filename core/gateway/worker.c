@@ -258,10 +258,9 @@ static bool turn(void *ctx)
 
 static void report_state(mp_worker *worker, state now)
 {
-    pthread_mutex_lock(&worker->lock);
+    MP_LOCKED(&worker->lock);
     worker->state = now;
     pthread_cond_broadcast(&worker->changed);
-    pthread_mutex_unlock(&worker->lock);
 }
 
 static void on_pipe_end(void *ctx, int error);
@@ -269,12 +268,10 @@ static void on_pipe_end(void *ctx, int error);
 /* Waits for the main thread. True if this worker shall serve. */
 static bool await_release(mp_worker *worker)
 {
-    pthread_mutex_lock(&worker->lock);
+    MP_LOCKED(&worker->lock);
     while (worker->state == LOADED)
         pthread_cond_wait(&worker->changed, &worker->lock);
-    bool serves = worker->state == SERVING;
-    pthread_mutex_unlock(&worker->lock);
-    return serves;
+    return worker->state == SERVING;
 }
 
 static bool load(mp_worker *worker)
@@ -337,11 +334,10 @@ int mp_worker_await(mp_worker *worker, mp_buf *report)
 
 void mp_worker_release(mp_worker *worker, bool serves)
 {
-    pthread_mutex_lock(&worker->lock);
+    MP_LOCKED(&worker->lock);
     if (worker->state != FAILED)
         worker->state = serves ? SERVING : UNUSED;
     pthread_cond_broadcast(&worker->changed);
-    pthread_mutex_unlock(&worker->lock);
 }
 
 /* -- a new generation ---------------------------------------------------------------------------------------------- */

@@ -149,26 +149,24 @@ void mp_processes_remove(mp_processes *processes, uint16_t number)
 
 int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1])
 {
-    pthread_mutex_lock(lock_of(processes));
+    MP_LOCKED(lock_of(processes));
     int count = atomic_load(&processes->count);
     for (int i = 0; i < count; i++)
         others[i] = processes->others[i].facts;
-    pthread_mutex_unlock(lock_of(processes));
     return count;
 }
 
 bool mp_processes_has(const mp_processes *processes, uint16_t number)
 {
-    pthread_mutex_lock(lock_of(processes));
+    MP_LOCKED(lock_of(processes));
     bool has = find(processes, number) >= 0;
-    pthread_mutex_unlock(lock_of(processes));
     return has || (number != 0 && number == atomic_load(&processes->expected));
 }
 
 bool mp_processes_note_heard(mp_processes *processes, uint16_t number, uint64_t asked_ms, bool has_answered)
 {
     bool has_changed = false;
-    pthread_mutex_lock(&processes->lock);
+    MP_LOCKED(&processes->lock);
     int i = find(processes, number);
     other_process *other = i >= 0 ? &processes->others[i] : NULL;
     if (other != NULL && has_answered) {
@@ -178,17 +176,15 @@ bool mp_processes_note_heard(mp_processes *processes, uint16_t number, uint64_t 
         has_changed = !other->is_silent;
         other->is_silent = true;
     }
-    pthread_mutex_unlock(&processes->lock);
     return has_changed;
 }
 
 uint64_t mp_processes_heard(const mp_processes *processes, uint16_t number, bool *is_silent)
 {
-    pthread_mutex_lock(lock_of(processes));
+    MP_LOCKED(lock_of(processes));
     int i = find(processes, number);
     uint64_t heard_ms = i >= 0 ? processes->others[i].heard_ms : 0;
     *is_silent = i >= 0 && processes->others[i].is_silent;
-    pthread_mutex_unlock(lock_of(processes));
     return heard_ms;
 }
 

@@ -19,17 +19,15 @@ static uint64_t generation; /* the one that loads, or has loaded */
 
 void mp_declared_begin(void)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     generation++;
-    pthread_mutex_unlock(&lock);
 }
 
 void mp_declared_serve(void)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     for (size_t i = 0; i < list_count; i++)
         list[i]->is_shown = list[i]->generation == generation;
-    pthread_mutex_unlock(&lock);
 }
 
 static int buckets_of(mp_declared_kind kind)
@@ -123,10 +121,9 @@ void mp_declared_enter(const mp_family *family, mp_series series, double value, 
 size_t mp_declared_list(const mp_family **to)
 {
     size_t count = 0;
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     for (size_t i = 0; i < list_count; i++)
         if (list[i]->is_shown)
             to[count++] = &list[i]->family;
-    pthread_mutex_unlock(&lock);
     return count;
 }

@@ -207,7 +207,7 @@ static mp_series series_of(const mp_family *family, const mp_str *values, int mo
     mp_str other[MP_SERIES_LABELS];
     for (int i = 0; i < MP_SERIES_LABELS; i++)
         other[i] = MP_STR("_other");
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     if (!mp_map_is_made(&map))
         mp_map_init(&map);
     mp_series cell = find_or_make(family, values, most, false);
@@ -215,7 +215,6 @@ static mp_series series_of(const mp_family *family, const mp_str *values, int mo
         count_left_out(family, values, most);
     if (cell == 0 && !is_alone)
         cell = find_or_make(family, other, most, true);
-    pthread_mutex_unlock(&lock);
     return cell;
 }
 

@@ -97,10 +97,9 @@ static bool is_moved(const char *path, int fd)
 static int use_descriptor(mp_writer *writer, int fd)
 {
     mp_writer_swap(writer, fd);
-    pthread_mutex_lock(&writer->lock);
+    MP_LOCKED(&writer->lock);
     release_descriptor(writer);
     fd = writer->busy = writer->fd;
-    pthread_mutex_unlock(&writer->lock);
     return fd;
 }
 
@@ -305,11 +304,10 @@ static void *MP_NULLABLE write_queue(void *ctx)
 
 bool mp_writer_start(mp_writer *writer)
 {
-    pthread_mutex_lock(&writer->lock); /* other threads may write lines already */
+    MP_LOCKED(&writer->lock); /* other threads may write lines already */
     writer->is_ending = writer->is_over = false;
     bool is_running = pthread_create(&writer->thread, NULL, write_queue, writer) == 0;
     writer->is_running = is_running;
-    pthread_mutex_unlock(&writer->lock);
     return is_running;
 }
 
@@ -365,7 +363,7 @@ int64_t mp_writer_stop(mp_writer *writer)
 
 mp_writer_result mp_writer_put(mp_writer *writer, mp_str line)
 {
-    pthread_mutex_lock(&writer->lock);
+    MP_LOCKED(&writer->lock);
     mp_writer_result result = writer->is_left ? MP_WRITER_LOST : MP_WRITER_OFF;
     if (writer->is_running && writer->queue.len + line.len > writer->most) {
         result = MP_WRITER_FULL;
@@ -374,13 +372,12 @@ mp_writer_result mp_writer_put(mp_writer *writer, mp_str line)
         pthread_cond_signal(&writer->wake);
         result = MP_WRITER_QUEUED;
     }
-    pthread_mutex_unlock(&writer->lock);
     return result;
 }
 
 void mp_writer_swap(mp_writer *writer, int fd)
 {
-    pthread_mutex_lock(&writer->lock);
+    MP_LOCKED(&writer->lock);
     int before = writer->fd;
     writer->fd = fd;
     atomic_store(&writer->is_torn, false);
@@ -388,5 +385,4 @@ void mp_writer_swap(mp_writer *writer, int fd)
         writer->is_stale = true;
     else if (before >= 0)
         close_unless_stderr(before);
-    pthread_mutex_unlock(&writer->lock);
 }

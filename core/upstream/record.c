@@ -13,23 +13,20 @@ mp_upstream *mp_upstream_ref(mp_upstream *upstream)
 mp_upstream_host *MP_NULLABLE mp_upstreams_live_host(mp_upstreams *table)
 {
     mp_upstream_host *found = NULL;
-    pthread_mutex_lock(&table->lock);
+    MP_LOCKED(&table->lock);
     for (mp_link *link = table->hosts.next; link != &table->hosts && found == NULL; link = link->next) {
         mp_upstream_host *host = mp_container(link, mp_upstream_host, in_table);
         if (!atomic_load(&host->is_over))
             found = host;
     }
-    pthread_mutex_unlock(&table->lock);
     return found;
 }
 
 mp_upstream *MP_NULLABLE mp_upstreams_find(mp_upstreams *table, mp_str name)
 {
-    pthread_mutex_lock(&table->lock);
+    MP_LOCKED(&table->lock);
     mp_node *node = mp_map_find(&table->by_name, name);
-    mp_upstream *upstream = node == NULL ? NULL : mp_upstream_ref(mp_container(node, mp_upstream, node));
-    pthread_mutex_unlock(&table->lock);
-    return upstream;
+    return node == NULL ? NULL : mp_upstream_ref(mp_container(node, mp_upstream, node));
 }
 
 mp_upstream *mp_upstream_new(mp_upstreams *table, mp_upstream_part *part, const mp_upstream_transport *transport)
@@ -93,8 +90,7 @@ void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *
 
 void mp_upstream_note(mp_upstream *upstream, const char *why)
 {
-    pthread_mutex_lock(&upstream->lock);
+    MP_LOCKED(&upstream->lock);
     snprintf(upstream->error, sizeof upstream->error, "%s", why);
     upstream->error_at = (int64_t)time(NULL);
-    pthread_mutex_unlock(&upstream->lock);
 }

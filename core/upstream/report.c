@@ -20,18 +20,16 @@ void mp_upstream_note_pid(mp_upstream *upstream, int64_t before, int64_t now)
 {
     if (before == now)
         return;
-    pthread_mutex_lock(&upstream->lock);
+    MP_LOCKED(&upstream->lock);
     size_t at = 0;
     while (at < MP_UPSTREAM_PIDS && upstream->pids[at] != before)
         at++;
     if (at < MP_UPSTREAM_PIDS)
         upstream->pids[at] = now;
-    pthread_mutex_unlock(&upstream->lock);
 }
 
 void mp_channel_classify(mp_channel *channel, mp_str name)
 {
-    pthread_mutex_lock(&channel->upstream->lock);
+    MP_LOCKED(&channel->upstream->lock);
     snprintf(channel->class, sizeof channel->class, "%.*s", MP_STR_ARG(name));
-    pthread_mutex_unlock(&channel->upstream->lock);
 }

@@ -66,10 +66,9 @@ static void add_record(records *to, mp_upstream *upstream)
 static records all_records(mp_upstreams *table)
 {
     records found = {0};
-    pthread_mutex_lock(&table->lock);
+    MP_LOCKED(&table->lock);
     for (mp_link *link = table->all.next; link != &table->all; link = link->next)
         add_record(&found, mp_container(link, mp_upstream, in_all));
-    pthread_mutex_unlock(&table->lock);
     return found;
 }
 
@@ -352,7 +351,7 @@ static const mp_upstream_transport *const transports[] = {&mp_upstream_http, &mp
 
 bool mp_channel_use(mp_channel *channel, mp_str transport)
 {
-    pthread_mutex_lock(&channel->upstream->lock);
+    MP_LOCKED(&channel->upstream->lock);
     bool may = channel->key != NULL && channel->is_claimed && channel->running == 0 && channel->connection == NULL &&
                channel->part->it.kind == MP_UPSTREAM_URL;
     bool is_known = false;
@@ -361,7 +360,6 @@ bool mp_channel_use(mp_channel *channel, mp_str transport)
             channel->transport = transports[i];
             is_known = true;
         }
-    pthread_mutex_unlock(&channel->upstream->lock);
     return is_known;
 }
 
@@ -445,10 +443,9 @@ bool mp_upstream_has_work(const mp_upstream_host *host)
 
 static void wake_all(mp_upstreams *table)
 {
-    pthread_mutex_lock(&table->lock);
+    MP_LOCKED(&table->lock);
     for (mp_link *link = table->hosts.next; link != &table->hosts; link = link->next)
         mp_loop_wake(mp_container(link, mp_upstream_host, in_table)->loop);
-    pthread_mutex_unlock(&table->lock);
 }
 
 /* Ends all parks of the process. park_ends is one too high until the ends of all are posted, so that no worker finds it

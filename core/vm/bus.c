@@ -62,17 +62,15 @@ bool mp_bus_relay(const mp_bus *bus, mp_str topic, mp_str text)
 
 void mp_bus_join(mp_bus *bus, mp_vm *vm)
 {
-    pthread_mutex_lock(&bus->lock);
+    MP_LOCKED(&bus->lock);
     mp_link_put(&bus->vms, &vm->inbox.link);
     vm->inbox.number = ++bus->joined;
-    pthread_mutex_unlock(&bus->lock);
 }
 
 void mp_bus_leave(mp_bus *bus, mp_vm *vm)
 {
-    pthread_mutex_lock(&bus->lock);
+    MP_LOCKED(&bus->lock);
     mp_link_drop(&vm->inbox.link);
-    pthread_mutex_unlock(&bus->lock);
 }
 
 /* True if the receiver is still attached. A VM joins and leaves on the calling thread, so the answer stays true
@@ -80,10 +78,9 @@ void mp_bus_leave(mp_bus *bus, mp_vm *vm)
 static bool is_on_bus(const message *it)
 {
     bool found = false;
-    pthread_mutex_lock(&it->bus->lock);
+    MP_LOCKED(&it->bus->lock);
     for (mp_link *link = it->bus->vms.next; link != &it->bus->vms && !found; link = link->next)
         found = mp_container(link, mp_vm, inbox.link)->inbox.number == it->number;
-    pthread_mutex_unlock(&it->bus->lock);
     return found;
 }
 
@@ -155,14 +152,13 @@ static bool post(mp_vm *vm, mp_loop *loop, mp_str topic, mp_str text)
 bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
 {
     bool fits = true;
-    pthread_mutex_lock(&bus->lock);
+    MP_LOCKED(&bus->lock);
     for (mp_link *link = bus->vms.next; link != &bus->vms; link = link->next) {
         mp_vm *vm = mp_container(link, mp_vm, inbox.link);
         mp_loop *loop = vm->loop;
         if (loop != NULL)
             fits = post(vm, loop, topic, text) && fits;
     }
-    pthread_mutex_unlock(&bus->lock);
     return fits;
 }
 

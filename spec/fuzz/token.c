@@ -1,6 +1,6 @@
 /* token.c: any bytes as a token, as Base64 for URLs, as keys. Decoding and encoding must give the same bytes, and no
  * invented signature may be valid. */
-#include "base/base64url.h"
+#include "base/encoding.h"
 #include "data/jwk.h"
 #include <stdlib.h>
 

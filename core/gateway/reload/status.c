@@ -25,28 +25,24 @@ void mp_reload_status_clear(mp_reload_status *outcome)
 
 bool mp_reload_status_wait(mp_reload_status *outcome, mp_stream *stream)
 {
-    pthread_mutex_lock(&outcome->lock);
+    MP_LOCKED(&outcome->lock);
     bool has_room = outcome->waiting_count < MP_MAX_RELOAD_REQUESTS;
     if (has_room)
         outcome->waiting[outcome->waiting_count++] = mp_stream_ref(stream);
-    pthread_mutex_unlock(&outcome->lock);
     return has_room;
 }
 
 void mp_reload_status_begin(mp_reload_status *outcome, const char *by)
 {
-    pthread_mutex_lock(&outcome->lock);
+    MP_LOCKED(&outcome->lock);
     outcome->by = by;
     outcome->began_ms = mp_monotonic_ms();
-    pthread_mutex_unlock(&outcome->lock);
 }
 
 size_t mp_reload_status_waiting(mp_reload_status *outcome)
 {
-    pthread_mutex_lock(&outcome->lock);
-    size_t count = outcome->waiting_count - outcome->promised;
-    pthread_mutex_unlock(&outcome->lock);
-    return count;
+    MP_LOCKED(&outcome->lock);
+    return outcome->waiting_count - outcome->promised;
 }
 
 /* Writes the result of a reload and its cause to the audit log. The errors themselves are in the log. */
@@ -69,7 +65,7 @@ MP_COUNTER(reloads_refused, "reloads", "outcome", "refused", "reloads that were 
 static void keep(mp_reload_status *outcome, int64_t generation, bool is_ok, mp_str text)
 {
     mp_stat_add(is_ok ? &mp_stat_reloads_done : &mp_stat_reloads_refused, 1);
-    pthread_mutex_lock(&outcome->lock);
+    MP_LOCKED(&outcome->lock);
     if (generation != 0)
         outcome->generation = generation;
     outcome->is_ok = is_ok;
@@ -81,7 +77,6 @@ static void keep(mp_reload_status *outcome, int64_t generation, bool is_ok, mp_s
     audit(outcome, text);
     uint64_t took_ms = outcome->began_ms == 0 ? 0 : mp_monotonic_ms() - outcome->began_ms;
     mp_reload_past_add(outcome->past, is_ok, outcome->generation, outcome->by, took_ms, text);
-    pthread_mutex_unlock(&outcome->lock);
 }
 
 void mp_reload_status_keep(mp_reload_status *outcome, int64_t generation, mp_str changes)
@@ -107,15 +102,14 @@ bool mp_reload_status_is_starved(mp_str report)
 
 void mp_reload_status_keep_restart(mp_reload_status *outcome, mp_str keys)
 {
-    pthread_mutex_lock(&outcome->lock);
+    MP_LOCKED(&outcome->lock);
     outcome->restart.len = 0;
     mp_buf_put(&outcome->restart, keys);
-    pthread_mutex_unlock(&outcome->lock);
 }
 
 void mp_reload_status_keep_behind(mp_reload_status *outcome, mp_worker *const *workers, int count, int64_t generation)
 {
-    pthread_mutex_lock(&outcome->lock);
+    MP_LOCKED(&outcome->lock);
     outcome->behind.len = 0;
     for (int i = 0; i < count; i++) {
         int64_t now = mp_worker_generation(workers[i]);
@@ -126,7 +120,6 @@ void mp_reload_status_keep_behind(mp_reload_status *outcome, mp_worker *const *w
     }
     if (outcome->behind.len > 0)
         mp_buf_putc(&outcome->behind, ']');
-    pthread_mutex_unlock(&outcome->lock);
 }
 
 /* -- answers ------------------------------------------------------------------------------------------------------- */
@@ -187,7 +180,7 @@ void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, siz
 
 void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out)
 {
-    pthread_mutex_lock(&outcome->lock);
+    MP_LOCKED(&outcome->lock);
     mp_buf_printf(out, "{\"generation\":%lld", (long long)outcome->generation);
     if (outcome->at != 0) {
         char when[32];
@@ -206,17 +199,15 @@ void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out)
     mp_buf_put(out, MP_STR(",\"last_good\":"));
     mp_last_good_writer_describe(outcome->writer, out);
     mp_buf_putc(out, '}');
-    pthread_mutex_unlock(&outcome->lock);
 }
 
 void mp_reload_status_put_metrics(mp_reload_status *outcome, mp_buf *out)
 {
-    pthread_mutex_lock(&outcome->lock);
+    MP_LOCKED(&outcome->lock);
     mp_metrics_put_gauge(out, "moonpool_generation", "number of the scripts that serve: each reload adds one",
                          (double)outcome->generation);
     mp_metrics_put_gauge(out, "moonpool_config_ok", "0 while the files on the disk are refused",
                          outcome->at == 0 || outcome->is_ok ? 1 : 0);
     mp_metrics_put_gauge(out, "moonpool_reload_timestamp_seconds",
                          "time of the last reload that changed or refused anything; 0: none", (double)outcome->at);
-    pthread_mutex_unlock(&outcome->lock);
 }

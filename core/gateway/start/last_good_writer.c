@@ -251,7 +251,7 @@ void mp_last_good_writer_keep(mp_last_good_writer *MP_NULLABLE writer, int64_t g
         one->config = mp_dup(mp_str_of(config->text));
         one->lock = mp_dup_text(config->lock);
     }
-    pthread_mutex_lock(&writer->lock);
+    MP_LOCKED(&writer->lock);
     free_order(writer->newest);
     writer->newest = one;
     if (!writer->has_thread)
@@ -259,7 +259,6 @@ void mp_last_good_writer_keep(mp_last_good_writer *MP_NULLABLE writer, int64_t g
     if (!writer->has_thread)
         mp_err_set(&writer->err, "no thread can be started");
     pthread_cond_signal(&writer->news);
-    pthread_mutex_unlock(&writer->lock);
 }
 
 void mp_last_good_writer_describe(mp_last_good_writer *MP_NULLABLE writer, mp_buf *out)
@@ -268,12 +267,11 @@ void mp_last_good_writer_describe(mp_last_good_writer *MP_NULLABLE writer, mp_bu
         mp_buf_put(out, MP_STR("{\"kept\":0,\"why\":\"there is no state folder\"}"));
         return;
     }
-    pthread_mutex_lock(&writer->lock);
+    MP_LOCKED(&writer->lock);
     mp_buf_printf(out, "{\"kept\":%lld", (long long)writer->kept);
     if (writer->err.text[0] != '\0') {
         mp_buf_put(out, MP_STR(",\"why\":"));
         mp_json_put_string(out, mp_str_of(writer->err.text));
     }
     mp_buf_putc(out, '}');
-    pthread_mutex_unlock(&writer->lock);
 }

@@ -573,10 +573,8 @@ int mp_upgrade_next(mp_upgrade *upgrade, struct pollfd fds[MP_UPGRADE_FDS], int 
 
 static bool is_asked(mp_upgrade *upgrade)
 {
-    pthread_mutex_lock(&upgrade->lock);
-    bool is = upgrade->ask_count > 0;
-    pthread_mutex_unlock(&upgrade->lock);
-    return is;
+    MP_LOCKED(&upgrade->lock);
+    return upgrade->ask_count > 0;
 }
 
 /* Begins what was asked for, or refuses it. A signal that arrives while an upgrade is under way stays until it is

@@ -132,14 +132,13 @@ static uint64_t hash_of(mp_str bytes)
 static void note_hash(size_t place, mp_str bytes)
 {
     uint64_t hash = hash_of(bytes);
-    pthread_mutex_lock(&hashes_lock);
+    MP_LOCKED(&hashes_lock);
     if (hashes == NULL)
         hashes = mp_new(LIST_METHODS * mp_era_count * sizeof *hashes);
     uint64_t *last = &hashes[place];
     if (*last != 0 && *last != hash)
         mp_stat_add(&mp_stat_lists_changed, 1);
     *last = hash;
-    pthread_mutex_unlock(&hashes_lock);
 }
 
 /* -- for Lua ------------------------------------------------------------------------------------------------------- */

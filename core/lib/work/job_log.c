@@ -42,7 +42,7 @@ static void drop_unlisted(void)
 
 void mp_job_log_list(const mp_cron *MP_NULLABLE first)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     for (record *one = records; one != NULL; one = one->next)
         one->is_listed = false;
     for (const mp_cron *job = first; job != NULL; job = job->next) {
@@ -61,23 +61,21 @@ void mp_job_log_list(const mp_cron *MP_NULLABLE first)
         (*at)->is_listed = true;
     }
     drop_unlisted();
-    pthread_mutex_unlock(&lock);
 }
 
 void mp_job_log_began(const char *name)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     record *one = *place_of(name);
     if (one != NULL) {
         one->last_ms = mp_clock_ms(CLOCK_REALTIME);
         one->is_running = true;
     }
-    pthread_mutex_unlock(&lock);
 }
 
 void mp_job_log_ended(const char *name, const char *outcome, int64_t next_s)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     record *one = *place_of(name);
     if (one != NULL) {
         uint64_t now = mp_clock_ms(CLOCK_REALTIME);
@@ -86,7 +84,6 @@ void mp_job_log_ended(const char *name, const char *outcome, int64_t next_s)
         one->outcome = outcome;
         one->is_running = false;
     }
-    pthread_mutex_unlock(&lock);
 }
 
 static void put_time(mp_buf *out, const char *name, uint64_t ms)
@@ -127,11 +124,10 @@ static const char *const outcomes[] = {"ok", "failed", "cancelled"}; /* as host.
 
 void mp_lib_put_jobs_text(mp_buf *out)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     for (const record *one = records; one != NULL; one = one->next)
         mp_buf_printf(out, "%llu %llu %d %s %s\n", (unsigned long long)one->last_ms, (unsigned long long)one->took_ms,
                       one->is_running, one->outcome == NULL ? "none" : one->outcome, one->name);
-    pthread_mutex_unlock(&lock);
 }
 
 static void take_job(mp_str line)
@@ -159,16 +155,14 @@ static void take_job(mp_str line)
 
 void mp_lib_take_jobs(mp_str text)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     while (text.len > 0)
         take_job(mp_str_cut(&text, '\n'));
-    pthread_mutex_unlock(&lock);
 }
 
 void mp_lib_forget_jobs_elsewhere(void)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     for (record *one = records; one != NULL; one = one->next)
         one->is_elsewhere = false;
-    pthread_mutex_unlock(&lock);
 }

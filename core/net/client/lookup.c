@@ -235,7 +235,7 @@ static bool use_old(name *it, int64_t most, uint64_t now, mp_buf *addresses)
 
 bool mp_lookup_known(mp_str host, uint64_t idle_ms, int64_t most, mp_buf *addresses)
 {
-    pthread_mutex_lock(&table.lock);
+    MP_LOCKED(&table.lock);
     uint64_t now = mp_monotonic_ms();
     mp_node *node = !mp_map_is_made(&table.names) ? NULL : mp_map_find(&table.names, host);
     name *it = node == NULL ? NULL : mp_container(node, name, node);
@@ -246,7 +246,6 @@ bool mp_lookup_known(mp_str host, uint64_t idle_ms, int64_t most, mp_buf *addres
     } else if (it != NULL) {
         is_known = use_old(it, most, now, addresses);
     }
-    pthread_mutex_unlock(&table.lock);
     return is_known;
 }
 
@@ -294,7 +293,7 @@ static name *MP_NULLABLE need_running(mp_str host, int64_t most)
 mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most, mp_lookup_done *done, void *ctx)
 {
     mp_lookup *lookup = NULL;
-    pthread_mutex_lock(&table.lock);
+    MP_LOCKED(&table.lock);
     name *it = need_running(host, most);
     if (it != NULL) {
         lookup = mp_new(sizeof *lookup);
@@ -304,7 +303,6 @@ mp_lookup *MP_NULLABLE mp_lookup_start(mp_loop *loop, mp_str host, int64_t most,
         if (is_younger(it, OLD_MS, mp_monotonic_ms()))
             mp_timer_start(loop, &lookup->patience, PATIENCE_MS, on_patience);
     }
-    pthread_mutex_unlock(&table.lock);
     return lookup;
 }
 

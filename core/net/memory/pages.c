@@ -114,13 +114,11 @@ static size_t choose(const region *from)
 
 void *MP_NULLABLE mp_pages_take(size_t count)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     region *from =
         mp_link_is_alone(&roomy[count - 1]) ? add_region(count) : mp_container(roomy[count - 1].next, region, link);
-    if (from == NULL) {
-        pthread_mutex_unlock(&lock);
+    if (from == NULL)
         return NULL;
-    }
     size_t at = choose(from);
     flip_bit(from->used, at);
     if (has_bit(from->stale, at)) {
@@ -131,7 +129,6 @@ void *MP_NULLABLE mp_pages_take(size_t count)
     }
     if (--from->free == 0)
         mp_link_drop(&from->link);
-    pthread_mutex_unlock(&lock);
     return from->base + at * count * MP_PAGE;
 }
 
@@ -145,7 +142,7 @@ static bool has_other_room(const region *of)
 bool mp_pages_give(void *block)
 {
     char *base = (char *)block - (uintptr_t)block % REGION_BYTES;
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     size_t position = position_of(base);
     region *from = position < region_count && regions[position]->base == base ? regions[position] : NULL;
     if (from != NULL) {
@@ -159,7 +156,6 @@ bool mp_pages_give(void *block)
         if (from->free == from->blocks && has_other_room(from))
             drop_region(from);
     }
-    pthread_mutex_unlock(&lock);
     return from != NULL;
 }
 

@@ -129,7 +129,6 @@ void mp_slab_free(void *MP_NULLABLE block, size_t size)
         free(block);
         return;
     }
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     mp_slabs_give(&shared, block, size);
-    pthread_mutex_unlock(&lock);
 }

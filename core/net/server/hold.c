@@ -13,7 +13,7 @@ MP_GAUGE(kept_connections, "kept_connections", "", "",
 
 void mp_server_share(mp_server *server, int address)
 {
-    pthread_mutex_lock(&server->listen_lock);
+    MP_LOCKED(&server->listen_lock);
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
         mp_listener *listener = mp_container(link, mp_listener, link);
         if (listener->fd < 0 || listener->endpoint.address != address)
@@ -22,7 +22,6 @@ void mp_server_share(mp_server *server, int address)
         if (listener->is_suspended && listen(listener->fd, MP_BACKLOG) == 0)
             listener->is_suspended = false;
     }
-    pthread_mutex_unlock(&server->listen_lock);
 }
 
 /* On the server's thread: lets libh2o accept, or not, by what mp_server_hold has set. */

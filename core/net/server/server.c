@@ -347,9 +347,8 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, MP_
     h2o_socket_read_start(socket, mp_server_on_accept);
     listener->socket = socket;
     /* the server may serve already, and other threads look at its listeners */
-    pthread_mutex_lock(&server->listen_lock);
+    MP_LOCKED(&server->listen_lock);
     mp_link_put(&server->listeners, &listener->link);
-    pthread_mutex_unlock(&server->listen_lock);
     return 0;
 }
 

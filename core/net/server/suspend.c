@@ -108,9 +108,8 @@ bool mp_server_hand_over(mp_server *to, int address, int fd)
 
 static void set(mp_server *server, _Atomic bool *flag, bool value)
 {
-    pthread_mutex_lock(&server->handover_lock);
+    MP_LOCKED(&server->handover_lock);
     atomic_store(flag, value);
-    pthread_mutex_unlock(&server->handover_lock);
 }
 
 void mp_server_take_none(mp_server *server)
@@ -191,20 +190,19 @@ void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to)
 bool mp_listener_resume(mp_listener *listener)
 {
     mp_server *server = listener->server;
-    pthread_mutex_lock(&server->listen_lock);
+    MP_LOCKED(&server->listen_lock);
     bool was_suspended = listener->is_suspended;
     if (was_suspended && !server->is_draining && listen(listener->fd, MP_BACKLOG) != 0)
         mp_log(MP_ERROR, "cannot resume listening", mp_log_str("why", mp_str_of(strerror(errno))),
                mp_log_str("hint", MP_STR("this worker takes no more connections: restart the gateway")));
     listener->is_suspended = false;
-    pthread_mutex_unlock(&server->listen_lock);
     return was_suspended && !server->is_draining;
 }
 
 int mp_server_sockets(mp_server *server, int address, int *fds, int most)
 {
     int count = 0;
-    pthread_mutex_lock(&server->listen_lock);
+    MP_LOCKED(&server->listen_lock);
     for (mp_link *link = server->listeners.next; link != &server->listeners && count < most; link = link->next) {
         const mp_listener *listener = mp_container(link, const mp_listener, link);
         int fd =
@@ -212,6 +210,5 @@ int mp_server_sockets(mp_server *server, int address, int *fds, int most)
         if (fd >= 0)
             fds[count++] = fd;
     }
-    pthread_mutex_unlock(&server->listen_lock);
     return count;
 }

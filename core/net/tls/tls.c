@@ -77,10 +77,9 @@ void mp_tls_slot_set(mp_tls_slot *slot, mp_tls *tls)
 
 mp_tls *mp_tls_slot_get(mp_tls_slot *slot)
 {
-    pthread_mutex_lock(&slot->lock);
+    MP_LOCKED(&slot->lock);
     mp_tls *tls = slot->tls;
     atomic_fetch_add(&tls->refs, 1);
-    pthread_mutex_unlock(&slot->lock);
     return tls;
 }
 

@@ -44,14 +44,13 @@ static mp_call *MP_NULLABLE find_call(mp_session *session, mp_str id)
 
 bool mp_call_join(mp_call *call, mp_session *session)
 {
-    pthread_mutex_lock(&session->lock);
+    MP_LOCKED(&session->lock);
     bool joined = !session->closed && !(session->is_sse && find_call(session, call->id) != NULL);
     if (joined) {
         mp_link_put(&session->calls_of, &call->in_session);
         session->rpcs |= UINT64_C(1) << call->rpc->index;
         atomic_fetch_add(&session->calls, 1);
     }
-    pthread_mutex_unlock(&session->lock);
     return joined;
 }
 
@@ -447,7 +446,7 @@ static void deliver_cancel(void *content, mp_loop *MP_NULLABLE loop)
 
 void mp_call_cancel_by_id(mp_session *session, mp_str id)
 {
-    pthread_mutex_lock(&session->lock);
+    MP_LOCKED(&session->lock);
     mp_call *call = find_call(session, id);
     if (call != NULL && !call->is_cancel_posted &&
         !mp_str_is(call->method, "initialize")) { /* `initialize` cannot be cancelled (Y-1) */
@@ -455,7 +454,6 @@ void mp_call_cancel_by_id(mp_session *session, mp_str id)
         mp_loop_send(call->rpc->loop, deliver_cancel, &(cancel_message){call->rpc, call->serial},
                      sizeof(cancel_message), MP_STR_NONE);
     }
-    pthread_mutex_unlock(&session->lock);
 }
 
 mp_str mp_call_id(const mp_call *call)

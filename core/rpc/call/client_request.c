@@ -217,7 +217,7 @@ static void send_reply(const mp_client_request *ask, bool is_error, mp_str answe
 bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str answer)
 {
     bool is_found = false;
-    pthread_mutex_lock(&session->lock);
+    MP_LOCKED(&session->lock);
     for (mp_link *link = session->client_requests.next; link != &session->client_requests && !is_found;
          link = link->next) {
         mp_client_request *ask = mp_container(link, mp_client_request, in_session);
@@ -227,6 +227,5 @@ bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str ans
             send_reply(ask, is_error, answer);
         }
     }
-    pthread_mutex_unlock(&session->lock);
     return is_found;
 }

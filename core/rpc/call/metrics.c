@@ -153,7 +153,7 @@ mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name)
     static const mp_family *const families[] = {&mp_family_tool_calls, &mp_family_prompt_gets,
                                                 &mp_family_resource_reads};
     mp_map *map = &things[kind];
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     if (!mp_map_is_made(map))
         mp_map_init(map);
     bool is_new = false;
@@ -168,7 +168,6 @@ mp_thing_metrics *mp_thing_metrics_of(mp_measured kind, mp_str name)
         found->family = families[kind];
     if (is_new && kind == MP_MEASURED_TOOL)
         found->duration = mp_series_of(&mp_family_tool_duration, &name);
-    pthread_mutex_unlock(&lock);
     return found;
 }
 
@@ -209,13 +208,12 @@ static void count_thing(const mp_call *call, size_t error)
 /* Keeps the failure for operators: which call it was, not what it said. */
 static void keep_failure(const mp_call *call, mp_thing_metrics *tool, uint64_t us)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     mp_tool_failure *failures = tool->failures;
     if (failures == NULL)
         tool->failures = failures = mp_new(MP_FAILURES * sizeof *failures);
     failures[tool->failed++ % MP_FAILURES] =
         (mp_tool_failure){call->mark, (int64_t)time(NULL), us, call->outcome, call->code};
-    pthread_mutex_unlock(&lock);
 }
 
 void mp_tool_numbers_of(mp_measured kind, mp_str name, mp_tool_numbers *numbers)

@@ -71,7 +71,7 @@ static void shrink(size_t most, size_t more)
 
 void mp_record_configure(const mp_record_limits *wanted)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     for (size_t i = 0; limits.tools != NULL && limits.tools[i] != NULL; i++)
         free(limits.tools[i]);
     free(limits.tools);
@@ -90,12 +90,11 @@ void mp_record_configure(const mp_record_limits *wanted)
     shrink(MAX_CALLS, 0);
     mp_record_file_limit(MAX_BYTES);
     update();
-    pthread_mutex_unlock(&lock);
 }
 
 bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     bool is_free = asked == NULL || mp_monotonic_ms() >= asked_until;
     if (is_free) {
         free(asked);
@@ -104,17 +103,15 @@ bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most)
         asked_left = most;
         update();
     }
-    pthread_mutex_unlock(&lock);
     return is_free;
 }
 
 bool mp_record_end(void)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     bool was_on = asked != NULL;
     if (was_on)
         end_asked();
-    pthread_mutex_unlock(&lock);
     return was_on;
 }
 
@@ -137,21 +134,17 @@ static bool is_asked_for(mp_str tool)
 
 bool mp_record_wants(mp_str tool)
 {
-    pthread_mutex_lock(&lock);
-    bool is_wanted = is_asked_for(tool) || is_configured(tool);
-    pthread_mutex_unlock(&lock);
-    return is_wanted;
+    MP_LOCKED(&lock);
+    return is_asked_for(tool) || is_configured(tool);
 }
 
 bool mp_record_claim(mp_str tool)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     bool is_asked = is_asked_for(tool);
     if (is_asked)
         asked_left--;
-    bool is_wanted = is_asked || is_configured(tool);
-    pthread_mutex_unlock(&lock);
-    return is_wanted;
+    return is_asked || is_configured(tool);
 }
 
 size_t mp_record_call_bytes(void)
@@ -191,9 +184,8 @@ static void take_line(mp_str line)
         mp_stat_add(&mp_stat_records_torn, line.len > 1);
         return;
     }
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     keep_line(line);
-    pthread_mutex_unlock(&lock);
 }
 
 int mp_record_open(const char *path, mp_err *err)
@@ -206,18 +198,17 @@ void mp_record_put(mp_str line, mp_record_kind kind)
     static const mp_stat *const counters[] = {[MP_RECORD_WHOLE] = &mp_stat_records_kept,
                                               [MP_RECORD_CUT] = &mp_stat_records_large,
                                               [MP_RECORD_SKIPPED] = &mp_stat_records_skipped};
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     const entry *made = keep_line(line);
     if (made != NULL) {
         mp_record_file_put(mp_buf_str(&made->line));
         mp_stat_add(counters[kind], 1);
     }
-    pthread_mutex_unlock(&lock);
 }
 
 mp_record_page mp_record_read(uint64_t after, size_t last, size_t most, mp_buf *out)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     mp_record_page page = {
         .last = serial, .next = after, .is_on = atomic_load_explicit(&mp_record_on, memory_order_relaxed)};
     uint64_t oldest = serial - count; /* the serial before that of the oldest entry: serials have no gaps */
@@ -240,14 +231,11 @@ mp_record_page mp_record_read(uint64_t after, size_t last, size_t most, mp_buf *
         mp_buf_put(out, mp_buf_str(&one->line));
         page.next = one->serial;
     }
-    pthread_mutex_unlock(&lock);
     return page;
 }
 
 size_t mp_record_count(void)
 {
-    pthread_mutex_lock(&lock);
-    size_t now = count;
-    pthread_mutex_unlock(&lock);
-    return now;
+    MP_LOCKED(&lock);
+    return count;
 }

@@ -134,10 +134,9 @@ static void unref_list(tap_list *MP_NULLABLE list)
 
 static void leave_thread(void *list)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     own = NULL;
     unref_list(list);
-    pthread_mutex_unlock(&lock);
 }
 
 /* Makes the list anew: a tap was opened or closed. The caller has the lock. */
@@ -162,7 +161,7 @@ static void publish_taps(void)
 /* Not inlined: it runs once after each change. */
 static __attribute__((noinline)) void take_newest(void)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     tap_list *list = newest;
     if (list != NULL) {
         unref_list(own);
@@ -170,7 +169,6 @@ static __attribute__((noinline)) void take_newest(void)
         list->refs++;
         pthread_setspecific(at_thread_end, list);
     }
-    pthread_mutex_unlock(&lock);
 }
 
 /* -- events -------------------------------------------------------------------------------------------------------- */
@@ -192,10 +190,9 @@ static void drop_event(mp_tap *tap)
  * rate. */
 static __attribute__((noinline)) void wake_for_dropped(mp_tap *tap)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     if (!tap->is_closed && !atomic_load(&tap->is_awake))
         wake(tap);
-    pthread_mutex_unlock(&lock);
 }
 
 /* True if the tap takes one more event in this second; then it is counted. A thread whose clock is behind counts in the
@@ -290,11 +287,10 @@ void mp_tap_put(mp_tap_event *event)
         if ((event->takers >> i & 1) != 0)
             forms |= 1u << form_of(&own->filters[i], event);
     mp_tap_put_texts(&memory, event, forms, texts);
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     for (int i = 0; event->takers >> i != 0; i++)
         if ((event->takers >> i & 1) != 0 && !own->taps[i]->is_closed)
             queue_event(own->taps[i], texts[form_of(&own->filters[i], event)]);
-    pthread_mutex_unlock(&lock);
 }
 
 /* -- taps ---------------------------------------------------------------------------------------------------------- */
@@ -302,7 +298,7 @@ void mp_tap_put(mp_tap_event *event)
 mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks *hooks)
 {
     mp_tap *tap = NULL;
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     for (int i = 0; i < MP_TAPS && tap == NULL; i++)
         if (taps[i] == NULL)
             tap = taps[i] = mp_new(sizeof *tap);
@@ -319,7 +315,6 @@ mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks 
         atomic_fetch_add(&mp_tap_count, 1);
         mp_stat_add(&mp_stat_taps, 1);
     }
-    pthread_mutex_unlock(&lock);
     return tap;
 }
 
@@ -390,11 +385,10 @@ bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out)
 
 bool mp_tap_rest(mp_tap *tap)
 {
-    pthread_mutex_lock(&lock);
+    MP_LOCKED(&lock);
     atomic_store(&tap->is_awake, false);
     bool has_news = tap->queue.len > 0 || tap->from < tap->taken.len || atomic_load(&tap->dropped) > tap->reported;
     if (has_news)
         atomic_store(&tap->is_awake, true);
-    pthread_mutex_unlock(&lock);
     return !has_news;
 }

@@ -94,7 +94,7 @@ static void changed(mp_owners *owners, mp_map *map, mp_owner *owner)
 
 mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t most)
 {
-    pthread_mutex_lock(&owners->lock);
+    MP_LOCKED(&owners->lock);
     mp_owner *owner = find(&owners->own, name);
     int64_t sum = owner == NULL ? 0 : owner->sessions;
     for (int i = 0; i < owners->count; i++) {
@@ -109,16 +109,14 @@ mp_owner *MP_NULLABLE mp_owners_count(mp_owners *owners, mp_str name, int64_t mo
         owner->sessions++;
         changed(owners, &owners->own, owner);
     }
-    pthread_mutex_unlock(&owners->lock);
     return owner;
 }
 
 void mp_owners_uncount(mp_owners *owners, mp_owner *owner)
 {
-    pthread_mutex_lock(&owners->lock);
+    MP_LOCKED(&owners->lock);
     owner->sessions--;
     changed(owners, &owners->own, owner);
-    pthread_mutex_unlock(&owners->lock);
 }
 
 /* -- several processes --------------------------------------------------------------------------------------------- */
@@ -139,7 +137,7 @@ static void begin_saying(mp_node *node, void *arg)
 
 void mp_owners_say(mp_owners *owners, mp_owners_said which)
 {
-    pthread_mutex_lock(&owners->lock);
+    MP_LOCKED(&owners->lock);
     owners->said = which;
     all own = {owners, &owners->own};
     mp_map_each(&owners->own, begin_saying, &own);
@@ -147,7 +145,6 @@ void mp_owners_say(mp_owners *owners, mp_owners_said which)
         all of = {owners, &owners->others[i].owners};
         mp_map_each(of.map, begin_saying, &of);
     }
-    pthread_mutex_unlock(&owners->lock);
 }
 
 static other *MP_NULLABLE find_other(mp_owners *owners, uint16_t number)
@@ -185,13 +182,12 @@ static void end_each(mp_node *node, void *arg)
 
 void mp_owners_forget(mp_owners *owners, uint16_t number)
 {
-    pthread_mutex_lock(&owners->lock);
+    MP_LOCKED(&owners->lock);
     for (int i = 0; i < owners->count; i++)
         if (number == 0 || owners->others[i].number == number) {
             all of = {owners, &owners->others[i].owners};
             mp_map_each(of.map, end_each, &of);
         }
-    pthread_mutex_unlock(&owners->lock);
 }
 
 static mp_map *map_of(mp_owners *owners, uint16_t number)
@@ -203,7 +199,7 @@ static mp_map *map_of(mp_owners *owners, uint16_t number)
 void mp_owners_put(mp_owners *owners, mp_buf *out, size_t room)
 {
     mp_link *link;
-    pthread_mutex_lock(&owners->lock);
+    MP_LOCKED(&owners->lock);
     while (out->len + 2 * NAME_MOST + 32 <= room && (link = mp_link_take(&owners->news)) != NULL) {
         mp_owner *owner = mp_container(link, mp_owner, news);
         mp_str name = owner->node.key;
@@ -216,7 +212,6 @@ void mp_owners_put(mp_owners *owners, mp_buf *out, size_t room)
         if (owner->sessions == 0)
             drop(map_of(owners, owner->number), owner);
     }
-    pthread_mutex_unlock(&owners->lock);
 }
 
 /* Reads hex digits. The number of bytes; 0: they are no name. */
@@ -249,7 +244,7 @@ static void take(mp_owners *owners, uint16_t number, mp_str name, int64_t sessio
 
 void mp_owners_take(mp_owners *owners, mp_str body)
 {
-    pthread_mutex_lock(&owners->lock);
+    MP_LOCKED(&owners->lock);
     while (body.len > 0) {
         char bytes[NAME_MOST];
         int64_t number = 0, sessions = 0;
@@ -260,5 +255,4 @@ void mp_owners_take(mp_owners *owners, mp_str body)
             break; /* of another version */
         take(owners, (uint16_t)number, (mp_str){bytes, len}, sessions);
     }
-    pthread_mutex_unlock(&owners->lock);
 }

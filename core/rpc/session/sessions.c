@@ -85,10 +85,8 @@ void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str se
 
 static bool is_session_open(mp_session *session)
 {
-    pthread_mutex_lock(&session->lock);
-    bool is_open = !session->closed;
-    pthread_mutex_unlock(&session->lock);
-    return is_open;
+    MP_LOCKED(&session->lock);
+    return !session->closed;
 }
 
 void mp_sessions_configure(mp_table *table, const mp_rpc_config *config)
@@ -137,18 +135,16 @@ static void take_session(mp_node *node, void *ctx)
 
 void mp_table_take_shard(mp_table *table, unsigned shard, mp_session_list *all)
 {
-    pthread_mutex_lock(&table->shards[shard].lock);
+    MP_LOCKED(&table->shards[shard].lock);
     mp_map_each(&table->shards[shard].sessions, take_session, all);
-    pthread_mutex_unlock(&table->shards[shard].lock);
 }
 
 unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
 {
-    pthread_mutex_lock(&table->rpcs_lock);
+    MP_LOCKED(&table->rpcs_lock);
     unsigned index = atomic_load(&table->rpc_count);
     table->rpcs[index] = rpc;
     atomic_store(&table->rpc_count, index + 1);
-    pthread_mutex_unlock(&table->rpcs_lock);
     return index;
 }
 

@@ -64,9 +64,8 @@ mp_feed *mp_feed_new(mp_session *session, mp_event_log *log)
     feed->session = session;
     feed->log = log;
     feed->refs = 1;
-    pthread_mutex_lock(&log->lock);
+    MP_LOCKED(&log->lock);
     mp_link_put(&session->log.feeds, &feed->link);
-    pthread_mutex_unlock(&log->lock);
     return feed;
 }
 
@@ -74,29 +73,26 @@ mp_feed *mp_feed_new_of_call(mp_session *session, mp_event_log *log, mp_rpc *rpc
                              void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial))
 {
     mp_feed *feed = mp_feed_new(session, log);
-    pthread_mutex_lock(&log->lock);
+    MP_LOCKED(&log->lock);
     feed->number = ++session->log.last_number;
     feed->rpc = rpc;
     feed->serial = serial;
     feed->on_resumed = on_resumed;
-    pthread_mutex_unlock(&log->lock);
     return feed;
 }
 
 void mp_feed_ref(mp_feed *feed)
 {
-    pthread_mutex_lock(&feed->log->lock);
+    MP_LOCKED(&feed->log->lock);
     feed->refs++;
-    pthread_mutex_unlock(&feed->log->lock);
 }
 
 void mp_feed_unref(mp_feed *feed)
 {
     mp_event_log *log = feed->log;
-    pthread_mutex_lock(&log->lock);
+    MP_LOCKED(&log->lock);
     feed->refs--;
     free_if_done(feed);
-    pthread_mutex_unlock(&log->lock);
 }
 
 static size_t size_of_event(const event *it)
@@ -184,7 +180,7 @@ mp_feed *MP_NULLABLE mp_feed_find(mp_session *session, mp_str id, uint64_t *seq)
     if (log == NULL || session->closed || !read_number(mp_str_cut(&id, '-'), &number) || !read_number(id, seq))
         return NULL;
     mp_feed *found = NULL;
-    pthread_mutex_lock(&log->lock);
+    MP_LOCKED(&log->lock);
     for (mp_link *link = session->log.feeds.next; link != &session->log.feeds; link = link->next) {
         mp_feed *feed = mp_container(link, mp_feed, link);
         if (feed->number == number && *seq >= feed->lost && *seq <= feed->last) {
@@ -193,7 +189,6 @@ mp_feed *MP_NULLABLE mp_feed_find(mp_session *session, mp_str id, uint64_t *seq)
             break;
         }
     }
-    pthread_mutex_unlock(&log->lock);
     return found;
 }
 
@@ -201,7 +196,7 @@ mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out
 {
     mp_session *session = feed->session;
     mp_feed_rest rest = MP_FEED_ALL;
-    pthread_mutex_lock(&feed->log->lock);
+    MP_LOCKED(&feed->log->lock);
     if (*seq < feed->lost)
         rest = MP_FEED_GAP;
     for (mp_link *link = session->log.events.next; rest == MP_FEED_ALL && link != &session->log.events;
@@ -218,7 +213,6 @@ mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out
             *seq = it->seq;
         }
     }
-    pthread_mutex_unlock(&feed->log->lock);
     return rest;
 }
 
@@ -227,8 +221,7 @@ void mp_event_log_forget(mp_session *session)
     mp_event_log *log = session->event_log;
     if (log == NULL)
         return;
-    pthread_mutex_lock(&log->lock);
+    MP_LOCKED(&log->lock);
     while (session->log.count > 0)
         drop_event(log, first_of(session));
-    pthread_mutex_unlock(&log->lock);
 }

@@ -139,17 +139,15 @@ static subscription *MP_NULLABLE find_subscription(const mp_session *session, mp
 
 static bool is_closed(mp_session *session)
 {
-    pthread_mutex_lock(&session->lock);
-    bool closed = session->closed;
-    pthread_mutex_unlock(&session->lock);
-    return closed;
+    MP_LOCKED(&session->lock);
+    return session->closed;
 }
 
 mp_follow_result mp_session_follow(mp_session *session, mp_str name)
 {
     mp_topics *topics = mp_table_topics(session->table);
     mp_follow_result result = MP_FOLLOW_DONE;
-    pthread_mutex_lock(&topics->lock);
+    MP_LOCKED(&topics->lock);
     subscription *before = find_subscription(session, name);
     if (is_closed(session)) { /* read under the lock of topics: the thread that closes the session drops its
                                  subscriptions afterwards */
@@ -168,7 +166,6 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
         mp_link_put(&session->subscriptions, &s->in_session);
         mp_stat_add(&mp_stat_subscriptions, 1);
     }
-    pthread_mutex_unlock(&topics->lock);
     return result;
 }
 
@@ -187,7 +184,7 @@ void mp_session_follow_as(mp_session *session, mp_str audience)
 {
     mp_topics *topics = mp_table_topics(session->table);
     mp_scoped_buf name = {0};
-    pthread_mutex_lock(&topics->lock);
+    MP_LOCKED(&topics->lock);
     for (mp_link *link = session->subscriptions.next; link != &session->subscriptions; link = link->next) {
         subscription *s = mp_container(link, subscription, in_session);
         mp_str known = s->topic->node.key, about = base_of(known);
@@ -199,43 +196,39 @@ void mp_session_follow_as(mp_session *session, mp_str audience)
         mp_buf_put(&name, audience);
         move_subscription(topics, s, need_topic(topics, mp_buf_str(&name)));
     }
-    pthread_mutex_unlock(&topics->lock);
 }
 
 void mp_session_unfollow(mp_session *session, mp_str name)
 {
     mp_topics *topics = mp_table_topics(session->table);
-    pthread_mutex_lock(&topics->lock);
+    MP_LOCKED(&topics->lock);
     subscription *s = find_subscription(session, name);
     if (s != NULL)
         drop_subscription(topics, s);
-    pthread_mutex_unlock(&topics->lock);
 }
 
 void mp_session_unfollow_all(mp_session *session)
 {
     mp_topics *topics = mp_table_topics(session->table);
-    pthread_mutex_lock(&topics->lock);
+    MP_LOCKED(&topics->lock);
     while (!mp_link_is_alone(&session->subscriptions))
         drop_subscription(topics, mp_container(session->subscriptions.next, subscription, in_session));
-    pthread_mutex_unlock(&topics->lock);
 }
 
 void mp_topic_set_listened(mp_rpc *rpc, mp_str name, bool is_listened)
 {
     mp_topics *topics = mp_table_topics(rpc->table);
     uint64_t bit = UINT64_C(1) << rpc->index;
-    pthread_mutex_lock(&topics->lock);
+    MP_LOCKED(&topics->lock);
     topic *t = need_topic(topics, name);
     t->rpcs = is_listened ? t->rpcs | bit : t->rpcs & ~bit;
     drop_if_unused(topics, t);
-    pthread_mutex_unlock(&topics->lock);
 }
 
 void mp_topic_audiences(mp_rpc *rpc, mp_str name, mp_buf *out)
 {
     mp_topics *topics = mp_table_topics(rpc->table);
-    pthread_mutex_lock(&topics->lock);
+    MP_LOCKED(&topics->lock);
     mp_node *node = mp_map_find(&topics->bases, name);
     const base *found = node == NULL ? NULL : mp_container(node, base, node);
     for (mp_link *link = found == NULL ? NULL : found->topics.next; link != NULL && link != &found->topics;
@@ -243,7 +236,6 @@ void mp_topic_audiences(mp_rpc *rpc, mp_str name, mp_buf *out)
         mp_buf_put(out, mp_str_from(mp_container(link, topic, in_base)->node.key, name.len + 1));
         mp_buf_putc(out, '\n');
     }
-    pthread_mutex_unlock(&topics->lock);
 }
 
 /* The sessions that subscribe to the topic now, each with a counted reference, in memory that the caller frees. */
@@ -251,14 +243,13 @@ static mp_session **followers_of(mp_topics *topics, mp_str name, size_t *count)
 {
     mp_session **list = NULL;
     *count = 0;
-    pthread_mutex_lock(&topics->lock);
+    MP_LOCKED(&topics->lock);
     const topic *t = find_topic(topics, name);
     if (t != NULL && t->count > 0) {
         list = mp_new(t->count * sizeof *list);
         for (mp_link *link = t->subscribers.next; link != &t->subscribers; link = link->next)
             list[(*count)++] = mp_session_ref(mp_container(link, subscription, in_topic)->session);
     }
-    pthread_mutex_unlock(&topics->lock);
     return list;
 }
 
@@ -363,7 +354,7 @@ mp_publication *MP_NULLABLE mp_publications_take(mp_publications *queue)
 {
     if (is_empty(queue))
         return NULL;
-    pthread_mutex_lock(&queue->lock);
+    MP_LOCKED(&queue->lock);
     mp_publication *publication = NULL;
     mp_link *link = mp_link_take(&queue->ring);
     if (link != NULL) {
@@ -376,7 +367,6 @@ mp_publication *MP_NULLABLE mp_publications_take(mp_publications *queue)
         mp_stat_add(&mp_stat_publications, -1);
         free(w);
     }
-    pthread_mutex_unlock(&queue->lock);
     return publication;
 }
 

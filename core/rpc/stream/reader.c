@@ -67,11 +67,9 @@ static bool is_connected(const mp_reader *reader)
 
 bool mp_session_has_reader(mp_session *session)
 {
-    pthread_mutex_lock(&session->lock);
+    MP_LOCKED(&session->lock);
     const mp_reader *reader = session->reader;
-    bool has = reader != NULL && is_connected(reader);
-    pthread_mutex_unlock(&session->lock);
-    return has;
+    return reader != NULL && is_connected(reader);
 }
 
 /* -- a client opens a stream, or resumes one
@@ -89,13 +87,12 @@ static mp_reader *MP_NULLABLE find_here(mp_rpc *rpc, mp_session *session,
                                         bool (*matches)(const mp_reader *reader, uint64_t number), uint64_t number)
 {
     mp_reader *found = NULL;
-    pthread_mutex_lock(&session->lock);
+    MP_LOCKED(&session->lock);
     for (mp_link *link = session->readers.next; link != &session->readers && found == NULL; link = link->next) {
         mp_reader *reader = mp_container(link, mp_reader, in_session);
         if (reader->rpc == rpc && matches(reader, number))
             found = reader;
     }
-    pthread_mutex_unlock(&session->lock);
     return found;
 }
 
@@ -322,7 +319,7 @@ static mp_reader *MP_NULLABLE take_message(const event_message *message)
     mp_session *session = message->session;
     mp_reader *found = NULL;
     mp_answers_give(message->len);
-    pthread_mutex_lock(&session->lock);
+    MP_LOCKED(&session->lock);
     for (mp_link *link = session->readers.next; link != &session->readers; link = link->next) {
         mp_reader *reader = mp_container(link, mp_reader, in_session);
         if (reader->rpc != message->rpc)
@@ -332,7 +329,6 @@ static mp_reader *MP_NULLABLE take_message(const event_message *message)
         if (is_for(message, reader))
             found = reader;
     }
-    pthread_mutex_unlock(&session->lock);
     return found;
 }
 

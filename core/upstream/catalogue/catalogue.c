@@ -174,9 +174,8 @@ static void take_class(mp_node *node, void *ctx)
 void mp_catalogues_carry(mp_upstream *from, mp_upstream *to)
 {
     carried it = {.to = to};
-    pthread_mutex_lock(&from->lock);
+    MP_LOCKED(&from->lock);
     mp_map_each(&from->classes, take_class, &it); /* no other thread knows `to` yet */
-    pthread_mutex_unlock(&from->lock);
 }
 
 mp_catalogue *MP_NULLABLE mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale)

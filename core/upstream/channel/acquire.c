@@ -124,7 +124,7 @@ static void leave_cap(mp_channel_request *request)
 static bool reserve(mp_channel_request *request, mp_cap *cap, int64_t limit)
 {
     mp_upstreams *table = request->upstream->table;
-    pthread_mutex_lock(&table->cap_lock);
+    MP_LOCKED(&table->cap_lock);
     bool is_first = mp_link_is_alone(&cap->waiting) || cap->waiting.next == &request->in_cap;
     bool may = is_first && mp_account_take(&cap->used, 1, limit); /* mp_channel_use_place() takes without this lock */
     if (may == (request->cap == cap)) /* counted, or refused by another limit than before: the old wait is over */
@@ -134,7 +134,6 @@ static bool reserve(mp_channel_request *request, mp_cap *cap, int64_t limit)
         cap->waiters++;
         mp_link_put(&cap->waiting, &request->in_cap);
     }
-    pthread_mutex_unlock(&table->cap_lock);
     return may;
 }
 
@@ -144,9 +143,8 @@ static void leave_room(mp_channel_request *request)
     request->lacks = NULL;
     if (request->cap == NULL)
         return;
-    pthread_mutex_lock(&table->cap_lock);
+    MP_LOCKED(&table->cap_lock);
     leave_cap(request);
-    pthread_mutex_unlock(&table->cap_lock);
 }
 
 void mp_cap_release(mp_cap *cap)
@@ -310,15 +308,13 @@ mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name
 
 mp_channel_request_result mp_channel_request_result_of(const mp_channel_request *request)
 {
-    pthread_mutex_lock(&request->upstream->lock);
-    mp_channel_request_result result = request->result;
-    pthread_mutex_unlock(&request->upstream->lock);
-    return result;
+    MP_LOCKED(&request->upstream->lock);
+    return request->result;
 }
 
 void mp_channel_request_expire(mp_channel_request *request)
 {
-    pthread_mutex_lock(&request->upstream->lock);
+    MP_LOCKED(&request->upstream->lock);
     if (request->result == MP_ACQUIRE_WAITS) {
         const char *lacks = request->lacks;
         leave_room(request);
@@ -327,7 +323,6 @@ void mp_channel_request_expire(mp_channel_request *request)
         mp_channel_request_refuse(request, lacks == NULL ? MP_FAILURE_OPEN : MP_FAILURE_BUSY,
                                   lacks == NULL ? "no channel was opened within `open`" : lacks, 0);
     }
-    pthread_mutex_unlock(&request->upstream->lock);
 }
 
 mp_channel *MP_NULLABLE mp_channel_request_fetch(mp_channel_request *request)

@@ -73,9 +73,8 @@ int64_t mp_channel_next_id(mp_channel *channel)
 mp_str mp_channel_card(const mp_channel *channel)
 {
     mp_channel *shared = (mp_channel *)(uintptr_t)channel;
-    pthread_mutex_lock(&shared->upstream->lock);
+    MP_LOCKED(&shared->upstream->lock);
     mp_str card = {channel->card, channel->card_len};
-    pthread_mutex_unlock(&shared->upstream->lock);
     return card;
 }
 
@@ -124,7 +123,7 @@ static void deliver_closing(mp_message *message, mp_loop *MP_NULLABLE loop)
 static void disown(mp_channel *channel)
 {
     mp_upstreams *table = channel->upstream->table;
-    pthread_mutex_lock(&table->lock);
+    MP_LOCKED(&table->lock);
     mp_channel_owner *owner = channel->owner;
     channel->owner = NULL;
     if (owner != NULL) {
@@ -135,7 +134,6 @@ static void disown(mp_channel *channel)
             free(owner);
         }
     }
-    pthread_mutex_unlock(&table->lock);
 }
 
 void mp_channel_close_soon(mp_channel *channel, bool is_lost)
@@ -223,7 +221,7 @@ void mp_channel_own(mp_channel *channel, mp_str session_id)
 bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str session)
 {
     mp_upstream *upstream = channel->upstream;
-    pthread_mutex_lock(&upstream->lock);
+    MP_LOCKED(&upstream->lock);
     mp_channel_key *key = channel->key;
     bool is_claimed = key != NULL && channel->is_claimed;
     if (is_claimed) {
@@ -247,7 +245,6 @@ bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str
             mp_channel_request_wake(request);
         }
     }
-    pthread_mutex_unlock(&upstream->lock);
     return is_claimed;
 }
 
@@ -339,10 +336,9 @@ static bool end_channel(mp_channel *channel, bool only_claimed, bool only_open, 
 
 void mp_channel_hold(mp_channel *channel, bool is_held)
 {
-    pthread_mutex_lock(&channel->upstream->lock);
+    MP_LOCKED(&channel->upstream->lock);
     channel->is_held = is_held;
     channel->used_at = mp_monotonic_ms();
-    pthread_mutex_unlock(&channel->upstream->lock);
 }
 
 void mp_channel_give_back(mp_channel *channel)

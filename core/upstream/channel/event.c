@@ -50,9 +50,8 @@ void mp_channel_count_dropped(mp_channel *channel)
 {
     mp_upstream *upstream = channel->upstream;
     mp_stat_add(&mp_stat_upstream_dropped_ids, 1);
-    pthread_mutex_lock(&upstream->lock);
+    MP_LOCKED(&upstream->lock);
     upstream->total_dropped++;
-    pthread_mutex_unlock(&upstream->lock);
 }
 
 static bool is_answer_to(const mp_envelope *envelope, const mp_own_exchange *exchange)

@@ -280,13 +280,12 @@ void mp_exchanges_end(mp_upstream_host *host)
 void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const char *why)
 {
     mp_link *const lists[] = {&upstream->running, &upstream->waiting};
-    pthread_mutex_lock(&upstream->lock);
+    MP_LOCKED(&upstream->lock);
     for (int i = 0; i < 2; i++)
         for (mp_link *link = lists[i]->next; link != lists[i]; link = link->next) {
             mp_own_exchange *exchange = mp_container(link, mp_own_exchange, in_upstream);
             post_failure(exchange, mp_upstream_failure_of(reason, atomic_load(&exchange->was_sent), why));
         }
-    pthread_mutex_unlock(&upstream->lock);
 }
 
 /* -- events -------------------------------------------------------------------------------------------------------- */
@@ -600,9 +599,8 @@ void mp_exchange_pause(mp_own_exchange *exchange)
     atomic_store(&exchange->is_parked, true);
     exchange->total_at = exchange->total_at > now ? exchange->total_at - now : 0;
     mp_timer_stop(exchange->super.host->loop, &exchange->total);
-    pthread_mutex_lock(&upstream->lock);
+    MP_LOCKED(&upstream->lock);
     tell_granted(mp_slot_give_back(upstream, exchange));
-    pthread_mutex_unlock(&upstream->lock);
 }
 
 void mp_exchange_go_on(mp_own_exchange *exchange)
@@ -615,9 +613,8 @@ void mp_exchange_go_on(mp_own_exchange *exchange)
     exchange->total_at = mp_monotonic_ms() + left;
     mp_timer_start(exchange->super.host->loop, &exchange->total, left, on_total);
     mp_timer_start(exchange->super.host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
-    pthread_mutex_lock(&upstream->lock);
+    MP_LOCKED(&upstream->lock);
     mp_slot_take_again(upstream, exchange);
-    pthread_mutex_unlock(&upstream->lock);
 }
 
 /* -- as its task sees it ------------------------------------------------------------------------------------------- */

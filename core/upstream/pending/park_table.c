@@ -169,14 +169,13 @@ void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *MP_NUL
 static mp_park_entry *MP_NULLABLE claim(mp_upstreams *table, mp_str handle, mp_str principal, bool has_bytes)
 {
     mp_parks *parks = table->parks;
-    pthread_mutex_lock(&parks->lock);
+    MP_LOCKED(&parks->lock);
     mp_node *node = mp_map_find(&parks->by_handle, handle);
     mp_park_entry *entry = node == NULL ? NULL : mp_container(node, mp_park_entry, node);
     if (entry != NULL && ((entry->park == NULL) != has_bytes || !mp_str_eq(entry->principal, principal)))
         entry = NULL;
     if (entry != NULL)
         remove_entry(parks, entry);
-    pthread_mutex_unlock(&parks->lock);
     return entry;
 }
 

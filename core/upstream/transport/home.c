@@ -46,13 +46,12 @@ static void look_for(search *it, mp_channel *channel)
         return;
     }
     mp_upstream *upstream = channel->upstream;
-    pthread_mutex_lock(&upstream->lock);
+    MP_LOCKED(&upstream->lock);
     for (mp_link *link = upstream->running.prev; link != &upstream->running; link = link->prev) {
         mp_own_exchange *exchange = mp_container(link, mp_own_exchange, in_upstream);
         if (exchange->super.channel == channel)
             look_at(it, exchange);
     }
-    pthread_mutex_unlock(&upstream->lock);
 }
 
 static void end_search(search *it)
@@ -288,10 +287,9 @@ void mp_upstream_put_ends(mp_upstream *upstream, mp_upstream_failure *failure)
 
 void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why)
 {
-    pthread_mutex_lock(&upstream->lock);
+    MP_LOCKED(&upstream->lock);
     snprintf(upstream->end_why, sizeof upstream->end_why, "%s", why);
     upstream->ends[upstream->end_count++ % (sizeof upstream->ends / sizeof *upstream->ends)] = mp_monotonic_ms();
-    pthread_mutex_unlock(&upstream->lock);
 }
 
 void mp_upstream_stopped(mp_upstream *upstream)

@@ -71,10 +71,8 @@ static char *MP_NULLABLE token_of(const mp_channel *channel)
     const char *bearer = channel->part->it.bearer;
     if (bearer != NULL)
         return mp_dup(mp_str_of(bearer));
-    pthread_mutex_lock(&channel->upstream->lock);
-    char *token = mp_dup_text(channel->token);
-    pthread_mutex_unlock(&channel->upstream->lock);
-    return token;
+    MP_LOCKED(&channel->upstream->lock);
+    return mp_dup_text(channel->token);
 }
 
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,

@@ -223,10 +223,8 @@ static void on_error_line(void *ctx, mp_str line)
 static bool is_busy(connection *it)
 {
     mp_upstream *upstream = it->channel->upstream;
-    pthread_mutex_lock(&upstream->lock);
-    bool is = it->channel->running > 0;
-    pthread_mutex_unlock(&upstream->lock);
-    return is;
+    MP_LOCKED(&upstream->lock);
+    return it->channel->running > 0;
 }
 
 /* Ends a program above its limit of memory as soon as nothing runs on it, and one a quarter above the limit at once. */

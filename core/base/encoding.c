@@ -1,4 +1,4 @@
-#include "base64url.h"
+#include "encoding.h"
 #include <stdint.h>
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
