@@ -97,8 +97,7 @@ static void tell_reader(reader *of, const mp_history_row *row)
  * may end others. */
 static reader *MP_NULLABLE find_untold(const mp_admin_live *live)
 {
-    for (mp_link *link = live->readers.next; link != &live->readers; link = link->next) {
-        reader *of = mp_container(link, reader, link);
+    MP_EACH (reader, of, &live->readers, link) {
         if (of->tick_number != live->tick_number)
             return of;
     }
@@ -296,8 +295,7 @@ void mp_admin_live_settle(mp_admin_live *live, const mp_processes *processes)
 void mp_admin_live_take_rows(mp_admin_live *live, mp_str json)
 {
     uint64_t shifted = mp_history_take_rows(live->history, json);
-    for (mp_link *link = live->answers.next; link != &live->answers; link = link->next) {
-        answer *of = mp_container(link, answer, link);
+    MP_EACH (answer, of, &live->answers, link) {
         uint64_t more = of->span == MP_HISTORY_DAY ? shifted / MP_HISTORY_SHIFT : shifted;
         of->first += more;
         of->at += more;

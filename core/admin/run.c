@@ -387,8 +387,7 @@ void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
 
 static run *MP_NULLABLE find_run(const mp_admin_runs *runs, mp_str id)
 {
-    for (mp_link *link = runs->list.next; link != &runs->list; link = link->next) {
-        run *of = mp_container(link, run, link);
+    MP_EACH (run, of, &runs->list, link) {
         if (mp_str_is(id, of->id))
             return of;
     }

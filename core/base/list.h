@@ -48,4 +48,15 @@ static inline mp_link *MP_NULLABLE mp_link_take(mp_link *head)
     return first;
 }
 
+/* Runs for each struct of type `type` whose member `member` is in the list with this head; `name` points at it. The
+ * struct must stay in the list until its turn is over. */
+#define MP_EACH(type, name, head, member)                                                                              \
+    for (type *name = mp_container((head)->next, type, member); &name->member != (head);                               \
+         name = mp_container(name->member.next, type, member))
+
+/* Takes one after another from the list until it is empty. */
+#define MP_EACH_TAKEN(type, name, head, member)                                                                        \
+    for (mp_link * taken_; (taken_ = mp_link_take(head)) != NULL;)                                                     \
+        for (type *name = mp_container(taken_, type, member); name != NULL; name = NULL)
+
 #endif

@@ -457,8 +457,7 @@ static void exporter_free(exporter *MP_NULLABLE e)
         free_transfer(e, transfer);
     mp_client_free(e->client);
     mp_loop_free(e->loop);
-    for (mp_link *link; (link = mp_link_take(&e->queue)) != NULL;) {
-        mp_trace *trace = mp_container(link, mp_trace, link);
+    MP_EACH_TAKEN (mp_trace, trace, &e->queue, link) {
         unqueue(trace);
         drop_trace(trace);
     }

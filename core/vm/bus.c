@@ -153,8 +153,7 @@ bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
 {
     bool fits = true;
     MP_LOCKED(&bus->lock);
-    for (mp_link *link = bus->vms.next; link != &bus->vms; link = link->next) {
-        mp_vm *vm = mp_container(link, mp_vm, inbox.link);
+    MP_EACH (mp_vm, vm, &bus->vms, inbox.link) {
         mp_loop *loop = vm->loop;
         if (loop != NULL)
             fits = post(vm, loop, topic, text) && fits;

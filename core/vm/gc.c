@@ -236,8 +236,7 @@ void mp_task_drop_coroutine(mp_task *task)
 void mp_tasks_drop_coroutines(mp_vm *vm)
 {
     size_t seen = 0;
-    for (mp_link *link = vm->schedule.idle.next; link != &vm->schedule.idle; link = link->next) {
-        mp_task *task = mp_container(link, mp_task, link);
+    MP_EACH (mp_task, task, &vm->schedule.idle, link) {
         if (task->co == NULL || ++seen <= KEPT_COROUTINES)
             continue;
         mp_task_drop_coroutine(task);

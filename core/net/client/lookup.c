@@ -110,8 +110,7 @@ static void drop_older(mp_node *node, void *ctx)
  * loop is freed. */
 static void answer_all(name *it)
 {
-    for (mp_link *link; (link = mp_link_take(&it->waits)) != NULL;) {
-        mp_lookup *lookup = mp_container(link, mp_lookup, link);
+    MP_EACH_TAKEN (mp_lookup, lookup, &it->waits, link) {
         lookup->addresses = mp_dup_text(it->addresses);
         if (it->is_overdue)
             mp_stat_add(&mp_stat_old_addresses, 1);

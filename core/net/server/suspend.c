@@ -49,8 +49,7 @@ void mp_server_begin_accepted(mp_listener *listener, int fd)
 
 static mp_listener *MP_NULLABLE find_listener(mp_server *server, int address)
 {
-    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
-        mp_listener *listener = mp_container(link, mp_listener, link);
+    MP_EACH (mp_listener, listener, &server->listeners, link) {
         if (listener->endpoint.address == address)
             return listener;
     }
@@ -171,8 +170,7 @@ void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to)
 {
     set(server, &server->is_stuck, true);
     pthread_mutex_lock(&server->listen_lock);
-    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
-        mp_listener *listener = mp_container(link, mp_listener, link);
+    MP_EACH (mp_listener, listener, &server->listeners, link) {
         if (listener->fd < 0 || listener->is_suspended || atomic_load(&listener->is_held))
             continue;
         if (to != NULL)

@@ -128,8 +128,7 @@ uint64_t mp_client_request_serial(const mp_client_request *request)
 
 void mp_call_withdraw_one(mp_call *call, uint64_t serial)
 {
-    for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next) {
-        mp_client_request *ask = mp_container(link, mp_client_request, link);
+    MP_EACH (mp_client_request, ask, &call->client_requests, link) {
         if (ask->serial != serial)
             continue;
         cancel_request(call, ask, false);
@@ -145,8 +144,7 @@ void mp_client_requests_forget(mp_call *call)
 
 static mp_client_request *MP_NULLABLE find_unanswered(mp_rpc *rpc)
 {
-    for (mp_link *at = rpc->calls.next; at != &rpc->calls; at = at->next) {
-        mp_call *call = mp_container(at, mp_call, link);
+    MP_EACH (mp_call, call, &rpc->calls, link) {
         for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
             if (!mp_link_is_alone(&mp_container(link, mp_client_request, link)->in_session))
                 return mp_container(link, mp_client_request, link);
@@ -176,8 +174,7 @@ typedef struct {
  * to answer. */
 static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
 {
-    for (mp_link *at = rpc->calls.next; at != &rpc->calls; at = at->next) {
-        mp_call *call = mp_container(at, mp_call, link);
+    MP_EACH (mp_call, call, &rpc->calls, link) {
         for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
             if (mp_container(link, mp_client_request, link)->serial == serial)
                 return mp_container(link, mp_client_request, link);

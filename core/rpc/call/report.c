@@ -124,15 +124,13 @@ static bool end_stream(mp_rpc *rpc, const mp_call_inquiry *inquiry)
 {
     if (inquiry->worker != rpc->index)
         return false;
-    for (mp_link *link = rpc->readers.next; link != &rpc->readers; link = link->next) {
-        mp_reader *reader = mp_container(link, mp_reader, link);
+    MP_EACH (mp_reader, reader, &rpc->readers, link) {
         if (reader->serial == inquiry->serial) {
             mp_reader_end(reader);
             return true;
         }
     }
-    for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next) {
-        mp_call *call = mp_container(link, mp_call, link);
+    MP_EACH (mp_call, call, &rpc->calls, link) {
         if (call->serial != inquiry->serial || !mp_stream_is_events(call->stream))
             continue;
         mp_call_cancel(call, "cancelled by an operator", &mp_stat_tool_operator, MP_CANCEL_ANSWER);
@@ -152,8 +150,7 @@ static bool is_asked_for(const mp_call_inquiry *inquiry, const mp_call *call)
 
 static bool end_call(mp_rpc *rpc, const mp_call_inquiry *inquiry)
 {
-    for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next) {
-        mp_call *call = mp_container(link, mp_call, link);
+    MP_EACH (mp_call, call, &rpc->calls, link) {
         if (!is_asked_for(inquiry, call))
             continue;
         mp_call_cancel(call, "cancelled by an operator", &mp_stat_tool_operator, MP_CANCEL_ANSWER);

@@ -25,8 +25,7 @@ static void leave_call_stream(mp_rpc *rpc, mp_session *session, uint64_t serial)
 {
     mp_call *found = NULL;
     pthread_mutex_lock(&session->lock);
-    for (mp_link *link = session->calls_of.next; link != &session->calls_of; link = link->next) {
-        mp_call *call = mp_container(link, mp_call, in_session);
+    MP_EACH (mp_call, call, &session->calls_of, in_session) {
         if (call->rpc == rpc && call->serial == serial)
             found = call;
     }
