@@ -2,7 +2,6 @@
 #include "cli/cli.h"
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Opens descriptors 0 to 2 if they are closed, so that no file that is opened later gets one of these numbers. Reading

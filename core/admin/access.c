@@ -4,8 +4,6 @@
 #include "codes.h"
 #include "own_token.h"
 #include <fnmatch.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(refused_admin, "refused", "reason", "admin",
            "requests to the admin listener without the role that they need")

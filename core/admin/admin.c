@@ -13,8 +13,6 @@
 #include "json/json.h"
 #include "metrics.h"
 #include <moonpool/version.h>
-#include <stdio.h>
-#include <strings.h>
 #include <unistd.h>
 
 static void put_key(mp_buf *out, const char *key)

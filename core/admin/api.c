@@ -5,8 +5,6 @@
 #include "query_slots.h"
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define MAX_STREAM_PAGES 50

@@ -1,8 +1,6 @@
 #include "codes.h"
 #include "json/json.h"
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/random.h>
 
 MP_COUNTER(dropped_codes, "dropped", "reason", "admin_codes",

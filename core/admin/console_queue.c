@@ -1,7 +1,6 @@
 #include "console_queue.h"
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 typedef struct inbox_message {
     struct inbox_message *MP_NULLABLE next;

@@ -2,7 +2,6 @@
 #include "history.h"
 #include "json/json.h"
 #include <math.h>
-#include <stdlib.h>
 #include <time.h>
 
 MP_COUNTER(refused_readers, "refused", "reason", "admin_readers",

@@ -2,8 +2,6 @@
 #include "saturation.h"
 #include "json/json.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 const mp_history_number mp_history_numbers[] = {

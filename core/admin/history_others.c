@@ -3,8 +3,6 @@
 #include "history_state.h"
 #include "json/json.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 /* -- numbers ------------------------------------------------------------------------------------------------------- */

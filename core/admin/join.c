@@ -2,8 +2,6 @@
 #define _GNU_SOURCE /* for memmem */
 #include "join.h"
 #include "json/json.h"
-#include <stdlib.h>
-#include <string.h>
 
 /* -- sums of gauges and counters ----------------------------------------------------------------------------------- */
 

@@ -1,7 +1,5 @@
 /* join_metrics.c: texts in Prometheus's format. Names, labels and values point into the texts. */
 #include "join.h"
-#include <stdlib.h>
-#include <string.h>
 
 /* A part of the text that stands where it was found first: a metric or a sample. */
 typedef struct item {

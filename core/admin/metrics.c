@@ -3,7 +3,6 @@
 #define _GNU_SOURCE /* for memmem */
 #include "metrics.h"
 #include <moonpool/version.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 
 MP_COUNTER(refused_scrapes, "refused", "reason", "metrics",

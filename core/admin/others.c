@@ -10,9 +10,6 @@
 #include "tap.h"
 #include "metrics.h"
 #include "json/json.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 MP_COUNTER(others_unanswered, "processes_unanswered", "", "",

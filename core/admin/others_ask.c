@@ -1,7 +1,5 @@
 #include "others.h"
 #include "json/json.h"
-#include <stdio.h>
-#include <string.h>
 
 mp_transfer *MP_NULLABLE mp_others_ask(mp_admin *admin, uint16_t number, const mp_outgoing *how,
                                        const mp_others_question *question)

@@ -3,8 +3,6 @@
 #include "others_state.h"
 #include "run.h"
 #include "json/json.h"
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define DOOR_RESERVE 256 /* connections of other processes, above limits.connections */

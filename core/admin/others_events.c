@@ -4,8 +4,6 @@
 #include "others.h"
 #include "query_slots.h"
 #include "run.h"
-#include <stdlib.h>
-#include <string.h>
 
 #define PAUSE_MS 20                 /* ms until a reader without room is looked at again */
 #define MOST_READ ((size_t)1 << 20) /* bytes of one process that wait here: an event has at most 64 KiB */

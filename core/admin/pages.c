@@ -1,7 +1,6 @@
 #include "pages.h"
 #include "json/json.h"
 #include <inttypes.h>
-#include <stdio.h>
 
 #define PAGE 200
 

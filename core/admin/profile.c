@@ -6,8 +6,6 @@
 #include "profile.h"
 #include "query_slots.h"
 #include "json/json.h"
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 MP_GAUGE(profiles, "profiles", "", "", "profiles that run")

@@ -3,8 +3,6 @@
 #include "query_slots.h"
 #include "json/json.h"
 #include "rpc/observe.h"
-#include <stdlib.h>
-#include <string.h>
 
 #define MAX_PATTERN 256
 #define MAX_SECONDS 86400

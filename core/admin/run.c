@@ -6,8 +6,6 @@
 #include "json_members.h"
 #include "json/json.h"
 #include <moonpool/version.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_GAUGE(admin_runs, "admin_runs", "", "", "calls that operators run through the admin listener")
 MP_COUNTER(refused_runs, "refused", "reason", "admin_runs", "POST /api/call while 16 calls of operators run")

@@ -1,8 +1,6 @@
 /* saturation.c: reads the gauges that have limits, once a second and for each text of /metrics. */
 #include "saturation.h"
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -5,9 +5,6 @@
 #include "tap.h"
 #include "query_slots.h"
 #include "event_feed.h"
-#include "json/json.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(tap_batches, "tap_batches", "", "", "batches of events that went from a tap to its reader")
 

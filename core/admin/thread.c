@@ -8,7 +8,6 @@
 #include "tap.h"
 #include "metrics.h"
 #include <pthread.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* additional connections above limits.connections, so that an operator can connect to a full gateway */

@@ -1,8 +1,6 @@
 /* ui.c: serves the dashboard. The files are stored compressed, and are sent so to every client that takes gzip. */
 #include "ui.h"
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <zlib.h>
 
 #define GZIP_HEAD (16 + MAX_WBITS) /* for inflateInit2: the bytes begin with gzip's header */

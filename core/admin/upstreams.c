@@ -1,7 +1,5 @@
 #include "upstreams.h"
 #include "json/json.h"
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 static void put_number(mp_buf *out, const char *name, int64_t value)

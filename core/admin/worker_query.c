@@ -6,8 +6,6 @@
 #include "console_queue.h"
 #include "query_slots.h"
 #include "json/json.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(dropped_admin_questions, "dropped", "reason", "admin_questions",
            "answers of workers to the admin listener that were larger than limits.call.output")

@@ -18,5 +18,14 @@
 #include "str.h"
 #include "utf8.h"
 #include "write_text.h"
+/* What nearly every file needs of the C library comes with this header; files include the others themselves. */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 #endif

@@ -2,8 +2,6 @@
 #include "cli.h"
 #include "lib/lib.h"
 #include <getopt.h>
-#include <stdio.h>
-#include <string.h>
 
 #define SIGN 256 /* value of the first long option in getopt's tables */
 

@@ -1,7 +1,6 @@
 /* commands.c: the table of commands. Help, usage errors, completions and the check of the manual page use it. */
 #include "cli.h"
 #include "mcp/mcp.h"
-#include <string.h>
 
 #define LEVELS "debug info warn error"
 #define KINDS "tools resources prompts jobs"

@@ -1,6 +1,5 @@
 /* completion.c: prints completions for bash, zsh and fish from the table of commands. */
 #include "cli.h"
-#include <string.h>
 
 static bool is_told(const mp_cli_option *option)
 {

@@ -1,9 +1,6 @@
 /* help.c: prints the help of commands and usage errors. */
 #include "cli.h"
-#include <errno.h>
 #include <moonpool/version.h>
-#include <stdio.h>
-#include <string.h>
 
 #define COLUMN 27 /* column where the doc of an option begins */
 

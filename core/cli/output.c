@@ -1,8 +1,6 @@
 /* output.c: functions that all commands use: the values of options, output and errors. It knows no command. */
 #include "cli.h"
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 const char *MP_NULLABLE mp_cli_value(const mp_cli_args *args, const char *option)
 {

@@ -1,9 +1,6 @@
 /* workbench.c: the commands that lua/moonpool/workbench implements; passes the parsed arguments to them. */
 #include "cli.h"
 #include "admin/admin.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define MAX_ARGUMENTS (2 * MP_CLI_GIVEN + 8)

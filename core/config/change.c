@@ -1,6 +1,5 @@
 /* change.c: compares two configurations key by key, and copies the values of keys from one to the other. */
 #include "config.h"
-#include <stdlib.h>
 
 /* `in` is a configuration, or an item of a list that has keys. */
 static const void *slot_in(const void *in, const mp_config_key *key)

@@ -3,7 +3,6 @@
 #include "read.h"
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 

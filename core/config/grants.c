@@ -2,7 +2,6 @@
  * scripts. */
 #include "config.h"
 #include "read.h"
-#include <stdlib.h>
 
 static int shown_len(mp_str text)
 {

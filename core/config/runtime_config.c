@@ -1,7 +1,6 @@
 #include "runtime_config.h"
 #include "open_relay.h"
 #include <moonpool/version.h>
-#include <stdlib.h>
 
 #define MAX_WAITING MP_LIMIT(call_waiting, 256) /* calls that wait for a tool with `concurrency` */
 

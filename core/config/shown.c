@@ -5,7 +5,6 @@
 #include "read.h"
 #include "expand.h"
 #include "json/json.h"
-#include <stdlib.h>
 
 #define MAX_TEXT 1024 /* bytes of one text that are shown */
 

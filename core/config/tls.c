@@ -1,6 +1,5 @@
 /* tls.c: checks the keys of one `tls` section together. */
 #include "read.h"
-#include <stdio.h>
 
 static const mp_yaml_node *seen(const mp_config_reader *r, const char *path, const char *name)
 {

@@ -1,6 +1,5 @@
 /* traces_check.c: checks the values of `traces`. */
 #include "config.h"
-#include <stdlib.h>
 
 int mp_config_check_collector(mp_str text, mp_err *err)
 {

@@ -3,7 +3,6 @@
 #include "config.h"
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <strings.h>
 
 #define MAX_UPSTREAM_BYTES 32
 

@@ -1,8 +1,6 @@
 /* upstreams.c: reads the map `upstreams`, whose names the operator chooses, and maps of names to texts. */
 #define _GNU_SOURCE 1
 #include "read.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 #define UPSTREAMS_CAP 256 /* maximum entries of `upstreams` */
 #define PAIRS_CAP 256     /* maximum entries of a map of names to texts */

@@ -1,8 +1,6 @@
 /* value.c: converts one value from text: times, sizes, counts, choices, texts, lists. */
 #include "config.h"
 #include "yaml.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 typedef struct {
     const char *name;

@@ -1,7 +1,6 @@
 /* yaml.c: builds a tree from libyaml's events. */
 #define _GNU_SOURCE 1
 #include "yaml.h"
-#include <stdlib.h>
 #include <yaml.h>
 
 #define DEPTH_CAP 16

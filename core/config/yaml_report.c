@@ -3,7 +3,6 @@
  * in the log and in /status. */
 #define _GNU_SOURCE 1
 #include "yaml.h"
-#include <stdlib.h>
 
 #define ERRORS_TOLD 100
 #define EXCERPT 100 /* maximum characters of a quoted line */

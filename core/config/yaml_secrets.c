@@ -5,7 +5,6 @@
 #define _GNU_SOURCE 1 /* for memmem */
 #include "config.h"
 #include "yaml.h"
-#include <stdlib.h>
 
 #define LEAST_KEY 19 /* bytes of a text that may be the key of a known service */
 

@@ -1,10 +1,8 @@
 #include "certificates.h"
 #include "json/json.h"
-#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>

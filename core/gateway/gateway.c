@@ -17,8 +17,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <time.h>

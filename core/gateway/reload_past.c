@@ -1,7 +1,6 @@
 #include "reload_past.h"
 #include "json/json.h"
 #include <pthread.h>
-#include <stdlib.h>
 #include <time.h>
 
 #define MAX_RELOADS 32

@@ -1,6 +1,5 @@
 /* traces.c: the configuration of spans. */
 #include "traces.h"
-#include <stdlib.h>
 
 /* Lines "name: value"; the caller frees each and the list. */
 static char **lines_of(const mp_pair *MP_NULLABLE pairs)

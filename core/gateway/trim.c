@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <unistd.h>
 
 MP_COUNTER(trims_1ms, "trims", "within", "1ms",

@@ -2,7 +2,6 @@
 #include "worker.h"
 #include "trim.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 MP_GAUGE(vms_draining, "vms_draining", "", "", "Lua states of earlier scripts, which finish their calls")

@@ -7,9 +7,7 @@
 #include "writer.h"
 #include <errno.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 MP_COUNTER(dropped_audit, "dropped", "reason", "audit",
            "audit lines that did not fit the queue, or could not be written")

@@ -1,8 +1,6 @@
 #include "declared.h"
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 typedef struct {
     mp_family family;

@@ -6,8 +6,6 @@
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <link.h>
-#include <stddef.h>
-#include <stdint.h>
 
 int __wrap__dl_find_object(void *address, struct dl_find_object *result);
 

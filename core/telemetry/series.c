@@ -1,6 +1,5 @@
 #include "series_state.h"
 #include <pthread.h>
-#include <stdlib.h>
 
 MP_COUNTER(
     left_out_most, "series_left_out", "cause", "most",

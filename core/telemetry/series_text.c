@@ -2,8 +2,6 @@
 #include "declared.h"
 #include "series_state.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #define US_PER_S INT64_C(1000000)
 

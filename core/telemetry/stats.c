@@ -2,8 +2,6 @@
 #include "stats.h"
 #include "base/base.h"
 #include "series.h"
-#include <stdlib.h>
-#include <string.h>
 
 #define MAX_COPIES 256
 

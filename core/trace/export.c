@@ -4,8 +4,6 @@
 #include "json/json.h"
 #include "state.h"
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/random.h>
 #include <zlib.h>
 

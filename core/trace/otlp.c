@@ -3,7 +3,6 @@
 #include "state.h"
 #include "json/json.h"
 #include <moonpool/version.h>
-#include <stdio.h>
 #include <unistd.h>
 
 /* flags of a span: bit 8 says that bit 9 is set where the parent is in another process */

@@ -1,6 +1,5 @@
 /* trace.c: which calls are recorded, and their spans. */
 #include "state.h"
-#include <stdlib.h>
 #include <sys/random.h>
 
 MP_COUNTER(traces_recorded, "traces", "result", "recorded", "calls whose spans were recorded")

@@ -5,8 +5,6 @@
 #include "gateway/terminal.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* What the functions that bind one address need. */

@@ -2,7 +2,6 @@
  * them: until then connections wait in the kernel, instead of being refused. */
 #include "listeners.h"
 #include "gateway/notify.h"
-#include <stdlib.h>
 
 static bool is_among(const mp_bound *one, const mp_address *list, int count)
 {

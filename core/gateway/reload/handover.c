@@ -1,6 +1,5 @@
 #include "handover.h"
 #include "gateway/watchdog.h"
-#include <stdlib.h>
 
 #define MAX_SWITCH_MS 2000 /* time for the workers to switch: that of many turns of a busy worker */
 #define MAX_KEPT 32        /* configurations that are kept for workers that have not switched */

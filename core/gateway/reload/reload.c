@@ -8,9 +8,7 @@
 #include "gateway/watchdog.h"
 #include "inotify.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 /* delay of the retry after a reload that failed for lack of descriptors or memory, or of a worker that runs */

@@ -2,7 +2,6 @@
 #include "status.h"
 #include "json/json.h"
 #include <errno.h>
-#include <stdlib.h>
 
 #define MAX_AUDIT_BYTES 2048 /* maximum bytes of changes or errors in an audit line */
 

@@ -3,8 +3,6 @@
 #include "gateway/gateway.h"
 #include "config/config.h"
 #include "start.h"
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define EXIT_CONFIG 78

@@ -2,8 +2,6 @@
 #include "start.h"
 #include "json/json.h"
 #include "config/config.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 #define EXIT_FAILED 1
 #define EXIT_CONFIG 78

@@ -1,7 +1,5 @@
 /* hop.c: opens the socket between processes. */
 #include "hop.h"
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 int mp_hop_open(mp_shared *shared, mp_err *err)

@@ -2,8 +2,6 @@
 #include "state.h"
 #include <moonpool/version.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 void mp_link_message_close(const mp_link_message *message)

@@ -8,8 +8,6 @@
  * (put_body), the topic, each with a NUL; the text. */
 #include "state.h"
 #include "gateway/watchdog.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(dropped_news, "dropped", "reason", "news",
            "messages between the processes of this gateway for which there was no room")

@@ -1,8 +1,5 @@
 /* refusal.c: where and when an upgrade is refused, before anything is begun. */
 #include "state.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Programs that end when the process that they have started ends, or start it again. */
