@@ -6,11 +6,8 @@
 #include "data/sql_rules.h"
 #include "data/wal_owner.h"
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 MP_GAUGE(databases, "databases", "", "", "open SQLite databases of scripts")

@@ -3,7 +3,6 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
-#include <stdlib.h>
 #include <sys/random.h>
 
 #define KEY_ID_BYTES 4

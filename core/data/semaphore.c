@@ -3,8 +3,6 @@
 #include "data/semaphore.h"
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_GAUGE(calls_waiting, "calls_waiting", "", "",
          "calls that wait because of the concurrency limit of their tool, or for their turn at an upstream")

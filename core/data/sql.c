@@ -1,8 +1,5 @@
 /* sql.c: prepares, binds and steps statements; writes and reads the values that two threads exchange. */
 #include "data/sql.h"
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* -- values ------------------------------------------------------------------------------------------------------ */
 

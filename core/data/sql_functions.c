@@ -3,10 +3,6 @@
 #define _GNU_SOURCE 1
 #include "base/base.h"
 #include "data/sql_functions.h"
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* bytes of the second argument of a trim: each character of the text is compared with all of its characters */
 #define MAX_TRIMMED_BYTES 256

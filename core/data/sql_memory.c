@@ -4,7 +4,6 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <sqlite3.h>
-#include <stdlib.h>
 
 MP_ACCOUNT(sqlite_heap_bytes, "sqlite_heap_bytes", "", "",
            "bytes that SQLite has allocated for the databases of scripts")

@@ -5,9 +5,6 @@
  * (FTS5 in triggers needs that). */
 #include "data/sql_rules.h"
 #include "data/sql_functions.h"
-#include <stddef.h>
-#include <string.h>
-#include <strings.h>
 
 #define MAX_ARGUMENTS 3 /* most arguments of a denied function */
 

@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 MP_GAUGE(store_entries, "store_entries", "", "", "entries of the store")

@@ -2,7 +2,6 @@
  * is recorded at most once. So the number of changes is bounded by the entries of the store and the keys of the file,
  * however slow the file is. */
 #include "data/store_entry.h"
-#include <stdlib.h>
 
 MP_GAUGE(store_unsaved, "store_unsaved", "", "", "changes of the store that are not in its file yet")
 

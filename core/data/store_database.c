@@ -4,8 +4,6 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>

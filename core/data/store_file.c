@@ -7,12 +7,9 @@
  * whole, whatever the other process had saved of its last changes. */
 #include "data/store_entry.h"
 #include "data/database.h"
-#include "data/sql_memory.h"
 #include "data/store_database.h"
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store to its file")

@@ -1,9 +1,6 @@
 /* store_link.c: how a process follows a store: one connection to the owner, and one operation at a time on it. While an
  * answer is late, no operation is sent: whether the late answer has come is asked without waiting. */
 #include "data/store_wire.h"
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

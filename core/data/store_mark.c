@@ -1,7 +1,6 @@
 /* store_mark.c: reads marks from the bytes of SQLite's files (https://www.sqlite.org/fileformat2.html), before SQLite
  * opens them. */
 #include "data/store_mark.h"
-#include <stdlib.h>
 #include <unistd.h>
 
 #define WAL_HEADER 32

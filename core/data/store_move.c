@@ -7,8 +7,6 @@
 #include "data/store_wire.h"
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 /* store_open.c: the begin and the end of a store. */
 #include "data/store_wire.h"
-#include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
 

@@ -3,7 +3,6 @@
 #include "data/store_wire.h"
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>

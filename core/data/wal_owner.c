@@ -2,8 +2,6 @@
 #define _GNU_SOURCE /* statx */
 #include "data/wal_owner.h"
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>

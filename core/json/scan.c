@@ -3,7 +3,6 @@
  * and from the 33rd key on. */
 #include "json/json.h"
 #include "json/text.h"
-#include <stdlib.h>
 
 enum { KEYS_INLINE = 32, MAX_KEYS = 256 };
 

@@ -2,8 +2,6 @@
  * that it never reads. */
 #include "state.h"
 #include <errno.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define FIRST_SLOTS 64
 

@@ -1,6 +1,5 @@
 /* heap.c: a binary heap. Each timer stores its index, so that moving and stopping need no search. */
 #include "heap.h"
-#include <stdlib.h>
 
 static void put_at(mp_heap *heap, mp_timer *timer, uint32_t index)
 {

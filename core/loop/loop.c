@@ -3,9 +3,6 @@
 #include "state.h"
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>

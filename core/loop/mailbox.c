@@ -2,9 +2,6 @@
  * the messages of each sender keep their order. */
 #include "state.h"
 #include <errno.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

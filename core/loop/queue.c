@@ -1,7 +1,6 @@
 /* queue.c: a list of chunks. The first bytes in an empty queue get a chunk of their size; further bytes are packed
  * into larger chunks. */
 #include "queue.h"
-#include <stdlib.h>
 
 #define PACKED 4096
 

@@ -14,7 +14,6 @@
 #include "net/http2/http2.h"
 #include <linux/sockios.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 
 struct mp_delivery {

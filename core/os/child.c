@@ -6,7 +6,6 @@
 #include "loop/state.h"
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 MP_GAUGE(child_processes, "child_processes", "", "", "running programs of scripts")

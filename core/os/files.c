@@ -8,8 +8,6 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

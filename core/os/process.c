@@ -6,8 +6,6 @@
 #include "program.h"
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 MP_GAUGE(upstream_processes, "upstream_processes", "", "", "running programs of upstreams")

@@ -3,9 +3,6 @@
 #include "process.h"
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define MAX_PROCESSES 256 /* below one keeper */

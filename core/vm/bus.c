@@ -5,7 +5,6 @@
 #include "vm/preempt.h"
 #include <lauxlib.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 MP_COUNTER(dropped_bus, "dropped", "reason", "bus", "messages between workers over the queue of a Lua state")
 MP_GAUGE(bus_bytes, "bus_bytes", "", "", "bytes of messages between workers that wait for their Lua states")

@@ -2,8 +2,6 @@
 #include "vm/embedded.h"
 #include <lauxlib.h>
 #include <lualib.h>
-#include <stdlib.h>
-#include <string.h>
 #include <zlib.h>
 
 #define GZIP_HEAD (16 + MAX_WBITS) /* for inflateInit2: the bytes begin with gzip's header */

@@ -5,7 +5,6 @@
 #include "vm/schedule.h"
 #include "vm/running_line.h"
 #include <lauxlib.h>
-#include <stdio.h>
 
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where Lua cannot yield */
 /* a stretch that took less is charged as it is; of a longer one the thread may have run a part only */

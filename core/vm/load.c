@@ -6,7 +6,6 @@
 #include "vm/schedule.h"
 #include "vm/running_line.h"
 #include <lauxlib.h>
-#include <stdio.h>
 
 #define PIECE 256 /* bytes of a script that are compiled between two readings of the clock */
 #define GUARD_US 2000000

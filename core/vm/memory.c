@@ -3,7 +3,6 @@
  * a few at a time once the coroutines of many calls have ended. */
 #include "vm/preempt.h"
 #include "vm/schedule.h"
-#include <stdlib.h>
 
 /* a task may exceed its memory limit by this part of limits.call.memory, until its garbage is collected */
 #define OVERDRAFT 4

@@ -1,6 +1,5 @@
 /* over_limit.c: which limit a task exceeds, and how that is reported. */
 #include "vm/schedule.h"
-#include "vm/running_line.h"
 
 MP_COUNTER(tool_cpu, "tool_aborted", "reason", "cpu", "calls over limits.call.cpu")
 MP_COUNTER(refused_lua_memory, "refused", "reason", "lua_memory", "calls that needed memory above limits.lua_memory")

@@ -10,8 +10,6 @@
 #include "vm/profile.h"
 #include "vm/preempt.h"
 #include "vm/schedule.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(profile_taken, "profile_samples", "result", "taken", "samples of profiles")
 MP_COUNTER(profile_lost, "profile_samples", "result", "lost", "samples of which 1 MiB of stacks has none")

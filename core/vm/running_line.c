@@ -4,7 +4,6 @@
 #include "vm/preempt.h"
 #include "vm/schedule.h"
 #include <stdatomic.h>
-#include <stdio.h>
 
 /* The values of mp_where.state. `text` belongs to the watched thread from ASKED to ANSWERED, to the asking thread
  * otherwise. */

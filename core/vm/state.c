@@ -11,7 +11,6 @@
 #include "vm/running_line.h"
 #include <lauxlib.h>
 #include <lualib.h>
-#include <stdlib.h>
 
 MP_GAUGE(vms, "vms", "", "", "Lua states, serving or draining")
 

@@ -5,8 +5,6 @@
 #include "vm/bus.h"
 #include "vm/preempt.h"
 #include <lauxlib.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <time.h>
 
 MP_GAUGE(tasks, "tasks", "", "", "Lua coroutines that run or wait")

@@ -11,7 +11,6 @@
 #include "vm/weak.h"
 #include "telemetry/telemetry.h"
 #include <lauxlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 #define NAME "__mode"

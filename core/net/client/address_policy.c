@@ -1,7 +1,6 @@
 #include "address_policy.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdio.h>
 
 typedef struct {
     unsigned char bytes[16];

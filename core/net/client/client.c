@@ -7,7 +7,6 @@
  * makes it look: `sweep`. */
 #include "transfer.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 
 MP_GAUGE(http_requests, "http_requests", "", "", "outgoing HTTP requests in flight")

@@ -1,6 +1,5 @@
 #include "fetch.h"
 #include "curl.h"
-#include <string.h>
 
 #define MAX_BODY (64 << 20)
 #define CONNECT_S 10L

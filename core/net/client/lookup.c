@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 MP_GAUGE(lookups, "lookups", "", "", "name lookups in progress, including those of cancelled requests")
 MP_COUNTER(old_addresses, "old_addresses", "", "",

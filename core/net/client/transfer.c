@@ -4,8 +4,6 @@
 #include "transfer.h"
 #include <errno.h>
 #include <moonpool/version.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(refused_http, "refused", "reason", "http", "outgoing requests over 256 of one worker")
 MP_COUNTER(refused_lookups, "refused", "reason", "lookups", "outgoing requests above 256 lookups of names at once")

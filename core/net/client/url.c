@@ -1,6 +1,5 @@
 /* url.c: parses URLs with libcurl, so that the host that is checked is the host that libcurl connects to. */
 #include "transfer.h"
-#include <stdlib.h>
 
 /* Copies a part to `*own`. False if the URL does not have it. */
 static bool take_part(const mp_curl_api *curl, CURLU *handle, CURLUPart part, char **own)

@@ -1,6 +1,5 @@
 /* http2.c: one HTTP/2 connection: how it begins, counts what its requests hold, keeps time, resets streams, ends. */
 #include "http2.h"
-#include <stdlib.h>
 
 MP_GAUGE(http2_connections, "http2_connections", "", "", "open client connections that use HTTP/2")
 

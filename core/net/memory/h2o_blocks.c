@@ -3,7 +3,6 @@
  * for reuse, as libh2o's do; every other block is of whole pages (pages.h), where libh2o would call malloc. */
 #include "loop/h2o_abi.h"
 #include "pages.h"
-#include <stdlib.h>
 
 /* The head of a block that is kept for reuse. */
 struct st_h2o_mem_recycle_chunk_t {

@@ -3,8 +3,6 @@
 #include "pages.h"
 #include "base/base.h"
 #include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 MP_GAUGE(page_bytes, "page_bytes", "", "",

@@ -5,9 +5,6 @@
 #include "slabs.h"
 #include "pages.h"
 #include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define STEP 16 /* of the sizes of pieces up to FINE_BYTES: 16, 32, … 256 */
 #define FINE_BYTES 256

@@ -2,8 +2,6 @@
  * structs of its streams. */
 #include "http.h"
 #include <arpa/inet.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #define SPARE_STREAMS 128

@@ -1,8 +1,6 @@
 /* hold.c: listening sockets that another process of the gateway has, too: this one does not accept there, without a
  * change of the socket, which would be a change for both. */
 #include "http.h"
-#include <errno.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 
 MP_GAUGE(kept_connections, "kept_connections", "", "",

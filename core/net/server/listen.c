@@ -6,9 +6,6 @@
 #include <grp.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>

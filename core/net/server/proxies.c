@@ -3,7 +3,6 @@
 #include "net/net.h"
 #include "json/json.h"
 #include <arpa/inet.h>
-#include <stdlib.h>
 
 #define MAPPED_BITS 96 /* of an IPv4 address in IPv6, before its own */
 

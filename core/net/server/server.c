@@ -2,8 +2,6 @@
 #define _GNU_SOURCE /* accept4 */
 #include "http.h"
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 
 MP_ACCOUNT(connections, "connections", "", "", "open client connections")

@@ -3,7 +3,6 @@
 #include "http.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 
 MP_COUNTER(streams_slow, "streams_ended", "reason", "slow", "streams ended because their reader stalled")
 

@@ -7,7 +7,6 @@
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <arpa/inet.h>
-#include <stdlib.h>
 
 MP_COUNTER(refused_tls, "refused", "reason", "tls", "TLS handshakes that failed or took too long")
 

@@ -4,7 +4,6 @@
 #include "vm/json/encode.h"
 #include "vm/schedule.h"
 #include <lauxlib.h>
-#include <stddef.h>
 
 /* Throws: the current value cannot be encoded. */
 static _Noreturn void fail(encoder *e, const char *what)

@@ -1,7 +1,6 @@
 /* fault.c: composes the error that names the value that cannot be encoded, and its path. */
 #include "vm/json/encode.h"
 #include <lauxlib.h>
-#include <stdlib.h>
 
 static bool is_name(mp_str s)
 {

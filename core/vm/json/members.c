@@ -2,7 +2,6 @@
 #include "vm/json/encode.h"
 #include <lauxlib.h>
 #include <limits.h>
-#include <stdlib.h>
 
 /* The first 8 bytes of a name as a number in the order of names. */
 static uint64_t head_of(mp_str name)

@@ -2,7 +2,6 @@
  * the task yields, and then in a userdata. */
 #include "vm/strings/match.h"
 #include <lauxlib.h>
-#include <stdio.h>
 
 #define SLOTS 8 /* stack slots for captures that Lua guarantees */
 
