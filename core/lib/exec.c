@@ -4,12 +4,9 @@
 #include "lib/fields.h"
 #include "lib/bindings.h"
 #include "lib/spans.h"
-#include <errno.h>
 #include <lauxlib.h>
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over limits.exec.processes")
 

@@ -4,7 +4,6 @@
 #include "lib/fields.h"
 #include <errno.h>
 #include <lauxlib.h>
-#include <stdlib.h>
 
 #define MAX_BYTES MP_LIMIT(fs_file, 16 << 20) /* of one read or write */
 /* bytes of all reads and writes in progress, in the process: eight of the largest */

@@ -9,7 +9,6 @@
 #include "lib/revisions.h"
 #include "lib/regex.h"
 #include <lauxlib.h>
-#include <stdlib.h>
 
 MP_COUNTER(tool_reload, "tool_aborted", "reason", "reload",
            "calls on scripts from before a reload that ran longer than scripts.drain")

@@ -8,7 +8,6 @@
 #include <lauxlib.h>
 #include <lualib.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
 

@@ -6,8 +6,6 @@
 #include "lib/spans.h"
 #include <lauxlib.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #define HANDLE "moonpool.http"
 #define MAX_HEADERS 200

@@ -8,7 +8,6 @@
 #include <lauxlib.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
-#include <stdlib.h>
 
 #define KEY "moonpool.key"
 

@@ -4,7 +4,6 @@
 #include "rpc/observe.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
-#include <string.h>
 
 /* record.put(line, what): keeps the JSON of a recorded call; `what` is true if some of the call is missing, or
  * "skipped" if all of it is.  [-0, +0, throws] */

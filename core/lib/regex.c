@@ -14,12 +14,10 @@
 
 #include "lib/regex.h"
 #include "lib/fields.h"
-#include "telemetry/telemetry.h"
 #include "lib.h"
 
 #include <lauxlib.h>
 #include <pcre2.h>
-#include <stdint.h>
 #include <time.h>
 
 #define REGEX "moonpool.regex"

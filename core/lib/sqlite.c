@@ -7,7 +7,6 @@
 #include "lib/sql_text.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
-#include <stdlib.h>
 
 MP_COUNTER(refused_databases, "refused", "reason", "databases", "databases above 32 that one worker has open")
 

@@ -1,5 +1,4 @@
 #include "lib/upstream_entry.h"
-#include <stdlib.h>
 
 mp_upstream_entry *mp_upstream_entry_new(mp_str name)
 {

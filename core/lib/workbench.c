@@ -12,7 +12,6 @@
 #include <lualib.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <unistd.h>
 
 typedef struct {

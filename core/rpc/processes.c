@@ -3,8 +3,6 @@
 #include "data/data.h"
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/random.h>
 
 #define MOST_PATH 100 /* bytes of a socket's path: some systems take no more */

@@ -1,6 +1,5 @@
 /* serve.c: a worker's server role: which path leads to which transport, and how the role starts, drains and ends. */
 #include "rpc/transport/transport.h"
-#include <stdlib.h>
 
 MP_COUNTER(refused_origin, "refused", "reason", "origin", "requests whose Host or Origin is not allowed")
 

@@ -1,7 +1,6 @@
 /* config.c: a counted copy of one upstream's configuration, and the comparison that decides whether channels stay over
  * a reload. */
 #include "upstream/state.h"
-#include <stdlib.h>
 
 const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
                                                        .processes = 64,

@@ -1,7 +1,5 @@
 /* failure.c: why an exchange has no answer, or a task no channel. */
 #include "upstream/state.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 /* indexed by mp_failure_reason */
 static const struct {

@@ -2,8 +2,6 @@
  * Over HTTP they are in the header moonpool-hops, which core/rpc reads; a program gets them in the variable
  * MOONPOOL_HOPS. */
 #include "upstream/state.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 /* No key sets MAX_HOPS: it is the second defence against loops, after the instance of a gateway that comes back, and
  * all gateways of a row must have the same one, else which of them refuses would depend on the way. core/rpc/serve.c

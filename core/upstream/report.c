@@ -1,7 +1,5 @@
 /* report.c: some of the facts about an upstream in /status. */
 #include "upstream/state.h"
-#include <stdio.h>
-#include <string.h>
 
 void mp_upstream_report_class(mp_upstream_report *report, const char *name)
 {

@@ -2,7 +2,6 @@
  * the workers. */
 #include "upstream/pending/park.h"
 #include "upstream/transport/standing.h"
-#include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
 

@@ -3,7 +3,6 @@
 #include "lib/shortcut/forward.h"
 #include "lib/spans.h"
 #include "lib/upstream/handles.h"
-#include <stdio.h>
 
 MP_COUNTER(calls_forwarded, "calls_forwarded", "", "",
            "tools/call requests that were forwarded to an upstream and answered without Lua")

@@ -1,7 +1,6 @@
 /* forward_bytes.c: the message to the upstream, and the result for the client, by changing members of the other one's
  * bytes. */
 #include "lib/shortcut/forward.h"
-#include <stdio.h>
 
 #define PREFIX "io.modelcontextprotocol/"
 /* of members that only this gateway may write: those of others are taken out in lua/moonpool */

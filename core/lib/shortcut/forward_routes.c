@@ -1,9 +1,7 @@
 /* forward_routes.c: the routes, keys and steps of a VM. The general way has checked everything about a call before it
  * makes a route, so Lua alone decides which calls may take the quick way. */
 #include "lib/shortcut/forward.h"
-#include "lib/fields.h"
 #include <lauxlib.h>
-#include <stdlib.h>
 
 #define MAX_ROUTES 16384 /* limits: above them the general way makes all anew */
 #define MAX_KEYS 4096

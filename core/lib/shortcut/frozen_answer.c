@@ -4,8 +4,6 @@
 #include "lib/shortcut/audit_line.h"
 #include <lauxlib.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(calls_frozen, "calls_frozen", "", "", "lists and fixed texts answered from kept bytes, without Lua")
 MP_COUNTER(answers_outdated, "answers_outdated", "", "",

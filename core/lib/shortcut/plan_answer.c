@@ -2,8 +2,6 @@
  * would give, or nothing. */
 #include "lib/shortcut/plan.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #define MAX_TEXT_BYTES (16 << 10) /* longer texts are encoded in turns, on the general path */
 

@@ -3,7 +3,6 @@
 #include "lib/principal.h"
 #include <lauxlib.h>
 #include <math.h>
-#include <stdlib.h>
 
 mp_plans *mp_plans_new(void)
 {

@@ -5,8 +5,6 @@
 
 #ifdef MP_SPEC_BUILD
 #include <lauxlib.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 static _Noreturn void fail(const mp_plan *plan, const char *what, mp_str planned, mp_str general)
 {

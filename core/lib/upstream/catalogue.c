@@ -3,7 +3,6 @@
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include <lauxlib.h>
-#include <stdlib.h>
 
 #define CATALOGUE "moonpool.catalogue"
 #define CLAIM "moonpool.catalogue_claim"

@@ -4,7 +4,6 @@
 #include "lib/upstream/handles.h"
 #include <lauxlib.h>
 #include <math.h>
-#include <stdlib.h>
 
 #define CHANNEL "moonpool.channel"
 #define MAX_TOKEN_BYTES ((size_t)16 << 10)

@@ -5,8 +5,6 @@
 #include "vm/engine.h"
 #include <lauxlib.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #define EXCHANGE "moonpool.exchange"
 #define JOURNAL "moonpool.journal"

@@ -2,7 +2,6 @@
 #include "lib/bindings.h"
 #include "lib/shortcut/frozen_answer.h"
 #include <lauxlib.h>
-#include <stdio.h>
 
 MP_COUNTER(tool_output, "tool_aborted", "reason", "output", "results over limits.call.output")
 

@@ -4,7 +4,6 @@
 #include "lib/principal.h"
 #include "lib/work/token_cache.h"
 #include <lauxlib.h>
-#include <stdlib.h>
 
 #define MAX_HEADER_NAME_BYTES 128
 

@@ -6,7 +6,6 @@
 #include "lib/work/call.h"
 #include <lauxlib.h>
 #include <math.h>
-#include <stdlib.h>
 
 MP_COUNTER(dropped_listed, "dropped", "reason", "listed", "lists of a template's resources that had more than 10,000")
 MP_COUNTER(refused_rate, "refused", "reason", "rate", "calls over a limit or quota of a policy")

@@ -8,7 +8,6 @@
 #include "vm/engine.h"
 #include <lauxlib.h>
 #include <math.h>
-#include <stdlib.h>
 
 MP_COUNTER(refused_questions, "refused", "reason", "questions",
            "questions of upstreams above 8 of one call, or limits.upstreams.questions_per_principal")

@@ -5,7 +5,6 @@
 #include "data/data.h"
 #include "vm/engine.h"
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #define MIN_TICK_MS 20
 #define MAX_TICK_MS 1000

@@ -2,7 +2,6 @@
 #include "json/json.h"
 #include "lib/lib.h"
 #include <pthread.h>
-#include <stdlib.h>
 #include <time.h>
 
 typedef struct record {

@@ -3,7 +3,6 @@
 #include "lib/shortcut/forward.h"
 #include "rpc/observe.h"
 #include "vm/engine.h"
-#include <stdio.h>
 
 /* Tasks that wait behind a call that is late. With fewer there is no queue: the machine has stood still, and refusing
  * would help no client. */

@@ -1,7 +1,6 @@
 /* token_cache.c: finds the bearer token of a request, and caches the last tokens with the principals that they
  * authenticate as. */
 #include "lib/work/token_cache.h"
-#include "lib/fields.h"
 #include <lauxlib.h>
 #include <sys/random.h>
 

@@ -2,7 +2,6 @@
  * request has been read, and no session or call is made before the request is admitted (A-1). */
 #include "auth.h"
 #include "rpc/request/hop.h"
-#include <stdlib.h>
 
 #define AUTH_MS MP_LIMIT(auth_ms, 10000) /* an issuer that answers later is down */
 

@@ -1,6 +1,5 @@
 /* call_status.c: the HTTP status of a call that is refused because of its principal's scopes, rate or quota. */
 #include "auth.h"
-#include <stdio.h>
 
 /* True if the HTTP status of the call is not sent yet, and no other call shares the HTTP response. */
 static bool can_set_status(const mp_call *call)

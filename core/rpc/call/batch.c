@@ -1,7 +1,6 @@
 /* batch.c: the calls of one JSON-RPC batch share an answer: one array of responses, or an event stream from the
  * moment that one of them sends anything else. Only revision 2025-03-26 has batches (G-8, S-6). */
 #include "state.h"
-#include <stdlib.h>
 
 struct mp_batch {
     mp_rpc *rpc;

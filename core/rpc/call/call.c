@@ -1,7 +1,6 @@
 /* call.c: a request in flight. It ends once: by an answer, by an error, or because it is cancelled. An ended call is
  * freed at the end of the turn, because functions further up the C stack may still read it. */
 #include "state.h"
-#include <stdlib.h>
 
 MP_COUNTER(tool_cancelled, "tool_aborted", "reason", "cancelled", "calls cancelled by their client")
 MP_COUNTER(tool_gone, "tool_aborted", "reason", "gone", "calls cancelled because their client disconnected")

@@ -2,8 +2,6 @@
  * makes them (S-8). Their answers come as POSTs of the same session, on any worker. The gateway chooses the ids, and
  * looks for an answer's id only within its session: another client cannot answer (B-31). */
 #include "state.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_GAUGE(reply_bytes, "reply_bytes", "", "",
          "bytes of clients' answers to questions that are on their way to the worker of their call")

@@ -1,7 +1,6 @@
 /* detached.c: calls without a client: work that goes on after the call that started it was answered. No message is
  * sent for them. */
 #include "state.h"
-#include <stdlib.h>
 
 MP_COUNTER(tool_shutdown, "tool_aborted", "reason", "shutdown", "calls still running when the gateway stopped")
 

@@ -1,7 +1,6 @@
 /* fields.c: the fields of a call that lua/moonpool and the log read. */
 #include "state.h"
 #include "rpc/request/hop.h"
-#include <stdlib.h>
 
 #define AUTHORIZATION "authorization"
 

@@ -1,7 +1,6 @@
 /* listen.c: calls that listen to topics (subscriptions/listen). They last until their client disconnects, its
  * credentials expire or the gateway stops. They have no time limit, and do not count among the calls in flight. */
 #include "state.h"
-#include <stdlib.h>
 
 typedef struct {
     mp_node node; /* a topic in publisher->topics */

@@ -2,7 +2,6 @@
  * stream for operators is the number of its worker and its own: "1-4711"; of a call also its mark, as in the log and
  * the audit. */
 #include "state.h"
-#include <stdlib.h>
 
 MP_COUNTER(tool_operator, "tool_aborted", "reason", "operator", "calls cancelled through the admin listener")
 

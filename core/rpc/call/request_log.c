@@ -2,8 +2,6 @@
  * `run --trace`. The lines are composed only if the log or the terminal shows them. No line has arguments, results,
  * headers or credentials. */
 #include "state.h"
-#include <stdio.h>
-#include <time.h>
 
 #define MAX_NAME_BYTES 256 /* bytes of a client's name, or of the tool, resource or prompt in a request */
 

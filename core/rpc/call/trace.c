@@ -1,7 +1,6 @@
 /* trace.c: the span of a call, with the names and attributes of OpenTelemetry's conventions for MCP. It has no
  * argument, result, header or whole session id. */
 #include "state.h"
-#include <stdio.h>
 
 /* A JSON-RPC id without the quotes of a string. */
 static mp_str plain_id(mp_str id)

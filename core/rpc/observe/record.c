@@ -5,7 +5,6 @@
 #include "json/json.h"
 #include "telemetry/telemetry.h"
 #include <pthread.h>
-#include <stdlib.h>
 
 MP_COUNTER(records_kept, "records", "result", "kept", "calls that were recorded")
 MP_COUNTER(records_dropped, "records", "result", "dropped", "recorded calls that made room for later ones")

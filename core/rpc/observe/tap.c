@@ -4,7 +4,6 @@
  * queues. */
 #include "tap.h"
 #include <pthread.h>
-#include <stdlib.h>
 
 MP_COUNTER(tap_sent, "tap_events", "result", "sent", "events of calls that a tap has queued for its reader")
 MP_COUNTER(tap_dropped, "tap_events", "result", "dropped", "events of calls over the rate or the queue of a tap")

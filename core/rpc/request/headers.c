@@ -1,7 +1,6 @@
 /* headers.c: reads Content-Type, Accept, query strings, and headers that repeat values of the body. */
 #include "request.h"
 #include <openssl/evp.h>
-#include <string.h>
 
 bool mp_type_is_json(const mp_stream *stream)
 {

@@ -1,6 +1,5 @@
 /* hosts.c: which values of Host and Origin are served: the guard against DNS rebinding (Z-1, Z-2). */
 #include "request.h"
-#include <string.h>
 
 /* "[::1]" of "[::1]:7300". */
 static mp_str without_port(mp_str host)

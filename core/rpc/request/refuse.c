@@ -1,6 +1,5 @@
 /* refuse.c: HTTP answers with an error, before there is a call. */
 #include "request.h"
-#include <stdio.h>
 
 const char mp_answers_are_full[] = "too many answers wait for clients to read them: try again later";
 const char mp_meta_is_missing[] = "params._meta needs \"io.modelcontextprotocol/protocolVersion\" (a string) and "

@@ -3,8 +3,6 @@
 #include "state.h"
 #include "json/json.h"
 #include "net/net.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 #define NAME_MOST 128 /* bytes of a name: a key of MP_PRINCIPAL_KEY bytes, or the text of an address */
 

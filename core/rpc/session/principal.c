@@ -2,7 +2,6 @@
 #include "state.h"
 #include "data/data.h"
 #include <openssl/crypto.h>
-#include <stdlib.h>
 
 /* No binding digest equals these keys. */
 static mp_principal anonymous = {.refs = -1, .key = {0}, .id = {"anonymous", 9}};

@@ -1,7 +1,6 @@
 /* report.c: sessions as operators see them. A session's id is half a credential: a mark stands for it. */
 #include "state.h"
 #include "json/json.h"
-#include <stdlib.h>
 
 MP_COUNTER(closed_operator, "sessions_closed", "reason", "operator", "ended through the admin listener")
 

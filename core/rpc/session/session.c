@@ -1,6 +1,5 @@
 /* session.c: what a session stores about its client: the values from `initialize`, the level of log messages. */
 #include "state.h"
-#include <stdlib.h>
 
 void mp_card_free(mp_card *MP_NULLABLE card)
 {

@@ -2,7 +2,6 @@
  * lock is held only for a look-up. This file is long because all of it works on mp_table. */
 #include "state.h"
 #include "rpc/observe/tap.h"
-#include <stdlib.h>
 
 MP_GAUGE(sessions_sse, "sessions", "transport", "sse", "open HTTP+SSE sessions")
 MP_GAUGE(sessions_http, "sessions", "transport", "http", "open Streamable HTTP sessions")

@@ -2,7 +2,6 @@
  * S-31). One lock guards the events of all sessions, so that a new event can replace the oldest event of the
  * process. The lock is taken last, and for a short time. */
 #include "stream.h"
-#include <stdlib.h>
 
 #define MAX_BYTES MP_LIMIT(replay_bytes, 1 << 20) /* of the stored events of one session: the oldest go */
 

@@ -2,7 +2,6 @@
  * bottom of this turn and of the next ones. The name of a topic may end in '\0' and its audience: a session
  * subscribes with one audience. */
 #include "stream.h"
-#include <stdlib.h>
 
 MP_GAUGE(subscriptions, "subscriptions", "", "", "subscriptions of all sessions")
 MP_GAUGE(publications, "publications", "", "", "publications that wait to be sent")

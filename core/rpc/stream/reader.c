@@ -1,6 +1,5 @@
 /* reader.c: connections that read the event streams of sessions, and messages that other threads send on them. */
 #include "stream.h"
-#include <stdlib.h>
 
 MP_COUNTER(dropped_gone, "dropped", "reason", "gone", "messages whose reader had disconnected")
 MP_COUNTER(closed_gone, "sessions_closed", "reason", "gone",

@@ -3,7 +3,6 @@
  * audit. A console belongs to the thread of its rpc but for its settings, which do not change, and for what is
  * atomic. */
 #include "transport.h"
-#include <stdlib.h>
 
 struct mp_console {
     mp_link link; /* in rpc->consoles, once its first message is served */

@@ -6,8 +6,6 @@
  * ends the transfer at once, since the body that it sends belongs to the request. */
 #define _GNU_SOURCE 1 /* for memmem */
 #include "hop_edge.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_GAUGE(hops, "hops", "", "", "requests that another process of the gateway serves")
 MP_COUNTER(hops_begun, "hops_begun", "", "", "requests sent on to another process of the gateway")

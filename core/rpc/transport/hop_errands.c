@@ -1,8 +1,6 @@
 /* hop_errands.c: requests of the gateway's own to another of its processes: orders about tasks, and the question
  * whether a process lives that lets requests wait: one that stands still neither refuses nor ends them. */
 #include "hop_edge.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(hops_silent, "hops_silent", "", "",
            "processes of the gateway that did not answer when they were asked whether they live")

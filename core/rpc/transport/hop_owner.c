@@ -1,7 +1,6 @@
 /* hop_owner.c: requests that another process of the gateway has sent on to this one. They come by a Unix socket that
  * only processes of the same user can use, and each has a sealed header that says whose it is. */
 #include "transport.h"
-#include <stdlib.h>
 #include <unistd.h>
 
 MP_COUNTER(refused_hop_header, "refused", "reason", "hop_header",

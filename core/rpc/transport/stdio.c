@@ -3,7 +3,6 @@
  * which lives as long as the process. There are no headers, and all messages share the pipe: only ids tell calls
  * apart. */
 #include "transport.h"
-#include <stdlib.h>
 
 /* Sends a message that the client must get: an answer. It is dropped, and counted, only if the pipe is closed. */
 static void send_line(mp_rpc *rpc, mp_str json)

@@ -1,6 +1,5 @@
 /* catalogue.c: catalogues: the lists of upstreams as bytes. Equal ones are kept once. */
 #include "upstream/state.h"
-#include <stdlib.h>
 
 /* Catalogues of one upstream that belong to single callers: enough for the callers of an hour. */
 #define MAX_CALLER_LISTS MP_LIMIT(upstream_caller_lists, 256)

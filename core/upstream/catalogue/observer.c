@@ -1,7 +1,6 @@
 /* observer.c: observations: messages of upstreams that belong to no exchange, and gaps in the streams that carry them.
  * They are queued for the Lua state of the worker that holds the stream. */
 #include "upstream/transport/standing.h"
-#include <stdlib.h>
 
 MP_COUNTER(upstream_observed, "upstream_observed", "", "",
            "messages of upstreams that belong to no call, and were given to Lua")

@@ -1,7 +1,6 @@
 /* acquire.c: requests of tasks for a channel: which one gets a channel, which one opens it, which ones
  * wait for which limit, and which idle channel ends to make room. */
 #include "upstream/transport.h"
-#include <stdlib.h>
 
 MP_GAUGE(upstream_takes, "upstream_takes", "", "", "tasks that wait for a channel to an upstream")
 MP_COUNTER(upstream_evicted, "upstream_evicted", "", "",

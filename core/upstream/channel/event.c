@@ -1,7 +1,6 @@
 /* event.c: what a message of an upstream becomes for the task of its exchange: an event with a copy of the bytes, or a
  * dropped message that is counted. */
 #include "upstream/transport.h"
-#include <stdio.h>
 
 MP_COUNTER(upstream_dropped_ids, "dropped", "reason", "upstream_id",
            "messages of upstreams that belong to no exchange, or are no JSON-RPC message")

@@ -1,7 +1,6 @@
 /* evict.c: ends idle channels of any upstream while tasks wait for a channel within limits.upstreams, which all
  * upstreams share. */
 #include "upstream/state.h"
-#include <stdlib.h>
 
 #define MOST_AT_ONCE 16 /* channels that one sweep ends to make room */
 #define MOST_SERVED 64  /* waiting requests that are served in one go */

@@ -2,8 +2,6 @@
  * the thread of the task and the thread of the transport. When it may be sent is in slots.c, what a message becomes in
  * event.c. */
 #include "upstream/pending/park.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
          "messages to upstreams that wait for their answer or for their turn")

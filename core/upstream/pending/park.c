@@ -1,7 +1,6 @@
 /* park.c: a parked exchange on its home, the worker that sent it: the events that are kept for the next task, and the
  * messages that the relay of that task sends. */
 #include "upstream/pending/park.h"
-#include <stdlib.h>
 
 /* Bytes of notifications that are kept of a parked exchange: a client shows them when its user comes back. */
 #define PARKED_NOTES_BYTES ((size_t)MP_LIMIT(upstream_park_notes, 64 << 10))

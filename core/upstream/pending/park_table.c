@@ -1,7 +1,6 @@
 /* park_table.c: the handles that a client's retry brings: each names a parked exchange, or bytes that a script's call
  * keeps. */
 #include "upstream/pending/park.h"
-#include <stdlib.h>
 #include <sys/random.h>
 
 MP_GAUGE(upstream_parked, "upstream_parked", "", "",

@@ -1,7 +1,6 @@
 /* relay.c: a relay: stands for a parked exchange on the worker of the task that has taken it up, and exchanges messages
  * with the exchange's home. */
 #include "upstream/pending/park.h"
-#include <stdlib.h>
 
 /* -- counted references -------------------------------------------------------------------------------------------- */
 

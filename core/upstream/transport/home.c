@@ -1,8 +1,6 @@
 /* home.c: what the transports with a home, and standing streams, share: which exchange of a channel a message belongs
  * to, the end of a channel whose connection has ended, and the limits of processes. */
 #include "upstream/transport/standing.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
            "programs of upstreams over limits.upstreams.processes, or started too often")

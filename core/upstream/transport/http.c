@@ -3,8 +3,6 @@
  * twice. */
 #define _GNU_SOURCE
 #include "upstream/transport/standing.h"
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 MP_COUNTER(upstream_resumed, "upstream_resumed", "", "",

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "upstream/state.h"
 #include "upstream/transport.h"
-#include <stdlib.h>
 
 /* From this revision on, requests name their revision in a header. */
 #define FIRST_NAMED "2025-06-18"

@@ -2,8 +2,6 @@
  * has all messages of the upstream; each of our messages is a POST to that address. The channel is lost when the stream
  * ends. */
 #include "upstream/transport.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_GAUGE(upstream_streams, "upstream_streams", "", "", "event streams of upstreams that speak HTTP+SSE")
 

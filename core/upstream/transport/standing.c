@@ -3,8 +3,6 @@
  * HTTP client of their own, so that no call waits for the connection of one. All but the functions of upstream.h runs
  * on the thread of the channel's home. */
 #include "upstream/transport/standing.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_GAUGE(upstream_standing, "upstream_standing", "", "", "standing streams of upstreams that are open or being opened")
 MP_COUNTER(upstream_reopened, "upstream_reopened", "", "", "standing streams of upstreams that were opened again")

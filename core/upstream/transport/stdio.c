@@ -1,8 +1,6 @@
 /* stdio.c: upstreams that are programs. A channel has one process, which its home owns; messages are lines. Exchanges
  * wait here until the process runs and reads; from then on the program may have received them. */
 #include "upstream/transport.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
            "lines of upstreams' stdout that are no JSON-RPC message")
