@@ -79,6 +79,18 @@ function connect.failed(wrong)
   return stderr.wrong(wrong.message, wrong.hint)
 end
 
+--- Prints the result of a request: as JSON for the option --raw, else by show(result). Returns the exit code; that of the
+--- error `wrong` if there is no result.
+function connect.print(args, show, result, wrong)
+  if not result then return connect.failed(wrong) end
+  if args.raw then
+    print(json.encode(result))
+  else
+    show(result)
+  end
+  return 0
+end
+
 --- Opens a session by the options in `args` and returns the exit code of use(session, value). `first`, by default
 --- connect.discover, is the first request and decides if the server supports the revision: it returns `value`; or nil
 --- and an error.

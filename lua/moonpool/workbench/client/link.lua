@@ -5,12 +5,21 @@
 --   send(message)                   sends a message that has no answer
 --   close()                         closes the link; returns the exit code of the child
 
+local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
+local stderr = require "moonpool.workbench.format.stderr"
 local wire = require "moonpool.wire"
 
 local link = {}
 
 local READ_TIMEOUT_S = 3600
+local BAD_CONFIG, INTERRUPTED = 78, 130
+
+--- What a command declares that answers every question of scripts.
+link.able = {
+  elicitation = { form = json.object {}, url = json.object {} }, roots = json.object {},
+  sampling = { tools = json.object {}, context = json.object {} },
+}
 
 -- Cancels the request `message`, because the user interrupted the command.
 local function cancelled(message)
@@ -58,6 +67,33 @@ function link.child(arguments, ...)
   end
   function self.close() return w:close() end
   return self
+end
+
+--- A function that sends the requests of a command to a child: ask(method, params) returns the result; or nil, why, and
+--- true if the child has ended. `able`: the capabilities of the command (optional); `log_level`: the least level of the
+--- messages that it gets (optional).
+function link.asker(child, command, able, log_level)
+  local id = 0
+  return function(method, params)
+    id = id + 1
+    params._meta = {
+      ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = able or json.object {},
+      ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool " .. command, version = "1" },
+      ["io.modelcontextprotocol/logLevel"] = log_level,
+    }
+    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = method, params = params }, function() end)
+    if not got then return nil, why, true end
+    if got.error then return nil, got.error.message end
+    return got.result
+  end
+end
+
+--- Closes a child that gave no result, and prints why. Returns the exit code of the command.
+function link.lost(child, why)
+  local code = child.close()
+  if code == BAD_CONFIG then return code end               -- the child has printed the reason
+  if why == "interrupted" then return stderr.wrong("interrupted", nil, INTERRUPTED) end
+  return stderr.wrong(why)
 end
 
 return link

@@ -1,14 +1,10 @@
 -- Connects to upstreams from the command line: a child loads a configuration and asks each of its upstreams once.
 
-local era = require "moonpool.protocol.era"
-local json = require "moonpool.json"
 local link = require "moonpool.workbench.client.link"
 local stderr = require "moonpool.workbench.format.stderr"
-local suggest = require "moonpool.runtime.suggest"
 
 local probe_upstreams = {}
 
-local BAD_CONFIG, INTERRUPTED = 78, 130
 local SHOWN <const> = 20           -- lines of tools that are printed where all are too many
 
 -- Removes control characters, because an upstream is not trusted.
@@ -41,27 +37,10 @@ local function put_report(name, got, limit)
   for _, doubt in ipairs(got.doubts) do stderr.note(name .. ": " .. plain(doubt)) end
 end
 
+-- A function ask(params, method) that sends a request to the child; see link.asker.
 local function requester(child)
-  local id = 0
-  return function(params, method)
-    id = id + 1
-    params._meta = {
-      ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = json.object {},
-      ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool check", version = "1" },
-    }
-    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = method or "moonpool/upstreams", params = params }, function() end)
-    if not got then return nil, why end
-    if got.error then return nil, got.error.message end
-    return got.result
-  end
-end
-
--- The exit code after the child has ended without an answer.
-local function lost(child, why)
-  local code = child.close()
-  if code == BAD_CONFIG then return code end               -- the child has printed the reason
-  if why == "interrupted" then return stderr.wrong("interrupted", nil, INTERRUPTED) end
-  return stderr.wrong(why)
+  local ask = link.asker(child, "check")
+  return function(params, method) return ask(method or "moonpool/upstreams", params) end
 end
 
 --- A child with the configuration at `path`; or nil, why.
@@ -72,7 +51,7 @@ function probe_upstreams.child(path) return link.child { "--specs", "--log-level
 function probe_upstreams.converse(child, f)
   io.stdout:setvbuf "line"
   local code, problem = f(requester(child))
-  if not code then return lost(child, problem) end
+  if not code then return link.lost(child, problem) end
   child.close()
   return code
 end
@@ -98,21 +77,20 @@ function probe_upstreams.run(path, is_short, wanted)
   if not child then return stderr.wrong(why), false end
   local ask = requester(child)
   local found, wrong = ask {}
-  if not found then return lost(child, wrong), false end
+  if not found then return link.lost(child, wrong), false end
   local is_fine, has_all, names = true, true, found.names
   if wanted then
-    local known = {}
-    for _, name in ipairs(names) do known[name] = true end
-    if not known[wanted] then
+    local code = stderr.unknown_upstream(wanted, names)
+    if code then
       child.close()
-      return stderr.wrong("there is no upstream '" .. wanted .. "'", suggest.hint(wanted, known) or "upstreams: " .. table.concat(names, ", ")), false
+      return code, false
     end
     names = { wanted }
   end
   for _, name in ipairs(names) do
     local got
     got, wrong = ask { name = name }
-    if not got then return lost(child, name .. ": " .. tostring(wrong)), false end
+    if not got then return link.lost(child, name .. ": " .. tostring(wrong)), false end
     if got.what then
       has_all = false
       stderr.note(("%s: %s%s"):format(name, plain(got.what), got.hint and "\n  hint: " .. got.hint or ""))

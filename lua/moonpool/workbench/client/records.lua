@@ -10,13 +10,13 @@ local records = {}
 local MAX_FILE_BYTES <const> = 256 << 20
 local MAX_LINE_BYTES <const> = 64 << 20
 
---- The request for a path of the admin listener: for wire.fetch; or nil, why, hint.
+--- The request for a path of the admin listener: for wire.fetch; or nil, why, hint, exit code.
 function records.request(args, method, path, body)
   if not args.address then
-    return nil, "this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin"
+    return nil, "this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78
   end
   local place, what, hint = place_of(args.address)
-  if not place then return nil, what, hint end
+  if not place then return nil, what, hint, 2 end
   local headers = {}
   if args.token then headers[1] = "Authorization: Bearer " .. args.token end
   if method ~= "GET" then table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #headers + 1, headers) end

@@ -27,16 +27,21 @@ end
 
 -- -- a server that a child has as its upstream ---------------------------------------------------------------------------
 
+-- Sends a message to the child. Its result; or nil and an error.
+local function exchange(self, message)
+  local got, why = self.link.exchange(message, function(back) return self:answer(back) end)
+  if not got then return nil, { message = why, is_gone = true } end
+  if got.error then return nil, got.error end
+  return got.result
+end
+
 -- Sends a request to the child, of the method "moonpool/client" where no other is named. Its result; or nil and an
 -- error.
 local function relay(self, params, method)
   self.relayed = (self.relayed or 0) + 1
-  local got, why = self.link.exchange({ jsonrpc = "2.0", id = self.relayed, method = method or "moonpool/client", params = params },
-    function(message) return self:answer(message) end)
-  if not got then return nil, { message = why, is_gone = true } end
-  if got.error then return nil, got.error end
-  local failed = got.result.failure
-  if not failed then return got.result end
+  local result, wrong = exchange(self, { jsonrpc = "2.0", id = self.relayed, method = method or "moonpool/client", params = params })
+  local failed = result and result.failure
+  if not failed then return result, wrong end
   local text, hint = failure(failed, self.options.server.ca)
   return nil, { message = text, hint = hint, status = failed.status, is_gone = true }
 end
@@ -125,11 +130,7 @@ function session:request(method, params, is_followed)
   end
   params = params or {}
   params._meta = next(meta) and meta or nil
-  local got, why = self.link.exchange({ jsonrpc = "2.0", id = self.last, method = method, params = json.object(params) },
-    function(message) return self:answer(message) end)
-  if not got then return nil, { message = why, is_gone = true } end
-  if got.error then return nil, got.error end
-  return got.result
+  return exchange(self, { jsonrpc = "2.0", id = self.last, method = method, params = json.object(params) })
 end
 
 --- Lists the server's tools, by name; or nil and an error.

@@ -3,7 +3,7 @@
 
 local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
-local place_of = require "moonpool.workbench.client.address"
+local records = require "moonpool.workbench.client.records"
 local stderr = require "moonpool.workbench.format.stderr"
 local duration = require "moonpool.workbench.format.duration"
 local summary = require "moonpool.workbench.format.summary"
@@ -13,7 +13,8 @@ local upstreams = require "moonpool.workbench.format.upstreams"
 local wire = require "moonpool.wire"
 
 local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, reload = { "POST", "/reload" },
-  log = { "POST", "/api/log" }, drain = { "POST", "/api/drain" }, upgrade = { "POST", "/api/upgrade" }, dashboard = { "POST", "/api/code" } }
+  log = { "POST", "/api/log" }, drain = { "POST", "/api/drain" }, upgrade = { "POST", "/api/upgrade" }, dashboard = { "POST", "/api/code" },
+  tap = { "GET", "" }, profile = { "POST", "" } }
 
 local HEALTHY_S <const> = 5 -- a gateway that has not said by then that it is healthy is not
 
@@ -49,25 +50,17 @@ return function(args)
       return stderr.misuse("browsers cannot open a Unix socket", "let admin.listen be an address, as in 127.0.0.1:7301")
     end
   end
-  if not args.address then
-    return stderr.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
-  end
-  local place, what, hint = place_of(args.address)
-  if not place then return stderr.misuse(what, hint) end
-  local headers = {}
-  if args.token then headers[1] = "Authorization: Bearer " .. args.token end
-  local target = { url = place.origin, socket = place.unix, headers = headers }
+  local target, what, hint, code = records.request(args, ask[1], ask[2], request)
+  if not target then return stderr.wrong(what, hint, code) end
   if args.command == "tap" then return require "moonpool.workbench.commands.tap"(args, target) end
   if args.command == "profile" then return require "moonpool.workbench.commands.profile"(args, target) end
-  local method, path = table.unpack(ask)
-  if request then table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #headers + 1, headers) end
-  local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers, body = request,
-    seconds = args.healthy and HEALTHY_S or nil }
+  target.seconds = args.healthy and HEALTHY_S or nil
+  local status, body = wire.fetch(target)
   if not status then return stderr.wrong(stderr.unreached(args.address, body)) end
   if status == 401 then return stderr.wrong(stderr.no_token(args.address, args.token)) end
   if not args.json then body = body:gsub("[^\n]+", characters.shown) end -- another program may listen there
   local is_fine = status >= 200 and status < 300
-  if is_fine and args.command == "dashboard" then return require "moonpool.workbench.commands.dashboard"(body, args, place.origin) end
+  if is_fine and args.command == "dashboard" then return require "moonpool.workbench.commands.dashboard"(body, args, target.url:sub(1, -#ask[2] - 1)) end
   local late, see
   if is_fine and args.command == "switch" then late, see = switch.lateness(body) end
   if is_fine and args.command == "switch" and not args.json then body = switch.text(body) end

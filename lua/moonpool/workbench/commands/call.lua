@@ -32,11 +32,7 @@ end
 
 -- -- the result --------------------------------------------------------------------------------------------------------
 
-local function print_result(result, args)
-  if args.raw then
-    print(json.encode(result))
-    return
-  end
+local function show(result)
   local to = result.isError and io.stderr or io.stdout
   if result.structuredContent ~= nil and not result.isError and #(result.content or {}) == 0 then
     to:write(json.encode(result.structuredContent), "\n")
@@ -57,9 +53,8 @@ local function run(s, tools, args)
   local arguments, what, hint = read_arguments(args, tool.inputSchema, name)
   if not arguments then return stderr.misuse(what, hint) end
   local result, wrong = s:call(name, arguments)
-  if not result then return connect.failed(wrong) end
-  print_result(result, args)
-  return result.isError and 1 or 0
+  local code = connect.print(args, show, result, wrong)
+  return result and result.isError and 1 or code
 end
 
 return function(args)

@@ -1,9 +1,12 @@
 -- moonpool complete: prints a server's completions of a prompt's argument, or of a variable of a URI template.
 
 local connect = require "moonpool.workbench.client.connect"
-local json = require "moonpool.json"
 local pairs_of = require "moonpool.workbench.format.key_values"
 local stderr = require "moonpool.workbench.format.stderr"
+
+local function show(result)
+  for _, text in ipairs(result.completion and result.completion.values or {}) do print(text) end
+end
 
 return function(args)
   local given, order, hint = pairs_of(args, 2)
@@ -18,13 +21,6 @@ return function(args)
   local ref = args[1]:find "^%a[%w+.-]*:" and { type = "ref/resource", uri = args[1] } or { type = "ref/prompt", name = args[1] }
   return connect.run(args, nil, function(s)
     local context = next(given) and s.facts.has_completion_context and { arguments = given } or nil
-    local result, wrong = s:request("completion/complete", { ref = ref, argument = { name = name, value = value }, context = context })
-    if not result then return connect.failed(wrong) end
-    if args.raw then
-      print(json.encode(result))
-      return 0
-    end
-    for _, text in ipairs(result.completion and result.completion.values or {}) do print(text) end
-    return 0
+    return connect.print(args, show, s:request("completion/complete", { ref = ref, argument = { name = name, value = value }, context = context }))
   end)
 end

@@ -9,7 +9,6 @@ local json = require "moonpool.json"
 local metadata = require "moonpool.workbench.client.metadata"
 local place_of = require "moonpool.workbench.client.address"
 local stderr = require "moonpool.workbench.format.stderr"
-local suggest = require "moonpool.runtime.suggest"
 
 -- Removes control characters, because an upstream is not trusted.
 local function plain(text) return (tostring(text):match "^[^\n]*":gsub("%c", " ")) end
@@ -204,12 +203,7 @@ local function of_name(args)
     local found, wrong = ask({ name = args[1], subject = subject }, "moonpool/doctor")
     if not found then return nil, wrong end
     if found.is_misuse then return stderr.misuse("--bearer-env is for a URL, or an upstream with auth.exchange", "the entry has its own credentials") end
-    if found.names then
-      local known = {}
-      for _, name in ipairs(found.names) do known[name] = true end
-      return stderr.wrong("there is no upstream '" .. args[1] .. "'",
-        suggest.hint(args[1], known) or (found.names[1] and "upstreams: " .. table.concat(found.names, ", ") or "the configuration has none"))
-    end
+    if found.names then return stderr.unknown_upstream(args[1], found.names) end
     return report(args[1], found, args)
   end)
 end

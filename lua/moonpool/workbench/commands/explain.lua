@@ -1,13 +1,10 @@
 -- moonpool explain and moonpool list --as: show what a principal sees and may use. A child that loads the scripts
 -- computes it.
 
-local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 local circuit = require "moonpool.workbench.client.circuit"
 local link = require "moonpool.workbench.client.link"
 local stderr = require "moonpool.workbench.format.stderr"
-
-local BAD_CONFIG = 78
 
 -- Splits "a b" or "a,b" to a list.
 local function list_of(text)
@@ -58,10 +55,6 @@ local function params_of(args)
   return {
     principal = who, name = name, request = request, scopes = not request and list_of(args.scopes) or nil, claims = claims,
     form = is_list and "list" or name and "why" or "all", is_word = not args.as,
-    _meta = {
-      ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = json.object {},
-      ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool explain", version = "1" },
-    },
   }
 end
 
@@ -70,17 +63,15 @@ return function(args)
   if not params then return stderr.misuse(what, hint) end
   local child, why = link.child { "--specs", "--log-level", "error", args.config }
   if not child then return stderr.wrong(why) end
-  local got, wrong = child.exchange({ jsonrpc = "2.0", id = 1, method = "moonpool/explain", params = params }, function() end)
-  local code = child.close()
-  if not got then return code == BAD_CONFIG and code or stderr.wrong(wrong) end
-  if got.error then return stderr.wrong(got.error.message) end
+  local got, wrong = link.asker(child, "explain")("moonpool/explain", params)
+  if not got then return link.lost(child, wrong) end
+  child.close()
   local state_of = circuit.reader(args)
-  if got.result.unread then
-    local name = got.result.unread
-    return stderr.wrong(got.result.what, ("upstream '%s', which may have it, does not answer: `moonpool check --connect` says why. "
-      .. "Its circuit is %s"):format(name, state_of(name)))
+  if got.unread then
+    return stderr.wrong(got.what, ("upstream '%s', which may have it, does not answer: `moonpool check --connect` says why. "
+      .. "Its circuit is %s"):format(got.unread, state_of(got.unread)))
   end
-  if got.result.what then return stderr.wrong(got.result.what, got.result.hint) end
-  io.stdout:write((got.result.text:gsub("\1 +([^\n]+)", function(name) return "now       " .. state_of(name) end)))
-  return got.result.runs and 0 or 1
+  if got.what then return stderr.wrong(got.what, got.hint) end
+  io.stdout:write((got.text:gsub("\1 +([^\n]+)", function(name) return "now       " .. state_of(name) end)))
+  return got.runs and 0 or 1
 end

@@ -18,7 +18,6 @@ local MAX_SERVERS <const> = 256
 local silent = { type = true, disabled = true, enabled = true, name = true, description = true, transport = true, ["$schema"] = true, id = true, gallery = true,
   version = true, command = true, args = true, env = true, cwd = true, url = true, serverUrl = true, httpUrl = true, headers = true }
 
-local types_of_sse = { sse = true }
 
 local function is_table(value) return type(value) == "table" end
 
@@ -73,6 +72,13 @@ local function variable_for(notes, server, name, value)
   return needs_variable(notes, variable, server)
 end
 
+-- A reference to a new variable in the place of a secret, `what` in words, which is not copied.
+local function hidden(context, server, name, value, what)
+  local variable = variable_for(context.notes, server, name, value)
+  context.notes.lines[#context.notes.lines + 1] = ("%s: %s is not copied: set %s"):format(server, what, variable)
+  return "${" .. variable .. ":?set it}"
+end
+
 -- Puts moonpool's form of variables in the place of the other program's; a dollar that means itself is doubled.
 local function translated(text, server, context)
   local notes, inputs = context.notes, context.inputs
@@ -114,10 +120,7 @@ end
 -- The value of a variable, header or argument: moonpool's variables, and a variable where it looks like a secret.
 local function copied(name, value, server, context, words)
   if secrets.is_pair(name, value) and not value:find "%${" then
-    local variable = variable_for(context.notes, server, words or name, value)
-    local what = name == "" and "an argument" or "the value of " .. name
-    context.notes.lines[#context.notes.lines + 1] = ("%s: %s is not copied: set %s"):format(server, what, variable)
-    return "${" .. variable .. ":?set it}"
+    return hidden(context, server, words or name, value, name == "" and "an argument" or "the value of " .. name)
   end
   return translated(value, server, context)
 end
@@ -152,9 +155,7 @@ local function take_bearer(entry, headers, server, context)
       if token:find "%${" then
         entry.bearer = translated(token, server, context)
       else
-        local variable = variable_for(context.notes, server, server .. "_token", token)
-        context.notes.lines[#context.notes.lines + 1] = ("%s: the token of Authorization is not copied: set %s"):format(server, variable)
-        entry.bearer = "${" .. variable .. ":?set it}"
+        entry.bearer = hidden(context, server, server .. "_token", token, "the token of Authorization")
       end
       return nil
     end
@@ -163,19 +164,15 @@ end
 
 -- A query member or password in a URL that looks like a secret becomes a variable.
 local function url_of(url, server, context)
-  local notes = context.notes
-  local function hidden(name, value)
-    local variable = variable_for(notes, server, server .. "_" .. name, value)
-    notes.lines[#notes.lines + 1] = ("%s: the %s in its URL is not copied: set %s"):format(server, name, variable)
-    return "${" .. variable .. ":?set it}"
-  end
   local address, query = url:match "^([^?]*)%??(.*)$"
   if address:find "://[^/@]*@" then return nil, "its URL has a user or password, which is not supported" end
   address = translated(address:gsub("#.*$", ""), server, context)
   query = query:gsub("#.*$", ""):gsub("[^&]+", function(member)
     local name, value = member:match "^([^=$]+)=(.*)$"
     if not name then return translated(member, server, context) end
-    if value ~= "" and not value:find "%${" and (secrets.is_name(name) or secrets.is_value(value)) then return name .. "=" .. hidden(name, value) end
+    if value ~= "" and not value:find "%${" and (secrets.is_name(name) or secrets.is_value(value)) then
+      return name .. "=" .. hidden(context, server, server .. "_" .. name, value, "the " .. name .. " in its URL")
+    end
     return name .. "=" .. translated(value, server, context)
   end)
   return address .. (query ~= "" and "?" .. query or "")
@@ -241,7 +238,7 @@ local function entry_of(name, given, server, context)
     if why then return nil, why end
     for _, pair in ipairs(raw) do pair[2] = copied(pair[1], pair[2], server, context, server .. "_" .. pair[1]) end
     entry.headers = raw
-    if types_of_sse[kind] or given.url and not given.type and url:find "/sse/?$" then entry.revision = "sse" end
+    if kind == "sse" or given.url and not given.type and url:find "/sse/?$" then entry.revision = "sse" end
   else
     entry.command, why = command_of(given, server, context)
     if not entry.command then return nil, why end

@@ -9,7 +9,6 @@ local line_diff = require "moonpool.workbench.format.line_diff"
 local lock_file = require "moonpool.workbench.format.lock_file"
 local stderr = require "moonpool.workbench.format.stderr"
 local sorted = require "moonpool.runtime.sorted_keys"
-local suggest = require "moonpool.runtime.suggest"
 
 -- -- what has changed ----------------------------------------------------------------------------------------------------
 
@@ -117,12 +116,9 @@ end
 -- The names of the command line, or all; nil and an exit code if one of them is not an upstream.
 local function names_of(args, known)
   if not args[1] then return known end
-  local by_name = {}
-  for _, name in ipairs(known) do by_name[name] = true end
   for _, name in ipairs(args) do
-    if not by_name[name] then
-      return nil, stderr.wrong("there is no upstream '" .. name .. "'", suggest.hint(name, known) or "upstreams: " .. table.concat(known, ", "))
-    end
+    local code = stderr.unknown_upstream(name, known)
+    if code then return nil, code end
   end
   return { table.unpack(args) }
 end

@@ -6,15 +6,6 @@ local connect = require "moonpool.workbench.client.connect"
 local stderr = require "moonpool.workbench.format.stderr"
 local transcript = require "moonpool.workbench.format.transcript"
 
--- The answer without what transcripts leave out.
-local function plain(result)
-  local made = setmetatable({}, debug.getmetatable(result))
-  for name, part in next, result do
-    if name ~= "_meta" and not (name == "resultType" and part == "complete") then made[name] = part end
-  end
-  return made
-end
-
 -- Nil if the answer is as written; else the wanted one and the one that came.
 local function difference(step, result, err, known)
   local wanted = step.error and ("error %d %s"):format(step.error.code, step.error.message) or canonical(step.result)
@@ -22,7 +13,7 @@ local function difference(step, result, err, known)
     local is_same = step.error and step.error.code == err.code and transcript.fits(step.error.message, err.message, known)
     return not is_same and wanted or nil, ("error %s %s"):format(tostring(err.code or ""), tostring(err.message))
   end
-  result = plain(result)
+  result = transcript.without_usual(result)
   local is_same = step.result and transcript.fits(step.result, result, known)
   return not is_same and wanted or nil, canonical(result)
 end

@@ -103,9 +103,8 @@ return function(args, request)
   local began, ended, list = nil, nil, {}
   local path = "/api/profile" .. (asked.process and "?process=" .. asked.process or "")
   asked.process = nil
-  request.method, request.url, request.body = "POST", request.url .. path, json.encode(asked)
+  request.url, request.body = request.url .. path, json.encode(asked)
   request.seconds = asked.seconds + LATER_S
-  table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #request.headers + 1, request.headers)
   request.on_bytes = events(function(data)
     local event = json.decode(data)
     if type(event) ~= "table" then return end

@@ -2,7 +2,6 @@
 
 local connect = require "moonpool.workbench.client.connect"
 local format_content = require "moonpool.workbench.format.format_content"
-local json = require "moonpool.json"
 local stderr = require "moonpool.workbench.format.stderr"
 local wire = require "moonpool.wire"
 
@@ -16,17 +15,12 @@ local function put(item)
   end
 end
 
+local function show(result)
+  io.stdout:setvbuf "full"
+  for _, item in ipairs(result.contents or {}) do put(item) end
+end
+
 return function(args)
   if not args[1] or args[2] then return stderr.misuse("read takes one URI", "as in moonpool read orders://7; moonpool list shows them") end
-  return connect.run(args, nil, function(s)
-    local result, wrong = s:ask("resources/read", { uri = args[1] })
-    if not result then return connect.failed(wrong) end
-    if args.raw then
-      print(json.encode(result))
-      return 0
-    end
-    io.stdout:setvbuf "full"
-    for _, item in ipairs(result.contents or {}) do put(item) end
-    return 0
-  end)
+  return connect.run(args, nil, function(s) return connect.print(args, show, s:ask("resources/read", { uri = args[1] })) end)
 end

@@ -3,7 +3,6 @@
 
 local canonical = require "moonpool.runtime.canonical"
 local characters = require "moonpool.runtime.characters"
-local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 local line_diff = require "moonpool.workbench.format.line_diff"
 local link = require "moonpool.workbench.client.link"
@@ -14,25 +13,6 @@ local sorted = require "moonpool.runtime.sorted_keys"
 local BAD_CONFIG <const> = 78
 local MAX_LINES <const> = 400        -- of one difference
 local FAILS <const> = 3              -- exit code for the gate of a reload (core/gateway/reload/gate.c)
-
-local able = {
-  elicitation = { form = json.object {}, url = json.object {} }, roots = json.object {},
-  sampling = { tools = json.object {}, context = json.object {} },
-}
-
-local function requester(child, is_quiet)
-  local id = 0
-  return function(record)
-    id = id + 1
-    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = "moonpool/replay", params = { record = record, quiet = is_quiet, _meta = {
-      ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = able,
-      ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool replay", version = "1" },
-    } } }, function() end)
-    if not got then return nil, why, true end
-    if got.error then return nil, got.error.message end
-    return got.result
-  end
-end
 
 -- -- what differs -------------------------------------------------------------------------------------------------------
 
@@ -182,9 +162,9 @@ local function doubt_of(record, found)
   if record.exact ~= true then return "the record hides secrets that the script got" end
 end
 
-local function play_one(ask, record)
+local function play_one(ask, record, is_quiet)
   local row = { tool = text_of(record.tool), id = text_of(record.id), time = text_of(record.time), hidden = hidden_of(record) }
-  local played, why, is_gone = ask(record)
+  local played, why, is_gone = ask("moonpool/replay", { record = record, quiet = is_quiet })
   if not played then
     row.state, row.why = "wrong", why
   elseif played.skipped then
@@ -201,7 +181,7 @@ end
 local function play_all(ask, list, args)
   local count = { ok = 0, differs = 0, fails = 0, skipped = 0, wrong = 0 }
   for _, record in ipairs(list) do
-    local row, is_gone = play_one(ask, record)
+    local row, is_gone = play_one(ask, record, args.gate ~= nil)
     count[row.state] = count[row.state] + 1
     if row.state == "fails" and not row.doubt then count.sure = (count.sure or 0) + 1 end
     tell(row, args)
@@ -217,7 +197,7 @@ return function(args)
   if #list == 0 then return stderr.wrong("there are no recorded calls", "moonpool record keeps some, or `record:` in the configuration") end
   local child, trouble = link.child { "--replay", "--log-level", args["log-level"] or "error", args.config }
   if not child then return stderr.wrong(trouble) end
-  local count, is_gone = play_all(requester(child, args.gate ~= nil), list, args)
+  local count, is_gone = play_all(link.asker(child, "replay", link.able), list, args)
   local code = child.close()
   if code == BAD_CONFIG then return code end
   local total = count.ok + count.differs + count.fails + count.skipped + count.wrong

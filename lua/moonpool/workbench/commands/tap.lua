@@ -82,7 +82,7 @@ end
 return function(args, request)
   local query, seconds, hint = query_of(args)
   if not query then return stderr.misuse(seconds, hint) end
-  request.method, request.url = "GET", request.url .. "/api/tap" .. query
+  request.url = request.url .. "/api/tap" .. query
   request.seconds = seconds + LATER_S
   local has_begun = false
   local lost                                                -- why an event could not be written: then the tap ends, as its output is lost

@@ -1,16 +1,8 @@
 -- moonpool test: the specs of the operator's scripts, one after the other, in a child that serves the scripts.
 
-local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 local link = require "moonpool.workbench.client.link"
 local stderr = require "moonpool.workbench.format.stderr"
-
-local BAD_CONFIG = 78
-
-local able = {
-  elicitation = { form = json.object {}, url = json.object {} }, roots = json.object {},
-  sampling = { tools = json.object {}, context = json.object {} },
-}
 
 -- Makes paths relative to the scripts' folder; nil, and the path that is not below the folder.
 local function below(args)
@@ -28,22 +20,6 @@ local function below(args)
   return found
 end
 
-local function requester(child)
-  local id = 0
-  return function(params)
-    id = id + 1
-    params._meta = {
-      ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = able,
-      ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool test", version = "1" },
-      ["io.modelcontextprotocol/logLevel"] = "debug",        -- every level is logged, so that notified() gets all messages
-    }
-    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = "moonpool/specs", params = params }, function() end)
-    if not got then return nil, why, true end
-    if got.error then return nil, got.error.message end
-    return got.result
-  end
-end
-
 local function indent(text) return "    " .. text:gsub("\n", "\n    ") end
 
 local function run_all(ask, files, root)
@@ -57,7 +33,7 @@ local function run_all(ask, files, root)
   for _, file in ipairs(files) do
     if file.why then tell(file.path, nil, file.why) end
     for index, name in ipairs(file.specs) do
-      local result, why, is_gone = ask { path = file.path, index = index }
+      local result, why, is_gone = ask("moonpool/specs", { path = file.path, index = index })
       tell(file.path, name, not result and why or result and result.failed)
       if is_gone then return count, failed end
     end
@@ -73,12 +49,10 @@ return function(args)
   end
   local child, why = link.child { "--specs", "--log-level", "info", args.config }
   if not child then return stderr.wrong(why) end
-  local ask = requester(child)
-  local found, wrong = ask { below = wanted }
-  if not found then
-    local code = child.close()
-    return code == BAD_CONFIG and code or stderr.wrong(wrong)
-  end
+  -- every level is logged, so that notified() gets all messages
+  local ask = link.asker(child, "test", link.able, "debug")
+  local found, wrong = ask("moonpool/specs", { below = wanted })
+  if not found then return link.lost(child, wrong) end
   local count, failed = run_all(ask, found.files, found.root)
   child.close()
   if count == 0 then return stderr.wrong("there are no specs", "a spec is a file such as " .. args.scripts .. "/tools/greet_spec.lua") end

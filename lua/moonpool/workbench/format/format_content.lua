@@ -1,6 +1,7 @@
 -- Formats content items of results and messages for a terminal.
 
 local json = require "moonpool.json"
+local keys = require "moonpool.keys"
 
 local format_content = {}
 
@@ -27,24 +28,10 @@ function format_content.text(item)
   return show and show(item) or json.encode(item)
 end
 
-local digits = {}
-for i = 1, 64 do digits[("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):byte(i)] = i - 1 end
+local url_letters = { ["+"] = "-", ["/"] = "_" }
 
---- Decodes Base64.
-function format_content.bytes(base64)
-  local out, bits, count = {}, 0, 0
-  for i = 1, #base64 do
-    local digit = digits[base64:byte(i)]
-    if digit then
-      bits, count = (bits << 6 | digit) & 0xffffff, count + 6
-      if count >= 8 then
-        count = count - 8
-        out[#out + 1] = string.char(bits >> count & 0xff)
-      end
-    end
-  end
-  return table.concat(out)
-end
+--- Decodes Base64. Passes over characters that are none of Base64.
+function format_content.bytes(base64) return keys.unbase64url((base64:gsub("[^%w+/]", ""):gsub("[+/]", url_letters))) or "" end
 
 format_content.size = size_of
 

@@ -1,5 +1,7 @@
 -- Messages of the command line to stderr. Commands print their results to stdout.
 
+local suggest = require "moonpool.runtime.suggest"
+
 local stderr = {}
 
 --- Prints a line to stderr.
@@ -13,6 +15,15 @@ end
 
 --- Prints an error about the command line, and returns the exit code for it.
 function stderr.misuse(what, hint) return stderr.wrong(what, hint, 2) end
+
+--- Prints an error if `name` is none of `names`, the upstreams of a gateway. Returns the exit code; nil if it is one.
+function stderr.unknown_upstream(name, names)
+  for _, known in ipairs(names) do
+    if known == name then return nil end
+  end
+  return stderr.wrong("there is no upstream '" .. name .. "'",
+    suggest.hint(name, names) or names[1] and "upstreams: " .. table.concat(names, ", ") or "the configuration has none")
+end
 
 --- The error, and its hint, of a command that has reached nothing at the admin listener's `address`: `reason` is that
 --- of the connection.

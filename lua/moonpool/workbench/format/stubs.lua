@@ -3,6 +3,7 @@
 -- the functions that take such names.
 
 local json = require "moonpool.json"
+local sorted_keys = require "moonpool.runtime.sorted_keys"
 
 local stubs = {}
 
@@ -21,12 +22,7 @@ local function headline(put, what, name, description)
   put("--- " .. what .. words(name):sub(2) .. (sentence == "" and "." or ": " .. sentence))
 end
 
-local function sorted(map)
-  local names = {}
-  for name in pairs(type(map) == "table" and map or {}) do names[#names + 1] = tostring(name) end
-  table.sort(names)
-  return names
-end
+local function sorted(map) return sorted_keys(type(map) == "table" and map or {}) end
 
 local function is_plain(text) return #text <= 80 and not text:find '[%c"\\|`]' end
 

@@ -24,7 +24,8 @@ local function without_dollars(text) return (text:gsub("%$%$", "$")) end
 -- A copy in which "$" stands for itself, and what was hidden for any text.
 local function as_pattern(value) return changed(value, function(text) return (with_dollars(text):gsub("%*%*%*", "...")) end) end
 
-local function without_usual(result)
+--- The result without the members that transcripts leave out.
+function transcript.without_usual(result)
   local made = setmetatable({}, debug.getmetatable(result))
   for name, part in next, result do
     if name ~= "_meta" and not (name == "resultType" and part == "complete") then made[name] = part end
@@ -41,7 +42,7 @@ end
 function transcript.call(record, n)
   if record.cut or type(record.result) ~= "table" and type(record.error) ~= "table" then return nil end
   local asked = ("\nC: %d tools/call %s\n"):format(n, json.encode(changed({ name = record.tool, arguments = record.arguments }, with_dollars)))
-  if type(record.result) == "table" then return asked .. ("S: %d %s\n"):format(n, json.encode(as_pattern(without_usual(record.result)))) end
+  if type(record.result) == "table" then return asked .. ("S: %d %s\n"):format(n, json.encode(as_pattern(transcript.without_usual(record.result)))) end
   local message = type(record.error.message) == "string" and record.error.message or "..."
   return asked .. ("S: %d error %d %s\n"):format(n, math.tointeger(record.error.code) or 0, json.encode(as_pattern(message)))
 end

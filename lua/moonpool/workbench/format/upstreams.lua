@@ -4,7 +4,6 @@ local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
 local stderr = require "moonpool.workbench.format.stderr"
 local sorted = require "moonpool.runtime.sorted_keys"
-local suggest = require "moonpool.runtime.suggest"
 
 local function span(us)
   if us < 1000 then return us .. " us" end
@@ -81,9 +80,8 @@ return function(body, args)
   local all = type(status) == "table" and status.upstreams
   if type(all) ~= "table" then return stderr.wrong("the gateway does not report its upstreams", "it is of an earlier version: restart it") end
   local names, wanted = sorted(all), args.upstream
-  if wanted and not all[wanted] then
-    return stderr.wrong("there is no upstream '" .. wanted .. "'", suggest.hint(wanted, all) or "upstreams: " .. table.concat(names, ", "))
-  end
+  local code = wanted and stderr.unknown_upstream(wanted, names)
+  if code then return code end
   if wanted then names = { wanted } end
   local is_up = true
   for _, name in ipairs(names) do is_up = is_up and all[name].state ~= "down" and all[name].state ~= "barred" end
