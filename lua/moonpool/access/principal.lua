@@ -9,6 +9,7 @@
 local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local sorted_keys = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 
 local principal = {}
@@ -63,8 +64,7 @@ local function complaint(given)
   for name, value in pairs(given) do
     local want = fields[name]
     if not want then
-      local hint = suggest.hint(tostring(name), fields)
-      return "a principal has no '" .. tostring(name) .. "'" .. (hint and ": " .. hint or "")
+      return suggest.with_hint("a principal has no '" .. tostring(name) .. "'", tostring(name), fields)
     end
     if type(value) ~= want then return "'" .. name .. "' of a principal is a " .. want .. ", not a " .. type(value) end
     if want == "string" and (value == "" or #value > MAX_NAME_BYTES or value:find "%c" or not utf8.len(value)) then
@@ -93,12 +93,7 @@ local function set_of(list)
   return set
 end
 
-local function sorted(set)
-  local list = json.array {}
-  for name in pairs(set) do list[#list + 1] = name end
-  table.sort(list)
-  return list
-end
+local function sorted(set) return json.array(sorted_keys(set)) end
 
 -- The set of the scopes, with the scopes that they imply, directly or indirectly.
 local function closure(scopes, implies)

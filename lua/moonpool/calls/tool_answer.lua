@@ -14,12 +14,10 @@ local tool_answer = {}
 
 -- The line of a tool's script that contains `word`, as "scripts/tools/a.lua:3"; nil if the tool has no file.
 local function place_of(tool, word)
-  for _, script in ipairs(tool.path and host.script.list or {}) do
-    if script.path == tool.path then
-      local line = problem.find(script.text, word, problem.find(script.text, tool.name)) or problem.find(script.text, word)
-      return host.script.root .. "/" .. tool.path .. (line and ":" .. line or "")
-    end
-  end
+  local text = problem.script_text(tool.path)
+  if not text then return nil end
+  local line = problem.find(text, word, problem.find(text, tool.name)) or problem.find(text, word)
+  return host.script.root .. "/" .. tool.path .. (line and ":" .. line or "")
 end
 
 local function fault(tool, value, place)

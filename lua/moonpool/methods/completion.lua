@@ -21,8 +21,7 @@ local kinds = {
     find = function(ref) return registry.thing("prompts", ref.name) end,
     has = function(prompt) return prompt.input.properties or {} end,
     unknown = function(call, ref)
-      local hint = suggest.hint(ref.name, registry.names("prompts", call.principal))
-      return "unknown prompt " .. shown(ref.name) .. (hint and ": " .. hint or "")
+      return suggest.with_hint("unknown prompt " .. shown(ref.name), ref.name, registry.names("prompts", call.principal))
     end,
   },
   ["ref/resource"] = {
@@ -61,8 +60,7 @@ return {
     end
     local has = kind.has(thing)
     if not has[argument.name] then
-      local hint = suggest.hint(argument.name, has)
-      return invalid("'" .. thing.name .. "' has no argument '" .. argument.name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
+      return invalid(suggest.with_hint("'" .. thing.name .. "' has no argument '" .. argument.name:sub(1, 128) .. "'", argument.name, has))
     end
     local source = thing.complete and thing.complete[argument.name]
     if source == nil then return answer(thing, {}) end

@@ -41,8 +41,7 @@ local level_key = "io.modelcontextprotocol/logLevel"
 local none = setmetatable({}, { __newindex = function() error("params of a request without any are shared", 2) end })
 
 local function unknown(name, methods)
-  local hint = suggest.hint(name, methods)
-  return nil, errors.new("unknown_method", "unknown method '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
+  return nil, errors.new("unknown_method", suggest.with_hint("unknown method '" .. name:sub(1, 128) .. "'", name, methods))
 end
 
 -- Converts the result of method `name` to the revision of `row`; or tells the transport what an error means for it.

@@ -24,9 +24,7 @@ local TRIES, PAUSE_S = 10, 0.05 -- of a store that does not answer
 
 -- The kinds of a question, the lists of the registry for it, and what measures and switches call it.
 local lists = { tools = { "tools" }, prompts = { "prompts" }, resources = { "resources", "templates" } }
-local words = { tools = "tool", prompts = "prompt", resources = "resource", templates = "resource" }
-local members = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resourceTemplates" }
-local methods = { tools = "tools/list", prompts = "prompts/list", resources = "resources/list", templates = "resources/templates/list" }
+local kinds = registry.kinds
 
 local function invalid(message) return nil, errors.new("invalid_params", message) end
 
@@ -47,10 +45,10 @@ local function is_destructive(definition)
   return type(hints) == "table" and hints.destructiveHint == true and hints.readOnlyHint ~= true
 end
 
-local function measured(kind, thing) return host.metrics.numbers(words[kind], thing.name) end
+local function measured(kind, thing) return host.metrics.numbers(kinds[kind].word, thing.name) end
 
 -- True, or nil. The store is asked, not the snapshot, which follows it a moment later on the other workers.
-local function is_shown_off(kind, thing) return not registry.is_on(words[kind], thing) or nil end
+local function is_shown_off(kind, thing) return not registry.is_on(kinds[kind].word, thing) or nil end
 
 local function entry(kind, key, thing)
   local definition, numbers = thing.definition, measured(kind, thing)
@@ -76,7 +74,7 @@ end
 local function list(kind, number, search)
   local found, count, first = json.array {}, 0, number * PAGE
   for _, name in ipairs(lists[kind]) do
-    local things, names = registry.sorted(name)
+    local things, names = registry.everything(name)
     for _, key in ipairs(names) do
       local thing = things[key]
       if fits(key, thing, search) then
@@ -93,7 +91,7 @@ end
 -- The thing with exactly this name or URI: its list, its key there and itself.
 local function find_exactly(kind, name)
   for _, of in ipairs(lists[kind]) do
-    local things = registry.sorted(of)
+    local things = registry.everything(of)
     if things[name] then return of, name, things[name] end
     for key, thing in pairs(things) do
       if thing.name == name or thing.listed == name or thing.definition.uriTemplate == name then return of, key, thing end
@@ -114,30 +112,18 @@ end
 -- The definition as the clients of each revision get it, by date.
 local function definitions(kind, thing, eras)
   local made = {}
-  for date, row in pairs(eras) do
-    local method = row.methods[methods[kind]]
-    made[date] = method and registry.converted(kind, thing, row, methods[kind], members[kind]) or nil
-  end
+  for date, row in pairs(eras) do made[date] = registry.converted(kind, thing, row) end
   return made
 end
 
-local function policies_of(kind, thing)
-  local names, is_resource = json.array {}, words[kind] == "resource"
-  for i, row in ipairs(policy.of(is_resource and "resources" or kind, not is_resource and thing.name or thing.template == nil and thing.uri or nil)) do
-    names[i] = row.name
-  end
-  return names
-end
-
 local function unknown(word, name, names)
-  local hint = suggest.hint(name, names)
-  return invalid("there is no " .. word .. " '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
+  return invalid(suggest.with_hint("there is no " .. word .. " '" .. name:sub(1, 128) .. "'", name, names))
 end
 
 local function unknown_thing(kind, name)
   local all = {}
-  for _, each in ipairs(lists[kind]) do table.move(select(2, registry.sorted(each)), 1, #select(2, registry.sorted(each)), #all + 1, all) end
-  return unknown(words[kind], name, all)
+  for _, each in ipairs(lists[kind]) do table.move(select(2, registry.everything(each)), 1, #select(2, registry.everything(each)), #all + 1, all) end
+  return unknown(kinds[kind].word, name, all)
 end
 
 local function one(kind, name, eras)
@@ -150,7 +136,7 @@ local function one(kind, name, eras)
   shown.completes = thing.complete ~= nil or thing.forward_complete ~= nil or nil
   shown.scopes, shown.visible = thing.scopes and json.array { table.unpack(thing.scopes) } or json.array {}, thing.visible ~= nil or nil
   shown.timeout, shown.concurrency, shown.task = thing.timeout, thing.concurrency, thing.task
-  shown.policies, shown.definitions = policies_of(of, thing), definitions(of, thing, eras)
+  shown.policies, shown.definitions = json.array(policy.names(of, thing)), definitions(of, thing, eras)
   shown.failures = json.array(measured(of, thing).failures)
   shown.resultType = "complete"
   return shown
@@ -304,7 +290,7 @@ local questions = {}
 
 for kind in pairs(lists) do
   questions[kind] = function(params) return list(kind, math.tointeger(params.page) or 0, (params.search or ""):lower()) end
-  questions[words[kind]] = function(params, eras) return one(kind, params.name, eras) end
+  questions[kinds[kind].word] = function(params, eras) return one(kind, params.name, eras) end
 end
 
 function questions.principal(params)

@@ -9,7 +9,6 @@ local json = require "moonpool.json"
 local prompt_library = require "moonpool.things.prompt"
 local registry = require "moonpool.registry.registry"
 local run = require "moonpool.calls.run"
-local suggest = require "moonpool.runtime.suggest"
 
 local prompts = {}
 
@@ -21,17 +20,11 @@ prompts["prompts/list"] = function(call, params, era)
   return bytes, err, true
 end
 
-local function unknown(call, name)
-  if type(name) ~= "string" then return nil, errors.new("invalid_params", "params.name must be a string") end
-  local hint = suggest.hint(name, registry.names("prompts", call.principal))
-  return nil, errors.new("invalid_params", "unknown prompt '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
-end
-
 prompts["prompts/get"] = function(call, params, era)
   if not registry.offers "prompts" then return none() end
   local prompt, forbidden = access.find(call, registry.thing("prompts", params.name))
   if forbidden then return nil, forbidden end
-  if not prompt then return unknown(call, params.name) end
+  if not prompt then return registry.unknown("prompts", call, params.name) end
   prompt.metrics = prompt.metrics or host.metrics.prompt(prompt.name)
   host.call.measure(call, prompt.metrics)
   local args = params.arguments

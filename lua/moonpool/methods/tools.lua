@@ -12,7 +12,6 @@ local json = require "moonpool.json"
 local lazy = require "moonpool.runtime.lazy"
 local param_headers = require "moonpool.protocol.param_headers"
 local registry = require "moonpool.registry.registry"
-local suggest = require "moonpool.runtime.suggest"
 local task_record = require "moonpool.tasks.task_record"
 local tasks = require "moonpool.tasks.tasks"
 local tool_answer = require "moonpool.calls.tool_answer"
@@ -29,12 +28,6 @@ local tools = {}
 tools["tools/list"] = function(call, params, era)
   local bytes, err = registry.page("tools", era, params.cursor, call)
   return bytes, err, true
-end
-
-local function unknown(call, name)
-  if type(name) ~= "string" then return nil, errors.new("invalid_params", "params.name must be a string") end
-  local hint = suggest.hint(name, registry.names("tools", call.principal))
-  return nil, errors.new("invalid_params", "unknown tool '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
 end
 
 local function invalid(tool, era, call, args, why)
@@ -134,7 +127,7 @@ end
 tools["tools/call"] = function(call, params, era)
   local tool, forbidden = access.find(call, registry.thing("tools", params.name))
   if forbidden then return nil, forbidden end
-  if not tool then return unknown(call, params.name) end
+  if not tool then return registry.unknown("tools", call, params.name) end
   tool.metrics = tool.metrics or host.metrics.tool(tool.name)
   host.call.measure(call, tool.metrics)
   local is_task = false

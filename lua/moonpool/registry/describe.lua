@@ -7,16 +7,6 @@ local json = require "moonpool.json"
 local registry = require "moonpool.registry.registry"
 local sorted = require "moonpool.runtime.sorted_keys"
 
-local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
-local kinds = { "tools", "resources", "templates", "prompts" }
-
-local function each(visit)
-  for _, kind in ipairs(kinds) do
-    local things, names = registry.everything(kind)
-    for _, name in ipairs(names) do visit(words[kind], name, things[name], kind) end
-  end
-end
-
 -- Jobs and policies are listed too, although clients never see them.
 local function put_jobs(put)
   local jobs = job.all()
@@ -40,7 +30,7 @@ end
 local forms = {}
 
 function forms.list(put)
-  each(function(word, name, thing)
+  registry.each(function(word, name, thing)
     put(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*" .. (registry.is_off(thing) and "  (off)" or ""))
   end)
   put_jobs(put)
@@ -201,7 +191,7 @@ end
 
 function forms.whole(put)
   local is_first = true
-  each(function(word, name, thing)
+  registry.each(function(word, name, thing)
     if not is_first then put "" end
     is_first = false
     put(head(word, name, thing))
@@ -225,10 +215,9 @@ function forms.whole(put)
 end
 
 function forms.json(put)
-  local members = { tools = "tools", resources = "resources", templates = "resourceTemplates", prompts = "prompts" }
   local whole = {}
-  for _, member in pairs(members) do whole[member] = json.array {} end
-  each(function(_, _, thing, kind) table.insert(whole[members[kind]], thing.definition) end)
+  for _, row in pairs(registry.kinds) do whole[row.member] = json.array {} end
+  registry.each(function(_, _, thing, kind) table.insert(whole[registry.kinds[kind].member], thing.definition) end)
   put(json.encode(whole))
 end
 

@@ -16,8 +16,6 @@ local explain = {}
 
 local upstreams -- the part about upstreams, which explain.answer was given
 
-local kinds = { "tools", "resources", "templates", "prompts" }
-local words = { tools = "tool", prompts = "prompt", resources = "resource", templates = "resource" }
 
 local function invalid(message) return nil, errors.new("invalid_params", message) end
 
@@ -116,11 +114,7 @@ function steps.scopes(p, thing, put)
 end
 
 function steps.policies(_, thing, put, kind)
-  local is_resource = kind == "resources" or kind == "templates"
-  local names = {}
-  for i, row in ipairs(policy.of(is_resource and "resources" or kind, not is_resource and thing.name or thing.template == nil and thing.uri or nil)) do
-    names[i] = row.name
-  end
+  local names = policy.names(kind, thing)
   put("policies", names[1] and table.concat(names, ", ") .. ", in this order: each may refuse the call" or "none")
 end
 
@@ -153,11 +147,9 @@ local function find(name, visit)
     count = count + 1
     visit(kind, thing)
   end
-  for _, kind in ipairs(kinds) do
-    for key, thing in pairs((registry.everything(kind))) do
-      if thing.name == name or key == name then found(kind, thing) end
-    end
-  end
+  registry.each(function(_, key, thing, kind)
+    if thing.name == name or key == name then found(kind, thing) end
+  end)
   local resource = count == 0 and registry.resource(uris.normal(name))
   if resource then found("templates", resource) end
   return count
@@ -165,17 +157,8 @@ end
 
 local function all_names()
   local names = {}
-  for _, kind in ipairs(kinds) do
-    for _, thing in pairs((registry.everything(kind))) do names[#names + 1] = thing.name end
-  end
+  registry.each(function(_, _, thing) names[#names + 1] = thing.name end)
   return names
-end
-
-local function each(visit)
-  for _, kind in ipairs(kinds) do
-    local things, names = registry.everything(kind)
-    for _, name in ipairs(names) do visit(kind, name, things[name]) end
-  end
 end
 
 local forms = {}
@@ -186,7 +169,7 @@ function forms.why(p, params, put)
   local count = find(params.name, function(kind, thing)
     if not is_first then put("", "") end
     is_first = false
-    put(words[kind], thing.name .. "  (" .. (thing.upstream and "upstream " .. thing.upstream or host.script.root .. "/" .. thing.path) .. ")")
+    put(registry.kinds[kind].word, thing.name .. "  (" .. (thing.upstream and "upstream " .. thing.upstream or host.script.root .. "/" .. thing.path) .. ")")
     local verdict, why = judge(p, thing, put, kind)
     put("decides", why)
     put("sees", meets[verdict])
@@ -209,17 +192,17 @@ function forms.all(p, params, put)
     return nil, "'" .. p.id .. "' is served here, and the first word is the principal", "moonpool explain anonymous " .. p.id .. "; or --as " .. p.id
       .. " for a principal of this name"
   end
-  each(function(kind, name, thing)
+  registry.each(function(word, name, thing, kind)
     local verdict, why = judge(p, thing, nothing, kind)
-    put(verdict, words[kind] .. " " .. name .. (verdict ~= "runs" and ": " .. why or ""))
+    put(verdict, word .. " " .. name .. (verdict ~= "runs" and ": " .. why or ""))
   end)
   return true
 end
 
 -- What the principal sees, in the form of `moonpool list`.
 function forms.list(p, _, _, line)
-  each(function(kind, name, thing)
-    if not registry.is_off(thing) and access.sees(p, thing) then line(words[kind] .. "  " .. name .. "  " .. thing.description:match "^[^\n]*") end
+  registry.each(function(word, name, thing)
+    if not registry.is_off(thing) and access.sees(p, thing) then line(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*") end
   end)
   return true
 end

@@ -155,7 +155,7 @@ local function look(script, list)
   local done = { _G = env, _ENV = env }
   local doubts = {}
   local function put(line, what, hint)
-    doubts[#doubts + 1] = { line = line, at = #doubts, text = problem.text(host.script.root .. "/" .. script.path, line, what, hint, script.text) }
+    doubts[#doubts + 1] = { line = line, at = #doubts, text = problem.of_script(script.path, line, what, hint) }
   end
   table.sort(found.read, function(a, b) return a.line < b.line or a.line == b.line and a.at < b.at end)
   for _, use in ipairs(found.read) do
@@ -177,7 +177,7 @@ end
 
 -- The warning that nothing is served: most likely the scripts are in another folder.
 local function check_served(list)
-  for _, kind in ipairs { "tools", "resources", "templates", "prompts" } do
+  for kind in pairs(registry.kinds) do
     if next((registry.everything(kind))) ~= nil then return end
   end
   if next(job.all()) ~= nil or (host.config.upstreams or {})[1] then return end
@@ -189,10 +189,8 @@ end
 local function check_policies(list)
   for _, row in ipairs(policy.all()) do
     if silent.is_silent(row.handler, 2) then
-      local text
-      for _, script in ipairs(host.script.list) do text = script.path == row.path and script.text or text end
-      list[#list + 1] = problem.text(host.script.root .. "/" .. row.path, debug.getinfo(row.handler, "S").linedefined,
-        "the policy '" .. row.name .. "' never returns a value: its clients get empty results", "write 'return next(call)'", text)
+      list[#list + 1] = problem.of_script(row.path, debug.getinfo(row.handler, "S").linedefined,
+        "the policy '" .. row.name .. "' never returns a value: its clients get empty results", "write 'return next(call)'")
     end
   end
 end

@@ -8,28 +8,12 @@ local failure = require "moonpool.runtime.outcome"
 local principal = require "moonpool.access.principal"
 local problem = require "moonpool.runtime.diagnostic"
 local registry = require "moonpool.registry.registry"
+local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
-
-local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
-local kinds = { "tools", "resources", "templates", "prompts" }
-
-local function text_of(path)
-  for _, script in ipairs(host.script.list) do
-    if script.path == path then return script.text end
-  end
-  return ""
-end
-
-local function sorted(set)
-  local list = {}
-  for name in pairs(set) do list[#list + 1] = name end
-  table.sort(list)
-  return list
-end
 
 -- The line of a scope in a file; near the thing's name if the file has several things with the scope.
 local function line_of(thing, scope)
-  local text = text_of(thing.path)
+  local text = problem.script_text(thing.path) or ""
   local from = problem.find(text, thing.name:match "[^_.-]+$") or 1
   return problem.find(text, scope, from) or problem.find(text, scope) or problem.find(text, "scopes")
 end
@@ -61,13 +45,6 @@ local function granted()
   return set, is_all
 end
 
-local function each_thing(visit)
-  for _, kind in ipairs(kinds) do
-    local things, names = registry.everything(kind)
-    for _, name in ipairs(names) do visit(words[kind], things[name]) end
-  end
-end
-
 -- A warning about the scopes of a thing, and a hint; or nil.
 local function unreachable(word, thing, scope, known, is_all)
   if known == nil then
@@ -86,7 +63,7 @@ end
 local function check_things(put)
   local known, is_all
   if auth.all()[1] and not host.config.auth_disabled then known, is_all = granted() end
-  each_thing(function(word, thing)
+  registry.each(function(word, _, thing)
     for _, scope in ipairs(thing.scopes or {}) do
       local what, hint = unreachable(word, thing, scope, known, is_all)
       if what then put(thing.path, line_of(thing, scope), what, hint) end
@@ -97,7 +74,7 @@ end
 -- Warnings about scopes that auth scripts give and that no thing and no call:needs requires.
 local function check_offers(put)
   local needed = literals(false, {})
-  each_thing(function(_, thing)
+  registry.each(function(_, _, thing)
     for _, scope in ipairs(thing.scopes or {}) do needed[scope] = true end
   end)
   for _, one in ipairs(auth.all()) do
@@ -106,7 +83,7 @@ local function check_offers(put)
       for other in pairs(needed) do is_needed = is_needed or principal.cover(scope, { other }) end
       for _, other in ipairs(one.from.implies and one.from.implies[scope] or {}) do is_needed = is_needed or needed[other] ~= nil end
       if not is_needed then
-        put(one.path, problem.find(text_of(one.path), scope), "nothing needs the scope '" .. scope .. "'", suggest.hint(scope, needed))
+        put(one.path, problem.find(problem.script_text(one.path), scope), "nothing needs the scope '" .. scope .. "'", suggest.hint(scope, needed))
       end
     end
   end
@@ -119,7 +96,7 @@ local function check_without_credentials(put)
     local ok, value = host.script.guarded(one.handler, failure.handler, request)
     local p = ok and value and principal.new(value, one.from)
     if p then
-      put(one.path, problem.find(text_of(one.path), "return"), "a request without credentials is authenticated as '" .. p.id .. "'",
+      put(one.path, problem.find(problem.script_text(one.path), "return"), "a request without credentials is authenticated as '" .. p.id .. "'",
         "return nil and a reason for requests without valid credentials")
     end
   end
@@ -129,7 +106,7 @@ end
 return function()
   local list, warned = {}, {}
   local function put(path, line, what, hint)
-    local text = problem.text(host.script.root .. "/" .. path, line, what, hint, text_of(path))
+    local text = problem.of_script(path, line, what, hint)
     if not warned[text] then list[#list + 1], warned[text] = text, true end
   end
   check_things(put)

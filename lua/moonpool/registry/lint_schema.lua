@@ -1,6 +1,5 @@
 -- Warnings of `moonpool check` about schemas: a `format` that JSON Schema does not define, so that no client checks it.
 
-local host = require "moonpool.host"
 local problem = require "moonpool.runtime.diagnostic"
 local registry = require "moonpool.registry.registry"
 local suggest = require "moonpool.runtime.suggest"
@@ -20,13 +19,6 @@ local function each_format(schema, visit, depth)
   for _, inner in pairs(schema) do each_format(inner, visit, depth + 1) end
 end
 
-local function text_of(path)
-  for _, script in ipairs(host.script.list) do
-    if script.path == path then return script.text end
-  end
-  return ""
-end
-
 --- Appends the warnings to `list`.
 return function(list)
   local tools, names = registry.everything "tools"
@@ -36,9 +28,9 @@ return function(list)
       each_format(thing.definition[member], function(format)
         if warned[format] then return end
         warned[format] = true
-        local text = text_of(thing.path)
-        list[#list + 1] = problem.text(host.script.root .. "/" .. thing.path, problem.find(text, format), "unknown format '" .. format .. "' in '" .. name
-          .. "': clients ignore it", suggest.listed(format, formats, "formats"), text)
+        local text = problem.script_text(thing.path) or ""
+        list[#list + 1] = problem.of_script(thing.path, problem.find(text, format), "unknown format '" .. format .. "' in '" .. name
+          .. "': clients ignore it", suggest.listed(format, formats, "formats"))
       end, 1)
     end
   end

@@ -4,6 +4,7 @@
 
 local host = require "moonpool.host"
 local arguments = require "moonpool.things.arguments"
+local sorted = require "moonpool.runtime.sorted_keys"
 
 local plan = {}
 
@@ -66,13 +67,6 @@ end
 
 local object_keywords = { type = true, properties = true, required = true, additionalProperties = true }
 
-local function names_of(schema)
-  local names = {}
-  for name in pairs(schema.properties or {}) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
-
 -- The indexes of the fields to which default values may be added, in the order in which arguments.fill adds them.
 local function defaults_of(schema, fields)
   local at, order = {}, {}
@@ -84,7 +78,7 @@ end
 -- An object schema as C checks it, its fields in the order of `names`; nil if the schema says more than C knows.
 function object_of(schema, names, is_inner)
   local properties, required, fields = schema.properties or {}, {}, {}
-  names = names or names_of(schema)
+  names = names or sorted(properties)
   if schema.type ~= "object" or #names > MAX_FIELDS then return nil end
   if schema.additionalProperties ~= nil and type(schema.additionalProperties) ~= "boolean" then return nil end
   for keyword in pairs(schema) do

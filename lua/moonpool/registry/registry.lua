@@ -19,6 +19,7 @@ local plan = require "moonpool.registry.plan"
 local principal = require "moonpool.access.principal"
 local sort = require "moonpool.runtime.stdlib.sort"
 local sorted = require "moonpool.runtime.sorted_keys"
+local suggest = require "moonpool.runtime.suggest"
 local template = require "moonpool.things.template"
 local upstreams = require "moonpool.upstream.config"
 local uris = require "moonpool.runtime.uris"
@@ -33,8 +34,8 @@ local LIST_TTL_MS = 5000
 
 local MAX_VIEWS = 64       -- limit of the cached views for each list
 
--- For each list: its method, the member of the result, and the word of its things in switches.
-local kinds = {
+--- For each list: its method, the member of the result, and the word of its things in switches.
+registry.kinds = {
   tools = { method = "tools/list", member = "tools", word = "tool" },
   prompts = { method = "prompts/list", member = "prompts", word = "prompt" },
   resources = { method = "resources/list", member = "resources", word = "resource" },
@@ -200,7 +201,7 @@ local function new_snapshot()
     off[held[1]] = off[held[1]] or {}
     off[held[1]][held[2]] = true
   end
-  for name, kind in pairs(kinds) do
+  for name, kind in pairs(registry.kinds) do
     local things = {}
     local off_names = off[kind.word] or {}
     for key, thing in pairs(everything[name]) do
@@ -262,7 +263,7 @@ function registry.is_off(thing) return not served.now.on[thing] end
 -- The things of scripts with those of upstreams, which never replace one of a script.
 local function merged(own, federated)
   local everything = {}
-  for kind in pairs(kinds) do
+  for kind in pairs(registry.kinds) do
     local things = {}
     for key, thing in pairs(federated and federated[kind] or {}) do things[key] = thing end
     for key, thing in pairs(own[kind]) do things[key] = thing end
@@ -302,7 +303,7 @@ end
 --- upstreams then.
 function registry.set(found)
   local own = {}
-  for kind in pairs(kinds) do own[kind] = found[kind] or {} end
+  for kind in pairs(registry.kinds) do own[kind] = found[kind] or {} end
   replace(own)
 end
 
@@ -341,17 +342,11 @@ end
 --- The things that scripts call "tool", "prompt" or "resource": name -> thing, on or off; nil for other words.
 function registry.all(word) return all.by_word[word] end
 
---- All things of a kind, on or off, and their names, sorted.
-function registry.everything(kind)
-  local things = all.everything[kind]
-  return things, sorted(things)
-end
-
 local sorted_names = setmetatable({}, { __mode = "k" })      -- the things of a kind -> their names, sorted
 
---- What `everything` returns; the names are kept for the next caller, so a caller must not change them. The tables are
---- replaced when things change.
-function registry.sorted(kind)
+--- All things of a kind, on or off, and their names, sorted. The names are kept for the next caller, so a caller must not
+--- change them. The tables are replaced when things change.
+function registry.everything(kind)
   local things = all.everything[kind]
   local names = sorted_names[things]
   if not names then
@@ -359,6 +354,16 @@ function registry.sorted(kind)
     sorted_names[things] = names
   end
   return things, names
+end
+
+local order = { "tools", "resources", "templates", "prompts" }
+
+--- Calls visit(word, key, thing, kind) for all things, on or off: kind by kind, in the order of their names and URIs.
+function registry.each(visit)
+  for _, kind in ipairs(order) do
+    local things, names = registry.everything(kind)
+    for _, name in ipairs(names) do visit(registry.kinds[kind].word, name, things[name], kind) end
+  end
 end
 
 --- True if a resource or template serves this URI, on or off.
@@ -407,6 +412,13 @@ function registry.thing(kind, name) return served.now[kind].things[name] end
 --- The names of a kind that a principal sees, in the order of the list: "tools", "prompts", and the URIs of "resources"
 --- and "templates".
 function registry.names(kind, p) return view_of(served.now[kind], p).names end
+
+--- The error for a name that no tool or prompt has which the principal of a call sees: nil and the error.
+function registry.unknown(kind, call, name)
+  if type(name) ~= "string" then return nil, errors.new("invalid_params", "params.name must be a string") end
+  local what = "unknown " .. registry.kinds[kind].word .. " '" .. name:sub(1, 128) .. "'"
+  return nil, errors.new("invalid_params", suggest.with_hint(what, name, registry.names(kind, call.principal)))
+end
 
 --- True if the server declares a capability: "prompts", "resources", "completions", "tasks".
 function registry.offers(capability) return all.offered[capability] end
@@ -500,10 +512,12 @@ local function index_behind(list, names, mark)
   return low
 end
 
---- The definition of one thing as the clients of a revision get it in `member` of the result of `method`.
-function registry.converted(kind, thing, era, method, member)
+--- The definition of one thing as the clients of a revision get it in its list; nil if the revision has no such list.
+function registry.converted(kind, thing, era)
+  local member, method = registry.kinds[kind].member, era.methods[registry.kinds[kind].method]
+  if not method then return nil end
   local result = { [member] = json.array { copy(thing.definition) } }
-  local convert = era.methods[method].convert_result
+  local convert = method.convert_result
   if convert then convert(result, all.everything[kind]) end
   return result[member][1]
 end

@@ -90,9 +90,8 @@ end
 function problem.calling_line(level)
   local info = debug.getinfo(level + 1, "Sl")
   local path = info and info.source:sub(1, #host.script.root + 2) == "@" .. host.script.root .. "/" and info.source:sub(#host.script.root + 3)
-  for _, script in ipairs(path and host.script.list or {}) do
-    if script.path == path then return problem.line(script.text, info.currentline) end
-  end
+  local text = path and problem.script_text(path)
+  return text and problem.line(text, info.currentline)
 end
 
 --- The number of the first line of `text`, from line `from` on, that contains the name `word`.
@@ -113,6 +112,18 @@ function problem.text(path, line, what, hint, text)
   end
   if hint then out[#out + 1] = "\n  hint: " .. hint end
   return table.concat(out)
+end
+
+--- The text of the script at `path` below the scripts' folder; nil if there is none.
+function problem.script_text(path)
+  for _, script in ipairs(host.script.list) do
+    if script.path == path then return script.text end
+  end
+end
+
+--- The description of a problem in the script at `path` below the scripts' folder; see problem.text.
+function problem.of_script(path, line, what, hint)
+  return problem.text(host.script.root .. "/" .. path, line, what, hint, problem.script_text(path))
 end
 
 return problem

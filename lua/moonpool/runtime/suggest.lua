@@ -35,6 +35,12 @@ function suggest.hint(wrong, names)
   return near and "did you mean '" .. near .. "'?"
 end
 
+--- The text `what` about the name `wrong`, and behind it a suggestion, if a name is near enough.
+function suggest.with_hint(what, wrong, names)
+  local hint = suggest.hint(wrong, names)
+  return hint and what .. ": " .. hint or what
+end
+
 --- "did you mean 'input'? options are input, output": the nearest name, if one is near enough, and all of the list
 --- `names`. `what` is a plural noun for the names.
 function suggest.listed(wrong, names, what)

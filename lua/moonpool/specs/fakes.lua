@@ -10,6 +10,7 @@ local fake = fakes.fake
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local sorted = require "moonpool.runtime.sorted_keys"
 
 local answers
 local cancel_at, is_cancelling
@@ -179,12 +180,7 @@ setmetatable(fake, { __metatable = false, __index = function(_, name)
 end })
 
 --- The names of the fakes, sorted.
-function fakes.names()
-  local names = {}
-  for name in pairs(fake) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
+function fakes.names() return sorted(fake) end
 
 --- Removes all fakes.
 function fakes.reset()

@@ -93,8 +93,7 @@ local function faults_of(input, args, why)
     end
     table.sort(unknown)
     for i = 1, math.min(#unknown, MAX_FAULTS + 1) do
-      local hint = suggest.hint(unknown[i], properties)
-      faults[#faults + 1] = "there is no argument '" .. unknown[i]:sub(1, 80) .. "'" .. (hint and ": " .. hint or "")
+      faults[#faults + 1] = suggest.with_hint("there is no argument '" .. unknown[i]:sub(1, 80) .. "'", unknown[i], properties)
     end
   end
   local left, check, fits = {}, check_of_known(input), false

@@ -96,13 +96,14 @@ function options.required(requires)
   return type(requires) == "table" and #requires > 0 and call.tree(requires) or nil
 end
 
---- Copies the options about access (scopes, visible) to the thing.
+--- Copies the options that tools, resources and prompts have in common to the thing.
 function options.guard(made, spec)
   if type(spec.scopes) == "table" then
     made.scopes = { table.unpack(spec.scopes) }
     table.sort(made.scopes)
   end
-  made.visible = spec.visible
+  made.visible, made.timeout, made.enabled, made.requires = spec.visible, spec.timeout, spec.enabled, spec.requires
+  made.required_tree = options.required(spec.requires)
   made.is_private = made.scopes ~= nil or made.visible ~= nil
   return made
 end

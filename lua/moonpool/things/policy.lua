@@ -231,6 +231,15 @@ function policy.of(kind, text)
   return found
 end
 
+--- The names of the policies around a thing of a list, in their order.
+function policy.names(kind, thing)
+  local is_resource, names = kind == "resources" or kind == "templates", {}
+  for i, row in ipairs(policy.of(is_resource and "resources" or kind, not is_resource and thing.name or thing.template == nil and thing.uri or nil)) do
+    names[i] = row.name
+  end
+  return names
+end
+
 -- Warnings about patterns that match nothing: the thing may be added later, but a misspelt pattern has the same effect.
 local function doubt(row, kind, things)
   for _, pattern in ipairs(row[kind] or {}) do

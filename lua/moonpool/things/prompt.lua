@@ -85,10 +85,6 @@ function prompt.build(name, value, _, complain)
     check = check,
     defaults = arguments.defaults(input),
     complete = completions(fields, input),
-    timeout = spec.timeout,
-    enabled = spec.enabled,
-    requires = spec.requires,
-    required_tree = options.required(spec.requires),
     definition = setmetatable({
       name = name, title = spec.title, description = spec[1], arguments = listed(input), icons = options.list(spec.icons), _meta = spec.meta,
     }, definition_order),

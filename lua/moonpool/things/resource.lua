@@ -105,10 +105,6 @@ function resource.build(name, value, _, complain)
     scope = spec.public and "public" or "private",
     complete = spec.complete,
     list = spec.list,
-    timeout = spec.timeout,
-    enabled = spec.enabled,
-    requires = spec.requires,
-    required_tree = options.required(spec.requires),
     is_fixed = type(handler) == "string" and #handler <= MAX_FIXED_BYTES,
     handler = type(handler) == "string" and function() return handler end or handler,
     definition = setmetatable({

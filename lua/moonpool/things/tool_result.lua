@@ -128,7 +128,6 @@ content.number_text = number_text
 local function with_text(s)
   return { content = { { type = "text", text = s } }, resultType = "complete", _meta = meta }
 end
-content.of_text = with_text
 
 --- A result with isError, whose text the model reads.
 function content.failed(why)
