@@ -96,7 +96,7 @@ static void tell_reader(reader *of, const mp_history_row *row)
  * may end others. */
 static reader *MP_NULLABLE find_untold(const mp_admin_live *live)
 {
-    MP_EACH (reader, of, &live->readers, link) {
+    MP_EACH(reader, of, &live->readers, link) {
         if (of->tick_number != live->tick_number)
             return of;
     }
@@ -294,7 +294,7 @@ void mp_admin_live_settle(mp_admin_live *live, const mp_processes *processes)
 void mp_admin_live_take_rows(mp_admin_live *live, mp_str json)
 {
     uint64_t shifted = mp_history_take_rows(live->history, json);
-    MP_EACH (answer, of, &live->answers, link) {
+    MP_EACH(answer, of, &live->answers, link) {
         uint64_t more = of->span == MP_HISTORY_DAY ? shifted / MP_HISTORY_SHIFT : shifted;
         of->first += more;
         of->at += more;

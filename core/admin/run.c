@@ -385,7 +385,7 @@ void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
 
 static run *MP_NULLABLE find_run(const mp_admin_runs *runs, mp_str id)
 {
-    MP_EACH (run, of, &runs->list, link) {
+    MP_EACH(run, of, &runs->list, link) {
         if (mp_str_is(id, of->id))
             return of;
     }

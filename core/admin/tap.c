@@ -132,7 +132,7 @@ static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
  * may end others. */
 static reader *MP_NULLABLE find_awake(const mp_admin_taps *taps)
 {
-    MP_EACH (reader, of, &taps->readers, link) {
+    MP_EACH(reader, of, &taps->readers, link) {
         if (of->is_awake && of->batch_number != taps->batch_number)
             return of;
     }
@@ -358,7 +358,7 @@ void mp_api_tap(mp_admin *admin, mp_stream *stream, const mp_admin_caller *calle
 static bool end_refused(mp_admin_taps *taps)
 {
     const mp_config *config = mp_admin_settings(taps->admin)->config;
-    MP_EACH (reader, of, &taps->readers, link) {
+    MP_EACH(reader, of, &taps->readers, link) {
         const char *why = NULL;
         mp_processes *processes = mp_admin_gateway_of(taps->admin)->processes;
         if (!of->caller.is_process && !mp_processes_is_newest(processes))

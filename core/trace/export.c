@@ -455,7 +455,7 @@ static void exporter_free(exporter *MP_NULLABLE e)
         free_transfer(e, transfer);
     mp_client_free(e->client);
     mp_loop_free(e->loop);
-    MP_EACH_TAKEN (mp_trace, trace, &e->queue, link) {
+    MP_EACH_TAKEN(mp_trace, trace, &e->queue, link) {
         unqueue(trace);
         drop_trace(trace);
     }

@@ -152,7 +152,7 @@ bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
 {
     bool fits = true;
     MP_LOCKED(&bus->lock);
-    MP_EACH (mp_vm, vm, &bus->vms, inbox.link) {
+    MP_EACH(mp_vm, vm, &bus->vms, inbox.link) {
         mp_loop *loop = vm->loop;
         if (loop != NULL)
             fits = post(vm, loop, topic, text) && fits;

@@ -236,7 +236,7 @@ void mp_task_drop_coroutine(mp_task *task)
 void mp_tasks_drop_coroutines(mp_vm *vm)
 {
     size_t seen = 0;
-    MP_EACH (mp_task, task, &vm->schedule.idle, link) {
+    MP_EACH(mp_task, task, &vm->schedule.idle, link) {
         if (task->co == NULL || ++seen <= KEPT_COROUTINES)
             continue;
         mp_task_drop_coroutine(task);

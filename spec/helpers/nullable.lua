@@ -143,7 +143,7 @@ local function marked_statics(list)
 end
 
 -- Macros that have the name of a member among their arguments, and do not read it.
-local NAMES_MEMBERS <const> = { offsetof = true, mp_container = true, MP_MEMBER = true }
+local NAMES_MEMBERS <const> = { offsetof = true, mp_container = true, MP_MEMBER = true, MP_EACH = true, MP_EACH_TAKEN = true }
 
 -- True if the token is in the list of arguments of one of these macros.
 local function is_member_name(out, at)

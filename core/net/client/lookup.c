@@ -109,7 +109,7 @@ static void drop_older(mp_node *node, void *ctx)
  * loop is freed. */
 static void answer_all(name *it)
 {
-    MP_EACH_TAKEN (mp_lookup, lookup, &it->waits, link) {
+    MP_EACH_TAKEN(mp_lookup, lookup, &it->waits, link) {
         lookup->addresses = mp_dup_text(it->addresses);
         if (it->is_overdue)
             mp_stat_add(&mp_stat_old_addresses, 1);

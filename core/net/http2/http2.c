@@ -352,7 +352,7 @@ void mp_http2_forget(mp_http2 *h2, const mp_live *live)
 
 void mp_http2_note_reset(mp_http2 *h2, uint32_t id)
 {
-    MP_EACH (mp_stream, stream, &h2->conn->streams, link) {
+    MP_EACH(mp_stream, stream, &h2->conn->streams, link) {
         const mp_live *live = stream->live;
         if (live != NULL && mp_http2_stream_of(live->req)->stream_id == id)
             stream->was_reset = true;

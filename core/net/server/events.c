@@ -70,7 +70,7 @@ static mp_stream *MP_NULLABLE find_slowest(const mp_server *server, const mp_str
     mp_stream *slowest = NULL;
     for (const mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
         const mp_conn *conn = mp_container(link, mp_conn, link);
-        MP_EACH (mp_stream, stream, &conn->streams, link) {
+        MP_EACH(mp_stream, stream, &conn->streams, link) {
             if (stream != newest && stream->is_writing && !stream->is_lost && stream->counted > spared &&
                 (slowest == NULL || stream->wrote_at < slowest->wrote_at))
                 slowest = stream;

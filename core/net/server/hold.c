@@ -12,7 +12,7 @@ MP_GAUGE(kept_connections, "kept_connections", "", "",
 void mp_server_share(mp_server *server, int address)
 {
     MP_LOCKED(&server->listen_lock);
-    MP_EACH (mp_listener, listener, &server->listeners, link) {
+    MP_EACH(mp_listener, listener, &server->listeners, link) {
         if (listener->fd < 0 || listener->endpoint.address != address)
             continue;
         listener->endpoint.is_shared = true;
@@ -25,7 +25,7 @@ void mp_server_share(mp_server *server, int address)
 static void apply_hold(void *ctx)
 {
     mp_server *server = ctx;
-    MP_EACH (mp_listener, listener, &server->listeners, link) {
+    MP_EACH(mp_listener, listener, &server->listeners, link) {
         h2o_socket_t *socket = listener->socket;
         if (socket == NULL)
             continue;
@@ -41,7 +41,7 @@ static void apply_hold(void *ctx)
 void mp_server_hold(mp_server *server, int address, bool is_held)
 {
     pthread_mutex_lock(&server->listen_lock);
-    MP_EACH (mp_listener, listener, &server->listeners, link) {
+    MP_EACH(mp_listener, listener, &server->listeners, link) {
         if (listener->endpoint.address == address)
             atomic_store(&listener->is_held, is_held);
     }
@@ -55,7 +55,7 @@ static void on_leaving(mp_timer *timer)
 {
     mp_server *server = mp_container(timer, mp_server, leaving);
     uint64_t now = mp_loop_now(server->loop);
-    MP_EACH (mp_conn, conn, &server->conns, link) {
+    MP_EACH(mp_conn, conn, &server->conns, link) {
         mp_http2 *h2 = conn->http2;
         bool is_new = conn->opened_at != 0 && now < conn->opened_at + LEAVING_MS;
         if (h2 != NULL && conn->listener->is_left && !is_new)

@@ -170,7 +170,7 @@ static void pause_accepting(mp_listener *listener, h2o_socket_t *socket, uint64_
 
 static void resume_accepting(mp_server *server)
 {
-    MP_EACH (mp_listener, listener, &server->listeners, link) {
+    MP_EACH(mp_listener, listener, &server->listeners, link) {
         h2o_socket_t *socket = listener->socket;
         if (socket == NULL || !listener->is_paused || atomic_load(&listener->is_held))
             continue;
@@ -351,7 +351,7 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, MP_
 
 void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *MP_NULLABLE proxies)
 {
-    MP_EACH (mp_listener, listener, &server->listeners, link) {
+    MP_EACH(mp_listener, listener, &server->listeners, link) {
         if (listener->endpoint.proxies_index == proxies_index)
             listener->endpoint.proxies = proxies;
     }
@@ -361,7 +361,7 @@ void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *
  * process accepts them. */
 void mp_server_close_listeners(mp_server *server, bool with_inner)
 {
-    MP_EACH (mp_listener, listener, &server->listeners, link) {
+    MP_EACH(mp_listener, listener, &server->listeners, link) {
         h2o_socket_t *socket = listener->socket;
         if (socket == NULL || (listener->endpoint.is_inner && !with_inner))
             continue;
@@ -388,7 +388,7 @@ static bool is_idle(const mp_conn *conn)
 
 static void end_idle(mp_server *server)
 {
-    MP_EACH (mp_conn, conn, &server->conns, link) {
+    MP_EACH(mp_conn, conn, &server->conns, link) {
         mp_http2 *h2 = conn->http2;
         if (h2 != NULL)
             mp_http2_drain(h2);

@@ -48,7 +48,7 @@ void mp_server_begin_accepted(mp_listener *listener, int fd)
 
 static mp_listener *MP_NULLABLE find_listener(mp_server *server, int address)
 {
-    MP_EACH (mp_listener, listener, &server->listeners, link) {
+    MP_EACH(mp_listener, listener, &server->listeners, link) {
         if (listener->endpoint.address == address)
             return listener;
     }
@@ -169,7 +169,7 @@ void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to)
 {
     set(server, &server->is_stuck, true);
     pthread_mutex_lock(&server->listen_lock);
-    MP_EACH (mp_listener, listener, &server->listeners, link) {
+    MP_EACH(mp_listener, listener, &server->listeners, link) {
         if (listener->fd < 0 || listener->is_suspended || atomic_load(&listener->is_held))
             continue;
         if (to != NULL)

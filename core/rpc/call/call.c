@@ -33,7 +33,7 @@ static void on_client_left(void *ctx, mp_stream *stream)
 /* Finds the call of `session` with this id. The caller has the session's lock. */
 static mp_call *MP_NULLABLE find_call(mp_session *session, mp_str id)
 {
-    MP_EACH (mp_call, call, &session->calls_of, in_session) {
+    MP_EACH(mp_call, call, &session->calls_of, in_session) {
         if (mp_json_id_eq(call->id, id))
             return call;
     }
@@ -283,7 +283,7 @@ static void finish_call(mp_call *call)
 
 void mp_calls_sweep(mp_rpc *rpc)
 {
-    MP_EACH_TAKEN (mp_call, call, &rpc->ended, link) {
+    MP_EACH_TAKEN(mp_call, call, &rpc->ended, link) {
         if (call->session != NULL)
             mp_session_unref(call->session);
         free_memory(call);

@@ -126,7 +126,7 @@ uint64_t mp_client_request_serial(const mp_client_request *request)
 
 void mp_call_withdraw_one(mp_call *call, uint64_t serial)
 {
-    MP_EACH (mp_client_request, ask, &call->client_requests, link) {
+    MP_EACH(mp_client_request, ask, &call->client_requests, link) {
         if (ask->serial != serial)
             continue;
         cancel_request(call, ask, false);
@@ -142,7 +142,7 @@ void mp_client_requests_forget(mp_call *call)
 
 static mp_client_request *MP_NULLABLE find_unanswered(mp_rpc *rpc)
 {
-    MP_EACH (mp_call, call, &rpc->calls, link) {
+    MP_EACH(mp_call, call, &rpc->calls, link) {
         for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
             if (!mp_link_is_alone(&mp_container(link, mp_client_request, link)->in_session))
                 return mp_container(link, mp_client_request, link);
@@ -172,7 +172,7 @@ typedef struct {
  * to answer. */
 static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
 {
-    MP_EACH (mp_call, call, &rpc->calls, link) {
+    MP_EACH(mp_call, call, &rpc->calls, link) {
         for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
             if (mp_container(link, mp_client_request, link)->serial == serial)
                 return mp_container(link, mp_client_request, link);

@@ -123,13 +123,13 @@ static bool end_stream(mp_rpc *rpc, const mp_call_inquiry *inquiry)
 {
     if (inquiry->worker != rpc->index)
         return false;
-    MP_EACH (mp_reader, reader, &rpc->readers, link) {
+    MP_EACH(mp_reader, reader, &rpc->readers, link) {
         if (reader->serial == inquiry->serial) {
             mp_reader_end(reader);
             return true;
         }
     }
-    MP_EACH (mp_call, call, &rpc->calls, link) {
+    MP_EACH(mp_call, call, &rpc->calls, link) {
         if (call->serial != inquiry->serial || !mp_stream_is_events(call->stream))
             continue;
         mp_call_cancel(call, "cancelled by an operator", &mp_stat_tool_operator, MP_CANCEL_ANSWER);
@@ -149,7 +149,7 @@ static bool is_asked_for(const mp_call_inquiry *inquiry, const mp_call *call)
 
 static bool end_call(mp_rpc *rpc, const mp_call_inquiry *inquiry)
 {
-    MP_EACH (mp_call, call, &rpc->calls, link) {
+    MP_EACH(mp_call, call, &rpc->calls, link) {
         if (!is_asked_for(inquiry, call))
             continue;
         mp_call_cancel(call, "cancelled by an operator", &mp_stat_tool_operator, MP_CANCEL_ANSWER);

@@ -25,7 +25,7 @@ static void leave_call_stream(mp_rpc *rpc, mp_session *session, uint64_t serial)
 {
     mp_call *found = NULL;
     pthread_mutex_lock(&session->lock);
-    MP_EACH (mp_call, call, &session->calls_of, in_session) {
+    MP_EACH(mp_call, call, &session->calls_of, in_session) {
         if (call->rpc == rpc && call->serial == serial)
             found = call;
     }

@@ -219,7 +219,7 @@ mp_record_page mp_record_read(uint64_t after, size_t last, size_t most, mp_buf *
     }
     if (asked != NULL && asked_left > 0 && mp_monotonic_ms() < asked_until)
         page.is_asked = true;
-    MP_EACH (const entry, one, &entries, link) {
+    MP_EACH(const entry, one, &entries, link) {
         if (one->serial <= page.next)
             continue;
         if (out->len > 0 && out->len + one->line.len > most) {

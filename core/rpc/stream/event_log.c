@@ -180,7 +180,7 @@ mp_feed *MP_NULLABLE mp_feed_find(mp_session *session, mp_str id, uint64_t *seq)
         return NULL;
     mp_feed *found = NULL;
     MP_LOCKED(&log->lock);
-    MP_EACH (mp_feed, feed, &session->log.feeds, link) {
+    MP_EACH(mp_feed, feed, &session->log.feeds, link) {
         if (feed->number == number && *seq >= feed->lost && *seq <= feed->last) {
             found = feed;
             found->refs++;

@@ -128,7 +128,7 @@ static void drop_subscription(mp_topics *topics, subscription *s)
 /* The session's subscription to this topic, with any audience. A session has few. */
 static subscription *MP_NULLABLE find_subscription(const mp_session *session, mp_str name)
 {
-    MP_EACH (subscription, s, &session->subscriptions, in_session) {
+    MP_EACH(subscription, s, &session->subscriptions, in_session) {
         if (mp_str_eq(base_of(s->topic->node.key), base_of(name)))
             return s;
     }
@@ -183,7 +183,7 @@ void mp_session_follow_as(mp_session *session, mp_str audience)
     mp_topics *topics = mp_table_topics(session->table);
     mp_scoped_buf name = {0};
     MP_LOCKED(&topics->lock);
-    MP_EACH (subscription, s, &session->subscriptions, in_session) {
+    MP_EACH(subscription, s, &session->subscriptions, in_session) {
         mp_str known = s->topic->node.key, about = base_of(known);
         if (s->topic->base == NULL || mp_str_eq(mp_str_from(known, about.len + 1), audience))
             continue;

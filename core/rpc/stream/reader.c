@@ -319,7 +319,7 @@ static mp_reader *MP_NULLABLE take_message(const event_message *message)
     mp_reader *found = NULL;
     mp_answers_give(message->len);
     MP_LOCKED(&session->lock);
-    MP_EACH (mp_reader, reader, &session->readers, in_session) {
+    MP_EACH(mp_reader, reader, &session->readers, in_session) {
         if (reader->rpc != message->rpc)
             continue;
         if (reader->serial == message->serial)

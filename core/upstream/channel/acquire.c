@@ -247,7 +247,7 @@ void mp_channel_requests_pump(mp_link *waiting, mp_link *ended)
     mp_link again = {&again, &again};
     for (mp_link *link; (link = mp_link_take(waiting)) != NULL;)
         mp_link_put(&again, link);
-    MP_EACH_TAKEN (mp_channel_request, request, &again, link) {
+    MP_EACH_TAKEN(mp_channel_request, request, &again, link) {
         mp_stat_add(&mp_stat_upstream_takes, -1);
         decide(request, ended);
         if (request->result == MP_ACQUIRE_WAITS)

@@ -236,7 +236,7 @@ bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str
         upstream->total_opened++;
         snprintf(upstream->revision, sizeof upstream->revision, "%s", channel->revision);
         mp_stat_add(&mp_stat_upstream_opened, 1);
-        MP_EACH_TAKEN (mp_channel_request, request, &key->requests, link) {
+        MP_EACH_TAKEN(mp_channel_request, request, &key->requests, link) {
             request->result = MP_ACQUIRE_OPEN;
             request->channel = mp_channel_ref(channel);
             mp_channel_request_wake(request);
@@ -269,7 +269,7 @@ static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp
     key->state = is_barred ? MP_KEY_BARRED : MP_KEY_RESTING;
     key->retry_at = mp_monotonic_ms() + ms;
     snprintf(key->why, sizeof key->why, "%s", failure->why);
-    MP_EACH_TAKEN (mp_channel_request, request, &key->requests, link) {
+    MP_EACH_TAKEN(mp_channel_request, request, &key->requests, link) {
         mp_channel_request_refuse(request, is_barred ? MP_FAILURE_BARRED : MP_FAILURE_DOWN, key->why, ms);
         mp_channel_request_wake(request);
     }

@@ -280,7 +280,7 @@ void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const ch
     mp_link *const lists[] = {&upstream->running, &upstream->waiting};
     MP_LOCKED(&upstream->lock);
     for (int i = 0; i < 2; i++)
-        MP_EACH (mp_own_exchange, exchange, lists[i], in_upstream) {
+        MP_EACH(mp_own_exchange, exchange, lists[i], in_upstream) {
             post_failure(exchange, mp_upstream_failure_of(reason, atomic_load(&exchange->was_sent), why));
         }
 }

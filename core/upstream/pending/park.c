@@ -67,7 +67,7 @@ void mp_park_unref(mp_park *MP_NULLABLE park)
 /* The first kept notification of this method (NULL: any); NULL: there is none. */
 static mp_queued_event *MP_NULLABLE find_note(const mp_park *park, const char *MP_NULLABLE method)
 {
-    MP_EACH (mp_queued_event, event, &park->kept, link) {
+    MP_EACH(mp_queued_event, event, &park->kept, link) {
         if (is_note(event, method))
             return event;
     }

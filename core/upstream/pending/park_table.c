@@ -302,7 +302,7 @@ static void end_due(mp_upstreams *table, uint64_t now, bool is_expiry)
     pthread_mutex_lock(&parks->lock);
     mp_map_each(&parks->by_handle, end_if_due, &it);
     pthread_mutex_unlock(&parks->lock);
-    MP_EACH_TAKEN (mp_park_entry, entry, &it.ended, link) {
+    MP_EACH_TAKEN(mp_park_entry, entry, &it.ended, link) {
         if (is_expiry)
             mp_stat_add(&mp_stat_upstream_park_expired, 1);
         expire_entry(entry);

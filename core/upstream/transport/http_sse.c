@@ -284,7 +284,7 @@ static void pull_events(connection *it)
 static void refuse_stream(connection *it)
 {
     const char *what = "the address has no event stream";
-    MP_EACH_TAKEN (post, one, &it->posts, link) {
+    MP_EACH_TAKEN(post, one, &it->posts, link) {
         mp_own_exchange *exchange = one->exchange;
         if (exchange != NULL)
             mp_exchange_ref(exchange);

@@ -316,7 +316,7 @@ void mp_standing_end(mp_upstream_host *host)
 
 static standing *MP_NULLABLE find(const mp_channel *channel, int64_t id)
 {
-    MP_EACH (standing, it, &channel->standings, in_channel) {
+    MP_EACH(standing, it, &channel->standings, in_channel) {
         if (it->id == id)
             return it;
     }
