@@ -254,7 +254,27 @@ struct mp_exchange {
 };
 
 /* An exchange that a task of this worker has sent, and that this worker holds, also while it is parked. The other kind,
- * for a task that has taken up a parked one, is the mp_relay of park.h. */
+ * for a task that has taken up a parked one, is the mp_relay of park.h.
+ *
+ * Its flags by its state, after each function of exchange.c (0, 1, or - for either). Builds for specs assert the
+ * columns of the task's thread (check_flags). `was_sent` and `is_settled` are 0 until it runs, and may be either from
+ * then on; the other flags are as mp_exchange_options has set them.
+ *
+ *                      task's thread                                                              upstream's lock
+ *                      is_      is_    has_    has_    failure  is_     asks_     is_       has_  is_     is_
+ *                      started  ended  answer  result  .reason  parked  too_much  detached  slot  listed  waiting
+ *   waits for a slot   0        0      0       0       0        0       0         0         0     1       1
+ *   has got the slot   0        0      0       0       0        0       0         0         1     1       0
+ *   runs               1        0      0       0       0        0       -         - (1)     - (2) 1       0
+ *   is parked          1        0      0       0       0        1       -         0         0     1       0
+ *   was answered       1        1      1       - (3)   0        -       -         -         0     0       0
+ *   has failed         - (4)    1      0       0       1        -       -         -         0     0       0
+ *   was cancelled      -        1      0       0       0        -       -         -         0     0       0
+ *
+ *   (1) 1 only without an id: a notification is sent, though its task has left.
+ *   (2) 0 without an id, and on a channel that is being opened, whose messages must not wait.
+ *   (3) 0 if the answer is an error, or if the upstream has only accepted the message.
+ *   (4) 0 also if the worker of the channel took no more messages. */
 struct mp_own_exchange {
     mp_exchange super; /* has a counted reference of the channel */
     atomic_int refs;

@@ -4,6 +4,7 @@
 #include "vm/closing.h"
 #include "vm/bus.h"
 #include "vm/preempt.h"
+#include <assert.h>
 #include <lauxlib.h>
 #include <time.h>
 
@@ -161,6 +162,18 @@ static void end_faulty(mp_task *task, lua_State *co)
     mp_task_end(task);
 }
 
+/* Asserts the table of mp_task. */
+static void check_flags(MP_UNUSED const mp_task *task)
+{
+#ifdef MP_SPEC_BUILD
+    bool is_parked = task->state == MP_TASK_PARKED, is_open = task->closing == MP_OPEN;
+    assert((task->op != NULL) == is_parked && !task->preempted && (task->started || !is_parked));
+    assert(!is_open || !(task->is_late || task->is_cut || task->is_excess || task->has_exceeded));
+    assert(!is_open || !task->has_closing_timer);
+    assert(task->state == MP_TASK_RUNNING || !task->cancelled || !is_open);
+#endif
+}
+
 /* The task yielded: it waits for an op, or its time slice is over. */
 static void set_aside(mp_task *task)
 {
@@ -177,6 +190,7 @@ static void set_aside(mp_task *task)
     } else {
         task->state = MP_TASK_PARKED;
     }
+    check_flags(task);
     if (!task->was_parked && task->work->parked != NULL)
         task->work->parked(task);
 }
@@ -186,6 +200,7 @@ void mp_task_resume(mp_task *task)
     mp_vm *vm = task->vm;
     mp_vm_reset_out(vm);
     task->state = MP_TASK_RUNNING;
+    check_flags(task);
     lua_State *co = need_coroutine(task);
     if (co == NULL) {
         mp_task_end(task);

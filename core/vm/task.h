@@ -36,6 +36,23 @@ typedef struct {
     void (*end)(mp_task *task);
 } mp_work;
 
+/* The flags of a task by its state (0, 1, or - for either). Builds for specs assert them when a task is resumed and
+ * when it is set aside (check_flags in task.c). `phase`, `is_gentle`, `cancel_at` and `was_parked` are no matter of
+ * state.
+ *
+ *              started  op    cancelled  raise  preempted  is_heavy  is_over_memory  closing   collecting  is_dying
+ *   IDLE       -        0     -          -      -          -         -               open      -           0
+ *   READY      -        0     - (1)      - (2)  0          - (3)     -               -         - (3)       -
+ *   RUNNING    - (4)    - (5) -          -      - (5)      -         -               -         -           -
+ *   PARKED     1        1     - (1)      - (2)  0          -         -               -         -           -
+ *   UNWINDING  -        -     1          -      0          -         -               -         -           -
+ *
+ *   (1) 1 only while its `<close>` handlers run (`closing`), after (2), or when the VM ends.
+ *   (2) 1 if it was cancelled while it waited for an op that outlasts it: the error is raised when that op has ended.
+ *   (3) In vm->schedule.heavy is_heavy is 1; only there cycles are run.
+ *   (4) 0 until it has a coroutine.
+ *   (5) `op` or `preempted` is set, one of them, just before the task yields.
+ * is_late, is_cut, is_excess, has_exceeded and has_closing_timer are 1 only while `closing` is not MP_OPEN. */
 struct mp_task {
     mp_link link; /* link in the list of the task's state */
     mp_vm *vm;

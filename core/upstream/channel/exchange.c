@@ -2,6 +2,7 @@
  * the thread of the task and the thread of the transport. When it may be sent is in slots.c, what a message becomes in
  * event.c. */
 #include "upstream/pending/park.h"
+#include <assert.h>
 
 MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
          "messages to upstreams that wait for their answer or for their turn")
@@ -188,6 +189,20 @@ void mp_exchanges_grant(mp_upstream *upstream)
         tell_granted(next);
 }
 
+/* Asserts the table of mp_own_exchange, for the task's thread. */
+static void check_flags(MP_UNUSED const mp_own_exchange *exchange)
+{
+#ifdef MP_SPEC_BUILD
+    bool has_failed = exchange->super.failure.reason != MP_FAILURE_NONE, is_ended = exchange->super.is_ended;
+    assert(is_ended || (!exchange->has_answer && !has_failed));
+    assert(!exchange->has_answer || (exchange->is_started && !has_failed));
+    assert(!exchange->has_result || exchange->has_answer);
+    assert(exchange->is_started || is_ended ||
+           (!exchange->asks_too_much && !exchange->is_parked && !exchange->is_detached));
+    assert(is_ended || !exchange->is_detached || (!exchange->has_id && !exchange->is_parked));
+#endif
+}
+
 /* Ends the exchange: its timers stop, and its slot is free. May free the exchange, unless the caller has a
  * reference. */
 static void finish(mp_own_exchange *exchange)
@@ -203,6 +218,7 @@ static void finish(mp_own_exchange *exchange)
     tell_granted(mp_slot_leave(upstream, exchange));
     pthread_mutex_unlock(&upstream->lock);
     mp_stat_add(&mp_stat_upstream_exchanges, -1);
+    check_flags(exchange);
     if (exchange->is_started)
         give_message(exchange, LEAVE, MP_STR_NONE);
     mp_exchange_unref(exchange); /* the reference of the host */
@@ -346,6 +362,7 @@ static void enqueue(mp_own_exchange *exchange, mp_queued_event *event)
     } else {
         mp_timer_start(exchange->super.host->loop, &exchange->silence, exchange->timeout_ms, exchange->silence.fire);
     }
+    check_flags(exchange);
     call_ready(exchange);
     mp_exchange_unref(exchange);
 }
@@ -446,6 +463,7 @@ static void start(mp_own_exchange *exchange)
         mp_stat_add(&mp_stat_upstream_calls, 1);
         mp_series_add(exchange->super.channel->upstream->series.calls, 1);
     }
+    check_flags(exchange);
     mp_exchange_unref(exchange);
 }
 
@@ -508,6 +526,7 @@ static void leave_own(mp_exchange *super)
     if (exchange->has_id || super->host->is_over)
         cancel_own(super, MP_STR_NONE);
     exchange->is_detached = true;
+    check_flags(exchange);
     mp_exchange_unref(exchange);
 }
 
@@ -598,6 +617,7 @@ void mp_exchange_pause(mp_own_exchange *exchange)
     mp_timer_stop(exchange->super.host->loop, &exchange->total);
     MP_LOCKED(&upstream->lock);
     tell_granted(mp_slot_give_back(upstream, exchange));
+    check_flags(exchange);
 }
 
 void mp_exchange_go_on(mp_own_exchange *exchange)

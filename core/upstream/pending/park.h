@@ -39,7 +39,16 @@ struct mp_park {
     bool is_over;
 };
 
-/* The end of the task that has taken an exchange up. Of its events at most one has come and was not taken. */
+/* The end of the task that has taken an exchange up. Of its events at most one has come and was not taken. Its flags by
+ * its state (0, 1, or - for either):
+ *
+ *                         is_asked  super.is_ended  failure.reason  has_left  has_parked
+ *   waits for an event    1         0               0               0         0
+ *   has got an event      0         0               0               0         0
+ *   has got the answer    0         1               0               0         0
+ *   has got a failure     0         1               1               0         0
+ *   the task has left     -         1               -               1         0
+ *   was parked again      -         1               0               1         1 */
 struct mp_relay {
     mp_exchange super; /* its channel is that of park->exchange */
     atomic_int refs;
