@@ -41,7 +41,6 @@ local CLASS = catalogue.class
 
 local kinds = { "tools", "prompts", "resources", "templates" }
 local list_of = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
-local policy_kind = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
 
 -- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get:
 -- { kind, key, why, hint }; `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts`
@@ -60,6 +59,9 @@ local is_attached = false                   -- this Lua state serves
 local is_making = false                     -- a task makes the things
 local made_of                               -- source_of_things() for the things that are in the registry
 local changed = host.task.event()           -- set when `settled` or the things change
+
+--- Begins a task that may read long lists. Returns what host.job.begin returns.
+function federated.begin(f) return host.job.begin(f, MAX_READ_S, MORE_CPU_S, MORE_BYTES) end
 
 -- -- making the things -----------------------------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ local function add(made, record, kind, key, thing)
     return
   end
   if look then made.looks[look] = key end
-  policy.wrap(policy_kind[kind], thing.name, thing)
+  policy.wrap(list_of[kind], thing.name, thing)
   found[key] = thing
 end
 
@@ -225,7 +227,7 @@ local function make()
     local of = things_of(record, CLASS)
     made.hashes[record.name], made.facts[record.name] = of.hash, of.facts
     local is_personal = auth.is_personal(record)
-    local function wrap(kind, thing) policy.wrap(policy_kind[kind], thing.name, thing) end
+    local function wrap(kind, thing) policy.wrap(list_of[kind], thing.name, thing) end
     made.classes[record.name] = (is_personal and caller_lists or class_lists).merge(record, of, things_of, wrap)
     made.hidden[record.name] = of.hidden
     made.listed[record.name] = host.upstream.catalogue_hash(record.name, CLASS) ~= nil or next(made.classes[record.name]) ~= nil
@@ -252,21 +254,25 @@ local function differs(one, other)
   return one.text ~= other.text
 end
 
+-- Adds a changed entry to `changes`, the changed entries by the list in which clients see them. `was` and `is`: the things
+-- of the kind, or nil.
+local function add_change(changes, kind, was, is)
+  local list = list_of[kind]
+  changes[list] = changes[list] or {}
+  table.insert(changes[list], { was = was and { scopes = was.scopes or {}, visible = was.visible ~= nil }, is = is, is_other = true })
+end
+
 -- The changed entries between two sets of things, by the list in which clients see them.
 local function changes_between(before, after)
   local changes = {}
   for _, kind in ipairs(kinds) do
-    local old, new, list = before[kind], after[kind], list_of[kind]
-    local function put(was, is)
-      changes[list] = changes[list] or {}
-      table.insert(changes[list], { was = was and { scopes = was.scopes or {}, visible = was.visible ~= nil }, is = is, is_other = true })
-    end
+    local old, new = before[kind], after[kind]
     for key, thing in pairs(new) do
       local was = old[key]
-      if not was or differs(was, thing) then put(was, thing) end
+      if not was or differs(was, thing) then add_change(changes, kind, was, thing) end
     end
     for key, thing in pairs(old) do
-      if not new[key] then put(thing, nil) end
+      if not new[key] then add_change(changes, kind, thing, nil) end
     end
   end
   return changes
@@ -442,11 +448,7 @@ local function changes_of_class(record, before, after, things_before)
   for _, entry in ipairs(before) do known[entry.kind .. " " .. entry.key] = entry.definition end
   local function put(kind, original, things_then)
     for _, thing in pairs(things_then[kind]) do
-      if thing.upstream == record.name and thing.original == original then
-        local list = list_of[kind]
-        changes[list] = changes[list] or {}
-        table.insert(changes[list], { was = { scopes = thing.scopes or {}, visible = thing.visible ~= nil }, is = thing, is_other = true })
-      end
+      if thing.upstream == record.name and thing.original == original then add_change(changes, kind, thing, thing) end
     end
   end
   for _, entry in ipairs(after) do
@@ -485,7 +487,7 @@ end
 -- are notified of changes.
 local function read_classes(record, began)
   for _, name in ipairs(class_lists.known(record)) do
-    if not host.job.begin(function() read_class(record, name, nil, began - record.refresh / 2) end, MAX_READ_S, MORE_CPU_S, MORE_BYTES) then return end
+    if not federated.begin(function() read_class(record, name, nil, began - record.refresh / 2) end) then return end
   end
 end
 
@@ -535,7 +537,7 @@ function federated.has_begun(record, since) return (tonumber(host.store.get(bega
 --- Makes the lists due: the next tick reads them.
 function federated.forget(record) host.store.delete(fresh_key(record)) end
 
-local function read_soon(record) host.job.begin(function() federated.read(record) end, MAX_READ_S, MORE_CPU_S, MORE_BYTES) end
+local function read_soon(record) federated.begin(function() federated.read(record) end) end
 
 local function is_due(record)
   if auth.is_personal(record) then return false end
@@ -584,7 +586,7 @@ end
 local function on_catalogue()
   want()
   routes.suspend(true)
-  host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
+  federated.begin(catch_up)
 end
 
 bus.on("catalogue", on_catalogue)
@@ -620,15 +622,27 @@ local tried = {}            -- name .. " " .. class -> true once the lists of th
 -- Begins to read the lists of a class for a client whose call may end before they are there.
 local function read_class_soon(record, name, way, id)
   if reading[id] then return end
-  reading[id] = host.job.begin(function()
+  reading[id] = federated.begin(function()
     local is_mine = true
     local _ <close> = setmetatable({}, { __close = function()
       reading[id], tried[id] = nil, is_mine or nil
       wake()
     end })
     is_mine = read_class(record, name, way)
-  end, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
+  end)
   if not reading[id] then tried[id] = true end
+end
+
+-- Waits until is_there(key, value) is true of each entry of `missing`, but not after `ends_at`.
+local function await_lists(missing, ends_at, is_there)
+  while true do
+    for key, value in pairs(missing) do
+      if is_there(key, value) then missing[key] = nil end
+    end
+    local left = ends_at - host.time.now()
+    if next(missing) == nil or left <= 0 then return end
+    changed:wait(math.min(left, LOOK_S))
+  end
 end
 
 -- Waits until the lists of the class of a call's client are there; those that were read a while ago are read again
@@ -648,14 +662,9 @@ local function settle_class(call)
       class_lists.offer(record, name, way)
     end
   end
-  while next(missing) do
-    for id, one in pairs(missing) do
-      if tried[id] or now.classes[one[1].name][one[2]] or class_lists.has_failed(one[1], one[2]) then missing[id] = nil end
-    end
-    local left = ends_at - host.time.now()
-    if next(missing) == nil or left <= 0 then return end
-    changed:wait(math.min(left, LOOK_S))
-  end
+  await_lists(missing, ends_at, function(id, one)
+    return tried[id] or now.classes[one[1].name][one[2]] or class_lists.has_failed(one[1], one[2])
+  end)
 end
 
 -- Waits until the lists of a call's caller are there, or could not be read, at these upstreams; those that were read a
@@ -667,21 +676,14 @@ local function settle_callers(call, records)
     local identity = auth.identity(record, call)
     local class = identity and catalogue.of_caller(identity.owner)
     if class and caller_lists.is_due(record, class) then
-      host.job.begin(function()
+      federated.begin(function()
         local _ <close> = setmetatable({}, { __close = wake })
         read_caller(record, identity, class)
-      end, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
+      end)
     end
     if class and not is_there(record, class) then missing[record], ends_at = class, math.max(ends_at, host.time.now() + record.list_wait) end
   end
-  while next(missing) do
-    for record, class in pairs(missing) do
-      if is_there(record, class) then missing[record] = nil end
-    end
-    local left = ends_at - host.time.now()
-    if next(missing) == nil or left <= 0 then return end
-    changed:wait(math.min(left, LOOK_S))
-  end
+  await_lists(missing, ends_at, is_there)
 end
 
 local is_list = { ["tools/list"] = true, ["prompts/list"] = true, ["resources/list"] = true, ["resources/templates/list"] = true }
@@ -732,7 +734,7 @@ end
 -- Waits until a task of the gateway has made the things: a client's call does not pay for that.
 local function wait_for_things()
   while done < wanted do
-    if not is_making and not host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S, MORE_BYTES) then return catch_up() end
+    if not is_making and not federated.begin(catch_up) then return catch_up() end
     changed:wait(1)
   end
 end
@@ -797,11 +799,11 @@ if config.has_any and not host.script.has_specs then
   bus.on("attached", function()
     is_attached, made_of = true, nil
     began = host.time.now()
-    host.job.begin(function()
+    federated.begin(function()
       want()
       catch_up()
       read_due()
-    end, MAX_READ_S, MORE_CPU_S, MORE_BYTES)
+    end)
   end)
 end
 
@@ -836,14 +838,6 @@ function federated.hashes(kind, key, call)
   if not thing then return nil end
   thing = thing.resolve and thing.resolve(call) or thing
   return thing.facts.hash, pins.hash(thing.upstream, kind, thing.original)
-end
-
---- Why clients do not get a thing, and what to do about it; nil if no upstream has it, or clients get it.
-function federated.why_withheld(kind, key)
-  local thing = now.withheld_keys[kind .. " " .. key]
-  if not thing then return nil end
-  local why, hint = pins.why(thing.upstream, { kind = kind, key = thing.original, facts = thing.facts })
-  return why, hint, thing.upstream
 end
 
 function wrapping.is_served(uri) return registry.serves(uri) end

@@ -23,9 +23,6 @@ local followed = {}
 -- the lists are read after GATHER_S seconds without another notification, and at the latest MOST_GATHER_S after the
 -- first one
 local GATHER_S, MOST_GATHER_S = 0.2, 2
-local READ_S = 120                          -- seconds that the reading may take
-local MORE_CPU_S = 60                       -- of these, seconds of processor time beyond limits.call.cpu
-local MORE_BYTES = 6 * host.limits.upstreams.list_bytes + 2 * host.limits.upstreams.answer     -- of memory beyond limits.call.memory
 local NEW_S = 10                            -- seconds for which a URI stays subscribed though its client is not registered yet
 local PAUSE_S, MOST_PAUSE_S = 1, 60         -- seconds between attempts to subscribe again: the first pause, which doubles, and the longest
 local QUICK_S = 2                           -- seconds; after a stream that ended sooner there is a pause before the next attempt
@@ -64,7 +61,7 @@ function followed.changed(record)
     return
   end
   gathering[record.name] = { first = now, last = now }
-  if not host.job.begin(function() read_gathered(record) end, READ_S, MORE_CPU_S, MORE_BYTES) then
+  if not federated.begin(function() read_gathered(record) end) then
     gathering[record.name] = nil
     federated.forget(record)
   end

@@ -1,27 +1,14 @@
 -- The keywords for arrays.
 local failure = require "moonpool.schema.failure"
+local site = require "moonpool.schema.site"
 local value = require "moonpool.schema.value"
 
 local opened = value.opened
 local refuse, under, give_up, spend = failure.refuse, failure.under, failure.give_up, failure.spend
 
-local function items_text(n)
-  return n == 1 and "1 item" or ("%.0f items"):format(n)
-end
+local items_text = site.counted("item", "items")
 
-local function sizes(at)
-  local least, most = at:size "minItems", at:size "maxItems"
-  if not (least or most) then return end
-  least, most = least or 0, most or math.huge
-  local too_few = "must have at least " .. items_text(least) .. ", got %s"
-  local too_many = "must have at most " .. items_text(most) .. ", got %s"
-  at:add("array", function(v, run)
-    local count = #v
-    if count < least then return refuse(run, "minItems", too_few, count) end
-    if count > most then return refuse(run, "maxItems", too_many, count) end
-    return true
-  end)
-end
+local function sizes(at) at:add_sizes("array", "Items", items_text, function(v) return #v end) end
 
 -- Checks the items from index `first` on.
 local function check_items(v, run, check, first)

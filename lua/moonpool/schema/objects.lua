@@ -2,6 +2,7 @@
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local scalars = require "moonpool.schema.scalars"
+local site = require "moonpool.schema.site"
 local sorted = require "moonpool.runtime.sorted_keys"
 
 local refuse, under, escape, spend = failure.refuse, failure.under, failure.escape, failure.spend
@@ -9,23 +10,11 @@ local kind_of = require("moonpool.schema.value").kind_of
 local shown = failure.shown
 local next, tostring = next, tostring
 
-local function properties_text(n)
-  return n == 1 and "1 property" or ("%.0f properties"):format(n)
-end
-
 local function sizes(at)
-  local least, most = at:size "minProperties", at:size "maxProperties"
-  if not (least or most) then return end
-  least, most = least or 0, most or math.huge
-  local too_few = "must have at least " .. properties_text(least) .. ", got %s"
-  local too_many = "must have at most " .. properties_text(most) .. ", got %s"
-  at:add("object", function(v, run)
+  at:add_sizes("object", "Properties", site.counted("property", "properties"), function(v, run)
     local count = 0
     for _ in next, v do count = count + 1 end
-    if not spend(run, count) then return false end
-    if count < least then return refuse(run, "minProperties", too_few, count) end
-    if count > most then return refuse(run, "maxProperties", too_many, count) end
-    return true
+    return spend(run, count) and count
   end)
 end
 

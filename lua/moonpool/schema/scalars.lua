@@ -2,6 +2,7 @@
 local regex = require "moonpool.regex"
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
+local site = require "moonpool.schema.site"
 local value = require "moonpool.schema.value"
 
 local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
@@ -78,22 +79,9 @@ local function numbers(at)
   end
 end
 
-local function characters(n)
-  return n == 1 and "1 character" or ("%.0f characters"):format(n)
-end
-
 local function lengths(at)
-  local least, most = at:size "minLength", at:size "maxLength"
-  if not (least or most) then return end
-  least, most = least or 0, most or math.huge
-  local too_short = "must have at least " .. characters(least) .. ", got %s"
-  local too_long = "must have at most " .. characters(most) .. ", got %s"
-  at:add("string", function(v, run)
-    if not spend(run, #v // 64) then return false end
-    local length = utf8_len(v) or #v
-    if length < least then return refuse(run, "minLength", too_short, length) end
-    if length > most then return refuse(run, "maxLength", too_long, length) end
-    return true
+  at:add_sizes("string", "Length", site.counted("character", "characters"), function(v, run)
+    return spend(run, #v // 64) and (utf8_len(v) or #v)
   end)
 end
 

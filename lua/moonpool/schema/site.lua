@@ -52,6 +52,29 @@ function site:size(keyword)
   return v
 end
 
+--- A function that tells a number of things in words: "1 item", "3 items".
+function site.counted(one, many)
+  return function(n) return n == 1 and "1 " .. one or ("%.0f %s"):format(n, many) end
+end
+
+--- Adds the check of the keywords min… and max… with the ending `word` to values of a kind. `in_words`: of site.counted;
+--- `count_of(v, run)`: the size of a value, or false if the steps of the run are used up.
+function site:add_sizes(kind, word, in_words, count_of)
+  local least_word, most_word = "min" .. word, "max" .. word
+  local least, most = self:size(least_word), self:size(most_word)
+  if not (least or most) then return end
+  least, most = least or 0, most or math.huge
+  local too_few = "must have at least " .. in_words(least) .. ", got %s"
+  local too_many = "must have at most " .. in_words(most) .. ", got %s"
+  self:add(kind, function(v, run)
+    local count = count_of(v, run)
+    if not count then return false end
+    if count < least then return refuse(run, least_word, too_few, count) end
+    if count > most then return refuse(run, most_word, too_many, count) end
+    return true
+  end)
+end
+
 function site:check_names(names, keyword)
   if not library.is_list(names) then self:fault(keyword, "must be a list of names, not %s", article(kind_of(names))) end
   for _, name in ipairs(names) do
