@@ -11,6 +11,7 @@
 local host = require "moonpool.host"
 local call_library = require "moonpool.protocol.call"
 local content = require "moonpool.things.tool_result"
+local copied = require "moonpool.runtime.copied"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.runtime.outcome"
@@ -90,21 +91,27 @@ function client_request.bind(call) state_of(call).is_bound = true end
 --- Keeps a value of JSON until the client repeats its request.
 function client_request.keep(call, key, value) state_of(call).done[key] = value end
 
---- The value that was kept when the client's request was answered with questions; nil if there is none. It is not kept
---- any longer.
-function client_request.take(call, key)
+-- Takes a value from a member of the state of a call: "done" or "answers".
+local function taken(call, member, key)
   local state = states[call]
-  local value = state and state.done[key]
-  if value ~= nil then state.done[key] = nil end
+  local value = state and state[member][key]
+  if value ~= nil then state[member][key] = nil end
   return value
 end
 
+--- The value that was kept when the client's request was answered with questions; nil if there is none. It is not kept
+--- any longer.
+function client_request.take(call, key) return taken(call, "done", key) end
+
 --- The client's answer with this key, or nil. It is not kept any longer.
-function client_request.take_answer(call, key)
-  local state = states[call]
-  local answer = state and state.answers[key]
-  if answer ~= nil then state.answers[key] = nil end
-  return answer
+function client_request.take_answer(call, key) return taken(call, "answers", key) end
+
+--- The answers of the client's request by key, as it sent them.
+function client_request.sent_answers(call)
+  local text = host.call.params(call, true)
+  local whole = text and json.faithful(text)
+  local sent = type(whole) == "table" and whole.inputResponses
+  return type(sent) == "table" and debug.getmetatable(sent) ~= json.array_mt and sent or {}
 end
 
 --- True if the client has answered a question with this key.
@@ -238,10 +245,9 @@ end
 
 -- A copy of a question's content without one of its params.
 local function without(asked, name)
-  local made, params = {}, {}
-  for key, value in pairs(asked) do made[key] = value end
-  for key, value in pairs(asked.params) do params[key] = value end
-  made.params, params[name] = params, nil
+  local made = copied(asked)
+  made.params = copied(asked.params)
+  made.params[name] = nil
   return made
 end
 

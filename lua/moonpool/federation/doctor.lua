@@ -10,22 +10,16 @@ local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
 local lists = require "moonpool.upstream.lists"
 local open = require "moonpool.upstream.open"
+local server = require "moonpool.upstream.auth.server"
 local upstream_report = require "moonpool.federation.upstream_report"
 
 local doctor = {}
-
--- The value of a header in the head of an answer; nil if it is absent.
-local function header_of(head, wanted)
-  for name, value in (head or ""):gmatch "([^:\n]+):%s*([^\n]*)" do
-    if name:lower() == wanted then return value end
-  end
-end
 
 local function facts_of(record, failure)
   local what, hint = upstream_report.explained(record, failure)
   return {
     what = what, hint = hint, reason = failure.reason, why = failure.why, status = failure.status,
-    challenge = (failure.status == 401 or failure.status == 403) and header_of(failure.head, "www-authenticate") or nil,
+    challenge = (failure.status == 401 or failure.status == 403) and server.header_of(failure.head or "", "www-authenticate") or nil,
   }
 end
 
@@ -100,8 +94,8 @@ function doctor.answer(params)
     found.failure = facts_of(record, failure)
     return found
   end
-  local server = type(card.server) == "table" and card.server or {}
-  found.opened = { revision = card.revision, transport = card.transport, server = text_or_nil(server.name), version = text_or_nil(server.version) }
+  local about = type(card.server) == "table" and card.server or {}
+  found.opened = { revision = card.revision, transport = card.transport, server = text_or_nil(about.name), version = text_or_nil(about.version) }
   if found.token and not way.token then return found end                    -- without a token no list is read
   found.listed, failure = listed(record, way)
   if not found.listed then found.list_failure = facts_of(record, failure) end

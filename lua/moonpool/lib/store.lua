@@ -86,9 +86,7 @@ end
 
 -- The pattern that reserves `key` for other scripts, or nil if no pattern does or one of `own` matches the key.
 local function reserved_by(reserved, own, key)
-  for _, pattern in ipairs(own) do
-    if grants.fits(pattern, key) then return nil end
-  end
+  if grants.matches(own, key) then return nil end
   for _, pattern in ipairs(reserved) do
     if grants.fits(pattern, key) then return pattern end
   end

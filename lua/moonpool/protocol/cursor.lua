@@ -15,18 +15,23 @@ function page.cursor(method, name, owner) return host.seal.make(name, purpose(me
 --- The name inside a cursor for the same method and owner, or nil.
 function page.open(method, cursor, owner) return type(cursor) == "string" and host.seal.open(cursor, purpose(method, owner)) or nil end
 
---- The index of the first entry after `name` in a sorted list. The name itself need not be in the list any more.
-function page.behind(names, name)
+--- The index of the first entry for which is_behind(name) is true, in a list where it is true of all later ones, too.
+function page.first_behind(names, is_behind)
   local low, high = 1, #names + 1
   while low < high do
     local middle = (low + high) // 2
-    if names[middle] <= name then
-      low = middle + 1
-    else
+    if is_behind(names[middle]) then
       high = middle
+    else
+      low = middle + 1
     end
   end
   return low
+end
+
+--- The index of the first entry after `name` in a sorted list. The name itself need not be in the list any more.
+function page.behind(names, name)
+  return page.first_behind(names, function(other) return other > name end)
 end
 
 return page

@@ -500,16 +500,7 @@ local function index_behind(list, names, mark)
   if not list.place then return page.behind(names, name or mark) end
   name = name or mark
   local from = list.place[name] and list.place[name] + 1 or tonumber(place) or 1
-  local low, high = 1, #names + 1
-  while low < high do
-    local middle = (low + high) // 2
-    if list.place[names[middle]] < from then
-      low = middle + 1
-    else
-      high = middle
-    end
-  end
-  return low
+  return page.first_behind(names, function(other) return list.place[other] >= from end)
 end
 
 --- The definition of one thing as the clients of a revision get it in its list; nil if the revision has no such list.

@@ -15,11 +15,16 @@ function grants.covers(where, path)
   return where == "" or where == path or where:sub(-1) == "/" and path:sub(1, #where) == where
 end
 
---- True if one of the patterns of an `env` grant ("NAME", "APP_*") matches the variable's name.
-function grants.matches(texts, name)
-  for _, text in ipairs(texts) do
-    local prefix = text:match "^(.*)%*$"
-    if text == name or prefix and name:sub(1, #prefix) == prefix then return true end
+--- True if a pattern matches a text. A pattern is a whole name, or a prefix followed by '*'.
+function grants.fits(pattern, text)
+  if pattern:sub(-1) == "*" then return text:sub(1, #pattern - 1) == pattern:sub(1, -2) end
+  return pattern == text
+end
+
+--- True if one of the patterns matches a text.
+function grants.matches(patterns, text)
+  for _, pattern in ipairs(patterns) do
+    if grants.fits(pattern, text) then return true end
   end
   return false
 end
@@ -35,12 +40,6 @@ function grants.of(path)
     end
   end
   return all
-end
-
---- True if a pattern matches a text. A pattern is a whole name, or a prefix followed by '*'.
-function grants.fits(pattern, text)
-  if pattern:sub(-1) == "*" then return text:sub(1, #pattern - 1) == pattern:sub(1, -2) end
-  return pattern == text
 end
 
 --- The patterns of one kind of grant that are granted to folders or single files, and not to all scripts.

@@ -120,12 +120,15 @@ function task_record.get(id)
   return decode(text)
 end
 
---- The ids of all tasks that begin so, at most `most`, sorted; and "unavailable" if the store does not tell.
-function task_record.all(start, most)
-  local ids, prefix, keys, why = {}, key "", host.store.keys(key(start), most)
+-- The ids at the ends of keys of the store, behind a prefix; and `why` as it is.
+local function ids_behind(prefix, keys, why)
+  local ids = {}
   for i, name in ipairs(keys) do ids[i] = name:sub(#prefix + 1) end
   return ids, why
 end
+
+--- The ids of all tasks that begin so, at most `most`, sorted; and "unavailable" if the store does not tell.
+function task_record.all(start, most) return ids_behind(key "", host.store.keys(key(start), most)) end
 
 --- The record with this id, if the caller owns it; else nil (TA-6), and "unavailable" if the store does not tell.
 function task_record.find(call, id)
@@ -138,9 +141,7 @@ end
 --- The ids of all tasks that the caller owns, sorted; and "unavailable" if the store does not tell.
 function task_record.ids(call)
   local prefix = list_key(owner_of(call), "")
-  local ids, keys, why = {}, host.store.keys(prefix)
-  for i, name in ipairs(keys) do ids[i] = name:sub(#prefix + 1) end
-  return ids, why
+  return ids_behind(prefix, host.store.keys(prefix))
 end
 
 function task_record.is_ended(record) return ended[record.status] or false end

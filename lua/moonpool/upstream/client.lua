@@ -52,7 +52,6 @@ end
 local function facts_of(failure)
   return {
     reason = failure.reason, why = failure.why, status = failure.status, body = failure.body, says = failure.says,
-    has_run = failure.outcome ~= "not_run",
   }
 end
 

@@ -26,7 +26,7 @@ local forward = {}
 local HOP = "io.modelcontextprotocol/"
 local NEW_CHANNEL = "dev.moonpool/channel"
 
-local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
+local is_object = message.is_object
 
 -- -- what comes during the request -----------------------------------------------------------------------------------
 

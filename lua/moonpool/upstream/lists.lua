@@ -37,7 +37,7 @@ local kinds = {
 
 -- -- one entry -------------------------------------------------------------------------------------------------------
 
-local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
+local is_object = message.is_object
 
 -- Forms that draft-07 has and 2020-12 lacks: a list under `items`, and two keywords.
 local function is_older_schema(schema, depth)

@@ -15,6 +15,9 @@ local client_info = { name = "moonpool", version = host.config.server.version }
 --- What the gateway says about itself to an upstream.
 message.client_info = client_info
 
+--- True if a value of JSON is an object.
+function message.is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
+
 local function is_own(name) return name:sub(1, #OWN) == OWN end
 
 -- The members of `_meta` that belong to one hop (N-10), and those of this gateway, which say something only if the

@@ -226,17 +226,9 @@ local function is_answer(question, answer)
   return type(answer.content) == "table" and type(answer.role) == "string"
 end
 
--- The answers of the client's request as it sent them.
-local function sent_answers(call)
-  local text = host.call.params(call, true)
-  local whole = text and json.faithful(text)
-  local sent = type(whole) == "table" and whole.inputResponses
-  return type(sent) == "table" and sent or {}
-end
-
 -- Sends the client's answers upstream. Returns the questions that the client did not answer.
 local function send_answers(call, card, pending, questions)
-  local sent, missing = sent_answers(call), {}
+  local sent, missing = client_request.sent_answers(call), {}
   for _, question in ipairs(questions) do
     local answer = client_request.take_answer(call, question.key)
     if is_answer(question, answer) then

@@ -25,7 +25,7 @@ local MAX_QUESTIONS = host.limits.upstreams.questions_per_result
 local FIRST_WAIT_S, MAX_WAIT_S = 0.05, 0.25         -- before an upstream that only gave a requestState is asked again
 local FIRST_PAGE_S, MAX_PAGE_S = 1, 32              -- before an upstream that waits for a page is asked again
 
-local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
+local is_object = message.is_object
 
 local unreadable = { outcome = "unknown", reason = "unreadable" }
 
@@ -179,18 +179,11 @@ end
 
 -- -- stateless clients -----------------------------------------------------------------------------------------------
 
---- The answers of the client's request as it sent them.
-function rounds.sent_answers(call)
-  local text = host.call.params(call, true)
-  local whole = text and json.faithful(text)
-  return type(whole) == "table" and is_object(whole.inputResponses) and whole.inputResponses or {}
-end
-
 -- The members that a repeated request has for the upstream; nil if this one is not repeated.
 local function resumed(call, place)
   local kept = client_request.take(call, place)
   if not kept then return nil end
-  local sent, found = rounds.sent_answers(call), {}
+  local sent, found = client_request.sent_answers(call), {}
   for _, key in ipairs(kept.keys) do
     local answer = client_request.take_answer(call, key)
     found[key] = sent[key] ~= nil and sent[key] or answer

@@ -38,7 +38,7 @@ local KEPT = "upstream task "                     -- key of client_request.keep,
 
 local ended = { completed = true, failed = true, cancelled = true }
 
-local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
+local is_object = message.is_object
 
 local unreadable = { outcome = "unknown", reason = "unreadable" }
 
@@ -168,7 +168,7 @@ end
 local function brought(made, call)
   local kept = client_request.take(call, KEPT .. made.id)
   if not kept then return nil end
-  local sent, found = rounds.sent_answers(call), {}
+  local sent, found = client_request.sent_answers(call), {}
   for key, answer in pairs(kept.given or {}) do found[key] = answer end
   for _, key in ipairs(kept.keys) do
     local answer = client_request.take_answer(call, key)

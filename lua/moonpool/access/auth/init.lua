@@ -3,6 +3,7 @@
 --   handler   function(request): a principal, as principal.new takes it; or nil, why, and the seconds after which a retry may succeed
 --   ref      the userdata that links the Lua table of a principal to the mp_principal of C
 
+local copied = require "moonpool.runtime.copied"
 local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
 local failure = require "moonpool.runtime.outcome"
@@ -212,14 +213,11 @@ end
 -- where it cannot be copied. The principal is made of the copy: a script may change its table for another request while
 -- this task is preempted, and what is cached is for both.
 -- A principal with claims is not compared member by member: the contents of its tables may have changed.
-local function copied(given)
+local function copy_of(given)
   if type(given) ~= "table" or debug.getmetatable(given) ~= nil then return given, false end
-  local copy = {}
-  for name, value in next, given do copy[name] = value end
+  local copy = copied(given)
   if type(copy.scopes) ~= "table" or debug.getmetatable(copy.scopes) ~= nil then return copy, copy.scopes == nil and copy.claims == nil end
-  local scopes = {}
-  for name, value in next, copy.scopes do scopes[name] = value end
-  copy.scopes = scopes
+  copy.scopes = copied(copy.scopes)
   return copy, copy.claims == nil
 end
 
@@ -228,7 +226,7 @@ local function seat_of(one, given)
   local known = one.known[given] or recall(one, given)
   if known then return known end
   local own, is_comparable = given, false
-  if not unchanging[given] then own, is_comparable = copied(given) end
+  if not unchanging[given] then own, is_comparable = copy_of(given) end
   local who, trouble = principal.new(own, one.from)
   if not who then return nil, trouble end
   local facts = principal.facts(who)

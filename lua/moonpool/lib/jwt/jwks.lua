@@ -10,39 +10,24 @@ keyset.__index = keyset
 local MAX_KEYS = 100
 local MAX_KID_BYTES = 256
 
-local function bytes_of(jwk, name)
-  local text = jwk[name]
-  local bytes = type(text) == "string" and keys.unbase64url(text)
-  if not bytes or bytes == "" then return nil, "the key's '" .. name .. "' is not base64url" end
-  return bytes
-end
+-- For each kind of key: its members in base64url, and a function that makes the key of them.
+local kinds = {
+  RSA = { members = { "n", "e" }, make = function(_, n, e) return keys.rsa(n:gsub("^\0+", ""), (e:gsub("^\0+", ""))) end },
+  EC = { members = { "x", "y" }, make = function(jwk, x, y) return keys.ec(jwk.crv, x, y) end },
+  OKP = { members = { "x" }, make = function(_, x) return keys.ed25519(x) end },
+}
 
-local makers = {}
-
-function makers.RSA(jwk)
-  local n, why = bytes_of(jwk, "n")
-  if not n then return nil, why end
-  local e
-  e, why = bytes_of(jwk, "e")
-  if not e then return nil, why end
-  return keys.rsa(n:gsub("^\0+", ""), (e:gsub("^\0+", "")))
-end
-
-function makers.EC(jwk)
-  if type(jwk.crv) ~= "string" then return nil, "the key names no curve" end
-  local x, why = bytes_of(jwk, "x")
-  if not x then return nil, why end
-  local y
-  y, why = bytes_of(jwk, "y")
-  if not y then return nil, why end
-  return keys.ec(jwk.crv, x, y)
-end
-
-function makers.OKP(jwk)
-  if jwk.crv ~= "Ed25519" then return nil, "the key's curve is not supported: only Ed25519 is" end
-  local x, why = bytes_of(jwk, "x")
-  if not x then return nil, why end
-  return keys.ed25519(x)
+-- Makes the key of a JWK; or nil, why.
+local function make_key(jwk)
+  local kind, values = kinds[jwk.kty], {}
+  if not kind then return nil, "the key's 'kty' is not supported: RSA, EC and OKP are" end
+  if jwk.kty == "EC" and type(jwk.crv) ~= "string" then return nil, "the key names no curve" end
+  if jwk.kty == "OKP" and jwk.crv ~= "Ed25519" then return nil, "the key's curve is not supported: only Ed25519 is" end
+  for i, name in ipairs(kind.members) do
+    values[i] = type(jwk[name]) == "string" and keys.unbase64url(jwk[name])
+    if not values[i] or values[i] == "" then return nil, "the key's '" .. name .. "' is not base64url" end
+  end
+  return kind.make(jwk, table.unpack(values))
 end
 
 local function has(list, wanted)
@@ -59,9 +44,7 @@ local function read(jwk)
   if jwk.use ~= nil and jwk.use ~= "sig" then return nil, "the key is not for signatures" end
   if jwk.key_ops ~= nil and not (type(jwk.key_ops) == "table" and has(jwk.key_ops, "verify")) then return nil, "the key's 'key_ops' lack verify" end
   if jwk.kid ~= nil and not (type(jwk.kid) == "string" and #jwk.kid <= MAX_KID_BYTES) then return nil, "the key's 'kid' is not a short text" end
-  local make = makers[jwk.kty]
-  if not make then return nil, "the key's 'kty' is not supported: RSA, EC and OKP are" end
-  local key, why = make(jwk)
+  local key, why = make_key(jwk)
   if not key then return nil, why end
   if jwk.alg ~= nil and not (type(jwk.alg) == "string" and key:suits(jwk.alg)) then return nil, "the key's 'alg' does not fit its kind" end
   return { key = key, kid = jwk.kid, algorithm = jwk.alg }

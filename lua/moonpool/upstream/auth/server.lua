@@ -45,7 +45,8 @@ end
 
 -- -- requests --------------------------------------------------------------------------------------------------------------
 
-local function header_of(head, name)
+--- The value of a header in the head of an answer; nil if it has none of this name, which is in lower case.
+function server.header_of(head, name)
   for line in head:gmatch "[^\n]+" do
     local key, value = line:match "^([^:]+):%s*(.-)%s*$"
     if key and key:lower() == name then return value end
@@ -62,7 +63,7 @@ local function ask(method, url, reach, headers, body)
     return nil, outage "the authorization server does not answer"
   end
   if status == 429 or status >= 500 then
-    local wait = tonumber(header_of(head, "retry-after") or "")
+    local wait = tonumber(server.header_of(head, "retry-after") or "")
     return nil, outage(("the authorization server answers with status %d"):format(status), wait and wait >= 0 and math.min(wait, 300) or nil)
   end
   if status >= 300 and status < 400 then return nil, refusal "the authorization server answers with a redirect, which is not followed" end
