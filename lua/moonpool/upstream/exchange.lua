@@ -53,7 +53,7 @@ end
 
 --- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport,
 --- is_opening, is_retry, is_trial, listener; asker (see upstream/ask.lua), or class, that of the channel;
---- asks_too_much() says of each question without an asker whether it is one too many; entry (see upstream/park.lua).
+--- asks_too_much() says of each question without an asker whether it is one too many; entry (see upstream/repeated_requests.lua).
 --- Returns the event of the answer, whose `result` or `error` is JSON; or nil and a failure.
 function exchange.ask(channel, id, bytes, options)
   local asker = options.asker

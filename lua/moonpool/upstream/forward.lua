@@ -15,9 +15,8 @@ local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
-local park = require "moonpool.upstream.park"
+local repeated_requests = require "moonpool.upstream.repeated_requests"
 local request = require "moonpool.upstream.request"
-local rounds = require "moonpool.upstream.rounds"
 local tasks = require "moonpool.upstream.tasks"
 local wrapping = require "moonpool.upstream.wrapping"
 
@@ -115,12 +114,10 @@ function forward.send(record, call, options)
     end,
   }
   if not options.may_ask then return request.send(record, spec) end
-  local answer, failed, err = park.run(record, call, count.place, options, spec, function()
-    return rounds.run(record, call, class_of_request, ("upstream %s %s %d"):format(record.name, options.method, count.place), function(given, total)
-      more, spec.total = given, total
-      if total then count.times = count.times - 1 end          -- a further round is no repetition
-      return request.send(record, spec)
-    end)
+  local answer, failed, err = repeated_requests.run(record, call, count.place, class_of_request, options, spec, function(given, total)
+    more, spec.total = given, total
+    if total then count.times = count.times - 1 end          -- a further round is no repetition
+    return request.send(record, spec)
   end)
   return answer, failed, err, channel
 end

@@ -19,10 +19,9 @@ local json = require "moonpool.json"
 local channel_key = require "moonpool.upstream.channel_key"
 local message = require "moonpool.upstream.message"
 local observer = require "moonpool.upstream.observer"
-local park = require "moonpool.upstream.park"
+local repeated_requests = require "moonpool.upstream.repeated_requests"
 local policy = require "moonpool.things.policy"
 local request = require "moonpool.upstream.request"
-local rounds = require "moonpool.upstream.rounds"
 local sorted = require "moonpool.runtime.sorted_keys"
 
 local tasks = {}
@@ -184,18 +183,18 @@ end
 
 -- Puts open questions to the client of the call. Returns nil; or a failure.
 local function put(made, call, requests, answered, ends_at)
-  local wanted, why = rounds.read({ inputRequests = requests, requestState = "" }, made.asks)
+  local wanted, why = repeated_requests.read({ inputRequests = requests, requestState = "" }, made.asks)
   if not wanted then return why end
   for key in pairs(wanted) do
     if answered[key] then wanted[key] = nil end
   end
   if next(wanted) == nil then return nil end
-  local found = rounds.refuse_some(made.record, call, made.asks, wanted)
+  local found = repeated_requests.refuse_some(made.record, call, made.asks, wanted)
   if next(wanted) ~= nil and era.is_stateless(call.revision) and not client_request.is_apart(call) then
     client_request.keep(call, KEPT .. made.id, { keys = json.array(sorted(wanted)), given = next(found) ~= nil and found or nil })
     client_request.unwind(call, wanted)
   end
-  local answers = rounds.answers_of(made.record, call, wanted, {}, ends_at)
+  local answers = repeated_requests.answers_of(made.record, call, wanted, {}, ends_at)
   if not answers then return { outcome = "unknown", reason = "total" } end
   for key, answer in pairs(answers) do found[key] = answer end
   update(made, call, answered, found)
@@ -316,7 +315,7 @@ local function wait_for_end(made, call, send, place)
   local pause, silent_since = made.poll or FIRST_POLL_S, nil
   local found = brought(made, call)
   if found then update(made, call, answered, found) end
-  if not made.is_stateless and park.waits(call, place) then
+  if not made.is_stateless and repeated_requests.waits(call, place) then
     local answer, failed, err = fetch(made, call, send)
     if answer or failed or err then return answer, failed, err end
   end
