@@ -231,7 +231,17 @@ const mp_config_key mp_config_keys[] = {
     {"limits.sqlite.memory", SIZE(MIB, 64 * GIB), SLOT(lib.sqlite.memory), .preset = "64MiB",
      .doc = "Limit of the memory that SQLite uses for one database: pages, temporary tables, sorting, values. A "
             "statement that needs more fails with an error."},
-#include "upstream_limits.def"
+    {"limits.upstreams", MP_KEY_SECTION, .doc = "Limits over all upstreams."},
+    {"limits.upstreams.channels", COUNT(1, MILLION), SLOT(upstream_limits.channels), .preset = "1024",
+     .doc = "Limit of open channels: sessions at upstreams, and running programs. A request that needs one more ends "
+            "the one that was idle longest, if that is a second or more; else it waits, at most for the time of "
+            "upstreams.NAME.open, and is then refused."},
+    {"limits.upstreams.processes", COUNT(1, 10000), SLOT(upstream_limits.processes), .preset = "64",
+     .doc = "Limit of running programs of all upstreams. A request that needs one more ends the one that was idle "
+            "longest, if that is a second or more; else it waits its turn, at most for the time of "
+            "upstreams.NAME.open, and is then refused."},
+    {"limits.upstreams.answer", SIZE(KIB, GIB), SLOT(upstream_limits.answer), .preset = "16MiB",
+     .doc = "Limit of one message of an upstream, after decompression. A request with a larger answer fails."},
     {"limits.linger", TIME(0, HOUR), SLOT(linger), .preset = "0s",
      .doc = "At SIGTERM, the time before the drain: /readyz says 503, and everything is served on, so that a balancer "
             "sends no more before connections are refused. SIGINT and a second signal do not wait for it."},

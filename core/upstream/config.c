@@ -2,15 +2,7 @@
  * a reload. */
 #include "upstream/state.h"
 
-const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
-                                                       .processes = 64,
-                                                       .answer = (size_t)16 << 20,
-                                                       .questions_per_principal = 32,
-                                                       .parked = 256,
-                                                       .parked_per_principal = 16,
-                                                       .park_ms = 300000,
-                                                       .restarts = 5,
-                                                       .restarts_within_ms = 60000};
+const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024, .processes = 64, .answer = (size_t)16 << 20};
 
 /* Sets the normalized URL, and where its name may lead without `private`: `localhost` to this machine, an address to
  * itself, any other name to public addresses. */

@@ -32,7 +32,8 @@ typedef struct {
     int64_t done[2], bad[2]; /* results in the current and the previous half of the window */
 } mp_circuit;
 
-#define MP_TIME_STEPS 112 /* steps of a factor of 2^(1/4), from 1 us */
+#define MP_UPSTREAM_ENDS 5 /* programs of an upstream that may end by themselves in a minute */
+#define MP_TIME_STEPS 112  /* steps of a factor of 2^(1/4), from 1 us */
 
 typedef struct mp_catalogue_class {
     mp_node node; /* its key is the class */
@@ -114,7 +115,7 @@ struct mp_upstream {
     mp_map classes; /* of mp_catalogue_class */
     uint64_t class_uses;
     mp_upstream_series series;
-    uint64_t ends[MP_UPSTREAM_ENDS]; /* times at which programs have ended by themselves, in ms */
+    uint64_t ends[MP_UPSTREAM_ENDS]; /* times at which the last programs have ended by themselves, in ms */
     unsigned end_count;
     char end_why[88];       /* why the last program ended */
     _Atomic int64_t places; /* processes that are counted for the upstream, started or not */

@@ -65,15 +65,8 @@ typedef struct {
 /* limits.upstreams: limits of the process. */
 typedef struct {
     int64_t channels, processes;
-    size_t answer;                   /* bytes of one message of an upstream */
-    int64_t questions_per_principal; /* for Lua */
-    int64_t parked, parked_per_principal;
-    uint64_t park_ms;
-    int64_t restarts; /* programs of one upstream that end by themselves within `restarts_within_ms` */
-    uint64_t restarts_within_ms;
+    size_t answer; /* bytes of one message of an upstream */
 } mp_upstream_limits;
-
-#define MP_UPSTREAM_ENDS 64 /* the highest limit of `restarts` */
 
 /* Limits that are no keys, since no server that behaves comes near them; each bounds what one that does not may
  * take. */
@@ -82,6 +75,8 @@ typedef struct {
 #define MP_UPSTREAM_LIST_BYTES MP_LIMIT(upstream_list_bytes, 32 << 20) /* of one list: 10,000 tools of 3 KiB */
 /* bytes of results kept for one call while its client is asked */
 #define MP_UPSTREAM_JOURNAL MP_LIMIT(upstream_journal, 1 << 20)
+/* Time that a client has to answer questions of an upstream, or a script's: a person has left who needs longer. */
+#define MP_UPSTREAM_PARK_MS ((uint64_t)MP_LIMIT(upstream_park_ms, 300000))
 /* Requests of an upstream before it answers one of the gateway, refused ones too; one more for each second. Outside of
  * requests: in a minute. */
 #define MP_UPSTREAM_QUESTIONS MP_LIMIT(upstream_questions_per_request, 256)
@@ -391,7 +386,7 @@ mp_str mp_channel_key_text(const mp_channel *channel);
 
 typedef struct {
     mp_str principal;       /* opaque: who may take it up */
-    uint64_t ms;            /* 0, or more than limits.upstreams.park: that */
+    uint64_t ms;            /* 0, or more than MP_UPSTREAM_PARK_MS: that */
     const mp_str *farewell; /* messages that are sent upstream if nothing takes it up in time; copied */
     size_t farewells;
 } mp_park_options;

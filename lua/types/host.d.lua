@@ -1002,7 +1002,7 @@ host.upstream = {}
 ---@field take fun(self: moonpool.host.Exchange): moonpool.host.UpstreamEvent?, moonpool.host.UpstreamFailure?   next without the wait: nothing if nothing has come
 ---@field reply fun(self: moonpool.host.Exchange, bytes?: string): boolean   Answers a request of the upstream, or notes that it was taken back; false if the exchange has ended
 ---@field cancel fun(self: moonpool.host.Exchange, bytes?: string)   Ends it; `bytes` are sent instead of the option `cancel`
----@field park fun(self: moonpool.host.Exchange, seconds: number, farewell: string[], principal: string): string?, moonpool.host.UpstreamFailure?   The task leaves it to a later one, which has the handle: until then its slot is free, its time limits rest, what comes is kept. `farewell` is sent upstream if nothing takes it up in time. "busy": limits.upstreams.parked; the exchange is as before then
+---@field park fun(self: moonpool.host.Exchange, seconds: number, farewell: string[], principal: string): string?, moonpool.host.UpstreamFailure?   The task leaves it to a later one, which has the handle: until then its slot is free, its time limits rest, what comes is kept. `farewell` is sent upstream if nothing takes it up in time. "busy": too many wait; the exchange is as before then
 
 ---@class moonpool.host.Channel
 ---@field send fun(self: moonpool.host.Channel, bytes: string, options?: moonpool.host.SendOptions): moonpool.host.Exchange?, moonpool.host.UpstreamFailure?   Does not wait
@@ -1149,7 +1149,7 @@ function host.upstream.describe(name, text) end
 ---@return moonpool.host.Exchange?
 function host.upstream.take_up(handle, principal, signal) end
 
---- Keeps at most 1 MiB for a later task of any worker, within limits.upstreams.parked and for at most limits.upstreams.park.
+--- Keeps at most 1 MiB for a later task of any worker, if fewer than 256 wait, and for at most five minutes.
 ---@param bytes string
 ---@param seconds number
 ---@param principal string

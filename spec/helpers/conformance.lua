@@ -42,8 +42,8 @@ end
 --- A gateway without scripts before the gateway `inner`, whose things it serves under their own names. `revision`: how
 --- it calls `inner` (auto, modern, legacy). The suite leaves many questions without an answer, which wait.
 function conformance.start_before(inner, revision)
-  local limits = { upstreams = { parked = 1000, parked_per_principal = 1000, questions_per_principal = 1000 } }
-  return gateway.start { config = { limits = limits, upstreams = { inner = { url = inner.url, prefix = "", revision = revision or "auto" } } } }
+  local constants = { upstream_parked = 1000, upstream_parked_per_principal = 1000, upstream_questions_per_principal = 1000 }
+  return gateway.start { constants = constants, config = { upstreams = { inner = { url = inner.url, prefix = "", revision = revision or "auto" } } } }
 end
 
 -- Each scenario's name and checks, from <folder>/server-<scenario>-<time>/checks.json.

@@ -128,16 +128,17 @@ local function config_of(self)
     entries[up.name] = entry
   end
   return {
-    upstreams = entries, sessions = { idle = IDLE_S .. "s" }, limits = { upstreams = { answer = "1MiB", park = "10s" } },
+    upstreams = entries, sessions = { idle = IDLE_S .. "s" }, limits = { upstreams = { answer = "1MiB" } },
     scripts = { path = "scripts", watch = "false" },
   }
 end
 
 local function start_gateway(self)
+  local constants = { upstream_park_ms = 10000 }
   if self.gateway then
-    self.gateway = gateway.start { dir = self.gateway.dir }
+    self.gateway = gateway.start { dir = self.gateway.dir, constants = constants }
   else
-    self.gateway = gateway.start { workers = 2, config = config_of(self) }
+    self.gateway = gateway.start { workers = 2, config = config_of(self), constants = constants }
   end
   self.life = self.life + 1
   for _, up in ipairs(self.upstreams) do up.is_listed = false end

@@ -124,7 +124,8 @@ MP_LIBRARY(upstream_config)
     mp_field_integer(L, "list_items", MP_LIMIT(upstream_list_items, 10000)); /* entries of one list */
     /* questions that one call has open at its client */
     mp_field_integer(L, "questions", MP_LIMIT(upstream_questions, 8));
-    mp_field_integer(L, "questions_per_principal", limits->questions_per_principal);
+    mp_field_integer(L, "questions_per_principal",
+                     MP_LIMIT(upstream_questions_per_principal, 32)); /* in a minute: people read them */
     mp_field_integer(L, "list_bytes", MP_UPSTREAM_LIST_BYTES);
     mp_field_integer(L, "caller_tokens",
                      MP_LIMIT(upstream_caller_tokens, 4096)); /* exchanged tokens that are kept, of all upstreams */
@@ -153,6 +154,6 @@ MP_LIBRARY(upstream_config)
     /* times that an upstream answers one request with questions */
     mp_field_integer(L, "rounds", MP_LIMIT(upstream_rounds, 10));
     mp_field_integer(L, "journal", MP_UPSTREAM_JOURNAL);
-    mp_field_number(L, "park", (double)limits->park_ms / 1000);
+    mp_field_number(L, "park", (double)MP_UPSTREAM_PARK_MS / 1000);
     mp_set_member(L, -2, "limits.upstreams");
 }

@@ -10,7 +10,7 @@
 #include <math.h>
 
 MP_COUNTER(refused_questions, "refused", "reason", "questions",
-           "questions of upstreams above 8 of one call, or limits.upstreams.questions_per_principal")
+           "questions of upstreams above 8 of one call, or 32 to one principal in a minute")
 
 /* -- the request ------------------------------------------------------------------------------------------------- */
 

@@ -110,7 +110,7 @@ void mp_relay_post_news(mp_relay *relay, mp_queued_event *MP_NULLABLE event, mp_
 
 mp_parks *mp_parks_new(void);
 void mp_parks_free(mp_parks *parks);
-/* Reserves an entry within limits.upstreams.parked. NULL: `failure` names the limit. Cannot be looked up before
+/* Reserves an entry within the limits of parked calls. NULL: `failure` names the limit. Cannot be looked up before
  * mp_parks_publish(). Any thread; the caller holds no lock. The same holds for the functions below. */
 mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_options *options,
                                             mp_upstream_failure *failure);

@@ -7,9 +7,14 @@ MP_GAUGE(upstream_parked, "upstream_parked", "", "",
          "exchanges with upstreams and journals of handlers that wait for a client's retry")
 MP_COUNTER(upstream_parks, "upstream_parks", "", "", "handles that were given out for a client's retry")
 MP_COUNTER(upstream_park_expired, "upstream_park_expired", "", "",
-           "parked exchanges and journals that no retry has taken up within limits.upstreams.park")
+           "parked exchanges and journals that no retry has taken up within five minutes")
 MP_COUNTER(refused_upstream_parked, "refused", "reason", "upstream_parked",
-           "questions of upstreams over limits.upstreams.parked or limits.upstreams.parked_per_principal")
+           "questions of upstreams while 256 calls wait for their clients, or 16 for one principal")
+
+/* entries that wait for a retry: each holds a channel of an upstream, or up to MP_UPSTREAM_JOURNAL bytes */
+#define MAX_PARKED MP_LIMIT(upstream_parked, 256)
+#define MAX_PARKED_PER_PRINCIPAL MP_LIMIT(upstream_parked_per_principal, 16) /* what one client cannot take from all   \
+                                                                              */
 
 /* A principal, and how many of its entries count. */
 typedef struct {
@@ -101,13 +106,10 @@ mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_o
                                             mp_upstream_failure *failure)
 {
     mp_parks *parks = table->parks;
-    pthread_mutex_lock(&table->lock);
-    mp_upstream_limits limits = table->limits;
-    pthread_mutex_unlock(&table->lock);
     unsigned char bits[(MP_PARK_HANDLE - 1) / 2];
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
         abort(); /* a handle that others can guess would give them another principal's question */
-    uint64_t ms = options->ms > 0 && options->ms < limits.park_ms ? options->ms : limits.park_ms;
+    uint64_t ms = options->ms > 0 && options->ms < MP_UPSTREAM_PARK_MS ? options->ms : MP_UPSTREAM_PARK_MS;
     mp_park_entry *entry = mp_new(sizeof *entry);
     *mp_hex_put(entry->handle, bits, sizeof bits) = '\0';
     entry->node.key = (mp_str){entry->handle, MP_PARK_HANDLE - 1};
@@ -117,7 +119,7 @@ mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_o
     bool is_new, has_room = !atomic_load(&table->has_ended_parks);
     pthread_mutex_lock(&parks->lock);
     owner *it = mp_map_need(&parks->owners, options->principal, sizeof *it, &is_new);
-    has_room = has_room && parks->counted < limits.parked && it->count < limits.parked_per_principal;
+    has_room = has_room && parks->counted < MAX_PARKED && it->count < MAX_PARKED_PER_PRINCIPAL;
     if (has_room) {
         parks->counted++;
         it->count++;
@@ -233,15 +235,12 @@ void mp_parks_note_failed(mp_park *park)
 {
     mp_parks *parks = park->table->parks;
     mp_park_entry *oldest = NULL;
-    pthread_mutex_lock(&park->table->lock);
-    int64_t most = park->table->limits.parked;
-    pthread_mutex_unlock(&park->table->lock);
     pthread_mutex_lock(&parks->lock);
     mp_park_entry *entry = park->entry;
     if (entry != NULL && entry->owner != NULL) {
         discount(parks, entry);
         mp_link_put(&parks->failed, &entry->link);
-        if (++parks->failed_count > most) {
+        if (++parks->failed_count > MAX_PARKED) {
             oldest = mp_container(parks->failed.next, mp_park_entry, link);
             remove_entry(parks, oldest);
         }

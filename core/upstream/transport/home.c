@@ -5,6 +5,10 @@
 MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
            "programs of upstreams over limits.upstreams.processes, or started too often")
 
+/* Time in which MP_UPSTREAM_ENDS programs of an upstream may end by themselves: more are started after it, since a
+ * program that goes on crashing needs a person, or time. */
+#define ENDS_WITHIN_MS ((uint64_t)MP_LIMIT(upstream_ends_within_ms, 60000))
+
 /* -- messages ------------------------------------------------------------------------------------------------------ */
 
 /* Requests of a channel that run, newest first, while they are looked through: those of this id, or those that were
@@ -254,13 +258,10 @@ bool mp_channel_may_start(mp_channel *channel, mp_failure_reason *reason, int64_
     *reason = MP_FAILURE_NONE;
     *retry_ms = -1;
     pthread_mutex_lock(&upstream->lock);
-    unsigned slots = sizeof upstream->ends / sizeof *upstream->ends;
-    unsigned most = (unsigned)upstream->part->limits.restarts;
-    uint64_t oldest = upstream->end_count < most ? 0 : upstream->ends[(upstream->end_count - most) % slots];
-    uint64_t window_ms = upstream->part->limits.restarts_within_ms;
-    if (oldest != 0 && now < oldest + window_ms) {
+    uint64_t oldest = upstream->ends[upstream->end_count % MP_UPSTREAM_ENDS]; /* 0: there were fewer */
+    if (oldest != 0 && now < oldest + ENDS_WITHIN_MS) {
         *reason = MP_FAILURE_DOWN;
-        *retry_ms = (int64_t)(oldest + window_ms - now);
+        *retry_ms = (int64_t)(oldest + ENDS_WITHIN_MS - now);
     } else if (!mp_channel_use_place(channel)) {
         *reason = MP_FAILURE_BUSY;
     } else {
@@ -277,7 +278,7 @@ void mp_upstream_put_ends(mp_upstream *upstream, mp_upstream_failure *failure)
 {
     char why[sizeof failure->why];
     pthread_mutex_lock(&upstream->lock);
-    snprintf(why, sizeof why, "limits.upstreams.restarts programs ended by themselves; the last: %s",
+    snprintf(why, sizeof why, "%d programs ended by themselves within a minute; the last: %s", MP_UPSTREAM_ENDS,
              upstream->end_why);
     pthread_mutex_unlock(&upstream->lock);
     *failure = mp_upstream_failure_of(MP_FAILURE_DOWN, false, why);
@@ -287,7 +288,7 @@ void mp_upstream_ended_by_itself(mp_upstream *upstream, const char *why)
 {
     MP_LOCKED(&upstream->lock);
     snprintf(upstream->end_why, sizeof upstream->end_why, "%s", why);
-    upstream->ends[upstream->end_count++ % (sizeof upstream->ends / sizeof *upstream->ends)] = mp_monotonic_ms();
+    upstream->ends[upstream->end_count++ % MP_UPSTREAM_ENDS] = mp_monotonic_ms();
 }
 
 void mp_upstream_stopped(mp_upstream *upstream)

@@ -1,37 +1,22 @@
--- A program that crashes at once, again and again: it is started as often as limits.upstreams.restarts says, then
--- requests are refused until the time limits.upstreams.restarts_within is over, and it serves again once it is healthy.
-local cjson = require "cjson"
+-- A program that crashes at once, again and again: it is started five times, then requests are refused for
+-- a minute, and it serves again once it is healthy.
 local faults = require "spec.helpers.upstream.faults"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
 local function series(g, name) return tonumber(g:admin("/metrics").body:match(name .. '{upstream="one"} (%d+)')) end
 
--- Changes limits.upstreams.restarts_within in the file, and waits until it is in force.
-local function set_time(g, text)
-  local path = g.dir .. "/moonpool.yaml"
-  local file = assert(io.open(path))
-  local config = cjson.decode(file:read "a")
-  file:close()
-  config.limits.upstreams.restarts_within = text
-  file = assert(io.open(path, "w"))
-  file:write(cjson.encode(config))
-  file:close()
-  assert.equal(200, g:admin("/reload", "POST").status)
-end
-
 describe("a program that crashes at once, again and again", function()
-  it("is started limits.upstreams.restarts times, then no more, and serves again once it is healthy", function()
+  it("is started five times, then no more", function()
     local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
     local other <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
     local g <close> = upstream.gateway({ one = u, two = other }, { workers = 2,
       entries = { one = { prefix = "", retry = "never", list_wait = "10s", circuit = { failures = 1000, open = "10ms..10ms" } } },
-      config = { limits = { upstreams = { restarts = 3, restarts_within = "1h" } } } })
+      constants = { upstream_ends_within_ms = 3600000 } })
     local c <close> = g:client "2025-11-25"
     local function call() return c:call("tools/call", { name = "echo", arguments = {} }) end
     assert.is_table(call().result)
     assert.equal(1, #u.children)
-    local healthy = u.at_start
     u.at_start = function(child) child:order("exit", "3") end
     u.children[1]:order("exit", "3")
     wait.for_fact("its end", 20, function() return #u:alive() == 0 end)
@@ -42,7 +27,7 @@ describe("a program that crashes at once, again and again", function()
       data, message = answer.error.data, answer.error.message
       return (g:status().counters.refused.upstream_processes or 0) > 0
     end)
-    assert.equal(3, #u.children)                              -- the one that served, and two that crashed at once
+    assert.equal(5, #u.children)                              -- the one that served, and four that crashed at once
     for _ = 1, 5 do
       wait.for_fact("a refusal", 20, function()
         local answer = call()
@@ -55,19 +40,34 @@ describe("a program that crashes at once, again and again", function()
     end
     g:wait_status(function(status) return status.upstreams.one.processes == 0 end)
     local now = g:status()
-    assert.equal(3, #u.children)
-    assert.equal(2, now.upstreams.one.restarts)
-    assert.matches("limits.upstreams.restarts programs ended by themselves; the last: the program ended: exit 3", now.upstreams.one.error, 1, true)
+    assert.equal(5, #u.children)
+    assert.equal(4, now.upstreams.one.restarts)
+    assert.matches("5 programs ended by themselves within a minute; the last: the program ended: exit 3", now.upstreams.one.error, 1, true)
     assert.is_table(c:call("tools/call", { name = "two_echo", arguments = {} }).result)
     assert.equal(1, #other:alive())
+    assert.equal(4, series(g, "moonpool_upstream_restarts"))
+  end)
+
+  it("serves again after that time, once it is healthy", function()
+    local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
+    local g <close> = upstream.gateway({ one = u }, { workers = 2,
+      entries = { one = { prefix = "", retry = "never", list_wait = "10s", circuit = { failures = 1000, open = "10ms..10ms" } } },
+      constants = { upstream_ends_within_ms = 2000 } })
+    local c <close> = g:client "2025-11-25"
+    local function call() return c:call("tools/call", { name = "echo", arguments = {} }) end
+    assert.is_table(call().result)
+    local healthy = u.at_start
+    u.at_start = function(child) child:order("exit", "3") end
+    u.children[1]:order("exit", "3")
+    wait.for_fact("the limit", 60, function()
+      call()
+      return (g:status().counters.refused.upstream_processes or 0) > 0
+    end)
     u.at_start = healthy
-    set_time(g, "100ms")
+    local seen = #u.children
     wait.for_fact("the program to serve again", 30, function() return call().result ~= nil end)
-    assert.equal(4, #u.children)
-    now = g:status()
-    assert.equal(1, now.upstreams.one.processes)
-    assert.equal(3, now.upstreams.one.restarts)
-    assert.equal(3, series(g, "moonpool_upstream_restarts"))
+    assert.equal(seen + 1, #u.children)
+    assert.equal(1, g:status().upstreams.one.processes)
   end)
 end)
 

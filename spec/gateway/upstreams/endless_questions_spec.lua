@@ -18,9 +18,9 @@ local function nagging(revision, transport, method, params)
   return u
 end
 
-local function start(u, limits)
-  return upstream.gateway({ one = u }, { workers = 1, constants = { upstream_questions_per_request = MOST },
-    config = { limits = { upstreams = limits } }, entries = { one = { timeout_total = "10m" } } })
+local function start(u, most)
+  return upstream.gateway({ one = u }, { workers = 1, constants = { upstream_questions_per_request = MOST, upstream_questions_per_principal = most },
+    entries = { one = { timeout_total = "10m" } } })
 end
 
 local function refused(g) return g:status().counters.refused.upstream_questions or 0 end
@@ -43,7 +43,7 @@ describe("an upstream that asks again after each refused question", function()
 
   it("ends the call of a client that answers each question, too", function()
     local u <close> = nagging("2025-11-25", "http", "elicitation/create", FORM)
-    local g <close> = start(u, { questions_per_principal = 100000 })
+    local g <close> = start(u, 100000)
     local c <close> = g:client("2025-11-25", { capabilities = { elicitation = { form = {} } } })
     local stream = c:open("tools/call", { name = "one_nag", arguments = {} })
     local answered, count = {}, 0

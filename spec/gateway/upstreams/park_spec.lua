@@ -153,7 +153,7 @@ for _, transport in ipairs { "http", "sse", "stdio" } do
 
     it("says farewell and cancels the call when no retry comes, and nothing of it is left", function()
       local u <close> = start_stub(transport)
-      local g <close> = start(u, { config = { limits = { upstreams = { park = "1s" } } } })
+      local g <close> = start(u, { constants = { upstream_park_ms = 1000 } })
       local one, two = workers(g)
       local handle = trusted.run(one, "local x = kept.ask() return kept.park(x)")
       local farewell = u:wait { kind = "response" }
@@ -303,7 +303,7 @@ describe("a parked exchange", function()
 
   it("counts for the limits of the process and of its principal; a call over them goes on", function()
     local u <close> = start_stub "http"
-    local g <close> = start(u, { config = { limits = { upstreams = { parked = 3, parked_per_principal = 2 } } } })
+    local g <close> = start(u, { constants = { upstream_parked = 3, upstream_parked_per_principal = 2 } })
     local one, two = workers(g)
     local function try(principal) return trusted.run(one, ([[local x = kept.ask() return kept.park(x, 60, "%s")]]):format(principal)) end
     local first = try "me"
@@ -366,7 +366,7 @@ end)
 describe("bytes that a call keeps for its retry", function()
   it("are given once, to their principal, on any worker, within the limits of parks", function()
     local u <close> = start_stub "http"
-    local g <close> = start(u, { config = { limits = { upstreams = { parked = 2, parked_per_principal = 2, park = "2s" } } } })
+    local g <close> = start(u, { constants = { upstream_parked = 2, upstream_parked_per_principal = 2, upstream_park_ms = 2000 } })
     local one, two = workers(g)
     local handle = trusted.run(one, [[return host.upstream.keep("a\0b", 60, "me")]])
     assert.is_nil(trusted.run(two, ([[return host.upstream.fetch("%s", "you")]]):format(handle)))

@@ -203,7 +203,7 @@ describe("a stateless call that is parked", function()
 
   it("ends when its client never comes back: the upstream gets an answer and is cancelled", function()
     local u <close> = stub()
-    local g <close> = gate(u, { config = { limits = { upstreams = { park = "1s" } } } })
+    local g <close> = gate(u, { constants = { upstream_park_ms = 1000 } })
     local c <close> = client(g)
     local params = asking { { "elicitation/create", FORM }, { "sampling/createMessage", SAMPLE } }
     local _, result = asked(c:result("tools/call", params))
@@ -219,7 +219,7 @@ describe("a stateless call that is parked", function()
 
   it("refuses the question where too many wait, and the call goes on", function()
     local u <close> = stub()
-    local g <close> = gate(u, { config = { limits = { upstreams = { parked = 1 } } } })
+    local g <close> = gate(u, { constants = { upstream_parked = 1 } })
     local c <close> = client(g)
     local params = asking { { "elicitation/create", FORM } }
     asked(c:result("tools/call", params))

@@ -291,8 +291,7 @@ describe("what an operator allows", function()
 
   it("is limited in number: at once for a call, and in a minute for a client", function()
     local u <close> = asking { revision = "2025-11-25" }
-    local g <close> = upstream.gateway({ one = u }, { constants = { upstream_questions = 2 },
-      config = { limits = { upstreams = { questions_per_principal = 3 } } } })
+    local g <close> = upstream.gateway({ one = u }, { constants = { upstream_questions = 2, upstream_questions_per_principal = 3 } })
     local c <close> = g:client("2025-11-25", { capabilities = EVERYTHING })
     local stream = open_ask(c, { { "elicitation/create", FORM }, { "elicitation/create", FORM }, { "elicitation/create", FORM } })
     local seen = {}

@@ -243,13 +243,13 @@ local function run(seed)
   end
   local ok, why = pcall(function()
     local g <close> = upstream.gateway(stubs, {
-      entries = entries, workers = 2, scripts = { ["auth/main.lua"] = credentials.script }, constants = { upstream_evict_idle_ms = 1 },
+      entries = entries, workers = 2, scripts = { ["auth/main.lua"] = credentials.script }, constants = {
+        upstream_evict_idle_ms = 1, upstream_parked = PARKED, upstream_parked_per_principal = 3, upstream_park_ms = 2000,
+        upstream_questions_per_principal = 1000000, upstream_ends_within_ms = 1,
+      },
       config = {
         scripts = { watch = "false", drain = "1s" }, sessions = { per_principal = 1000 },
-        limits = { upstreams = {
-          parked = PARKED, parked_per_principal = 3, park = "2s", questions_per_principal = 1000000, channels = 12, processes = 4,
-          restarts = 64, restarts_within = "100ms",
-        } },
+        limits = { upstreams = { channels = 12, processes = 4 } },
       },
     })
     local self = setmetatable({ g = g, stubs = stubs, names = names, roll = dice(seed), clients = {}, streams = {}, reloads = 0 }, storm)
