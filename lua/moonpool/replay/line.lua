@@ -92,4 +92,11 @@ function line.without_secrets(hide, tool, given)
   return made
 end
 
+--- The word for how a call ended.
+function line.outcome(result, err)
+  if err or not result then return "error" end
+  if result.resultType == "input_required" then return "asked" end
+  return result.isError and "failed" or "ok"
+end
+
 return line

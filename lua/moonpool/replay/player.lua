@@ -121,12 +121,6 @@ local function asker(through)
   end
 end
 
-local function outcome_of(result, err)
-  if err or not result then return "error" end
-  if result.resultType == "input_required" then return "asked" end
-  return result.isError and "failed" or "ok"
-end
-
 local function seconds_of(text)
   if type(text) ~= "string" then return nil end
   local at = require "moonpool.lib.time".parse(text)
@@ -164,7 +158,7 @@ function player.answer(call, record, row)
     arguments = {}, events = {}, result = result and plain or nil, error = not result and plain or nil,
   })
   if made.result then made.result.requestState = nil end
-  return { outcome = outcome_of(result, err), result = made.result, error = made.error, events = json.array(state.events), refused = state.refused,
+  return { outcome = line.outcome(result, err), result = made.result, error = made.error, events = json.array(state.events), refused = state.refused,
     resultType = "complete" }
 end
 

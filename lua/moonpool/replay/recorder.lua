@@ -147,11 +147,8 @@ local function leave(record)
 end
 
 local function outcome_of(record)
-  if record.error then return "error" end
-  local result = record.result
-  if type(result) ~= "table" then return "cancelled" end
-  if result.resultType == "input_required" then return "asked" end
-  return result.isError and "failed" or "ok"
+  if not record.error and type(record.result) ~= "table" then return "cancelled" end
+  return line.outcome(record.result, record.error)
 end
 
 local order = { __order = {

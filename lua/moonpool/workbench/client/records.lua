@@ -1,5 +1,6 @@
 -- Reads recorded calls: from a file, or from the memory of the running gateway.
 
+local files = require "moonpool.workbench.format.files"
 local json = require "moonpool.json"
 local place_of = require "moonpool.workbench.client.address"
 local stderr = require "moonpool.workbench.format.stderr"
@@ -68,14 +69,11 @@ local function parse(list, text, name)
 end
 
 local function from_file(path)
-  local file, why = io.open(path, "rb")
-  if not file then return nil, why end
-  local text = file:read(MAX_FILE_BYTES + 1)
-  file:close()
-  if text and #text > MAX_FILE_BYTES then return nil, path .. " has more than 256 MiB" end
-  if not text and path ~= "" and io.open(path .. "/.") then return nil, path .. " is a folder" end
+  local text, why = files.read(path, MAX_FILE_BYTES)
+  if not text then return nil, why end
+  if text == "" and io.open(path .. "/.") then return nil, path .. " is a folder" end
   local list = {}
-  parse(list, text or "", path)
+  parse(list, text, path)
   return list
 end
 

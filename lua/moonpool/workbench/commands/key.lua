@@ -1,5 +1,6 @@
 -- moonpool key: API keys, and pairs of keys for tokens.
 
+local files = require "moonpool.workbench.format.files"
 local keys = require "moonpool.keys"
 local stderr = require "moonpool.workbench.format.stderr"
 local duration = require "moonpool.workbench.format.duration"
@@ -26,15 +27,6 @@ local function line_of(name, key, args)
   return table.concat(parts, " ")
 end
 
-local function append(path, line)
-  local file, why = io.open(path, "a")
-  if not file then return nil, why end
-  local ok
-  ok, why = file:write(line, "\n")
-  if ok then ok, why = file:close() end
-  return ok, why
-end
-
 local function new(args)
   local name = args[2]
   if not name or args[3] then return stderr.misuse("key new takes one name, for the owner of the key", "as in moonpool key new ci --scopes notes:read") end
@@ -49,7 +41,7 @@ local function new(args)
     return 0
   end
   local ok
-  ok, why = append(args.file, line)
+  ok, why = files.write(args.file, line .. "\n", "a")
   if not ok then return stderr.wrong(why) end
   print(key)
   return 0

@@ -3,6 +3,7 @@
 
 local characters = require "moonpool.runtime.characters"
 local events = require "moonpool.workbench.client.events"
+local files = require "moonpool.workbench.format.files"
 local flame = require "moonpool.workbench.format.flame"
 local json = require "moonpool.json"
 local stderr = require "moonpool.workbench.format.stderr"
@@ -83,17 +84,6 @@ local function print_summary(stacks)
   print_table("lines", ranked(stacks, function(stack) return stack.frames[3] and stack.frames[#stack.frames] end), all)
 end
 
--- Writes the file; or nil, why.
-local function write(path, text)
-  local file, why = io.open(path, "wb")
-  if not file then return nil, why end
-  local fine
-  fine, why = file:write(text)
-  local is_closed, later = file:close()                     -- what is still in a buffer is written now
-  if fine and is_closed then return true end
-  return nil, path .. ": " .. tostring(why or later)
-end
-
 --- Waits for the profile, then prints or writes it. `request` is that of the admin listener, without its path.
 return function(args, request)
   local asked, wrong, hint = question_of(args)
@@ -146,7 +136,7 @@ return function(args, request)
   else
     text = json.encode { unit = began.unit, hz = began.hz, ms = ended.ms, samples = ended.samples, lost = ended.lost, stacks = json.array(stacks) } .. "\n"
   end
-  local fine, why = write(args.out, text)
+  local fine, why = files.write(args.out, text, "wb")
   if not fine then return stderr.wrong("cannot write " .. why) end
   stderr.note("wrote " .. args.out)
   return 0

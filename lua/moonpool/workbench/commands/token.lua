@@ -1,17 +1,10 @@
 -- moonpool token: a token signed with a private key.
 
+local files = require "moonpool.workbench.format.files"
 local json = require "moonpool.json"
 local keys = require "moonpool.keys"
 local stderr = require "moonpool.workbench.format.stderr"
 local duration = require "moonpool.workbench.format.duration"
-
-local function read(path)
-  local file, why = io.open(path, "rb")
-  if not file then return nil, why end
-  local text = file:read "a"
-  file:close()
-  return text
-end
 
 -- Makes the claims from the arguments of the command line; or nil, why.
 local function read_claims(words)
@@ -31,7 +24,7 @@ end
 
 return function(args)
   if not args.key then return stderr.misuse("token needs --key, the file of a private key", "moonpool key pair signing.pem makes one") end
-  local text, why = read(args.key)
+  local text, why = files.read(args.key)
   if not text then return stderr.wrong(why, "moonpool key pair " .. args.key .. " makes one") end
   local key
   key, why = keys.private(text)

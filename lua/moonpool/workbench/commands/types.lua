@@ -1,6 +1,7 @@
 -- moonpool types: writes type definitions for LuaLS to a folder: those of the script API, and those of the served
 -- scripts.
 
+local files = require "moonpool.workbench.format.files"
 local json = require "moonpool.json"
 local stderr = require "moonpool.workbench.format.stderr"
 local stubs = require "moonpool.workbench.format.stubs"
@@ -19,12 +20,6 @@ local closed = [[,
   "runtime.builtin": { "io": "disable", "debug": "disable" }]]
 
 local LOAD_TIMEOUT_S = 60     -- seconds to wait until the scripts are loaded
-
-local function write(path, text)
-  local file <close>, why = io.open(path, "wb")
-  if not file then return nil, why end
-  return file:write(text)
-end
 
 -- Returns the definitions that the scripts of a configuration serve; nil and the exit code if a child found and printed
 -- errors in them.
@@ -73,7 +68,7 @@ return function(args)
     end
   end
   for _, file in ipairs(list) do
-    local written, why = write(table.unpack(file))
+    local written, why = files.write(file[1], file[2], "wb")
     if not written then return stderr.wrong(why) end
     print("wrote " .. file[1])
   end

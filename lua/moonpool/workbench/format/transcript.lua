@@ -1,6 +1,7 @@
 -- Transcripts: conversations in the format of spec/transcripts. This writes recorded calls as one, and reads those that
 -- `moonpool test --play` plays.
 
+local files = require "moonpool.workbench.format.files"
 local json = require "moonpool.json"
 
 local transcript = {}
@@ -93,11 +94,8 @@ end
 
 --- The requests of a file with their answers: { { method, params, result | error, number }, … }; or nil, why.
 function transcript.read(path)
-  local file, why = io.open(path, "rb")
-  if not file then return nil, why end
-  local text = file:read(MAX_BYTES + 1) or ""
-  file:close()
-  if #text > MAX_BYTES then return nil, path .. " has more than 64 MiB" end
+  local text, why = files.read(path, MAX_BYTES)
+  if not text then return nil, why end
   local messages, wrong = messages_of(text, path)
   if not messages then return nil, wrong end
   local list, by_id = {}, {}
