@@ -37,13 +37,19 @@ char *MP_NULLABLE mp_dup_text(const char *MP_NULLABLE text)
     return text == NULL ? NULL : mp_dup(mp_str_of(text));
 }
 
-char **MP_NULLABLE mp_copy_texts(const char *const *MP_NULLABLE list)
+size_t mp_count_texts(char *const *MP_NULLABLE list)
 {
     size_t count = 0;
+    while (list != NULL && list[count] != NULL)
+        count++;
+    return count;
+}
+
+char **MP_NULLABLE mp_copy_texts(const char *const *MP_NULLABLE list)
+{
     if (list == NULL)
         return NULL;
-    while (list[count] != NULL)
-        count++;
+    size_t count = mp_count_texts((char *const *)(uintptr_t)list);
     char **copy = mp_new((count + 1) * sizeof *copy);
     for (size_t i = 0; i < count; i++)
         copy[i] = mp_dup(mp_str_of(list[i]));

@@ -23,6 +23,8 @@ void *mp_resize(void *MP_NULLABLE memory, size_t size) __attribute__((returns_no
 char *mp_dup(mp_str s) __attribute__((malloc, returns_nonnull));
 /* Copy of a text, which the caller owns; NULL for NULL. */
 char *MP_NULLABLE mp_dup_text(const char *MP_NULLABLE text) __attribute__((malloc));
+/* The number of texts in a list that ends with NULL; 0 for NULL. */
+size_t mp_count_texts(char *const *MP_NULLABLE list);
 /* A copy of a list of texts that ends with NULL, to be freed by mp_free_texts; NULL for NULL. */
 char **MP_NULLABLE mp_copy_texts(const char *const *MP_NULLABLE list);
 void mp_free_texts(char **MP_NULLABLE list);

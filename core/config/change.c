@@ -22,14 +22,6 @@ static bool is_in_items(const mp_config_key *key, const mp_config_key *list)
     return mp_config_key_list(key) == list && strcmp(key->path, list->bare) != 0;
 }
 
-static size_t count_of(char *const *MP_NULLABLE list)
-{
-    size_t count = 0;
-    while (list != NULL && list[count] != NULL)
-        count++;
-    return count;
-}
-
 /* Appends each item with a NUL, and a final NUL. */
 static void put_list(mp_buf *out, char *const *MP_NULLABLE list)
 {
@@ -114,7 +106,7 @@ static void put_item(mp_buf *out, const char *item, const mp_config_key *list, b
 
 static void put_items(mp_buf *out, const mp_config *config, const mp_config_key *list, bool restarts)
 {
-    size_t count = count_of(texts_of(config, list));
+    size_t count = mp_count_texts(texts_of(config, list));
     for (size_t k = 0; k < count; k++)
         put_item(out, item_at(config, list, k), list, restarts);
 }
@@ -126,7 +118,7 @@ static const char *live_item(const mp_config *config, const mp_config *serving, 
 {
     const char *text = texts_of(serving, list)[index], *item = item_at(serving, list, index);
     char *const *texts = texts_of(config, list);
-    size_t count = count_of(texts), at = 0;
+    size_t count = mp_count_texts(texts), at = 0;
     if (index < count && strcmp(texts[index], text) == 0)
         at = index;
     while (at < count && strcmp(texts[at], text) != 0)
@@ -161,7 +153,7 @@ static void put_whole(mp_buf *out, const mp_config *config, const mp_config_key 
 static void put_live(mp_buf *out, const mp_config *config, const mp_config *serving, const mp_config_key *list,
                      const mp_config_key *key)
 {
-    size_t count = count_of(texts_of(serving, list));
+    size_t count = mp_count_texts(texts_of(serving, list));
     for (size_t k = 0; k < count; k++)
         put_value(out, live_item(config, serving, list, k), key);
 }
@@ -296,7 +288,7 @@ static char **MP_NULLABLE copy_list(char *const *MP_NULLABLE list)
 {
     if (list == NULL)
         return NULL;
-    size_t count = count_of(list);
+    size_t count = mp_count_texts(list);
     char **copy = mp_new((count + 1) * sizeof *copy);
     for (size_t i = 0; i < count; i++)
         copy[i] = mp_dup(mp_str_of(list[i]));
@@ -336,7 +328,7 @@ static char *MP_NULLABLE copy_items(const mp_config *to, const mp_config *from, 
 {
     if (list->item_size == 0 || (items_of(from, list) == NULL && items_of(to, list) == NULL))
         return NULL;
-    size_t count = count_of(texts_of(from, list));
+    size_t count = mp_count_texts(texts_of(from, list));
     char *copies = mp_new((count + 1) * list->item_size);
     for (size_t k = 0; k < count; k++)
         for (size_t i = 0; i < mp_config_key_count; i++)

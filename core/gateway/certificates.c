@@ -110,10 +110,8 @@ static int add(mp_certificates *all, const mp_config *config, const mp_config_tl
 mp_certificates *MP_NULLABLE mp_certificates_new(const mp_config *config, bool listens, mp_buf *report)
 {
     mp_certificates *all = mp_new(sizeof *all);
-    size_t count = 0;
+    size_t count = mp_count_texts(config->listen);
     int failed = 0;
-    while (config->listen[count] != NULL)
-        count++;
     all->fd = -1;
     all->entries = mp_new((count + 1) * sizeof *all->entries);
     all->index = mp_new(count * sizeof *all->index);

@@ -285,7 +285,7 @@ struct mp_own_exchange {
     bool takes_questions;                      /* its task can ask a client */
     bool is_trial, is_opening;                 /* mp_exchange_options */
     mp_str message, cancel, revision, session; /* in memory of the exchange */
-    char **headers;                            /* ends with NULL */
+    char **MP_NULLABLE headers;                /* ends with NULL; NULL: none */
     size_t answer;                             /* cap in bytes */
     uint64_t timeout_ms, total_ms;
 

@@ -283,9 +283,7 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
                       mp_passed *passed, int workers, mp_err *err)
 {
     binding it = {.listeners = listeners, .config = config, .passed = passed, .key = "listen", .workers = workers};
-    size_t count = 0;
-    while (config->listen[count] != NULL)
-        count++;
+    size_t count = mp_count_texts(config->listen);
     /* each address adds one element, or one for each passed socket that it takes */
     listeners->all = mp_new((count + 1 + (size_t)passed->count) * sizeof *listeners->all);
     discard_useless(passed, config);

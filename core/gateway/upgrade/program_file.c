@@ -103,9 +103,7 @@ static char **make_environment(char *own)
 {
     static const char *const left_out[] = {"WATCHDOG_PID",   "LISTEN_PID",       "LISTEN_FDS", "LISTEN_FDNAMES",
                                            "LISTEN_PIDFDID", "SYSTEMD_EXEC_PID", VARIABLE};
-    size_t count = 0, kept = 0;
-    while (environ[count] != NULL)
-        count++;
+    size_t count = mp_count_texts(environ), kept = 0;
     char **list = mp_new((count + 2) * sizeof *list);
     for (size_t i = 0; i < count; i++) {
         bool is_out = false;

@@ -126,10 +126,8 @@ int mp_proxies_check(mp_str item, mp_err *err)
 
 mp_proxies *MP_NULLABLE mp_proxies_new(char *const *MP_NULLABLE items)
 {
-    size_t count = 0;
+    size_t count = mp_count_texts(items);
     mp_err err;
-    while (items != NULL && items[count] != NULL)
-        count++;
     if (items == NULL || count == 0)
         return NULL;
     mp_proxies *proxies = mp_new(sizeof *proxies + count * sizeof *proxies->all);

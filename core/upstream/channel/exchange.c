@@ -61,9 +61,7 @@ void mp_exchange_unref(mp_own_exchange *MP_NULLABLE exchange)
     if (exchange == NULL || atomic_fetch_sub_explicit(&exchange->refs, 1, memory_order_acq_rel) != 1)
         return;
     free_events(exchange);
-    for (char **header = exchange->headers; header != NULL && *header != NULL; header++)
-        free(*header);
-    free(exchange->headers);
+    mp_free_texts(exchange->headers);
     mp_upstream_failure_clear(&exchange->super.failure);
     mp_upstream_part_unref(exchange->part);
     mp_channel_unref(exchange->super.channel);
@@ -537,17 +535,6 @@ static mp_str copy_str(mp_str text)
     return text.len == 0 ? MP_STR_NONE : (mp_str){mp_dup(text), text.len};
 }
 
-static char **copy_headers(const char *const *MP_NULLABLE headers)
-{
-    size_t count = 0;
-    while (headers != NULL && headers[count] != NULL)
-        count++;
-    char **copy = mp_new((count + 1) * sizeof *copy);
-    for (size_t i = 0; i < count; i++)
-        copy[i] = mp_dup(mp_str_of(headers[i]));
-    return copy;
-}
-
 mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *channel,
                                           const mp_exchange_options *options, mp_upstream_failure *failure)
 {
@@ -597,7 +584,7 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
     exchange->cancel = copy_str(options->cancel);
     exchange->revision = copy_str(options->revision);
     exchange->session = copy_str(options->session);
-    exchange->headers = copy_headers(options->headers);
+    exchange->headers = mp_copy_texts(options->headers);
     exchange->silence.fire = on_silence;
     exchange->total_at = mp_monotonic_ms() + exchange->total_ms;
     mp_timer_start(host->loop, &exchange->total, exchange->total_ms, on_total);

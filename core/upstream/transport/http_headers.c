@@ -41,14 +41,6 @@ static void add_header(mp_http_headers *to, const char *name, const char *MP_NUL
     to->list[to->count++] = text->ptr;
 }
 
-static size_t count_of(char *const *MP_NULLABLE list)
-{
-    size_t count = 0;
-    while (list != NULL && list[count] != NULL)
-        count++;
-    return count;
-}
-
 /* True if the request carries the id of the channel's session: not `initialize`, which opens the session, nor in a
  * revision without sessions. NULL: a request of no exchange, which carries it. */
 static bool has_session(const mp_own_exchange *MP_NULLABLE exchange)
@@ -79,7 +71,8 @@ void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, cons
 {
     const mp_upstream_config *config = &channel->part->it;
     char *const *own = exchange == NULL ? NULL : exchange->headers;
-    to->list = mp_new((MP_FIXED_HEADERS + 4 + count_of(config->headers) + count_of(own)) * sizeof *to->list);
+    to->list =
+        mp_new((MP_FIXED_HEADERS + 4 + mp_count_texts(config->headers) + mp_count_texts(own)) * sizeof *to->list);
     to->list[to->count++] = "Content-Type: application/json";
     to->list[to->count++] = "Accept: application/json, text/event-stream";
     for (char *const *header = config->headers; header != NULL && *header != NULL; header++)

@@ -19,7 +19,7 @@ typedef struct {
     mp_channel *channel; /* a counted reference */
     int64_t id;          /* of the request; 0: the GET of the channel */
     char *MP_NULLABLE message, *MP_NULLABLE revision, *MP_NULLABLE last_id;
-    char **headers;
+    char **MP_NULLABLE headers;
     mp_transfer *MP_NULLABLE transfer; /* NULL while it waits to be opened again */
     mp_event_reader reader;
     mp_timer again;
@@ -41,16 +41,9 @@ struct mp_stand {
     mp_link link; /* in standing->waiting */
     int64_t id;
     char *MP_NULLABLE message, *MP_NULLABLE revision;
-    char **headers;
+    char **MP_NULLABLE headers;
     int status; /* 0: no answer yet. Written by the home before `super` goes back */
 };
-
-static void free_texts(char **list)
-{
-    for (char **text = list; text != NULL && *text != NULL; text++)
-        free(*text);
-    free(list);
-}
 
 static void unref_stand(mp_stand *stand)
 {
@@ -59,7 +52,7 @@ static void unref_stand(mp_stand *stand)
     mp_channel_unref(stand->channel);
     free(stand->message);
     free(stand->revision);
-    free_texts(stand->headers);
+    mp_free_texts(stand->headers);
     free(stand);
 }
 
@@ -101,7 +94,7 @@ static void free_standing(standing *it)
     free(it->message);
     free(it->revision);
     free(it->last_id);
-    free_texts(it->headers);
+    mp_free_texts(it->headers);
     free(it);
     mp_stat_add(&mp_stat_upstream_standing, -1);
 }
@@ -111,14 +104,6 @@ static void on_ready(MP_UNUSED mp_transfer *transfer, void *ctx)
     standing *it = ctx;
     if (mp_link_is_alone(&it->hot))
         mp_link_put(&it->host->hot_standings, &it->hot);
-}
-
-static size_t count_of(char *const *MP_NULLABLE list)
-{
-    size_t count = 0;
-    while (list != NULL && list[count] != NULL)
-        count++;
-    return count;
 }
 
 /* Sends the request. False: it cannot be sent. */
@@ -131,7 +116,7 @@ static bool begin(standing *it)
     mp_http_headers all = {0};
     mp_buf revision = {0}, last = {0};
     mp_http_put_headers(&all, it->host, it->channel, NULL);
-    const char **list = mp_new((all.count + count_of(it->headers) + 3) * sizeof *list);
+    const char **list = mp_new((all.count + mp_count_texts(it->headers) + 3) * sizeof *list);
     size_t count = 0;
     for (size_t i = 0; i < all.count; i++)
         list[count++] = all.list[i];
@@ -143,7 +128,7 @@ static bool begin(standing *it)
         mp_buf_printf(&last, "Last-Event-ID: %s%c", it->last_id, '\0');
         list[count++] = last.ptr;
     }
-    for (size_t i = 0; i < count_of(it->headers); i++)
+    for (size_t i = 0; i < mp_count_texts(it->headers); i++)
         list[count++] = it->headers[i];
     mp_outgoing outgoing = mp_http_outgoing(part, list);
     if (it->message != NULL) {
@@ -393,12 +378,7 @@ mp_stand *mp_channel_stand(mp_upstream_host *host, mp_channel *channel, const mp
     stand->id = options->id;
     stand->message = copy_text(options->message);
     stand->revision = copy_text(options->revision);
-    size_t count = 0;
-    while (options->headers != NULL && options->headers[count] != NULL)
-        count++;
-    stand->headers = mp_new((count + 1) * sizeof *stand->headers);
-    for (size_t i = 0; i < count; i++)
-        stand->headers[i] = mp_dup(mp_str_of(options->headers[i]));
+    stand->headers = mp_copy_texts(options->headers);
     stand->super.deliver = deliver_wish;
     mp_loop_post(channel->home->loop, &stand->super);
     return stand;

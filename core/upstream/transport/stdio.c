@@ -256,9 +256,7 @@ static int start_process(connection *it, mp_err *err)
     char *hops = mp_upstreams_hops_variable(it->channel->upstream->table);
     if (hops == NULL)
         return mp_err_set(err, "8 gateways already run each other (a loop): this one does not start another program");
-    size_t count = 0;
-    while (part->it.env != NULL && part->it.env[count] != NULL)
-        count++;
+    size_t count = mp_count_texts(part->it.env);
     const char **env = mp_new((count + 2) * sizeof *env);
     for (size_t i = 0; i < count; i++)
         env[i] = part->it.env[i];
