@@ -10,10 +10,9 @@ local function check(what, text)
   if type(text) ~= "string" then problem.raise(3, what .. " takes a string, not a " .. type(text)) end
 end
 
-local function escape(byte) return ("%%%02X"):format(byte:byte()) end
 local function unescape(hex) return string.char(tonumber(hex, 16)) end
 
-local function encode(text) return (text:gsub("[^%w%-._~]", escape)) end
+local encode = uris.escape
 
 --- encode(text): percent-encodes a text for any part of a URI; '/' and '&' are encoded, too.
 function uri.encode(text)

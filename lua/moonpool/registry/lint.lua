@@ -4,6 +4,7 @@
 -- passes its environment to other code is not checked.
 
 local host = require "moonpool.host"
+local bytecode = require "moonpool.runtime.bytecode"
 local job = require "moonpool.things.job"
 local policy = require "moonpool.things.policy"
 local problem = require "moonpool.runtime.diagnostic"
@@ -16,33 +17,6 @@ local sorted = require "moonpool.runtime.sorted_keys"
 local unreachable = require "moonpool.registry.lint_access"
 
 local OP_GETUPVAL, OP_GETTABUP, OP_GETFIELD, OP_SETTABUP, OP_SETFIELD, OP_EQK, OP_TEST, OP_TESTSET = 9, 11, 14, 15, 18, 60, 66, 67
-
--- Reads a compiled chunk of Lua 5.4.
-local reader = {}
-reader.__index = reader
-
-function reader:byte()
-  self.at = self.at + 1
-  return self.bytes:byte(self.at - 1)
-end
-
-function reader:size()
-  local n = 0
-  while true do
-    local byte = self:byte()
-    n = n << 7 | byte & 0x7f
-    if byte & 0x80 ~= 0 then return n end
-  end
-end
-
-function reader:skip(count) self.at = self.at + count end
-
-function reader:text()
-  local size = self:size()
-  if size == 0 then return nil end
-  self:skip(size - 1)
-  return self.bytes:sub(self.at - size + 1, self.at - 1)
-end
 
 local function constants(r)
   local list = {}
@@ -93,7 +67,7 @@ local function scan(r, outer, found)
   r:size()
   r:skip(3)
   local code = {}
-  for i = 1, r:size() do code[i] = string.unpack("<I4", r.bytes, r.at) r:skip(4) end
+  for i = 1, r:size() do code[i] = r:word() end
   local names, is_env = constants(r), {}
   for i = 0, r:size() - 1 do
     local in_stack, index = r:byte(), r:byte()
@@ -129,7 +103,7 @@ end
 local function is_known()
   local found = { read = {}, set = {}, fields = {} }
   local bytes = sandbox.dump(assert(load("local x = ...\nreturn function(x) y = z.x + (z.y and 1 or z.v == nil) x.w = y end", "=probe")))
-  local ok = pcall(function() scan(setmetatable({ bytes = bytes, at = 33 }, reader), nil, found) end)
+  local ok = pcall(function() scan(bytecode.reader(bytes), nil, found) end)
   local read = found.read[1]
   return ok and #found.read == 4 and read.name == "z" and read.field == "x" and read.line == 2 and found.set.y and
     found.fields.w and found.fields.y and found.fields.v and not found.fields.x
@@ -149,7 +123,7 @@ local function look(script, list)
   local chunk = host.script.load(script.text, "@" .. script.path, {})
   if not chunk then return end
   local found = { read = {}, set = {}, fields = {} }
-  local fine = pcall(scan, setmetatable({ bytes = sandbox.dump(chunk), at = 33 }, reader), nil, found)
+  local fine = pcall(scan, bytecode.reader(sandbox.dump(chunk)), nil, found)
   if not fine or found.is_given_away or script.text:find("_G", 1, true) then return end
   local env, known = sandbox.new(function() end, script.path)
   local done = { _G = env, _ENV = env }

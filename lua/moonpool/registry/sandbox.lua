@@ -8,6 +8,7 @@ local lazy = require "moonpool.runtime.lazy"
 local auth = require "moonpool.access.auth"
 local base64 = require "moonpool.lib.base64"
 local content = require "moonpool.things.tool_result"
+local copied = require "moonpool.runtime.copied"
 local digest = require "moonpool.lib.digest"
 local environment = require "moonpool.lib.env"
 local failure = require "moonpool.runtime.outcome"
@@ -218,12 +219,9 @@ local names = {
 }
 
 local function copy(from, wanted)
+  if not wanted then return copied(from) end
   local made = {}
-  if wanted then
-    for _, name in ipairs(wanted) do made[name] = from[name] end
-  else
-    for name, value in pairs(from) do made[name] = value end
-  end
+  for _, name in ipairs(wanted) do made[name] = from[name] end
   return made
 end
 

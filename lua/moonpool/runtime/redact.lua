@@ -4,6 +4,7 @@
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local secret_schema = require "moonpool.runtime.secret_schema"
+local uris = require "moonpool.runtime.uris"
 
 local redact = {}
 
@@ -29,10 +30,6 @@ function redact.is_secret(name, place)
 end
 
 local is_secret = redact.is_secret
-
-local function encoded_in_url(text)
-  return (text:gsub("[^%w%-_.~]", function(c) return ("%%%02X"):format(c:byte()) end))
-end
 
 local methods = {}
 methods.__index = methods
@@ -69,7 +66,7 @@ function methods:hide(value)
   local text = tostring(value)
   add(self, text)
   if #text < 3 or #text > MAX_BASE64 then return end
-  add(self, encoded_in_url(text))
+  add(self, uris.escape(text))
   if utf8.len(text) then add(self, json.encode(text):sub(2, -2)) end
   add(self, (host.base64.encode(text):gsub("=+$", "")))
 end

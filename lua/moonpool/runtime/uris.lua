@@ -2,6 +2,9 @@
 
 local uris = {}
 
+--- The text, percent-encoded for any part of a URI.
+function uris.escape(text) return (text:gsub("[^%w._~-]", function(c) return ("%%%02X"):format(c:byte()) end)) end
+
 --- split(text): { scheme, authority, path, query, fragment }: `path` is always set, the other fields may be nil.
 function uris.split(text)
   local parts, rest = {}, text

@@ -1,6 +1,7 @@
 -- Warns of functions that return nothing where their value matters: at run time once for each thing and load of the
 -- scripts, and in `moonpool check` if a function can never return a value.
 
+local bytecode = require "moonpool.runtime.bytecode"
 local host = require "moonpool.host"
 local sandbox_dump = string.dump
 
@@ -16,25 +17,15 @@ function silent.warn(thing, event, fields, hint)
   host.log.write("warn", event, fields)
 end
 
-local function size_at(bytes, at)
-  local n = 0
-  while true do
-    local byte = bytes:byte(at)
-    at, n = at + 1, n << 7 | byte & 0x7f
-    if byte & 0x80 ~= 0 then return n, at end
-  end
-end
-
 -- True if a compiled function has an instruction that returns values; and the number of its parameters.
 local function read(bytes)
-  local size, at = size_at(bytes, 33)         -- follows the header: the name of the source
-  at = at + (size > 0 and size - 1 or 0)
-  local count
-  for _ = 1, 2 do at = select(2, size_at(bytes, at)) end
-  local params = bytes:byte(at)
-  count, at = size_at(bytes, at + 3)
-  for i = 1, count do
-    local word = string.unpack("<I4", bytes, at + 4 * (i - 1))
+  local r = bytecode.reader(bytes)
+  r:text()
+  for _ = 1, 2 do r:size() end                -- the first and the last line
+  local params = r:byte()
+  r:skip(2)
+  for _ = 1, r:size() do
+    local word = r:word()
     local op, b = word & 0x7f, word >> 16 & 0xff
     if op == OP_TAILCALL or op == OP_RETURN1 or op == OP_RETURN and b ~= 1 then return true, params end
   end

@@ -12,6 +12,7 @@ local problem = require "moonpool.runtime.diagnostic"
 local recent = require "moonpool.runtime.lru"
 local rules = require "moonpool.lib.jwt.rules"
 local token = require "moonpool.lib.jwt.token"
+local uris = require "moonpool.runtime.uris"
 
 local TIMEOUT_S, MAX_PAUSE_S, PROBE_S = 5, 30, 1 -- seconds: limit of one request; pause after failures; interval of the single requests during that pause
 local MAX_ANSWER_BYTES = 65536
@@ -19,8 +20,6 @@ local LEEWAY = 60
 local MAX_TOKENS, MAX_BAD_TOKENS = 4096, 1024
 
 local names = { "url", "client_id", "client_secret", "audience", "cache", "negative", "plain_http", "issuer", 1 }
-
-local function encoded(text) return (text:gsub("[^%w._~-]", function(c) return ("%%%02X"):format(c:byte()) end)) end
 
 local function seconds(given, name, otherwise, most)
   local value = given[name] == nil and otherwise or given[name]
@@ -39,7 +38,7 @@ local function ask(self, text)
   local answer, why = self.http.post(self.url, {
     timeout = TIMEOUT_S, max = math.min(MAX_ANSWER_BYTES, host.limits.http.body), follow = false,
     headers = { accept = "application/json", ["content-type"] = "application/x-www-form-urlencoded", authorization = self.authorization },
-    body = "token=" .. encoded(text) .. "&token_type_hint=access_token",
+    body = "token=" .. uris.escape(text) .. "&token_type_hint=access_token",
   })
   if not answer then return nil, why end
   local status = answer.status
@@ -113,7 +112,7 @@ return function(given, script)
   if audience == nil then audience = host.config.resources end
   local self = {
     http = http.library(script.granted, script.path), url = given.url,
-    authorization = "Basic " .. base64.encode(encoded(given.client_id) .. ":" .. encoded(secret)),
+    authorization = "Basic " .. base64.encode(uris.escape(given.client_id) .. ":" .. uris.escape(secret)),
     cache = seconds(given, "cache", 60, 3600), negative = seconds(given, "negative", 10, 600),
     rules = { issuers = given.issuer and rules.set_of(who, "issuer", given.issuer), audiences = rules.set_of(who, "audience", audience), required = {} },
     good = recent.new(MAX_TOKENS), bad = recent.new(MAX_BAD_TOKENS), flights = flight.new(), quiet_until = -math.huge, probe_at = 0, failures = 0,

@@ -7,6 +7,7 @@ local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
 local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
+local uris = require "moonpool.runtime.uris"
 
 local request = {}
 
@@ -54,8 +55,6 @@ local function check(options, stream)
   end
 end
 
-local function escape(text) return (text:gsub("[^%w._~-]", function(c) return ("%%%02X"):format(c:byte()) end)) end
-
 local function scalar(value, where)
   local kind = type(value)
   if kind == "string" then return value end
@@ -78,7 +77,7 @@ function request.with_query(url, query)
   query = copied(query)
   local parts = {}
   for _, name in ipairs(names_in(query)) do
-    for _, value in ipairs(each(query[name])) do parts[#parts + 1] = escape(name) .. "=" .. escape(scalar(value, "query field '" .. name .. "'")) end
+    for _, value in ipairs(each(query[name])) do parts[#parts + 1] = uris.escape(name) .. "=" .. uris.escape(scalar(value, "query field '" .. name .. "'")) end
   end
   if not parts[1] then return url end
   local bare = url:match "^[^#]*"

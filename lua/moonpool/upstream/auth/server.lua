@@ -4,6 +4,7 @@
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local uris = require "moonpool.runtime.uris"
 
 local server = {}
 
@@ -126,12 +127,10 @@ end
 
 -- -- tokens ----------------------------------------------------------------------------------------------------------------
 
-local function encoded(text) return (text:gsub("[^%w._~-]", function(c) return ("%%%02X"):format(c:byte()) end)) end
-
 local function form_of(fields)
   local parts = {}
   for _, field in ipairs(fields) do
-    if field[2] then parts[#parts + 1] = field[1] .. "=" .. encoded(field[2]) end
+    if field[2] then parts[#parts + 1] = field[1] .. "=" .. uris.escape(field[2]) end
   end
   return table.concat(parts, "&")
 end
@@ -199,7 +198,7 @@ function server.token(record, subject)
     { "resource", auth.resource }, { "scope", auth.scope }, { "client_id", in_body and auth.client }, { "client_secret", in_body and secret },
   }
   local headers = { "accept: application/json", "content-type: application/x-www-form-urlencoded" }
-  if not in_body then headers[3] = "authorization: Basic " .. host.base64.encode(encoded(auth.client) .. ":" .. encoded(secret)) end
+  if not in_body then headers[3] = "authorization: Basic " .. host.base64.encode(uris.escape(auth.client) .. ":" .. uris.escape(secret)) end
   local answer, status = ask("POST", endpoint.url, endpoint.reach, headers, body)
   if not answer then return nil, status end
   local refuse = subject and denial or refusal
