@@ -275,7 +275,7 @@ static void park_again(mp_park *park, mp_relay_message *it)
     if (event != NULL)
         keep_first(park, event);
     else
-        park->awaits_return = it->is_asked && !park->is_wanted;
+        park->awaits_return = park->awaits_return || (it->is_asked && !park->is_wanted);
     it->event = NULL;
     park->is_wanted = false;
     park->farewell = it->farewell;

@@ -35,7 +35,7 @@ struct mp_park {
     size_t farewells;
     mp_relay *MP_NULLABLE relay; /* a counted reference; NULL: parked */
     bool is_wanted;              /* the relay waits for an event */
-    bool awaits_return;          /* an event is on its way to a relay that has parked the exchange again */
+    bool awaits_return; /* news are on their way to a relay that has parked the exchange again, and come back */
     bool is_over;
 };
 
@@ -67,7 +67,7 @@ typedef enum {
     MP_RELAY_REPLY,    /* `bytes` answer a question */
     MP_RELAY_LEAVE,    /* the task needs the exchange no more */
     MP_RELAY_PARK,     /* the task has parked the exchange again */
-    MP_RELAY_GIVE_BACK /* an event that came behind PARK */
+    MP_RELAY_GIVE_BACK /* news that came behind PARK: an event, or NULL for the failure */
 } mp_relay_word;
 
 typedef struct {

@@ -60,7 +60,8 @@ static void deliver_news(void *content, mp_loop *MP_NULLABLE loop)
         }
         if (exchange->ready != NULL)
             exchange->ready(exchange->ctx);
-    } else if (loop != NULL && relay->has_parked && it->event != NULL) {
+    } else if (loop != NULL && relay->has_parked) { /* the home waits for what it sent, also if that was the failure */
+        mp_upstream_failure_clear(&it->failure);
         send_home(relay, (mp_relay_message){.word = MP_RELAY_GIVE_BACK, .event = it->event}, MP_STR_NONE);
     } else {
         free(it->event);

@@ -284,6 +284,28 @@ describe("a parked exchange", function()
     two:close()
   end)
 
+  it("gives each event to the task that has taken it up last, in their order, also if others were quicker than the event", function()
+    local u <close> = start_stub "http"
+    local g <close> = start(u)
+    local one, two = workers(g)
+    local handle = trusted.run(one, "local x = kept.ask() return kept.park(x)")
+    ask(u.calls[1], "q2")
+    ask(u.calls[1], "q3")
+    ask(u.calls[1], "q4")
+    local quick = [[
+      local handle = "%s"
+      for i = 1, 3 do handle = kept.park((assert(host.upstream.take_up(handle, "me")))) end
+      local x = assert(host.upstream.take_up(handle, "me"))
+      ]]
+    local seen = trusted.run(two, (quick .. "return { x:next().id, x:next().id, x:next().id, kept.park(x) }"):format(handle))
+    assert.same({ '"q2"', '"q3"', '"q4"' }, { table.unpack(seen, 1, 3) })
+    u.calls[1]:drop()
+    g:wait_status(function(status) return status.gauges.upstream_exchanges == 0 end)
+    assert.same({ "unknown closed" }, trusted.run(two, (quick .. "return kept.drain(x)"):format(seen[4])))
+    one:close()
+    two:close()
+  end)
+
   it("is cancelled by the task that has taken it up, and by the end of that task", function()
     local u <close> = start_stub "http"
     local g <close> = start(u)
