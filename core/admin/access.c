@@ -22,8 +22,8 @@ struct mp_admin_access {
     token *tokens;
     size_t count;
     mp_pair *MP_NULLABLE certificates; /* patterns and roles; NULL: each certificate has the role operate */
-    mp_secret_hash
-        by_certificate; /* stands for the token of callers with a certificate: of `certificates` as it is now */
+    mp_secret_hash by_certificate; /* token that callers with a certificate seem to have; it changes with the roles in
+                                      `certificates` */
     bool is_near, is_unix;
     uint16_t port;
     _Atomic(mp_own_token *MP_NULLABLE) own; /* NULL: none was needed yet, or none can be made */
@@ -101,8 +101,8 @@ static mp_pair *MP_NULLABLE copy_pairs(const mp_pair *MP_NULLABLE pairs)
     return copy;
 }
 
-/* The hash that stands for the roles of certificates: another one once these change. No caller can have a token with
- * it, since certificates have no token. */
+/* Computes the hash that callers with a certificate have in place of a token's. It changes when the roles of
+ * certificates change. No caller can present a token with this hash. */
 static mp_secret_hash hash_of_roles(const mp_pair *MP_NULLABLE pairs)
 {
     mp_scoped_buf text = {0};

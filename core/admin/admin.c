@@ -57,7 +57,8 @@ static void put_status(mp_admin *admin, mp_buf *out)
     mp_buf_put(out, MP_STR(",\"workers\":"));
     mp_json_put_int(out, mp_admin_settings(admin)->config->workers);
     mp_buf_put(out, atomic_load(gateway->draining) ? MP_STR(",\"draining\":true") : MP_STR(",\"draining\":false"));
-    mp_buf_put(out, MP_STR(",\"upgrade\":[],\"stuck\":")); /* others.h writes what follows an upgrade */
+    /* the member `upgrade` is filled by others.h after an upgrade */
+    mp_buf_put(out, MP_STR(",\"upgrade\":[],\"stuck\":"));
     gateway->describe_stuck(gateway->self, out);
     mp_buf_put(out, MP_STR(",\"scripts\":"));
     gateway->describe_reload(gateway->self, out);
@@ -379,8 +380,8 @@ static bool is_guarded(const endpoint *at)
     return !is_get(at) || mp_str_starts(mp_str_of(at->path), MP_STR("/api/"));
 }
 
-/* A form of a web page can neither add a header nor send JSON. What changes something needs the header, and JSON as its
- * body; not /reload, which only makes serve what is on the disk. */
+/* Refuses requests that a form of a web page could send: one that changes something must have the header and a JSON
+ * body, neither of which a form can have. POST /reload needs neither, since it only serves the files on the disk. */
 static const char *MP_NULLABLE wrong_form(const endpoint *at, const mp_stream *stream)
 {
     if (is_get(at) || strcmp(at->path, "/reload") == 0)

@@ -36,9 +36,8 @@ typedef struct {
     /* request a reload of everything, or an upgrade; they answer `stream` when it is done */
     void (*ask_reload)(void *self, mp_stream *stream);
     void (*ask_upgrade)(void *self, mp_stream *stream);
-    void (*drain)(void *self); /* mp_watchdog_drain */
-    void (*say_lost)(
-        void *self); /* tells the other processes that they have to look at the store for what they have missed */
+    void (*drain)(void *self);    /* mp_watchdog_drain */
+    void (*say_lost)(void *self); /* asks the other processes to read from the store the changes that they missed */
     /* worker `i`, from 0; `profile` on its thread: mp_worker_profile */
     mp_loop *(*worker_loop)(void *self, int i);
     bool (*profile)(void *self, int i, mp_profile *profile);

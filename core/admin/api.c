@@ -1,5 +1,5 @@
-/* api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers,
- * or for MP_QUESTION_MS, since one of them may be stuck. */
+/* api.c: /api of the admin listener. Facts that belong to a worker are asked of its thread: the answer is sent when all
+ * workers have answered, or after MP_QUESTION_MS, since a worker may be stuck. */
 #include "api.h"
 #include "codes.h"
 #include "query_slots.h"
@@ -47,7 +47,8 @@ static void answer_json(mp_stream *stream, int status, const char *json)
     mp_stream_answer(stream, status, "application/json", mp_str_of(json), NULL, 0);
 }
 
-/* The reader has its answer, or has left. `unanswered`: workers that have not answered in time. */
+/* Closes an inquiry whose reader has its answer or has left. `unanswered`: number of workers that did not answer in
+ * time. */
 static void close_inquiry(inquiry *asked, unsigned unanswered)
 {
     mp_stream *stream = asked->stream;
@@ -113,7 +114,8 @@ static void on_limit(mp_timer *timer)
     conclude(mp_container(timer, inquiry, limit));
 }
 
-/* On the thread of a worker. `is_over`: the admin thread may have ended, too. */
+/* Takes the answer of a worker, on the worker's thread. `is_over`: the call of the inquiry ended, perhaps with the
+ * admin thread. */
 static void on_answer(mp_call_inquiry *super, mp_str json, bool ended, bool is_over)
 {
     inquiry *asked = mp_container(super, inquiry, super);

@@ -21,7 +21,7 @@ void mp_admin_code_make(mp_admin_codes *codes, const mp_admin_caller *maker, cha
 bool mp_admin_code_change(mp_admin_codes *codes, mp_str code, char token[MP_CODE_SIZE], mp_admin_caller *caller);
 /* Fills `caller` if a session has this token. */
 bool mp_admin_code_session(mp_admin_codes *codes, const mp_secret_hash *token, mp_admin_caller *caller);
-/* Ends the codes and sessions of makers whose token is refused now: `is_valid` says of each. */
+/* Ends the codes and sessions of makers whose token is refused now: `is_valid` is called for each maker. */
 void mp_admin_codes_review(mp_admin_codes *codes, bool (*is_valid)(const void *ctx, const mp_secret_hash *token),
                            const void *ctx);
 

@@ -30,7 +30,7 @@ typedef struct {
     void (*take)(void *ctx, uint64_t mark, mp_str json);
     /* An answer was dropped; on the admin thread, after the messages before it. It may close the inbox. */
     void (*overflow)(void *ctx);
-    /* The last reference is gone, on any thread: a place to free what `ctx` points to. */
+    /* Called when the last reference was given back, on any thread: frees the memory of `ctx`. */
     void (*freed)(void *ctx);
     void *ctx;
 } mp_console_queue_settings;

@@ -9,7 +9,7 @@ MP_COUNTER(refused_readers, "refused", "reason", "admin_readers",
 MP_COUNTER(dropped_live, "dropped", "reason", "live", "events of /api/live for which a slow reader had no room")
 
 #define TICK_MS 1000
-/* Of /api/live, one for each open page of the dashboard; and of answers from /api/history that are being written. */
+/* readers of /api/live, one for each open page of the dashboard, and of /api/history while they are answered */
 #define MAX_READERS MP_LIMIT(admin_readers, 16)
 /* after this time the stream ends, and its reader connects again, with its token */
 #define MAX_READ_MS (3600 * 1000)
@@ -92,8 +92,8 @@ static void tell_reader(reader *of, const mp_history_row *row)
     }
 }
 
-/* A reader that has not got the event of this tick. The list is searched anew each time, since writing for one reader
- * may end others. */
+/* Returns a reader that has not got the event of this tick. The list is searched from the start each time, since a
+ * write to one reader may end other readers. */
 static reader *MP_NULLABLE find_untold(const mp_admin_live *live)
 {
     MP_EACH(reader, of, &live->readers, link) {
@@ -122,7 +122,7 @@ static void on_tick(mp_timer *timer)
         mp_timer_start(live->loop, &live->tick, TICK_MS, on_tick);
 }
 
-/* True if there is room for one more than `count`; else the request is refused. */
+/* True if one more than `count` fits; otherwise refuses the request. */
 static bool has_room(int count, mp_stream *stream)
 {
     if (count < MAX_READERS)
@@ -165,7 +165,7 @@ typedef struct {
     mp_stream *stream; /* counted reference */
     mp_history_span span;
     bool wanted[MP_HISTORY_NUMBERS];
-    size_t number;           /* that is being written */
+    size_t number;           /* of the event that is being written */
     uint64_t first, end, at; /* rows: of the answer, and the one that comes next */
     mp_buf out;
 } answer;

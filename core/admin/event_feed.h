@@ -14,7 +14,8 @@ mp_admin_live *mp_admin_live_new(mp_loop *loop);
 void mp_admin_live_free(mp_admin_live *MP_NULLABLE live);
 /* Begins to measure. On the admin thread, as what follows. */
 void mp_admin_live_start(mp_admin_live *live);
-/* The configuration has changed: readers of /api/live are to come again, with what they need now. */
+/* The configuration has changed: ends the streams of /api/live, so that readers open them again with the permissions
+ * that the new configuration demands. */
 void mp_admin_live_configure(mp_admin_live *live);
 
 /* Several processes: as the functions of history.h with these names. */

@@ -37,7 +37,7 @@ const char *MP_NULLABLE mp_history_name(size_t number);
 /* The index of a name; MP_HISTORY_NUMBERS if there is none. */
 size_t mp_history_find(mp_str name);
 
-/* Reads counters into `now`, and writes what has happened since `*before`. Rates are per second. */
+/* Reads the counters into `now`, and writes a row with the changes since `*before`. Rates are per second. */
 void mp_history_measure(const mp_history *history, const mp_history_reading *before, mp_history_reading *now,
                         mp_history_row *row);
 /* Adds the row of this time; returns the ms until the next is due. Times in which it was not called get rows without
@@ -58,8 +58,8 @@ float mp_history_value(const mp_history *history, mp_history_span span, uint64_t
 
 /* Appends what this process has counted, as a text for another one. */
 void mp_history_put_numbers(const mp_history *history, mp_buf *out);
-/* Takes the text that mp_history_put_numbers made in another process: from now on its numbers are part of what is
- * measured. */
+/* Takes the text that mp_history_put_numbers made in another process. From now on its numbers are included in the rows
+ * of this process. */
 void mp_history_take_numbers(mp_history *history, uint16_t number, mp_str text);
 /* Of processes that have ended, only their counts are kept. */
 void mp_history_settle(mp_history *history, const mp_processes *processes);

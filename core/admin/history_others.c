@@ -68,13 +68,14 @@ void mp_history_take_numbers(mp_history *history, uint16_t number, mp_str text)
         i++;
     if (i < history->other_count) {
         history->others[i].last = now;
-    } else if (i <= MP_OLDER_MOST) { /* its earlier counts belong to no row of this process */
+    } else if (i <= MP_OLDER_MOST) { /* no row of this process includes the earlier counts of that process */
         history->others[i] = (mp_history_other){number, now, now};
         history->other_count++;
     }
 }
 
-/* Adds what was counted between two readings, and with `has_levels` what there is at the later one. */
+/* Adds the difference of the counters of two readings to `to`, and with `has_levels` also the gauges of the later one.
+ */
 static void add(mp_history_reading *to, const mp_history_reading *first, const mp_history_reading *last,
                 bool has_levels)
 {
@@ -122,8 +123,8 @@ typedef struct {
     uint64_t shifted;
 } taking;
 
-/* How many rows lie between the newest row of the process before this one and the first of this one, at least one: a
- * row that was measured while both processes did is not lost. */
+/* The number of rows between the newest row of the process before this one and the first row of this one, at least one:
+ * a row that both processes measured is not lost. */
 static int64_t rows_before(const mp_history *history, const taking *of)
 {
     int64_t every = (int64_t)mp_history_every_ms(of->span);

@@ -7,9 +7,9 @@
 #define SPARE 8  /* rows that are kept longer, for an answer that is being written */
 #define STEPS 12 /* rows of the hour in one row of the day */
 
-/* How a number is made. */
+/* How a number is computed from a family of counters or gauges. */
 typedef enum {
-    RATE,  /* what the counters of a family have counted, per second */
+    RATE,  /* growth of the counters of a family, per second */
     LEVEL, /* the sum of the gauges of a family */
     ERRORS,
     HALF_CALLS, /* the time within which half of the requests were answered, in ms */
@@ -46,7 +46,8 @@ struct mp_history {
     mp_history_reading left; /* counts of processes that have ended */
 };
 
-/* A number that is as it is now, in all processes together; else one of what has happened. */
+/* True for a number that is a level at one moment, summed over all processes; false for one that describes a span of
+ * time. */
 static inline bool mp_history_is_level(size_t n)
 {
     return mp_history_numbers[n].kind == LEVEL || mp_history_numbers[n].kind == RESIDENT;

@@ -19,11 +19,11 @@ typedef struct {
     size_t count;
 } family;
 
-/* In the order in which they are found first. */
+/* An ordered list of members, in the order in which they first occur in the texts. */
 typedef struct {
     family *families;
     size_t count;
-    sum_kind at; /* what is being read */
+    sum_kind at; /* the member of the text that is being read */
     family *MP_NULLABLE of;
 } sums;
 

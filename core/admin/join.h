@@ -8,7 +8,7 @@
 /* GET /status: the gauges and counters of all, the rest of the first one, and a member `upgrade` with the JSON of it.
  * False if the first one is no object. */
 bool mp_join_status(mp_buf *out, const mp_str *texts, size_t count, mp_str upgrade);
-/* {"counters":{…}} of all. */
+/* Joins the texts {"counters":{…}} of all processes. */
 void mp_join_counters(mp_buf *out, const mp_str *texts, size_t count);
 /* The gauge or counter of a status: `value` of the family, or with MP_STR_NONE the whole family. */
 int64_t mp_join_sum_of(mp_str text, const char *family);

@@ -1,7 +1,7 @@
 /* join_metrics.c: texts in Prometheus's format. Names, labels and values point into the texts. */
 #include "join.h"
 
-/* A part of the text that stands where it was found first: a metric or a sample. */
+/* A metric or a sample of the joined text. It has the place at which it occurred first. */
 typedef struct item {
     mp_node node; /* in a map by its key */
     struct item *MP_NULLABLE next;

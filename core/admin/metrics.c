@@ -83,7 +83,7 @@ void mp_metrics_free(mp_metrics *MP_NULLABLE metrics)
 
 /* -- families ------------------------------------------------------------------------------------------------------ */
 
-/* All counters and gauges of the program, and what is read once for a text. */
+/* All counters and gauges of the program, and the facts that are read once for each text. */
 typedef struct {
     const mp_stat **list;
     size_t count;
@@ -186,7 +186,7 @@ static void send_text(const kept *one, mp_stream *stream)
                      mp_buf_str(whole.len > 0 ? &whole : &one->text), NULL, 0);
 }
 
-/* Appends what follows the series. */
+/* Appends the part of the text after the series. */
 static void put_rest(kept *one)
 {
     mp_buf *out = &one->text;
@@ -285,7 +285,7 @@ void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_str
         return;
     }
     wait_for_text(one, stream);
-    if (one->series != NULL) /* the text is being written or sent: old enough or not, it is the one that is there */
+    if (one->series != NULL) /* a text that is being written or sent is used, however old it is */
         return;
     one->facts = *facts;
     one->loop = mp_stream_loop(stream);

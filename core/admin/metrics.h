@@ -9,7 +9,7 @@
 
 typedef struct mp_metrics mp_metrics;
 
-/* What the text is made of, besides the counters of the program. It is used until mp_metrics_free(). */
+/* Sources of the text besides the counters of the program. They are used until mp_metrics_free(). */
 typedef struct {
     const mp_runtime_config *(*settings)(void *ctx);
     const mp_readiness *readiness;

@@ -35,7 +35,7 @@ typedef struct {
     round *of;
     mp_process_facts facts;
     mp_transfer *MP_NULLABLE transfer; /* NULL: it cannot be asked */
-    mp_buf counted;                    /* by a process that does not answer */
+    mp_buf counted; /* the answer with counts that a process gave last, for when it does not answer */
 } asked;
 
 /* A question to several processes. */
@@ -46,7 +46,8 @@ struct round {
     mp_admin_view view;
     bool is_open, is_relayed; /* is_open: OpenMetrics; is_relayed: the answer is that of another process alone */
     bool is_late;             /* the time of the other processes is over */
-    void (*MP_NULLABLE take)(round *of, asked *one); /* where nobody waits: takes what a process has answered */
+    /* takes the answer of a process, where no client waits for the round */
+    void (*MP_NULLABLE take)(round *of, asked *one);
     mp_buf body;
     mp_timer limit, next;
     size_t count;
@@ -163,12 +164,14 @@ static void put_facts(mp_buf *out, const asked *one, mp_str status)
         mp_buf_put(out, MP_STR(",\"answers\":false}"));
 }
 
-/* Keeps what another process has answered, and returns it; of one that does not answer what it had counted last. */
+/* Keeps the counts in another process's answer and returns them. For a process that does not answer, returns the counts
+ * of its last answer. */
 static mp_str known_of(round *of, asked *one)
 {
     bool is_there = status_of(one) == 200, lives = mp_processes_has(mp_others_processes(of->all), one->facts.number);
     mp_left_record *MP_NULLABLE known = lives ? mp_left_record_of(&of->all->left, one->facts.number, true) : NULL;
-    if (!lives || (known != NULL && known->has_ended)) /* what it has counted is in what it has left */
+    /* the counts of a process that has ended are in `left` already */
+    if (!lives || (known != NULL && known->has_ended))
         return MP_STR_NONE;
     if (known != NULL && !(is_there && of->is_open)) /* the texts that are kept have one format */
         mp_left_keep(known, of->view == MP_VIEW_STATUS, is_there ? body_of(one) : MP_STR_NONE, &one->counted);
@@ -216,7 +219,8 @@ static bool join_lists(round *of, mp_buf *out, mp_str unanswered)
     return status_of(&of->list[0]) == 200 && mp_join_lists(out, texts, pids, count, unanswered);
 }
 
-/* Takes what the others know of jobs, and answers with what all know. False: this process has not answered. */
+/* Takes the other processes' answers about jobs, and answers with the facts of all. False if this process has not
+ * answered. */
 static bool join_jobs(const round *of, mp_buf *out)
 {
     mp_lib_forget_jobs_elsewhere();
@@ -237,7 +241,7 @@ static bool is_done(const asked *one)
     return status_of(one) >= 200 && status_of(one) < 300;
 }
 
-/* The answer of the process that has what was asked for; else that of this one. */
+/* Returns the answer of the process that has the thing of the request; if no process has it, the answer of this one. */
 static const asked *answer_of_one(const round *of)
 {
     for (size_t i = 0; i < of->count; i++)
@@ -296,7 +300,8 @@ static void conclude(round *of)
     const mp_admin_gateway *gateway = mp_admin_gateway_of(of->all->admin);
     mp_stream *stream = of->stream;
     mp_stat_add(&mp_stat_others_unanswered, unanswered);
-    if (of->view == MP_VIEW_ALL && unanswered > 0) /* once they go on, they compare their switches with the store */
+    /* an unanswering process compares its switches with the store when it runs again */
+    if (of->view == MP_VIEW_ALL && unanswered > 0)
         gateway->say_lost(gateway->self);
     mp_loop_measure(mp_admin_loop(of->all->admin), MP_MEASURE_ADMIN);
     mp_left_settle(&of->all->left, mp_others_processes(of->all));
@@ -338,7 +343,7 @@ static void on_limit(mp_timer *timer)
         conclude(of);
         return;
     }
-    of->is_late = true; /* this process waits for its own workers, as it does alone */
+    of->is_late = true; /* this process waits for its own workers for as long as without other processes */
     mp_timer_start(mp_admin_loop(of->all->admin), &of->limit, LIMIT_MS, on_limit);
 }
 
@@ -377,7 +382,7 @@ static void begin(round *of, uint64_t limit_ms)
 {
     mp_loop *loop = mp_admin_loop(of->all->admin);
     mp_timer_start(loop, &of->limit, limit_ms, on_limit);
-    mp_timer_start(loop, &of->next, 0, on_next); /* it may be that none can be asked */
+    mp_timer_start(loop, &of->next, 0, on_next); /* perhaps no process can be asked */
     if (of->stream != NULL)
         mp_stream_detect_close(of->stream); /* may close the round */
 }
@@ -479,7 +484,8 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 {
     mp_others *all = mp_others_of(admin);
     const mp_request *request = mp_stream_request(stream);
-    if (all->has_left && !asks_workers(view)) { /* numbers that are higher than those it has left would fall again */
+    /* the newest process has the counts that this one left: numbers that include later counts would fall again */
+    if (all->has_left && !asks_workers(view)) {
         refuse(stream, "this process ends");
         return true;
     }

@@ -12,16 +12,16 @@
 #include "admin.h"
 
 typedef enum {
-    MP_VIEW_OWN,     /* each process answers for itself */
+    MP_VIEW_OWN,     /* each process answers with its own facts only */
     MP_VIEW_STATUS,  /* joined, see join.h */
     MP_VIEW_METRICS, /* joined */
     MP_VIEW_LIST,    /* joined */
-    MP_VIEW_ONE,     /* a thing by its name: the process that has it does what is asked */
-    MP_VIEW_ALL,     /* all processes do it; the answer is that of the newest */
+    MP_VIEW_ONE,     /* a thing by its name: only the process that has it carries the request out */
+    MP_VIEW_ALL,     /* all processes carry the request out; the client gets the answer of the newest one */
     MP_VIEW_EVENTS,  /* the events of all, as they come */
     MP_VIEW_JOBS,    /* joined, see pages.h */
     MP_VIEW_NEWEST,  /* the newest answers for all */
-    MP_VIEW_FOLLOWED /* so it does, with events */
+    MP_VIEW_FOLLOWED /* the process that has the thing carries the request out, and answers with an event stream */
 } mp_admin_view;
 
 /* All functions are for the admin thread. */
@@ -33,7 +33,8 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
 /* header of a process that asks at a door: its number. Without it, all processes are to answer */
 #define MP_OTHERS_ASKER "moonpool-process"
 
-/* others_ask.c. True if another process asks, which adds up what all say, and not this one. */
+/* In others_ask.c. True if the request comes from another process of the gateway, which adds up the answers of all;
+ * this process then answers only for itself. */
 bool mp_others_is_other(mp_admin *admin, const mp_stream *stream);
 /* Appends the counts of processes that have ended, and have left them with this one. */
 void mp_others_put_status(mp_admin *admin, mp_buf *out);
@@ -46,8 +47,8 @@ void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin));
 
 #define MP_OTHERS_ANSWER ((size_t)64 << 20) /* bytes of an answer at most: a text of /metrics has 8 MiB */
 
-/* others_events.c. Answers with the event streams of all processes in `processes`; the first one is the own, whose end
- * is the end. */
+/* In others_events.c. Answers with one event stream that joins those of all processes in `processes`. The first process
+ * is this one: the joined stream ends when its own stream ends. */
 void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller,
                            const mp_process_facts *processes, size_t count);
 /* Ends the streams of callers who have lost their role, or all: the thread has ended, or another process is the
@@ -55,7 +56,7 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
 void mp_others_review_events(mp_admin *admin, bool ends_all);
 /* Answers with the event stream of the process with this pid alone. False: there is none. */
 bool mp_others_open_process(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, int64_t pid);
-/* The list of these streams, and what asks. */
+/* The list of these streams, and the client for their requests. */
 mp_link *mp_others_streams(mp_admin *admin);
 mp_client *mp_others_client(mp_admin *admin);
 

@@ -71,7 +71,7 @@ void mp_others_leave(mp_admin *admin, void (*left)(mp_admin *admin))
 mp_http_limits mp_others_door_limits(const mp_others *all)
 {
     mp_http_limits limits = mp_admin_settings(all->admin)->http;
-    /* the counts that a process leaves */
+    /* a process that ends sends its counts in one body */
     limits.body = limits.body > MP_OTHERS_ANSWER ? limits.body : MP_OTHERS_ANSWER;
     limits.bodies = limits.bodies > MP_OTHERS_ANSWER ? limits.bodies : MP_OTHERS_ANSWER;
     return limits;
@@ -110,7 +110,7 @@ static void open_door(mp_timer *timer)
     mp_others_on_tick(timer);
 }
 
-/* On the admin thread. `loop` NULL: it has ended. */
+/* Delivers a message on the admin thread. `loop` is NULL if that thread has ended. */
 static void deliver(void *content, mp_loop *MP_NULLABLE loop)
 {
     door_message *given = content;

@@ -1,5 +1,6 @@
-/* others_events.c: event streams of several processes in one, as a tap. Whole events go on as they come, and what has
- * no room is left with the process that sends it: no more is read, and that process drops and counts. */
+/* others_events.c: joins the event streams of several processes into one, as for a tap. Whole events are sent on as
+ * they arrive. If the client's stream has no room, no more is read from the processes: they drop events themselves and
+ * count them. */
 #define _GNU_SOURCE /* for memmem */
 #include "others.h"
 #include "query_slots.h"
@@ -13,7 +14,7 @@ typedef struct joined joined;
 typedef struct {
     joined *of;
     mp_transfer *MP_NULLABLE transfer;
-    mp_buf in; /* what has come and has not gone on */
+    mp_buf in; /* bytes that have arrived and were not sent on yet */
 } source;
 
 struct joined {
@@ -55,7 +56,7 @@ static void end_joined(joined *of)
     mp_stream_unref(stream);
 }
 
-/* The whole events at the beginning of what has come, as far as they have room. */
+/* The whole events at the beginning of the bytes that have arrived, as far as they fit into `room`. */
 static mp_str events_of(mp_str all, size_t room)
 {
     mp_str events = {all.ptr, all.len < room ? all.len : room};
@@ -64,7 +65,7 @@ static mp_str events_of(mp_str all, size_t room)
     return events.len < 2 ? MP_STR_NONE : events;
 }
 
-/* True for what each process says about its own tap: one of it is enough. */
+/* True for events in which a process describes its own tap: the client gets only one of them. */
 static bool is_of_tap(mp_str event)
 {
     mp_str name = MP_STR("data: {\"event\":\"tap ");
@@ -92,7 +93,7 @@ static bool read_source(source *from)
     bool is_over = mp_transfer_is_over(transfer);
     if (from->in.len < MOST_READ && mp_transfer_status(transfer) == 200) {
         mp_buf_put(&from->in, mp_transfer_body(transfer));
-        mp_transfer_take(transfer); /* more may have come meanwhile */
+        mp_transfer_take(transfer); /* frees bytes in the transfer: more may have arrived meanwhile */
     }
     return is_over && mp_transfer_body(transfer).len == 0;
 }
@@ -119,7 +120,7 @@ static void pump(joined *of)
         size_t room = mp_stream_room(of->stream);
         bool has_moved = move_events(&of->list[i], &out, room > out.len ? room - out.len : 0, i == 0);
         has_room = has_room && has_moved;
-        is_over = is_over || (i == 0 && ended && has_moved); /* nothing of the others may ever come again */
+        is_over = is_over || (i == 0 && ended && has_moved); /* no further event of the other processes can arrive */
     }
     if (!has_room)
         mp_timer_start(mp_admin_loop(of->admin), &of->next, PAUSE_MS, on_next);

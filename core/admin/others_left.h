@@ -8,7 +8,7 @@
 /* A process that lives. */
 typedef struct {
     uint16_t number;
-    bool has_ended; /* it has left its counts, which are in the sum */
+    bool has_ended; /* the process has sent its counts, which are in the sum */
     mp_buf status, metrics;
 } mp_left_record;
 

@@ -11,8 +11,8 @@ struct mp_others {
     mp_admin *admin;
     mp_client *client;
     mp_server *MP_NULLABLE door;
-    mp_address at; /* of the door */
-    int door_fd;   /* its socket until it is served; -1: there is none, or it is */
+    mp_address at; /* address of the socket for other processes */
+    int door_fd;   /* its descriptor until a server listens on it; -1: no socket was opened, or it is served already */
     mp_link rounds, streams;
     mp_timer tick;
     unsigned ticks, waiting; /* waiting: requests of /status and /metrics */

@@ -15,7 +15,7 @@
 #define DIGITS ((size_t)2 * TOKEN_BYTES)
 #define MEMORY_FILE "moonpool-admin-token"
 #define MEMORY_SEALS (F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
-#define SOCKETS 8 /* that may listen at one address: an admin listener has one, localhost is two addresses */
+#define SOCKETS 8 /* sockets at one address that an admin listener may have: localhost is two addresses */
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
 #endif
@@ -98,7 +98,7 @@ static char *MP_NULLABLE read_token(int fd)
     return token;
 }
 
-/* The token of an earlier process. Its file is there already. NULL: this is no memory file of a token. */
+/* Takes over the token of an earlier process, whose file exists. NULL if `handed` is no memory file of a token. */
 static mp_own_token *MP_NULLABLE adopt(uint16_t port, int handed, mp_secret_hash *hash)
 {
     char *text = read_token(handed);

@@ -7,7 +7,7 @@
 
 void mp_api_scripts(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_reloads(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
-/* Appends the answer of GET /api/jobs. `is_joined`: with what is known of other processes. */
+/* Appends the answer of GET /api/jobs. `is_joined`: it includes the runs in other processes. */
 void mp_api_put_jobs(mp_buf *out, bool is_joined);
 void mp_api_jobs(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_certificates(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);

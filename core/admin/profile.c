@@ -15,10 +15,10 @@ MP_GAUGE(profiles, "profiles", "", "", "profiles that run")
 #define MAX_SECONDS 300
 #define MAX_HZ 1000
 #define USUAL_SECONDS 30
-#define USUAL_HZ 199 /* no multiple of what scripts do each 5 or 10 ms */
+#define USUAL_HZ 199 /* a prime, so that samples do not coincide with jobs that scripts run each 5 or 10 ms */
 #define PROGRESS_MS 1000
 #define LOOK_MS 10          /* between two looks whether the workers have ended their parts */
-#define PATIENCE_MS 100     /* that the end of the process waits for a reader */
+#define PATIENCE_MS 100     /* ms that the end of the process waits for a reader */
 #define STACKS_IN_A_TURN 32 /* takes some 200 us */
 #define EVENT_ROOM ((size_t)96 << 10)
 #define LEAST_STREAM_QUEUE ((size_t)256 << 10)
@@ -42,10 +42,10 @@ struct mp_admin_profile {
     int part_count, without_answer;
     uint64_t began_ms, ended_ms;
     int at_part;       /* of the part that is being sent */
-    size_t at_stack;   /* in it */
+    size_t at_stack;   /* index of the next stack in that part */
     const char *cause; /* why it ended */
     bool stops_loop;   /* the thread ends as soon as no profile runs */
-    mp_timer patience; /* or then */
+    mp_timer patience; /* limits the wait for a reader at the end of the process */
 };
 
 /* -- messages to workers ------------------------------------------------------------------------------------------- */
@@ -106,7 +106,7 @@ static void settle(mp_admin_profile *p)
         mp_loop_stop(p->home);
 }
 
-/* The stream may be gone. */
+/* Drops the stream, which may have ended already. */
 static void drop_stream(mp_admin_profile *p)
 {
     mp_stream *stream = p->stream;
@@ -187,7 +187,7 @@ static void send_some(mp_timer *timer)
             put_stack(&out, p->parts[p->at_part].number, &stack);
     }
     bool is_full = has_more && out.len == 0;
-    bool is_sent = out.len == 0 || mp_stream_send(stream, mp_buf_str(&out)) == 0; /* else the reader has left */
+    bool is_sent = out.len == 0 || mp_stream_send(stream, mp_buf_str(&out)) == 0; /* false if the reader has left */
     if (!is_sent)
         return;
     if (!has_more)

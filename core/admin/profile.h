@@ -13,7 +13,7 @@ mp_admin_profile *mp_admin_profile_new(const mp_admin_gateway *gateway, mp_admin
 void mp_admin_profile_free(mp_admin_profile *MP_NULLABLE profile);
 /* The configuration has changed: ends a profile whose caller has lost the role. */
 void mp_admin_profile_configure(mp_admin_profile *profile);
-/* The gateway stops: a profile that runs ends now, and its reader gets what there is. */
+/* The gateway stops: ends a running profile, whose reader gets the samples so far. */
 void mp_admin_profile_stop(mp_admin_profile *profile);
 
 /* Ends a profile, and stops the loop once its reader has everything, or soon. */
@@ -22,7 +22,7 @@ void mp_admin_profile_await(mp_admin_profile *profile, mp_loop *loop);
 /* Answers POST /api/profile: begins a profile, or refuses to. */
 void mp_admin_profile_serve(mp_admin_profile *profile, const mp_runtime_config *settings, mp_stream *stream,
                             const mp_admin_caller *caller);
-/* Answers POST /api/profile/end: ends the profile that runs, whose reader gets what there is. */
+/* Answers POST /api/profile/end: ends the running profile, whose reader gets the samples so far. */
 void mp_admin_profile_serve_end(mp_admin_profile *profile, mp_stream *stream, const mp_admin_caller *caller);
 
 #endif

@@ -1,4 +1,5 @@
-/* record.c: /api/record of the admin listener: begins and stops a recording of calls, and gives what is recorded. */
+/* record.c: /api/record of the admin listener: begins and stops a recording of calls, and answers with the recorded
+ * calls. */
 #include "record.h"
 #include "query_slots.h"
 #include "json/json.h"

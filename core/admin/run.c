@@ -12,7 +12,7 @@ MP_COUNTER(refused_runs, "refused", "reason", "admin_runs", "POST /api/call whil
 MP_COUNTER(dropped_runs, "dropped", "reason", "admin_runs",
            "messages of calls that operators run, whose readers were too slow")
 
-#define MAX_RUNS MP_LIMIT(admin_runs, 16) /* people run them, one after the other */
+#define MAX_RUNS MP_LIMIT(admin_runs, 16) /* calls at the same time: people run them one after the other */
 /* with the time in which the operator answers its questions */
 #define RUN_MS MP_LIMIT(admin_run_ms, 15 * 60 * 1000)
 #define TOO_LARGE "a message does not fit the stream: see limits.stream_queue"
@@ -191,7 +191,7 @@ void mp_admin_put_question(mp_buf *out, const char *id, mp_str params)
     mp_buf_put(out, MP_STR("}}"));
 }
 
-/* Asks the run's worker whether its principal is one. */
+/* Asks the run's worker whether the principal of the run is an operator of the gateway. */
 static void ask_about_principal(run *of)
 {
     mp_scoped_buf params = {0}, out = {0};
@@ -228,7 +228,7 @@ static void put_event(run *of, uint64_t mark, bool is_note, mp_str json)
     }
 }
 
-/* Goes on after the answer to one of the messages that come before the request; its `id` is a text. */
+/* Continues the run after the answer to one of the messages that precede its request; their `id` is a text. */
 static void go_on(run *of, mp_str id, bool is_error, mp_str json)
 {
     if (mp_json_string_is(id, MP_STR("level"))) { /* an error: there will be no log messages */
@@ -315,7 +315,7 @@ static mp_admin_runs *runs_of(mp_admin *admin)
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
-/* 0 while the gateway starts. */
+/* Returns 0 while the gateway is starting. */
 static unsigned count_workers(mp_admin *admin)
 {
     return mp_table_rpcs(mp_admin_gateway_of(admin)->table);
@@ -404,7 +404,7 @@ static void send_response(run *of, mp_str id, const char *name, mp_str value)
     say(of, mp_buf_str(&out));
 }
 
-/* Does what the body says. NULL, or why it makes no sense. */
+/* Carries out the body of a request. Returns NULL, or the reason that it is invalid. */
 static const char *MP_NULLABLE take_answer(run *of, mp_str body)
 {
     enum { ID, RESULT, ERROR, PARAMS, CANCEL, MEMBERS };

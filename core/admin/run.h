@@ -6,8 +6,8 @@
 #include "admin.h"
 #include "query_slots.h"
 
-/* Asks a worker's Lua (lua/moonpool/methods/operator.lua): `params` are the members of the question, as JSON. What it
- * answers becomes the answer. */
+/* Asks a worker's Lua (lua/moonpool/methods/operator.lua): `params` are the members of the question, as JSON. The
+ * result of the Lua function becomes the answer. */
 void mp_admin_ask(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str params);
 /* As mp_admin_ask. Once that worker has done it, all workers are asked `then`. The answer comes when all have done
  * that, or after MP_QUESTION_MS, with a member `workers_without_answer`: how many have not. */
@@ -28,11 +28,11 @@ void mp_api_resource(mp_admin *admin, mp_stream *stream, const mp_admin_caller *
 void mp_api_tasks(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_end_task(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
-/* switches.c. What is switched off; and switches something off or on. */
+/* In switches.c. Lists the things that are switched off; switches a thing off or on. */
 void mp_api_switches(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 void mp_api_switch(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 
-/* Begins a call and answers with an event stream of what happens to it. */
+/* Begins a call, and answers with an event stream that has its progress, messages, questions and result. */
 void mp_api_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 /* Answers a question of the call, or cancels it; `rest` is the run that the stream has named. */
 void mp_api_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);

@@ -44,7 +44,7 @@ int64_t mp_count_fds(void)
     for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
         count += entry->d_name[0] != '.';
     closedir(folder);
-    return count - 1; /* without the folder itself */
+    return count - 1; /* without the descriptor that reads the folder */
 }
 
 static double share(int64_t used, int64_t most)
@@ -106,7 +106,7 @@ unsigned mp_readiness_wait_s(const mp_readiness *readiness)
 
 typedef struct {
     const char *name;
-    int percent; /* of a limit, at which no more traffic is wanted */
+    int percent; /* percentage of a limit above which the process reports that it is not ready */
     double value;
 } cause;
 

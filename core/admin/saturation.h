@@ -29,16 +29,16 @@ extern const char *const mp_use_names[MP_USES];
 #define MP_HYSTERESIS_MS 5000
 typedef struct {
     bool is_over, is_across;
-    uint64_t since_ms; /* if is_across: since when the value is on the other side of the line */
+    uint64_t since_ms; /* time in ms at which the value crossed the line, if is_across */
 } mp_hysteresis;
 /* Takes a sample of the value. `now_ms`: of the monotonic clock. Returns is_over. */
 bool mp_hysteresis_step(mp_hysteresis *hysteresis, double value, double limit, uint64_t now_ms);
 
 #define MP_READY_CAUSES 4 /* calls, loop, open files, and the overload of a worker */
 
-/* Zeroed at the start, but for `places`. */
+/* State of the readiness check. All members but `places` are 0 at the start. */
 typedef struct mp_readiness {
-    const mp_places *places; /* what all processes of the gateway have */
+    const mp_places *places; /* counts that all processes of the gateway share */
     uint64_t at_us, loop_us; /* of the last sample */
     double loop;             /* see MP_USE_LOOP */
     mp_hysteresis hysteresis[MP_READY_CAUSES];
@@ -51,8 +51,8 @@ void mp_readiness_sample(mp_readiness *readiness, const mp_runtime_config *setti
 bool mp_readiness_is_good(const mp_readiness *readiness, mp_buf *why);
 /* The seconds after which all can be below the limits at the earliest, at least 1: for Retry-After. */
 unsigned mp_readiness_wait_s(const mp_readiness *readiness);
-/* The share of each limit that is used, from 0 to 1: of limits that all processes of the gateway have together, by all
- * of them. */
+/* Computes the used share of each limit, from 0 to 1. Limits that all processes of the gateway share count the use by
+ * all of them. */
 void mp_saturation_read(const mp_readiness *readiness, const mp_runtime_config *settings, double uses[MP_USES]);
 /* Processor time of the process, and its resident memory; 0: not known. */
 uint64_t mp_process_us(void);

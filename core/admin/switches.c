@@ -8,7 +8,7 @@
 typedef struct {
     const char *MP_NULLABLE kind; /* one of `kinds`; NULL: none was named yet */
     mp_str name;                  /* a JSON string */
-    int on;                       /* -1: not said yet */
+    int on;                       /* -1: the text has no such member yet */
     bool is_wrong;
 } request;
 

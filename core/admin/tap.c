@@ -20,7 +20,7 @@ typedef struct {
     mp_stream *MP_NULLABLE stream; /* counted reference; NULL once the reader has left */
     mp_tap *tap;
     mp_message news;
-    bool is_awake;         /* the timer of all readers takes what has come */
+    bool is_awake;         /* the timer that serves all readers will take the events of this tap */
     unsigned batch_number; /* number of the batch in which the tap was looked at last */
     atomic_bool is_posted; /* `news` is on its way */
     atomic_int refs;       /* one of the list, and one of `news` while that is posted */
@@ -100,8 +100,8 @@ static void on_limit(mp_timer *timer)
 static void on_drained(void *ctx, mp_stream *stream);
 static void on_batch(mp_timer *timer);
 
-/* Moves events from the tap to the stream. Those that have no room go when the reader has read; else the timer takes
- * what comes next. */
+/* Moves events from the tap to the stream. Events that do not fit are moved when the client has read; later events are
+ * taken by the timer. */
 static void pump(reader *of)
 {
     mp_scoped_buf out = {0};
@@ -128,8 +128,8 @@ static void on_drained(void *ctx, MP_UNUSED mp_stream *stream)
     pump(ctx);
 }
 
-/* A reader that is awake and not in this batch yet. The list is searched anew each time: what is written for one reader
- * may end others. */
+/* Returns a reader that is awake and not in this batch yet. The list is searched from the start each time, since a
+ * write to one reader may end other readers. */
 static reader *MP_NULLABLE find_awake(const mp_admin_taps *taps)
 {
     MP_EACH(reader, of, &taps->readers, link) {
@@ -377,7 +377,8 @@ static bool end_refused(mp_admin_taps *taps)
 
 void mp_admin_taps_configure(mp_admin_taps *taps)
 {
-    while (end_refused(taps)) /* from the start each time: what is written for one reader may end others */
+    /* begins again after each reader: ending one writes to it, and a failed write may end other readers */
+    while (end_refused(taps))
         ;
 }
 

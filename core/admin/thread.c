@@ -13,9 +13,10 @@
 /* additional connections above limits.connections, so that an operator can connect to a full gateway */
 #define RESERVE 16
 
-#define MAX_CONNECTIONS MP_LIMIT(admin_connections, 256) /* the others of limits.connections are for clients */
-#define SAMPLE_MS 1000                                   /* between samples of what is used of the limits */
-#define MAX_PARTS 4                                      /* kinds of mp_admin_part */
+/* connections of the admin listener; all further ones of limits.connections are for clients */
+#define MAX_CONNECTIONS MP_LIMIT(admin_connections, 256)
+#define SAMPLE_MS 1000 /* ms between two samples of the use of limits */
+#define MAX_PARTS 4    /* kinds of mp_admin_part */
 
 struct mp_admin {
     mp_admin_gateway gateway;

@@ -98,7 +98,7 @@ void mp_admin_ui(mp_admin *admin, mp_stream *stream, const mp_admin_caller *call
         return;
     }
     bool is_packed = takes_gzip(stream);
-    char tag[28]; /* of the bytes that are sent: those that are not compressed have a tag of their own */
+    char tag[28]; /* hash of the bytes that are sent: compressed and uncompressed forms have different tags */
     snprintf(tag, sizeof tag, "\"%016" PRIx64 "%s\"", hash_of(file), is_packed ? "" : "-p");
     const mp_header headers[] = {{"etag", mp_str_of(tag)},
                                  {"cache-control", MP_STR("no-cache")},

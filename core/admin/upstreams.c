@@ -56,7 +56,8 @@ static void put_report(mp_buf *out, const mp_upstream_report *report)
 {
     static const char *const states[] = {"unused", "up", "down", "barred"};
     bool is_program = report->kind == MP_UPSTREAM_COMMAND;
-    bool has_failed = report->state == MP_UPSTREAM_UNUSED && report->error[0] != '\0'; /* it was never reached */
+    /* the upstream was never connected, and the last attempt failed */
+    bool has_failed = report->state == MP_UPSTREAM_UNUSED && report->error[0] != '\0';
     mp_json_put_string(out, mp_str_of(report->name));
     mp_buf_printf(out, ":{\"kind\":\"%s\",\"state\":\"%s\"", is_program ? "command" : "url",
                   states[has_failed ? MP_UPSTREAM_DOWN : report->state]);

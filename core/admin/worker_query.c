@@ -26,11 +26,12 @@ typedef struct {
     mp_loop *home;
     mp_timer limit;
     mp_admin_caller caller;
-    mp_buf params, then;      /* what one worker is asked; what all are asked once it has answered, empty: nothing */
-    mp_buf result;            /* of that worker, while all are asked; a JSON object */
-    unsigned left, wrong;     /* workers that have not answered `then`, and those that have failed */
-    unsigned worker, workers; /* the one that is asked; the number of all */
-    bool is_second;           /* the one that was asked before did not answer in time */
+    mp_buf params, then;  /* `params`: the question for one worker; `then`: the question for all workers once that one
+                             has answered, empty for none */
+    mp_buf result;        /* the first worker's answer while all workers are asked; a JSON object */
+    unsigned left, wrong; /* workers that have not answered `then`, and those that have failed */
+    unsigned worker, workers;           /* the one that is asked; the number of all */
+    bool is_second;                     /* the one that was asked before did not answer in time */
     mp_console *MP_NULLABLE consoles[]; /* by worker; NULL: not asked */
 } question;
 
@@ -67,7 +68,8 @@ static void free_question(void *ctx)
 #define ASKED "question" /* ids of the messages, and so of their answers */
 #define FOLLOWS "then"
 
-/* A worker that has not answered what it was asked before is not to do it any more. */
+/* Puts a question to a worker. An earlier question that it has not answered is withdrawn, so that the worker no longer
+ * acts on it. */
 static void ask_worker(question *of, unsigned worker, const char *id, const mp_buf *params)
 {
     mp_scoped_buf out = {0};
@@ -116,7 +118,7 @@ static void answer(question *of, mp_stream *stream, mp_str result, unsigned unan
     close_question(of, unanswered);
 }
 
-/* Answers with what the first worker said, and how many workers do not follow. */
+/* Answers with the first worker's answer, and with the number of workers that have not applied the change. */
 static void conclude(question *of, mp_stream *stream)
 {
     of->result.len--; /* the '}' */
@@ -190,8 +192,8 @@ static void refuse_question(question *of, mp_stream *stream, const outcome *foun
     close_question(of, 0);
 }
 
-/* One worker has done what the operator wants. Asks all workers, that one too, whether they obey: they answer once they
- * do. */
+/* One worker has made the change. Asks all workers, including that one, whether they have applied it: each answers once
+ * it has. */
 static void ask_all(question *of, mp_str result)
 {
     mp_buf_put(&of->result, result);
@@ -210,8 +212,8 @@ static void take_answer(void *ctx, MP_UNUSED uint64_t mark, mp_str json)
     outcome found = {0};
     mp_json_scan(json, &(mp_json_visitor){.enter = enter_error, .member = see_member, .ctx = &found}, NULL, NULL);
     if (of->result.len > 0) {
-        bool follows =
-            found.id.len > 0 && mp_json_string_is(found.id, MP_STR(FOLLOWS)); /* else a second answer to what is done */
+        /* otherwise it is a second answer to the question before */
+        bool follows = found.id.len > 0 && mp_json_string_is(found.id, MP_STR(FOLLOWS));
         of->left -= follows;
         of->wrong += follows && found.result.len == 0;
         if (of->left == 0)

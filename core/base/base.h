@@ -18,7 +18,8 @@
 #include "str.h"
 #include "utf8.h"
 #include "write_text.h"
-/* What nearly every file needs of the C library comes with this header; files include the others themselves. */
+/* The headers of the C library that nearly every file needs are included here; files include further ones themselves.
+ */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,9 +6,8 @@
 
 #define MP_EDIT_BYTES 64
 
-/* The fewest insertions, deletions, replacements and swaps of adjacent bytes that make `b` of `a`; each pair of bytes
- * is edited once at most. The case of ASCII letters does not matter. INT_MAX if one of them has more than MP_EDIT_BYTES
- * bytes. */
+/* The smallest number of insertions, deletions, replacements and swaps of adjacent bytes that turn `a` into `b`; each
+ * pair of bytes is edited at most once. ASCII case is ignored. INT_MAX if `a` or `b` is longer than MP_EDIT_BYTES. */
 int mp_edit_distance(mp_str a, mp_str b);
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef MP_BASE_NULLABLE_H
 #define MP_BASE_NULLABLE_H
 
-/* Marks a parameter that is there for the type of a function pointer alone: the function does not read it. */
+/* Marks a parameter that a function does not read: only the type of a function pointer demands it. */
 #define MP_UNUSED __attribute__((unused))
 
 #ifdef __clang__

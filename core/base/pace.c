@@ -61,8 +61,8 @@ uint64_t mp_pace_time_us(mp_pace *pace, uint64_t places)
     return per_us <= 0 ? 0 : (uint64_t)((double)places / per_us);
 }
 
-/* The rate by what is known now: a resource of which nothing becomes free any more must not look as it did before. A
- * window that has not ended shows at most one place more than it has. */
+/* The present rate. It falls while no place becomes free, so that a stalled resource does not keep its earlier rate. In
+ * a window that has not ended, it assumes at most one place more than have become free. */
 static double rate_now(const mp_pace *pace, uint64_t now_us)
 {
     if (pace->is_taught || now_us <= pace->since_us + WINDOW_US)

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MP_PACE_MAX_S 60 /* no client is sent away for longer */
+#define MP_PACE_MAX_S 60 /* seconds; the longest Retry-After that a client gets */
 
 typedef struct {
     _Atomic uint64_t freed; /* places that have become free so far */
@@ -22,7 +22,7 @@ typedef struct {
     uint64_t since_us;      /* begin of the window in which places are counted */
     uint64_t freed_then;    /* `freed` at that time */
     uint64_t refused_us;    /* when a client was refused last; 0: never */
-    bool is_taught;         /* the rate comes from mp_pace_learn alone */
+    bool is_taught;         /* only mp_pace_learn sets the rate */
     double per_us;          /* places that become free in a microsecond; 0: not known */
     uint64_t next_us;       /* when the place of the client that was refused last becomes free */
 } mp_pace;
@@ -37,14 +37,14 @@ static inline void mp_pace_count(mp_pace *pace, uint64_t places)
     atomic_fetch_add_explicit(&pace->freed, places, memory_order_relaxed);
 }
 
-/* Sets the number of all places that have become free so far, for an owner that counts by itself. */
+/* Sets the number of places that have become free since the start, for an owner that counts them itself. */
 static inline void mp_pace_set(mp_pace *pace, uint64_t freed)
 {
     atomic_store_explicit(&pace->freed, freed, memory_order_relaxed);
 }
 
-/* `places` became free in `us` microseconds in which others waited for them: for an owner that measures by itself, and
- * does not count. */
+/* Records that `places` became free within `us` microseconds while others waited for them: for an owner that measures
+ * itself and does not call mp_pace_count. */
 void mp_pace_learn(mp_pace *pace, uint64_t places, uint64_t us);
 /* The time in which `places` become free, in microseconds; 0: not known. */
 uint64_t mp_pace_time_us(mp_pace *pace, uint64_t places);

@@ -84,8 +84,8 @@ mp_config *MP_NULLABLE mp_cli_load(const char *MP_NULLABLE file, const char *com
 bool mp_cli_is_elsewhere(const char *MP_NULLABLE file);
 /* Sets `*file` to the only word, or to NULL. Prints an error and returns MP_BAD_USAGE if there are more words. */
 int mp_cli_take_file(const mp_cli_args *args, const char *MP_NULLABLE *file);
-/* The system kills this process when the one that started it ends. For replays: what they run touches nothing, so there
- * is nothing to clean up. */
+/* Makes the kernel kill this process when its parent ends. For replays, which change nothing outside and so have
+ * nothing to clean up. */
 void mp_cli_end_with_parent(void);
 
 int mp_cli_run(const mp_cli_args *args);

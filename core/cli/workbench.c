@@ -252,7 +252,7 @@ int mp_cli_replay(const mp_cli_args *args)
     mp_config *config = NULL;
     char *token = NULL;
     if (mp_cli_value(args, "gate") != NULL)
-        mp_cli_end_with_parent(); /* the gateway whose reload waits */
+        mp_cli_end_with_parent(); /* without this, a child would outlive the gateway whose reload waits for it */
     if (args->word_count > 1)
         return mp_cli_misused("only one file can be replayed; unexpected:", args->words[1], NULL, "replay");
     if (take(args, &given) != MP_ENDED_WELL)

@@ -91,7 +91,7 @@ static char *const *texts_of(const mp_config *config, const mp_config_key *list)
 /* The item at `index` of a list. */
 static const char *item_at(const mp_config *config, const mp_config_key *list, size_t index)
 {
-    static const mp_config_tls presets; /* of `listen`, the only list whose items have keys */
+    static const mp_config_tls presets; /* presets of an item of `listen`, the only list whose items have keys */
     const char *items = items_of(config, list);
     return items == NULL ? (const char *)&presets : items + index * list->item_size;
 }

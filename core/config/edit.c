@@ -213,7 +213,8 @@ static int fail(mp_buf *report, const char *path, const char *what)
 int mp_config_replace_file(const char *link, mp_str text, mp_buf *report)
 {
     char resolved[PATH_MAX];
-    const char *path = realpath(link, resolved) == NULL ? link : resolved; /* a link stays a link */
+    /* writes to the target of a symbolic link, so that the link stays */
+    const char *path = realpath(link, resolved) == NULL ? link : resolved;
     struct stat info;
     bool is_there = stat(path, &info) == 0;
     mp_scoped_buf other = {0};

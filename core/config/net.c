@@ -19,7 +19,7 @@ static bool is_address(mp_str host)
     return inet_pton(strchr(text, ':') == NULL ? AF_INET : AF_INET6, text, bytes) == 1;
 }
 
-/* "*", a name, or a name after "*.". */
+/* True for "*", a name, or "*." followed by a name. */
 static bool is_name(mp_str host)
 {
     if (mp_str_is(host, "*"))

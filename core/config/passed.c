@@ -1,4 +1,4 @@
-/* passed.c: the table of passed sockets, its names, and what the environment says of it. */
+/* passed.c: the table of passed sockets, their names, and the environment variables that describe them. */
 #define _GNU_SOURCE
 #include "passed.h"
 #include "yaml.h"
@@ -25,7 +25,7 @@ mp_passed_socket *mp_passed_add(mp_passed *passed, mp_str name, int fd)
     if (mp_adopt(fd, &one->address, &err) != 0)
         snprintf(one->fault, sizeof one->fault, "%.60s", err.text);
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
-        one->fd = -1; /* not open: another file may get this number */
+        one->fd = -1; /* the descriptor is not open, and the next file that is opened may get its number */
     return one;
 }
 
@@ -181,7 +181,7 @@ const char *MP_NULLABLE mp_stored_fault(const mp_passed_socket *one)
     char name[MP_PASSED_NAME];
     if (one->fault[0] != '\0')
         return one->fault;
-    mp_stored_name(name, &one->address); /* with the file that is at the path now */
+    mp_stored_name(name, &one->address); /* the name contains the inode of the file that is at the path now */
     if (strcmp(name, one->name) == 0)
         return NULL;
     return one->address.is_unix ? "the file of the socket was removed or replaced" : "it is bound to another address";

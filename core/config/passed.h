@@ -15,8 +15,8 @@
 
 #include "net/net.h"
 
-/* Sockets that a process may be passed: far above the 64 that the unit of the package lets the manager store, and what
- * a socket unit has. Beyond it $LISTEN_FDS is a mistake. */
+/* Limit of the sockets that a process may be passed: well above the 64 that the package's unit lets the manager store,
+ * plus those of a socket unit. A higher $LISTEN_FDS is a mistake. */
 #define MP_PASSED_MOST 256
 #define MP_PASSED_NAME 256 /* bytes of a name, with its NUL: the manager takes at most 255 */
 
@@ -28,7 +28,8 @@ typedef struct {
     bool is_forgotten;  /* the manager was asked to close what it has stored under this name */
     int group;          /* at an upgrade: the sockets of one address have the same number, from 1; else 0 */
     char where[MP_PASSED_NAME + 16]; /* at an upgrade: the address as the configuration of the earlier process has it */
-    bool is_of_admin, is_stored;     /* at an upgrade: of its admin listener; the manager has stored it */
+    bool is_of_admin, is_stored; /* at an upgrade: whether the socket is the admin listener's, and whether the service
+                                    manager has stored it */
 } mp_passed_socket;
 
 typedef struct {
@@ -48,7 +49,7 @@ void mp_passed_free(mp_passed *passed);
 
 /* The first socket with this name that was not taken; NULL: none. */
 mp_passed_socket *MP_NULLABLE mp_passed_find(const mp_passed *passed, mp_str name);
-/* Sets why no socket has this name, and names those that there are. Returns -1. */
+/* Writes an error: no passed socket has this name; and lists the names of the passed sockets. Returns -1. */
 int mp_passed_refuse(const mp_passed *passed, mp_str name, mp_err *err);
 /* The address of a socket of `where` that other machines can reach; NULL: it has none, or is no systemd:NAME. `passed`
  * may be NULL. */

@@ -1,4 +1,4 @@
-/* proxies.c: what the keys of an address say about proxies in front of it, and doubts about them. */
+/* proxies.c: the settings of an address about proxies in front of it, and warnings about them. */
 #include "read.h"
 
 char *const *MP_NULLABLE mp_config_proxies_of(const mp_config *config, size_t index)

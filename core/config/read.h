@@ -12,9 +12,10 @@ typedef struct {
     mp_config *config;
     mp_yaml yaml;
     char *folder;
-    const mp_yaml_node *seen[MP_CONFIG_KEYS_CAP]; /* where each key was set; for keys of items: in the latest item */
-    bool keeps_variables;                         /* values with ${…} are left out, not expanded */
-    void *MP_NULLABLE item;                       /* the item that keys of items are read into */
+    const mp_yaml_node *
+        seen[MP_CONFIG_KEYS_CAP]; /* nodes that set each key; for keys of a list's items, the node in the latest item */
+    bool keeps_variables;         /* values with ${…} are left out, not expanded */
+    void *MP_NULLABLE item;       /* the item that keys of items are read into */
 } mp_config_reader;
 
 /* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */

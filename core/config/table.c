@@ -433,7 +433,8 @@ const mp_config_key *MP_NULLABLE mp_config_key_find(const mp_config_key *MP_NULL
     return NULL;
 }
 
-/* Keys that begin with the same word stand together, a list ahead of its members. */
+/* The list or map that contains the key; NULL: none. In the table, keys that begin with the same word stand together,
+ * and a list or map precedes its members. */
 const mp_config_key *MP_NULLABLE mp_config_key_list(const mp_config_key *key)
 {
     const mp_config_key *found = NULL;

@@ -278,7 +278,8 @@ static void check_token(reader *r, const mp_upstream_token *token, const char *n
                strchr(name, '.') + 1);
 }
 
-/* A token of a person needs an audience, and no two persons may share what the upstream keeps. */
+/* Checks `auth.exchange`: a person's token needs an audience, and two persons must not share a session of the upstream.
+ */
 static void check_exchange(reader *r, const mp_upstream_entry *upstream)
 {
     if (upstream->exchange.audience == NULL && upstream->exchange.resource == NULL)
@@ -323,7 +324,7 @@ static void finish_auth(reader *r, mp_upstream_entry *upstream)
     upstream->core.credential = mp_dup(mp_buf_str(&text));
 }
 
-/* Checks the keys of one entry together and sets what other keys determine. */
+/* Checks the keys of one entry together, and sets values that follow from other keys. */
 static void finish(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *node)
 {
     bool has_url = seen(r, "url") != NULL, has_command = seen(r, "command") != NULL;

@@ -48,7 +48,7 @@ static mp_yaml_node *MP_NULLABLE place_value(builder *b, yaml_mark_t at)
         node = new_node(b->yaml);
     } else {
         level *in = &b->open[b->depth - 1];
-        mp_yaml_node *pending = in->pending; /* of a map: the key that was read last */
+        mp_yaml_node *pending = in->pending; /* the key of the map that was read last */
         bool is_map = in->node->kind == MP_YAML_MAP;
         if (is_map && pending == NULL)
             return NULL;

@@ -12,8 +12,8 @@ typedef struct {
     mp_str text;
     char *hidden;  /* one for each byte of `text` */
     size_t depth;  /* of { and [ */
-    size_t column; /* of the first character of the line that is not a space: of what belongs to a list item, that
-                      behind '-' */
+    size_t column; /* column of the first character of the line that is not a space; in a list item, of the first one
+                      after '-' */
 } scan;
 
 static bool is_break(char c)
@@ -173,7 +173,7 @@ static bool is_one_of(mp_str name, const char *const *list)
     return *list != NULL;
 }
 
-/* Goes on behind the ':' of a key: hides its value if the name says so. */
+/* Continues after the ':' of a key, and hides its value if the key's name is a secret's. */
 static size_t take_value(scan *s, mp_str name, size_t i)
 {
     static const char *const lists[] = {"seal_keys", "bearer", NULL}, *const maps[] = {"tokens", "env", "headers",
@@ -299,8 +299,8 @@ char *mp_yaml_secrets(mp_str text)
     return s.hidden;
 }
 
-/* True if `part` is the beginning of what is hidden at a place of the line. An escape in the file, such as \n, may
- * stand for what follows. */
+/* True if `part` is the beginning of the hidden text at a place of the line. An escape in the file, such as \n, may
+ * stand for any byte that follows. */
 static bool is_hidden_part(mp_str line, const char *hidden, mp_str part)
 {
     for (size_t i = 0; part.len > 0 && i < line.len; i++) {

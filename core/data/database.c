@@ -49,7 +49,7 @@ struct mp_database {
     atomic_bool has_ended;             /* the thread has finished */
     mp_link leaving;                   /* link in mp_databases, once the database is closed */
     mp_statement *MP_NULLABLE running; /* used only by the database's thread */
-    sqlite3 *db;                       /* while it is open */
+    sqlite3 *db;                       /* the connection; valid while the database is open */
     mp_sql_account account;
     mp_sql_cache cache;
     bool is_ours;                   /* true while SQL of the gateway is prepared, false for SQL of a script */
@@ -207,8 +207,8 @@ static void explain_open(mp_database *database, mp_statement *statement, const c
         mp_sql_fail(statement, "cannot open the database: %s", why);
 }
 
-/* SQLite would replay the -wal file that another file, which was at this path before, has left. False: the statement
- * has the error. */
+/* Moves a -wal file aside that belongs to another file, which was at this path before: SQLite would apply it to this
+ * database. False: the statement has the error. */
 static bool set_stale_aside(const mp_database *database, mp_statement *statement, const char *path)
 {
     if (database->root == NULL || !mp_wal_is_stale(path))
@@ -224,8 +224,8 @@ static bool set_stale_aside(const mp_database *database, mp_statement *statement
     return true;
 }
 
-/* True if the file is not at its path any more. SQLite would go on with it, and lose what is written at the end of the
- * process. */
+/* True if the file was moved or removed from its path. SQLite would continue to write to it, and the writes would be
+ * lost at the end of the process. */
 static bool has_moved(const mp_database *database)
 {
     int moved = 0;

@@ -17,8 +17,8 @@ void mp_sql_memory_start(void);
 #define MP_MAX_SQL_PARAMS 1000
 
 #define MP_SQL_ROWS MP_LIMIT(sql_rows, 10000) /* of one result */
-/* Bytes of one result, of one value, and of the parameters of one statement: a sixteenth of what all of them may
- * hold. */
+/* Bytes of one result, of one value, and of the parameters of one statement: a sixteenth of the bytes that all results
+ * and parameters may hold. */
 #define MP_SQL_BYTES ((size_t)MP_LIMIT(sql_bytes, 16 << 20))
 
 typedef struct {
@@ -78,7 +78,8 @@ void mp_databases_init(mp_databases *all);
 int64_t mp_databases_count(mp_databases *all);
 /* Waits until the threads of all closed databases have ended. Called before the loops of their statements are freed. */
 void mp_databases_end(mp_databases *all);
-/* The statement holds `bytes` from now on. False, which is counted, if the process holds 256 MiB of them. */
+/* Sets the bytes that the statement holds. False, counting a refusal, if all statements of the process would hold more
+ * than 256 MiB. */
 bool mp_statement_hold(mp_statement *statement, size_t bytes);
 void mp_statement_free(mp_statement *statement);
 

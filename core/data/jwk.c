@@ -126,7 +126,7 @@ const char *MP_NULLABLE mp_jwk_from_ed25519(mp_jwk *key, mp_str x)
     return key->pkey == NULL ? without_openssl_error("the key's bytes are not an Ed25519 key") : settle(key);
 }
 
-/* A key with a password is refused: nobody can be asked for it. */
+/* Refuses keys with a password: a server has no user to ask for it. */
 static int no_password(MP_UNUSED char *to, MP_UNUSED int size, MP_UNUSED int writes, MP_UNUSED void *ctx)
 {
     return -1;

@@ -1,5 +1,5 @@
-/* jwk.h: keys that sign and verify, by OpenSSL: what a JWK (RFC 7517, RFC 8037), PEM and a certificate hold, and the
- * algorithms of JWS that go with each kind (RFC 7518, RFC 8037, RFC 9864). */
+/* jwk.h: keys that sign and verify, by OpenSSL. Reads JWK (RFC 7517, RFC 8037), PEM and certificates, and chooses the
+ * algorithm of JWS for each kind of key (RFC 7518, RFC 8037, RFC 9864). */
 #ifndef MP_DATA_JWK_H
 #define MP_DATA_JWK_H
 

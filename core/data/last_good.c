@@ -307,7 +307,7 @@ static int take_parts(mp_last_good *kept, const char *name, mp_err *err)
     if (take_part(&rest, &one) && mp_str_is(one.word, "lock")) {
         kept->lock = one.text;
         ((char *)(uintptr_t)one.text.ptr)[one.text.len] =
-            '\0'; /* in place of its line break, which no one reads any more */
+            '\0'; /* replaces the line break, which has been read already */
         text = rest;
     }
     kept->scripts = text;

@@ -8,7 +8,7 @@
 #include "data/source.h"
 #include <time.h>
 
-/* What one generation consists of. `lock` is NULL if there are no approved definitions. Borrowed. */
+/* The files of one generation. `lock` is NULL without approved definitions. All texts are borrowed. */
 typedef struct {
     const char *name; /* absolute path of the configuration file, by which the generation is found again */
     mp_str config;
@@ -18,15 +18,16 @@ typedef struct {
 
 typedef struct mp_last_good mp_last_good;
 
-/* Opens the folder, which is made if it is not there. -1 if it cannot be used, or if another user can change what is in
- * it. */
+/* Opens the folder, and with `makes` creates it if it is missing. -1 if it cannot be used, or if another user could
+ * change its files. */
 int mp_last_good_open_folder(const char *path, bool makes, mp_err *err);
-/* Replaces what is kept of this configuration, unless it is the same: a reader sees the old generation or the new one.
- * -1: the old one stays. */
+/* Replaces the saved generation of this configuration, unless it is identical. A reader sees the old one or the new one
+ * in full. -1: the old one stays. */
 int mp_last_good_write(int folder, const mp_generation_parts *parts, mp_err *err);
-/* What is kept of this configuration. NULL if there is nothing, or with a text in `err` if it cannot be used. */
+/* Reads the saved generation of this configuration. NULL if none is saved, or with a text in `err` if it cannot be
+ * used. */
 mp_last_good *MP_NULLABLE mp_last_good_read(int folder, const char *name, mp_err *err);
-/* Removes what is kept of this configuration. */
+/* Removes the saved generation of this configuration. */
 void mp_last_good_forget(int folder, const char *name);
 mp_str mp_last_good_config(const mp_last_good *kept);
 const char *MP_NULLABLE mp_last_good_lock(const mp_last_good *kept); /* NULL: none */

@@ -46,8 +46,8 @@ struct mp_semaphores {
     bool is_ending;
     int64_t awaiting; /* passes that wait for shared semaphores */
     uint64_t said_us; /* when the places that are held were last reported to the store */
-    bool is_due;      /* they are to be reported now */
-    mp_link called;   /* passes that the thread has let in */
+    bool is_due;      /* the held places are to be reported to the store now */
+    mp_link called;   /* passes that got a place, and whose owners are to be called */
 };
 
 mp_semaphores *mp_semaphores_new(int64_t most_waiting)
@@ -82,8 +82,8 @@ void mp_semaphores_free(mp_semaphores *semaphores)
 
 /* -- under the lock ---------------------------------------------------------------------------------------------- */
 
-/* Tells the store how many places this process holds. False: there are not so many for it, or the store does not
- * answer. */
+/* Reports to the store how many places this process holds. False if the store has fewer free places for this process,
+ * or does not answer. */
 static bool say_places(mp_semaphores *semaphores, const semaphore *g, int64_t count, int64_t most)
 {
     mp_store *store = semaphores->store;
@@ -246,7 +246,7 @@ static void look_at(mp_node *node, void *arg)
     admit_waiting(semaphores, g, &semaphores->called);
 }
 
-/* Sleeps, under the lock. */
+/* Waits for a change. The caller holds the lock. */
 static void await_news(mp_semaphores *semaphores)
 {
     uint64_t until = mp_monotonic_us() + (semaphores->awaiting > 0 ? LOOK_US : SAY_US);

@@ -8,7 +8,7 @@
 
 void mp_sha256(mp_str bytes, unsigned char hash[MP_SHA256_BYTES]);
 
-/* What is kept of a secret to recognize it. */
+/* The hash of a secret, by which the secret is recognized. */
 typedef struct {
     unsigned char bytes[MP_SHA256_BYTES];
 } mp_secret_hash;

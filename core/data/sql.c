@@ -206,15 +206,16 @@ static size_t bytes_of_row(sqlite3_stmt *prepared, int columns)
     for (int i = 0; i < columns; i++) {
         int type = sqlite3_column_type(prepared, i);
         if (type == SQLITE_TEXT)
-            sqlite3_column_text(prepared, i); /* as UTF-8, whose bytes are counted next */
+            /* converts the value to UTF-8, so that sqlite3_column_bytes counts bytes of UTF-8 */
+            sqlite3_column_text(prepared, i);
         bool has_bytes = type == SQLITE_TEXT || type == SQLITE_BLOB;
         bytes += 1 + (has_bytes ? sizeof(uint32_t) + (size_t)sqlite3_column_bytes(prepared, i) : 8);
     }
     return bytes;
 }
 
-/* Makes room in the result for `more` bytes. Fails the statement if MP_SQL_BYTES, or what all results hold, has
- * none. */
+/* Makes room in the result for `more` bytes. Fails the statement if the result would pass MP_SQL_BYTES, or all results
+ * together their limit. */
 static int make_room(mp_statement *statement, size_t more)
 {
     mp_buf *to = &statement->result;
@@ -223,7 +224,8 @@ static int make_room(mp_statement *statement, size_t more)
     if (to->cap - to->len >= more)
         return 0;
     size_t before = to->cap, cap = 2 * before > to->len + more ? 2 * before : to->len + more;
-    if (!mp_statement_hold(statement, statement->held + cap)) /* both exist while the bytes are moved */
+    /* the old and the new buffer both exist while the bytes are moved */
+    if (!mp_statement_hold(statement, statement->held + cap))
         return mp_sql_fail(statement, "too many bytes of SQL results and parameters are held (256 MiB)");
     to->ptr = mp_resize(to->ptr, cap);
     to->cap = cap;

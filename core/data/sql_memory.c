@@ -26,7 +26,7 @@ static bool take(int64_t size)
     return over == NULL;
 }
 
-/* Counts what is allocated or freed anyway. */
+/* Counts memory that SQLite allocates or frees without a check of the limit. */
 static void count(int64_t size)
 {
     if (mine == NULL || size == 0)
@@ -45,7 +45,7 @@ static void *MP_NULLABLE allocate(int size)
     if (!take(size))
         return NULL;
     void *block = malloc((size_t)size);
-    count(size_of(block) - size); /* malloc gives more, or nothing */
+    count(size_of(block) - size); /* malloc has returned a block of another size, or none */
     return block;
 }
 

@@ -54,9 +54,9 @@ void mp_store_keep_later(mp_store *store, const char *MP_NULLABLE path);
 void mp_store_hand_over(mp_store *store, const char *path, void (*done)(void *ctx, const mp_err *MP_NULLABLE err),
                         void *ctx);
 bool mp_store_is_own(mp_store *store);
-/* A store that follows: its owner serves at `path` now. A connection to the owner before tells the same, but not a
- * process that has used the store too seldom to have one, or to hear of each owner while that lived. Waits for an
- * operation that is under way, at most 50 ms. */
+/* Tells a store that follows another process that its owner serves at `path` now. An open connection to the earlier
+ * owner brings the same news, but a process that seldom uses the store may have none. Waits for an operation that is
+ * under way, at most 50 ms. */
 void mp_store_turn(mp_store *store, const char *path);
 /* True while another process hands its store over to this one. Once it is false, mp_store_is_own tells whether this
  * process has the store. */

@@ -116,7 +116,7 @@ void mp_store_compare(mp_store *store, mp_str key, mp_str text, uint64_t until)
 {
     MP_LOCKED(&store->lock);
     entry *e = mp_store_find_after(store, key, false);
-    if (atomic_load(&store->is_own)) /* else it was handed over just now, and has no entries */
+    if (atomic_load(&store->is_own)) /* otherwise the store was handed over a moment ago, and has no entries here */
         compare_row(store, e, key, text, until);
 }
 

@@ -29,12 +29,13 @@ typedef enum { MP_STORE_FILE_THERE, MP_STORE_FILE_GONE, MP_STORE_FILE_REPLACED }
 /* Opens the database; creates it where there is none, and with `is_new` only then. After -1 call
  * mp_store_database_close. */
 int mp_store_database_open(mp_store_database *d, bool is_new, mp_err *err);
-/* Whether the open database is still at its path. GONE: nothing is there. REPLACED: another file, or other bytes. */
+/* Whether the file of the open database is still at its path. GONE: no file is there. REPLACED: another file is there,
+ * or this one with other bytes. */
 mp_store_file_place mp_store_database_place(const mp_store_database *d);
 /* Begins a transaction. -1: see sqlite3_errmsg. */
 int mp_store_database_begin(mp_store_database *d);
-/* Moves what is in the -wal file into the database, and empties that file. Tries again at the next call where that
- * fails. */
+/* Moves the contents of the -wal file into the database and empties that file. If that fails, the next call tries
+ * again. */
 void mp_store_database_checkpoint(mp_store_database *d);
 /* Closes a database that is at its path, or one that is not open. */
 void mp_store_database_close(mp_store_database *d);

@@ -73,7 +73,7 @@ static inline uint64_t mp_store_until(uint64_t now, uint64_t life_ms)
 bool mp_store_keeps(const mp_store *store, mp_str key);
 void mp_store_note_change(mp_store *store, entry *e);
 void mp_store_note_end(mp_store *store, entry *e);
-/* Frees what was recorded; both lists have left the store. */
+/* Frees recorded changes; both lists have been removed from the store. */
 void mp_store_drop_changes(mp_link *changed, mp_link *gone);
 
 /* Functions of store.c. The caller holds the lock. */
@@ -111,14 +111,14 @@ void mp_store_change_all(mp_store *store);
 
 /* A row of the file, for a store that was handed over: what differs is recorded as a change. */
 void mp_store_compare(mp_store *store, mp_str key, mp_str text, uint64_t until);
-/* Records the entries after `*after` that no row was compared with as changed, some of them; sets `*after` to the last
- * one that was looked at. False: there are no more. */
+/* Records as changed some of the entries after `*after` that were compared with no row of the file; sets `*after` to
+ * the last entry that it looked at. False: there are no more. */
 bool mp_store_change_new(mp_store *store, mp_buf *after);
 
-/* This process owns the store now: begins to write the file of mp_store_keep_later. */
+/* Begins to write the file of mp_store_keep_later, now that this process owns the store. */
 void mp_store_file_adopt(mp_store_file *file);
-/* Writes the remaining changes, and closes the file. If another process owns the store, that one will write what is not
- * saved. */
+/* Writes the remaining changes and closes the file. If another process owns the store, that process writes the changes
+ * that are not in the file. */
 void mp_store_file_close(mp_store_file *file);
 
 #endif

@@ -23,7 +23,7 @@ MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store
 #define PIECE ((size_t)256 << 10) /* copied under the store's lock */
 #define BATCH ((size_t)4 << 20)   /* limit of the bytes in one transaction */
 #define ADOPT_RETRY_MS 100
-#define ADOPT_QUIET_MS 5000 /* for which the other process may need to close the file */
+#define ADOPT_QUIET_MS 5000 /* ms that the process before this one may need to close the file */
 #define COMPARED "200"      /* rows at once */
 
 /* Prefixes of the keys that are saved: keys of scripts, of quotas, and of other data of the gateway that survives a
@@ -40,8 +40,8 @@ struct mp_store_file {
     size_t unsynced_bytes; /* of changes that were written since the last checkpoint */
     bool is_synced;        /* nothing was written since the last checkpoint */
     bool is_swept;         /* expired entries were removed from the file */
-    bool adopts;           /* it was another process's: its rows are not all compared yet */
-    bool is_compared;      /* while it adopts: all rows are; entries without a row are left */
+    bool adopts;           /* the file was another process's, and its rows are not all compared with the entries yet */
+    bool is_compared;      /* while `adopts`: all rows were compared; entries without a row remain */
     mp_buf after;          /* key of the last row, or entry, that was looked at */
     uint64_t synced_at;    /* times in ms of the monotonic clock */
     uint64_t said_at;      /* when a failure was last reported; 0: the last transaction succeeded */
@@ -316,7 +316,7 @@ static bool was_made_anew(mp_store_file *file)
 
 static void say_lost(const mp_store_file *file)
 {
-    if (mp_store_is_own(file->store)) /* else the process that owns it has the changes */
+    if (mp_store_is_own(file->store)) /* otherwise the owner of the store has the changes */
         mp_log(MP_ERROR, "store not saved at shutdown", mp_log_int("lost", mp_stat_read(&mp_stat_store_unsaved)));
 }
 

@@ -1,16 +1,17 @@
-/* store_link.c: how a process follows a store: one connection to the owner, and one operation at a time on it. While an
- * answer is late, no operation is sent: whether the late answer has come is asked without waiting. */
+/* store_link.c: access to a store that another process owns: one connection to the owner, with one operation at a time.
+ * While an answer is late, no operation is sent; each attempt first looks, without waiting, whether the late answer has
+ * arrived. */
 #include "data/store_wire.h"
 #include <sys/socket.h>
 #include <unistd.h>
 
 MP_COUNTER(store_away, "store_away", "", "", "operations of the store that another process owned and did not answer")
 
-#define WAIT_US 45000     /* for which an operation waits: with the system's delays at most 50 ms */
-#define ANSWER_US 5000    /* before the end of that time, from which on the owner does not do the operation */
+#define WAIT_US 45000     /* us for which an operation waits: with the delays of the system at most 50 ms */
+#define ANSWER_US 5000    /* us before that time is over from which on the owner no longer begins the operation */
 #define PAUSE_US 1000     /* between two questions whether a process owns the store already */
-#define FOLLOW_US 1000000 /* for the first answer */
-#define MAX_TURNS 16      /* of connections, in one operation */
+#define FOLLOW_US 1000000 /* us for the first answer on a connection */
+#define MAX_TURNS 16      /* connections that one operation may try */
 #define KEPT_BYTES ((size_t)1 << 20)
 
 struct mp_store_link {
@@ -196,7 +197,7 @@ static outcome try_order(mp_store_link *link, const mp_store_order *order, uint6
         return result;
     result = read_answer(link, until, frame, &is_moved);
     if (result == OTHER && !is_moved)
-        return AWAY; /* it is not known whether the order was done */
+        return AWAY; /* the owner may or may not have carried out the operation */
     if (result != ANSWERED || frame->kind == MP_WIRE_DONE)
         return result;
     drop_answer(link);
@@ -219,7 +220,7 @@ static outcome ask_until(mp_store *store, const mp_store_order *order, uint64_t 
     return result;
 }
 
-/* Takes the lock. While an answer is late, nobody waits for another thread that looks whether it has come. */
+/* Takes the lock. While an answer is late, a thread does not wait for another one that looks whether it has arrived. */
 static bool take_turn(mp_store_link *link)
 {
     if (atomic_load(&link->is_late))
@@ -228,7 +229,7 @@ static bool take_turn(mp_store_link *link)
     return true;
 }
 
-/* This process owns the store by now. */
+/* Carries out the order on the store of this process, which has become its owner meanwhile. */
 static mp_store_result obey_here(mp_store *store, const mp_store_order *order, mp_buf *MP_NULLABLE out,
                                  int64_t *MP_NULLABLE n)
 {

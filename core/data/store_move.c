@@ -10,10 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HOLD_US 10000                        /* for which operations wait at most */
-#define STEP_US 10000000                     /* for the answer to a piece */
-#define TRIES_US 30000000                    /* from the end of the copy to the commit */
-#define MAX_JOURNAL_BYTES ((size_t)64 << 20) /* of keys that changed and did not go over yet */
+#define HOLD_US 10000                        /* us for which operations wait at most during a hand-over */
+#define STEP_US 10000000                     /* us for the answer to one piece */
+#define TRIES_US 30000000                    /* us from the end of the copy to the commit */
+#define MAX_JOURNAL_BYTES ((size_t)64 << 20) /* bytes of the keys that changed and were not sent yet */
 #define LARGE_AFTER 100                      /* tries, after which the last piece may be larger */
 #define LARGE_PIECE ((size_t)4 << 20)
 
@@ -101,7 +101,8 @@ static int fail(mp_err *err, const char *why)
 
 static const char gone[] = "the other process has ended", slow[] = "the other process does not answer";
 
-/* Waits for an answer. 1: it is there. 0: the time is over. -1: the connection is broken, or the answer is no. */
+/* Waits for an answer. 1: it has arrived. 0: the time is over. -1: the connection is broken, or the answer is a
+ * refusal. */
 static int await_answer(mp_store_move *move, uint64_t until)
 {
     int got = mp_wire_read(move->fd, &move->in, until);
@@ -161,7 +162,7 @@ static bool commit(mp_store_move *move)
 
 typedef enum { MOVED, AGAIN, FAILED } last_result;
 
-/* Waits, without the lock, for what the other process had not confirmed in time. */
+/* Waits, without the lock, for the confirmation that the other process did not give in time. */
 static last_result finish_late(mp_store_move *move, bool is_sent, size_t sent, mp_err *err)
 {
     uint64_t until = mp_monotonic_us() + STEP_US;
@@ -171,7 +172,8 @@ static last_result finish_late(mp_store_move *move, bool is_sent, size_t sent, m
     return result == 1 ? AGAIN : (fail(err, result == 0 ? slow : gone), FAILED);
 }
 
-/* Tries to send what is left while operations wait. AGAIN: they go on, since it was too much, or took too long. */
+/* Tries to send the remaining changes while operations wait. AGAIN: operations continue, since the changes were too
+ * large or took too long. */
 static last_result try_last(mp_store_move *move, size_t most, mp_store_rest *rest, mp_err *err)
 {
     mp_store *store = move->store;
@@ -227,7 +229,7 @@ static void start_journal(mp_store_move *move)
     store->moved = &move->journal;
     store->most_moved = MAX_JOURNAL_BYTES;
     store->is_moved_full = false;
-    store->moves++; /* what an earlier hand-over noted in entries is void */
+    store->moves++; /* makes the marks void that an earlier hand-over left in entries */
 }
 
 static void stop_journal(mp_store_move *move)
@@ -237,7 +239,7 @@ static void stop_journal(mp_store_move *move)
     mp_buf_clear(&move->journal);
 }
 
-/* Closes what only the owner has. */
+/* Closes the parts of a store that only its owner has. */
 static void leave_store(mp_store *store, mp_store_rest *rest)
 {
     pthread_mutex_lock(&store->lock);
@@ -309,7 +311,7 @@ void mp_store_hand_over(mp_store *store, const char *path, void (*done)(void *ct
                         void *ctx)
 {
     mp_err err;
-    mp_store_move_end(store); /* one that failed before */
+    mp_store_move_end(store); /* ends an earlier hand-over that failed */
     mp_store_move *move = mp_new(sizeof *move);
     move->store = store;
     move->done = done;

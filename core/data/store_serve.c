@@ -28,7 +28,7 @@ typedef struct {
     uint64_t skip; /* bytes of an order that is too large, still to be read and dropped */
     uint64_t most_piece;
     bool is_mover;
-    bool is_told; /* that the store is at another place */
+    bool is_told; /* the client was notified that the store is at another path */
 } client;
 
 struct mp_store_server {
@@ -129,7 +129,7 @@ static bool end_move(mp_store_server *server, client *c)
         return false;
     c->is_mover = false;
     mp_store_own(server->store);
-    atomic_store(&server->arrives, false); /* after the store is own: see mp_store_arrives */
+    atomic_store(&server->arrives, false); /* set after the store is own: see mp_store_arrives */
     return true;
 }
 
@@ -177,7 +177,7 @@ static bool refuse_large(client *c, const mp_store_frame *frame)
     return true;
 }
 
-/* Drops what is read of an order that is too large. */
+/* Discards bytes of an order that is too large. */
 static int skip_some(client *c)
 {
     char waste[4096];
@@ -325,7 +325,7 @@ static void wake(mp_store_server *server)
 {
     const uint64_t one = 1;
     if (write(server->wake, &one, sizeof one) < 0)
-        return; /* its counter is full: it is awake */
+        return; /* the counter of the eventfd is full: the thread is awake already */
 }
 
 void mp_store_server_tell(mp_store_server *server)
@@ -337,7 +337,7 @@ void mp_store_server_tell(mp_store_server *server)
 /* -- begin and end
  * --------------------------------------------------------------------------------------------------- */
 
-/* The socket can be reached only by this user from the moment it is there. */
+/* Opens the socket. No other user can ever connect to it, not even between bind() and chmod(). */
 static int listen_at(mp_store_server *server, const char *path, mp_err *err)
 {
     struct sockaddr_un address;

@@ -61,7 +61,8 @@ static bool await(int fd, short events, uint64_t until_us)
     }
 }
 
-/* What is left of the frame and its payload after `sent` bytes. Returns the number of parts. */
+/* Fills `parts` with the bytes of the frame and its payload after the first `sent` ones. Returns the number of parts.
+ */
 static size_t rest_of(const mp_store_frame *frame, const mp_str parts[3], size_t sent, struct iovec rest[4])
 {
     size_t count = 0;

@@ -17,11 +17,11 @@ enum {
     /* from a process that follows, or hands over */
     MP_WIRE_HELLO = 1, /* number: the version. The answer is one, too */
     MP_WIRE_ORDER,
-    MP_WIRE_MOVE,   /* the pieces of a store follow. number: the most bytes of one of them */
+    MP_WIRE_MOVE,   /* asks for the pieces of a store. number: the largest size of a piece in bytes */
     MP_WIRE_PIECE,  /* text: the piece. The answer is DONE when the entries are there */
     MP_WIRE_COMMIT, /* the pieces are complete: who gets this owns the store. There is no answer */
-    /* from the process that owns, or gets a store */
-    MP_WIRE_DONE,    /* result, n, text: those of the order */
+    /* from a process that owns the store, or receives one */
+    MP_WIRE_DONE,    /* result, n, text: as the operation returned them */
     MP_WIRE_EXPIRED, /* the order came after its deadline, and was not done */
     MP_WIRE_MOVED,   /* text: the path at which another process serves the store now. Also sent without a question. The
                         order was not done */
@@ -68,7 +68,7 @@ mp_store_result mp_store_ask(mp_store *store, const mp_store_order *order, mp_bu
 
 mp_store_link *mp_store_link_new(void);
 void mp_store_link_free(mp_store_link *MP_NULLABLE link);
-/* From now on the store is at another path. */
+/* Connects to the store at another path from now on. */
 void mp_store_link_turn(mp_store_link *link, const char *path);
 void mp_store_link_path(mp_store_link *link, char path[MP_STORE_PATH]);
 /* Turns the link to `path` if the process there answers within a second. False: nothing has changed. */
@@ -85,7 +85,7 @@ bool mp_store_apply(mp_store *store, mp_str piece);
 void mp_store_own(mp_store *store);
 /* This process does not own the store, and has no entries of it. */
 void mp_store_disown(mp_store *store);
-/* Breaks off a hand-over that runs, and frees what is left of it. */
+/* Ends a hand-over that runs, and frees its state. */
 void mp_store_move_end(mp_store *store);
 
 /* Entries and recorded changes that have left a store. mp_store_detach is called under the lock, mp_store_discard after

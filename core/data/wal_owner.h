@@ -19,8 +19,8 @@ int mp_file_identify(int fd, const char *path, mp_file_id *id);
 
 /* Notes the database at `path` in the -wal and -shm files beside it. */
 void mp_wal_note_owner(const char *path);
-/* True if one of them was made for another file than the one at `path`, or none is there. Files that were copied
- * together with their database are not stale. */
+/* True if a -wal or -shm file beside `path` was made for another file than the one at `path`, or no file is at `path`.
+ * Files that were copied together with their database are not stale. */
 bool mp_wal_is_stale(const char *path);
 /* Renames a stale -wal file to -wal.old, and removes a stale -shm file: it is an index of the other, and shared memory
  * of connections to the file before. -1: see errno. */

@@ -164,7 +164,7 @@ mp_tls_slot *MP_NULLABLE mp_certificates_of_admin(const mp_certificates *all)
 
 /* -- keys of session tickets --------------------------------------------------------------------------------------- */
 
-/* What one process hands to the next one, of the same machine. */
+/* Facts about ticket keys that one process passes to the next one, on the same machine. */
 typedef struct {
     char address[128];
     uint64_t made_at; /* the next process replaces the keys when this one would have */

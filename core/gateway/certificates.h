@@ -18,10 +18,10 @@ mp_tls_slot *MP_NULLABLE mp_certificates_of_admin(const mp_certificates *certifi
 
 /* -- the main thread -- */
 
-/* At an upgrade: appends the keys of session tickets, so that clients resume their TLS sessions in the next process.
- * They are secret. For the certificate of number `i`, from 0 on, of which false says that there are no more; a
- * certificate that is not served now has none. The next process takes what was appended for all; it uses keys only with
- * the files, unchanged since, with which they were made. */
+/* At an upgrade: appends the keys of session tickets, which are secret, so that clients resume their TLS sessions in
+ * the next process. Called for the certificate of number `i`, from 0 on, until it returns false; a certificate that is
+ * not served now appends nothing. The next process takes the texts of all; it uses keys only with the same, unchanged
+ * files. */
 bool mp_certificates_hand(const mp_certificates *certificates, size_t i, mp_buf *out);
 void mp_certificates_take(const mp_certificates *certificates, mp_str handed);
 

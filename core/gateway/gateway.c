@@ -177,7 +177,7 @@ static void on_committed(void *ctx)
     mp_reload_commit(h->shared.reload);
 }
 
-/* Reports readiness to `ready_fd` last, so that the log has all that belongs to the start by then. */
+/* Writes the ready line to `ready_fd`, as the last step: the log then has all lines of the start. */
 static void say_ready(gateway *h, int ready_fd)
 {
     const mp_config *config = h->shared.settings->config;
@@ -255,7 +255,7 @@ static void serve(gateway *h)
     }
 }
 
-/* Frees what the workers have. `code`: the exit code of the process if it has no time for that. */
+/* Frees the memory of the workers. `code`: exit code of the process if there is no time for that. */
 static void take_down(gateway *h, int code)
 {
     mp_watchdog_release(h->shared.watchdog);
@@ -272,7 +272,7 @@ static void take_down(gateway *h, int code)
     mp_watchdog_spare(h->shared.watchdog, code);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_free_vms(h->workers[i]);
-    mp_admin_free(admin); /* its thread uses the table */
+    mp_admin_free(admin); /* the admin thread uses the session table */
     mp_traces_stop();
     mp_table_free(h->shared.table);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
@@ -313,7 +313,7 @@ static void on_session_end(void *ctx, mp_str session_id)
     mp_upstreams_end_session(ctx, session_id);
 }
 
-/* In a process that an upgrade has begun: the sockets by which the others reach this one. */
+/* Opens the sockets for other processes, in a process that an upgrade has begun. */
 static int open_sockets(gateway *h, mp_err *err)
 {
     mp_admin *MP_NULLABLE admin = h->admin;
@@ -427,7 +427,8 @@ bool mp_gateway_is_successor(void)
     return mp_upgrade_is_joining();
 }
 
-/* Takes what an earlier process of this gateway, or the service manager, hands to this one. -1 with the reason. */
+/* Takes the sockets and facts that an earlier process of this gateway, or the service manager, passes to this one. -1
+ * with the reason. */
 static int take_passed(gateway *h, mp_err *err)
 {
     const mp_gateway_options *options = h->start.options;
@@ -473,7 +474,8 @@ int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *opti
         keep_memory_small();
         mp_vm *first = mp_start_load(&h.start, config, &code, &err);
         if (first != NULL) {
-            mp_watchdog_configure(watchdog, h.shared.settings->config); /* perhaps the last good one */
+            /* uses the configuration that serves, which may be the last good one */
+            mp_watchdog_configure(watchdog, h.shared.settings->config);
             h.worker_count = h.on_stdio ? 1 : (int)h.shared.settings->config->workers;
             code = run_workers(&h, first, options, &err);
             mp_commons_close(&h.shared.commons);

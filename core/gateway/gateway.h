@@ -30,7 +30,7 @@ typedef struct {
 } mp_gateway_options;
 
 /* Serves until SIGTERM or SIGINT, on stdio also until stdin ends. Takes ownership of `config`; NULL: the file has
- * errors, and only what was kept of it can serve. Prints errors to stderr. Returns the exit code: 0 success, 1 failure
+ * errors, and only the saved generation can serve. Prints errors to stderr. Returns the exit code: 0 success, 1 failure
  * while running, 78 errors in scripts or configuration. */
 int mp_gateway_run(mp_config *MP_NULLABLE config, const mp_gateway_options *options);
 /* True if an upgrade of a running gateway has started this process. */

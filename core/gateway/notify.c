@@ -13,9 +13,9 @@
 #define RETRY_MS 50    /* between attempts to send to a socket that has no room */
 #define SETTLE_MS 1000 /* time for a manager that is busy; it handles a message in less than 1 ms */
 
-/* What a message says. Of all kinds but the first only the last message waits, so that it always has room. That a
- * reload begins is a kind of its own: a manager that has asked for it waits for both, this and the state that
- * follows. */
+/* The kinds of messages to the service manager. Of each kind but the first, only the last message waits, so that there
+ * is always room for it. RELOAD is separate from STATE: a manager that has asked for a reload waits for both, in this
+ * order. */
 typedef enum { SOCKETS, RELOAD, STATE, ALIVE, MAIN } kind;
 
 /* A message that waits for room in the manager's socket. It owns its descriptors. */

@@ -20,7 +20,7 @@ mp_source *mp_reload_past_source(mp_reload_past *past);
 /* The calls of a worker that began before `at_us` (mp_loop_now_us of the worker) finish on this generation. `worker` is
  * its mp_rpc_index. */
 void mp_reload_past_retire(mp_reload_past *past, int64_t generation, unsigned worker, uint64_t at_us);
-/* That generation has ended on that worker. */
+/* Notes that the generation has ended on the worker. */
 void mp_reload_past_end(mp_reload_past *past, int64_t generation, unsigned worker);
 
 /* Append JSON arrays: the reloads, newest first, and the generations that finish calls, oldest first. */

@@ -4,8 +4,8 @@
 
 #include "config/config.h"
 
-/* Begins to record calls as `traces` says, or goes on so. On the main thread. -1 if the thread that sends spans cannot
- * be started. */
+/* Records calls from now on as `traces` of the configuration demands. On the main thread. -1 if the thread that sends
+ * spans cannot be started. */
 int mp_traces_use(const mp_config *config, mp_err *err);
 
 #endif

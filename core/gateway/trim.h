@@ -20,8 +20,9 @@ typedef struct {
 /* Call it at least every MP_TRIM_EVERY_MS, on a thread that serves no clients. */
 void mp_trim_look(mp_trim *trim, uint64_t now_ms);
 
-/* Returns what the clients of one worker took, when many of them have left: some at once while they leave, the rest
- * when none has left for a moment. So is the garbage that many clients made when they came. On the worker's thread. */
+/* Returns the memory of many clients of one worker that have left: a part at once while they leave, the remainder when
+ * no client has left for a moment. The garbage of many clients that arrive is returned likewise. On the worker's
+ * thread. */
 typedef struct {
     mp_timer timer;
     mp_loop *loop;
@@ -32,7 +33,7 @@ typedef struct {
     size_t then;             /* connections when the timer was started */
     bool full_return_due;    /* connections have closed since all free memory was last returned */
     size_t held;             /* bytes that the VM held at most since the last trim, while it returns memory */
-    bool is_returning; /* all memory is being returned: what the VM has, then free pages, then free memory of arenas */
+    bool is_returning; /* all memory is being returned: first the VM's, then free pages, then free memory of arenas */
 } mp_departures;
 
 /* Call it in each turn, behind the VM's. True if it has more to do in the next turn. `loop`, `server` and `rpc` are

@@ -19,8 +19,9 @@ MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuc
 #define GRACE_MS 1000
 /* time for the main thread after all workers have ended: it frees memory and writes pending data */
 #define CLEAN_UP_MS 5000
-#define STOOD_MS 250 /* a round that is later by this: the machine, or the process, stood still */
-/* by which the end of the process moves, however long it stood still while it was ending */
+/* ms by which a round of the watchdog must be late to show that the machine or the process was suspended */
+#define STOOD_MS 250
+/* ms by which the deadline of a stop is extended in all because the process was suspended meanwhile */
 #define GIVEN_MOST_MS 5000
 /* part of MP_FORCE_MS in which the store's thread may save; the rest is for the log */
 #define STORE_MS 100
@@ -56,7 +57,7 @@ struct mp_watchdog {
     watched main;
     /* monotonic ms when the last worker was seen to have ended; 0: some run */
     uint64_t all_ended_at;
-    uint64_t given_ms;  /* by which the end of the process was moved */
+    uint64_t given_ms;  /* ms by which the deadline was extended so far */
     uint64_t drains_at; /* when the time of limits.linger is over and the drain begins; 0: it is not running */
     /* The process drains because of POST /api/drain, and got no SIGTERM or SIGINT since: the next one counts as the
      * first. */

@@ -44,7 +44,7 @@ struct mp_worker {
     bool has_thread;
     bool is_lost;    /* the client on the pipe has disconnected */
     bool is_drained; /* no connection is left; calls without a connection may still run */
-    bool is_ending;  /* no call is left either: the upstreams end */
+    bool is_ending;  /* no call is left: the connections to upstreams are being closed */
     mp_timer deadline;
     pthread_mutex_t lock; /* protects the two members below */
     pthread_cond_t changed;

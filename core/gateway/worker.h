@@ -36,7 +36,7 @@ typedef struct {
     struct mp_upgrade *upgrade;
     mp_watchdog *watchdog;
     atomic_bool draining, failed; /* failed: writing an answer on stdio failed for a reason other than a closed pipe */
-    _Atomic uint64_t end_at;      /* monotonic ms: the process ends then, whatever still runs; 0: it serves */
+    _Atomic uint64_t end_at;      /* ms of the monotonic clock at which the process ends; 0: it serves */
     /* Frees a VM that has ended: on the main thread, later. Any thread. */
     void (*free_vm)(mp_reload *reload, mp_vm *vm);
     mp_worker *const *workers; /* they begin to serve before the admin listener does, and end before it */
@@ -45,8 +45,8 @@ typedef struct {
      * token; -1: none */
     int admin_token;
     mp_buf handed_tickets;    /* mp_certificates_hand of the process before this one; secret */
-    atomic_bool is_on_trial;  /* this process was begun by an upgrade whose commit is not done: it changes nothing that
-                                 outlives a process */
+    atomic_bool is_on_trial;  /* an upgrade has started this process and is not committed yet: the process changes
+                                 nothing that outlives it */
     uint16_t handed_by;       /* during its start, the number of the process before it, which owns the store */
     bool may_be_empty;        /* during such a start: the process before this one serves an empty configuration file */
     bool serves_kept;         /* the last good generation serves since the start; main thread, as is `serving` */
@@ -87,7 +87,7 @@ void mp_worker_release(mp_worker *worker, bool serves);
 typedef struct mp_swap {
     mp_runtime_config *settings; /* a reference that belongs to the swap */
     int64_t generation;
-    atomic_int left; /* workers that have neither switched to it, nor to a later one, nor ended */
+    atomic_int left; /* workers that have not ended and serve neither this generation nor a later one */
     /* A worker has switched or has ended, or a later generation took this one's place. Counts `left` down: the swap may
      * be freed then. On any thread. */
     void (*taken)(struct mp_swap *swap);

@@ -100,7 +100,7 @@ bool mp_json_is_exact(mp_str lexeme, double n);
 
 typedef enum {
     MP_JSON_DROP,  /* removes the member, if there is one */
-    MP_JSON_SET,   /* replaces the value where it stands; appends a member that is absent */
+    MP_JSON_SET,   /* replaces the value in its place; appends the member if the object lacks it */
     MP_JSON_RENAME /* replaces the key, if there is such a member */
 } mp_json_deed;
 

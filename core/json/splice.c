@@ -1,5 +1,5 @@
-/* splice.c: changes members of an object in its bytes. One scan validates the text and finds the members; what lies
- * between two changes is copied as it stands. */
+/* splice.c: changes members of an object in its bytes. One scan validates the text and finds the members; bytes between
+ * two changes are copied unchanged. */
 #include "json/json.h"
 
 typedef struct {
@@ -72,7 +72,7 @@ static const mp_json_edit *MP_NULLABLE find_edit(splice *s, mp_str name)
     return NULL;
 }
 
-/* The text has a member `name`, which `by` made (NULL: it was there). */
+/* Notes that the result has a member `name`: one of the text (`by` is NULL), or one that the edit `by` made. */
 static void note_kept(splice *s, mp_str name, const mp_json_edit *MP_NULLABLE by)
 {
     for (size_t i = 0; i < s->count; i++)

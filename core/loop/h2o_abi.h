@@ -1,5 +1,5 @@
-/* h2o_abi.h: the only file that includes h2o.h. Some of what moonpool uses of libh2o is private to it, so the sizes of
- * its structs are checked here (docs/dev/libh2o.md). */
+/* h2o_abi.h: the only file that includes h2o.h. Some members of libh2o's structs that moonpool uses are private to
+ * libh2o, so the sizes of its structs are checked here (docs/dev/libh2o.md). */
 #ifndef MP_LOOP_H2O_ABI_H
 #define MP_LOOP_H2O_ABI_H
 

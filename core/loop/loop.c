@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Five counters of a family, for turns of up to 1, 5, 20 and 100 ms and for longer ones; and the list of them. `what`
- * says which turns, `time` which time of theirs: "" is that of the clock. */
+/* Defines five counters of a family, for turns of up to 1, 5, 20 and 100 ms and for longer ones, and the list of them.
+ * `what` names the kind of turns in the text of /metrics; `time` names the clock: "" is wall-clock time. */
 #define TURN_COUNTERS(family, what, time)                                                                              \
     MP_COUNTER(family##_1ms, #family, "within", "1ms", what " that took up to 1 ms" time)                              \
     MP_COUNTER(family##_5ms, #family, "within", "5ms", what " that took up to 5 ms" time)                              \
@@ -39,7 +39,7 @@ static const mp_stat *const *const measured_turns[MP_MEASURES] = {
 };
 
 #define MAX_WAIT_MS 1000
-#define LOOP_DESCRIPTORS 3 /* that a loop needs: libh2o's epoll, the second one, and the mailbox's */
+#define LOOP_DESCRIPTORS 3 /* descriptors that a loop needs: libh2o's epoll, the second epoll, and the mailbox's */
 #define MOST_ASKED 3       /* limit of `count` of mp_loop_has_descriptors */
 
 bool mp_loop_has_descriptors(int count)
@@ -200,7 +200,8 @@ static bool run_bottom(mp_loop *loop)
     bool has_more = loop->turn != NULL && loop->turn(loop->turn_ctx);
     if (loop->flush != NULL)
         loop->flush(loop);
-    if (!has_more && loop->has_work != NULL && !has_pending(loop)) /* else mp_loop_turn asks */
+    /* if the callback was not called here, mp_loop_turn calls it */
+    if (!has_more && loop->has_work != NULL && !has_pending(loop))
         has_more = has_work(loop);
     uint64_t ended = mp_monotonic_us();
     count_turn(turns_counters, ended - began);

@@ -38,7 +38,7 @@ struct mp_loop {
     mp_link dirty; /* event streams with queued bytes and no write in progress */
     mp_link servers;
     mp_link programs; /* running programs (mp_program) */
-    /* What the files above call a loop for; NULL until the first server, the first program. */
+    /* Functions of other modules that a loop calls; NULL until the first server or the first program sets them. */
     void (*MP_NULLABLE flush)(mp_loop *loop);        /* writes what streams have queued in this turn */
     void (*MP_NULLABLE close_server)(mp_link *link); /* of `servers` */
     void (*MP_NULLABLE end_programs)(mp_loop *loop); /* the loop has ended, or is freed */

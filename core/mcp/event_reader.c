@@ -1,5 +1,5 @@
-/* event_reader.c: reads events of text/event-stream. A line that is whole in the bytes at hand is read where it is;
- * only a line that is cut by their end is copied. */
+/* event_reader.c: reads events of text/event-stream. A line that is complete in the given bytes is read in place; only
+ * a line that is cut by their end is copied. */
 #include "mcp.h"
 
 #define KEPT_BYTES ((size_t)64 << 10) /* a buffer above this size is freed after its event */
@@ -23,7 +23,7 @@ static void empty(mp_buf *buf)
     buf->len = 0;
 }
 
-/* Ends an event: true if it has data, and so is one. */
+/* Ends an event. True if it has data; an event without data is ignored. */
 static bool end_event(mp_event_reader *reader, mp_event *event)
 {
     if (reader->has_next) {

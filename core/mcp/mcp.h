@@ -168,8 +168,8 @@ typedef struct {
     mp_buf id; /* the id that applies to the last event; empty: there was none, or it was empty */
     /* the other fields are the reader's own */
     mp_buf line, data, kind, next_id;
-    uint8_t mark;            /* bytes of the byte order mark that were read; 4: the start is behind */
-    bool after_cr;           /* a LF that follows belongs to the line end before it */
+    uint8_t mark;  /* bytes of a byte order mark that were read so far; 4: bytes other than the mark were read */
+    bool after_cr; /* a LF that follows belongs to the line end before it */
     bool has_data, has_next; /* the event has a `data` field; an `id` field came since the last empty line */
     bool is_given;           /* `data` and `kind` are those of the event that was given last */
     uint8_t failed;          /* the mp_event_result of a failure, which all later calls return */

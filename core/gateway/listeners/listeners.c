@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* What the functions that bind one address need. */
+/* Parameters of the functions that bind one address. */
 typedef struct {
     mp_listeners *listeners;
     const mp_config *config;
@@ -19,7 +19,7 @@ typedef struct {
     size_t item;             /* index in `listen` */
 } binding;
 
-/* Puts the key before an error. */
+/* Puts the name of the key in front of an error. */
 static int name_key(const binding *it, mp_err *err)
 {
     mp_err cause = *err;
@@ -183,8 +183,8 @@ static bool take_stored(const binding *it)
 
 /* -- sockets of the process that an upgrade replaces --------------------------------------------------------------- */
 
-/* True if the socket is that of the address: what a configuration writes with port 0 names the port that the earlier
- * process has. */
+/* True if the passed socket is for this address. An address with port 0 matches the port that the earlier process got
+ * for it. */
 static bool is_handed_for(const binding *it, const mp_passed_socket *one)
 {
     mp_address at;

@@ -1,6 +1,6 @@
-/* listeners.h: the listening sockets of a gateway, from binding their addresses, or taking over sockets that were
- * passed (passed.h), to handing them to the workers and the admin thread; and what of them the service manager stores
- * for the next process. */
+/* listeners.h: the listening sockets of a gateway: binding their addresses, or taking passed sockets (passed.h),
+ * handing them to the workers and the admin thread, and giving them to the service manager, which stores them for the
+ * next process. */
 #ifndef MP_GATEWAY_LISTENERS_LISTENERS_H
 #define MP_GATEWAY_LISTENERS_LISTENERS_H
 
@@ -15,9 +15,9 @@ typedef struct {
     mp_tls_slot *MP_NULLABLE tls;
     size_t item;               /* index in `listen`; unused for the admin listener */
     const char *where;         /* the address as the configuration has it */
-    bool is_passed;            /* by a socket unit, which keeps its descriptor */
-    bool is_handed;            /* by an earlier process of this gateway, at an upgrade */
-    int group;                 /* by which that process knows the address; 0: it was not handed over */
+    bool is_passed;            /* the socket was passed by a socket unit, which keeps its descriptor */
+    bool is_handed;            /* the socket was passed by an earlier process of this gateway, at an upgrade */
+    int group;                 /* number by which the earlier process knows the address; 0: it passed no socket */
     char name[MP_PASSED_NAME]; /* under which the service manager may store the sockets; empty: it does not */
     /* the manager has the sockets: the next process listens on them, and the file of a Unix socket stays */
     atomic_bool is_stored;

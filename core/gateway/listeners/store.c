@@ -1,5 +1,5 @@
-/* store.c: what the service manager stores of the listening sockets, so that a process that follows a crash listens on
- * them: until then connections wait in the kernel, instead of being refused. */
+/* store.c: the listening sockets that the service manager stores, so that the next process after a crash listens on
+ * them: until then connections wait in the kernel and are not refused. */
 #include "listeners.h"
 #include "gateway/notify.h"
 

@@ -192,7 +192,7 @@ bool mp_gate_is_due(const mp_gate *gate)
 /* -- the verdict
  * ---------------------------------------------------------------------------------------------------- */
 
-/* True if a line of the report says that a call fails now. Lines of what a call has answered begin with spaces. */
+/* True if a line of the report says that a call fails now. The lines with answers of calls begin with spaces. */
 static bool has_failure(mp_str report)
 {
     while (report.len > 0)

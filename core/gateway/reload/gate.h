@@ -18,15 +18,15 @@ typedef enum {
 mp_gate *mp_gate_new(void);
 /* Ends the replay that runs. `gate` may be NULL. */
 void mp_gate_free(mp_gate *MP_NULLABLE gate);
-/* What becomes of a reload to these scripts. `file`: the configuration; NULL: there is none, so that nothing can be
- * replayed. With MP_GATE_OPEN and MP_GATE_SHUT `report` gets what was found, as lines for people; the next reload asks
- * anew. */
+/* Decides whether a reload to these scripts may go on. `file`: path of the configuration; NULL: there is none, so that
+ * no call can be replayed. With MP_GATE_OPEN and MP_GATE_SHUT `report` gets the result of the replay, as lines for
+ * people; the next reload asks again. */
 mp_gate_state mp_gate_judge(mp_gate *gate, const mp_config *config, mp_source *source, const char *MP_NULLABLE file,
                             mp_buf *report);
 /* A descriptor that is readable when mp_gate_run has work; -1: no replay runs. Shortens `wait_ms` to the end of its
  * time. */
 int mp_gate_next(const mp_gate *gate, int *wait_ms, uint64_t now);
-/* Takes what the replay has printed. True while it runs. */
+/* Reads the output of the replay. True while it runs. */
 bool mp_gate_run(mp_gate *gate, uint64_t now);
 /* True if a replay has ended, and its reload is to be tried again. */
 bool mp_gate_is_due(const mp_gate *gate);

@@ -26,7 +26,7 @@ struct mp_handover {
     void (*taken)(void *ctx);
     void *ctx;
     change *changes; /* generations, newest first */
-    bool *is_late;   /* for each worker: it did not switch in time, which was logged */
+    bool *is_late;   /* for each worker: true if it did not switch in time, which was logged */
 };
 
 mp_handover *mp_handover_new(mp_worker **workers, int count, mp_admin *MP_NULLABLE admin, mp_watchdog *watchdog,

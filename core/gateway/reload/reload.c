@@ -192,7 +192,7 @@ typedef struct {
     mp_buf keys, restart, files, report;
     mp_buf upstreams; /* the upstreams that differ, as a part of the plan */
     bool has_lock;    /* the approved definitions of upstreams differ */
-    mp_buf replayed;  /* what the replay of the recorded calls has found, if the reload goes on */
+    mp_buf replayed;  /* report of the replay of the recorded calls, where the reload goes on */
 } attempt;
 
 /* Makes a VM for every worker; on failure makes none and appends the errors to `report`. */
@@ -451,7 +451,8 @@ static bool compare_config(mp_reload *reload, attempt *next)
     mp_config_compare_upstreams(serving, config, &next->upstreams);
     next->has_lock = !mp_config_has_lock_of(serving, config);
     if (reload->listeners != NULL)
-        mp_listeners_store(reload->listeners, config); /* by `listen` of the file, which the next process reads */
+        /* stores the addresses of `listen` in the new file: the next process reads that file */
+        mp_listeners_store(reload->listeners, config);
     mp_config_carry(config, serving);
     mp_reload_status_keep_restart(&reload->outcome, mp_buf_str(&next->restart));
     return is_same;
@@ -468,7 +469,8 @@ static void watch(mp_reload *reload)
     reload->is_unwatched = failed;
 }
 
-/* With `may_wait`, files that change while they are read are left for the next reload, which is due soon. */
+/* Reloads the scripts and the configuration. With `may_wait`, files that change while they are read are left to another
+ * reload, which is due soon. */
 static void reload_all(mp_reload *reload, bool may_wait)
 {
     attempt next = {.asked = mp_reload_status_waiting(&reload->outcome)};
@@ -498,7 +500,7 @@ static void reload_all(mp_reload *reload, bool may_wait)
         try(reload, &next);
     }
     if (mp_gate_is_due(reload->gate))
-        mp_gate_stop(reload->gate); /* what was replayed is no longer what would serve */
+        mp_gate_stop(reload->gate); /* the replayed scripts are not those that would serve now */
 done:
     mp_config_free(next.config);
     mp_source_unref(source);
@@ -599,7 +601,8 @@ void mp_reload_run(mp_reload *reload, bool may_reload)
         return;
     reload->retry_at = 0;
     mp_inotify_begin(reload->watcher);
-    if (by != NULL || !mp_gate_is_due(reload->gate)) /* else the reload that waited goes on */
+    /* without a new cause, only a reload that waited for its replay goes on */
+    if (by != NULL || !mp_gate_is_due(reload->gate))
         mp_reload_status_begin(&reload->outcome, by == NULL ? changed : by);
     reload_all(reload, by == NULL && !reload->is_retry);
 }

@@ -19,8 +19,8 @@ typedef struct {
     mp_reload_past *past; /* gets each result */
     time_t at;            /* time of the last reload that changed or refused anything; 0: none */
     mp_buf text, restart;
-    mp_buf start; /* members of the JSON object that say what the start serves instead of files with errors; empty:
-                     nothing */
+    mp_buf start; /* members of a JSON object: the files that were served at the start in place of files with errors;
+                     empty: none */
     mp_last_good_writer *MP_NULLABLE writer; /* NULL: no generation is kept */
     mp_buf behind; /* the member of the JSON object that lists workers with earlier scripts; empty: none */
     mp_stream *waiting[MP_MAX_RELOAD_REQUESTS]; /* only the admin thread removes elements */

@@ -1,4 +1,5 @@
-/* check.c: `moonpool check`: loads what a gateway would serve, and prints it with every error and doubt. */
+/* check.c: `moonpool check`: loads the scripts as a gateway would, and prints the list of things that it would serve,
+ * with every error and warning. */
 #include "gateway/certificates.h"
 #include "gateway/gateway.h"
 #include "config/config.h"
@@ -47,7 +48,8 @@ static bool has_certificates(const mp_config *config, bool *has_warnings)
     return certificates != NULL;
 }
 
-/* What the sockets of systemd:NAME are is not known here: no doubt of the configuration, so it fails no --strict. */
+/* Notes that `check` does not know the sockets of systemd:NAME. That is not a warning about the configuration, so
+ * --strict does not fail. */
 static void note_sockets(const mp_config *config)
 {
     mp_scoped_buf note = {0};

@@ -8,14 +8,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RETRY_SECONDS 60 /* after a failure, as for a full disk */
+#define RETRY_SECONDS 60 /* seconds before another attempt, as after a full disk */
 /* s of waiting at the end of the process: a disk that does not answer must not hold it up */
 #define END_SECONDS 1
 
 /* A generation that is to be kept. */
 typedef struct {
     int64_t generation;
-    mp_source *MP_NULLABLE source; /* NULL: nothing is to be kept, and what was kept is to be removed */
+    mp_source *MP_NULLABLE source; /* generation to save; NULL: none, and a saved one is to be removed */
     char *MP_NULLABLE config, *MP_NULLABLE lock;
 } order;
 
@@ -25,7 +25,7 @@ struct mp_last_good_writer {
     pthread_cond_t news;
     pthread_t thread;
     bool has_thread, is_ending;
-    order *MP_NULLABLE newest; /* is to be carried out; NULL: none */
+    order *MP_NULLABLE newest; /* the order to carry out next; NULL: none */
     int64_t kept;              /* the generation that the file has; 0: none of this process */
     mp_err err;                /* why the newest one is not kept; empty: it is */
 };
@@ -155,7 +155,7 @@ static void await_order(mp_last_good_writer *writer, bool may_retry)
 static void *MP_NULLABLE run(void *arg)
 {
     mp_last_good_writer *writer = arg;
-    order *failed = NULL; /* is tried again */
+    order *failed = NULL; /* the order that failed and is tried again */
     pthread_mutex_lock(&writer->lock);
     for (;;) {
         await_order(writer, failed != NULL);
@@ -185,8 +185,8 @@ static void *MP_NULLABLE run(void *arg)
 
 /* -- the main thread ----------------------------------------------------------------------------------------------- */
 
-/* Scripts may have grants for the state folder, where their own files are; what is kept has secrets of the
- * configuration, and decides what serves. */
+/* Denies scripts access to the state folder, even with a grant for it: a saved generation has secrets of the
+ * configuration, and decides which scripts serve. */
 static void close_off(const char *folder)
 {
     char real[PATH_MAX];

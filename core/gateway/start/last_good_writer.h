@@ -17,9 +17,9 @@ mp_last_good *MP_NULLABLE mp_last_good_find(const char *file, mp_err *err);
 
 /* NULL if there is no state folder. */
 mp_last_good_writer *MP_NULLABLE mp_last_good_writer_new(const char *MP_NULLABLE file);
-/* Waits up to a second for what is being written. NULL is allowed here and below. */
+/* Waits up to a second for a write that is under way. NULL is allowed here and below. */
 void mp_last_good_writer_free(mp_last_good_writer *MP_NULLABLE writer);
-/* This generation serves now: it is kept, or, unless scripts.broken is last_good, what was kept is removed. */
+/* The generation serves now: saves it; but unless scripts.broken is last_good, removes the saved one. */
 void mp_last_good_writer_keep(mp_last_good_writer *MP_NULLABLE writer, int64_t generation, mp_source *source,
                               const mp_config *config);
 /* Appends a JSON object: which generation is kept, and why a newer one is not. Any thread. */

@@ -9,7 +9,7 @@
  * loads takes limits.load, and hides those after it. */
 #define MAX_ROUNDS 8
 
-/* What one try to load ended with. */
+/* Result of one attempt to load scripts. */
 typedef enum { LOADED, BROKEN, FAILED, STOPPED } result;
 
 typedef struct {
@@ -59,8 +59,8 @@ static void set_unusable(mp_start *start, mp_str why)
     mp_err_set(&start->no_kept, "the last good generation cannot serve: %.*s", MP_STR_ARG(line));
 }
 
-/* In an upgrade what serves instead of files with errors must not be less than what the process before this one
- * serves. */
+/* In an upgrade: true if the saved generation may serve in place of files with errors. It must not serve less than the
+ * process before this one. */
 static bool may_be_kept(const mp_start *start)
 {
     return !atomic_load(&start->shared->is_on_trial) || start->shared->may_be_kept;
@@ -109,7 +109,7 @@ static mp_config *MP_NULLABLE find_kept(mp_start *start)
 
 /* -- one try ------------------------------------------------------------------------------------------------------- */
 
-/* Frees what a try that did not succeed has made. */
+/* Frees the result of an attempt that failed. */
 static void unload(mp_shared *shared)
 {
     mp_commons_close(&shared->commons);
@@ -144,7 +144,8 @@ static int open_store(attempt *it, const mp_config *config)
     return mp_semaphores_share(shared->commons.semaphores, store, number, it->err);
 }
 
-/* Makes what outlives the scripts of a generation, from its configuration, which it owns from then on. */
+/* Makes the objects that all generations share, from the configuration of the first one, which they own from then on.
+ */
 static result open_shared(attempt *it, mp_config *config)
 {
     mp_shared *shared = it->start->shared;
@@ -306,7 +307,7 @@ static result load_instead(attempt *it, mp_broken_scripts mode, mp_str config, c
     mp_config *kept = mode == MP_BROKEN_LAST_GOOD && may_be_kept(it->start) ? find_kept(it->start) : NULL;
     if (mode == MP_BROKEN_LAST_GOOD && !may_be_kept(it->start))
         mp_err_set(&it->start->no_kept, "the process before this one serves without them, too");
-    mp_buf broken = it->broken; /* of the files on the disk */
+    mp_buf broken = it->broken; /* errors of the files on the disk */
     it->broken = (mp_buf){0};
     result found = kept == NULL ? BROKEN : load_kept(it, kept);
     mp_buf_clear(&it->broken);

@@ -17,7 +17,7 @@ typedef struct {
     mp_buf tried_config;            /* the configuration on the disk, in canonical form; empty: it could not be read */
     mp_last_good *MP_NULLABLE kept; /* the last good generation, if it was looked for; NULL: none */
     mp_err no_kept;                 /* why there is none, or why it does not serve */
-    bool is_unusable;               /* there is one, and it does not serve */
+    bool is_unusable;               /* a saved generation exists but cannot serve */
     bool serves_kept;
     mp_buf left_out; /* the paths of the scripts that are left out, each with a NUL */
 } mp_start;
@@ -28,12 +28,13 @@ mp_config *MP_NULLABLE mp_start_find_config(mp_start *start);
 /* Fills `shared`: certificates, commons, settings and source. Takes ownership of `config`. Returns a VM, which the
  * first worker then uses; or NULL, with the exit code of the process, and an error in `err` or printed. */
 mp_vm *MP_NULLABLE mp_start_load(mp_start *start, mp_config *config, int *code, mp_err *err);
-/* Logs what is wrong on the disk, and what serves instead. */
+/* Logs the errors of the files on the disk, and what serves in their place: the saved generation, or the files without
+ * errors. */
 void mp_start_log(const mp_start *start);
 /* Appends members of a JSON object that say what serves, each with a comma before it; nothing if the files on the disk
  * do. */
 void mp_start_describe(const mp_start *start, mp_buf *out);
-/* Frees what is only of use until the gateway serves. May be called again. */
+/* Frees memory that is used only until the gateway serves. May be called again. */
 void mp_start_clear(mp_start *start);
 
 /* Prints a report on stderr. */

@@ -1,6 +1,6 @@
-/* folder.c: the folder by whose sockets the processes of one gateway reach each other. Each of them holds it by a lock,
- * which ends with the process however it ends, so that a folder which nobody holds was left by processes that were
- * killed. */
+/* folder.c: the folder whose sockets the processes of one gateway use to reach each other. Each process locks it, and
+ * the kernel drops the lock when the process ends, even if it is killed: an unlocked folder is a remainder of processes
+ * that were killed. */
 #define _GNU_SOURCE
 #include "state.h"
 #include "hop.h"
@@ -48,7 +48,7 @@ static void remove_left(const char *parent)
             close(fd);
             continue;
         }
-        int sockets = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the lock stays until both are closed */
+        int sockets = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the lock is held until both descriptors are closed */
         if (sockets >= 0)
             remove_sockets(sockets);
         unlinkat(dirfd(all), one->d_name, AT_REMOVEDIR);
@@ -115,9 +115,9 @@ static int make_folder(mp_upgrade *upgrade, char *path, size_t size)
 /* -- its sockets
  * ----------------------------------------------------------------------------------------------------- */
 
-/* Listens in the folder: for requests, operations on the store, and questions to the admin listener. Limits of
- * concurrency are counted in the store from now on. What has failed, as without descriptors, is tried again at the next
- * upgrade. */
+/* Opens the sockets in the folder: for requests, operations on the store, and questions to the admin listener. From now
+ * on limits of concurrency are counted in the store. A socket that cannot be opened, as without descriptors, is tried
+ * again at the next upgrade. */
 static int open_sockets(mp_upgrade *upgrade, mp_err *err)
 {
     mp_shared *shared = upgrade->shared;

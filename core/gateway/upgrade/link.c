@@ -17,7 +17,7 @@ typedef struct waiting {
 struct mp_process_link {
     int fd;
     bool is_broken; /* the other end is closed, or took nothing for too long */
-    bool has_lost;  /* since the last message that was offered and had room */
+    bool has_lost;  /* a message was dropped since the last one that had room */
     waiting *MP_NULLABLE first;
     int waiting_count;
     /* The message that was taken last. Some messages have keys in them, so each is wiped once it was sent or read. */

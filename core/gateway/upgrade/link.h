@@ -1,6 +1,6 @@
-/* link.h: messages, with descriptors, between two processes of one gateway, over a pair of sockets that only these two
- * have. A socket keeps the borders of messages. No function waits: what the other end does not take yet is queued here.
- * Main thread only. */
+/* link.h: messages, with descriptors, between two processes of one gateway, over a socket pair that only these two
+ * have. A socket keeps the borders of messages. No function waits: messages that the other end does not take yet are
+ * queued. Main thread only. */
 #ifndef MP_GATEWAY_LINK_H
 #define MP_GATEWAY_LINK_H
 
@@ -8,7 +8,7 @@
 
 #define MP_LINK_BYTES 32768 /* of a message: far below what a socket may queue */
 #define MP_LINK_FDS 64      /* descriptors of a message */
-/* Messages that wait for the other end. A process that takes none of so many does not run any more. */
+/* Number of messages that may wait for the other end. A process that does not take them is suspended or stuck. */
 #define MP_LINK_QUEUE 1024
 #define MP_LINK_OFFERS 256 /* waiting messages above which none that may be lost is added: 8 MiB at most */
 
@@ -25,15 +25,16 @@ typedef struct {
 int mp_process_link_pair(int ends[2]);
 /* Takes ownership of `fd`, one end of a link. */
 mp_process_link *mp_process_link_new(int fd);
-/* Closes its end: the process at the other end then takes what was sent, and after that the end. NULL is allowed. */
+/* Closes this end of the link. The process at the other end can still read the messages that were sent, and then reads
+ * the end. NULL is allowed. */
 void mp_process_link_free(mp_process_link *MP_NULLABLE link);
 /* Sends a message, at once or when the other end takes it. Takes ownership of the descriptors, of which there are at
  * most MP_LINK_FDS; `body` has at most MP_LINK_BYTES - 1 bytes. */
 void mp_process_link_send(mp_process_link *link, unsigned char kind, mp_str body, const int *fds, int count);
-/* As mp_process_link_send, for a message that may be lost: false if MP_LINK_OFFERS messages wait. The next one that has
- * room comes after `instead`, which tells the other end that something was lost. */
+/* Like mp_process_link_send, for a message that may be lost: false if MP_LINK_OFFERS messages wait. The next such
+ * message that fits is sent after `instead`, which reports the loss to the other end. */
 bool mp_process_link_offer(mp_process_link *link, unsigned char kind, mp_str body, mp_str instead);
-/* Sends what waits. True if nothing waits any more. */
+/* Sends queued messages. True if none is left. */
 bool mp_process_link_flush(mp_process_link *link);
 /* Takes the oldest message that has arrived; the caller owns its descriptors. 0: there is none yet. -1: the other end
  * is closed, or does not keep to this format. */

@@ -76,7 +76,8 @@ void mp_upgrade_send_tickets(const mp_upgrade *upgrade)
 void mp_upgrade_take_tickets(mp_upgrade *upgrade, mp_str body)
 {
     mp_buf *handed = &upgrade->shared->handed_tickets, all = {0};
-    mp_buf_room(&all, handed->len + body.len); /* at once: a buffer that grows leaves what it had */
+    /* one allocation for all bytes: a buffer that grows would leave copies of secrets in freed memory */
+    mp_buf_room(&all, handed->len + body.len);
     mp_buf_put(&all, mp_buf_str(handed));
     mp_buf_put(&all, body);
     mp_upgrade_forget_tickets(upgrade);
@@ -153,8 +154,8 @@ void mp_upgrade_drop_pair(mp_older *one)
 static void remove_older(mp_upgrade *upgrade, int i)
 {
     mp_older *one = &upgrade->older[i];
-    if (upgrade->state != MP_UPGRADE_OLDER &&
-        upgrade->state != MP_UPGRADE_COMMITS) { /* else its link may go to the newest one now */
+    /* while this process commits, the facts go to the newest process later */
+    if (upgrade->state != MP_UPGRADE_OLDER && upgrade->state != MP_UPGRADE_COMMITS) {
         mp_log(MP_INFO, "older process ended", mp_log_int("pid", one->facts.pid));
         mp_processes_remove(upgrade->shared->processes, one->facts.number);
         mp_upgrade_forget(upgrade, &one->facts);

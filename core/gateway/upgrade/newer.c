@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define VARIABLE "MOONPOOL_HANDOVER"
-#define JOIN_MS 20000 /* for the sockets of the process before this one */
+#define JOIN_MS 20000 /* ms to wait for the sockets of the process before this one */
 
 bool mp_upgrade_is_joining(void)
 {
@@ -113,7 +113,7 @@ static void say_hello(const mp_upgrade *upgrade, mp_process_link *link)
     mp_process_link_send(link, MP_SAY_HELLO, mp_buf_str(&body), MP_UNSET, 0);
 }
 
-/* 1: more messages follow. */
+/* Handles one message of the process before this one. Returns 1 if more messages follow. */
 static int take_message(mp_upgrade *upgrade, mp_passed *passed, mp_link_message *message, mp_err *err)
 {
     switch (message->kind) {
@@ -246,11 +246,13 @@ static void take_older(mp_upgrade *upgrade, mp_link_message *message)
     mp_upgrade_add_older(upgrade, &facts, mp_process_link_new(message->fds[--message->count]));
 }
 
-/* The link to the process before this one has ended. Whether the store has come decides which of the two goes on. */
+/* The link to the process before this one has ended. If the store was handed over, this process continues as the newest
+ * one; otherwise the other process does. */
 static void run_unlinked(mp_upgrade *upgrade)
 {
     mp_store *store = upgrade->shared->commons.store;
-    bool arrives = mp_store_arrives(store); /* asked first: what has arrived is own */
+    /* asked before mp_store_is_own: a store that has arrived in between is then own */
+    bool arrives = mp_store_arrives(store);
     if (atomic_load(&upgrade->shared->draining))
         return;
     if (mp_store_is_own(store))

@@ -15,7 +15,7 @@ MP_COUNTER(dropped_news, "dropped", "reason", "news",
 #define MAX_WAITING ((size_t)1 << 20) /* bytes that wait for the main thread */
 #define MAX_BODY (MP_LINK_BYTES - 1)  /* of one message: those that wait for a link are bounded by it */
 #define MAX_UNTAKEN 256               /* messages of other processes that wait for workers */
-#define LOST MP_STR("lost elsewhere") /* the topic of what is sent after a loss */
+#define LOST MP_STR("lost elsewhere") /* topic of the message that is sent after others were lost */
 
 /* -- from a Lua state ---------------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,8 @@
 #include "gateway/watchdog.h"
 #include <sys/wait.h>
 
-#define QUIET_MS 500 /* for which nothing is left: a request that has arrived is counted by then */
+/* ms without a session, call or connection before the process ends: requests that have arrived are counted by then */
+#define QUIET_MS 500
 
 void mp_upgrade_become_older(mp_upgrade *upgrade)
 {
@@ -17,7 +18,7 @@ void mp_upgrade_become_older(mp_upgrade *upgrade)
            mp_log_int("sessions", mp_stat_sum("sessions")));
 }
 
-/* Another process is the newest one now. */
+/* Takes the facts of the process that is the newest one from now on. */
 static void take_newest(mp_upgrade *upgrade, mp_link_message *message)
 {
     mp_processes *processes = upgrade->shared->processes;
@@ -54,7 +55,7 @@ static void run_link(mp_upgrade *upgrade)
     if (link == NULL)
         return;
     if (taken < 0) {
-        bool has_ended = mp_process_link_is_closed(link); /* else a message was cut, as without descriptors */
+        bool has_ended = mp_process_link_is_closed(link); /* false: a message was cut, as without descriptors */
         mp_process_link_free(link);
         upgrade->link = NULL;
         if (has_ended)

@@ -38,8 +38,8 @@ void mp_upgrade_find_parent(mp_upgrade *upgrade)
     read_name(upgrade->parent, upgrade->parent_name, sizeof upgrade->parent_name);
 }
 
-/* By the parent at the start: what has adopted this process since, whose parent has ended, does not follow it. The
- * parent of a process that an upgrade has begun did not start it. */
+/* Refuses an upgrade of a process whose parent at its start has ended: the process that adopted it would not follow the
+ * upgrade. For a process that an upgrade has started, the parent does not matter. */
 static int refuse_parent(const mp_upgrade *upgrade, mp_err *why)
 {
     const char *parent = upgrade->parent_name;
@@ -95,7 +95,7 @@ void mp_upgrade_send_lacks(const mp_upgrade *upgrade)
     mp_scoped_buf body = {0};
     mp_say_put(&body, shared->serves_kept ? "kept" : "");
     mp_buf_put(&body, mp_source_left_out(shared->serving));
-    if (body.len < MP_LINK_BYTES) /* else the newer process judges them alone */
+    if (body.len < MP_LINK_BYTES) /* without them, the newer process judges its sockets alone */
         mp_process_link_send(upgrade->newer.link, MP_SAY_LACKS, mp_buf_str(&body), MP_UNSET, 0);
 }
 

@@ -10,10 +10,10 @@
 #define MP_UPGRADE_FORMAT 1 /* of the messages below: changes where an older program could not read them */
 #define MP_UPGRADE_START_MS 60000
 #define MP_UPGRADE_TRIAL_MS 2000
-#define MP_UPGRADE_TELL_MS 10000 /* for the service manager's queue, also while it loads units */
+#define MP_UPGRADE_TELL_MS 10000 /* ms for the service manager to answer, also while it loads units */
 #define MP_UPGRADE_OPENED 4
 #define MP_UPGRADE_ASKS 8    /* requests that wait for the end of an upgrade */
-#define MP_UPGRADE_TAIL 4096 /* of what the newer process has written to stderr, for the answer */
+#define MP_UPGRADE_TAIL 4096 /* bytes of the newer process's stderr that the answer quotes */
 
 /* Kinds of messages. Bodies are texts that end with a NUL each. */
 typedef enum {
@@ -23,16 +23,16 @@ typedef enum {
     MP_SAY_BEGIN,     /* to the newer one: it may start; "empty" if the configuration file is; stderr */
     MP_SAY_SERVING,   /* of the newer one: the groups whose sockets it has taken */
     MP_SAY_UNWELL,    /* of the newer one, in the trial: why it must not become the newest one */
-    MP_SAY_OLDER,     /* to the newer one: the facts of another older process; a link to it */
-    MP_SAY_NEWEST,    /* to an older one: the facts of the newest process; a link to it */
-    MP_SAY_COMMIT,    /* to the newer one: it is the newest one */
-    MP_SAY_DRAIN,     /* of the newest one to an older one: the service ends */
-    MP_SAY_ASK,       /* of an older one: SIGUSR2 has arrived there */
+    MP_SAY_OLDER,     /* to the newer process: facts of another older process, and a link to it */
+    MP_SAY_NEWEST,    /* to an older process: facts of the newest process, and a link to it */
+    MP_SAY_COMMIT,    /* to the newer process: it is the newest one from now on */
+    MP_SAY_DRAIN,     /* from the newest process to an older one: the gateway is stopping */
+    MP_SAY_ASK,       /* from an older process to the newest one: SIGUSR2 has arrived there */
     MP_SAY_TICKETS,   /* to the newer one: mp_certificates_hand, bytes instead of texts */
-    MP_SAY_PLACES,    /* to the newer one: the memory of what all processes count together (rpc/places.h) */
+    MP_SAY_PLACES,    /* to the newer process: the shared memory with counts of all processes (rpc/places.h) */
     MP_SAY_OWNERS, /* to the newest one, and in a trial both: how many sessions principals have (mp_table_put_owners) */
     MP_SAY_LOGINS, /* to the newer one, before the commit: codes and logins of the dashboard, as hashes */
-    MP_SAY_NEWS,   /* any: what a Lua state tells those of other processes; see news.c */
+    MP_SAY_NEWS,   /* to any process: a message of a Lua state for those of other processes; see news.c */
     MP_SAY_ENDED,  /* any: the number of another process that has ended */
     MP_SAY_LACKS,  /* to the newer one: "kept" if the last good generation is served; the scripts that are left out */
 } mp_say;
@@ -56,7 +56,7 @@ typedef struct {
     int pidfd;
     int said; /* the read end of the pipe that is its stderr until it serves; -1: closed */
     mp_buf tail;
-    bool *taken;  /* by address of the listeners: it has taken the sockets */
+    bool *taken;  /* by address of the listeners: true if the newer process has taken its sockets */
     mp_err why;   /* why the upgrade has failed */
     bool is_gone; /* HANDS, COMMITS: its link has ended, most likely since it has */
 } mp_newer;
@@ -133,8 +133,8 @@ void mp_upgrade_find_parent(mp_upgrade *upgrade);
 /* Sets why no upgrade can begin now. 0: one can. */
 int mp_upgrade_refusal(const mp_upgrade *upgrade, mp_err *why);
 
-/* Tells the newer process what is not served although it is on the disk: that has errors, and is no reason against an
- * upgrade. */
+/* Sends the newer process the list of files that this process does not serve because of their errors: the same errors
+ * there are no reason against the upgrade. */
 void mp_upgrade_send_lacks(const mp_upgrade *upgrade);
 
 /* implemented in folder.c */
@@ -160,9 +160,9 @@ void mp_upgrade_add_older(mp_upgrade *upgrade, const mp_process_facts *facts, mp
 void mp_upgrade_drop_pair(mp_older *one);
 /* Reads the messages of older processes, and forgets processes that have ended. */
 void mp_upgrade_run_links(mp_upgrade *upgrade);
-/* Removes the sockets of a process that has ended, which it has left if it was killed. */
+/* Removes the socket files of a process that has ended; a process that was killed leaves them. */
 void mp_upgrade_unlink(const mp_upgrade *upgrade, uint16_t number);
-/* Gives the newer process its row in what all processes count together, and sends it the memory. */
+/* Gives the newer process its row in the counts that all processes share, and sends it their memory. */
 void mp_upgrade_share_places(mp_upgrade *upgrade);
 /* Sends changes of the numbers of sessions of principals to the process that counts them. */
 void mp_upgrade_run_owners(mp_upgrade *upgrade);

@@ -1,5 +1,5 @@
-/* upgrade.c: the older process, from a request for an upgrade to its commit or its failure; and what the main thread
- * asks of all upgrades. */
+/* upgrade.c: an upgrade in the older process, from the request to the commit or the failure; and the functions that the
+ * main thread calls for all upgrades. */
 #define _GNU_SOURCE
 #include "state.h"
 #include "json/json.h"
@@ -13,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define END_MS 3000 /* for a newer process that is to end, before it is killed */
-#define LOOK_MS 100 /* between looks at what must be asked for */
-#define CHUNK 4096  /* bytes that are written to stderr at once: poll says that so many do not wait */
+#define END_MS 3000 /* ms that a newer process gets to end after SIGTERM, before it is killed */
+#define LOOK_MS 100 /* ms between two checks of things that no event reports */
+#define CHUNK 4096  /* bytes that are written to stderr at once: few enough not to block once poll reports POLLOUT */
 
 mp_upgrade *mp_upgrade_new(mp_shared *shared, const mp_gateway_options *options, void (*committed)(void *ctx),
                            void *ctx)
@@ -107,7 +107,7 @@ void mp_upgrade_ask(mp_upgrade *upgrade, mp_stream *stream)
 
 /* -- what the newer process writes --------------------------------------------------------------------------------- */
 
-/* Writes to stderr what the newer process has written, and keeps its end. */
+/* Copies the newer process's output to stderr, and keeps the end of it. */
 static void read_said(mp_newer *newer)
 {
     char bytes[CHUNK];
@@ -264,7 +264,7 @@ static void send_all(mp_upgrade *upgrade)
                          log >= 0 ? 1 : 0);
 }
 
-/* Starts the file. -1 and the reason. */
+/* Starts the program file as the newer process. -1 and the reason. */
 static int start_newer(mp_upgrade *upgrade, mp_err *err)
 {
     int ends[2], said[2];
@@ -356,7 +356,7 @@ static void pass_links(mp_upgrade *upgrade)
         body.len = 0;
         mp_upgrade_put_facts(&body, &upgrade->newer.facts);
         mp_process_link_send(one->link, MP_SAY_NEWEST, mp_buf_str(&body), &one->ends[1], 1);
-        one->ends[0] = one->ends[1] = -1; /* are the links' now */
+        one->ends[0] = one->ends[1] = -1; /* the links own the descriptors now */
     }
 }
 
@@ -382,7 +382,8 @@ static void hand_over_store(mp_upgrade *upgrade)
     upgrade->until = 0;
     atomic_store(&upgrade->handed, 0);
     mp_lib_allow_schedules(false);
-    mp_processes_path(processes, upgrade->newer.facts.number, "store", path); /* as long as that of this process */
+    /* the path is as long as that of this process's own socket */
+    mp_processes_path(processes, upgrade->newer.facts.number, "store", path);
     mp_store_hand_over(upgrade->shared->commons.store, path, on_handed, upgrade);
 }
 
@@ -399,8 +400,8 @@ static void begin_commit(mp_upgrade *upgrade)
     upgrade->until = mp_monotonic_ms() + mp_upgrade_time(MP_UPGRADE_TELL_MS);
 }
 
-/* Says that the newer process is the newest one. What has told this one to end since the store went over was meant for
- * the gateway. */
+/* Tells the newer process that it is the newest one. If this process was asked to stop since the store was handed over,
+ * the whole gateway was meant: passes that on. */
 static void say_commit(const mp_upgrade *upgrade)
 {
     const mp_newer *newer = &upgrade->newer;
@@ -472,7 +473,7 @@ static void run_link(mp_upgrade *upgrade)
             mp_upgrade_take_ended(upgrade, message.body);
     }
     if (taken < 0 && (upgrade->state == MP_UPGRADE_STARTS || upgrade->state == MP_UPGRADE_TRIES))
-        fail(upgrade, "%.*s", MP_STR("")); /* its exit code says why */
+        fail(upgrade, "%.*s", MP_STR("")); /* the exit code of the newer process is the reason */
     newer->is_gone = newer->is_gone || (taken < 0 && newer->link != NULL);
 }
 
@@ -557,7 +558,7 @@ int mp_upgrade_next(mp_upgrade *upgrade, struct pollfd fds[MP_UPGRADE_FDS], int 
     add_link(fds, &count, upgrade->link);
     for (int i = 0; i < upgrade->older_count; i++)
         add_link(fds, &count, upgrade->older[i].link);
-    if (has_newer(upgrade) && !newer->is_gone) { /* else poll would return at once */
+    if (has_newer(upgrade) && !newer->is_gone) { /* a closed descriptor would make poll return at once */
         add_link(fds, &count, newer->link);
         fds[count++] = (struct pollfd){.fd = newer->said, .events = POLLIN};
         fds[count++] = (struct pollfd){.fd = newer->pidfd, .events = POLLIN};
@@ -575,8 +576,8 @@ static bool is_asked(mp_upgrade *upgrade)
     return upgrade->ask_count > 0;
 }
 
-/* Begins what was asked for, or refuses it. A signal that arrives while an upgrade is under way stays until it is
- * over. */
+/* Begins the upgrades that requests or signals ask for, or refuses them. A signal that arrives during an upgrade waits
+ * until that is over. */
 static void take_asks(mp_upgrade *upgrade)
 {
     mp_err why;
@@ -612,7 +613,7 @@ void mp_upgrade_signal(mp_upgrade *upgrade)
     upgrade->is_signalled = true;
 }
 
-/* This process ends while an upgrade is under way. */
+/* Ends an upgrade that is under way while this process ends. */
 static void end_newer(mp_upgrade *upgrade)
 {
     mp_newer *newer = &upgrade->newer;
@@ -635,7 +636,8 @@ void mp_upgrade_free(mp_upgrade *MP_NULLABLE upgrade)
     }
     const char *folder = mp_processes_folder(upgrade->shared->processes);
     if (folder != NULL)
-        rmdir(folder); /* by the last process of the gateway: the sockets of others are in it */
+        /* succeeds only in the last process of the gateway: otherwise the folder has sockets of others */
+        rmdir(folder);
     if (has_newer(upgrade))
         end_newer(upgrade);
     mp_process_link_free(upgrade->link);
