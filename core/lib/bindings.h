@@ -6,9 +6,10 @@
 #include "lib/state.h"
 #include <lua.h>
 
-/* A library of C for Lua: what one file adds to moonpool.host. MP_LIBRARY(name) { … } at the end of the file adds the
- * functions to the table on top of the stack, given `L` and `config`, the mp_lib_config  [-0, +0, throws]. The linker
- * gathers the libraries of the whole program, and each VM gets all of them, in no certain order (host.c). */
+/* A library in C for Lua: the functions that one file adds to moonpool.host. MP_LIBRARY(name) { … } at the end of the
+ * file adds the functions to the table on top of the stack, given `L` and `config`, the mp_lib_config  [-0, +0,
+ * throws]. The linker gathers the libraries of the whole program, and each VM gets all of them, in no certain order
+ * (host.c). */
 typedef struct {
     const char *name;
     void (*add)(lua_State *L, const mp_lib_config *config);

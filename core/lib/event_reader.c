@@ -1,5 +1,5 @@
-/* event_reader.c: the Lua module "moonpool.events". The buffers of a reader are not Lua's memory; the VM counts their
- * bytes all the same, so that they are within limits.call.memory. */
+/* event_reader.c: the Lua module "moonpool.events". The buffers of a reader are outside Lua's memory; the VM counts
+ * their bytes too, so that limits.call.memory holds for them. */
 #include "lib/event_reader.h"
 #include "mcp/mcp.h"
 #include "vm/engine.h"

@@ -210,7 +210,7 @@ int mp_lib_edit_distance(lua_State *L)
     return 1;
 }
 
-/* What else of the configuration Lua reads: the value, and its name in moonpool.host. */
+/* Further values of the configuration that Lua reads, with their names in moonpool.host. */
 static const mp_lua_member facts[] = {MP_MEMBER("config.name", mp_lib_config, config_name),
                                       MP_MEMBER("config.audit", mp_lib_config, audit),
                                       MP_MEMBER("config.auth_disabled", mp_lib_config, is_auth_disabled),

@@ -21,7 +21,7 @@ typedef struct {
     waiting *MP_NULLABLE op; /* the wait of a task for the answer, or NULL */
     bool is_stream;          /* the answer's body is read in pieces */
     bool is_late;            /* the time limit passed before the answer */
-    mp_open_span span;       /* until the head of the answer is there, or the request has failed */
+    mp_open_span span;       /* span that ends with the head of the answer, or with the failure of the request */
 } handle;
 
 struct waiting {
@@ -206,7 +206,7 @@ static mp_str plain_url(const char *url)
     return (mp_str){url, strcspn(url, "?#")};
 }
 
-/* True if the trace goes on to this host: traces.propagate names it. */
+/* True if requests to this host carry the trace context: traces.propagate names the host. */
 static bool goes_on_to(const char *const *MP_NULLABLE patterns, mp_str host)
 {
     for (; patterns != NULL && *patterns != NULL; patterns++) {
@@ -426,7 +426,8 @@ static int l_address(lua_State *L)
     return 1;
 }
 
-/* http.counted(address): what stands for the client at this address where clients are counted.  [-0, +1, throws] */
+/* http.counted(address): the text by which limits count the client at this address, such as the prefix of an IPv6
+ * address.  [-0, +1, throws] */
 static int l_counted(lua_State *L)
 {
     char room[MP_COUNTED_TEXT];

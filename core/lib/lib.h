@@ -77,8 +77,8 @@ void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_
 extern const mp_rpc_hooks mp_lib_hooks;
 /* The marks of the request that the task on this thread serves (mark.h). For mp_mark_set_source(). */
 void mp_lib_running_marks(mp_marks *marks);
-/* What the task on this thread does: the request's marks, its method, the tool or prompt, the line of Lua. For
- * mp_crash_set_work(). */
+/* Writes the work of the task on this thread: the marks of the request, its method, the tool or prompt, the line of
+ * Lua. For mp_crash_set_work(). */
 void mp_lib_put_work(void);
 /* Resumes the tasks that are ready. Called at the end of a turn only. True if the VM has more to do at once. */
 bool mp_lib_turn(void *vm);
@@ -93,8 +93,9 @@ void mp_lib_summary(mp_vm *vm, mp_buf *out);
 void mp_lib_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
 /* Appends a JSON array: the scheduled jobs of the process, when each began last and begins next, and how it ended. Any
  * thread. */
-void mp_lib_put_jobs(mp_buf *out, bool is_joined); /* is_joined: with what other processes of the gateway have said */
-/* The same of this process as a text for another one, which takes it: what a later run has left is kept. Any thread. */
+void mp_lib_put_jobs(mp_buf *out, bool is_joined); /* is_joined: with the runs in other processes of the gateway */
+/* The jobs of this process as a text for another process, which merges it: of each job the later run counts. Any
+ * thread. */
 void mp_lib_put_jobs_text(mp_buf *out);
 void mp_lib_take_jobs(mp_str text);
 /* Other processes are about to say again which jobs run there. */

@@ -1,5 +1,5 @@
-/* metrics.c: what the library in Lua counts and measures for /metrics: times of what scripts use, and decisions about
- * calls. */
+/* metrics.c: counts and measures for /metrics on behalf of the library in Lua: times of libraries that scripts use, and
+ * decisions about calls. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include "rpc/observe.h"
@@ -9,7 +9,7 @@
 #include <limits.h>
 #include <math.h>
 
-/* of all scripts together: the sum of what their `most` says */
+/* series of all scripts together: the sum of the `most` of their metrics */
 #define MAX_SERIES MP_LIMIT(metrics_series, 1000)
 #define MAX_LABEL_BYTES 128
 #define MAX_SECONDS 86400.0
@@ -198,9 +198,8 @@ static int l_thing(lua_State *L)
     return 1;
 }
 
-/* metrics.numbers(kind, name): what was measured of a tool, prompt or resource: { calls, errors, p50_ms, p99_ms,
- * failures = { { call, at, outcome, code, ms } } }, newest first; `kind`: "tool", "prompt" or "resource".  [-0, +1,
- * throws] */
+/* metrics.numbers(kind, name): the numbers of a tool, prompt or resource: { calls, errors, p50_ms, p99_ms, failures = {
+ * { call, at, outcome, code, ms } } }, newest first; `kind`: "tool", "prompt" or "resource".  [-0, +1, throws] */
 static int l_numbers(lua_State *L)
 {
     static const char *const kinds[] = {"tool", "prompt", "resource", NULL};

@@ -27,7 +27,7 @@ static bool is_constant(const mp_principal *principal)
 
 /* -- references ---------------------------------------------------------------------------------------------------- */
 
-/* No C code refers to the principal any more: nothing holds the principal reference for it.  [-0, +0] */
+/* No C code refers to the principal any more: drops the reference by which the Lua value was kept alive.  [-0, +0] */
 static void on_principal_unused(void *keeper)
 {
     principal_ref *s = keeper;
@@ -184,7 +184,7 @@ mp_str mp_principal_issuer(const mp_principal *principal)
     return s == NULL ? MP_STR_NONE : s->issuer;
 }
 
-/* Where the rights of the principal are kept; NULL for a principal of another VM. */
+/* The place in which the rights of the principal are cached; NULL for a principal of another VM. */
 static mp_rights *MP_NULLABLE place_of_rights(mp_lib *lib, const mp_principal *principal)
 {
     if (is_constant(principal))

@@ -1,4 +1,4 @@
-/* record.c: keeps what the recorder (lua/moonpool/replay/recorder.lua) has written of a call. */
+/* record.c: stores the record of a call that the recorder (lua/moonpool/replay/recorder.lua) has written. */
 #define _GNU_SOURCE /* for memmem */
 #include "lib/bindings.h"
 #include "rpc/observe.h"

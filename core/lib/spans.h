@@ -13,7 +13,7 @@
 /* A span that has begun, and the task that it belongs to. */
 typedef struct {
     mp_lib_task *MP_NULLABLE task; /* NULL: there is no span */
-    uint64_t serial;               /* of the task: another one means that the task has ended */
+    uint64_t serial; /* serial of the task; if it differs from the task's present one, the task has ended */
     mp_span span;
 } mp_open_span;
 
@@ -25,7 +25,8 @@ mp_open_span mp_task_span_open(mp_lib_task *MP_NULLABLE task, mp_span_kind kind,
 mp_trace *MP_NULLABLE mp_open_span_trace(const mp_open_span *span);
 /* Ends the span. May be called again. */
 void mp_open_span_close(mp_open_span *span);
-/* Sets the status ERROR and error.type, which may be NULL. `message` is what the script sees; it may be empty. */
+/* Sets the status ERROR and error.type, which may be NULL. `message` is the error text that the script gets; it may be
+ * empty. */
 void mp_open_span_fail(const mp_open_span *span, const char *MP_NULLABLE type, mp_str message);
 
 #endif

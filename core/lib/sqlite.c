@@ -421,7 +421,8 @@ static int l_run(lua_State *L)
     work *made = mp_new(sizeof *made);
     made->of = it;
     it->statement = &made->statement;
-    it->is_done = true; /* on the stack, so that the collector frees it if put_params() raises an error */
+    /* the pointer is on the stack already: the statement is freed by the collector if put_params() raises an error */
+    it->is_done = true;
     made->statement.kind = (mp_sql_kind)kind;
     made->statement.sql = mp_dup(mp_str_of(sql));
     made->statement.in_transaction = kind != MP_SQL_BEGIN && !lua_isnil(L, 5);

@@ -7,7 +7,7 @@
 
 typedef struct mp_frozen_answers mp_frozen_answers;
 
-/* What a principal may do in one snapshot of the registry (principal.c). */
+/* The rights of a principal in one snapshot of the registry (principal.c). */
 typedef struct {
     uint64_t generation; /* of the snapshot; 0: not known yet */
     uint64_t
@@ -24,7 +24,7 @@ typedef enum { MP_AUDIT_MODE_OFF, MP_AUDIT_MODE_NONE, MP_AUDIT_MODE_NAMES, MP_AU
 typedef struct {
     mp_buf text;    /* the members before the outcome, then those after `ms` */
     size_t head;    /* bytes of the former */
-    double began_s; /* by the monotonic clock */
+    double began_s; /* start of the task by the monotonic clock */
 } mp_audit_line;
 
 /* One per VM: the field `user` of the mp_vm. */
@@ -106,7 +106,7 @@ typedef struct {
     size_t method_len;
     mp_buf
         params; /* a cancelled call that was served by a plan: its params, for `<close>` handlers that read call.meta */
-    mp_audit_line audit; /* of a call that is served by a plan */
+    mp_audit_line audit; /* audit line of a call that is served by a plan */
 } mp_lib_task;
 
 /* The kinds of work. */

@@ -27,8 +27,9 @@ typedef enum { MP_UPSTREAM_PRIVATE_FALSE, MP_UPSTREAM_PRIVATE_TRUE } mp_upstream
 /* How tokens are got from an authorization server: upstreams.NAME.auth.client_credentials and .exchange. Texts may be
  * NULL. */
 typedef struct {
-    char *MP_NULLABLE issuer, *MP_NULLABLE token_url; /* one of them; the issuer's metadata names the token endpoint */
-    char *MP_NULLABLE client, *MP_NULLABLE secret;    /* of this gateway at the authorization server */
+    char *MP_NULLABLE issuer, *MP_NULLABLE token_url; /* exactly one of the two is set; with `issuer`, its metadata
+                                                         names the token endpoint */
+    char *MP_NULLABLE client, *MP_NULLABLE secret;    /* credentials of this gateway at the authorization server */
     char *MP_NULLABLE scope, *MP_NULLABLE audience, *MP_NULLABLE resource;
     mp_upstream_client_auth method;
 } mp_upstream_token;
@@ -37,13 +38,14 @@ typedef struct {
 typedef struct {
     mp_upstream_config core;
     int line; /* of the entry in the configuration file, for messages */
-    /* As in the file; `core` has them in another form. The values may be secrets. */
+    /* Members that repeat parts of `core` in the form of the file. The values may be secrets. */
     mp_upstream_private is_private;
     mp_pair *headers, *env;
-    mp_upstream_token client_credentials, exchange; /* one whose `client` is NULL is not used; at most one is used */
+    mp_upstream_token client_credentials,
+        exchange; /* an entry whose `client` is NULL is unused; at most one of the two is used */
 
-    /* What only lua/moonpool/upstream uses. */
-    char *prefix;                                /* of the names that clients see; may be empty, never NULL */
+    /* Members that only lua/moonpool/upstream uses. */
+    char *prefix;                                /* prefix of the names that clients see; may be empty, never NULL */
     char **MP_NULLABLE only, **MP_NULLABLE hide; /* patterns of the upstream's own names; NULL: none */
     mp_pair *MP_NULLABLE rename;                 /* the upstream's own name -> the name after the prefix; NULL: none */
     mp_pair *MP_NULLABLE describe;               /* the upstream's own name -> its description; NULL: none */

@@ -19,7 +19,7 @@
 #define WIRE "moonpool.wire"
 #define MAX_ARGUMENTS 16
 #define MAX_FILES 2
-#define FIRST_FILE_FD 10 /* of a child: its files in memory */
+#define FIRST_FILE_FD 10 /* number of the first file in memory that a child inherits */
 
 extern char **environ;
 
@@ -74,8 +74,8 @@ static int l_catch_interrupts(lua_State *L)
 
 /* -- opening --------------------------------------------------------------------------------------------------- */
 
-/* A file in memory that contains `text`; -1 if there is none. Its number is above those that a child gets: with few of
- * them, dup2 to the first would close the second, where the process inherited descriptors. */
+/* Makes a file in memory that contains `text`; -1 on failure. Its descriptor is above those that a child gets, because
+ * dup2 to one of these could close another such file. */
 static int memory_file(mp_str text)
 {
     int low = memfd_create("moonpool", MFD_CLOEXEC);

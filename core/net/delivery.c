@@ -34,7 +34,7 @@ void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, mp_deli
     stream->delivery = it;
 }
 
-/* Tells all owners, if there are any. */
+/* Calls all owners of the delivery, if there are any. */
 static void settle(mp_delivery *MP_NULLABLE *at, mp_delivery_end end)
 {
     mp_delivery *MP_NULLABLE next = *at;
@@ -70,8 +70,8 @@ static bool is_unsent(const mp_live *live)
     return own->_data.size > 0 || (is_closing && h2o_socket_is_writing(live->conn->socket));
 }
 
-/* The kernel has the answer: the connection waits for what comes next. Of HTTP/2's answers it waits for the last one
- * that has an owner. */
+/* The kernel has the bytes of the answer: from now on the connection watches for the outcome. With HTTP/2 it watches
+ * only for the last answer that has an owner. */
 static void hand_to_conn(const mp_live *live, mp_delivery *it)
 {
     mp_conn *conn = live->conn;

@@ -43,8 +43,8 @@ int mp_listen(const char *where, int count, const mp_socket_file *MP_NULLABLE fi
 /* The NAME of systemd:NAME, which stands for the sockets that a socket unit makes and passes to this process; ptr NULL:
  * `where` is an address. */
 mp_str mp_systemd_name(mp_str where);
-/* True if only this machine can reach the address; false if that cannot be determined. True for systemd:NAME: where its
- * sockets are bound, mp_adopt says. */
+/* True if only programs on this machine can connect to the address. False if that cannot be determined. Always true for
+ * systemd:NAME, whose real address is known only when mp_adopt takes the socket; mp_adopt then checks it. */
 bool mp_is_near(const char *where);
 /* Describes `where` as mp_listen does, without binding it: only the file of a Unix socket is left out. -1 if it is no
  * address, or has a name that is not found. */
@@ -95,8 +95,8 @@ typedef struct {
     mp_tls_slot *MP_NULLABLE tls; /* NULL: no TLS; must outlive the server */
     bool http2;                   /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
     int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */
-    /* The caller's number for the address. A connection may be handed over between listeners with the same number: they
-     * belong to siblings, and serve connections alike. A server may have several of them. */
+    /* The caller's number for the address. A connection may be handed over to a listener of another server with the
+     * same number, which serves it alike. A server may have several listeners with one number. */
     int address;
     bool is_shared;                        /* another server or process has the socket, too: it is never shut down */
     const mp_proxies *MP_NULLABLE proxies; /* the trusted ones, valid until mp_server_trust sets others; NULL: none */
@@ -115,8 +115,9 @@ void mp_server_configure(mp_server *server, const mp_http_limits *limits);
 void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *MP_NULLABLE proxies);
 /* Takes ownership of `fd` and copies `endpoint`. */
 int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
-/* `siblings`, which outlive the server's loop, have listeners for the same addresses; the server may be among them. It
- * hands a connection over to one of them that has clearly fewer. Before the loops run. */
+/* Tells the server its `siblings`, which have listeners for the same addresses and outlive the server's loop; the
+ * server may be among them. It hands connections over to a sibling that has clearly fewer. Call it before the loops
+ * run. */
 void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t count);
 /* The open connections that the server accepted. On its thread. */
 size_t mp_server_connections(const mp_server *server);
@@ -142,9 +143,9 @@ void mp_server_share(mp_server *server, int address);
 /* Accepts no connections at the sockets of an address, which go on listening, since another process accepts there; or
  * accepts again. Any thread: when it returns, nothing is accepted any more, also if the server's thread is stuck. */
 void mp_server_hold(mp_server *server, int address, bool is_held);
-/* Closes the listening sockets; connections that wait at one that is not held are accepted first. What is connected is
- * served on: an answer of HTTP/1 closes its connection, a client of HTTP/2 gets GOAWAY, and no connection is closed for
- * being idle. Any thread. */
+/* Closes the listening sockets; connections that wait at one that is not held are accepted first. Open connections are
+ * still served: an answer of HTTP/1 closes its connection, a client of HTTP/2 gets GOAWAY, and no connection is closed
+ * for being idle. Any thread. */
 void mp_server_leave(mp_server *server);
 /* Duplicates at most `most` of the sockets that listen for an address, and returns their number: none once the server
  * drains. Any thread. */
@@ -179,7 +180,7 @@ typedef enum {
     MP_KNOWN_HEADERS
 } mp_known_header;
 
-/* What mp_stream_header returns for the name of a known header. */
+/* The result of mp_stream_header for the name of a known header. */
 mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *MP_NULLABLE count);
 /* The value of a header, by its lower-case name; ptr == NULL if absent. `count` (may be NULL) receives the number of
  * headers with this name. */
@@ -193,7 +194,7 @@ mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *
 /* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. If a trusted proxy is in front, the address
  * that it gives. */
 mp_str mp_stream_address(const mp_stream *stream);
-#define MP_COUNTED_TEXT 50 /* room for what mp_address_counted writes */
+#define MP_COUNTED_TEXT 50 /* size of the buffer for mp_address_counted */
 /* What stands for the client at this address wherever clients are counted by address: sessions.per_principal, `by =
  * "address"`, wrong tokens. It is the address, but of an IPv6 address its network of 64 bits ("2001:db8:1:2::/64"):
  * whoever has one address there has all of them. A link-local address stands for itself, since its network is that of
@@ -242,7 +243,7 @@ void mp_stream_unref(mp_stream *stream);
  * mp_stream_end. It may run inside any function below. `gone` NULL removes the callback. */
 void mp_stream_on_gone(mp_stream *stream, void (*MP_NULLABLE gone)(void *ctx, mp_stream *stream),
                        void *MP_NULLABLE ctx);
-/* What is known of an answer when its connection ends, or earlier; see delivery.c. */
+/* The known fate of an answer when its connection ends, or earlier; see delivery.c. */
 typedef enum { MP_DELIVERED, MP_DELIVERY_LOST, MP_DELIVERY_UNKNOWN } mp_delivery_end;
 /* `settled` runs once, when the request has ended or later. */
 void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, mp_delivery_end end), void *ctx);
@@ -299,8 +300,8 @@ void mp_stream_on_drained(mp_stream *stream, void (*MP_NULLABLE drained)(void *c
                           void *MP_NULLABLE ctx);
 /* Writes what is queued, then ends the answer. A stream that was not answered at all gets status 500. */
 void mp_stream_end(mp_stream *stream);
-/* Ends the stream and drops what is queued; its connection ends, too, unless that has other streams. `is_slow`: because
- * the reader stalled, or too much waits for it. `gone` runs. */
+/* Ends the stream and drops its queued bytes. Its connection ends too, unless other streams use it. `is_slow`: the
+ * reader stalled, or too many bytes wait for it. Calls `gone`. */
 void mp_stream_lose(mp_stream *stream, bool is_slow);
 /* True if the stream is gone because its reader stalled. */
 bool mp_stream_was_slow(const mp_stream *stream);

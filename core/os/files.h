@@ -14,8 +14,8 @@
 void mp_file_close_off(const char *MP_NULLABLE folder);
 /* Opens the file like open(2). Returns -1 with errno; EXDEV if the path leads out of the root. */
 int mp_file_open(const char *root, const char *rest, int flags, mode_t mode);
-/* What a file or a list may take: `most` bytes, else EFBIG. Before memory is allocated, `may_hold` says whether the
- * reader may hold `bytes` in all; false: ENOBUFS. */
+/* The limits for reading a file or a list: `most` bytes, else EFBIG. Before memory is allocated, `may_hold` is asked
+ * whether the reader may hold `bytes` in all; false: ENOBUFS. */
 typedef struct {
     size_t most;
     bool (*may_hold)(void *ctx, size_t bytes);

@@ -45,10 +45,10 @@ void mp_pipe_flush(mp_pipe *pipe);
 size_t mp_pipe_queued(const mp_pipe *pipe);
 /* The number of bytes written since the beginning: an earlier line is out, whole or in part, if it began before. */
 uint64_t mp_pipe_written(const mp_pipe *pipe);
-/* Closes the output as soon as all that is queued is written: the peer reads end-of-file. Nothing can be sent any
- * more; input goes on. For pipes, not for a descriptor that is input and output at once. */
+/* Closes the output when all queued bytes are written: the peer then reads end-of-file. No more bytes can be sent;
+ * input is still read. For pipes, not for a descriptor that is input and output at once. */
 void mp_pipe_finish(mp_pipe *pipe);
-/* Drops what is queued. Must not be called from a hook. */
+/* Frees the pipe and drops queued bytes. Must not be called from a hook. */
 void mp_pipe_free(mp_pipe *pipe);
 
 extern mp_account mp_account_queue_bytes;

@@ -51,7 +51,7 @@ struct mp_pipe {
 static int open_anew(int fd, mode_t type, int access)
 {
     unsigned number;
-    /* opening a pty's master would make a new one */
+    /* opening /proc/self/fd of a pty's master would make a new pty */
     if (!S_ISFIFO(type) && (!isatty(fd) || ioctl(fd, TIOCGPTN, &number) == 0))
         return -1;
     char path[32];

@@ -12,11 +12,12 @@ MP_GAUGE(upstream_processes, "upstream_processes", "", "", "running programs of 
 MP_COUNTER(dropped_stderr, "dropped", "reason", "stderr", "lines of upstreams' stderr over 64 KiB a second")
 
 #define PIECE ((size_t)64 << 10)
-/* From the end of stdout to the news that the program has ended, which usually comes at once. */
+/* ms from the end of stdout to the notice that the program has ended, which usually arrives at once */
 #define CLOSED_MS 750
-/* For the last output of a program that has ended: a process of another user may hold the pipe open for ever. */
+/* ms for the last output of a program that has ended: a process of another user may hold the pipe open for ever */
 #define REST_MS 1000
-#define FIRST_MEASURE_MS 1000 /* after the start, at most, so that people soon see what runs */
+/* ms after the start, at most, to the first measurement, so that people soon see the memory */
+#define FIRST_MEASURE_MS 1000
 #define RATE_WINDOW_MS 1000
 
 /* A reading of the memory, on the thread pool. Both the process and the job have it; the last one frees it. */
@@ -38,8 +39,8 @@ struct mp_process {
     uint64_t queued;     /* bytes of all lines that were queued */
     uint64_t stalled_at; /* bytes written when the stall timer was started */
     mp_timer flushing, stalling, stopping, measuring, closing, freeing;
-    bool is_counted; /* in the gauge, until it does not run */
-    bool runs;       /* it was started, and the keeper was not reaped */
+    bool is_counted; /* true while the gauge of running programs includes it */
+    bool runs;       /* the program was started, and its keeper is not reaped yet */
     bool is_over;    /* on_ended has run, or would have */
     bool has_rest;   /* the keeper has ended, and stdout may still have lines */
     bool is_silent;  /* stdout has ended */

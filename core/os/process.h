@@ -65,7 +65,7 @@ typedef struct {
     pid_t pid;       /* the program's process id; 0 if unknown */
     int64_t count;   /* processes below the keeper */
     uint64_t memory; /* their resident memory, in bytes */
-    bool is_partial; /* there were more processes or threads than are looked at */
+    bool is_partial; /* there were more processes or threads than the limit of those that are read */
 } mp_process_usage;
 
 /* Copies the command and the hooks. Returns NULL with `err` if the start cannot even be tried. */
@@ -88,7 +88,7 @@ mp_str mp_process_error_line(const mp_process *process, size_t i);
 /* Reads what the program has written to stderr by now, so that lines which it wrote before one of stdout come before
  * it. */
 void mp_process_read_errors(mp_process *process);
-/* As read last; zero before the first reading. */
+/* The memory at the last reading; zero before the first reading. */
 mp_process_usage mp_process_usage_of(const mp_process *process);
 /* No hook but on_gone runs any more, and the process must not be used. A program that runs is ended in the background:
  * end-of-file on its stdin, SIGTERM, SIGKILL, with `grace_ms` between them; at once by SIGKILL if `now`. May be called

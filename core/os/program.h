@@ -46,12 +46,13 @@ struct mp_program {
 /* Initializes the members, and adds the program to its loop. Set path, root, rest, argv and env, which the program
  * frees. */
 void mp_program_init(mp_program *program, mp_loop *loop, const mp_program_hooks *hooks);
-/* Both return -1 with `err` on failure: call mp_program_clear then. First open the pipes; then queue the start. */
+/* Opens the pipes; then mp_program_start queues the start of the program. Both return -1 with `err` on failure: call
+ * mp_program_clear then. */
 int mp_program_open(mp_program *program, mp_err *err);
 int mp_program_start(mp_program *program, mp_err *err);
 /* Frees what the program has, and removes it from its loop. */
 void mp_program_clear(mp_program *program);
-/* Kills what is left below the keeper, waits for the keeper's end, and reads the program's status. */
+/* Kills the remaining descendants of the keeper, waits for the keeper's end, and reads the program's status. */
 void mp_program_reap(mp_program *program);
 /* True: the program has started, and its keeper was not reaped. */
 static inline bool mp_program_runs(const mp_program *program)

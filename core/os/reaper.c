@@ -127,8 +127,8 @@ typedef struct {
     size_t count;
 } segments;
 
-/* Adds the segments of one loaded object that nothing writes to: code and constants. What the dynamic linker has
- * written is in segments that can be written. */
+/* Adds the segments of one loaded object that are never written: code and constants. Pages that the dynamic linker
+ * changed are in writable segments. */
 static int add_segments(struct dl_phdr_info *object, MP_UNUSED size_t size, void *ctx)
 {
     segments *list = ctx;
@@ -145,7 +145,7 @@ static int add_segments(struct dl_phdr_info *object, MP_UNUSED size_t size, void
     return 0;
 }
 
-/* Returns the memory of code and constants; the kernel reads from the files again what is still used. */
+/* Returns the memory of code and constants; the kernel reads from the files again the pages that are used. */
 static void trim(void)
 {
     segments list = {.count = 0};

@@ -89,13 +89,13 @@ uint64_t mp_call_mark(mp_call *call);
 uint64_t mp_call_known_mark(const mp_call *call);
 mp_str mp_call_progress_token(const mp_call *call); /* span, or empty */
 mp_principal *mp_call_principal(const mp_call *call);
-/* Of a call by a console: whom the audit names, and the JSON of its principal (both are valid until the call has
- * ended); else empty. */
+/* For a call by a console: the name for the audit, and the JSON of its principal (both are valid until the call has
+ * ended); otherwise empty. */
 mp_str mp_call_operator(const mp_call *call);
 /* True for a question of a page of the gateway's own: a console whose settings say so. */
 bool mp_call_is_hidden(const mp_call *call);
-/* True for a request that an operator runs: those by which a console opens its session have texts as ids. An operator
- * sees where its time went. */
+/* True for a request that an operator runs, and whose spans the operator sees. The requests by which a console opens
+ * its session have texts as ids, and are not shown. */
 bool mp_call_is_shown(const mp_call *call);
 mp_str mp_call_described_principal(const mp_call *call);
 /* The address of the call's client, by a trusted proxy if one is in front: an IP address, "unix", or empty over stdio
@@ -148,8 +148,7 @@ void mp_call_withdraw_one(mp_call *call, uint64_t serial);
 void mp_call_trace_job(mp_call *call, mp_str name);
 /* The spans of the call; NULL if it is not recorded, and once it has ended. */
 mp_trace *MP_NULLABLE mp_call_trace(const mp_call *call);
-/* The call runs this tool, gets this prompt or reads this resource: its outcome, and a tool's time, count for it,
- * too. */
+/* Counts the call for this tool, prompt or resource: its outcome, and the time of a tool. */
 void mp_call_measure(mp_call *call, mp_thing_metrics *thing);
 /* The result that will answer the call has "isError": true. */
 void mp_call_fails(mp_call *call);

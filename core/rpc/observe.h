@@ -16,8 +16,8 @@ void mp_table_put_sessions(mp_table *table, unsigned page, uint64_t now_ms, mp_b
  * with the mark, and ends none unless it is 1. Any thread. */
 int mp_table_end_session(mp_table *table, mp_str mark);
 
-/* What an operator asks of each worker: a list of its calls, or of its event streams (`serial` and `mark` are 0), or
- * the end of one, which is named by its worker and serial, a call also by its mark. Embedded in its owner. */
+/* An operator's question to each worker: for a list of its calls, for a list of its event streams (`serial` and `mark`
+ * are 0), or to end one of them, named by its worker and serial, a call also by its mark. Embedded in its owner. */
 #define MP_STREAMS_PAGE 200
 typedef struct mp_call_inquiry {
     /* Called on the thread of each worker. `json`: the calls of the worker as JSON objects, separated by commas.
@@ -33,8 +33,8 @@ typedef struct mp_call_inquiry {
 
 /* -- console.c: a client inside the process -- */
 
-/* What an operator runs: a client of one worker without a connection. It sends JSON-RPC messages and gets those for it,
- * one at a time. */
+/* An operator's client inside one worker, without a connection. It sends JSON-RPC messages and receives its own, one at
+ * a time. */
 typedef struct mp_console mp_console;
 
 /* Each takes the `ctx` of the settings. */
@@ -47,7 +47,7 @@ typedef struct {
 } mp_console_hooks;
 
 typedef struct {
-    mp_str id;        /* of the principal; empty: `local` */
+    mp_str id;        /* id of the principal; empty where the caller is `local` */
     mp_str principal; /* JSON of its id, scopes and claims, for Lua; empty: `local` */
     mp_str caller;    /* whom the audit names */
     bool is_hidden;   /* neither counted, audited nor shown to taps: questions of the gateway's own pages */
@@ -60,8 +60,8 @@ mp_console *mp_console_open(mp_table *table, unsigned worker, const mp_console_s
 /* True while a hidden console waits for its answer. */
 bool mp_rpc_is_asked(const mp_rpc *rpc);
 void mp_console_send(mp_console *console, mp_str json);
-/* Cancels the console's calls. Later the console is freed; the caller uses it no more. `is_operator`: the operator has
- * asked for it, else the reader has left. */
+/* Cancels the console's calls. The console is freed later, and the caller must not use it again. `is_operator`: the
+ * operator has demanded it; false: the reader has left. */
 void mp_console_close(mp_console *console, bool is_operator);
 
 /* The number of workers that serve. */
@@ -109,8 +109,9 @@ mp_tap *MP_NULLABLE mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks 
  * the number of events that were dropped, if there are any. True if events are left. On one thread, which closes the
  * tap, too. */
 bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out);
-/* True if no event has come since mp_tap_take: then `wake` is called for the next event. Until this gives true, `wake`
- * is called for long queues alone, and the reader takes the events from time to time. */
+/* Ends a reader's reading if no event has arrived since mp_tap_take: then returns true, and `wake` is called for the
+ * next event. If it returns false, the reader takes events from time to time, and `wake` is called only for long
+ * queues. */
 bool mp_tap_rest(mp_tap *tap);
 /* `wake` is not called after this. */
 mp_tap_totals mp_tap_close(mp_tap *tap);
@@ -127,9 +128,9 @@ typedef struct {
     uint64_t last; /* the serial of the last line that was kept */
     uint64_t next; /* the serial of the last line that was read: `after` of the next page */
     uint64_t lost; /* lines after `after` that are not kept any longer */
-    bool has_more; /* further lines are there */
+    bool has_more; /* more lines follow those of this page */
     bool is_on;    /* calls are recorded */
-    bool is_asked; /* a recording of mp_record_begin goes on */
+    bool is_asked; /* a recording that mp_record_begin began is active */
 } mp_record_page;
 
 extern atomic_bool mp_record_on;
@@ -142,21 +143,21 @@ static inline bool mp_record_is_on(void)
 
 /* The functions of records may be called on any thread. */
 void mp_record_configure(const mp_record_limits *wanted);
-/* Keeps the lines also in the file `path`, and takes those that are there. Called once, after mp_record_configure,
+/* Stores the lines also in the file `path`, and reads the lines that are in it. Called once, after mp_record_configure,
  * before threads use records. */
 int mp_record_open(const char *path, mp_err *err);
-/* Records calls of the tools that `pattern` admits for `ms`, `most` calls at most. False if such a recording goes on
- * already. */
+/* Records calls of the tools that match `pattern` for `ms`, at most `most` calls. False if such a recording is active.
+ */
 bool mp_record_begin(const char *pattern, uint64_t ms, uint64_t most);
-/* False if no recording of mp_record_begin went on. */
+/* Ends the recording of mp_record_begin. False if there was none. */
 bool mp_record_end(void);
 /* True if calls of this tool are recorded now. */
 bool mp_record_wants(mp_str tool);
 /* Like mp_record_wants, for a call that is recorded if so: it counts as one of a recording of mp_record_begin. */
 bool mp_record_claim(mp_str tool);
 size_t mp_record_call_bytes(void);
-/* Keeps a line of JSON. CUT: its call was over mp_record_call_bytes(). SKIPPED: it says why nothing of the call is
- * there. */
+/* Stores a line of JSON. CUT: its call was over mp_record_call_bytes(). SKIPPED: the line only has the reason that the
+ * call was not recorded. */
 typedef enum { MP_RECORD_WHOLE, MP_RECORD_CUT, MP_RECORD_SKIPPED } mp_record_kind;
 void mp_record_put(mp_str line, mp_record_kind kind);
 /* Appends the lines whose serials are above `after`, the last `last` of them, up to `most` bytes, but always one line
@@ -172,7 +173,7 @@ typedef struct {
     const mp_principal *MP_NULLABLE principal; /* NULL: not known */
     mp_str session, why;                       /* may be empty; of the session's id, only a hash is written */
     mp_str caller;                             /* who used the admin listener; may be empty */
-    bool tells_host;                           /* the line shows Host and Origin, because one of them is the reason */
+    bool tells_host;                           /* the line has Host and Origin, because one of them is the reason */
 } mp_decision;
 
 /* Writes an audit line, if an audit log is configured; its id is the mark of the request. `stream` still has its
@@ -209,7 +210,7 @@ typedef struct {
     mp_tool_failure failures[MP_FAILURES];
 } mp_tool_numbers;
 
-/* What was measured of the tool, prompt or resource with this name; zeros if nothing was. Any thread. */
+/* The numbers of the tool, prompt or resource with this name; zeros if it was never used. Any thread. */
 void mp_tool_numbers_of(mp_measured kind, mp_str name, mp_tool_numbers *numbers);
 
 /* Gauges and counters that other files read or count, too. */

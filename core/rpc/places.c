@@ -10,9 +10,9 @@
 #define FORMAT 0x4d504c01 /* "MPL", and a number */
 /* the older ones, the newest, and one that is begun */
 #define ROWS (MP_OLDER_MOST + 2)
-/* else one process could take the memory from the others */
+/* without these seals, one process could shrink the memory that others use */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define TRIES 8 /* at a last place, for which others try, too */
+#define TRIES 8 /* attempts at a last place that other processes try to take too */
 
 /* Part of what processes of different versions share, as the rest of this memory. */
 typedef struct {
@@ -146,7 +146,7 @@ int64_t mp_places_used(const mp_places *places, mp_place kind)
     return sum;
 }
 
-/* Alone, the row has all: what is compared is what is changed. */
+/* Takes a place in the only row: no other process changes the count between comparison and change. */
 static bool take_alone(_Atomic int64_t *count, int64_t most)
 {
     int64_t used = atomic_load_explicit(count, memory_order_relaxed);

@@ -104,7 +104,7 @@ const char *MP_NULLABLE mp_processes_folder(const mp_processes *processes)
 
 /* -- the others ---------------------------------------------------------------------------------------------------- */
 
-/* The lock is no part of what a reader sees. */
+/* Returns the lock, of which readers of a const table may ignore that it changes. */
 static pthread_mutex_t *lock_of(const mp_processes *processes)
 {
     return &((mp_processes *)(uintptr_t)processes)->lock;
@@ -218,8 +218,8 @@ bool mp_processes_path(const mp_processes *processes, uint16_t number, const cha
 
 /* -- ids ----------------------------------------------------------------------------------------------------------- */
 
-/* What masks the number of an id: one block of SHA-256, which takes 0.1 us where the processor has instructions for
- * it. */
+/* Computes the mask of the number in an id: one block of SHA-256, which takes 0.1 us on processors with instructions
+ * for it. */
 static uint16_t mask_of(const mp_processes *processes, const char *random)
 {
     char bytes[MP_PROCESS_KEY + MP_ID_RANDOM];

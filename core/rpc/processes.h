@@ -49,9 +49,9 @@ void mp_processes_remove(mp_processes *processes, uint16_t number);
 int mp_processes_list(const mp_processes *processes, mp_process_facts others[MP_OLDER_MOST + 1]);
 /* True if another process with this number lives, or is expected. */
 bool mp_processes_has(const mp_processes *processes, uint16_t number);
-/* Notes what came of the question whether the process with this number lives, which was asked at `asked_ms`
- * (mp_monotonic_ms): all workers share what one finds out. A question without an answer says nothing if another one
- * that was asked later has got one. True if the process has just become silent. */
+/* Records the answer to the question whether the process with this number is alive, which was asked at `asked_ms`
+ * (mp_monotonic_ms); all workers share it. A missing answer is ignored if a later question was answered. True if the
+ * process has just become silent. */
 bool mp_processes_note_heard(mp_processes *processes, uint16_t number, uint64_t asked_ms, bool has_answered);
 /* When the process with this number last answered that question, or 0; `*is_silent`: it did not answer the last one. */
 uint64_t mp_processes_heard(const mp_processes *processes, uint16_t number, bool *is_silent);
@@ -69,7 +69,8 @@ bool mp_processes_path(const mp_processes *processes, uint16_t number, const cha
 void mp_id_make(const mp_processes *processes, char id[MP_ID + 1]);
 /* True if `id` is 36 hex digits in lower case. */
 bool mp_id_is(mp_str id);
-/* The number of the process that made the id, which is one by mp_id_is(). Of an id that nobody made, any number. */
+/* The number of the process that made the id; mp_id_is() must be true for it. For an id that no process made, any
+ * number. */
 uint16_t mp_id_number(const mp_processes *processes, mp_str id);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct mp_subscriber mp_subscriber;
 typedef struct mp_topics mp_topics;
 typedef struct mp_transport mp_transport;
 
-/* What waits on a worker, and whether it refuses requests for that (overload.c). */
+/* The load of a worker, and whether it refuses requests because of it (overload.c). */
 typedef struct {
     uint64_t late_us;   /* overload.wait; UINT64_MAX: off */
     bool is_overloaded; /* requests are refused: see mp_request_is_shed */
@@ -42,7 +42,7 @@ typedef struct {
     uint64_t begun; /* tasks begun before that window, without `late` */
     uint64_t interrupted;  /* tasks preempted at least once before `part_us` */
     uint64_t part_begun;   /* tasks begun before `part_us` */
-    double preempted_part; /* of the tasks that began in the last windows: those that were preempted */
+    double preempted_part; /* the share of preempted tasks among those that began in the last windows */
     uint64_t part_us;      /* begin of the window in which that is measured */
     uint64_t round_us;     /* time that a new task would wait because it is preempted, by that part */
     uint64_t late;         /* calls refused as they were to begin */
@@ -84,7 +84,7 @@ struct mp_rpc {
     /* About the message that is being served: */
     mp_envelope envelope;
     mp_principal *principal;       /* borrowed */
-    const mp_hop *MP_NULLABLE hop; /* what another process has sealed, which sent the request; NULL: a client sent it */
+    const mp_hop *MP_NULLABLE hop; /* the sealed facts of the process that sent the request; NULL: a client sent it */
     uint64_t authn_began_us;    /* start of its authentication by scripts, by mp_monotonic_us; 0: there was none, or no
                                    call is recorded */
     bool names_foreign_session; /* the request's Mcp-Session-Id belongs to another principal: for the log, never for the

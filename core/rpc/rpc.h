@@ -54,14 +54,14 @@ typedef struct {
     bool keeps_tokens;   /* calls keep the Authorization of their request: an upstream gets a token of each caller */
 } mp_rpc_config;
 
-/* Limits that are no keys. */
+/* Limits that no key sets. */
 #define MP_MAX_TASKS MP_LIMIT(tasks, 1024) /* that run in the background */
 /* topics of one session, or of one call that listens */
 #define MP_MAX_SUBSCRIPTIONS MP_LIMIT(subscriptions, 1024)
 /* bytes of stored events of all sessions: the oldest go */
 #define MP_REPLAY_TOTAL MP_LIMIT(replay_total, 64 << 20)
 
-/* What clients may know about authentication. All texts may be empty. */
+/* The facts about authentication that clients may know. All texts may be empty. */
 typedef struct {
     bool is_asked;            /* false: there are no auth scripts, and every request is anonymous */
     mp_str realm, scopes;     /* for the challenge; scopes separated by spaces */
@@ -84,8 +84,8 @@ typedef struct {
     void (*on_entry)(void *ctx, mp_authn *entry);
     /* Appends the principal as text, for another process; nothing if it is of scripts that are no more. */
     void (*put_principal)(void *ctx, const mp_principal *principal, mp_buf *out);
-    /* Another process of the gateway has sent an order about a task of this one (lua/moonpool/tasks/tasks.lua). False
-     * if there is no room for it. */
+    /* Delivers a message of another process of the gateway about a task of this one (lua/moonpool/tasks/tasks.lua).
+     * False if it does not fit. */
     bool (*on_order)(void *ctx, mp_str text);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
@@ -110,8 +110,8 @@ typedef enum {
     MP_OWNERS_ALL   /* also what other processes have sent */
 } mp_owners_said;
 
-/* From now on mp_table_put_owners() gives the numbers of sessions that `which` selects, and then each change. Any
- * thread. */
+/* From now on mp_table_put_owners() writes the numbers of sessions that `which` selects, and then each change of them.
+ * Any thread. */
 void mp_table_say_owners(mp_table *table, mp_owners_said which);
 /* Appends the changes that were not given yet, until `out` has `room` bytes. */
 void mp_table_put_owners(mp_table *table, mp_buf *out, size_t room);
@@ -146,12 +146,12 @@ void mp_rpc_serve_hop(void *rpc, mp_stream *stream);
 /* Serves one client on a pipe (stdio). The rpc borrows the pipe for the rest of its life. `ended` is the pipe's
  * `on_end`. */
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx);
-/* What waits at the end of a turn. */
+/* The load of a VM at the end of a turn. */
 typedef struct {
-    size_t waiting, preempted;   /* tasks that have not begun, and those that were preempted and are to go on */
+    size_t waiting, preempted;   /* tasks that have not begun, and those that were preempted and wait to continue */
     uint64_t begun, interrupted; /* tasks that have begun so far, and those of them that were preempted at least once */
 } mp_load;
-/* Tells the rpc what waits at the end of a turn. While too much waits, new requests are refused: see overload.c. */
+/* Tells the rpc the load at the end of a turn. While it is too high, new requests are refused: see overload.c. */
 void mp_rpc_press(mp_rpc *rpc, const mp_load *load);
 /* Drains: refuses new calls and sessions with 503. Event streams that carry no call end now, other streams after
  * their last answer. Calls in flight go on; detached calls go on as long as a client's call does. mp_rpc_abort ends
@@ -176,7 +176,7 @@ mp_str mp_host_name(mp_str host);
 /* True if a NULL-terminated list of names has the one of a Host header: "*" is every name, "*.example.com" every name
  * below example.com. */
 bool mp_hosts_have(const char *const *list, mp_str host);
-/* What an Origin has in the place of a Host header; empty if it is no origin of http or https. */
+/* The part of an Origin that equals a Host header; empty if it is no origin of http or https. */
 mp_str mp_origin_host(mp_str origin);
 
 #endif

@@ -1,4 +1,4 @@
-/* session.h: sessions, as core/lib uses them for lua/moonpool, and what is published to their subscribers. */
+/* session.h: sessions as core/lib offers them to lua/moonpool, and publications to their subscribers. */
 #ifndef MP_RPC_SESSION_H
 #define MP_RPC_SESSION_H
 

@@ -51,7 +51,7 @@ static inline bool mp_account_take_posted(mp_account *account, size_t n)
     return mp_account_take(account, (int64_t)n, most);
 }
 
-/* Adds what is there already, whether it fits or not. */
+/* Adds an amount that is held already, whether it fits or not. */
 static inline void mp_account_add(mp_account *account, int64_t n)
 {
     atomic_fetch_add_explicit(&account->used, n, memory_order_relaxed);

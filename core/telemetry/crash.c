@@ -25,7 +25,7 @@
 #define MAX_ID 20      /* bytes of a build id that are shown: SHA-1 */
 #define BEHIND_MS 100  /* how long the handler waits for the log's thread to write the lines before this one */
 #define READER_MS 1000 /* how long it waits for the reader of a full pipe */
-#define GIVE_UP_S 4    /* after that the process ends without the line */
+#define GIVE_UP_S 4    /* seconds after which the process ends without the line */
 #define LEFT_FOR_END 2 /* bytes of `text` for the end of the line */
 #define MAX_PLACE 256  /* bytes of a place in code, at most */
 
@@ -90,7 +90,7 @@ static void put_hex(uintptr_t number)
     put_number((int64_t)number, 16);
 }
 
-/* Puts what of `text` can stand in a log line in both forms. */
+/* Appends the characters of `text` that are valid in a log line of either format. */
 static void put_plain(mp_str text)
 {
     for (size_t i = 0; i < text.len && i < MAX_TEXT; i++) {
@@ -121,7 +121,7 @@ static void put_integer(const char *key, int64_t number)
     end_field();
 }
 
-/* Before and after a text: JSON wants quotes always, logfmt around blanks. */
+/* Writes the quote before or after a text: JSON always has quotes, logfmt only around blanks. */
 static void quote(bool has_blanks)
 {
     if (has_blanks || crash.log.is_json)
@@ -172,14 +172,14 @@ static void put_code(uintptr_t at)
     put_hex(at - found.dlfo_link_map->l_addr);
 }
 
-/* After each frame the field is whole, since the unwinder may crash at the next one. */
+/* Appends a frame. The field is complete after each frame, since the unwinder may crash at the next one. */
 static void put_frame(uintptr_t at)
 {
     if (crash.frames++ == 0) {
         begin_field("frames");
         put_char('"');
     } else {
-        crash.text[crash.len - 1] = ' '; /* it was the quote behind the last frame */
+        crash.text[crash.len - 1] = ' '; /* overwrites the quote that ended the last frame */
     }
     put_code(at);
     put_char('"');
@@ -232,7 +232,7 @@ static void put_facts(void)
         put_hex((uintptr_t)crash.info.si_addr);
         quote(false);
         end_field();
-    } else { /* by kill() or abort() */
+    } else { /* the signal came from kill() or abort() */
         put_integer("sender", crash.info.si_pid);
     }
     mp_crash_put("thread", mp_str_of(thread_name[0] == '\0' ? "unknown" : thread_name));
@@ -290,7 +290,7 @@ static void write_line(void)
         write_to(STDERR_FILENO, 1);
 }
 
-/* What is most certain comes first. */
+/* the parts of the line; those that can hardly fail are first */
 static void (*const steps[])(void) = {put_head, put_facts, put_work, put_frames, put_caller, write_line};
 #define STEPS ((int)(sizeof steps / sizeof *steps))
 
@@ -353,7 +353,8 @@ static void on_late(MP_UNUSED int number)
     _exit(128 + crash.signal);
 }
 
-/* If a step crashes, the handler runs again on top of itself, and goes on with the next step. */
+/* Handles a fatal signal. If a step crashes, the handler runs again on top of itself, and continues with the next step.
+ */
 static void on_crash(int number, siginfo_t *info, void *context)
 {
     pid_t none = 0, self = gettid();
@@ -404,7 +405,7 @@ void mp_crash_thread(const char *name, int number)
     if (process == 0)
         return;
     snprintf(thread_name, sizeof thread_name, number == 0 ? "%s" : "%s %d", name, number);
-    if (gettid() != process) /* else ps would show another name of the process */
+    if (gettid() != process) /* otherwise ps would show another name for the process */
         prctl(PR_SET_NAME, thread_name);
     make_stack();
     sigset_t all;
@@ -452,7 +453,7 @@ void mp_crash_start(void)
     pthread_key_create(&at_thread_end, leave_thread);
     find_build_id();
     mp_crash_thread("main", 0);
-    _Unwind_Backtrace(stop_at_once, NULL); /* it prepares itself when it is first used */
+    _Unwind_Backtrace(stop_at_once, NULL); /* prepares the unwinder, which allocates memory when it is first used */
     for (size_t i = 0; i < FATAL; i++)
         if (sigaction(fatal[i].number, NULL, &before) == 0 && before.sa_handler == SIG_DFL)
             sigaction(fatal[i].number, &action, NULL);

@@ -21,10 +21,11 @@ void mp_crash_start(void);
  * gives it a stack for the handler, since its own may have overflowed. `name`: a literal. */
 void mp_crash_thread(const char *name, int number);
 
-/* Sets the function that says, by the functions below, what the calling thread was doing. It runs in the handler, and
- * need not be careful with memory: if it crashes, what it has put is in the line. Before threads start. */
+/* Sets the function that reports the work of the calling thread by mp_crash_put and mp_crash_put_place. It runs in the
+ * handler, and need not be careful with memory: if it crashes, the fields before stay in the line. Call it before
+ * threads start. */
 void mp_crash_set_work(void (*put)(void));
-/* Adds a field. `text` is cut at 128 bytes; what is not plain ASCII is '?'. */
+/* Adds a field. `text` is cut at 128 bytes; bytes other than plain ASCII become '?'. */
 void mp_crash_put(const char *key, mp_str text);
 /* Adds a field FILE:LINE. */
 void mp_crash_put_place(const char *key, mp_str file, int line);

@@ -26,14 +26,14 @@ typedef struct {
 
 /* A generation of scripts is about to load. */
 void mp_declared_begin(void);
-/* What was declared since mp_declared_begin() is shown, and no other family of scripts. */
+/* Shows the families that were declared since mp_declared_begin(), and no other family of scripts. */
 void mp_declared_serve(void);
 /* Finds or makes the family. NULL, with an error, if the process has no room for it. Any thread. */
 const mp_family *MP_NULLABLE mp_declare(const mp_declaration *declaration, mp_err *err);
 /* Adds to a counter or gauge, sets a gauge if `is_set`, or adds an observation to a histogram. Any thread. */
 void mp_declared_enter(const mp_family *family, mp_series series, double value, bool is_set);
-/* Writes the families that are shown to `list`, which has room for MP_DECLARED_MAX. Returns how many there are. Two of
- * them have one name only if the states of a generation differ. */
+/* Writes the shown families to `list`, which has room for MP_DECLARED_MAX. Returns their number. Two of them have one
+ * name only if the Lua states of a generation differ. */
 size_t mp_declared_list(const mp_family **list);
 
 #endif

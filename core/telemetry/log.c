@@ -136,10 +136,10 @@ static void put_digits(mp_buf *line, int64_t number, int digits, char after)
 /* Years begin in March here, so that a leap day is the last of its year; 400 years have 146097 days. */
 static void put_date(mp_buf *line, int64_t days_from_1970)
 {
-    int64_t days = days_from_1970 + 719468, cycle = days / 146097, day = days % 146097; /* from 0000-03-01 */
+    int64_t days = days_from_1970 + 719468, cycle = days / 146097, day = days % 146097; /* days since 0000-03-01 */
     int64_t year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
     day -= 365 * year + year / 4 - year / 100;
-    int64_t month = (5 * day + 2) / 153; /* from March */
+    int64_t month = (5 * day + 2) / 153; /* month, counted from March */
     put_digits(line, cycle * 400 + year + (month >= 10), 4, '-');
     put_digits(line, month + (month < 10 ? 3 : -9), 2, '-');
     put_digits(line, day - (153 * month + 2) / 5 + 1, 2, 'T');
@@ -182,7 +182,7 @@ void mp_log_put_line(mp_str text)
 
 /* -- lines of one event -------------------------------------------------------------------------------------------- */
 
-/* lines per second of one event: what a disk takes, and no reader needs more */
+/* lines per second of one event: no disk should be asked for more, and no reader needs more */
 #define MAX_REPEATS MP_LIMIT(log_repeat, 1000)
 #define LEAST_ERRORS 10 /* lines of level error that are written whatever the limit is */
 #define EVENTS 256      /* events that are counted apart; those of one hash are counted together */

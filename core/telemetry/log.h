@@ -68,7 +68,7 @@ void mp_log_put_time(mp_buf *line);
 /* Appends at most `most` bytes of `text`, with "..." where it was cut. Characters that a terminal could interpret
  * are escaped. */
 void mp_log_put_text(mp_buf *line, mp_str text, size_t most);
-/* Queues complete lines, whatever the level. */
+/* Queues complete lines at any level. */
 void mp_log_put_line(mp_str lines);
 
 /* The state of the log, for the line about a crash (crash.h). It is read without the log's lock, so that a signal

@@ -18,7 +18,7 @@ mp_mark_text mp_mark_text_of(uint64_t mark);
 /* Reads the digits of a mark. False if the text is no mark. */
 bool mp_mark_read(mp_str text, uint64_t *mark);
 
-/* What lines of the log say of the request for which they are written. */
+/* The facts of a request that are in each log line about it. */
 typedef struct {
     uint64_t call;  /* the mark; 0: none */
     char trace[33]; /* the id of its trace, if that is sent; else empty */

@@ -8,11 +8,11 @@
 
 #include "base/base.h"
 
-/* Gets each whole line of the file that is there, with the line end. */
+/* Called for each whole line of the existing file, with its line end. */
 typedef void mp_record_reader(mp_str line);
 
-/* Reads what is there, the oldest first, of each file at most `bytes`, and begins to append, with mode 0600. Called
- * once, before lines are put. -1 if the file cannot be opened. */
+/* Reads the existing lines, the oldest first, at most `bytes` of each file, and begins to append, with mode 0600.
+ * Called once, before lines are put. -1 if the file cannot be opened. */
 int mp_record_file_open(const char *path, size_t bytes, mp_record_reader *read, mp_err *err);
 /* The size that makes the file full. Any thread. */
 void mp_record_file_limit(size_t bytes);

@@ -6,7 +6,8 @@
 
 MP_COUNTER(suppressed_log, "dropped", "reason", "refusals", "log lines about refusals above 10 a second of one cause")
 
-/* Lines per second about one cause, so that a scan does not fill the log; the next line says how many there were. */
+/* Lines per second about one cause, so that a scan does not fill the log; the next line has the number of those that
+ * were left out. */
 #define MAX_LINES MP_LIMIT(log_refusals, 10)
 #define MAX_FIELDS 12
 #define MAX_TRACED_BYTES 200 /* bytes of one value in a trace line */

@@ -79,7 +79,8 @@ const char *const *mp_family_texts(const mp_family *family)
     return family->own != NULL ? family->own->text : bounds[family->buckets].text;
 }
 
-/* A counter or gauge has one cell; a histogram one for each bound, one for what is above all bounds, and the sum. */
+/* The number of cells of a family: one for a counter or gauge; for a histogram one for each bound, one for values above
+ * all bounds, and the sum. */
 static int cells_of(const mp_family *family)
 {
     return mp_family_is_histogram(family) ? mp_family_bounds(family) + 2 : 1;
@@ -135,7 +136,7 @@ static size_t text_bytes(const mp_family *family, const mp_str *values)
     return line * lines_of(family) + bounds_bytes;
 }
 
-/* What `bytes` more of a family that `had` some take out of the pot. */
+/* The part of `bytes` that is taken from the common pot, for a family that had `had` bytes. */
 static size_t bytes_of_pot(const mp_family *family, size_t had, size_t bytes)
 {
     size_t sure = (size_t)family->most * lines_of(family) * SURE_LINE_BYTES;
@@ -270,7 +271,7 @@ static inline _Atomic int64_t *cells_in(copy *of, mp_series series)
     return (page != NULL ? page : make_page(slot)) + series % PAGE_CELLS;
 }
 
-/* A thread's own copy has no other writer: adding to it needs no locked instruction. */
+/* Adds to a cell. A thread's own copy has no other writer, so that no locked instruction is needed. */
 static inline void add(const copy *MP_NULLABLE mine, _Atomic int64_t *cell, int64_t n)
 {
     if (mine == NULL)

@@ -88,7 +88,7 @@ void mp_series_observe_real(const mp_real_bounds *bounds, mp_series series, doub
 int64_t mp_series_count(mp_series series);
 /* The cells of a histogram, as mp_series_sum() has them. Any thread. */
 void mp_series_read_histogram(mp_series series, mp_buckets buckets, int64_t cells[MP_SERIES_CELLS]);
-/* Whether numbers are measured from now on: what is not counted anyway. Any thread. */
+/* Enables or disables the measured numbers; numbers that are counted in any case are not affected. Any thread. */
 void mp_series_enable(bool is_on);
 bool mp_series_is_on(void);
 /* Gives the calling thread its own copy of the numbers, for its whole life. Threads without one share a copy. */
@@ -104,7 +104,7 @@ bool mp_series_text_put(mp_series_text *text, mp_buf *out, unsigned steps);
 /* Adds up the cells of all series of the family of this name, a histogram; of those whose last label has the value
  * `last`, unless it is NULL. */
 void mp_series_sum(const char *name, const char *MP_NULLABLE last, int64_t cells[MP_SERIES_CELLS]);
-/* The number of cells of a histogram that count: one for each bound, and one for what is above all. */
+/* The number of counting cells of a histogram: one for each bound, and one for values above all. */
 int mp_series_buckets(mp_buckets buckets);
 /* The time in microseconds within which `share` (0 to 1) of the observations in `cells` lie, between the bounds of its
  * bucket; -1: there are none. */

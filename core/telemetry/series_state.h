@@ -1,4 +1,5 @@
-/* series_state.h: what the files about series share: series.c counts, series_text.c writes the text of /metrics. */
+/* series_state.h: declarations that the files about series share: series.c counts, series_text.c writes the text of
+ * /metrics. */
 #ifndef MP_TELEMETRY_SERIES_STATE_H
 #define MP_TELEMETRY_SERIES_STATE_H
 
@@ -12,7 +13,7 @@ typedef struct mp_member {
     mp_series cell; /* the first of its cells */
 } mp_member;
 
-/* What all copies of a cell contain together: `whole` for integers, `real` for doubles. */
+/* The sum of a cell over all copies: `whole` for integers, `real` for doubles. */
 typedef struct {
     int64_t whole;
     double real;

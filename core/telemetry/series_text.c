@@ -5,7 +5,7 @@
 
 #define US_PER_S INT64_C(1000000)
 
-/* What is written for one series, as a multiple of passing over a series of another family. */
+/* The cost of writing one series, as a multiple of the cost of skipping one. */
 #define SAMPLE_STEPS 10
 #define HISTOGRAM_STEPS (SAMPLE_STEPS * MP_SERIES_CELLS)
 
@@ -127,7 +127,7 @@ static int compare_families(const void *a, const void *b)
 
 struct mp_series_text {
     bool is_open;
-    /* of the family, or of one before it in the list of all; NULL: the family's text is whole */
+    /* the next series to look at, in the list of all series; NULL: the text of the family is complete */
     mp_member *MP_NULLABLE next;
     size_t at, count; /* families */
     const mp_family *families[];

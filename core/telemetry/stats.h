@@ -42,7 +42,7 @@ typedef struct {
 /* Bytes from the section mp_stat_slots to the calling thread's copy of it; 0 for threads without a copy. */
 extern _Thread_local intptr_t mp_stat_offset __attribute__((visibility("hidden")));
 
-/* A thread's own copy has no other writer: adding to it needs no locked instruction. */
+/* Adds to a gauge or counter. A thread's own copy has no other writer, so that no locked instruction is needed. */
 static inline void mp_stat_add(const mp_stat *stat, int64_t n)
 {
     intptr_t offset = mp_stat_offset;

@@ -165,12 +165,13 @@ static bool ends_inside_line(int fd)
         if (is.st_size == before)
             return true;
         before = is.st_size;
-        futimens(fd, only_access); /* takes the file's own lock: a write that has come so far has ended then */
+        /* futimens waits for the lock of the file: a write that reached the file by now has ended after it */
+        futimens(fd, only_access);
     }
     return false;
 }
 
-/* Writes what fits, after a line end if `anew`, and cuts it off `rest`. Returns 0 or an errno. */
+/* Writes the bytes that fit, after a line end if `anew`, and removes them from `rest`. Returns 0 or an errno. */
 static int write_once(int fd, mp_str *rest, bool anew)
 {
     ssize_t n;
@@ -191,18 +192,19 @@ static mp_str from_line(mp_str lines, mp_str rest)
     return end == NULL ? lines : mp_str_from(lines, (size_t)(end - lines.ptr) + 1);
 }
 
-/* Writes `lines`, and counts what cannot be written. What follows a part of a line may be of another process: that line
- * begins anew, once, after a line end. */
+/* Writes `lines`, and counts lines that cannot be written. After a part of a line, another process may have written:
+ * such a line is begun again, once, after a line end. */
 static void write_lines(mp_writer *writer, int fd, mp_str lines)
 {
     mp_str rest = lines;
-    const char *MP_NULLABLE again = NULL; /* the line that was begun anew */
+    const char *MP_NULLABLE again = NULL; /* the line that was begun again */
     bool is_torn = atomic_load(&writer->is_torn) || ends_inside_line(fd), anew = is_torn;
     int error = 0;
     while (rest.len > 0 && (error = write_once(fd, &rest, anew)) == 0) {
         mp_str line = from_line(lines, rest);
         is_torn = line.ptr < rest.ptr;
-        anew = is_torn && line.ptr != again; /* else the file takes little at once: the line goes on */
+        /* otherwise the file takes few bytes at a time, and the line is continued */
+        anew = is_torn && line.ptr != again;
         if (anew)
             rest = line, again = line.ptr;
     }

@@ -30,8 +30,8 @@ typedef struct mp_writer {
     atomic_bool is_torn; /* the last write to the file ended inside of a line */
     /* Runs on the writer's thread when the lines `lost` could not be written; `error` is the errno. May be NULL. */
     void (*MP_NULLABLE failed)(mp_str lost, int error);
-    /* Runs on the writer's thread, at most every MP_WRITER_COMPLAIN_MS, when the file could not be `opened` anew or
-     * `renamed`: lines go on to the file that is open. May be NULL. */
+    /* Called on the writer's thread, at most every MP_WRITER_COMPLAIN_MS, when the file could not be reopened
+     * (`opened`) or `renamed`: lines are still written to the open file. May be NULL. */
     void (*MP_NULLABLE not_replaced)(const char *step, int error);
 } mp_writer;
 
@@ -52,8 +52,7 @@ typedef struct mp_writer {
 int mp_open_lines(const char *path);
 /* Sets the error for a file that mp_open_lines could not open; `key` of the configuration names it. Returns -1. */
 int mp_lines_refused(const char *key, const char *path, int error, mp_err *err);
-/* The lines are those of the file at `path`: the thread opens it anew where another program has renamed or removed
- * it. */
+/* Sets the path of the file for the lines. The thread reopens the file if another program has renamed or removed it. */
 void mp_writer_set_path(mp_writer *writer, const char *path);
 
 /* False if the thread cannot be started. */

@@ -169,7 +169,7 @@ static void target_free(target *MP_NULLABLE to)
 /* -- requests
  * -------------------------------------------------------------------------------------------------------- */
 
-/* Compresses the body. Without memory for it the body stays as it is. */
+/* Compresses the body. If there is no memory for that, the body stays as it is. */
 static void pack_body(exporter *e)
 {
     z_stream z = {0};
@@ -247,7 +247,7 @@ static void on_retry(mp_timer *timer)
     (void)timer; /* the turn that follows sends */
 }
 
-/* Sends the batch again later. `after_ms`: what the collector asked for; 0: nothing. */
+/* Sends the batch again later. `after_ms`: the Retry-After of the collector; 0: none. */
 static void retry_later(exporter *e, uint64_t after_ms, mp_str why)
 {
     complain(e, "traces not sent", why);

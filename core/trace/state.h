@@ -1,4 +1,4 @@
-/* state.h: what a trace holds, for the files of this module. */
+/* state.h: the struct of a trace, for the files of this module. */
 #ifndef MP_TRACE_STATE_H
 #define MP_TRACE_STATE_H
 
@@ -13,8 +13,8 @@ typedef struct {
     uint64_t began_us, ended_us;
 } mp_span_record;
 
-/* What is known of a span, one behind the other in `text`: this head, the key, the value. Of several names or failures
- * the last one counts. */
+/* The facts of a span, one after the other in `text`: this head, the key, the value. Of several names or failures the
+ * last one counts. */
 typedef enum {
     MP_FACT_NAME,
     MP_FACT_FAILURE,

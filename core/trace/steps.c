@@ -1,4 +1,4 @@
-/* steps.c: what a trace holds, and the spans of a call for an operator who has run it. */
+/* steps.c: reads the attributes of spans, and lists the spans of a call for the operator who has run it. */
 #include "state.h"
 #include "json/json.h"
 
@@ -23,7 +23,8 @@ mp_str mp_fact_last(const mp_trace *trace, mp_span span, mp_fact_type type)
     return last;
 }
 
-/* What the step worked on, for an operator: no value of an argument is in any of these attributes. */
+/* The object of a step for an operator: a name, path or address. None of these attributes has a value of an argument.
+ */
 static mp_str object_of(const mp_trace *trace, mp_span span)
 {
     static const char *const keys[] = {"url.full", "db.query.text", "moonpool.upstream"};

@@ -43,7 +43,7 @@ typedef struct {
     const char *const *attributes; /* of the resource: a name, its value, a name, …; ends with NULL */
     const char *MP_NULLABLE ca;    /* path of CA certificates to trust; NULL: the system's */
     double ratio;                  /* of the calls without a parent that are recorded, 0 to 1 */
-    bool takes_errors;             /* calls that fail are recorded, whatever the ratio says */
+    bool takes_errors;             /* calls that fail are recorded even if the ratio excludes them */
     uint64_t slower_ms;            /* calls that take longer are recorded; 0: they are not */
     bool accepts_parents;          /* a client's context decides whether its call is recorded, and is its parent */
     uint64_t interval_ms;          /* spans wait for others for this time, unless a batch is full */
@@ -53,9 +53,9 @@ typedef struct {
 /* Starts the exporter if there is to be one, or gives it another configuration. Called on the main thread. -1 if its
  * thread cannot be started; then no call is recorded. */
 int mp_traces_configure(const mp_trace_config *config, mp_err *err);
-/* All calls have ended: sends what waits, without waiting for the interval. Called on the main thread. */
+/* Sends the waiting spans without waiting for the interval. Called on the main thread when all calls have ended. */
 void mp_traces_flush(void);
-/* True once nothing waits any more. */
+/* True if no span waits to be sent. */
 bool mp_traces_are_flushed(void);
 /* Ends the exporter; spans that still wait are dropped and counted. Called on the main thread, after every thread that
  * ends traces has ended. */
@@ -85,7 +85,7 @@ typedef enum { MP_SPAN_INTERNAL = 1, MP_SPAN_SERVER, MP_SPAN_CLIENT } mp_span_ki
 #define MP_SPAN_ATTRIBUTES 64     /* of one span, with its events; further ones are counted */
 #define MP_TRACE_BYTES (64 << 10) /* of the names and values of one trace; further ones are counted */
 
-/* What a client says about the cause of its call. Texts are empty if it does not. */
+/* The trace context of a client's call. Texts are empty if the client sends none. */
 typedef struct {
     mp_str parent, state;               /* traceparent and tracestate of `_meta` */
     mp_str header_parent, header_state; /* of the HTTP request */
@@ -125,7 +125,7 @@ void mp_span_double(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, 
 void mp_span_bool(mp_trace *MP_NULLABLE trace, mp_span span, const char *key, bool value);
 /* Adds an event that happens now. */
 void mp_span_event(mp_trace *MP_NULLABLE trace, mp_span span, mp_str name);
-/* Sets the status ERROR. `message`: what clients saw; may be empty. */
+/* Sets the status ERROR. `message`: the text that clients got; may be empty. */
 void mp_span_fail(mp_trace *MP_NULLABLE trace, mp_span span, mp_str message);
 /* The context for a request that the span sends. */
 mp_trace_context mp_span_context(const mp_trace *MP_NULLABLE trace, mp_span span);

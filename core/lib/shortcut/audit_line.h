@@ -12,7 +12,7 @@ mp_audit_mode mp_audit_mode_of(const char *MP_NULLABLE choice);
 /* True if C can write the line of this call, or none is wanted: the audit shows no values of arguments, the principal
  * belongs to the VM, and no argument has a long name. */
 bool mp_audit_can_write(const mp_lib *lib, const mp_call *call);
-/* What Lua knows of a call; texts without `ptr` have no member in the line. */
+/* Facts of a call that Lua adds; a text without `ptr` has no member in the line. */
 typedef struct {
     mp_str principal, issuer, client, version; /* of the client */
     mp_str name, upstream, upstream_name;
@@ -41,7 +41,7 @@ typedef struct {
 } mp_audit_outcome;
 /* Writes a line that is begun, and empties it. Does nothing to an empty line. */
 void mp_audit_end(mp_audit_line *line, const mp_audit_outcome *outcome);
-/* Empties a line that is not to be written. */
+/* Empties a line that will not be written. */
 void mp_audit_discard(mp_audit_line *line);
 
 #endif

@@ -1,5 +1,4 @@
-/* forward.c: a call that takes the quick way to its upstream, from its start to its end. forward.h says what that
- * is. */
+/* forward.c: serves a call of an upstream's tool without Lua, from its start to its end; see forward.h. */
 #include "lib/shortcut/forward.h"
 #include "lib/spans.h"
 #include "lib/upstream/handles.h"
@@ -30,7 +29,7 @@ static bool answer(mp_lib_task *task, mp_call *call, const mp_exchange_event *ev
                                &has_failed))
         return false;
     size_t size = out->len - start;
-    mp_stat_add(&mp_stat_calls_forwarded, 1); /* before the client can ask for it */
+    mp_stat_add(&mp_stat_calls_forwarded, 1); /* counted before the client can look at the counter */
     if (has_failed)
         mp_call_fails(call);
     if (size > task->super.vm->call.output) {
@@ -43,7 +42,7 @@ static bool answer(mp_lib_task *task, mp_call *call, const mp_exchange_event *ev
     return true;
 }
 
-/* The library in Lua goes on with the exchange, none of whose events was taken.  [-n, +0, throws, parks] */
+/* Passes the exchange to the library in Lua, before any of its events was taken.  [-n, +0, throws, parks] */
 static int hand_over(lua_State *L, mp_lib_task *task, const mp_call *call)
 {
     const mp_era *era = mp_call_era(call);
@@ -91,7 +90,7 @@ static mp_str put_cancel(mp_forwards *forwards, const mp_channel *channel, const
     return mp_buf_str(out);
 }
 
-/* Begins the span of the request to the upstream, whose name there is JSON. */
+/* Begins the span of the request to the upstream. The upstream's name for the tool is JSON text. */
 static mp_open_span begin_span(mp_lib_task *task, const mp_route *route, const mp_era *era)
 {
     char name[MP_SPAN_NAME_BYTES];

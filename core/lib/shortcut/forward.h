@@ -40,7 +40,7 @@ typedef struct {
     bool is_known; /* calls of this revision may take the quick way */
     bool is_base;  /* results have resultType and the server's name; else they have neither, nor ttlMs and cacheScope */
     bool has_objects;   /* structuredContent must be an object */
-    bool has_none;      /* there is no structuredContent */
+    bool has_none;      /* the result has no structuredContent */
     bool is_text_alone; /* blocks other than texts without annotations are converted by Lua */
 } mp_forward_step;
 
@@ -48,7 +48,7 @@ typedef struct mp_forwards {
     mp_map routes, keys;
     bool are_off;          /* MOONPOOL_PLANS=off, or the configuration leaves all calls to Lua */
     bool are_suspended;    /* a catalogue has changed, and the routes are of the one before */
-    int take_over;         /* registry reference of the function that goes on with an exchange */
+    int take_over;         /* registry reference of the Lua function that continues an exchange */
     mp_str client, server; /* JSON: this gateway as client and as server; strings that `names` holds */
     int names;
     mp_forward_step steps[MP_PLAN_ERAS];
@@ -67,12 +67,13 @@ mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, const mp_route
 /* -- forward_bytes.c
  * ------------------------------------------------------------------------------------------------- */
 
-/* What the message to an upstream depends on besides the call. */
+/* The facts besides the call that determine the message to an upstream. */
 typedef struct {
     const mp_route *route;
-    const mp_era *era;              /* of the upstream */
-    int64_t id;                     /* of the request, and its progress token */
-    mp_str traceparent, tracestate; /* of the span of the request, as JSON strings; empty: the client's own go on */
+    const mp_era *era; /* era of the upstream's revision */
+    int64_t id;        /* of the request, and its progress token */
+    mp_str traceparent,
+        tracestate; /* trace context of the request's span, as JSON strings; empty: the client's own is passed on */
 } mp_forward_target;
 
 /* The JSON of the client's capabilities in the params of a plain call; empty: there are none. */
@@ -89,8 +90,8 @@ bool mp_forward_put_result(mp_buf *out, const mp_forwards *forwards, const mp_fo
 /* -- forward.c
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a route. False if it
- * has none, and nothing has happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws,
+/* Serves the call of a task by a route. The task's coroutine runs with nothing but the task on its stack. False,
+ * without any effect, if the call has no route. Otherwise the body of the coroutine returns `*count`.  [-0, +n, throws,
  * parks] */
 bool mp_forward_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
 

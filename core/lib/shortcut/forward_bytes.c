@@ -40,7 +40,7 @@ static bool next_member(mp_json_cursor *cursor, member *it)
     return true;
 }
 
-/* Stands behind the opening brace of an object. */
+/* Returns a cursor behind the opening brace of an object. */
 static mp_json_cursor enter(mp_str object)
 {
     return (mp_json_cursor){object.ptr + 1, object.ptr + object.len};
@@ -156,7 +156,7 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
         add(&to, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
     } else {
         const mp_era *era = mp_call_era(call);
-        /* the library in Lua waits for the task */
+        /* a call that may become a task waits in the library in Lua */
         bool waits = target->route->may_be_task && era != NULL && era->has_sessions;
         mp_str able = waits ? MP_STR("{\"extensions\":{\"" PREFIX "tasks\":{}}}") : MP_STR("{}");
         mp_str values[] = {{revision, (size_t)letters}, forwards->client, able};

@@ -3,7 +3,8 @@
 #include "lib/shortcut/forward.h"
 #include <lauxlib.h>
 
-#define MAX_ROUTES 16384 /* limits: above them the general way makes all anew */
+/* routes of one Lua state: above this number all are dropped and made again when they are used */
+#define MAX_ROUTES 16384
 #define MAX_KEYS 4096
 
 /* The channel of one client. */
@@ -19,7 +20,7 @@ mp_forwards *mp_forwards_new(void)
     mp_map_init(&forwards->routes);
     mp_map_init(&forwards->keys);
     forwards->take_over = forwards->names = LUA_NOREF;
-    forwards->are_off = true; /* until forward.set */
+    forwards->are_off = true; /* off until forward.set is called */
     return forwards;
 }
 
@@ -73,8 +74,8 @@ const mp_route *MP_NULLABLE mp_route_find(const mp_forwards *forwards, mp_str to
     return node == NULL ? NULL : mp_container(node, mp_route, node);
 }
 
-/* Writes all that the choice of a channel depends on (lua/moonpool/upstream/channel_key.lua): the upstream, the
- * session, the principal, the address, and what the client can be asked. */
+/* Writes all facts that determine the channel (lua/moonpool/upstream/channel_key.lua): the upstream, the session, the
+ * principal, the address, and the kinds of questions that the client can answer. */
 static mp_str put_client(mp_forwards *forwards, const mp_call *call, mp_str upstream)
 {
     mp_buf *out = &forwards->who;

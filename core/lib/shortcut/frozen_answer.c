@@ -30,7 +30,7 @@ typedef struct {
 
 typedef struct {
     mp_node node;                          /* the URI of a resource */
-    mp_thing_metrics *MP_NULLABLE metrics; /* NULL: its reads are not counted by its name */
+    mp_thing_metrics *MP_NULLABLE metrics; /* NULL: reads of this answer are not counted per resource */
     frozen by_era[];
 } frozen_resource;
 
@@ -44,8 +44,8 @@ struct mp_frozen_answers {
 
 /* -- the table --------------------------------------------------------------------------------------------------- */
 
-/* MOONPOOL_PLANS=off|on|both, in builds for specs alone. "both": a request with a frozen answer is served by Lua all
- * the same, and the process aborts if the bytes differ (mp_frozen_compare). */
+/* MOONPOOL_PLANS=off|on|both, in builds for specs only. "both": a request with a frozen answer is also served by Lua,
+ * and the process aborts if the bytes differ (mp_frozen_compare). */
 static void read_mode(mp_frozen_answers *answers)
 {
     answers->is_on = true;
@@ -115,7 +115,8 @@ static void keep(mp_frozen_answers *answers, frozen *place, mp_str bytes)
 
 /* -- answers that were served before ------------------------------------------------------------------------------- */
 
-/* The hash of each list, as the process last froze it: whether a reload changed a byte of what clients cache. */
+/* The hash of each list when the process froze it last. A reload compares hashes to see whether it changed bytes that
+ * clients cache. */
 static pthread_mutex_t hashes_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t *MP_NULLABLE hashes; /* LIST_METHODS for each era; 0: never frozen */
 

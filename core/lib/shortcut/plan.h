@@ -25,7 +25,7 @@ typedef enum { MP_FIELD_NUMBER, MP_FIELD_INTEGER, MP_FIELD_STRING, MP_FIELD_BOOL
 typedef struct {
     uint16_t first;
     uint8_t count, default_count;
-    bool is_closed;                   /* it has no other members */
+    bool is_closed;                   /* the schema admits no other members */
     uint32_t required;                /* bit set of fields, counted from `first` */
     uint8_t defaults[MP_PLAN_FIELDS]; /* fields with default values, in the order in which Lua adds them */
 } mp_plan_object;
@@ -35,11 +35,13 @@ typedef struct {
     mp_str name;
     int name_slot; /* user value of the plan */
     mp_field_kind kind;
-    bool has_bounds;                  /* one of the next four was given */
-    double least, most, above, below; /* of a number; least and most also of the characters of a text */
-    int default_slot;                 /* user value of the plan, or 0 */
-    uint16_t choices, choice_count;   /* of an enum: its first text in plan->choices, and how many there are */
-    mp_plan_object inner;             /* OBJECT: its fields are no objects */
+    bool has_bounds; /* true if the schema has one of the next four */
+    double least, most, above,
+        below;        /* bounds of a number; `least` and `most` also of the number of characters of a text */
+    int default_slot; /* user value of the plan, or 0 */
+    uint16_t choices,
+        choice_count;     /* for an enum: index of its first text in plan->choices, and the number of its texts */
+    mp_plan_object inner; /* OBJECT: its fields are no objects */
 } mp_plan_field;
 
 /* The content of a userdata. A call holds the userdata on the stack of its coroutine, so that a plan may be replaced
@@ -52,13 +54,14 @@ typedef struct mp_plan {
     uint64_t timeout_ms; /* of the tool; 0: none */
     mp_thing_metrics *metrics;
     uint64_t scopes;    /* bit set of the scopes that the tool requires; mp_rights.scopes has the principal's */
-    bool is_positional; /* f(a, b); else f(args) */
-    bool is_checked;    /* by the library in Lua; else C checks the arguments by `input` */
+    bool is_positional; /* the handler is f(a, b); false: f(args) */
+    bool is_checked;    /* the library in Lua checks the arguments; false: C checks them by `input` */
     bool has_output;    /* the tool has an output schema */
     bool knows_output;  /* C checks the result by `output`; else the library in Lua does */
     bool has_policies;  /* their spans are made in Lua, with that of the handler */
-    bool ends_in_lua;   /* the library in Lua ends each call: the audit line shows what the tool's policies did */
-    int call_place;     /* of `call` among the handler's parameters, from 1; 0: it takes none */
+    bool ends_in_lua; /* the library in Lua ends each call, since the audit line shows decisions of the tool's policies
+                       */
+    int call_place;   /* position of `call` among the handler's parameters, from 1; 0: the handler does not take it */
     mp_plan_object input, output; /* `input` of a positional handler: in the order of its parameters */
     mp_plan_field *fields;        /* behind the structure, as are `choices` */
     mp_str *choices;
@@ -84,7 +87,8 @@ typedef struct {
 
 /* The JSON around the value in a result of one revision. */
 typedef struct {
-    mp_str before, after; /* of a text; `before.ptr` NULL: calls of this revision have no plans */
+    mp_str before, after; /* JSON before and after the value, if that is a text; `before.ptr` NULL: calls of this
+                             revision have no plans */
     mp_str object[3]; /* before the text of a structured result that is an object, before its value, after; [1] empty:
                          without the value */
     mp_str other[3];  /* of a structured result that is no object */
@@ -100,7 +104,7 @@ struct mp_plans {
     size_t count;
     bool has_private; /* the scopes or `visible` of a served thing decide who sees it: see is_allowed() in plan.c */
     bool are_off;     /* MOONPOOL_PLANS=off */
-    bool are_proven;  /* MOONPOOL_PLANS=both: plan_proof.c */
+    bool are_proven;  /* MOONPOOL_PLANS=both: each answer is compared with that of the general path, see plan_proof.c */
     int finish;       /* registry references: the function of Lua that ends a call */
     /* as `finish`, for a call whose audit line is begun: it ends the line, too; LUA_REFNIL without an audit */
     int finish_audited;
@@ -115,15 +119,15 @@ struct mp_plans {
 
 /* True if the revision of the call is settled, and its session, if it needs one, is initialized. */
 bool mp_plan_is_ready(const mp_call *call);
-/* True if the call's principal may use a tool with this bit set of scopes. What it may not use, and a principal whose
- * rights C does not know, is for the general path, which tells C the rights (access.lua). */
+/* True if the call's principal may use a tool with this set of scopes. If it may not, or C does not know the
+ * principal's rights, the general path serves the call and passes the rights to C (access.lua). */
 bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call);
 /* The subscriptions of a session are evaluated for the principal of its latest request, where that matters: as
  * access.lua does. Call it after mp_plan_allows. */
 void mp_plan_follow_as(mp_lib *lib, const mp_call *call);
-/* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a plan. False if it
- * has none, and nothing has happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws,
- * parks] */
+/* Serves the call of a task by a plan. The task's coroutine runs with nothing but the task on its stack. False, without
+ * any effect, if the call has no plan. Otherwise the body of the coroutine returns `*count`.  [-0, +n, throws, parks]
+ */
 bool mp_plan_run(lua_State *L, mp_lib_task *task, mp_call *call, int *count);
 
 /* -- plan_make.c: making plans

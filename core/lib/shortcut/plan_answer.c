@@ -106,7 +106,8 @@ static bool fits(lua_State *L, const mp_plan *plan, int at, const mp_plan_field 
             return false;
         text.ptr = lua_tolstring(L, -1, &text.len);
         return !field->has_bounds &&
-               mp_field_allows_text(plan, field, text); /* characters of what is no UTF-8 are for Lua to count */
+               mp_field_allows_text(plan, field,
+                                    text); /* the characters of text that is not UTF-8 are counted in Lua */
     case MP_FIELD_BOOLEAN:
         return lua_isboolean(L, -1);
     default:

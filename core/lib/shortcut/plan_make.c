@@ -302,10 +302,9 @@ static int l_params(lua_State *L)
     return 1;
 }
 
-/* plan.set_rights(call, generation, scopes, audience): what the call's principal may do in the registry's snapshot of
- * this generation. `scopes`: a bit set of the scopes that the rows of served.publish() number; `audience`: of
- * subscriptions of the principal's sessions.
- * [-0, +0, throws] */
+/* plan.set_rights(call, generation, scopes, audience): sets the rights of the call's principal in the registry's
+ * snapshot of this generation. `scopes`: a bit set of the scopes that the rows of served.publish() number; `audience`:
+ * of subscriptions of the principal's sessions. [-0, +0, throws] */
 static int l_set_rights(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);

@@ -151,8 +151,8 @@ static int l_join(lua_State *L)
     return 1;
 }
 
-/* upstream.count_token(outcome): counts a token for an upstream by what happened to it: "got", "refused", "failed" or
- * "evicted".  [-0, +0, throws] */
+/* upstream.count_token(outcome): counts the outcome of a request for a token for an upstream: "got", "refused",
+ * "failed" or "evicted".  [-0, +0, throws] */
 static int l_count_token(lua_State *L)
 {
     static const char *const outcomes[] = {"got", "refused", "failed", "evicted", NULL};

@@ -72,7 +72,7 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     mp_field_integer(L, "line", upstream->line);
     mp_field_text(L, "kind", kinds[upstream->core.kind]);
     mp_field_text(L, "revision", revisions[upstream->core.revision]);
-    if (has_specs && upstream->core.url != NULL) { /* for a person at the command line, who may see the URL */
+    if (has_specs && upstream->core.url != NULL) { /* the workbench's user at the command line may see the URL */
         mp_field_text(L, "url", upstream->core.url);
         mp_field_text(L, "ca", upstream->core.tls_ca);
         lua_pushboolean(L, upstream->core.bearer != NULL);

@@ -1,4 +1,4 @@
-/* handles.h: what the files of host.upstream share. */
+/* handles.h: declarations that the files of host.upstream share. */
 #ifndef MP_LIB_UPSTREAM_HANDLES_H
 #define MP_LIB_UPSTREAM_HANDLES_H
 

@@ -1,4 +1,4 @@
-/* call_fields.c: the fields of `call`: principal, revision, method, and what the client sent about itself. */
+/* call_fields.c: the fields of `call`: principal, revision, method, and the facts that the client sent about itself. */
 #include "lib/work/call.h"
 #include "vm/engine.h"
 #include <lauxlib.h>

@@ -62,7 +62,7 @@ static int l_detach(lua_State *L)
 
 typedef struct {
     mp_op super;
-    mp_call_handle call;                /* on whose stream the request was sent; another task may wait for it */
+    mp_call_handle call; /* the call on whose stream the request was sent; the task that waits may be another one's */
     mp_client_request *MP_NULLABLE ask; /* the request in flight; NULL once it is push_client_answer */
     char *MP_NULLABLE answer;           /* JSON of the client's result or error; freed by __gc */
     size_t len;

@@ -9,8 +9,9 @@ typedef struct mp_cron {
     mp_lib *lib;
     mp_timer timer;
     char *name;
-    char *MP_NULLABLE when;      /* for people: "every 5 min"; NULL: the job is none of a script, and is not shown */
-    uint64_t first_ms;           /* the first start after loading, in ms since 1970; 0: soon */
+    char *MP_NULLABLE
+    when;              /* the interval for people: "every 5 min"; NULL: the job is not a script's, and is not shown */
+    uint64_t first_ms; /* the first start after loading, in ms since 1970; 0: soon */
     uint64_t every_ms, limit_ms; /* interval between two starts; time limit of one run */
 } mp_cron;
 

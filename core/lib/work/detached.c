@@ -98,7 +98,7 @@ static int l_schedule(lua_State *L)
     return 0;
 }
 
-/* What the client of a call without a session must know of the task that the call started. */
+/* Facts about a started task that the client of a call without a session needs. */
 typedef struct {
     mp_bus *bus;
     size_t len;

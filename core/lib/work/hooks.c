@@ -50,7 +50,7 @@ static void on_cancel(void *ctx, mp_call *call, MP_UNUSED const char *why)
     task->method_len = method.len;
     if (task->has_plan)
         mp_buf_put(&task->params, mp_call_params(call));
-    mp_call_mark(call); /* for the lines of its `<close>` handlers */
+    mp_call_mark(call); /* marks the lines that its `<close>` handlers log */
     mp_task_settle(task);
     mp_task_cancel(&task->super);
 }

@@ -8,9 +8,9 @@ typedef struct record {
     struct record *next;
     char *name, *when;
     uint64_t every_ms, last_ms, next_ms, took_ms; /* times since 1970; 0: none */
-    const char *MP_NULLABLE outcome;              /* of the last run that has ended; NULL: none has */
+    const char *MP_NULLABLE outcome;              /* outcome of the last run; NULL: no run has ended */
     bool is_running, is_listed;
-    bool is_elsewhere; /* it runs in another process */
+    bool is_elsewhere; /* another process of the gateway runs the job */
 } record;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `records` */
@@ -119,7 +119,7 @@ void mp_lib_put_jobs(mp_buf *out, bool is_joined)
 
 /* -- other processes of the gateway -------------------------------------------------------------------------------- */
 
-static const char *const outcomes[] = {"ok", "failed", "cancelled"}; /* as host.job.note knows them */
+static const char *const outcomes[] = {"ok", "failed", "cancelled"}; /* names of outcomes as host.job.note takes them */
 
 void mp_lib_put_jobs_text(mp_buf *out)
 {

@@ -4,8 +4,8 @@
 #include "rpc/observe.h"
 #include "vm/engine.h"
 
-/* Tasks that wait behind a call that is late. With fewer there is no queue: the machine has stood still, and refusing
- * would help no client. */
+/* A call that waited too long is refused only if at least this number of tasks waits behind it. With fewer, the machine
+ * was suspended, and refusing would help no client. */
 #define CROWD 8
 
 /* A call that was answered on the way (mp_call_open_session) or cancelled gets no answer. */
@@ -17,7 +17,7 @@ int mp_call_done(lua_State *L, MP_UNUSED int status, lua_KContext context)
     return lua_isnil(L, 2) ? mp_task_answer_error(L, task, 3) : mp_task_answer(L, task, 2);
 }
 
-/* The params of a call are decoded, or it has none (nil).  [-1, +0, throws, parks] */
+/* Continues a call after its params were decoded; nil: it has none.  [-1, +0, throws, parks] */
 static int call_decoded(lua_State *L, void *ctx, const char *MP_NULLABLE repeated)
 {
     mp_lib_task *task = ctx;
@@ -107,7 +107,7 @@ static int note_done(MP_UNUSED lua_State *L, MP_UNUSED int status, MP_UNUSED lua
     return 0;
 }
 
-/* The params of a notification are decoded, or it has none (nil).  [-1, +0, throws, parks] */
+/* Continues a notification after its params were decoded; nil: it has none.  [-1, +0, throws, parks] */
 static int note_decoded(lua_State *L, void *ctx, const char *MP_NULLABLE repeated)
 {
     mp_lib_task *task = ctx;

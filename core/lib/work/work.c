@@ -84,7 +84,7 @@ static void end_call(mp_task *super)
     mp_buf_clear(&task->params);
 }
 
-/* However the task ended, and also if it never began. */
+/* Ends a detached call, also one that was cancelled, failed or never began, and notifies all Lua states of its end. */
 static void end_detached(mp_task *super)
 {
     mp_lib_task *task = lib_task(super);

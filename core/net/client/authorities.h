@@ -4,7 +4,7 @@
 
 #include "net/net.h"
 
-/* One of both is set, or none: then no server is trusted. */
+/* Certificate authorities. At most one of the two members is set; if none is, no server is trusted. */
 typedef struct {
     const char *MP_NULLABLE folder; /* looked up by a certificate's hash when it is needed */
     const char *MP_NULLABLE file;   /* read as a whole, where there is no such folder, as on Fedora */

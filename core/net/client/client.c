@@ -178,13 +178,13 @@ static curl_socket_t open_no_socket(MP_UNUSED void *ctx, MP_UNUSED curlsocktype 
     return CURL_SOCKET_BAD;
 }
 
-/* Adds a handle whose connection fails before it has a socket: libcurl has closed unused connections by then. */
+/* Starts a request that fails before it opens a socket: by then libcurl has closed unused connections. */
 static void begin_sweep(mp_client *client)
 {
     const mp_curl_api *curl = client->curl;
     CURLM *multi = client->multi;
     if (curl == NULL || multi == NULL || client->sweeper != NULL)
-        return; /* without a multi, no request got further than its lookup */
+        return; /* without a multi handle, no request got beyond its lookup */
     CURL *easy = curl->easy_init();
     if (easy == NULL)
         return;

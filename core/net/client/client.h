@@ -23,7 +23,7 @@ typedef struct {
     uint64_t idle_ms; /* how long an unused connection is kept */
     /* path of a file with the CA certificates to trust instead of the system's; may be NULL */
     const char *MP_NULLABLE ca;
-    bool is_inner; /* its requests go to other processes of this gateway: the gauge http_requests does not count them */
+    bool is_inner; /* its requests go to other processes of this gateway; the gauge http_requests does not count them */
 } mp_client_limits;
 
 /* Allocates little: libcurl is loaded by the first transfer. `limits` is copied; `limits->ca` must outlive the
@@ -74,12 +74,12 @@ typedef struct {
     size_t most;                /* limit of the response's body, in bytes after decompression */
     /* the body is read piece by piece, with flow control; else it is collected as a whole */
     bool is_stream;
-    mp_account *MP_NULLABLE
-    account; /* has what the transfer keeps, instead of mp_client_limits.held, up to account_most; NULL: none */
+    mp_account *MP_NULLABLE account; /* account for the bytes of the transfer, up to account_most, in place of
+                                        mp_client_limits.held; NULL: none */
     int64_t account_most;
     bool is_repeatable; /* libcurl may send the request a second time on a new connection */
     mp_address_policy policy;
-    const char *MP_NULLABLE unix_path; /* of the Unix socket to connect to, instead of the URL's host; NULL: none */
+    const char *MP_NULLABLE unix_path; /* path of a Unix socket to connect to, in place of the URL's host; NULL: none */
     uint64_t connect_ms;               /* time limit of connecting; 0: libcurl's own */
     /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */
     const char *MP_NULLABLE ca, *MP_NULLABLE certificate, *MP_NULLABLE key;

@@ -12,7 +12,7 @@ typedef struct {
     const char *MP_NULLABLE socket; /* path of the Unix socket to connect to; NULL: connect to the URL's host */
     const char *MP_NULLABLE ca;     /* path of certificates to trust instead of the system's; NULL: those */
     const char *MP_NULLABLE text;   /* the request's body; NULL: none */
-    int seconds;                    /* until the whole answer is there; 0: 600 */
+    int seconds;                    /* limit of seconds for the whole answer; 0: 600 */
     const char *headers[MP_FETCH_HEADERS + 1]; /* "Name: value"; end with NULL */
     /* takes the body of an answer with status 200 as it arrives, instead of `body`; false ends the request. NULL:
      * none */

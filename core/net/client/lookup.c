@@ -16,18 +16,19 @@ MP_COUNTER(old_addresses, "old_addresses", "", "",
 /* how long old addresses are used: longer than most outages of name servers, shorter than a server stays reachable at
  * its former address */
 #define OLD_MS 3600000
-#define PATIENCE_MS 1800 /* for a lookup of a name that has old addresses: the client's timer of RFC 8767 */
+/* ms before a name's old addresses are used, if its lookup takes longer: the client timer of RFC 8767 */
+#define PATIENCE_MS 1800
 /* from a failed lookup of a name to the next one, which takes a thread for some seconds */
 #define RETRY_MS 5000
-/* whose addresses are kept: less than a megabyte. Any more are looked up for each request */
+/* names with cached addresses: less than a megabyte. Further names are looked up for each request */
 #define MAX_NAMES 1024
-#define MAX_ADDRESSES 32 /* of a name: a connection is hardly ever tried at more */
+#define MAX_ADDRESSES 32 /* addresses of one name: a connection is hardly ever tried at more */
 
 struct mp_lookup {
     mp_message message;
     mp_link link; /* among the `waits` of its name; alone: the answer is on its way */
     mp_loop *loop;
-    struct name *name;  /* while it is among its `waits` */
+    struct name *name;  /* valid while this wait is in its `waits` */
     mp_timer patience;  /* runs only if the name has old addresses */
     atomic_int holders; /* the request; the name or the message */
     char *MP_NULLABLE addresses;
@@ -37,7 +38,7 @@ struct mp_lookup {
 
 typedef struct name {
     mp_node node;
-    mp_link waits;                        /* of mp_lookup */
+    mp_link waits;                        /* list of mp_lookup */
     bool is_running;                      /* a thread looks it up, and uses this struct */
     bool is_overdue;                      /* no name server has answered in time since `found_at` */
     char *MP_NULLABLE addresses;          /* NULL: none are known */
@@ -105,8 +106,8 @@ static void drop_older(mp_node *node, void *ctx)
         drop_name(it);
 }
 
-/* Sends the addresses, if there are any, to all who wait. Their loops exist: each of them cancels its lookup before its
- * loop is freed. */
+/* Sends the addresses, if there are any, to all requests that wait. Their loops exist: each request cancels its lookup
+ * before its loop is freed. */
 static void answer_all(name *it)
 {
     MP_EACH_TAKEN(mp_lookup, lookup, &it->waits, link) {
@@ -254,7 +255,7 @@ static void on_patience(mp_timer *timer)
     char *MP_NULLABLE host = NULL;
     pthread_mutex_lock(&table.lock);
     bool is_waiting = !mp_link_is_alone(&lookup->link);
-    if (is_waiting) { /* so the name still has the addresses of the start */
+    if (is_waiting) { /* a name server is still being asked, so the name keeps its old addresses */
         name *it = lookup->name;
         mp_link_drop(&lookup->link);
         lookup->addresses = mp_dup(mp_str_of(it->addresses));
@@ -269,7 +270,7 @@ static void on_patience(mp_timer *timer)
     free(host);
     mp_stat_add(&mp_stat_old_addresses, 1);
     answer(lookup);
-    release(lookup); /* the name has it no more */
+    release(lookup); /* the name does not list this lookup any more */
 }
 
 /* The name with a lookup in progress; NULL if there can be none. The caller has the lock. */

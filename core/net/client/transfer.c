@@ -18,7 +18,7 @@ struct mp_transfer {
     CURL *easy;
     struct curl_slist *headers, *addresses;
     mp_lookup *MP_NULLABLE lookup; /* NULL: no lookup is in progress */
-    mp_timer patience;             /* for the lookup, if connecting has a limit */
+    mp_timer patience;             /* time limit of the lookup, if connecting has one */
     mp_buf place;                  /* "+HOST:PORT:", to which the addresses are appended; empty: none are looked up */
     mp_outgoing how;               /* its `url`, `headers` and paths are not valid after the start */
     int status;
@@ -198,7 +198,7 @@ static int on_connected(void *ctx, char *ip, MP_UNUSED char *own_ip, MP_UNUSED i
 
 /* -- start --------------------------------------------------------------------------------------------------------- */
 
-/* The request's headers are there until the transfer is freed. */
+/* Copies the request's headers, which libcurl reads until the transfer is freed. */
 static bool hold_headers(mp_transfer *transfer, const mp_outgoing *outgoing)
 {
     size_t len = 0;

@@ -274,7 +274,8 @@ static int check_goaway(mp_http2 *h2, const frame *f, const char **why)
     return H2O_HTTP2_ERROR_PROTOCOL_CLOSE_IMMEDIATELY;
 }
 
-/* After the last GOAWAY: frames of requests that were ignored. libh2o would end the connection. */
+/* True for frames of requests that arrived after the last GOAWAY and were ignored: libh2o would end the connection
+ * because of them. */
 static bool is_of_ignored_stream(const mp_http2 *h2, const frame *f)
 {
     return h2->takes_no_streams && f->id > f->h2o->pull_stream_ids.max_open &&
@@ -354,7 +355,7 @@ static void check_announced(mp_http2 *h2, const frame *f)
 
 static ssize_t read_next(h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why);
 
-/* Lets libh2o read. It may change its reader: the guard stays in front of the new one. */
+/* Calls libh2o's reader. It may set another one: the guard stays in front of that. */
 static ssize_t pass(mp_http2 *h2, h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why)
 {
     h2o->_read_expect = h2->next;
@@ -402,7 +403,7 @@ static ssize_t read_preface(mp_http2 *h2, h2o_http2_conn_t *h2o, const uint8_t *
     return pass(h2, h2o, bytes, len, why);
 }
 
-/* Stands in the place of libh2o's reader: reads one frame, and returns its bytes or an error. */
+/* Called in place of libh2o's reader: reads one frame, and returns its bytes or an error. */
 static ssize_t read_next(h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why)
 {
     mp_http2 *h2 = mp_http2_of(h2o);

@@ -7,7 +7,7 @@
 
 #define MAX_FIELDS 128 /* headers of one request, with pseudo-headers: browsers send each cookie as a header */
 
-/* libh2o's own h2o_hpack_parse_headers. */
+/* The function of libh2o whose place h2o_hpack_parse_headers takes. */
 int libh2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table, const uint8_t *bytes, size_t len,
                                int *MP_NULLABLE exists, size_t *content_length, h2o_cache_digests_t **digests,
                                const char **why);
@@ -114,7 +114,7 @@ int h2o_hpack_parse_headers(h2o_req_t *req, h2o_hpack_header_table_t *table, con
     size_t before = req->headers.size;
     int result = libh2o_hpack_parse_headers(req, table, bytes, len, exists, content_length, digests, why);
     if (exists == NULL) {
-        req->headers.size = before; /* trailers are not headers: what was checked before the body must not change */
+        req->headers.size = before; /* removes trailers from the headers: checks before the body must stay valid */
         return result == H2O_HTTP2_ERROR_INVALID_HEADER_CHAR ? H2O_HTTP2_ERROR_PROTOCOL : result;
     }
     mp_http2_weigh_head(h2, req);

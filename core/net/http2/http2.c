@@ -11,7 +11,7 @@ enum {
     NEW_STREAMS = 4,      /* requests are counted again when their number has grown by this */
     MAX_UNREAD = 16,      /* answers that the socket does not take, while there is no room for requests */
     BODIES_PER_CONN = 4,  /* the bodies of one connection have at most this number of times limits.body */
-    GOAWAY_MS = 1000,     /* from the first GOAWAY to the last, while streams are open */
+    GOAWAY_MS = 1000,     /* ms from the first GOAWAY to the last, while streams are open */
     COUNT_BYTES = 4096,   /* requests are counted again when this number of bytes has arrived */
     STOP_BYTES = 8 << 20, /* half of a stream's window */
     NO_ERROR = 0,
@@ -212,7 +212,7 @@ void mp_http2_weigh_head(const mp_http2 *h2, h2o_req_t *req)
     for (size_t i = 0; i < req->headers.size; i++)
         bytes += req->headers.entries[i].name->len + req->headers.entries[i].value.len;
     if (bytes < 2 * h2->block_bytes)
-        bytes = 2 * h2->block_bytes; /* libh2o allocates twice the size of what is compressed */
+        bytes = 2 * h2->block_bytes; /* to compress a block, libh2o allocates twice its size */
     head_bytes(mp_http2_stream_of(req)) = (uint32_t)(bytes + FIELD_BYTES * req->headers.size);
 }
 
@@ -279,8 +279,8 @@ static size_t count_unread(const h2o_http2_conn_t *h2o)
     return count;
 }
 
-/* Gives up one of the connection's requests: the newest with a body, else the newest that is arriving, else one whose
- * answer is not read. False if there is none. */
+/* Ends one of the connection's requests: the newest with a body; or the newest that is arriving; or one whose answer is
+ * not read. False if there is none. */
 static bool shed_request(mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
     h2o_http2_stream_t *stream = newest_arriving(h2o, true);
@@ -414,7 +414,7 @@ void h2o_http2_scheduler_dispose(h2o_http2_scheduler_node_t *root)
     h2->is_freed = NULL;
 }
 
-/* After a read: starts or ends the time limits, and counts. */
+/* Called after a read: starts or ends the time limits, and counts. */
 static void settle(mp_http2 *h2, const h2o_http2_conn_t *h2o)
 {
     if (h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
@@ -443,7 +443,7 @@ void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error)
     const h2o_http2_conn_t *h2o = h2->h2o;
     bool is_freed = h2o == NULL;
     if (h2o != NULL && error != NULL) {
-        cut(h2); /* else a write that the client does not take would keep its streams alive */
+        cut(h2); /* without this, a write that the client does not take would keep its streams alive */
     } else if (h2o != NULL && h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
         h2o_buffer_consume(&socket->input, socket->input->size); /* libh2o would collect it */
         return;
@@ -455,7 +455,7 @@ void mp_http2_read(mp_http2 *h2, const char *MP_NULLABLE error)
     h2->is_freed = NULL;
     if (error != NULL)
         return;
-    mp_body_budget_shrink(&socket->input); /* of many frames that arrived by one read, half a one may be left */
+    mp_body_budget_shrink(&socket->input); /* one read may bring many frames and half of the next one */
     settle(h2, h2o);
     if (tls != NULL && mp_tls_is_ended(tls))
         cut(h2);

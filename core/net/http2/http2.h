@@ -41,7 +41,7 @@ struct mp_http2 {
     size_t counted_streams;                      /* streams at that time */
     size_t events;                               /* open event streams */
     uint64_t partial_since;                      /* an incomplete preface, frame or block of headers; 0: none */
-    uint64_t quiet_since;                        /* no stream is open; 0: there are streams */
+    uint64_t quiet_since;                        /* time from which on no stream is open; 0: there are streams */
     uint64_t leaving_since;                      /* the first GOAWAY was sent; 0: none was */
     bool has_preface, has_settings;              /* the client's preface and its first SETTINGS were received */
     bool is_block_open, is_block_swallowed;      /* CONTINUATION frames must follow */
@@ -75,8 +75,8 @@ void mp_http2_refuse_stream(mp_http2 *h2, h2o_http2_stream_t *stream);
  * head. */
 void mp_http2_weigh_head(const mp_http2 *h2, h2o_req_t *req);
 bool mp_http2_was_answered_early(const mp_http2 *h2, uint32_t id);
-/* Counts bytes of a body whose request was answered early. A client that goes on sending, although the answer is
- * complete, is told to stop before the window of the stream is used up. */
+/* Counts bytes of a body whose request was answered early. A client that still sends although the answer is complete
+ * gets RST_STREAM before the window of the stream is used up. */
 void mp_http2_count_swallowed(mp_http2 *h2, h2o_http2_conn_t *h2o, uint32_t id, size_t bytes);
 
 /* The client has sent RST_STREAM for this stream. */

@@ -1,5 +1,5 @@
-/* pages.c: regions of 1 MiB, each cut into blocks of the same number of pages. What a region knows of its blocks is
- * kept outside of it, so that a page that no block uses need not be resident. */
+/* pages.c: regions of 1 MiB, each cut into blocks of the same number of pages. The bookkeeping of a region is outside
+ * of it, so that a page that no block uses need not be resident. */
 #include "pages.h"
 #include "base/base.h"
 #include <pthread.h>
@@ -98,7 +98,7 @@ static void flip_bit(uint64_t *bits, size_t at)
     bits[at / WORD_BITS] ^= (uint64_t)1 << at % WORD_BITS;
 }
 
-/* A free block of a region that has one: a resident one if there is one. */
+/* Chooses a free block of a region, a resident one if possible. */
 static size_t choose(const region *from)
 {
     for (size_t i = 0; from->dirty > 0 && i < WORDS; i++)

@@ -16,7 +16,8 @@ typedef struct {
 void *MP_NULLABLE mp_slabs_take(mp_slabs *slabs, size_t size);
 /* Frees a block of mp_slabs_take of this size. */
 void mp_slabs_give(mp_slabs *slabs, void *block, size_t size);
-/* Gives back what is kept for the next blocks. An owner all of whose blocks are freed has nothing left then. */
+/* Returns free memory that was kept for the next blocks. If all blocks of an owner are freed, nothing is left after
+ * this. */
 void mp_slabs_return(mp_slabs *slabs);
 
 /* A zeroed block that may live longer than the connection for which it is made, apart from the blocks of connections.

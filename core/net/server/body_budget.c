@@ -17,7 +17,7 @@ MP_COUNTER(refused_bodies, "refused", "reason", "bodies", "requests whose bodies
 enum {
     PAGE = 4096,
     MAPPED = 256 << 10, /* from this size on malloc maps a block (gateway.c), whose pages are resident once used */
-    LARGE = 32 << 10,   /* what is larger goes into a mapped block, or out of it once it is smaller */
+    LARGE = 32 << 10,   /* from this size on, input is moved to a mapped block, and below it out of one */
 };
 
 static mp_pace returned = MP_PACE_INIT; /* bytes that are no longer counted */
@@ -175,8 +175,8 @@ static void read_input(mp_conn *conn, const char *MP_NULLABLE error)
         refuse_body(conn);
 }
 
-/* HTTP/1: true if there is no room for what has arrived. Small requests that arrive at once are refused only where
- * there is none even for small ones; those to the admin listener are not. */
+/* HTTP/1: true if the bytes that have arrived do not fit. Small requests that arrive at once are refused only if not
+ * even small ones fit; those to the admin listener are never refused. */
 static bool is_too_much(mp_conn *conn, size_t size)
 {
     if (size > MP_INTAKE_FREE || conn->body_bytes > 0)
@@ -204,8 +204,8 @@ static void on_read(h2o_socket_t *socket, const char *MP_NULLABLE error)
     }
 }
 
-/* HTTP/1: libh2o begins to read a next request, of which bytes may have come with the last one. If there is no room for
- * them, the client can send no more. */
+/* HTTP/1: libh2o begins to read the next request, whose first bytes may have arrived with the last one. If they do not
+ * fit, the connection is closed for input. */
 static void count_next(mp_conn *conn)
 {
     if (conn->http2 != NULL || (conn->body_bytes == 0 && conn->socket->input->size <= MP_INTAKE_FREE))

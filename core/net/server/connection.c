@@ -1,5 +1,5 @@
-/* connection.c: what the files below the server need of a connection: whose a socket is, the peer's address, and the
- * structs of its streams. */
+/* connection.c: facts about a connection for the other files of the server: the connection of a socket, the peer's
+ * address, and the structs of its streams. */
 #include "http.h"
 #include <arpa/inet.h>
 #include <sys/socket.h>

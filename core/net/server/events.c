@@ -227,7 +227,7 @@ static void flush(const mp_live *live)
     h2o_send(live->req, pieces, count, is_last ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
 
-/* HTTP/2 */
+/* Resets the stream (HTTP/2 only). */
 static void reset(const mp_live *live)
 {
     mp_stream *stream = mp_stream_ref(live->stream);

@@ -1,6 +1,6 @@
-/* forwarded.c: the client's address in X-Forwarded-For and Forwarded. Lists are read from the right, so that what a
- * client wrote into them comes last, and cannot change how the part before it is read: not by a quotation mark that it
- * leaves open, either. */
+/* forwarded.c: the client's address in X-Forwarded-For and Forwarded. Lists are read from the right, so that the part
+ * that a client wrote is read last and cannot change the meaning of the part before it, not even by an open quotation
+ * mark. */
 #include "forwarded.h"
 
 /* True if the quotation mark at `at` is escaped: an odd number of backslashes is before it. */

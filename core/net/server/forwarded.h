@@ -31,8 +31,8 @@ typedef struct {
 /* Reads one line of the list, from the right: the value of a header. Begin with the last header of the request.
  * `is_rfc7239`: it is Forwarded; else X-Forwarded-For. Its time is linear in the length of the line. */
 void mp_forwarded_take(mp_forwarded *list, mp_str line, bool is_rfc7239);
-/* The client by both lists. Where both kinds of headers are there and differ, one of them is the client's own, and
- * nothing says which: the result is unclear, and has no address. */
+/* The client's address by both lists. If both kinds of headers exist and differ, one of them is the client's own and it
+ * is unknown which: the result is unclear, and has no address. */
 mp_forwarded mp_forwarded_agree(const mp_forwarded *one, const mp_forwarded *other);
 
 /* -- the PROXY header ---------------------------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ void mp_server_share(mp_server *server, int address)
     }
 }
 
-/* On the server's thread: lets libh2o accept, or not, by what mp_server_hold has set. */
+/* Makes libh2o accept connections, or stop, as mp_server_hold demands. On the server's thread. */
 static void apply_hold(void *ctx)
 {
     mp_server *server = ctx;
@@ -31,7 +31,9 @@ static void apply_hold(void *ctx)
             continue;
         if (atomic_load(&listener->is_held)) {
             h2o_socket_read_stop(socket);
-        } else { /* also where it had paused: the time of that may have passed while it was held, and done nothing */
+        } else {
+            /* also after a pause of accepting: the timer of the pause may have fired while the listener was held,
+             * without effect */
             listener->is_paused = false;
             h2o_socket_read_start(socket, mp_server_on_accept);
         }

@@ -56,10 +56,10 @@ typedef struct {
     h2o_socket_cb read;           /* libh2o's callback for bytes of requests; body_budget.c calls it */
     bool *MP_NULLABLE is_closed;  /* during a read of HTTP/1: set to true when the connection is closed; else NULL */
     size_t body_bytes;            /* bytes of the current requests, counted in limits.bodies */
-    mp_delivery
-        *MP_NULLABLE delivery; /* owned: the owners of an answer that the kernel has; NULL: nobody waits for it */
-    size_t discarded;          /* bytes discarded since the request was refused */
-    uint64_t opened_at;        /* time of the loop when the connection was accepted; 0 once a request has arrived */
+    mp_delivery *MP_NULLABLE
+    delivery; /* owned: the owners of an answer whose bytes the kernel has; NULL: no owner waits for its delivery */
+    size_t discarded;   /* bytes discarded since the request was refused */
+    uint64_t opened_at; /* time of the loop when the connection was accepted; 0 once a request has arrived */
 } mp_conn;
 
 struct mp_server {
@@ -148,7 +148,7 @@ struct mp_stream {
     void *MP_NULLABLE gone_ctx;
     void (*MP_NULLABLE drained)(void *ctx, mp_stream *stream);
     void *MP_NULLABLE drained_ctx;
-    mp_delivery *MP_NULLABLE delivery; /* owned; NULL: nobody waits for it */
+    mp_delivery *MP_NULLABLE delivery; /* owned; NULL: no owner waits for the delivery of the answer */
     mp_fdwatch peer;
     mp_timer timer; /* heartbeat while idle, stall limit while writing */
     mp_link dirty;
@@ -171,7 +171,7 @@ void mp_stream_stop_watching(const mp_live *live);
 /* implemented in client_address.c */
 /* Finds the client of a request that has X-Forwarded-For or Forwarded. */
 void mp_live_find_client(mp_live *live);
-/* True if the connection's peer is one of these proxies, and not hidden by a PROXY header without an address. */
+/* True if the connection's peer is one of these proxies. False if a PROXY header without an address hides the peer. */
 bool mp_conn_is_trusted(mp_conn *conn, const mp_proxies *MP_NULLABLE proxies);
 
 /* implemented in headers.c */
@@ -189,7 +189,7 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req);
 /* Counts bytes that are about to wait for the stream's reader, and ends streams of others if these take too much. False
  * if there is no room even so: the caller ends the stream. */
 bool mp_stream_count(const mp_live *live, size_t bytes);
-/* Ends a stream because there is no room for what waits for its reader. */
+/* Ends a stream because the bytes that wait for its reader do not fit into the limit. */
 void mp_stream_end_for_room(mp_stream *stream);
 
 /* implemented in framing.c */
@@ -208,18 +208,17 @@ bool mp_chunked_was_decoded(void);
 #define MP_INTAKE_FREE 16384
 /* The bytes of memory that a buffer occupies. NULL: none. */
 size_t mp_body_budget_held(const h2o_buffer_t *MP_NULLABLE buffer);
-/* Moves what is left in a large buffer to a small one. Nothing may point into the buffer. */
+/* Moves the remaining bytes of a large buffer to a small one. No pointer into the buffer may exist. */
 void mp_body_budget_shrink(h2o_buffer_t **buffer);
 /* Before `more` bytes are added to a buffer: one that will be large gets a block of its own. A buffer that doubles its
  * size step by step would leave blocks behind that the heap does not return. */
 void mp_body_budget_expect(h2o_buffer_t **buffer, size_t more);
-/* Counts `bytes` for the connection instead of what was counted before. True if the sum of all connections is above
- * limits.bodies; if the connection holds little, above an eighth more. The caller then refuses what has arrived. */
+/* Sets the bytes that are counted for the connection. True if the sum of all connections is above limits.bodies; for a
+ * connection with few bytes, above nine eighths of it. The caller then refuses the bytes that have arrived. */
 bool mp_body_budget_set(mp_conn *conn, size_t bytes, bool is_small);
 /* True if there is no room even for small requests. */
 bool mp_body_budget_is_full(const mp_conn *conn);
-/* The seconds of Retry-After of a request that does not fit: until the bytes above the limit are gone, and there is
- * room for it. */
+/* The seconds of Retry-After for a request that does not fit: until enough bytes of other requests are freed. */
 unsigned mp_body_budget_room_s(const mp_conn *conn);
 /* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */
 void mp_body_budget_forget(mp_conn *conn);
@@ -233,7 +232,7 @@ void mp_delivery_next_request(mp_conn *conn);
 void mp_delivery_reset_stream(mp_conn *conn, uint32_t id);
 /* The client's input has ended. `is_fin`: the client ended it; else the connection broke. */
 void mp_delivery_end_input(mp_conn *conn, bool is_fin);
-/* This side has closed the connection, if nothing else has ended it before. */
+/* Reports that this side has closed the connection, unless its end was reported before. */
 void mp_delivery_end_conn(mp_conn *conn);
 
 /* implemented in http2.c */
@@ -256,7 +255,7 @@ void mp_http2_drain(mp_http2 *h2);
 const mp_http2_refusal *MP_NULLABLE mp_http2_refusal_of(const mp_http2 *h2);
 /* False if the connection has too many event streams. Otherwise one more is counted. */
 bool mp_http2_admit_events(mp_http2 *h2);
-/* The request is about to be gone, and its stream is in the connection's list no more. */
+/* The request will be freed, and its stream is not in the connection's list any more. */
 void mp_http2_forget(mp_http2 *h2, const mp_live *live);
 /* Frees the body of the request, which is used no more. */
 void mp_http2_free_body(mp_http2 *h2, const mp_live *live);

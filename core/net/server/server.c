@@ -29,7 +29,7 @@ typedef struct {
 } handler;
 
 static _Atomic int64_t max_connections; /* limits.connections */
-static atomic_int overloads;            /* what mp_servers_press has added up */
+static atomic_int overloads;            /* the sum of the arguments of mp_servers_press */
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
@@ -47,7 +47,7 @@ static void refuse_request(const mp_live *live, mp_cause cause, int status, mp_s
     mp_stream_answer(stream, status, "text/plain; charset=utf-8", why, &retry, cause == MP_CAUSE_BODIES ? 1 : 0);
 }
 
-/* HTTP/1: what is ambiguous in the request that the connection's input begins with. */
+/* HTTP/1: describes an ambiguity in the request at the beginning of the connection's input; NULL: there is none. */
 static const char *MP_NULLABLE find_fault(mp_conn *conn, const h2o_req_t *req)
 {
     const h2o_buffer_t *input = conn->socket->input;
@@ -147,7 +147,7 @@ static int64_t most_connections(const mp_listener *listener)
     return most + reserve;
 }
 
-/* True if the server may have no more connections of its own, whatever others have. */
+/* True if the server may have no more connections of its own, regardless of other servers. */
 static bool is_full(const mp_listener *listener)
 {
     return listener->endpoint.most > 0 && (int64_t)listener->server->conn_count >= listener->endpoint.most;
@@ -211,8 +211,8 @@ static mp_server *find_taker(mp_server *server)
     return own - fewest > 1 + fewest / 8 ? least : server;
 }
 
-/* Accepts a connection before libh2o has it, for another server, or for this one if the other takes none any more.
- * False, with errno, if there is none. */
+/* Accepts a connection in place of libh2o, for another server, or for this one if the other takes none any more. False,
+ * with errno, if there is none. */
 static bool accept_for(mp_listener *listener, h2o_socket_t *socket, mp_server *taker)
 {
     int fd = accept4(h2o_socket_get_fd(socket), NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -238,7 +238,8 @@ static bool accept_one(mp_listener *listener, h2o_socket_t *socket)
         pause_accepting(listener, socket, RETRY_MS);
         return false;
     }
-    int64_t most = is_ending ? INT64_MAX : most_connections(listener); /* see mp_server_close_listeners */
+    /* while the server ends, all waiting connections are accepted: see mp_server_close_listeners */
+    int64_t most = is_ending ? INT64_MAX : most_connections(listener);
     if (!mp_account_take(&mp_account_connections, 1, most)) {
         mp_stat_add(&mp_stat_refused_connections, 1);
         pause_accepting(listener, socket, RETRY_MS);

@@ -259,7 +259,7 @@ static void put_day(char room[32], const ASN1_TIME *at)
     strftime(room, 32, "%Y-%m-%d", &parts);
 }
 
-/* Reports what clients would reject in the certificate. */
+/* Reports faults for which clients would reject the certificate. */
 static void judge_for_clients(const char *path, X509 *own, mp_tls_findings *findings)
 {
     char day[32];

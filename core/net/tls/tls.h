@@ -63,7 +63,7 @@ typedef struct {
     char **MP_NULLABLE sans; /* "DNS:robot.example", "URI:spiffe://…", "EMAIL:…", "IP:…"; ends with NULL */
 } mp_tls_peer;
 
-/* What the server's own certificate says; the caller frees it. */
+/* Facts of the server's own certificate; the caller frees them. */
 mp_tls_peer *mp_tls_own(const mp_tls *tls);
 void mp_tls_peer_free(mp_tls_peer *MP_NULLABLE peer);
 

@@ -24,10 +24,10 @@ static void on_client_left(void *ctx, mp_stream *stream)
         return;
     }
     if (mp_stream_known_mark(stream) != 0)
-        mp_call_mark(call); /* while the call has the stream */
+        mp_call_mark(call); /* marks the log lines while the call runs */
     mp_call_keep_token(call, stream);
     mp_call_leave_stream(
-        call); /* the handler goes on (S-31): its answer is kept for a client that resumes, or is dropped */
+        call); /* the handler continues (S-31): its answer is kept for a client that resumes, or is dropped */
 }
 
 /* Finds the call of `session` with this id. The caller has the session's lock. */

@@ -194,7 +194,8 @@ static void deliver_reply(void *content, mp_loop *MP_NULLABLE loop)
     }
 }
 
-/* An answer that does not fit what waits for the thread of its call, which may be stuck, becomes an error. */
+/* Sends the client's answer to the thread of its call. If too many bytes wait for that thread, which may be stuck, the
+ * answer is replaced by an error. */
 static void send_reply(const mp_client_request *ask, bool is_error, mp_str answer)
 {
     mp_rpc *rpc = ask->rpc;

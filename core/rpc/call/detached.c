@@ -1,5 +1,5 @@
-/* detached.c: calls without a client: work that goes on after the call that started it was answered. No message is
- * sent for them. */
+/* detached.c: calls without a client: they continue after the call that started them was answered. No message is sent
+ * for them. */
 #include "state.h"
 
 MP_COUNTER(tool_shutdown, "tool_aborted", "reason", "shutdown", "calls still running when the gateway stopped")

@@ -115,5 +115,6 @@ mp_str mp_call_address(const mp_call *call)
     const mp_session *session = call->session;
     if (address.len > 0 || session == NULL)
         return address;
-    return mp_str_of(session->peer); /* true over HTTP+SSE, and if the call's own connection is closed */
+    /* the address is in the session over HTTP+SSE, and where the call's own connection is closed */
+    return mp_str_of(session->peer);
 }

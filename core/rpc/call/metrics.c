@@ -48,7 +48,7 @@ static const char *const methods[] = {
 };
 enum { METHODS = sizeof methods / sizeof *methods, ERAS = 16, CODES = 16 };
 
-/* How a call ended, as `error_type`; behind these are the codes of JSON-RPC errors, and then _OTHER. */
+/* The outcome of a call as `error_type`; the numbers after these are the codes of JSON-RPC errors, and then _OTHER. */
 static const char *const causes[] = {"",       "tool_error", "timeout", "cancelled", "disconnected", "refused", "cpu",
                                      "memory", "lua_memory", "output",  "shutdown",  "reload",       "operator"};
 enum { OK, TOOL_ERROR, TIMEOUT, CANCELLED, DISCONNECTED, REFUSED, CAUSES = sizeof causes / sizeof *causes };
@@ -204,7 +204,7 @@ static void count_thing(const mp_call *call, size_t error)
     mp_series_add(series, 1);
 }
 
-/* Keeps the failure for operators: which call it was, not what it said. */
+/* Keeps a failure for operators: which call it was, without texts of its error. */
 static void keep_failure(const mp_call *call, mp_thing_metrics *tool, uint64_t us)
 {
     MP_LOCKED(&lock);

@@ -1,5 +1,5 @@
-/* own_stream.c: the HTTP request that a call answers. A call always has a stream: where there is none, or the client
- * has left, it is rpc->no_stream, at which all functions of streams find that it is gone. */
+/* own_stream.c: the HTTP request that a call answers. A call always has a stream: without a request, or after the
+ * client has left, it is rpc->no_stream, for which all functions of streams report that it is gone. */
 #include "state.h"
 
 bool mp_call_is_of_stream(const mp_call *call)

@@ -58,7 +58,7 @@ typedef struct {
     bool has_more;
 } stream_page;
 
-/* Puts what all streams have, if the page has this one. */
+/* Appends the members that all kinds of streams have, if the stream is on this page. */
 static bool put_stream(stream_page *page, const char *kind, uint64_t serial, uint64_t began_us, const mp_stream *stream)
 {
     if (page->passed > 0) {
@@ -104,7 +104,7 @@ static void put_stream_of_call(stream_page *page, const mp_call *call)
     mp_buf_putc(page->out, '}');
 }
 
-/* Puts one page: streams of sessions, then those of calls, oldest first. */
+/* Appends one page: streams of sessions, then those of calls, oldest first. */
 static bool put_streams(mp_rpc *rpc, unsigned number, mp_buf *out)
 {
     stream_page page = {out, rpc, mp_monotonic_us(), number * MP_STREAMS_PAGE, MP_STREAMS_PAGE, false};

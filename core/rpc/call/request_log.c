@@ -211,7 +211,7 @@ void mp_log_call(mp_call *call)
 
 /* -- taps ---------------------------------------------------------------------------------------------------------- */
 
-/* Shows taps an event that one of them takes, or may take when the name is known. */
+/* Passes an event to taps that take it, or may take it once the name is known. */
 static void show_taps(const mp_call *call, mp_tap_event *event)
 {
     mp_scoped_buf name = {0}, client = {0};

@@ -3,7 +3,7 @@
 
 #define PRIME_MS 250 /* delay before a call gets its event stream, and its client an id to resume with */
 
-/* The session whose events can be resumed; NULL: those of the call have no ids. */
+/* The session that stores events of the call for a client that resumes; NULL: events of the call have no ids. */
 static mp_session *MP_NULLABLE resumable(const mp_call *call)
 {
     mp_session *session = call->session;

@@ -1,5 +1,5 @@
-/* state.h: one JSON-RPC request from its start to its answer, and what belongs to it: requests to its client, its
- * place in a batch, its subscriptions, its resumable stream. */
+/* state.h: one JSON-RPC request from its start to its answer, and its parts: requests to its client, its place in a
+ * batch, its subscriptions, its resumable stream. */
 #ifndef MP_RPC_CALL_STATE_H
 #define MP_RPC_CALL_STATE_H
 
@@ -21,9 +21,9 @@ struct mp_call {
     size_t weight;          /* number of JSON values in the message: see mp_envelope */
     void *MP_NULLABLE user; /* pointer that belongs to the hooks */
     bool ended, is_being_cancelled, opens_session, id_is_free, is_detached;
-    bool has_place;                  /* it counts in limits.calls_in_flight: until it has ended, or listens */
-    bool is_unix;                    /* the request came by a Unix socket */
-    bool is_hidden;                  /* neither counted nor shown to taps: a question of a page of the gateway's own */
+    bool has_place; /* the call is counted in limits.calls_in_flight, until it ends or becomes a subscription */
+    bool is_unix;   /* the request came by a Unix socket */
+    bool is_hidden; /* neither counted nor shown to taps: a question of a page of the gateway's own */
     mp_console *MP_NULLABLE console; /* borrowed, valid until the call has ended; NULL: a call of a client */
     int status;            /* HTTP status chosen by mp_call_forbid or mp_call_put_off; 0: the default status */
     int sent_status, code; /* for the request log: the HTTP status of the answer, and the code of its error; 0: none */
@@ -67,10 +67,10 @@ bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
 /* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
  * and the id is in use (B-27). */
 bool mp_call_join(mp_call *call, mp_session *session);
-/* Keeps Authorization of `stream`, or what another process has sealed of it, for as long as the call runs, if there is
- * one and config->keeps_tokens. */
+/* Stores the Authorization header of `stream`, or the one that another process has sealed, while the call runs, if
+ * config->keeps_tokens. */
 void mp_call_keep_token(mp_call *call, const mp_stream *stream);
-/* Frees what mp_call_keep_token keeps. */
+/* Frees the header that mp_call_keep_token stored. */
 void mp_call_forget_token(mp_call *call);
 /* Serves notifications/cancelled: cancels the call of the session with this id, on any worker. */
 void mp_call_cancel_by_id(mp_session *session, mp_str id);

@@ -1,5 +1,4 @@
-/* refusal_log.h: the log of refused requests. rpc/observe.h has what the admin listener logs of those that it
- * refuses. */
+/* refusal_log.h: the log of refused requests. The admin listener logs its refusals by functions of rpc/observe.h. */
 #ifndef MP_RPC_OBSERVE_REFUSAL_LOG_H
 #define MP_RPC_OBSERVE_REFUSAL_LOG_H
 

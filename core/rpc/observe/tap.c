@@ -76,8 +76,8 @@ static mp_tap_arguments form_of(const mp_tap_filter *filter, const mp_tap_event 
     return event->outcome.len == 0 || wants_ends(filter) ? filter->arguments : MP_TAP_NONE;
 }
 
-/* True if the call is one of the sample. Both events of a call have its number, so both are in it, or none. What
- * belongs to no call is. */
+/* True if the call is one of the sample. Both events of a call have its number, so both are in the sample, or neither.
+ * Events without a call are always in it. */
 static bool is_sampled(uint32_t sample, const mp_tap_event *event)
 {
     if (sample == 0 || event->serial == 0)
@@ -97,7 +97,7 @@ static bool is_slow(uint64_t slower_us, mp_tap_event *event)
     return event->us >= slower_us;
 }
 
-/* True if the tap shows the event, whatever the name is if that is unknown. What is cheap to know comes first. */
+/* True if the tap shows the event. A name that is not known yet counts as a match. The cheap comparisons are first. */
 static bool is_admitted(const mp_tap_filter *filter, mp_tap_event *event)
 {
     return (!wants_ends(filter) || event->outcome.len > 0) && admits(filter->method, event->method) &&
@@ -138,7 +138,7 @@ static void leave_thread(void *list)
     unref_list(list);
 }
 
-/* Makes the list anew: a tap was opened or closed. The caller has the lock. */
+/* Makes the list of taps again after one was opened or closed. The caller has the lock. */
 static void publish_taps(void)
 {
     if (newest == NULL)
@@ -157,7 +157,7 @@ static void publish_taps(void)
     atomic_store_explicit(&newest_number, made->number, memory_order_release);
 }
 
-/* Not inlined: it runs once after each change. */
+/* Takes the newest list of taps. Not inlined: it runs once after each change. */
 static __attribute__((noinline)) void take_newest(void)
 {
     MP_LOCKED(&lock);

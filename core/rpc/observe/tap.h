@@ -1,4 +1,4 @@
-/* tap.h: what the module itself puts into taps; rpc/observe.h has what opens and reads them. */
+/* tap.h: functions by which this module puts events into taps. Those that open and read taps are in rpc/observe.h. */
 #ifndef MP_RPC_TAP_H
 #define MP_RPC_TAP_H
 
@@ -21,11 +21,11 @@ typedef struct {
     size_t params_bytes;  /* of the params that have the arguments */
     mp_str outcome;       /* outcome of an event that ends something */
     int code, status;
-    uint64_t began; /* start of what has ended, by mp_monotonic_us; 0: its time is not shown */
+    uint64_t began; /* start of the call that has ended, by mp_monotonic_us; 0: its time is not shown */
     size_t in, out;
     uint64_t us;          /* computed from `began` */
     mp_session_mark mark; /* computed from `session` */
-    /* What mp_tap_wants has found, a bit for each tap of the thread's list: those that get the event, and those that
+    /* The result of mp_tap_wants, a bit for each tap of the thread's list: those that get the event, and those that
      * decide by its name. */
     bool was_asked;
     unsigned takers, undecided;

@@ -1,5 +1,5 @@
 /* tap_text.c: the text of an event for the readers of taps. Each call of a client has two events while a tap shows it,
- * so what is in every event is written without formats. */
+ * so the parts that all events have are written without formats. */
 #include "tap.h"
 
 #define MAX_VALUE_BYTES 256 /* longest text of a member that a client or a script chose */

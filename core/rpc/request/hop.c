@@ -28,7 +28,7 @@ void mp_hop_keys(const mp_processes *processes, mp_seal_key keys[2])
     keys[1] = (mp_seal_key){0};
 }
 
-/* For text that is, or was, sealed: it has the client's token. */
+/* Erases text that is or was sealed: it has the client's token. */
 static void wipe(mp_buf *text)
 {
     if (text->ptr != NULL)

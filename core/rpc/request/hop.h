@@ -1,5 +1,5 @@
-/* hop.h: what one process of the gateway tells another about a request that it sends on: the header moonpool-hop, which
- * is sealed. The sender, the edge, has read the request and knows who sent it; the receiver, the owner, runs it. */
+/* hop.h: the facts that one process of the gateway sends another with a request: the header moonpool-hop, which is
+ * sealed. The sender, the edge, has read the request and authenticated it; the receiver, the owner, runs it. */
 #ifndef MP_RPC_HOP_H
 #define MP_RPC_HOP_H
 
@@ -13,8 +13,8 @@
 
 typedef enum { MP_HOP_MCP, MP_HOP_SSE, MP_HOP_MESSAGES, MP_HOP_ORDERS, MP_HOP_ENDPOINTS } mp_hop_endpoint;
 #define MP_HOP_ALIVE "/-/alive" /* the path at which each process answers at once */
-/* The paths on which processes serve each other, whatever theirs for clients are. Orders are no requests of clients:
- * they tell what to do with a task. */
+/* The paths at which processes of the gateway serve each other; the endpoints of the configuration do not matter.
+ * Requests to ORDERS are not from clients: they have messages about tasks. */
 extern const char *const mp_hop_paths[MP_HOP_ENDPOINTS];
 
 typedef struct mp_hop {

@@ -110,7 +110,8 @@ static void measure(mp_pressure *pressure, size_t waiting, uint64_t begun, uint6
     begun -= pressure->late;
     if (waiting == 0) {
         pressure->since_us = 0;
-    } else if (pressure->since_us == 0 || begun < pressure->begun) { /* of another Lua state after a reload */
+    } else if (pressure->since_us == 0 || begun < pressure->begun) {
+        /* the counter is of another Lua state, after a reload */
         pressure->since_us = now_us;
         pressure->begun = begun;
     } else if (now_us - pressure->since_us >= WINDOW_US && begun > pressure->begun) {

@@ -1,5 +1,5 @@
-/* expiry.c: when credentials expire, the event streams that they opened end (A-14), and the client reconnects with
- * new credentials. A call in flight goes on. */
+/* expiry.c: at the time at which credentials expire, ends the event streams that they opened (A-14); the client
+ * reconnects with new credentials. A call in flight continues. */
 #include "state.h"
 #include <time.h>
 

@@ -1,5 +1,5 @@
-/* owners.c: how many sessions each principal has, or each address of clients without one. While a gateway is several
- * processes, the newest one knows what the older ones have, since these say what changes. */
+/* owners.c: the number of sessions of each principal, or of each address of clients without one. While a gateway has
+ * several processes, the older ones report changes of their numbers to the newest one. */
 #include "state.h"
 #include "json/json.h"
 #include "net/net.h"
@@ -124,7 +124,7 @@ typedef struct {
     mp_map *map;
 } all;
 
-/* Says everything anew, or nothing any more. */
+/* Marks the number of an owner to be reported again, or no longer to be reported. */
 static void begin_saying(mp_node *node, void *arg)
 {
     const all *of = arg;
@@ -153,8 +153,8 @@ static other *MP_NULLABLE find_other(mp_owners *owners, uint16_t number)
     return NULL;
 }
 
-/* A place for what the process `number` has: that of a process without sessions may be used again. NULL: there are too
- * many processes. */
+/* Returns the place for the numbers of process `number`; that of a process without sessions may be used again. NULL:
+ * there are too many processes. */
 static other *MP_NULLABLE need_other(mp_owners *owners, uint16_t number)
 {
     other *found = find_other(owners, number);
@@ -230,7 +230,7 @@ static void take(mp_owners *owners, uint16_t number, mp_str name, int64_t sessio
 {
     other *one = number == owners->number ? NULL : need_other(owners, number);
     if (one == NULL)
-        return; /* what this process has itself has come back */
+        return; /* the message has returned this process's own number */
     mp_owner *owner = find(&one->owners, name);
     if (owner == NULL && sessions == 0)
         return;

@@ -1,4 +1,5 @@
-/* session.c: what a session stores about its client: the values from `initialize`, the level of log messages. */
+/* session.c: the facts that a session stores about its client: the values from `initialize`, the level of log messages.
+ */
 #include "state.h"
 
 void mp_card_free(mp_card *MP_NULLABLE card)

@@ -20,7 +20,8 @@ struct mp_transport {
     bool is_pipe;
     bool has_one_stream; /* true for one stream per session: all messages share it, so ids must differ among the
                             session's calls */
-    bool notifies_end;   /* no stream ends with a call that listens: a notification says that the call is over (B-6) */
+    bool notifies_end;   /* true if the end of a subscription does not end a stream: a notification reports its end
+                            instead (B-6) */
     /* Sends a message before the call's answer. -1 if no client reads it and it is not kept for a client that
      * resumes. */
     int (*send)(mp_call *call, mp_str json);
@@ -53,7 +54,7 @@ bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[
 /* -- session.c, sessions.c
  * ----------------------------------------------------------------------------------------------------- */
 
-/* What the client sent at `initialize`, and the negotiated revision. Never changes. */
+/* The values that the client sent at `initialize`, and the negotiated revision. Never changes. */
 typedef struct {
     const mp_era *era;
     mp_str client, capabilities; /* spans of JSON */
@@ -158,8 +159,8 @@ void mp_table_sweep(mp_rpc *rpc);
 bool mp_table_take_call(mp_table *table);
 void mp_table_give_call(mp_table *table);
 bool mp_table_has_calls(void);
-/* What a request was refused for, and the seconds of its Retry-After: when there is a place for it, at the rate at
- * which places become free. A place of MEMORY becomes free with each call that ends. */
+/* The limit that refused a request. The seconds of its Retry-After follow from the rate at which places of the limit
+ * become free. A place of MEMORY becomes free with each call that ends. */
 typedef enum {
     MP_CAPACITY_CALLS,
     MP_CAPACITY_MEMORY,

@@ -3,7 +3,8 @@
  * process. The lock is taken last, and for a short time. */
 #include "stream.h"
 
-#define MAX_BYTES MP_LIMIT(replay_bytes, 1 << 20) /* of the stored events of one session: the oldest go */
+/* bytes of the stored events of one session; above them the oldest events are dropped */
+#define MAX_BYTES MP_LIMIT(replay_bytes, 1 << 20)
 
 MP_GAUGE(replay_bytes, "replay_bytes", "", "", "bytes of events stored for clients that resume a stream")
 MP_COUNTER(dropped_replay, "dropped", "reason", "replay",

@@ -345,8 +345,8 @@ static void deliver_event(void *content, mp_loop *MP_NULLABLE loop)
     mp_session_unref(message->session);
 }
 
-/* Adds the bytes to what is on its way to the reader, whose worker may be stuck: as many as may wait in its stream,
- * beside an answer, and no more than limits.answers has room for. The caller has the session's lock. */
+/* Counts bytes on their way to the reader, whose worker may be stuck. They must fit into the limit of its stream,
+ * beside an answer, and into limits.answers. The caller has the session's lock. */
 static bool take_room(const mp_rpc *from, mp_reader *reader, size_t bytes, bool is_answer)
 {
     size_t most = from->config->stream_queue;

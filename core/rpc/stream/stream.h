@@ -141,8 +141,8 @@ struct mp_publisher {
     mp_publications pending; /* publications of this turn */
 
     mp_publications to_sessions;
-    /* The publication that is being sent to `sessions`; NULL: none. Those from index `next` on have not got it yet; the
-     * publisher has a counted reference to each of them. */
+    /* The publication that is being sent to `sessions`; NULL: none. The sessions from index `next` on do not have it
+     * yet; the publisher has a counted reference to each of them. */
     mp_publication *MP_NULLABLE sending;
     mp_session **sessions;
     size_t session_count, next;

@@ -166,7 +166,7 @@ static void cancel_calls(mp_rpc *rpc, const mp_console *console, bool is_operato
     }
 }
 
-/* The rpc gives its reference back. */
+/* Gives back the rpc's reference to a console. */
 static void end_console(mp_console *console)
 {
     mp_link_drop(&console->link);

@@ -83,8 +83,8 @@ static int take_state(void *ctx, unsigned level, mp_str key, mp_json_type type, 
     return 0;
 }
 
-/* The id at the begin of params.requestState, of the process that keeps what the state stands for
- * (calls/client_request.lua); empty if there is none. */
+/* The id at the beginning of params.requestState: the id of the process that has the state (calls/client_request.lua);
+ * empty if there is none. */
 static mp_str id_of_state(mp_str body)
 {
     static const char name[] = "\"requestState\"";
@@ -114,7 +114,7 @@ static uint16_t find_for_mcp(const mp_rpc *rpc, const mp_stream *stream, bool is
     }
     if (count > 1 || !is_post)
         return 0;
-    mp_str name = mp_str_trim(mp_stream_known_header(stream, MP_HEADER_MCP_NAME, &names)); /* of a task: its id */
+    mp_str name = mp_str_trim(mp_stream_known_header(stream, MP_HEADER_MCP_NAME, &names)); /* name of a task: its id */
     if ((names == 1 && find_maker(rpc, name, &number)) ||
         find_maker(rpc, id_of_state(mp_stream_request(stream)->body), &number))
         return number;
@@ -186,7 +186,7 @@ static void free_passage(mp_passage *it)
     free(it);
 }
 
-/* The id of the request in the body; empty if it has none. The body is there until the answer has begun. */
+/* The id of the request in the body; empty if it has none. The body exists until the answer begins. */
 static mp_str id_of(mp_rpc *rpc, mp_stream *stream)
 {
     mp_str body = mp_stream_request(stream)->body;
@@ -201,7 +201,7 @@ static const char given_up[] =
     "too many answers wait for clients to read them: this one was given up, and the call may have run";
 static const char unanswered[] = "the process of this session does not answer: try again";
 
-/* Nothing was sent to the client yet. */
+/* Refuses a request to whose client no bytes were sent yet. */
 static void refuse_unanswered(mp_passage *it)
 {
     const mp_transfer *transfer = it->transfer;
@@ -287,7 +287,8 @@ static void answer_whole(mp_passage *it, const mp_transfer *transfer)
     end_transfer(it);
 }
 
-/* Begins to pass the answer on piece by piece. False if it is to be passed on as a whole, once it is there. */
+/* Begins to pass the answer on piece by piece. False if the answer must be passed on as a whole, when it is complete.
+ */
 static bool begin_answer(mp_passage *it, const mp_transfer *transfer)
 {
     answer first = read_head(transfer);
@@ -412,7 +413,7 @@ static void put_headers(const mp_stream *stream, mp_str sealed, mp_buf *out)
         mp_buf_put(out, value);
         mp_buf_putc(out, '\0');
     }
-    /* what libcurl would add */
+    /* the header that libcurl would otherwise add */
     mp_buf_put(out, has_accept ? MP_STR("") : MP_STR("Accept:\0"));
     mp_buf_put(out, has_type ? MP_STR("") : MP_STR("Content-Type:\0"));
     mp_buf_put(out, MP_STR(MP_HOP_HEADER ": "));
@@ -459,7 +460,7 @@ static mp_transfer *MP_NULLABLE start_transfer(mp_passage *it, const char *path,
     return transfer;
 }
 
-/* Seals what the other process must know of the request. False if that is too much, or OpenSSL fails. */
+/* Seals the facts of the request for the other process. False if they are too large, or OpenSSL fails. */
 static bool seal(mp_rpc *rpc, mp_stream *stream, mp_hop *hop, mp_buf *sealed)
 {
     int tokens;

@@ -46,11 +46,12 @@ struct mp_hops {
 uint16_t mp_hop_other_of(const mp_rpc *rpc, mp_str id);
 /* Ends a request that was sent on: with an error, or in the middle of its answer. */
 void mp_passage_end(mp_passage *passage);
-/* From now on, until nothing is under way any more, processes are asked whether they live that let requests wait. */
+/* From now on, until no request is under way, asks processes that let requests wait whether they are alive. */
 void mp_hops_watch(mp_rpc *rpc);
-/* True if the process with this number does not answer: nothing is to be sent to it. It is asked again then. */
+/* True if the process with this number does not answer: no request should be sent to it. Asks the process again in that
+ * case. */
 bool mp_hops_are_silent(mp_rpc *rpc, uint16_t number);
-/* Drops what is under way. */
+/* Cancels all errands that are under way. */
 void mp_hops_end_errands(mp_rpc *rpc);
 
 #endif

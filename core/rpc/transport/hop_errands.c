@@ -1,5 +1,5 @@
-/* hop_errands.c: requests of the gateway's own to another of its processes: orders about tasks, and the question
- * whether a process lives that lets requests wait: one that stands still neither refuses nor ends them. */
+/* hop_errands.c: requests of the gateway's own to another of its processes (errands): messages about tasks, and the
+ * question whether a process is alive that lets requests wait: a suspended process neither refuses nor ends them. */
 #include "hop_edge.h"
 
 MP_COUNTER(hops_silent, "hops_silent", "", "",
@@ -11,13 +11,14 @@ MP_ACCOUNT(order_bytes, "order_bytes", "", "",
            "bytes of messages to tasks on their way to another process of the gateway")
 
 #define LOOK_MS 250
-/* for which nothing came: the process is asked. What it has not begun by then it does not begin any more */
+/* ms without bytes for a request, after which its process is asked whether it is alive. A request that its process has
+ * not begun by then is no longer begun */
 #define QUIET_MS MP_HOP_OLDEST_MS
 #define ALIVE_MS 5000 /* within which it must answer: longer than its workers may be busy */
 /* within which an order must be taken, else it is sent again: that an order comes twice changes nothing */
 #define ORDER_MS 10000
-#define AGAIN_MS 1000 /* after which an order is sent again that was not taken */
-#define KEPT_MS 60000 /* for which an order is sent again, as long as its process lives */
+#define AGAIN_MS 1000 /* ms before a message that was not accepted is sent again */
+#define KEPT_MS 60000 /* ms for which a message is sent again, while its process is alive */
 
 typedef struct {
     mp_link link;                      /* in hops->errands */
@@ -30,7 +31,7 @@ typedef struct {
 
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
-/* It is looked at from time to time. */
+/* Does nothing: the errand's transfer is checked from time to time. */
 static void on_news(MP_UNUSED mp_transfer *transfer, MP_UNUSED void *ctx) {}
 
 /* Appends the line of the header, for an order. False if OpenSSL fails. */
@@ -139,7 +140,8 @@ static void take_answer(mp_rpc *rpc, const errand *it, bool is_alive)
     }
 }
 
-/* Nothing has come for this request for a while: ends it if its process does not live, else asks whether it does. */
+/* No bytes have come for this request for a while: ends it if its process is not alive, or asks whether the process is.
+ */
 static void look_at(mp_rpc *rpc, mp_passage *passage, uint64_t now)
 {
     bool is_silent;
@@ -196,7 +198,7 @@ static void look_at_errands(mp_rpc *rpc, uint64_t now)
     }
 }
 
-/* Asks again those that do not answer. True if there are some. */
+/* Asks the processes that do not answer once more. True if there are some. */
 static bool look_at_peers(mp_rpc *rpc)
 {
     bool has_some = false;
@@ -214,7 +216,7 @@ static void look(mp_timer *timer)
     mp_hops *hops = mp_container(timer, mp_hops, look);
     mp_rpc *rpc = hops->rpc;
     look_at_errands(rpc, mp_monotonic_ms());
-    uint64_t now = mp_monotonic_ms(); /* not before any time that is compared with it */
+    uint64_t now = mp_monotonic_ms(); /* read here, so that it is not before any time that is compared with it */
     for (mp_link *link = hops->all.next, *next; link != &hops->all; link = next) {
         next = link->next;
         mp_passage *passage = mp_container(link, mp_passage, link);

@@ -3,7 +3,7 @@
  * client has sessions.initialize_within to come back. */
 #include "transport.h"
 
-/* Without the answer to `initialize` nobody knows the session's id. */
+/* Ends the session if its client did not get the answer to `initialize`: no client knows the session's id then. */
 static void on_delivery(void *ctx, mp_delivery_end end)
 {
     mp_session *session = ctx;

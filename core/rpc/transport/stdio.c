@@ -132,7 +132,7 @@ void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int 
     rpc->principal = mp_lone;
     mp_session *session = mp_session_new(rpc, &transport, mp_lone, MP_STR(""));
     if (session == NULL)
-        abort(); /* cannot be: it is the first session, and sessions.max and sessions.per_principal are 1 or more */
+        abort(); /* impossible: it is the first session, and sessions.max and sessions.per_principal are 1 or more */
     mp_stdio *stdio = mp_new(sizeof *stdio);
     *stdio = (mp_stdio){.rpc = rpc, .pipe = pipe, .session = session, .ended = ended, .ctx = ctx};
     rpc->stdio = stdio;

@@ -69,7 +69,7 @@ static bool must_mirror(const mp_era *MP_NULLABLE era)
     return era == NULL || era->has_sessions || era->mirrors_headers;
 }
 
-/* True if the header is there once and equals `body` (H-1, H-2). */
+/* True if the request has the header exactly once, and its value equals `body` (H-1, H-2). */
 static bool mirrors(const mp_stream *stream, mp_known_header header, mp_str body)
 {
     int count;
@@ -190,7 +190,8 @@ static void serve_array(mp_rpc *rpc, mp_stream *stream, const era_headers *heade
     else if (headers->version_count > 0 && headers->era != mp_session_era(session))
         refuse_request(rpc, stream, MP_CAUSE_REVISION, 400, "MCP-Protocol-Version is not what this session negotiated");
     else if (!refuse_if_busy(rpc, stream)) {
-        mp_table_give_call(rpc->table); /* a place was there, which let the batch in: each of its calls takes its own */
+        /* the batch was admitted by a place, which is given back: each of its calls takes its own */
+        mp_table_give_call(rpc->table);
         mp_serve_batch(rpc, stream, session);
     }
     if (session != NULL)

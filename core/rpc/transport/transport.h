@@ -62,7 +62,7 @@ mp_hops *mp_hops_new(mp_rpc *rpc);
 const mp_seal_key *mp_hops_keys(mp_rpc *rpc);
 /* True if another process is to serve the request of the principal rpc->principal: it has been sent on, or refused. */
 bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint);
-/* Passes on what has arrived. At the bottom of a turn. */
+/* Passes on the bytes of answers that have arrived. Called at the end of a turn. */
 void mp_hops_turn(mp_rpc *rpc);
 bool mp_hops_have_work(const mp_rpc *rpc);
 /* Ends event streams without a call. */
