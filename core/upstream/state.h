@@ -21,7 +21,7 @@ typedef struct {
 } mp_upstream_part;
 
 typedef struct {
-    bool is_open;   /* until retry_at nothing but a probe is sent */
+    bool is_open;   /* until retry_at only a probe is sent */
     bool is_probed; /* a task probes since probed_at */
     uint64_t probed_at;
     int64_t in_row;          /* failures since the last success */
@@ -40,10 +40,10 @@ typedef struct mp_catalogue_class {
     mp_catalogue *catalogue;
     bool is_claimed;
     bool is_stale; /* the catalogue was read before a reload changed the connection */
-    uint64_t used; /* of a caller's class: the upstream's class_uses when it was used last */
+    uint64_t used; /* for a class of one caller: the value of the upstream's class_uses at its last use */
 } mp_catalogue_class;
 
-/* What all upstreams together may have, and the requests for a channel that wait for it, oldest first. */
+/* A limit that all upstreams share, and the requests for a channel that wait for it, oldest first. */
 typedef struct {
     mp_account used;
     atomic_bool has_freed; /* a place was given back since mp_upstreams_serve_waiting last looked */
@@ -66,7 +66,7 @@ struct mp_upstreams {
 
     struct mp_parks *parks;
     atomic_int park_ends;        /* messages that end parks, on their way to the homes of the parks */
-    atomic_bool has_ended_parks; /* the process ends: nothing is parked any more */
+    atomic_bool has_ended_parks; /* true once the process is stopping: no exchange is parked any more */
 
     atomic_int owned; /* channels that belong to sessions */
     /* guards the lists of `channels` and `processes`; taken after an upstream's lock, or alone */
@@ -99,7 +99,7 @@ struct mp_upstream {
     mp_node node;   /* in by_name of the table; table lock */
     mp_link in_all; /* table lock */
     mp_link in_sweep;
-    _Atomic int64_t parked; /* its exchanges that wait for a client's retry */
+    _Atomic int64_t parked; /* number of its exchanges that wait for a client's retry */
 
     pthread_mutex_t lock; /* guards all that follows */
     mp_upstream_part *part;
@@ -159,10 +159,10 @@ struct mp_channel {
 
     mp_channel_key *MP_NULLABLE key; /* upstream lock; NULL once it has ended */
     bool is_claimed, is_open, is_lost;
-    bool is_probe;    /* it is opened while the circuit is open, and decides whether the circuit closes */
-    bool is_held;     /* mp_channel_hold: the channel is not ended for being idle */
-    bool is_fresh;    /* no exchange has begun since it was opened */
-    bool ends_unused; /* it ends with its last exchange: the task that it belonged to has ended */
+    bool is_probe; /* the channel is opened while the circuit breaker is open; the outcome decides whether it closes */
+    bool is_held;  /* mp_channel_hold: the channel is not ended for being idle */
+    bool is_fresh; /* no exchange has begun since the channel was opened */
+    bool ends_unused; /* the channel ends with its last exchange, since its task has ended */
     int64_t running;  /* exchanges that run on it */
     /* messages without an answer that are on their way; the message that ends a session is sent after them */
     atomic_int said;
@@ -179,7 +179,7 @@ struct mp_channel {
     mp_link in_owner;
     mp_link in_ended; /* in the list of channels to close, until mp_channel_close_soon; thread that ends the channel */
 
-    atomic_bool has_place;   /* a process is counted for it that has not been started */
+    atomic_bool has_place;   /* a process is counted for the channel but was not started */
     mp_upstream_host *home;  /* the worker that claimed it; never changes */
     char *MP_NULLABLE given; /* the session id that the upstream gave while the channel was opened; home's thread */
     void *MP_NULLABLE connection; /* of the transport, on the home's thread; NULL: not made yet, or closed */
@@ -197,7 +197,7 @@ struct mp_channel {
 };
 
 struct mp_channel_request {
-    atomic_int refs; /* one of the task, one of the message that is on its way */
+    atomic_int refs; /* one reference of the task, one of the message that is on its way */
     mp_upstream_host *host;
     void (*MP_NULLABLE done)(void *ctx); /* NULL once the task has freed it; on its thread */
     void *ctx;
@@ -228,7 +228,7 @@ struct mp_queued_event {
     char bytes[];
 };
 
-/* What the functions of upstream.h do by the kind of an exchange; on the thread of its task. */
+/* The functions of upstream.h that each kind of exchange implements; on the thread of its task. */
 typedef struct {
     /* The next event, which the caller frees; NULL: none has arrived. */
     mp_queued_event *MP_NULLABLE (*take)(mp_exchange *exchange);
@@ -236,7 +236,7 @@ typedef struct {
     void (*cancel)(mp_exchange *exchange, mp_str message);
     bool (*park)(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
                  mp_upstream_failure *failure);
-    void (*leave)(mp_exchange *exchange); /* its task needs it no more: mp_exchange_free */
+    void (*leave)(mp_exchange *exchange); /* mp_exchange_free: the task does not need the exchange any more */
 } mp_exchange_kind;
 
 /* An exchange as its task sees it; on the task's thread. */
@@ -247,9 +247,9 @@ struct mp_exchange {
     int64_t id;
     void (*MP_NULLABLE ready)(void *ctx);
     void *ctx;
-    mp_link events;                     /* of mp_queued_event: what has arrived and was not taken */
+    mp_link events;                     /* list of mp_queued_event: events that have arrived and were not taken */
     mp_queued_event *MP_NULLABLE taken; /* the last one, which the task may still read */
-    bool is_ended;                      /* nothing arrives any more */
+    bool is_ended;                      /* no more events arrive */
     mp_upstream_failure failure;
     char *MP_NULLABLE given; /* the session id in the head of the answer, if the exchange is_opening */
 };
@@ -282,9 +282,9 @@ struct mp_own_exchange {
     const mp_upstream_transport *transport;
     mp_upstream_part *part; /* a counted reference */
     bool has_id;
-    bool takes_questions;                      /* its task can ask a client */
+    bool takes_questions;                      /* the task of the exchange can ask a client */
     bool is_trial, is_opening;                 /* mp_exchange_options */
-    mp_str message, cancel, revision, session; /* in memory of the exchange */
+    mp_str message, cancel, revision, session; /* texts in memory of the exchange */
     char **MP_NULLABLE headers;                /* ends with NULL; NULL: none */
     size_t answer;                             /* cap in bytes */
     uint64_t timeout_ms, total_ms;
@@ -296,14 +296,14 @@ struct mp_own_exchange {
     mp_link in_host; /* in host->unfinished */
     mp_timer silence, total;
     uint64_t began_us;
-    bool is_started;    /* it was given to the transport */
+    bool is_started;    /* the exchange was passed to the transport */
     bool has_answer;    /* the answer is among the events, or was taken */
     bool has_result;    /* the answer is a result, no error */
     bool is_detached;   /* the task has left; the message is still on its way */
     mp_message granted; /* a slot became free; posted to `host` */
 
     mp_account queued; /* bytes of events that the task has not taken */
-    bool is_settled;   /* its answer, or why it has failed, is on its way to the task; the transport's thread */
+    bool is_settled;   /* the answer or the failure is on its way to the task; for the transport's thread */
 
     atomic_bool was_sent;  /* the upstream may have received the message */
     int64_t questions;     /* requests of the upstream that the task has not answered; task's thread */
@@ -324,7 +324,7 @@ struct mp_upstream_host {
     mp_loop *loop;
     mp_client *client;
     mp_client *stream_client;         /* for streams that do not end */
-    mp_link standings, hot_standings; /* all standing streams; those where something has arrived */
+    mp_link standings, hot_standings; /* all standing streams; those with bytes to read */
     mp_link observed;                 /* observations that Lua has not taken */
     size_t observed_bytes;
     void *MP_NULLABLE observation; /* the observation that was taken last */
@@ -333,7 +333,7 @@ struct mp_upstream_host {
     uint64_t observer_told_at; /* ms when the observer was notified; 0: it has taken everything */
     mp_link hot;               /* HTTP requests where something has arrived, by their member `hot` */
     mp_link requests;          /* all HTTP requests of this host */
-    size_t said;               /* of `requests`, those of messages without an answer */
+    size_t said;               /* number of `requests` without an answer: notifications and replies */
     mp_link unfinished;        /* exchanges of this host's tasks that have not ended, each with a counted reference */
     size_t held, most_held;    /* bytes of HTTP bodies that are incomplete, and their limit */
     /* bytes of messages that exchanges on other threads have sent to this host, and that have not arrived */
@@ -363,8 +363,8 @@ typedef enum { MP_CIRCUIT_PASS, MP_CIRCUIT_PROBE, MP_CIRCUIT_REFUSE } mp_circuit
  * `*wait_ms` until the next attempt. */
 mp_circuit_answer mp_circuit_ask(const mp_circuit *circuit, uint64_t now, uint64_t probe_ms, uint64_t *wait_ms);
 void mp_circuit_begin_probe(mp_circuit *circuit, uint64_t now);
-/* The task that was to probe has left without a result: another one may, after the shortest pause. Does nothing if
- * there was a result. */
+/* The task that was to probe has ended without a result: another task may probe after the shortest pause. Does nothing
+ * if there was a result. */
 void mp_circuit_give_up_probe(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
 void mp_circuit_success(mp_circuit *circuit, uint64_t now);
 void mp_circuit_failure(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
@@ -410,7 +410,7 @@ void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 /* -- acquire.c ----------------------------------------------------------------------------------------------------- */
 
 /* All under the upstream's lock. */
-/* Resumes the task whose request for a channel has waited: there is a result. */
+/* Resumes the task whose request for a channel has waited and has a result now. */
 void mp_channel_request_wake(mp_channel_request *request);
 void mp_channel_request_refuse(mp_channel_request *request, mp_failure_reason reason, const char *why,
                                uint64_t retry_ms);
@@ -441,12 +441,12 @@ void mp_upstreams_serve_waiting(mp_upstreams *table);
 mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *home);
 /* Starts a process that was counted for the channel, or else counts one more. False: limits.upstreams.processes run. */
 bool mp_channel_use_place(mp_channel *channel);
-/* The channel needs no process any more: gives back one that was counted for it and not started. */
+/* The channel needs no process any more: gives back a process that was counted for it and not started. */
 void mp_channel_release_place(mp_channel *channel);
 /* Closes the channels of a list (`in_ended`). The caller holds no lock of an upstream. */
 void mp_channels_close(mp_link *ended, bool is_lost);
-/* True for a channel that one caller has by auth.exchange: what the upstream says to that caller's token says nothing
- * about the others. */
+/* True for a channel that one caller has by auth.exchange: the upstream's answers to that caller's token say nothing
+ * about other callers. */
 bool mp_channel_key_is_of_caller(const mp_channel_key *key);
 /* Ends the channel: its key is free. Under the upstream's lock; the caller then calls mp_channel_close_soon without it.
  * True if it had not ended before: then the caller has a counted reference. */
@@ -508,7 +508,7 @@ mp_own_exchange *MP_NULLABLE mp_slot_give_back(mp_upstream *upstream, mp_own_exc
 void mp_slot_take_again(mp_upstream *upstream, mp_own_exchange *exchange);
 /* The next exchange that waits gets a slot, if there is one. Returns what mp_slot_give_back returns. */
 mp_own_exchange *MP_NULLABLE mp_slot_grant(mp_upstream *upstream);
-/* The exchange has ended: gives back what it had, and counts how it went. Returns what mp_slot_give_back returns. */
+/* The exchange has ended: gives back its slot, and counts its outcome. Returns what mp_slot_give_back returns. */
 mp_own_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_own_exchange *exchange);
 
 /* Gauges and counters that several files count. */

@@ -188,7 +188,8 @@ static void drop_retired(mp_upstreams *table, mp_upstream *upstream, uint64_t no
                    mp_link_is_alone(&upstream->waiting);
     pthread_mutex_unlock(&upstream->lock);
     if (is_late && !is_done) {
-        mp_parks_end(table, upstream); /* before the exchanges stop: parked ones say farewell */
+        /* before the exchanges stop, so that parked ones still send their last messages */
+        mp_parks_end(table, upstream);
         mp_exchanges_stop(upstream, MP_FAILURE_STOPPED, "a reload replaced the upstream");
     }
     if (!is_done)
@@ -247,7 +248,7 @@ static void count_class(mp_node *node, void *ctx)
         mp_upstream_report_class(ctx, key->channel->class);
 }
 
-/* Programs that were started after another one had ended by itself. */
+/* The number of programs that were started after another one had ended by itself. */
 static int64_t restarts_of(const mp_upstream *upstream)
 {
     int64_t starts = (int64_t)upstream->total_starts, ends = (int64_t)upstream->end_count;
@@ -493,7 +494,7 @@ bool mp_upstream_host_end(mp_upstream_host *host)
         forget(&found);
         if (is_unused)
             return true;
-        mp_loop_wake(host->loop); /* what the sweep has posted comes first */
+        mp_loop_wake(host->loop); /* messages that the sweep has posted are delivered first */
         return false;
     }
     bool is_done = true;

@@ -20,10 +20,10 @@ struct mp_upstream_transport {
     void (*send)(mp_own_exchange *exchange);
     /* Sends a whole message (a reply, a cancellation) on behalf of an exchange; nothing waits for it. */
     void (*say)(mp_own_exchange *exchange, mp_str message);
-    /* The task needs the exchange no more, and takes no more events: frees what the transport has for it. If `send` has
-     * not written the message yet, it is not written. */
+    /* The task takes no more events of the exchange: frees the transport's memory for it. If `send` has not written the
+     * message yet, it is not written. */
     void (*leave)(mp_own_exchange *exchange);
-    /* The task has taken all events that there were. May be NULL. */
+    /* The task has taken all waiting events. May be NULL. */
     void (*MP_NULLABLE resume)(mp_own_exchange *exchange);
     /* True if the upstream may have received the message. NULL: exchange->was_sent says it. Transports without a home
      * only. */
@@ -39,7 +39,7 @@ struct mp_upstream_transport {
     /* The worker ends, and its channels have ended: true once nothing of the transport is left on this host. Called
      * again and again. May be NULL. */
     bool (*MP_NULLABLE end_host)(mp_upstream_host *host);
-    /* The loop has ended: frees what is left. Exchanges fail first. May be NULL. */
+    /* The loop has ended: frees the remaining memory of the transport. Exchanges fail before. May be NULL. */
     void (*MP_NULLABLE free_host)(mp_upstream_host *host);
 };
 
@@ -123,9 +123,9 @@ int mp_exchange_take(mp_own_exchange *exchange, const mp_upstream_host *here, in
 mp_str mp_message_member(mp_str object, const char *name);
 /* The next element of an array, behind whose opening bracket the cursor is; ptr == NULL at its end. */
 mp_str mp_message_next(mp_json_cursor *cursor);
-/* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next request for one
- * opens another channel. The transport has closed, or will close, the connection itself: `close` is called later all
- * the same. */
+/* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next request for a
+ * channel opens another one. The transport has closed the connection or will close it; `close` is still called later.
+ */
 void mp_channel_broken(mp_channel *channel, mp_failure_reason reason, const char *why);
 /* A process is about to be started. False: it may not be, because too many have ended by themselves (DOWN, `retry_ms`)
  * or limits.upstreams.processes (BUSY) are used up. Each success is followed by one mp_upstream_stopped. On the home's

@@ -49,26 +49,26 @@ typedef struct {
     char *MP_NULLABLE credential;
     char *MP_NULLABLE tls_ca, *MP_NULLABLE tls_certificate, *MP_NULLABLE tls_key; /* paths; each may be NULL */
     bool is_private; /* the URL's name may lead to private addresses */
-    /* What may change while channels stay. */
-    uint64_t timeout_ms;       /* without a sign of life of an exchange */
-    uint64_t timeout_total_ms; /* of an exchange, in all */
-    uint64_t open_ms;          /* that a task waits for another one to open a channel */
+    /* Settings that may change while channels stay open. */
+    uint64_t timeout_ms;       /* limit of the time in which an exchange brings no message */
+    uint64_t timeout_total_ms; /* limit of the time of an exchange */
+    uint64_t open_ms;          /* limit of the time that a task waits for another one to open a channel */
     int64_t calls, waiting;    /* exchanges that run at once; exchanges above that wait in order */
     uint64_t idle_stop_ms;     /* a channel without exchanges is closed after this time */
     int64_t most;              /* channels of this upstream; 0: no limit but limits.upstreams */
     size_t memory;             /* COMMAND: bytes of one process tree; 0: no limit */
     int64_t circuit_failures;  /* failures in a row that open the circuit */
     uint64_t circuit_open_min_ms, circuit_open_max_ms;
-    uint64_t list_wait_ms, refresh_ms; /* for Lua */
+    uint64_t list_wait_ms, refresh_ms; /* used only by Lua */
 } mp_upstream_config;
 
-/* limits.upstreams: limits of the process. */
+/* Limits of all upstreams of the process (limits.upstreams). */
 typedef struct {
     int64_t channels, processes;
     size_t answer; /* bytes of one message of an upstream */
 } mp_upstream_limits;
 
-/* Limits that are no keys, since no server that behaves comes near them; each bounds what one that does not may
+/* Limits that no key sets, since no well-behaved server comes near them; each bounds the memory that another server may
  * take. */
 /* bytes of progress and logs that wait for one request */
 #define MP_UPSTREAM_QUEUE MP_LIMIT(upstream_queue, 1 << 20)
@@ -119,15 +119,15 @@ typedef struct {
     const char *name; /* copies, owned by the report */
     mp_upstream_kind kind;
     mp_upstream_state state;
-    char revision[24]; /* of the channel that was opened last; "" if none was */
+    char revision[24]; /* revision of the channel that was opened last; "" if none was */
     const char *transport;
     int64_t channels, opening, running, waiting, parked;
     uint64_t calls, errors, lost, dropped, refused, opened; /* since the start of the process */
     uint64_t p50_us, p99_us; /* of exchanges with an answer, rounded up to a power of 2^(1/4) */
     uint64_t retry_ms;       /* DOWN: until the next attempt */
     const char *circuit;     /* "closed"; "open": calls are refused; "probing": one request tries whether it is back */
-    int64_t circuit_since;   /* of this state, in seconds since 1970; 0: since the start */
-    int64_t failures;        /* in a row, since the last success */
+    int64_t circuit_since;   /* start of this state, in seconds since 1970; 0: since the start of the process */
+    int64_t failures;        /* failures in a row since the last success */
     char error[160];         /* the last failure; "" if there was none */
     int64_t error_at;        /* seconds since 1970 */
     mp_upstream_class_count
@@ -141,7 +141,7 @@ typedef struct {
 /* The caller frees the array with mp_upstream_report_free. */
 mp_upstream_report *mp_upstreams_report(mp_upstreams *table, size_t *count);
 void mp_upstream_report_free(mp_upstream_report *reports, size_t count);
-/* Keeps members of a JSON object about what the upstream has listed, for reports. Any thread. False: too long, or no
+/* Stores members of a JSON object that describe the upstream's lists, for reports. Any thread. False: too long, or no
  * such upstream. */
 bool mp_upstreams_describe(mp_upstreams *table, mp_str name, mp_str definitions);
 
@@ -179,14 +179,14 @@ typedef enum {
 const char *mp_failure_name(mp_failure_reason reason);
 mp_failure_reason mp_failure_named(mp_str name);
 
-/* Why there is no answer. */
+/* The reason why an exchange or a request for a channel has no answer. */
 typedef struct {
     mp_failure_reason reason; /* NONE: no failure */
     bool may_have_run;        /* the upstream may have received the message */
     bool is_echo;             /* another exchange has failed by the same event, and counts for the circuit */
     int status;               /* 0: none */
     int64_t retry_after_ms;   /* -1: unknown */
-    char why[160];            /* for people; may name addresses: not for clients */
+    char why[160];            /* text for operators; it may name addresses and is not shown to clients */
     char *MP_NULLABLE head, *MP_NULLABLE body; /* owned; may be NULL */
     size_t head_len, body_len;
 } mp_upstream_failure;
@@ -198,14 +198,16 @@ void mp_upstream_failure_clear(mp_upstream_failure *failure);
 typedef enum {
     MP_ACQUIRE_WAITS,   /* `done` will be called */
     MP_ACQUIRE_OPEN,    /* the channel is open */
-    MP_ACQUIRE_PROBE,   /* open, but the circuit is, too: the first request is a harmless one, and decides about it */
+    MP_ACQUIRE_PROBE,   /* the channel is open, and so is its circuit breaker: the first request must be a harmless one,
+                           whose outcome decides whether the breaker closes */
     MP_ACQUIRE_CLAIMED, /* the task opens it: mp_channel_opened or mp_channel_failed, or it gives the claim back */
     MP_ACQUIRE_REFUSED
 } mp_channel_request_result;
 
 typedef struct {
     mp_str name, key;
-    void (*done)(void *ctx); /* at the bottom of a turn; not before the request is returned, not after it is freed */
+    void (*done)(
+        void *ctx); /* called at the end of a turn; not before the request is returned, not after it is freed */
     void *ctx;
 } mp_channel_request_options;
 
@@ -220,7 +222,7 @@ const mp_upstream_failure *mp_channel_request_failure(const mp_channel_request *
 /* The channel of a key, with a counted reference, if it is open and the circuit is closed: nothing waits, is claimed or
  * counted. Else NULL. */
 mp_channel *MP_NULLABLE mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key);
-/* How long a waiting request may wait, in ms. */
+/* The time in ms that a waiting request for a channel may wait. */
 uint64_t mp_channel_request_open_ms(const mp_channel_request *request);
 /* Ends a request for a channel after `open`: BUSY if a limit is full, OPEN if the channel is still being opened. */
 void mp_channel_request_expire(mp_channel_request *request);
@@ -242,7 +244,7 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure);
 void mp_channel_give_back(mp_channel *channel);
 /* The upstream has forgotten this session: the next request opens another channel. True for the first call. */
 bool mp_channel_lost(mp_channel *channel);
-/* Ends the channel, with a word to the upstream where the transport has one. */
+/* Ends the channel, with a message to the upstream if the transport has one for that. */
 void mp_channel_end(mp_channel *channel);
 /* The task that the channel belongs to has ended: ends it as soon as no exchange runs or is parked on it. */
 void mp_channel_end_unused(mp_channel *channel);
@@ -252,7 +254,8 @@ uint64_t mp_channel_serial(const mp_channel *channel);
 int64_t mp_channel_next_id(mp_channel *channel);
 /* Empty before mp_channel_opened. Valid as long as the reference. */
 mp_str mp_channel_card(const mp_channel *channel);
-/* What the clients of the channel can be asked, for reports. Before mp_channel_opened. */
+/* Sets the name of the kinds of questions that clients of the channel can answer, for reports. Before
+ * mp_channel_opened. */
 void mp_channel_classify(mp_channel *channel, mp_str name);
 const char *mp_channel_transport(const mp_channel *channel); /* "http", "sse" or "stdio" */
 mp_str mp_channel_revision(const mp_channel *channel);       /* of an open channel */
@@ -289,7 +292,8 @@ typedef struct {
     uint64_t timeout_ms, total_ms;          /* 0: as configured */
     size_t answer;                          /* cap in bytes; 0: as configured */
     bool is_retry;                          /* the same request was sent before; only counted */
-    bool is_trial;   /* of a revision that the upstream may not know: a refusal is not counted as a failure */
+    bool is_trial; /* the request uses a revision that the upstream may not know: a refusal is not counted as a failure
+                    */
     bool is_opening; /* `initialize`: over HTTP it has no session id, and the answer that holds its result may give one
                       */
     bool takes_questions; /* a request of the upstream that names no exchange goes to the newest of these first */
@@ -304,7 +308,7 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
                                           const mp_exchange_options *options, mp_upstream_failure *failure);
 /* The next event; NULL: none has arrived. Valid until the next call. */
 const mp_exchange_event *MP_NULLABLE mp_exchange_next(mp_exchange *exchange);
-/* What mp_exchange_next would give, without taking it. */
+/* Returns the event that mp_exchange_next would return, without taking it. */
 const mp_exchange_event *MP_NULLABLE mp_exchange_peek(const mp_exchange *exchange);
 mp_channel *mp_exchange_channel(const mp_exchange *exchange);
 int64_t mp_exchange_id(const mp_exchange *exchange);
@@ -358,10 +362,10 @@ typedef struct mp_stand mp_stand;
 typedef struct {
     int64_t id;                             /* of the request; 0: the GET of the channel */
     mp_str message;                         /* the request; empty: GET */
-    mp_str revision;                        /* for the header, while the channel is being opened; may be empty */
+    mp_str revision;                        /* value of the header while the channel is being opened; may be empty */
     const char *const *MP_NULLABLE headers; /* "Name: value"; ends with NULL; may be NULL */
-    /* The head of the answer is there, or there will be none. Not before mp_channel_stand returns, not after
-     * mp_stand_free. */
+    /* Called when the head of the answer has arrived, or the request has failed. Not before mp_channel_stand returns,
+     * not after mp_stand_free. */
     void (*done)(void *ctx);
     void *ctx;
 } mp_stand_options;
@@ -391,9 +395,9 @@ typedef struct {
     size_t farewells;
 } mp_park_options;
 
-/* The exchange goes on without a task: its slot is free, its time limits rest, what comes is kept (of progress the
- * latest, of other notifications 64 KiB). True: the caller has it no more, and has the handle instead. False: `failure`
- * says why. */
+/* Lets the exchange continue without a task: its slot becomes free, its time limits stop, its events are stored (of
+ * progress the latest, of other notifications 64 KiB). True: the caller has the handle in place of the exchange. False:
+ * `failure` has the reason. */
 bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
                       mp_upstream_failure *failure);
 /* The parked exchange of a handle, on this host from now on; NULL: there is none for this principal. `ready` as in
@@ -405,7 +409,8 @@ bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *o
                      mp_upstream_failure *failure);
 /* The bytes of a handle, which the caller frees; NULL: there are none for this principal. A handle works once. */
 char *MP_NULLABLE mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len);
-/* The client has left without the handle: ends the exchange, or frees the bytes, whoever owns them. Any thread. */
+/* The client has disconnected and does not know the handle: ends the exchange, or frees the bytes, of any principal.
+ * Any thread. */
 void mp_park_abandon(mp_upstreams *table, mp_str handle);
 mp_upstreams *mp_upstream_host_table(const mp_upstream_host *host);
 
@@ -419,8 +424,8 @@ typedef enum { MP_PUBLISH_NEW, MP_PUBLISH_EQUAL, MP_PUBLISH_UNKNOWN, MP_PUBLISH_
  * another upstream in the place of `claimed`, whose list no worker reads. `claimed` may be NULL. Any thread. */
 mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULLABLE claimed, mp_str name,
                                        mp_str class_name, mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH]);
-/* The number of catalogues that were published and were new. A thread that has been told of what a catalogue lists
- * reads at least the number with it. Any thread. */
+/* The number of catalogues that were published and differed from the one before. A thread that sees a catalogue reads
+ * at least the number that it was published with. Any thread. */
 int64_t mp_catalogue_publications(const mp_upstreams *table);
 typedef struct mp_catalogue mp_catalogue;
 /* The first character of the name of a class that belongs to one caller. It is also in the key of each channel of that

@@ -211,8 +211,8 @@ void mp_vm_drop_messages(mp_vm *vm)
         free_message(vm, it);
 }
 
-/* bus.broadcast(topic, text): sends a message to every VM, this one included, which delivers it in its next turn. False
- * if too much waits for one of them, which then gets a message "missed".  [-0, +1, throws] */
+/* bus.broadcast(topic, text): sends a message to every VM, including this one, which delivers it in its next turn.
+ * False if the queue of a VM is full; that VM then gets a message "missed".  [-0, +1, throws] */
 static int l_broadcast(lua_State *L)
 {
     mp_str topic, text;

@@ -170,8 +170,8 @@ static void log_exceeded(mp_task *task, const char *why)
 
 void mp_closing_before_wait(lua_State *L, mp_task *task)
 {
-    if (task->raise) /* no hook ran between the resume and this wait: Lua runs none at the instruction that was
-                        preempted */
+    /* no hook ran between the resume and this wait: Lua runs none at the instruction that was preempted */
+    if (task->raise)
         mp_raise_cancelled(L, task);
     if (task->closing == MP_CLOSING && task->is_excess)
         log_exceeded(task, "more cancelled calls than limits.calls_in_flight have <close> handlers that wait");

@@ -11,15 +11,16 @@
 /* a cycle begins when the state holds this many times the bytes that the last cycle left */
 #define GC_GROWTH_FACTOR 2
 #define BATCH_US 500
-/* bytes of debt from which on a heavy task collects before it goes on */
+/* bytes of debt from which on a heavy task must collect garbage before it continues */
 #define MAX_DEBT_BYTES (16 * GC_STEP_BYTES)
 /* bytes of debt from which on no task is resumed until some of it is paid */
 #define MAX_OWED_BYTES ((size_t)1 << 20)
 /* this many times MAX_OWED_BYTES during full cycles, which pay for no debt until they end */
 #define FULL_OWED 16
-#define RETURN_CYCLES 2    /* the cycle at work may have marked what is garbage by now */
-#define FREED_AT_ONCE 4096 /* of the blocks that are kept for reuse, in one turn */
-/* the task goes on when 1/16 of limits.call.memory is free, even if a full cycle is not over */
+/* full cycles before memory is returned: the cycle that runs may have marked objects that are garbage by now */
+#define RETURN_CYCLES 2
+#define FREED_AT_ONCE 4096 /* blocks of those kept for reuse that are freed in one turn */
+/* the task continues when 1/16 of limits.call.memory is free, even if a full cycle is not over */
 #define FREE_PART 16
 #define MIN_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
 #define SHARED_PART 4    /* a quarter of limits.lua_memory counts, if it is less than limits.call.memory */
@@ -203,8 +204,8 @@ void mp_task_collect(mp_task *task)
         task->collecting = 0;
     if (task->collecting > 0 || room > usual / MIN_FREE_PART)
         return;
-    if (is_shared && (vm->garbage.dying > 0 ||
-                      task->left_then != vm->garbage.deaths)) { /* what another task held may be free soon */
+    if (is_shared &&
+        (vm->garbage.dying > 0 || task->left_then != vm->garbage.deaths)) { /* a task that ended may free memory soon */
         mp_task_begin_collecting(task);
         return;
     }

@@ -13,7 +13,7 @@ typedef struct {
     unsigned run;            /* number of indexings of the expression that is being read */
     unsigned depth;          /* number of open brackets of all kinds */
     unsigned outer[NESTING]; /* value of `run` before each open bracket */
-    bool is_call[NESTING];   /* the bracket is one of a call, whose result is another expression */
+    bool is_call[NESTING];   /* for each open bracket: true if it is a call's, whose result is another expression */
 } scanner;
 
 static bool is_name_byte(char c)
@@ -80,7 +80,7 @@ static void open_bracket(scanner *s, bool is_call)
     s->last = OTHER;
 }
 
-/* The expression goes on after a closing bracket: of a call, of parentheses, or of an index. */
+/* Continues the expression after a closing bracket: of a call, of parentheses, or of an index. */
 static void close_bracket(scanner *s, char bracket)
 {
     s->last = NAME;

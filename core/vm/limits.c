@@ -19,8 +19,8 @@ uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us)
     return ran < us ? ran : us;
 }
 
-/* What the running stretch of a task has used. The monotonic clock is cheap; the thread's processor time, for heavy
- * tasks, is a system call. */
+/* The time that the running stretch of a task has used. The monotonic clock is cheap; the thread's processor time,
+ * which is read for heavy tasks, is a system call. */
 static uint64_t stretch_of(const mp_vm *vm, const mp_task *task)
 {
     if (task->is_heavy)
@@ -149,7 +149,7 @@ int mp_task_run(mp_task *task, lua_State *co, int count)
     size_t allowed = vm->call.memory + payer->more_bytes;
     if (payer->grown >= allowed / 2 || vm->memory.bytes >= vm->memory.shared - vm->memory.shared / 4)
         mp_task_settle_memory(
-            task); /* not before: the corrections do not matter to a task that is far below its limit */
+            task); /* not called earlier: the corrections do not matter to a task far below its limit */
     size_t before = vm->memory.bytes, left = payer->grown < allowed ? allowed - payer->grown : 0;
     size_t most = vm->memory.limit;
     if (task->closing != MP_OPEN)

@@ -17,7 +17,7 @@
 typedef struct mp_op mp_op;
 struct mp_op {
     struct mp_task *MP_NULLABLE task; /* the task that waits; NULL once the wait is over */
-    mp_loop *loop;                    /* of the task */
+    mp_loop *loop;                    /* loop of the task */
     void (*cancel)(mp_op *op);        /* disarms the op; called at most once, and never after mp_op_done */
     lua_KFunction then;               /* runs in the coroutine once the wait is over */
     lua_KContext context;

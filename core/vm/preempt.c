@@ -1,4 +1,4 @@
-/* preempt.c: a timer for each thread and its signal handler. What the hook does then is in limits.c. */
+/* preempt.c: a timer for each thread and its signal handler. limits.c has the count hook that the handler sets. */
 #define _GNU_SOURCE
 #include "vm/preempt.h"
 #include "vm/schedule.h"
@@ -16,8 +16,8 @@
 #define MAX_TICKS_HZ 250
 #define SHORT_TURN_US 300
 #define TURN_US 1000 /* time that a stretch of Lua may run before the first check, and between further checks */
-/* Longer, while no second check was needed: an alarm costs a physical machine some microseconds, a virtual one tens
- * of them. */
+/* us of a time slice while no second check was needed: an alarm costs some microseconds on a physical machine, tens on
+ * a virtual one. */
 #define CALM_TURN_US 4000
 #define LOST_ALARMS 8
 #define CALM_AFTER_US 10000000 /* time without a second check after which CALM_TURN_US is used */
@@ -33,11 +33,11 @@ typedef struct {
      * Lua runs for long; it moves calm_from. */
     volatile bool had_turn;
     volatile uint64_t calm_from;
-    volatile unsigned unheard;                    /* alarms since the hook was set, which has not run */
-    timer_t sampler;                              /* the timer of the profiler */
-    volatile bool has_sampler, is_fast, is_armed; /* is_fast: the sampler's clock is not that of processor time */
-    volatile uint64_t period_ns, seen_ns,
-        owed_ns; /* of a fast one: processor time at the last tick, and that without a sample yet */
+    volatile unsigned unheard;                     /* alarms since the hook was set, which has not run */
+    timer_t sampler;                               /* the timer of the profiler */
+    volatile bool has_sampler, is_fast, is_armed;  /* is_fast: the sampler's clock is not that of processor time */
+    volatile uint64_t period_ns, seen_ns, owed_ns; /* for a sampler that does not measure processor time: the processor
+                                                      time at the last tick, and the part of it without a sample */
     void (*volatile tick)(lua_State *MP_NULLABLE running);
 } alarm_clock;
 

@@ -53,7 +53,7 @@ struct mp_profile {
 
 /* Per thread: the signal handler and the code that it interrupts use these variables. */
 static __thread mp_profile *volatile MP_NULLABLE here;
-static __thread lua_State *volatile due_in; /* where Lua ran when the first sample that is due was marked */
+static __thread lua_State *volatile due_in; /* the Lua state that ran when the first sample that is due was marked */
 __thread volatile unsigned mp_profile_due;
 
 /* -- texts and stacks ---------------------------------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static void add(mp_profile *p, mp_phase phase, const uint32_t *frames, size_t de
 
 /* -- walking ------------------------------------------------------------------------------------------------------- */
 
-/* What the frames of lua/moonpool do: the innermost one that has a row decides on the phase. */
+/* The phase of frames in files of lua/moonpool: the innermost frame that has a row decides. */
 static const struct {
     const char *path;
     mp_phase phase;
@@ -280,7 +280,7 @@ static void mark(mp_profile *p, lua_State *MP_NULLABLE running, uint32_t count)
     }
     due_in = running;
     mp_profile_due += count;
-    if (lua_gethook(running) == NULL) /* one that is set takes the sample, too */
+    if (lua_gethook(running) == NULL) /* a hook that is set already takes the sample, too */
         lua_sethook(running, hook, LUA_MASKCOUNT, 1);
 }
 

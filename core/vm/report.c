@@ -1,4 +1,4 @@
-/* report.c: what a Lua state reports: its size, its errors, and the buffer that its texts are made in. */
+/* report.c: reports of a Lua state: its size, its errors, and the buffer in which their texts are made. */
 #include "vm/schedule.h"
 #include <lauxlib.h>
 

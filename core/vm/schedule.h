@@ -28,7 +28,8 @@ static inline bool mp_task_is_interrupted(lua_State *L)
 }
 /* For a C function that runs for long: true if the count hook is due and the function can yield here. */
 bool mp_task_should_turn(lua_State *L);
-/* Does what the count hook does before it yields. The caller must yield at once when this returns.  [-0, +0, throws] */
+/* Performs the part of the count hook before its yield. The caller must yield at once when this returns.  [-0, +0,
+ * throws] */
 void mp_task_turn(lua_State *L);
 /* Resumes `co`, the task's coroutine, with `count` values on its stack, and charges the time and memory to the payer.
  * Returns lua_resume's status. */
@@ -36,7 +37,7 @@ int mp_task_run(mp_task *task, lua_State *co, int count);
 /* The bytes that the state may hold while the task runs, apart from the task's own limit. */
 size_t mp_task_shared_memory(const mp_task *task);
 
-/* gc.c: the task is ended because it is over a limit of memory: until it has left, its memory is no garbage yet. */
+/* In gc.c: notes that the task ends because of a memory limit: until it has ended, its memory is not garbage yet. */
 void mp_task_dies(mp_task *task);
 /* GC cycles after which a state that was full is known to have no more garbage: the current one may have passed it. */
 #define MP_FULL_CYCLES 2
@@ -44,8 +45,9 @@ void mp_task_dies(mp_task *task);
 /* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed;
  * `stuck`: us in a place where it cannot yield. */
 const char *MP_NULLABLE mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck);
-/* What a stretch that took `us` of the monotonic clock is charged: of a long one no more than the thread has run, since
- * it may have waited for a processor, or the process may have been stopped. */
+/* The processor time that is charged for a stretch that took `us` by the monotonic clock. For a long stretch that is at
+ * most the time that the thread has run, since it may have waited for a processor, or the process may have been
+ * suspended. */
 uint64_t mp_vm_light_us(const mp_vm *vm, uint64_t us);
 /* The running task is over one of its limits, in the Lua function `where`; NULL: in a C function. Cancels the task. */
 void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLABLE where, const char *why);
@@ -53,15 +55,17 @@ void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *MP_NULLAB
  * task is cancelled then. */
 bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status);
 
-/* gc.c: charges what the task allocated in a stretch of Lua. The VM held `before` bytes when the stretch began. */
+/* In gc.c: charges the memory that the task allocated in a stretch of Lua. The VM held `before` bytes when the stretch
+ * began. */
 void mp_task_made(mp_task *task, size_t before);
 /* gc.c: subtracts from the payer's bytes an estimate of its share of the bytes collected since the last correction. */
 void mp_task_settle_memory(mp_task *task);
 /* gc.c: the task ends, and the memory that it allocated is garbage. */
 void mp_task_leave_memory(mp_task *task);
-/* gc.c: true if a heavy task may not go on before the garbage collector has worked for it. */
+/* In gc.c: true if a heavy task must wait until the garbage collector has done work for it. */
 bool mp_task_owes(const mp_task *task);
-/* gc.c: the task is not resumed until two full cycles are over and there is room for it; otherwise it ends. */
+/* In gc.c: suspends the task until two full cycles are over. Then it continues if there is room for its memory;
+ * otherwise it ends. */
 void mp_task_begin_collecting(mp_task *task);
 /* gc.c: collects garbage for some 500 us, and charges the time to the payer. */
 void mp_task_collect(mp_task *task);
@@ -106,7 +110,7 @@ void mp_vm_collect_by_turns(mp_vm *vm);
 /* gc.c: collects garbage for some 500 us if enough was allocated or a full cycle is due. True while there is more to
  * collect. */
 bool mp_vm_tidy(mp_vm *vm);
-/* gc.c: true if tasks have allocated so much faster than the collector works that they must wait for it. */
+/* In gc.c: true if tasks allocate so much faster than the collector works that they must wait for it. */
 bool mp_vm_owes(const mp_vm *vm);
 /* Updates the gauge lua_bytes. */
 void mp_vm_publish(mp_vm *vm);

@@ -9,7 +9,7 @@
 
 typedef struct mp_task mp_task;
 
-/* How the owner of the state fills it. */
+/* Settings that the owner of a Lua state chooses. */
 typedef struct {
     /* Adds the libraries and loads the scripts. False if a script has errors, which it has reported.  [-0, +n,
      * throws] */
@@ -33,14 +33,14 @@ typedef struct {
     mp_link link;           /* in the bus's list of VMs, while attached */
     int function;           /* registry reference of the function that is called with the topic and text of a message */
     mp_link messages;       /* messages that have arrived, and are not delivered yet */
-    mp_account bytes;       /* of the messages that were posted to this VM, and are not delivered yet */
-    atomic_bool has_missed; /* one did not fit, and the VM is yet to be told so */
+    mp_account bytes;       /* bytes of the messages that were posted to this VM and are not delivered yet */
+    atomic_bool has_missed; /* a message did not fit, and the VM has not been notified of that yet */
 } mp_vm_inbox;
 
 /* The memory that the Lua state has and may have, in bytes (memory.c, limits.c). */
 typedef struct {
-    size_t bytes;     /* what the state holds */
-    size_t limit;     /* of `bytes`: limits.lua_memory */
+    size_t bytes;     /* bytes that the state holds */
+    size_t limit;     /* limit of `bytes`: limits.lua_memory */
     size_t shared;    /* the part of `limit` that is for all tasks; the other part is for tasks that hold little */
     size_t little;    /* bytes up to which a task holds little */
     size_t ceiling;   /* limit of `bytes` while the running task runs */
@@ -48,7 +48,7 @@ typedef struct {
     size_t published; /* the part of `bytes` that the gauge lua_bytes has counted */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks for reuse, by size */
     size_t spare_bytes;                 /* bytes in `spares` */
-    mp_slabs slabs;                     /* what the blocks up to MP_SLAB_MAX bytes lie in */
+    mp_slabs slabs;                     /* allocator of blocks up to MP_SLAB_MAX bytes */
     bool is_full;                       /* the running task is over its memory limit, garbage included */
     bool is_over;                       /* the running task is over its memory limit, without garbage */
     bool is_crowded; /* `ceiling` is what limits.lua_memory leaves to the running task, not the task's own limit */
@@ -64,7 +64,7 @@ typedef struct {
     bool is_ending; /* mp_vm_unwind was called: no task may wait any more */
     uint64_t
         ending_until;     /* monotonic ms after which `<close>` handlers end at their first instruction, if is_ending */
-    int64_t ending_count; /* tasks whose handlers were cut short since is_ending */
+    int64_t ending_count; /* tasks whose handlers were ended early since is_ending */
 } mp_vm_closing;
 
 /* The time that loading the scripts takes. */
@@ -81,12 +81,12 @@ typedef struct {
     mp_link unwinding; /* cancelled tasks to resume with an error */
     mp_link idle;      /* tasks without work; tasks that keep a coroutine come first */
     mp_task *all;
-    struct mp_task_block *blocks; /* what `all` are in */
+    struct mp_task_block *blocks; /* blocks of memory with the tasks of `all` */
     mp_task *MP_NULLABLE running; /* the task whose Lua code runs, or NULL */
     bool may_wait;                /* the running coroutine can yield all the way down to the scheduler */
     size_t tasks;                 /* tasks with work */
     uint64_t interrupted;         /* tasks that were preempted at least once, so far */
-    size_t waiting;               /* of `tasks`, those that have not begun */
+    size_t waiting;               /* number of `tasks` that have not begun */
     uint64_t begun;               /* tasks that have begun so far */
     size_t spare;                 /* idle tasks that keep a coroutine */
 } mp_vm_schedule;
@@ -99,7 +99,8 @@ typedef struct {
     uint64_t cpu_us;      /* the processor time at cpu_at_us */
     uint64_t cpu_at_us;   /* of the monotonic clock: at most a millisecond and a turn ago while tasks run */
     uint64_t guard_until; /* when code outside of tasks must end; 0: no such code runs */
-    uint64_t owed_us; /* for which other tasks run before the next heavy task: the time that the last heavy task took */
+    uint64_t
+        owed_us; /* us for which other tasks run before the next heavy task: the time that the last heavy task took */
 } mp_vm_clock;
 
 /* Limits of one task. */
@@ -120,9 +121,9 @@ typedef struct {
     size_t seen;         /* the part of memory.bytes that `made` or `made_heavily` has counted */
     size_t left;         /* allocated by tasks that have ended, and not collected yet */
     size_t left_lately;  /* the part of `left` that was added during this cycle */
-    size_t gone;         /* collected so far of what was allocated by tasks still at work */
+    size_t gone;         /* bytes collected so far that tasks still at work had allocated */
     int dying;           /* tasks that are being ended because they are over a limit of memory */
-    uint32_t deaths;     /* such tasks that have left */
+    uint32_t deaths;     /* number of tasks that ended because of a memory limit */
 } mp_vm_garbage;
 
 struct mp_vm {

@@ -22,8 +22,8 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
 
 /* -- start and end -------------------------------------------------------------------------------------------- */
 
-/* Tasks live as long as their VM, so many are in one block: each one alone would keep the page of memory around it from
- * being returned when what is beside it has been freed. */
+/* Blocks of many tasks. A task lives as long as its VM: if each had a block of its own, it would keep a page of memory
+ * from being returned after the other blocks of the page were freed. */
 struct mp_task_block {
     struct mp_task_block *next;
     max_align_t tasks[]; /* TASKS_AT_ONCE of vm->task_size bytes, rounded up */
@@ -275,7 +275,7 @@ bool mp_vm_has_work(const mp_vm *vm)
            !mp_link_is_alone(&vm->schedule.unwinding) || !mp_link_is_alone(&vm->inbox.messages) || mp_vm_owes(vm);
 }
 
-/* The processor time is a system call, so it is read once in CPU_EVERY_US. */
+/* Reads the clocks. The processor time is a system call, so it is read only once in CPU_EVERY_US. */
 static void read_clocks(mp_vm *vm)
 {
     vm->clock.began_us = mp_clock_us(CLOCK_MONOTONIC);

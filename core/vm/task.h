@@ -29,8 +29,8 @@ typedef struct {
     void (*MP_NULLABLE over_limit)(mp_task *task, const char *why, const mp_stat *counter);
     /* Name of the work for log lines: the method, or another name. Valid while the task lasts. */
     mp_str (*label)(const mp_task *task);
-    /* What the work is done with: the name of a tool or prompt, the URI of a resource; may be empty, and is text of a
-     * client. */
+    /* The object of the task's work: the name of a tool or prompt, the URI of a resource. May be empty; the client has
+     * chosen the text. */
     mp_str (*MP_NULLABLE subject)(const mp_task *task);
     /* The task ends: frees the data of the work. Runs no Lua. */
     void (*end)(mp_task *task);
@@ -70,7 +70,7 @@ struct mp_task {
     bool cancelled;        /* the task ends by an error as soon as it can */
     unsigned char phase;   /* the mp_phase that the task is in while it does not run */
     bool preempted;        /* the last stretch ended because the time slice was over */
-    bool is_gentle;        /* its time slices are short: nothing waits for it that is worth making clients wait */
+    bool is_gentle;        /* the task gets short time slices, since clients would otherwise wait for background work */
     bool is_heavy; /* the task was preempted once: from then on its time is measured as processor time of the thread */
     bool is_over_memory; /* the garbage collector found it over a limit of memory: the next instruction ends it */
     bool is_dying;       /* counted in vm->garbage.dying */
@@ -94,7 +94,7 @@ struct mp_task {
     uint32_t left_then; /* vm->garbage.deaths when these cycles began */
     uint64_t spent_us;  /* time in Lua (us) */
     uint64_t more_us;  /* time in Lua (us) beyond limits.call.cpu, for work of the gateway that scripts did not write */
-    size_t more_bytes; /* memory beyond limits.call.memory, for such work; limits.lua_memory counts all the same */
+    size_t more_bytes; /* memory beyond limits.call.memory for such work; it still counts for limits.lua_memory */
     size_t grown;      /* estimate of the bytes that the task allocated, less those collected since */
     size_t gone_then;  /* vm->garbage.gone when `grown` was last corrected */
 

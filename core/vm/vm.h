@@ -30,15 +30,18 @@ typedef struct {
 /* The bus: one per process. It outlives its VMs. */
 mp_bus *mp_bus_new(void);
 void mp_bus_free(mp_bus *bus);
-/* What carries the messages of host.bus.relay to the other processes of the gateway; `relay` is called on the threads
- * of VMs, and returns false if it has no room. Before a VM runs. Without it, there are no others. */
+/* Sets the function that carries the messages of host.bus.relay to the other processes of the gateway. `relay` is
+ * called on the threads of VMs, and returns false if the message does not fit. Call it before a VM runs. Without it,
+ * there are no other processes. */
 void mp_bus_relay_by(mp_bus *bus, bool (*relay)(void *ctx, mp_str topic, mp_str text), void *ctx);
-/* As host.bus.relay: false if it has no room. Any thread, once there are VMs. */
+/* Passes a message on to other processes, like host.bus.relay. False if it does not fit. Any thread, once there are
+ * VMs. */
 bool mp_bus_relay(const mp_bus *bus, mp_str topic, mp_str text);
-/* Sends a message to every VM, which delivers it in its next turn. False if a VM does not get it, because too much
- * waits for it: that VM gets a message with the topic "missed". Any thread. */
+/* Sends a message to every VM, which delivers it in its next turn. False if the queue of a VM is full: that VM gets a
+ * message with the topic "missed". Any thread. */
 bool mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text);
-/* Delivers `text` under `topic` only to this VM, in its next turn, whatever waits for it. Called on the VM's thread. */
+/* Delivers `text` under `topic` only to this VM, in its next turn, even if its queue is full. Called on the VM's
+ * thread. */
 void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text);
 
 /* One turn: delivers bus messages, resumes tasks that are ready, collects garbage. Call it at the bottom of the
@@ -46,12 +49,12 @@ void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text);
 bool mp_vm_turn(mp_vm *vm);
 /* True if a turn has something to do: bus messages, tasks that are ready or to be ended, much garbage. */
 bool mp_vm_has_work(const mp_vm *vm);
-/* Tasks that wait to begin or to go on, and how many have begun so far. */
+/* The numbers of tasks that wait to begin or to continue, and that have begun so far. */
 typedef struct {
     size_t waiting;       /* tasks that have not begun */
     size_t preempted;     /* tasks that were preempted and are to go on; counting stops at some hundreds */
     uint64_t begun;       /* tasks that have begun so far */
-    uint64_t interrupted; /* of them, those that were preempted at least once */
+    uint64_t interrupted; /* number of `begun` tasks that were preempted at least once */
 } mp_vm_load;
 mp_vm_load mp_vm_load_of(const mp_vm *vm);
 /* The VM served many clients that have left: in the next turns it collects all garbage, then frees the memory that it
@@ -106,8 +109,8 @@ void mp_vm_stop_loading(void);
 
 /* -- profiles ------------------------------------------------------------------------------------------------------ */
 
-/* What one thread gathers while a profile runs: where its processor time goes, or what allocates. A profile is made and
- * read by another thread; it is counted, since the thread that it belongs to may not answer. */
+/* The samples that one thread gathers while a profile runs: of processor time, or of allocations. A profile is made and
+ * read by another thread; it is counted, since its own thread may not answer. */
 typedef struct mp_profile mp_profile;
 
 typedef struct {
@@ -128,7 +131,7 @@ typedef struct {
     const uint32_t *frames; /* for mp_profile_frame */
 } mp_profile_stack;
 
-/* `bytes`: the room for what it gathers. */
+/* `bytes`: memory for the samples. */
 mp_profile *mp_profile_new(const mp_profile_options *options, size_t bytes);
 mp_profile *mp_profile_ref(mp_profile *profile);
 void mp_profile_unref(mp_profile *MP_NULLABLE profile);
@@ -136,11 +139,11 @@ void mp_profile_unref(mp_profile *MP_NULLABLE profile);
 bool mp_profile_begin(mp_profile *profile);
 /* The calling thread gathers no more. No effect if it does not. */
 void mp_profile_end(void);
-/* Samples what the VM allocates, if the calling thread gathers that. Each VM of the thread needs it. */
+/* Samples the allocations of the VM, if the calling thread gathers those. Call it for each VM of the thread. */
 void mp_vm_sample_memory(mp_vm *vm);
 /* Any thread. */
 mp_profile_totals mp_profile_count(const mp_profile *profile);
-/* True once its thread gathers no more: any thread may read it then. */
+/* True once its thread gathers no more samples: any thread may read the profile then. */
 bool mp_profile_is_over(const mp_profile *profile);
 /* Reads the first stack from position `at` on; the first position is 0. Returns the next position, or 0: there is no
  * further stack. */

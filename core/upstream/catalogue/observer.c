@@ -64,8 +64,8 @@ void mp_observe_end(mp_channel *channel, int64_t id, int status)
     put(channel->home, one);
 }
 
-/* Counts a request of the upstream that belongs to no exchange. False if there were too many: this one gets no answer,
- * since an upstream that asks again after each answer would never let the gateway rest. */
+/* Counts a request of the upstream that belongs to no exchange. False if there were too many: the request gets no
+ * answer then, since an upstream that asks again after each answer would keep the gateway busy for ever. */
 static bool count_stray(mp_channel *channel)
 {
     uint64_t now = mp_loop_now(channel->home->loop);

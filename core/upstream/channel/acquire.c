@@ -119,7 +119,7 @@ static void leave_cap(mp_channel_request *request)
     request->cap = NULL;
 }
 
-/* Counts one more within a limit of all upstreams, if no older request waits for it. False: this request waits. */
+/* Takes a place within a limit of all upstreams, if no older request waits for it. False: this request waits. */
 static bool reserve(mp_channel_request *request, mp_cap *cap, int64_t limit)
 {
     mp_upstreams *table = request->upstream->table;
@@ -234,7 +234,8 @@ static void decide(mp_channel_request *request, mp_link *ended)
     }
     request->result = MP_ACQUIRE_CLAIMED;
     mp_channel *channel = mp_channel_ref(mp_channel_claim(upstream, key, request->host));
-    if (may == MP_CIRCUIT_PROBE) { /* only now: while a probe waited for room, all others would be refused */
+    /* the probe begins only now: while it waited for a place, all other requests would have been refused */
+    if (may == MP_CIRCUIT_PROBE) {
         mp_circuit_begin_probe(&upstream->circuit, now);
         channel->is_probe = true;
     }

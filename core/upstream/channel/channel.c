@@ -257,8 +257,8 @@ void mp_channel_authorize(mp_channel *channel, mp_str token)
     free(before);
 }
 
-/* Opening a channel of the key has failed: refuses further requests for it until retry_at, and those that wait. Under
- * the lock. */
+/* Opening a channel of the key has failed: refuses the waiting requests for it, and further ones until retry_at. Under
+ * the upstream's lock. */
 static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp_upstream_failure *failure)
 {
     bool is_barred = failure->reason == MP_FAILURE_BARRED;

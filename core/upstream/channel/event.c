@@ -1,5 +1,5 @@
-/* event.c: what a message of an upstream becomes for the task of its exchange: an event with a copy of the bytes, or a
- * dropped message that is counted. */
+/* event.c: turns a message of an upstream into an event for the task of its exchange, with a copy of the bytes, or
+ * drops the message and counts it. */
 #include "upstream/transport.h"
 
 MP_COUNTER(upstream_dropped_ids, "dropped", "reason", "upstream_id",

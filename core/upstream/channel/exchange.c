@@ -1,6 +1,6 @@
-/* exchange.c: one message sent on a channel, up to its answer: time limits, events for its task, and the way between
- * the thread of the task and the thread of the transport. When it may be sent is in slots.c, what a message becomes in
- * event.c. */
+/* exchange.c: one message that is sent on a channel, up to its answer: time limits, events for its task, and the
+ * messages between the thread of the task and the thread of the transport. slots.c decides when it may be sent; event.c
+ * makes the events. */
 #include "upstream/pending/park.h"
 #include <assert.h>
 
@@ -324,8 +324,8 @@ static int64_t allowed_questions(const mp_own_exchange *exchange)
     return MP_UPSTREAM_QUESTIONS + seconds;
 }
 
-/* Counts a request of the upstream. Beyond MP_UPSTREAM_QUESTIONS the exchange ends in the next turn: an HTTP client's
- * callback may be below, and sends nothing. A parked exchange ends likewise. */
+/* Counts a request of the upstream. Beyond MP_UPSTREAM_QUESTIONS the exchange ends in the next turn: callbacks of the
+ * HTTP client must not send. A parked exchange ends in the next turn, too. */
 static void count_question(mp_own_exchange *exchange)
 {
     exchange->questions++;

@@ -1,5 +1,5 @@
-/* slots.c: how many exchanges run on an upstream at once (`calls`), which wait for their turn (`waiting`), and what is
- * counted when one has ended. All functions are called under the upstream's lock. */
+/* slots.c: the exchanges that run on an upstream at once (`calls`), those that wait (`waiting`), and the numbers that
+ * an exchange changes at its end. All functions are called under the upstream's lock. */
 #include "upstream/transport.h"
 
 MP_COUNTER(upstream_errors, "upstream_errors", "", "", "requests to upstreams that ended without an answer")
@@ -102,7 +102,7 @@ static void count_result(mp_upstream *upstream, const mp_own_exchange *exchange)
         mp_upstream_note_failure(upstream, failure);
     }
     if (failure->status > 0 && failure->status < 500)
-        mp_circuit_success(&upstream->circuit, now); /* the upstream is there, and answers */
+        mp_circuit_success(&upstream->circuit, now); /* the upstream is reachable and answers */
 }
 
 mp_own_exchange *MP_NULLABLE mp_slot_leave(mp_upstream *upstream, mp_own_exchange *exchange)

@@ -212,7 +212,7 @@ static void deliver_end(void *content, mp_loop *MP_NULLABLE loop)
             mp_exchange_end_with(park->exchange, MP_FAILURE_STOPPED, "a reload removed the upstream");
     }
     if (atomic_fetch_sub(&park->table->park_ends, 1) == 1 && loop != NULL)
-        mp_loop_wake(of_channel->loop); /* its worker may be ending, and waits for the cancellations of parked calls */
+        mp_loop_wake(of_channel->loop); /* the worker may be ending, and waits until parked calls are cancelled */
     mp_park_unref(park);
 }
 
@@ -245,7 +245,7 @@ static void attach(mp_park *park, mp_relay *relay)
     clear_farewell(park);
     park->relay = mp_relay_ref(relay);
     park->is_wanted = true;
-    if (park->is_over) { /* its home has ended meanwhile */
+    if (park->is_over) { /* the worker that holds the exchange has ended meanwhile */
         park->relay = NULL;
         post_home_ended(relay);
         mp_relay_unref(relay);
@@ -255,7 +255,7 @@ static void attach(mp_park *park, mp_relay *relay)
     serve(park);
 }
 
-/* Keeps an event that a relay got but did not read before those that have come since. */
+/* Keeps an event that a relay received but did not read, before events that have arrived since. */
 static void keep_first(mp_park *park, mp_queued_event *event)
 {
     mp_link_init(&event->link);
@@ -287,7 +287,7 @@ static void park_again(mp_park *park, mp_relay_message *it)
     on_ready(park);
 }
 
-/* An event has come to a relay that had parked the exchange by then. */
+/* A relay has returned an event, because the exchange was parked again before the event arrived: keeps it first. */
 static void take_back(mp_park *park, mp_relay_message *it)
 {
     mp_queued_event *event = it->event;
@@ -364,7 +364,7 @@ bool mp_own_exchange_park(mp_exchange *super, const mp_park_options *options, ch
     atomic_init(&park->refs, 2); /* the reference of the home, and one of this function */
     park->table = table;
     park->home = super->host;
-    park->exchange = exchange; /* with the reference that its task had */
+    park->exchange = exchange; /* takes the reference that the task of the exchange had */
     park->farewell = mp_park_copy_farewell(options);
     park->farewells = options->farewells;
     mp_link_init(&park->kept);

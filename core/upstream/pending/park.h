@@ -24,14 +24,15 @@ struct mp_park {
     atomic_int refs;
     mp_upstreams *table;
     mp_upstream_host *home;
-    mp_own_exchange *exchange;        /* a counted reference; home's thread. Its channel may be read on any thread */
-    mp_park_entry *MP_NULLABLE entry; /* the table's lock; NULL: taken up, or its handle is gone */
+    mp_own_exchange *exchange; /* a counted reference; home's thread. Its channel may be read on any thread */
+    mp_park_entry
+        *MP_NULLABLE entry; /* guarded by the table's lock; NULL: the exchange was taken up, or its handle is gone */
 
     /* Members for the home's thread. */
     mp_link in_home;
     mp_link kept;      /* of mp_queued_event, oldest first */
     size_t note_bytes; /* of the notifications in `kept` */
-    mp_str *farewell;  /* messages that are sent if it is not taken up in time */
+    mp_str *farewell;  /* messages to the upstream that are sent if the exchange is not taken up in time */
     size_t farewells;
     mp_relay *MP_NULLABLE relay; /* a counted reference; NULL: parked */
     bool is_wanted;              /* the relay waits for an event */
@@ -39,8 +40,8 @@ struct mp_park {
     bool is_over;
 };
 
-/* The end of the task that has taken an exchange up. Of its events at most one has come and was not taken. Its flags by
- * its state (0, 1, or - for either):
+/* The exchange as the task that has taken it up sees it. At most one event has arrived here and was not taken. Its
+ * flags by its state (0, 1, or - for either):
  *
  *                         is_asked  super.is_ended  failure.reason  has_left  has_parked
  *   waits for an event    1         0               0               0         0
@@ -57,15 +58,15 @@ struct mp_relay {
     /* Members for the thread of the task. */
     bool is_asked;   /* an event was asked for, and has not come */
     bool has_left;   /* the task needs the exchange no more, or has parked it */
-    bool has_parked; /* the task has left by parking the exchange: an event on its way belongs to the park */
+    bool has_parked; /* the task has parked the exchange again and left: an event on its way belongs to the park */
 };
 
-/* What a relay sends to the home. */
+/* The kinds of messages from a relay to the home of a park. */
 typedef enum {
-    MP_RELAY_ATTACH,   /* a relay is there, and waits for an event */
+    MP_RELAY_ATTACH,   /* a relay exists now, and waits for an event */
     MP_RELAY_ASK,      /* the relay waits for an event */
     MP_RELAY_REPLY,    /* `bytes` answer a question */
-    MP_RELAY_LEAVE,    /* the task needs the exchange no more */
+    MP_RELAY_LEAVE,    /* the task does not need the exchange any more */
     MP_RELAY_PARK,     /* the task has parked the exchange again */
     MP_RELAY_GIVE_BACK /* news that came behind PARK: an event, or NULL for the failure */
 } mp_relay_word;
@@ -84,7 +85,7 @@ typedef struct {
 /* -- park.c -------------------------------------------------------------------------------------------------------- */
 
 typedef enum {
-    MP_PARK_EXPIRED, /* its handle is gone: no retry can come */
+    MP_PARK_EXPIRED, /* the handle of the park has expired, so no retry can take it up */
     MP_PARK_STOPPED  /* a reload has removed the upstream: a retry gets the failure */
 } mp_park_cause;
 
@@ -114,7 +115,8 @@ void mp_parks_free(mp_parks *parks);
  * mp_parks_publish(). Any thread; the caller holds no lock. The same holds for the functions below. */
 mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_options *options,
                                             mp_upstream_failure *failure);
-/* From now on the handle finds the park, or takes over `bytes`. Writes the handle. */
+/* Writes a handle, by which the park is found from now on; without a park, the handle stands for `bytes`, which the
+ * table takes over. */
 void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *MP_NULLABLE park, char *MP_NULLABLE bytes,
                       size_t len, char handle[MP_PARK_HANDLE]);
 /* The park of the handle, with a counted reference, if the principal is its own; NULL: there is none. The handle is

@@ -13,8 +13,8 @@ MP_COUNTER(refused_upstream_parked, "refused", "reason", "upstream_parked",
 
 /* entries that wait for a retry: each holds a channel of an upstream, or up to MP_UPSTREAM_JOURNAL bytes */
 #define MAX_PARKED MP_LIMIT(upstream_parked, 256)
-#define MAX_PARKED_PER_PRINCIPAL MP_LIMIT(upstream_parked_per_principal, 16) /* what one client cannot take from all   \
-                                                                              */
+/* exchanges and bytes of one principal: one client cannot use up the places of all */
+#define MAX_PARKED_PER_PRINCIPAL MP_LIMIT(upstream_parked_per_principal, 16)
 
 /* A principal, and how many of its entries count. */
 typedef struct {
@@ -25,7 +25,7 @@ typedef struct {
 struct mp_park_entry {
     mp_node node; /* its key is the handle */
     char handle[MP_PARK_HANDLE];
-    owner *MP_NULLABLE owner; /* NULL: it does not count any more */
+    owner *MP_NULLABLE owner; /* NULL: the entry is not counted for a principal any more */
     mp_str principal;         /* owned */
     uint64_t expires_at;
     mp_link link;              /* in `failed` of the table, or in a list of entries that end */
@@ -282,7 +282,7 @@ static void end_if_due(mp_node *node, void *ctx)
     mp_link_put(&it->ended, &entry->link);
 }
 
-/* Under the lock. */
+/* Adds the park of an entry to `parks_of` if it belongs to the wanted upstream. The caller holds the table's lock. */
 static void stop_if_of_upstream(mp_node *node, void *ctx)
 {
     search *it = ctx;

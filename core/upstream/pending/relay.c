@@ -1,5 +1,5 @@
-/* relay.c: a relay: stands for a parked exchange on the worker of the task that has taken it up, and exchanges messages
- * with the exchange's home. */
+/* relay.c: a relay: represents a parked exchange on the worker of the task that has taken it up, and exchanges messages
+ * with the worker that holds the exchange, its home. */
 #include "upstream/pending/park.h"
 
 /* -- counted references -------------------------------------------------------------------------------------------- */
@@ -10,7 +10,7 @@ mp_relay *mp_relay_ref(mp_relay *relay)
     return relay;
 }
 
-/* The event that has come and was not taken; NULL: none. */
+/* Takes the event that has arrived; NULL: none. */
 static mp_queued_event *MP_NULLABLE take_event(mp_relay *relay)
 {
     mp_link *link = mp_link_take(&relay->super.events);
@@ -38,7 +38,7 @@ static void send_home(mp_relay *relay, mp_relay_message message, mp_str bytes)
     mp_loop_send(relay->park->home->loop, mp_park_deliver, &message, sizeof message, bytes);
 }
 
-/* From the home to the relay: an event, or the failure of the exchange. */
+/* A message from the home to the relay: an event, or the failure of the exchange. */
 typedef struct {
     mp_relay *relay; /* a counted reference */
     mp_queued_event *MP_NULLABLE event;
@@ -117,7 +117,7 @@ static void leave(mp_exchange *exchange)
     mp_relay_unref(relay_of(exchange));
 }
 
-/* The task parks the exchange again: the home gets what was not read. */
+/* The task parks the exchange again: returns the event that was not read to the home. */
 static bool park_again(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
                        mp_upstream_failure *failure)
 {
@@ -136,7 +136,7 @@ static bool park_again(mp_exchange *exchange, const mp_park_options *options, ch
                                       .farewell = mp_park_copy_farewell(options),
                                       .farewells = options->farewells};
     relay->has_left = relay->has_parked = exchange->is_ended = true;
-    /* Before the handle works: the next relay's messages come behind this one. */
+    /* sent before the handle is valid, so that messages of the next relay arrive after it */
     send_home(relay, message, MP_STR_NONE);
     mp_parks_publish(table, entry, relay->park, NULL, 0, handle);
     mp_exchange_free(exchange);

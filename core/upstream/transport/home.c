@@ -1,5 +1,5 @@
-/* home.c: what the transports with a home, and standing streams, share: which exchange of a channel a message belongs
- * to, the end of a channel whose connection has ended, and the limits of processes. */
+/* home.c: functions that the transports with a home, and standing streams, share: finding the exchange of a channel to
+ * which a message belongs, the end of a channel whose connection has ended, and the limits of processes. */
 #include "upstream/transport/standing.h"
 
 MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
@@ -11,8 +11,7 @@ MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes"
 
 /* -- messages ------------------------------------------------------------------------------------------------------ */
 
-/* Requests of a channel that run, newest first, while they are looked through: those of this id, or those that were
- * sent. */
+/* A search in the exchanges of a channel, newest first: for those with this id, or for those that were sent. */
 typedef struct {
     bool has_id;
     int64_t id;
@@ -98,7 +97,7 @@ static size_t best_of(const search *it, bool is_question)
     return best;
 }
 
-/* The exchange that gets a question: the newest whose task can ask a client, else the newest. */
+/* The exchange that gets a question: the newest whose task can ask a client; if there is none, the newest. */
 static mp_own_exchange *MP_NULLABLE asked(mp_channel *channel)
 {
     search it = {0};
@@ -186,7 +185,7 @@ static bool take_one(mp_channel *channel, mp_str bytes)
     if (exchange == NULL)
         observe(channel, envelope, bytes);
     else if (envelope->kind == MP_KIND_RESPONSE && !channel->transport->has_home)
-        mp_channel_count_dropped(channel); /* an answer comes on the stream of its request */
+        mp_channel_count_dropped(channel); /* over HTTP an answer is valid only on the stream of its own request */
     else if (envelope->kind == MP_KIND_RESPONSE && bytes.len > exchange->answer)
         mp_exchange_settle(exchange, MP_FAILURE_TOO_LARGE, "the answer is larger than `answer`");
     else
@@ -258,7 +257,7 @@ bool mp_channel_may_start(mp_channel *channel, mp_failure_reason *reason, int64_
     *reason = MP_FAILURE_NONE;
     *retry_ms = -1;
     pthread_mutex_lock(&upstream->lock);
-    uint64_t oldest = upstream->ends[upstream->end_count % MP_UPSTREAM_ENDS]; /* 0: there were fewer */
+    uint64_t oldest = upstream->ends[upstream->end_count % MP_UPSTREAM_ENDS]; /* 0 if fewer programs have ended */
     if (oldest != 0 && now < oldest + ENDS_WITHIN_MS) {
         *reason = MP_FAILURE_DOWN;
         *retry_ms = (int64_t)(oldest + ENDS_WITHIN_MS - now);

@@ -26,7 +26,7 @@ typedef struct {
     mp_upstream_host *host;
     mp_own_exchange *MP_NULLABLE exchange; /* a counted reference; NULL: nothing waits for the answer */
     mp_channel *channel;                   /* a counted reference */
-    mp_transfer *MP_NULLABLE transfer;     /* NULL while the request waits to resume its stream */
+    mp_transfer *MP_NULLABLE transfer;     /* NULL while the request waits before it resumes its stream */
     mp_str message;                        /* of the exchange, or of `own` */
     char *own;
     mp_buf body;
@@ -39,7 +39,7 @@ typedef struct {
     bool is_note; /* a message without an answer; counted in `said` of the channel and of the host */
 } request;
 
-/* A request whose exchange waits for it, and its transfer, while what has arrived is taken. */
+/* A request with an exchange that waits for it, and its transfer, while arrived bytes are read. */
 typedef struct {
     request *of;
     mp_own_exchange *exchange;
@@ -319,8 +319,8 @@ static void read_events(const arrival *at, mp_str piece)
 
 static void on_resume(mp_timer *timer);
 
-/* The stream has ended before the answer. True if it will be taken up behind its last event (S-28, S-30): then the
- * transfer is freed. */
+/* The stream has ended before the answer. True if the stream will be resumed after its last event (S-28, S-30): then
+ * the transfer is freed. */
 static bool resume_later(const arrival *at)
 {
     request *it = at->of;
@@ -406,7 +406,7 @@ static void pull_nothing(const arrival *at)
         mp_exchange_fail_with(at->exchange, MP_FAILURE_CLOSED, "the event stream ended, and the upstream is gone");
 }
 
-/* Takes what has arrived for an exchange that waits. May free the request. */
+/* Reads the bytes that have arrived for an exchange that waits. May free the request. */
 static void pull_answer(const arrival *at)
 {
     request *it = at->of;
@@ -429,13 +429,13 @@ static void pull_answer(const arrival *at)
         free_request(it);
 }
 
-/* Takes what has arrived for a request. May free it. */
+/* Reads the bytes that have arrived for a request. May free it. */
 static void pull(request *it)
 {
     mp_own_exchange *exchange = it->exchange;
     mp_transfer *transfer = it->transfer;
     if (transfer == NULL)
-        return; /* it waits to resume its stream */
+        return; /* the request waits before it resumes its stream */
     if (exchange == NULL) {
         discard_rest(it, transfer);
         return;
@@ -459,7 +459,7 @@ static mp_outgoing outgoing_of(request *it, const char *method, const char *cons
     return outgoing;
 }
 
-/* Starts a request. NULL: `err` says why. `exchange`: what waits for the answer; NULL: nothing. */
+/* Starts a request. NULL: `err` has the reason. `exchange`: the exchange that waits for the answer; NULL: none. */
 static request *MP_NULLABLE begin(mp_upstream_host *host, mp_channel *channel, mp_own_exchange *MP_NULLABLE exchange,
                                   const char *method, mp_str message, mp_err *err)
 {
@@ -590,7 +590,7 @@ static void close_channel(mp_channel *channel, bool is_lost)
         tell(channel->closing_host, channel, "DELETE", MP_STR_NONE);
 }
 
-/* True once no request is left. Those whose exchange has not ended are left to their tasks. */
+/* True once no request is left. Requests whose exchange has not ended are freed by their tasks. */
 static bool end_host(mp_upstream_host *host)
 {
     return mp_link_is_alone(&host->requests);

@@ -1,14 +1,13 @@
-/* http_headers.c: a request to an upstream over HTTP: its headers, and what the configuration says of the connection.
- * Values of headers come from the configuration, the channel and the client's call; one with a control character is
- * left out. */
+/* http_headers.c: the headers of a request to an upstream over HTTP, and the settings of the connection. Values of
+ * headers are from the configuration, the channel and the client's call; one with a control character is left out. */
 #define _GNU_SOURCE
 #include "upstream/state.h"
 #include "upstream/transport.h"
 
 /* From this revision on, requests name their revision in a header. */
 #define FIRST_NAMED "2025-06-18"
-/* The gateways that a request has come through. An exchange of a call that came from a gateway has the header
- * itself. */
+/* Header with the gateways that a request has passed. For a call that came from a gateway, the exchange brings the
+ * header itself. */
 #define HOPS "moonpool-hops"
 
 static bool is_header_value(const char *text)

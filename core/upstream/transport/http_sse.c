@@ -34,7 +34,7 @@ struct connection {
     mp_buf body;                /* body of the answer that refuses the GET */
     mp_link posts;
     bool has_news, is_over;
-    bool is_closing; /* its channel has ended; messages that nothing waits for are still sent */
+    bool is_closing; /* the channel has ended; messages without an answer are still sent */
 };
 
 /* -- memory -------------------------------------------------------------------------------------------------------- */
@@ -130,7 +130,7 @@ static void begin_post(connection *it, const char *endpoint, post *one)
     }
 }
 
-/* Adds the POST of a message. `exchange`: what waits for the result; NULL: nothing. */
+/* Adds the POST of a message. `exchange`: the exchange that waits for the result; NULL: none. */
 static void add_post(connection *it, mp_own_exchange *MP_NULLABLE exchange, mp_str message)
 {
     post *one = mp_new(sizeof *one);
@@ -197,7 +197,7 @@ static void collect(mp_transfer *transfer, mp_buf *body)
     }
 }
 
-/* Takes what has arrived for a post. May free it. */
+/* Reads the bytes that have arrived for a post. May free it. */
 static void pull_post(post *one, mp_transfer *transfer)
 {
     collect(transfer, &one->body);

@@ -17,10 +17,10 @@ typedef struct {
     mp_link in_host, in_channel, hot; /* in host->standings, channel->standings, host->hot_standings */
     mp_upstream_host *host;
     mp_channel *channel; /* a counted reference */
-    int64_t id;          /* of the request; 0: the GET of the channel */
+    int64_t id;          /* id of the request; 0: the GET of the channel */
     char *MP_NULLABLE message, *MP_NULLABLE revision, *MP_NULLABLE last_id;
     char **MP_NULLABLE headers;
-    mp_transfer *MP_NULLABLE transfer; /* NULL while it waits to be opened again */
+    mp_transfer *MP_NULLABLE transfer; /* NULL while the stream waits before it is opened again */
     mp_event_reader reader;
     mp_timer again;
     unsigned failures;
@@ -35,7 +35,7 @@ struct mp_stand {
     atomic_int refs; /* the task's, and one of the message or list that it is in */
     mp_upstream_host *host;
     mp_channel *channel;
-    void (*MP_NULLABLE done)(void *ctx); /* NULL once the task has left; the task's thread */
+    void (*MP_NULLABLE done)(void *ctx); /* NULL once the task has ended; for the task's thread */
     void *ctx;
     mp_message super;
     mp_link link; /* in standing->waiting */
@@ -344,7 +344,8 @@ static void deliver_wish(mp_message *message, mp_loop *MP_NULLABLE loop)
         answer(stand, -1);
         return;
     }
-    if (channel->transport->has_home) { /* its one connection carries all messages: no stream is needed */
+    /* the connection of such a transport carries all messages: it needs no stream */
+    if (channel->transport->has_home) {
         answer(stand, 200);
         return;
     }

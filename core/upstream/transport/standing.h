@@ -1,4 +1,4 @@
-/* standing.h: standing streams and what is observed on them, for the files of this module alone. */
+/* standing.h: standing streams and the observations on them, for the files of this module only. */
 #ifndef MP_UPSTREAM_STANDING_H
 #define MP_UPSTREAM_STANDING_H
 
@@ -26,7 +26,7 @@ void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str
 void mp_observe_event(mp_channel *channel, mp_observation_kind kind);
 /* The standing stream with this id has ended; `status` is that of mp_observation. */
 void mp_observe_end(mp_channel *channel, int64_t id, int status);
-/* Frees what was not taken. */
+/* Frees the observations that were not taken. */
 void mp_observed_clear(mp_upstream_host *host);
 
 #endif

@@ -11,7 +11,7 @@ MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
 #define MAX_BACKLOG ((size_t)2 << 20) /* bytes that wait in the pipe */
 /* a program that reads nothing for `timeout` while more than this waits is ended */
 #define STALL_BYTES ((size_t)1 << 20)
-/* bytes with answers and cancellations; a program that takes none of them is ended */
+/* bytes that wait, with answers and cancellations; above it a program that reads none of them is ended */
 #define MAX_QUEUED ((size_t)64 << 20)
 #define MAX_NOISE MP_LIMIT(upstream_noise, 200) /* lines in a row that are no message: a banner has fewer */
 #define MEASURE_MS 10000
@@ -31,11 +31,11 @@ typedef struct {
     mp_link waiting;     /* of place, oldest first */
     int64_t noise;       /* lines in a row that were no message */
     bool is_started;
-    bool is_probed; /* the program has got a request that an older one may not know, and no message has come since */
+    bool is_probed; /* the program was sent a request that older programs may not know, and has sent no message since */
     bool is_over;   /* the connection has ended; the process may still run */
     bool is_gone;   /* no descendant of the program is left */
     uint64_t memory;
-    int64_t pid; /* of the program; 0 until it was measured, and where the upstream's list is full */
+    int64_t pid; /* id of the program's process; 0 before it was measured, and if the upstream's list is full */
 } connection;
 
 /* -- memory -------------------------------------------------------------------------------------------------------- */

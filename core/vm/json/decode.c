@@ -208,7 +208,7 @@ static void clean_up(decoder *d, outcome result)
     lua_settop(d->L, d->base + (result == COMPLETE));
 }
 
-/* Pushes what is in the slots, for a decoder that begins with the text's first byte. */
+/* Pushes the values of the slots, for a decoder that begins at the first byte of the text. */
 static void begin(decoder *d)
 {
     lua_State *L = d->L;
@@ -226,7 +226,7 @@ static void begin(decoder *d)
     mp_json_source *source = mp_json_source_push(L, d->text);
     d->cursor = (mp_json_cursor){source->text.ptr, source->text.ptr + source->text.len};
     d->source = source;
-    lua_insert(L, -2); /* from objects, arrays to ARRAY_MT, OBJECT_MT */
+    lua_insert(L, -2); /* on the stack: objects, arrays becomes ARRAY_MT, OBJECT_MT */
 }
 
 static void init(decoder *d, lua_State *L, mp_str text, mp_lua_faith faith)
@@ -314,7 +314,7 @@ static int finish(decoder *d, outcome result)
 static int go_on(lua_State *L, MP_UNUSED int status, lua_KContext context)
 {
     decoder *d = (decoder *)context;
-    mp_closing_after_wait(L); /* before the text is read: of a task that was cancelled it may be freed already */
+    mp_closing_after_wait(L); /* called before the text is read: the text of a cancelled task may be freed already */
     d->L = L;
     return finish(d, run_faithfully(d));
 }

@@ -118,13 +118,14 @@ static void fetch_elements(encoder *e, frame *f)
     }
 }
 
-/* What a metatable says about its table. */
+/* The JSON kind of a table, by its metatable. */
 typedef struct {
     bool is_array, is_object;
     mp_json_source *MP_NULLABLE source;
 } kind;
 
-/* Reads the metatable on top, which a source replaces if there is one. False if it is of no JSON value.  [-1, +1] */
+/* Reads the metatable on top; the one of a faithful table is replaced by the ordinary one. False if no JSON value has
+ * it.  [-1, +1] */
 static bool read_metatable(encoder *e, kind *found)
 {
     const void *metatable = lua_topointer(e->L, -1);

@@ -1,5 +1,5 @@
-/* encode.h: what the files of the encoder share: a value that is being written, the members of its objects, and
- * errors. */
+/* encode.h: declarations that the files of the encoder share: a value that is being written, the members of its
+ * objects, and errors. */
 #ifndef MP_VM_JSON_ENCODE_H
 #define MP_VM_JSON_ENCODE_H
 
@@ -52,7 +52,7 @@ typedef enum {
  * `names` are used, which are 0. */
 typedef struct {
     mp_json_source *source;
-    bool is_inner;      /* the table is at its place in an outer faithful table, which goes on where this one ends */
+    bool is_inner;      /* the table is in its original place in an outer faithful table, which continues after it */
     bool has_gap;       /* what lies between `end` and `at` is left out, and all before `end` is written */
     bool has_inner;     /* the value on top of the stack is an inner table, which has ended */
     uint32_t from;      /* bytes from here on are not written yet */
@@ -60,7 +60,7 @@ typedef struct {
     uint32_t at;        /* where the next member is read */
     uint32_t close;     /* offset of the closing bracket */
     uint32_t next;      /* number of the next array or object in the source */
-    uint32_t first, to; /* of the table: number of the array or object inside it that comes first; offset behind it */
+    uint32_t first, to; /* of the table: number of its first inner array or object; offset of its end */
     uint32_t start;     /* offset of the opening bracket */
     lua_Integer kept;   /* number of members that are written */
     int bottom;         /* height of the stack between two members */

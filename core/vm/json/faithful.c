@@ -72,7 +72,7 @@ static bool is_same_number(lua_State *L, mp_json_token token)
     return !lua_isinteger(L, -1) && memcmp(&read, &now, sizeof now) == 0;
 }
 
-/* True if the value on top is what the decoder makes of the token, which is of neither array nor object. */
+/* True if the value on top equals the decoded token, which is neither an array nor an object. */
 static bool is_same_scalar(lua_State *L, mp_json_token token)
 {
     mp_str text;
@@ -344,7 +344,7 @@ void mp_encode_added_elements(encoder *e, frame *f)
     for (;;) {
         lua_settop(L, k->bottom);
         if (lua_rawgeti(L, f->slot, f->index + 1) == LUA_TNIL) {
-            f->phase = COUNT_ELEMENTS; /* with nil on top, before the first key */
+            f->phase = COUNT_ELEMENTS; /* on top is nil: next() begins with the first key */
             return;
         }
         open_gap(e, k);

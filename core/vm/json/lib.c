@@ -43,7 +43,7 @@ static int l_encode(lua_State *L)
     return lua_error(L);
 }
 
-/* Pushes nil and why: `why` says what is wrong at byte `at` of the text at index 1, and names a repeated key. [-0,
+/* Pushes nil and the error text: `why` is the fault at byte `at` of the text at index 1; a repeated key is named. [-0,
  * +2, throws] */
 static int push_fault(lua_State *L, mp_json_fault fault, bool is_repeated)
 {
@@ -128,7 +128,8 @@ static void push_raw(lua_State *L, mp_str text)
 {
     char *block = lua_newuserdatauv(L, text.len, 0);
     memcpy(block, text.ptr, text.len);
-    for (const char *ends = "\r\n"; *ends != '\0'; ends++) /* only between tokens: a JSON string has none */
+    /* line ends occur only between tokens: a JSON string has none */
+    for (const char *ends = "\r\n"; *ends != '\0'; ends++)
         for (char *at = block; (at = memchr(at, *ends, text.len - (size_t)(at - block))) != NULL;)
             *at++ = ' ';
     luaL_setmetatable(L, MP_LUA_RAW);

@@ -13,10 +13,10 @@
 
 #define MP_MAX_ENCODED_BYTES ((size_t)32 << 20) /* limit of the bytes that one value may encode to */
 
-/* Which tables a decoder makes. A faithful table is an ordinary table for Lua. It is encoded by the bytes that it was
- * decoded from, but for what was changed in it since: the order of its members, the digits of numbers, escapes and
- * white space stay (line ends become spaces). New members come last. So 25 digits or 1e400, for which Lua has no
- * number, are written as they were read, as long as the table that has them is passed on, in whatever other table. */
+/* The kind of tables that a decoder makes. A faithful table is an ordinary table for Lua. It is encoded by the bytes
+ * that it was decoded from, except for values that were changed: the order of members, the digits of numbers, escapes
+ * and white space are kept (line ends become spaces). New members are last. So 25 digits or 1e400, for which Lua has no
+ * number, are written as they were read, if their table is passed on, alone or in another table. */
 typedef enum {
     MP_LUA_PLAIN,   /* ordinary tables */
     MP_LUA_STRICT,  /* ordinary tables; mp_lua_decode_with() gives MP_JSON_STOPPED if a number would lose digits */

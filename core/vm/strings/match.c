@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <lauxlib.h>
 
-#define MAX_PENDING 199      /* with the attempt itself, these are Lua's 200 levels */
+#define MAX_PENDING 199      /* pending alternatives; with the attempt itself, these are Lua's 200 levels */
 #define SCAN 8               /* bytes that a byte-by-byte scan passes in the time of a step */
 #define FAST_SCAN 64         /* bytes that memchr passes in the time of a step */
 #define MAX_SCAN_BYTES 65536 /* bytes compared one by one between two checks whether other tasks have to run */
@@ -29,7 +29,7 @@ static size_t run_length(mp_pattern *m, const mp_item *it, const char *s)
     return (size_t)(at - s);
 }
 
-/* The byte that must follow in the text when the pattern goes on at `p`; -1 if more than one byte may follow. */
+/* The byte that must be next in the text when the pattern continues at `p`; -1 if more than one byte may be. */
 static inline int needed_byte(const mp_pattern *m, const char *p)
 {
     if (p >= m->end)
@@ -50,7 +50,7 @@ typedef enum {
     CLOSED,   /* no alternative: the closing of a capture is undone */
     LONGEST,  /* the repeated item matches one byte less */
     SHORTEST, /* the repeated item matches one byte more */
-    WITHOUT   /* no byte of the item */
+    WITHOUT   /* continues with no byte of the item */
 } pending_kind;
 
 typedef struct {
@@ -255,7 +255,7 @@ static bool lengthen(mp_pattern *m, attempt *a, pending *top)
     return true;
 }
 
-/* Goes back to the last choice that has an alternative left; false if there is none. */
+/* Returns to the last choice that has an alternative left; false if there is none. */
 static bool back(mp_pattern *m, attempt *a)
 {
     while (a->depth > 0) {
@@ -335,7 +335,7 @@ __attribute__((cold, noinline)) static const char *leave(mp_pattern *m, attempt 
 __attribute__((cold, noinline)) static attempt come_back(mp_pattern *m, pending *stack)
 {
     const kept_attempt *kept = m->kept;
-    if (kept == NULL) /* it is not: only a suspended attempt comes back */
+    if (kept == NULL) /* impossible: only a suspended attempt is resumed */
         __builtin_unreachable();
     attempt a = kept->a;
     a.stack = memcpy(stack, kept->stack, a.depth * sizeof *stack);

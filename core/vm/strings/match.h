@@ -76,7 +76,7 @@ const char *MP_NULLABLE mp_pattern_search(mp_pattern *m, const char **at, const 
 extern const char mp_pattern_paused[];
 /* Yields, so that other tasks run; then `back` is called. [-0, +0, yields] */
 int mp_pattern_yield(mp_pattern *m, lua_KContext context, lua_KFunction back);
-/* Where `plain` stands in `text` from `at` on; NULL if it does not. */
+/* Finds `plain` in `text`, from `at` on; NULL if it does not occur. */
 const char *MP_NULLABLE mp_pattern_find_plain(mp_str text, size_t at, mp_str plain);
 
 /* -- for the matcher -------------------------------------------------------------------------------------------- */
