@@ -9,8 +9,8 @@ local principal = require "moonpool.access.principal"
 
 local access = {}
 
--- What is served. Its member `now` is a snapshot of the registry, which never changes; the registry replaces it in one
--- step. A task can be preempted between two reads of `now`, so a function reads it once.
+-- The served things. Its member `now` is a snapshot of the registry, which never changes; the registry replaces it in
+-- one step. A task can be preempted between two reads of `now`, so a function reads it once.
 local served = { now = { has_visible = false, has_private = false } }
 
 --- For the registry alone: the table whose member `now` is the current snapshot.
@@ -116,8 +116,8 @@ local function scope_bits(p, scopes)
   return bits
 end
 
--- principal -> { generation, audience, bits }: what a snapshot says about it: its audience, and which of the scopes of
--- call plans it holds.
+-- principal -> { generation, audience, bits }: the rights of the principal in a snapshot: its audience, and the scopes
+-- of call plans that it holds.
 local rights = setmetatable({}, { __mode = "k" })
 
 --- Finds the rights of the principal of a call, for C, which serves its next calls by their plans. And a session's

@@ -50,7 +50,7 @@ end
 local fields = { id = "string", scopes = "table", claims = "table", issuer = "string", subject = "string", client = "string", expires = "number" }
 local reserved = { anonymous = "requests without a principal", ["local"] = "the person who runs the gateway" }
 
---- What is wrong with a scope, or nil. A scope is one word of printable characters (RFC 6749, 3.3).
+--- Describes the fault of a scope; nil: none. A scope is one word of printable characters (RFC 6749, 3.3).
 function principal.scope_trouble(scope)
   if type(scope) ~= "string" then return "a scope must be a string, not a " .. type(scope) end
   if scope == "" or #scope > MAX_NAME_BYTES or scope:find "[^!#-[%]^-~]" then
@@ -58,7 +58,7 @@ function principal.scope_trouble(scope)
   end
 end
 
--- What is wrong with the table that an auth script returned, or nil.
+-- Describes the fault of the table that an auth script returned; nil: none.
 local function complaint(given)
   if type(given) ~= "table" then return "a principal must be a table with an id, not a " .. type(given) end
   for name, value in pairs(given) do

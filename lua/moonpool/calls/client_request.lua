@@ -85,7 +85,7 @@ local function state_of(call)
   return state
 end
 
---- What is kept until the client repeats its request stands for something that only this process has.
+--- Binds the call to this process: the client's repeated request needs state that only this process has.
 function client_request.bind(call) state_of(call).is_bound = true end
 
 --- Keeps a value of JSON until the client repeats its request.
@@ -129,7 +129,7 @@ function client_request.is_harmless(call)
   return state ~= nil and state.is_harmless == true
 end
 
---- Set by what has to be done before a handler ends its run with questions: f(call, questions by key).
+--- f(call, questions by key), called before a handler ends its run with questions. Set by upstream/park.lua.
 client_request.leaving = nil
 
 --- Set by what keeps more for the repeated request: f(call) gives nil, or an error that the client gets instead of the

@@ -1,5 +1,5 @@
--- Pages of MCP Apps at upstreams. A server need not list the `ui://` page that a tool of its names: clients that have
--- the tool can read the page all the same, by the URI that the tool's definition names for them.
+-- Pages of MCP Apps at upstreams. A server need not list the `ui://` page that a tool of it names: clients that have
+-- the tool can still read the page, by the URI that the tool's definition has for them.
 
 local access = require "moonpool.access.access"
 local apps = require "moonpool.protocol.apps"

@@ -45,10 +45,9 @@ local function set_variant(record, facts, thing, name, variant)
   if variant then variant.is_variant = true end
 end
 
---- Adds to the things of one upstream, `base` = { hash, facts, list = of { kind, key, thing, why } }, what other
---- classes have instead or besides.
---- `make(record, class)` makes the things of a class; `wrap(kind, thing)` gets each variant. Returns the classes that
---- were read, as a set.
+--- Adds the variants of other classes to the things of one upstream, `base` = { hash, facts, list = of { kind, key,
+--- thing, why } }. `make(record, class)` makes the things of a class; `wrap(kind, thing)` is called with each variant.
+--- Returns the classes that were read, as a set.
 function class_lists.merge(record, base, make, wrap)
   local by_key, found = {}, {}
   for _, one in ipairs(base.list) do by_key[one.kind .. " " .. one.key] = one end
@@ -85,7 +84,8 @@ local WAY_KEPT_S <const> = 86400      -- seconds for which the store remembers t
 local MOST_CLASSES <const> = 128
 local MOST_WAYS <const> = 4           -- channels of a class that the store remembers
 
--- Keys of the store, for all workers. What one process knows of its channels means nothing to another.
+-- Keys of the store, for all workers and processes. Facts about channels of one process are not stored: they are
+-- useless in another.
 local function key_of(what, record, name) return ("upstream:%s:%s:%s:%s"):format(what, host.upstream.instance, record.name, name) end
 
 --- The channel by which the lists of the class of a call's client are read: { key, own, once, class, tells_roots }. It
@@ -124,8 +124,8 @@ end
 
 local offered = {}          -- name .. " " .. class -> key of the way that this Lua state stored last
 
---- Keeps the way of a client that has listed: the lists are read by it when they have changed, once the clients that
---- listed before have left.
+--- Stores the channel of a client that has listed: later, the lists are read again by it if the clients that listed
+--- before have disconnected.
 function class_lists.offer(record, name, way)
   local id = record.name .. " " .. name
   if way.once or offered[id] == way.key then return end

@@ -23,7 +23,7 @@ local function facts_of(record, failure)
   }
 end
 
-local OWNER <const> = ("0"):rep(32)        -- stands for the owner of the one caller's token that is exchanged here
+local OWNER <const> = ("0"):rep(32)        -- stands for the only caller whose token is exchanged here
 
 -- How the upstream is reached: { key of the channel, options, token, failure }. `subject`: a caller's token, for an
 -- upstream that gets a token of each caller.
@@ -67,7 +67,8 @@ local function listed(record, way)
   return { counts = json.object(counts), left_out = facts.left_out, why = facts.left_out_why, is_cut = facts.is_cut }
 end
 
--- How tokens are got, for a person: the way's name, why there is none, and whether a caller's token is missing.
+-- Describes for a person how tokens are requested: the name of the method, the reason that there is no token, and
+-- whether a caller's token is missing.
 local function token_of(record, way)
   return {
     kind = "auth." .. record.auth.kind, why = way.failure and (way.failure.why or way.failure.reason), is_ours = way.failure and way.failure.reason == "barred",

@@ -56,7 +56,7 @@ end
 
 local function seconds(ms) return ("%g s"):format(ms / 1000) end
 
--- When the upstream is called no more for a while.
+-- Describes the circuit breaker of the upstream: after how many failures, and for how long, calls are refused.
 local function circuit_of(record)
   local given = host.config.upstreams[record.place]
   return ("opens after %d failures in a row, for %s to %s"):format(given.circuit_failures, seconds(given.circuit_open_min_ms),

@@ -55,7 +55,7 @@ local now = {
 local settled = {}                          -- name -> true once its lists were read, or could not be read
 local wanted, done = 0, 0                   -- changes of catalogues seen so far; how many of them the served lists include
 local counted = 0                           -- host.upstream.publications() when `wanted` last grew
-local is_attached = false                   -- this Lua state serves
+local is_attached = false                   -- true once scripts are loaded and this Lua state serves clients
 local is_making = false                     -- a task makes the things
 local made_of                               -- source_of_things() for the things that are in the registry
 local changed = host.task.event()           -- set when `settled` or the things change
@@ -76,11 +76,11 @@ local WRAP <const> = "set `uris: wrap` for an upstream that has it"
 
 local function remedy(kind) return (kind == "tools" or kind == "prompts") and RENAME or WRAP end
 
--- What a name looks like, and the things that look so: two names that a person takes for each other are not served
--- both.
+-- How a name looks, with the list that it is in: of two names that a person would take for each other only one is
+-- served.
 local function look_of(kind, key) return (kind == "tools" or kind == "prompts") and kind .. " " .. characters.look(key) or nil end
 
--- Notes that a catalogue has changed, or may have, so that the things are made anew.
+-- Notes that a catalogue has changed, or may have, so that all things are made again.
 local function want()
   counted = host.upstream.publications()
   wanted = wanted + 1
@@ -181,8 +181,8 @@ local function ordered(made)
   return order
 end
 
--- For each list, a hash of what clients see of upstreams: the keys, and what the configuration and scripts make of the
--- definitions.
+-- For each list, a hash of the part that clients see of upstreams: the keys, and the definitions as the configuration
+-- and scripts change them.
 local function views_of(made, order)
   local views = {}
   for _, kind in ipairs(kinds) do
@@ -300,7 +300,7 @@ local function doubts_of(name)
   return list
 end
 
--- Keeps for /status what clients see of each upstream and what not.
+-- Stores for /status the things of each upstream that clients see, and those that they do not see.
 local function describe()
   local counts = federated.counts()
   for _, record in ipairs(config.list) do
@@ -318,8 +318,8 @@ local function describe()
   end
 end
 
--- The store has, for each list, a hash of what clients see of upstreams: a reload that changes filters or names finds
--- another hash.
+-- Key of the store: for each list, a hash of its entries from upstreams as clients see them. After a reload that
+-- changes filters or names, the hash differs.
 local VIEWS <const> = "upstream:views"
 
 local function keep_views()
@@ -351,7 +351,7 @@ local function has_things_of(source, until_here)
   return true
 end
 
--- Makes the things anew.
+-- Makes all tools, resources and prompts of upstreams again, from the lists that are known now.
 local function rebuild()
   is_making = true                            -- set first: this task can be preempted, and no other task is to make the things meanwhile
   local _ <close> = setmetatable({}, { __close = function()
@@ -410,7 +410,7 @@ local function log_definition(event, level, record, entry, facts)
   end
 end
 
--- Logs the definitions that have changed since the last reading, and those that are withheld for what they are.
+-- Logs the definitions that have changed since the last reading, and those that are withheld because of their contents.
 -- `before` and `after` are catalogues.
 local function log_changes(record, before, after)
   local known, count = {}, 0
@@ -442,7 +442,8 @@ local function publish(record, text, claim)
 end
 
 -- The changed entries between two catalogues of a class, by the list in which clients see them. What only clients of
--- the class had, and is gone, is in the things before.
+-- The changed entries between two catalogues of a class, by the list in which clients see them. An entry that was
+-- removed is looked up in `things_before`.
 local function changes_of_class(record, before, after, things_before)
   local known, changes = {}, {}
   for _, entry in ipairs(before) do known[entry.kind .. " " .. entry.key] = entry.definition end
@@ -463,8 +464,8 @@ local function changes_of_class(record, before, after, things_before)
   return changes
 end
 
--- Publishes the lists of a class. Clients are notified of changes, but not of the first lists, which none of them has
--- seen otherwise.
+-- Publishes the lists of a class. Clients are notified of changes, but not of the first lists, since no client has seen
+-- others.
 local function publish_class(record, name, text, claim)
   local before, things_before = catalogue.of(record.name, name), now.things
   if not host.upstream.publish(record.name, name, text, claim) then return end
@@ -508,8 +509,8 @@ end
 function federated.on_read(_) end
 function federated.on_tick(_) end
 
---- Reads the lists of an upstream now, unless another task of any worker does: true unless it does. Those that belong
---- to callers are read when the caller needs them.
+--- Reads the lists of an upstream now. False if another task, of any worker, is reading them. Lists that belong to
+--- single callers are read when such a caller needs them.
 function federated.read(record)
   if auth.is_personal(record) then return true end
   local claim <close> = host.upstream.claim(record.name, CLASS)
@@ -552,7 +553,7 @@ local function read_due()
   end
 end
 
---- Run at an interval by one worker: reads what is due.
+--- Reads the lists that are due. One worker calls it at an interval.
 function federated.tick()
   read_due()
   for _, record in ipairs(config.list) do federated.on_tick(record) end
@@ -619,7 +620,7 @@ local began
 local reading = {}          -- name .. " " .. class -> true while a task of this Lua state reads the lists of the class
 local tried = {}            -- name .. " " .. class -> true once the lists of the class were read, or could not be read
 
--- Begins to read the lists of a class for a client whose call may end before they are there.
+-- Begins to read the lists of a class for a client, in a task that continues if the client's call ends first.
 local function read_class_soon(record, name, way, id)
   if reading[id] then return end
   reading[id] = federated.begin(function()
@@ -633,7 +634,7 @@ local function read_class_soon(record, name, way, id)
   if not reading[id] then tried[id] = true end
 end
 
--- Waits until is_there(key, value) is true of each entry of `missing`, but not after `ends_at`.
+-- Waits until is_there(key, value) is true for each entry of `missing`, at most until the time `ends_at`.
 local function await_lists(missing, ends_at, is_there)
   while true do
     for key, value in pairs(missing) do
@@ -645,8 +646,7 @@ local function await_lists(missing, ends_at, is_there)
   end
 end
 
--- Waits until the lists of the class of a call's client are there; those that were read a while ago are read again
--- meanwhile.
+-- Waits until the lists of the class of a call's client were read; older lists are read again meanwhile.
 local function settle_class(call)
   local missing, ends_at = {}, host.time.now()
   for _, record in ipairs(config.list) do
@@ -667,8 +667,8 @@ local function settle_class(call)
   end)
 end
 
--- Waits until the lists of a call's caller are there, or could not be read, at these upstreams; those that were read a
--- while ago are read again meanwhile.
+-- Waits until the lists of a call's caller were read at these upstreams, or could not be read; older lists are read
+-- again meanwhile.
 local function settle_callers(call, records)
   local missing, ends_at = {}, host.time.now()
   local function is_there(record, class) return now.classes[record.name][class] or caller_lists.failure_of(record, class) ~= nil end
@@ -689,7 +689,7 @@ end
 local is_list = { ["tools/list"] = true, ["prompts/list"] = true, ["resources/list"] = true, ["resources/templates/list"] = true }
 local list_of_method = { ["tools/call"] = "tools", ["prompts/get"] = "prompts" }
 
--- True if a request is about a thing of which this Lua state knows, so that no list has to be read for it.
+-- True if a request is about a thing that this Lua state knows, so that no list must be read for it.
 local function is_known(method, params)
   if list_of_method[method] then return registry.thing(list_of_method[method], params.name) ~= nil end
   return not is_list[method]
@@ -715,9 +715,8 @@ local function callers_for(method, params)
 end
 
 --- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request
---- that depends on them. For a tool or prompt that is not known, returns an error if an upstream could have it that
---- shows this caller nothing: why it shows nothing. Whether the upstream has the name is not known, so the error does
---- not say that.
+--- that depends on them. If the lists of an upstream could not be read for this caller, it may have the requested
+--- thing: returns an error with the reason that they could not be read.
 function federated.settle(call, method, params)
   federated.settle_base()
   if config.has_any and not is_known(method, params) then settle_class(call) end
@@ -746,7 +745,7 @@ function federated.keep_up()
   if done < wanted then wait_for_things() end
 end
 
---- Waits until the lists for clients that cannot be asked anything are there.
+--- Waits until the lists for clients that can answer no question were read.
 function federated.settle_base()
   federated.keep_up()
   if is_settled then return end
@@ -766,7 +765,7 @@ end
 --- Waits until the first reading of an upstream's lists is over, for at most its `list_wait`: `upstream "NAME"`:tools()
 --- needs them. The lists of a caller whose own token is sent are those for the call.
 function script_handle.settle(record, call)
-  if host.script.has_specs then return end                      -- in a spec of scripts nothing is read
+  if host.script.has_specs then return end                      -- in specs of scripts no list is read
   if auth.is_personal(record) then return settle_callers(call, { record }) end
   local ends_at = host.time.now() + record.list_wait
   while not settled[record.name] and not host.upstream.catalogue_hash(record.name, CLASS) do
@@ -788,8 +787,8 @@ end
 
 federated.job = "moonpool/upstreams"
 
--- This Lua state begins to serve. Its things are made anew, as a catalogue may have changed since they were made; lists
--- that were never read are read.
+-- This Lua state begins to serve. Its things are made again, as a catalogue may have changed meanwhile; lists that were
+-- never read are read.
 if not config.has_any and not host.script.has_specs then
   bus.on("attached", function()
     if host.store.get(VIEWS) then host.store.delete(VIEWS) end

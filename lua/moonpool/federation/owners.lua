@@ -12,10 +12,9 @@ local REFRESH_S <const> = KEPT_S / 24      -- seconds between two looks that len
 -- A URI can be longer than a key of the store.
 local function key_of(kind, id) return "upstream:route:" .. kind .. ":" .. host.base64.encode(host.digest.sum("sha256", id)) end
 
---- Of the upstreams `first` and `other`, in the order of the configuration, the name of the one that serves `id`, which
---- is of a list. `had`: the one
--- that serves it now, or nil. `may_keep`: this Lua state decides for all workers. Returns also the key of the decision
--- in the store, and true if it is new.
+--- Decides which of two upstreams, `first` and `other` in the order of the configuration, serves `id`, a name or URI of
+--- the list `kind`. `had`: the one that serves it now, or nil. `may_keep`: this Lua state decides for all workers.
+--- Returns the upstream's name, the key of the decision in the store, and true if the decision is new.
 function owners.of(kind, id, first, other, had, may_keep)
   local key = key_of(kind, id)
   local kept = host.store.get(key)

@@ -21,7 +21,7 @@ local WORDS <const> = { tools = "tool", prompts = "prompt", resources = "resourc
 
 local taken = {}                         -- kind -> key -> the upstream that has it, among the upstreams reported before
 
---- What a failure means, and what to do about it.
+--- Explains a failure, and suggests what to do about it.
 function upstream_report.explained(record, failure)
   local status = failure.status and (" (status %d)"):format(failure.status) or ""
   local texts = {

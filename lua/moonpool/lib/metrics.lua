@@ -20,7 +20,8 @@ local endings = { "_total", "_sum", "_count", "_bucket", "_created", "_info" }
 --- A function(name, value, labels) that takes the numbers in the place of /metrics, for specs; nil if there is none.
 metrics.stand_in = nil
 
--- What the scripts of this Lua state have declared: forms by name, and how many series they may have together.
+-- The metrics that the scripts of this Lua state have declared: their forms by name, and the number of series that they
+-- may have together.
 local forms, series_declared = {}, 0
 
 -- -- declaring ---------------------------------------------------------------------------------------------------------

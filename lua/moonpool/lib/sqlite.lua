@@ -26,10 +26,11 @@ local open_files = {}     -- the states of database files that have a handle, as
 local uses = 0            -- counts statements, to find the least recently used database
 
 -- The state of each database that a script holds: { handle, shown, open, owner, waiters, running, used, is_file }.
--- `handle` is nil while the database is closed; `open` makes a new one. `owner` is the token of the open transaction, {
--- task }; `waiters` the signals of those that wait for its end, and `running` the uses by statements, as keys. A task
--- can be preempted between any two instructions: host.sqlite.open sets `handle`, and host.sqlite.run looks at `owner`,
--- sets it and queues the statement, each in one step.
+-- `handle` is nil while the database is closed; `open` makes a new one. `owner` is the token of the open transaction, a
+-- table { task }, or nil. `waiters` are the signals of tasks that wait for the end of the transaction. The keys of
+-- `running` are the uses of the handle by statements. A task can be preempted between any two instructions, so each of
+-- two steps is one call of C: host.sqlite.open opens the database and sets `handle`; host.sqlite.run compares `owner`,
+-- sets it and queues the statement.
 local states = setmetatable({}, weak.keys)
 local tokens = setmetatable({}, weak.keys)
 
@@ -38,7 +39,7 @@ local database_mt = { __index = methods, __metatable = false, __name = "sqlite.d
 local transaction_mt = { __index = inside, __metatable = false, __name = "sqlite.transaction" }
 local blob_mt = { __metatable = false, __name = "sqlite.blob" }
 
-local insert, remove = table.insert, table.remove -- one step each
+local insert, remove = table.insert, table.remove -- each is one step, in which the task is not preempted
 local RECHECK <const> = 1            -- seconds after which who waits for a transaction looks again: one that was cancelled may have woken nobody
 
 local undo = { __close = function(self) self.close() end }
@@ -66,7 +67,8 @@ local function words(state, ok, why, ...)
   return ok, why, ...
 end
 
--- Waits until no transaction has exclusive use of the database. When the caller goes on, another one may have begun.
+-- Waits until no transaction has exclusive use of the database. Another one may have begun by the time that the caller
+-- continues.
 local function take_turn(state)
   local owner = state.owner
   if owner and owner.task == host.task.current() then
@@ -224,7 +226,7 @@ function methods:transaction(f)
   end }, undo)
   local begun, why = run(state, "begin", nil, nil, token)
   if not begun then return nil, why end
-  state.owner = token -- which it is, but in a replay, which runs no statement
+  state.owner = token -- run() has set it already, except in a replay, where no statement runs
   local tx = setmetatable({}, transaction_mt)
   states[tx], tokens[tx] = state, token
   local value, reason = f(tx)

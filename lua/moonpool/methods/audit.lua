@@ -1,5 +1,5 @@
--- The audit: for every request of a client what C needs for its line beside what it knows, and the outcome.
--- log.audit_arguments says how arguments are written; results are never written.
+-- The audit: for every request of a client, the facts that C lacks for its line, and the outcome. log.audit_arguments
+-- controls how arguments are written; results are never written.
 
 local lazy = require "moonpool.runtime.lazy"
 local arguments = require "moonpool.things.arguments"
@@ -85,7 +85,8 @@ end
 
 -- -- the line, which C writes (core/lib/shortcut/audit_line.h) ---------------------------------------------------------------
 
--- What says who the client is: the params of `initialize`, when there is no session yet, else the session.
+-- The description of the client: from the params of `initialize` if there is no session yet, otherwise from the
+-- session.
 local function client_of(call, params)
   local said = call.client
   if type(said) ~= "table" and type(params) == "table" then said = params.clientInfo end
@@ -121,7 +122,7 @@ local function thing_of(call, params)
   if call.method == "resources/read" and type(params.uri) == "string" then return (registry.resource(params.uri)) end
 end
 
--- What is known before the call runs. When a call is cancelled, no later part can be added.
+-- The facts that are known before the call runs. When a call is cancelled, no later fact can be added.
 local function facts_of(call, params, thing)
   local args, meta, who, client = params and params.arguments, call.meta, principal.facts(call.principal), client_of(call, params)
   local list, key = lists[call.method], params and (params.name or type(params.uri) == "string" and uris.normal(params.uri))

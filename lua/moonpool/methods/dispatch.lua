@@ -30,7 +30,7 @@ dispatch.special = {}
 local eras = era.compose(require "moonpool.methods")
 local fallback = eras[era.newest_stateful]
 
--- The methods whose answer depends on what upstreams have listed.
+-- The methods whose answer depends on the lists of upstreams.
 local depends_on_lists = {
   ["tools/list"] = true, ["tools/call"] = true, ["prompts/list"] = true, ["prompts/get"] = true, ["resources/list"] = true,
   ["resources/templates/list"] = true, ["resources/read"] = true, ["resources/subscribe"] = true, ["completion/complete"] = true,
@@ -44,7 +44,8 @@ local function unknown(name, methods)
   return nil, errors.new("unknown_method", suggest.with_hint("unknown method '" .. name:sub(1, 128) .. "'", name, methods))
 end
 
--- Converts the result of method `name` to the revision of `row`; or tells the transport what an error means for it.
+-- Converts the result of method `name` to the revision of `row`; for an error, reports to the transport what follows
+-- for it, such as the HTTP status.
 local function complete(call, row, name, result, err, converted)
   if result and converted ~= true then
     local convert = (converted and eras[converted] or row).methods[name].convert_result
@@ -153,8 +154,8 @@ function dispatch.set_plans(finish_audited) host.plan.set_ends(dispatch.finish, 
 
 -- -- the quick way to upstreams ---------------------------------------------------------------------------------------------
 
--- Goes on with a call of a federated tool that C has sent, and whose first event C does not know: the exchange brings
--- it.
+-- Continues a call of a federated tool that C has sent and whose first event C cannot handle: the exchange brings that
+-- event.
 local function take_over(tool, exchange, channel, call, id, revision)
   request.go_on(call, channel, exchange, id)
   local row, params = eras[revision], host.call.params(call) or none

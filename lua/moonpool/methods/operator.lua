@@ -1,6 +1,6 @@
--- What the pages of the admin listener ask about tools, resources and prompts: the method "moonpool/inspect", which
--- only the gateway's own pages can send.
--- A page of a list has PAGE entries; texts in lists are cut, those of one thing are whole.
+-- Questions of the pages of the admin listener about tools, resources and prompts: the method "moonpool/inspect", which
+-- only the gateway's own pages can send. A page of a list has PAGE entries; texts in lists are cut, those of a single
+-- thing are whole.
 
 local auth = require "moonpool.access.auth"
 local errors = require "moonpool.runtime.rpc_error"
@@ -20,9 +20,9 @@ local operator = {}
 
 local PAGE = 200
 local MAX_TEXT_BYTES = 300
-local TRIES, PAUSE_S = 10, 0.05 -- of a store that does not answer
+local TRIES, PAUSE_S = 10, 0.05 -- attempts, and the pause between them, while the store does not answer
 
--- The kinds of a question, the lists of the registry for it, and what measures and switches call it.
+-- For each kind in a question: the lists of the registry that have it, and its word in measurements and switches.
 local lists = { tools = { "tools" }, prompts = { "prompts" }, resources = { "resources", "templates" } }
 local kinds = registry.kinds
 
@@ -203,7 +203,7 @@ local function is_there(word, name)
   return (registry.all(word) or {})[name] ~= nil
 end
 
--- What is switched off: by operators first, then by scripts.
+-- Lists the things that are switched off: by operators first, then by scripts.
 local function switched_off(params)
   local found = json.array {}
   for _, held in ipairs(registry.held_off()) do
@@ -228,7 +228,8 @@ end
 
 local MAX_TASKS = 10000      -- that lists reach
 
--- The first digits of a task's id: the whole id is half of what its owner needs.
+-- The first digits of a task's id: with the whole id, an operator would have half of the owner's credentials for the
+-- task.
 local function mark_of(record) return record.id:sub(1, 8) end
 
 -- One page of all tasks, by their ids.
@@ -263,7 +264,8 @@ end
 
 -- -- principals -------------------------------------------------------------------------------------------------------------
 
--- The principal that JSON describes as `moonpool explain` takes it: { id, scopes, claims }; or nil and what is wrong.
+-- The principal that JSON describes in the form of `moonpool explain`: { id, scopes, claims }; or nil and the fault of
+-- the JSON.
 local function described(given)
   if type(given) ~= "table" then return nil, "a principal is \"local\", or an object with an id" end
   if given.id == "anonymous" then return principal.anonymous end

@@ -92,7 +92,7 @@ local function honoured(asked, topics, topic_of)
   return list[1] and list or nil
 end
 
--- The set of those URIs of whose changes the client can be told.
+-- The set of the URIs whose changes the client can be notified of.
 local function followable_of(call, asked)
   local set, of_upstreams = {}, {}
   for _, uri in ipairs(asked) do

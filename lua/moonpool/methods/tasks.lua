@@ -119,7 +119,8 @@ function asker:ask(record, key)
   if answer == false or self.open ~= key then return end
   self.open = nil
   local said = answer and { answer = answer } or { refused = refused.message or "refused" }
-  if tasks.order { id = self.id, answers = { [key] = said } } then self.asked[key] = nil end -- it is asked again
+  -- the question is asked again
+  if tasks.order { id = self.id, answers = { [key] = said } } then self.asked[key] = nil end
 end
 
 -- Called when the record has changed. Withdraws the question that is in flight, if it is no longer open.

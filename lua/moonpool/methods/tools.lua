@@ -91,7 +91,8 @@ local function start(tool, era, call, params, args)
   return created(era, record)
 end
 
--- The call of an upstream's tool goes on as a task of this gateway: `made` is what the upstream has made of it.
+-- Continues the call of an upstream's tool as a task of this gateway: `made` is the task that the upstream has made of
+-- it.
 local function start_made(tool, era, call, params, args, made)
   local function abandon() upstream_tasks.cancel(made) end
   local has_begun = false

@@ -1,5 +1,5 @@
--- Methods of a call that need no C of their own: call:log, call:require, call:detach; and what the client's
--- capabilities allow.
+-- Methods of a call that are written in Lua: call:log, call:require, call:detach; and the checks of the client's
+-- capabilities.
 
 local host = require "moonpool.host"
 local failure = require "moonpool.runtime.outcome"

@@ -1,5 +1,5 @@
--- Completions of a value that a user is typing: from a list, the entries that begin with it; from a function, what it
--- returns.
+-- Completions of a value that a user is typing: from a list, the entries that begin with the value; from a function,
+-- its results.
 
 local json = require "moonpool.json"
 
@@ -17,7 +17,7 @@ function complete.by_prefix(list, prefix)
   return found
 end
 
---- A `completion` object for a list of values, of which `total` exist; or nil and what is wrong with them.
+--- A `completion` object for a list of values, of which `total` exist; or nil and the fault of the list.
 function complete.result(list, total)
   if list == nil then list = {} end
   if type(list) ~= "table" then return nil, "a completion must return a list of strings, got a " .. type(list) end

@@ -1,4 +1,4 @@
--- What the gateway serves, as text for the script's author: a line for each thing, the whole definitions, or JSON.
+-- Lists the served things as text for the script's author: a line for each thing, the whole definitions, or JSON.
 
 local doubts = require "moonpool.registry.lint"
 local job = require "moonpool.things.job"

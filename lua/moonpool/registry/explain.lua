@@ -14,7 +14,7 @@ local uris = require "moonpool.runtime.uris"
 
 local explain = {}
 
-local upstreams -- the part about upstreams, which explain.answer was given
+local upstreams -- the module that explains upstreams, from explain.answer
 
 
 local function invalid(message) return nil, errors.new("invalid_params", message) end
@@ -79,7 +79,7 @@ end
 -- gets and why.
 local steps = {}
 
--- What the upstream of a thing has to do with it. It decides nothing.
+-- Explains the upstream of a thing: its connection and its rules. This step decides nothing.
 function steps.upstream(_, thing, put)
   if thing.upstream then upstreams.describe(thing, put) end
 end
@@ -199,7 +199,7 @@ function forms.all(p, params, put)
   return true
 end
 
--- What the principal sees, in the form of `moonpool list`.
+-- Lists the things that the principal sees, in the form of `moonpool list`.
 function forms.list(p, _, _, line)
   registry.each(function(word, name, thing)
     if not registry.is_off(thing) and access.sees(p, thing) then line(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*") end

@@ -18,7 +18,7 @@ local function line_of(thing, scope)
   return problem.find(text, scope, from) or problem.find(text, scope) or problem.find(text, "scopes")
 end
 
--- The texts of all scripts; `is_auth` selects those of auth scripts, or the others.
+-- The string literals of all scripts; `is_auth`: only those of auth scripts; false: only those of all other scripts.
 local function literals(is_auth, set)
   for _, script in ipairs(host.script.list) do
     if (script.path:find "^auth/" ~= nil) == is_auth and not script.path:find "_spec%.lua$" then

@@ -27,7 +27,8 @@ local function uri_of(thing, row)
   return uri
 end
 
--- The entry of a row; or nil and why. The row is copied first, so that what is checked is what is used.
+-- The entry of a row; or nil and why. The row is copied first, so that the values that are checked are the values that
+-- are used.
 local function entry_of(thing, given)
   if type(given) ~= "table" then return nil, "it is a " .. type(given) .. ", not a table" end
   local row = {}

@@ -73,7 +73,7 @@ local OFF_KEYS = "kept:off:"      -- the store's file has keys that begin with "
 --- The key of the store that has the switch of scripts for a thing.
 function registry.switch_key(word, name) return "switch:" .. word .. ":" .. name end
 
---- The key of the store that is there while an operator has switched off a thing or an upstream (the word "upstream").
+--- The key that the store has while an operator has switched off a thing or an upstream (the word "upstream").
 function registry.off_key(word, name) return OFF_KEYS .. word .. ":" .. name end
 
 --- Limit of the things and upstreams that operators have switched off.
@@ -96,7 +96,7 @@ local function off_keys()
   return last_off
 end
 
---- What operators have switched off: a list of { word, name }.
+--- The things that operators have switched off: a list of { word, name }.
 function registry.held_off()
   local list = {}
   for i, key in ipairs(off_keys()) do list[i] = { key:match("^(%a+):(.*)$", #OFF_KEYS + 1) } end
@@ -110,7 +110,7 @@ local function was_off(key)
   return false
 end
 
--- True if an operator has switched off what the key of the store names.
+-- True if an operator has switched off the thing or upstream that a key of the store names.
 local function is_key_off(key)
   local note, why = host.store.get(key)
   if not why then return note ~= nil end
@@ -272,8 +272,8 @@ local function merged(own, federated)
   return everything
 end
 
--- What the server can declare. An upstream may have anything at any time, so a gateway with upstreams declares all
--- lists.
+-- The capabilities that the server declares. An upstream may add anything at any time, so a gateway with upstreams
+-- declares all lists.
 local function offers_of(own, everything, resources, has_pages_elsewhere)
   local has_upstreams = upstreams.has_any
   return {
@@ -490,7 +490,7 @@ local function end_of(names, first)
   return last, last < #names
 end
 
--- What a cursor says about the last entry of a page: its name, and its place in a list that is not sorted.
+-- The text that a cursor holds about the last entry of a page: its name, and its place in a list that is not sorted.
 local function mark_of(list, name) return list.place and name .. "\0" .. list.place[name] or name end
 
 -- The index in `names`, which are names of the list in its order, of the first entry behind the one that a cursor
@@ -526,7 +526,8 @@ local function make_page(list, view, first, era)
   for i = first, last do
     local thing = resolved(list.things[names[i]], view.call)
     result[list.member][i - first + 1] = not convert and thing.raw_of and thing.raw_of()
-      or thing.define and thing.definition or copy(thing.definition)      -- what `define` made is in no other place
+      -- the definition that `define` made is stored nowhere else
+      or thing.define and thing.definition or copy(thing.definition)
   end
   if has_more and not list.is_private then result.nextCursor = page.cursor(list.method, mark_of(list, names[last])) end
   if convert then convert(result, list.things) end

@@ -60,7 +60,7 @@ unlisted("policy", "policy", policy.of, function(one) return { description = one
 -- The words for members of a definition.
 local words = { inputSchema = "schema", outputSchema = "output", _meta = "meta" }
 
---- The summary of what this generation serves, as text for the next one.
+--- A summary of the things of this generation, as text for the next one.
 function difference.summary()
   local seen, paths = {}, {}
   for _, kind in ipairs(kinds) do seen[kind.name] = json.object(kind.things()) end

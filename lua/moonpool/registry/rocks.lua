@@ -32,7 +32,8 @@ local function find(name)
   end
 end
 
---- Where a module was searched and what was found instead, for an error message; nil without scripts.rocks.
+--- The paths that were searched for a module and the files that were found, for an error message; nil without
+--- scripts.rocks.
 function rocks.absence(name)
   if not host.rock.folder or not name:find "^[%w_-][%w_.-]*$" then return nil end
   local path = name:gsub("%.", "/")

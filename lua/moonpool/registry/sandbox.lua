@@ -296,7 +296,7 @@ function sandbox.of_rock()
 end
 
 --- A new environment for the file at `path`. `find` is the function behind its `require`. Of the large libraries it
---- gets those that its `text` names, and others when it uses them; without a text all of them.
+--- gets those that its `text` names at once, and others at their first use; without a text, all at once.
 function sandbox.new(find, path, text)
   local base = {}
   add_standard(base)

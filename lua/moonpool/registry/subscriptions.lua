@@ -39,7 +39,7 @@ function subscriptions.switched(kind, thing) access.notify(kind, thing, list_cha
 --- Notifies of changed entries of a list: { was =, is =, is_other = } for each.
 function subscriptions.list_changed(kind, changes) access.notify_changes(kind, changes, list_changed(kind)) end
 
---- Notifies all who follow a list that what they see may have changed: which of them it concerns is not known.
+--- Notifies all subscribers of a list that it may have changed for them: which of them see the change is not known.
 function subscriptions.list_may_have_changed()
   for _, kind in ipairs { "tools", "prompts", "resources" } do
     access.notify_changes(kind, { { is = {}, is_other = true } }, list_changed(kind))

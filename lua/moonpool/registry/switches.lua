@@ -41,7 +41,7 @@ end
 -- A bus message "word:name": a worker switched this thing, or this upstream.
 bus.on("switched", function(text) switches.follow(text:match "^(%a+):(.*)$") end)
 
--- Such a message may be among those that did not fit the queue of this VM.
+-- A message "switched" may be among those that did not fit the queue of this VM.
 bus.on("missed", registry.refresh)
 
 -- The thing that a script names; raises an error at the script's line if it does not exist.
@@ -60,8 +60,8 @@ end
 -- message makes this VM follow, too.
 local announcement = { __close = function(self) bus.everywhere("switched", self.text) end }
 
--- The same in this process alone: each process gets an operator's order, and notifies its own clients by what they saw
--- (operate).
+-- Announces a switch in this process only: an operator's request reaches each process, and each notifies its own
+-- clients (operate).
 local own_announcement = { __close = function(self) host.bus.broadcast("switched", self.text) end }
 
 -- Notifies the clients of this process that saw, or now see, things of an upstream.
@@ -90,14 +90,14 @@ local function notify(word, name, on)
 end
 
 -- A worker of another process has switched a thing, or an upstream, and has notified the clients of that process. Its
--- message "switched" has come before.
+-- message "switched" has arrived before this one.
 bus.on("switch elsewhere", function(text)
   local switched = json.decode(text)
   notify_here(switched.word, switched.name, switched.on)
 end)
 
--- What another process has said was lost: this process follows the switches in the store, and its clients are told of
--- what has changed for them.
+-- Messages of another process were lost: reads the switches from the store again, and notifies clients of the changes
+-- that they see.
 bus.on("lost elsewhere", function()
   local was_off = {}
   for word in pairs(lists) do
@@ -139,9 +139,9 @@ local function is_upstream_shown(name)
   return false
 end
 
---- An operator switches a thing, or an upstream (the word "upstream"). `note`, a text, is kept while it is off. What
---- scripts have switched off is switched on, too. Returns true; or false and "full" or "unavailable", what the store
---- says.
+--- Switches a thing, or an upstream (the word "upstream"), for an operator. `note`, a text, is stored while it is off.
+--- A thing that a script has switched off is switched on, too. Returns true; or false and the result of the store:
+--- "full" or "unavailable".
 function switches.operate(word, name, on, note)
   local thing = word ~= "upstream" and registry.all(word)[name] or nil
   -- by the lists of this process, whose clients are notified: another process of the gateway may have changed the store

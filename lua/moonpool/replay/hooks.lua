@@ -1,4 +1,5 @@
--- Stands between the libraries and what is outside: each use of it passes one function, which records it or answers it.
+-- Replaces the functions of the libraries that reach outside (files, HTTP, SQL, clocks). Each use of one passes through
+-- a single function of the caller, which records the results or gives recorded ones instead.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"

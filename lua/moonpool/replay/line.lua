@@ -8,10 +8,10 @@ local secret_schema = require "moonpool.runtime.secret_schema"
 
 local line = {}
 
--- True for an entry of the store whose key says that it is secret.
+-- True for an entry of the store that is secret by its key.
 local function is_secret_entry(kind, args) return kind:find "^store" and type(args.key) == "string" and redact.is_secret(args.key) end
 
--- What `through` was given, without secrets.
+-- The arguments of `through`, without secrets.
 local function arguments_of(hide, kind, args)
   local made = {}
   for name, part in pairs(args) do
@@ -37,7 +37,7 @@ local function arguments_of(hide, kind, args)
   return made
 end
 
--- What it gave, without secrets.
+-- The results of a recorded use, without secrets.
 local function results_of(hide, kind, args, results)
   if is_secret_entry(kind, args) then
     local first = results[1]

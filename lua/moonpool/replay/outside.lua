@@ -1,5 +1,5 @@
--- A process that replays recorded calls reaches nothing outside: what its libraries would ask is answered from the
--- record of the call that is replayed, or refused. Load this module before all that keep functions of moonpool.host.
+-- A process that replays recorded calls reaches nothing outside: uses of its libraries are answered from the record of
+-- the call that is replayed, or refused. Load this module before all others that keep functions of moonpool.host.
 
 local hooks = require "moonpool.replay.hooks"
 local host = require "moonpool.host"

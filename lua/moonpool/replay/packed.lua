@@ -18,7 +18,7 @@ local function handle_of(owner, value)
   return owner.handles[value]
 end
 
---- The value as JSON. What is no value of JSON, such as a function, becomes its type's name.
+--- The value as JSON. A value that JSON lacks, such as a function, becomes the name of its type.
 function packed.pack(owner, value, depth)
   depth = depth or 1
   local kind = type(value)

@@ -18,7 +18,7 @@ local player = {}
 
 local MAX_EVENTS <const> = 8192
 
--- What a line must have to be a record of a call.
+-- The members that a line must have to be a record of a call, with their types.
 local kinds = { tool = "string", outcome = "string", arguments = "table", events = "table", values = "table", variables = "table" }
 
 local function wrong_in(record)
@@ -46,7 +46,8 @@ local function principal_of(given)
   return principal.new(facts, auth.declared())
 end
 
--- A value of a kind whose recorded values are used up: clocks stay at, and random values go on from, what was recorded.
+-- A value of a kind whose recorded values are used up: a clock stays at its last recorded value, a random generator
+-- continues from it.
 local function further(state, kind, list, real, ...)
   if kind == "clock" or kind == "time" or kind == "monotonic" or kind == "cpu" then
     if #list > 0 then return list[#list] end

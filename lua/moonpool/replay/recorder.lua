@@ -16,7 +16,7 @@ local outside_hooks = require "moonpool.runtime.outside_hooks"
 local recorder = {}
 
 local MAX_EVENTS <const> = 4096
-local MAX_VALUES <const> = 4096         -- of one clock or generator
+local MAX_VALUES <const> = 4096         -- values of one clock or generator in a record
 
 -- Why a call cannot be replayed.
 local UPSTREAM <const> = "a tool of an upstream: what it answers is recorded where a script calls it, by upstream \"NAME\""
@@ -24,7 +24,7 @@ local TASK <const> = "the call became an MCP task, whose result comes later"
 local SECRETS <const> = "it has more secrets than can be looked for in its texts"
 local AGAIN <const> = "the request repeats a call with answers to its questions"
 
-local active, count = {}, 0             -- mark of a call -> what is recorded of it
+local active, count = {}, 0             -- mark of a call -> its record
 local take_away                         -- removes the hooks; nil while they are not in place
 
 local function current()
@@ -74,7 +74,8 @@ local function through(kind, args, real)
     cut(record)
     return real()
   end
-  record.events[#record.events + 1] = event       -- before it is answered: this is the order in which the script asked
+  -- added before the answer, so that events are in the order in which the script asked
+  record.events[#record.events + 1] = event
   return noted(record, event, real())
 end
 

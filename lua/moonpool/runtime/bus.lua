@@ -30,7 +30,7 @@ end
 -- A VM of another process has sent this to all.
 bus.on("everywhere", function(both) host.bus.broadcast(both:match "^(%Z*)%z(.*)$") end)
 
--- What another process has sent was lost on the way: every VM of this one looks at the store again.
+-- Messages of another process were lost on the way: every VM of this process reads the store again.
 bus.on("lost elsewhere", function() host.bus.broadcast("missed", "") end)
 
 return bus

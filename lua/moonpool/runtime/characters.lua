@@ -57,7 +57,7 @@ local function flag_at(codes, i)
   end
 end
 
--- True if the hidden character `i` belongs to what is seen: the form or the joint of an emoji, or a joiner between
+-- True if the hidden character `i` is part of a visible one: the form or the joint of an emoji, or a joiner between
 -- letters that join.
 local function belongs(codes, i)
   local code, before, after = codes[i], codes[i - 1], codes[i + 1]
@@ -137,8 +137,8 @@ local function plain_letter(code)
   if code >= 0x1F130 and code <= 0x1F149 then return string.char(code - 0x1F130 + 97) end
 end
 
---- What a name looks like: names that a person could take for each other have one look. Case is not seen, nor are the
---- differences of O and 0, and of I, l and 1.
+--- How a name looks: names that a person could take for each other have one look. It ignores case, and the differences
+--- between O and 0, and between I, l and 1.
 function characters.look(name)
   local look = name:lower()
   if look:find "[\128-\255]" and utf8.len(look) then

@@ -81,7 +81,7 @@ function failure.questions(value) return frozen.content(value).questions end
 --- task of this gateway.
 function failure.become_task(made) error(new(task, { task = made }), 0) end
 
---- What was given to failure.become_task.
+--- The value that failure.become_task was called with.
 function failure.task(value) return frozen.content(value).task end
 
 function failure.is_task(value) return frozen.is(value, task) end

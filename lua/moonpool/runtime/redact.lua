@@ -14,7 +14,8 @@ local MAX_VALUES <const> = 256       -- secret values that are looked for in tex
 local MAX_BASE64 <const> = 64 << 10  -- bytes of a secret whose encoded forms are looked for, too
 local MAX_NAME <const> = 128         -- bytes of a name before '=' that are looked at
 local MAX_SHOWN <const> = 32         -- places that a redactor names
-local LEAST_DIGITS <const> = 4       -- of a secret number, for others like it to be hidden: the small ones are everywhere
+-- digits that a secret number must have for equal numbers elsewhere to be hidden: small numbers are everywhere
+local LEAST_DIGITS <const> = 4
 
 -- Words in the names of secret members. They are compared without case, '_' and '-'.
 local secret_words = { "password", "passwd", "passphrase", "secret", "token", "apikey", "authorization", "credential", "privatekey", "cookie", "bearer" }
@@ -34,8 +35,8 @@ local is_secret = redact.is_secret
 local methods = {}
 methods.__index = methods
 
---- A redactor: its methods hide secrets, and collect in `hidden` where they hid some. Texts that it has hidden are
---- hidden everywhere else, too; not with `is_full`: there were more than it can look for.
+--- A redactor: its methods hide secrets, and list in `hidden` the places. Texts that it has hidden once are hidden
+--- everywhere; not with `is_full`: there were more texts than it can look for.
 function redact.new() return setmetatable({ values = {}, known = {}, hidden = {} }, methods) end
 
 --- The place `path` has lost a value.
@@ -56,7 +57,7 @@ local function add(self, text)
   self.values[#self.values + 1] = text
 end
 
---- From now on this secret is hidden wherever it occurs, as it is and as URLs, JSON and base64 write it.
+--- Hides this secret from now on wherever it occurs, as it is and as URLs, JSON and base64 encode it.
 function methods:hide(value)
   if type(value) == "table" then
     for _, part in pairs(value) do self:hide(part) end
@@ -104,7 +105,7 @@ local function without_pairs(self, text, path)
   return from == 1 and text or table.concat(parts) .. text:sub(from)
 end
 
--- user:password@ of URLs.
+-- Hides the user and the password in URLs of the form "scheme://user:password@host".
 local function without_passwords(self, text, path)
   return (text:gsub("(://)([^/@%s:]*):([^/@%s]+)@", function(head, user, word)
     self:hide(word)
@@ -162,7 +163,8 @@ local function is_known_number(self, value)
   return math.type(value) ~= nil and self.known[tostring(value)] and #tostring(value) >= LEAST_DIGITS
 end
 
--- Hides a member, an item or the whole: what has the name `name`, nil for an item, at a place of its schema.
+-- Hides secrets in a value: a member with the name `name`, an item of a list (nil), or the whole value. `at` is its
+-- schema.
 local function without_secrets(self, name, value, at, path, depth)
   if (name and is_secret(name, at) or not name and at and at.is_secret) and value ~= HIDDEN and value ~= json.null then
     self:hide(value)

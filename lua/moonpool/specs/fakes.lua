@@ -75,8 +75,7 @@ function fake.fs(given)
   return files
 end
 
--- The value of a faked call, read or prompt, from what the spec gave for its name: a text, or a value that becomes
--- JSON.
+-- The value of a faked call, read or prompt, from the spec's value for its name: a text, or a value that becomes JSON.
 local function upstream_value(what, given)
   local is_text = type(given) ~= "table"
   local text = is_text and tostring(given) or json.encode(given)

@@ -45,8 +45,8 @@ function task_record.new(call, tool, ttl, poll)
   }
 end
 
--- What is stored of a record: its status follows from its open questions, unless `final` says how the task ended. The
--- time of change is now.
+-- The stored form of a record: its status follows from its open questions, unless `final` gives the end of the task.
+-- The time of change is now.
 local function snapshot(record, final)
   local status = final and final.status or next(record.requests) and "input_required" or "working"
   return {
@@ -72,7 +72,7 @@ local function decode(text)
   return record
 end
 
---- Stores a new record. Returns true; or nil and "full" or "unavailable", what the store says.
+--- Stores a new record. Returns true; or nil and the result of the store: "full" or "unavailable".
 function task_record.add(record)
   local left = record.ends - host.time.now()
   local done, why = host.store.set(key(record.id), encode(snapshot(record)), left)

@@ -84,7 +84,7 @@ local function save_record(work, final)
   end
 end
 
--- Stores the record while the task goes on. No effect if it has ended.
+-- Stores the record of a running task. No effect if the task has ended.
 local function save(work)
   local record, is_new = save_record(work)
   if not is_new or running[record.id] ~= work then return end
@@ -200,7 +200,7 @@ function question:answer()
   return json.encode(said.answer), false
 end
 
---- The client need not answer any more.
+--- Withdraws the question: the client need not answer it any more.
 function question:withdraw()
   local work, name = self.work, self.name
   work.answers[name], work.signals[name] = nil, nil
@@ -326,8 +326,8 @@ end
 
 bus.on("order", function(text) obey(json.decode(text)) end)
 
--- A bus message: the client of a stateless revision has left without the id of the task that its call created. No
--- client can name that task, see its result, or cancel it. Another VM may run it: only a record that has ended is
+-- A bus message: the client of a stateless revision has disconnected without the id of the task that its call created.
+-- No client can name that task, see its result, or cancel it. Another VM may run it: only a record that has ended is
 -- removed here.
 bus.on("lost", function(id)
   obey { id = id, cancel = true }
@@ -380,7 +380,8 @@ function tasks.await(call, id, seconds, look, on_change)
   local self <close> = setmetatable({ id = id, signal = host.task.event(), on_change = on_change or nothing }, waiter_mt)
   bucket(id)[self] = true
   while true do
-    local is_far = host.bus.send_on(id)          -- what its process says of its changes may be lost on the way
+    -- messages about changes from the task's process may be lost on the way
+    local is_far = host.bus.send_on(id)
     if is_far then self.on_change() end
     self.signal:clear()
     local record, away = task_record.find(call, id)
@@ -394,8 +395,8 @@ function tasks.await(call, id, seconds, look, on_change)
   end
 end
 
---- Sends an order to the worker that runs the task, which may be one of another process. Returns an error if a worker,
---- which may be that one, has no room for it.
+--- Sends a message to the worker that runs the task, perhaps of another process. Returns an error if the queue of a
+--- worker is full, which may be that worker.
 function tasks.order(order)
   local text = json.encode(order)
   local sent = host.bus.send_on(order.id, text)

@@ -113,7 +113,7 @@ local function faults_of(input, args, why)
   return faults, setmetatable(quiet, { __index = faults })
 end
 
--- One text of several.
+-- Joins several texts to one.
 local function joined(faults, count)
   if count == 1 then return faults[1] end
   local lines = {}

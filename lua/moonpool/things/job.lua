@@ -77,7 +77,7 @@ function job.build(name, value, _, complain)
   }
 end
 
--- When a job runs, for people.
+-- The times at which a job runs, as text for people.
 local function words_of(one)
   if one.times then return one.zone and one.every .. " " .. one.zone or one.every end
   return ("every %g s"):format(one.every)
@@ -117,7 +117,7 @@ function job.run(call, name)
     ended = true
     return
   end
-  host.job.note(name)                    -- its span begins, too
+  host.job.note(name)                    -- begins the span of the job, too
   outcome = "cancelled"
   if one.jitter and one.jitter > 0 then host.time.sleep(one.jitter * (string.unpack("I4", host.random.bytes(4)) / 0x100000000)) end
   local ok, value, why = xpcall(one.handler, failure.handler, call)

@@ -99,8 +99,8 @@ end
 
 local trails = setmetatable({}, { __mode = "k" })      -- call -> { at, reached }: the last policy that ran, and whether the handler was reached
 
---- What the policies of a call did: { at = the policy that decided last, reached = true if all let the call through };
---- nil without policies.
+--- The decisions of a call's policies: { at = the policy that decided last, reached = true if all let the call through
+--- }; nil without policies.
 function policy.trail(call) return trails[call] end
 
 -- The object that policies get as `call`: all fields of the call, with kind, name, uri, upstream and phase, which are
@@ -276,7 +276,7 @@ function policy.apply(made, things, has_upstreams)
     if a.order ~= b.order then return a.order < b.order end
     return a.name < b.name
   end)
-  for _, row in ipairs(has_upstreams and {} or rows) do      -- what upstreams offer is not known yet
+  for _, row in ipairs(has_upstreams and {} or rows) do      -- the things of upstreams are not known yet
     doubt(row, "tools", things.tools)
     doubt(row, "prompts", things.prompts)
   end

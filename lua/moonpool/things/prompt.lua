@@ -112,7 +112,7 @@ local function one(value)
   return { role = "user", content = { type = "text", text = value } }
 end
 
---- The messages that a handler returned; or nil and what is wrong with them.
+--- The messages that a handler returned; or nil and the fault of them.
 function prompt.messages(value)
   local single = one(value)
   local list = single and { value } or value

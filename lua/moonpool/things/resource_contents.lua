@@ -41,7 +41,7 @@ local function is_several(value)
   return false
 end
 
---- The contents; or nil and what is wrong with `value`.
+--- The contents; or nil and the fault of `value`.
 function contents.of(value, uri, resource)
   if not is_several(value) then
     local made, why = item(value, uri, resource)

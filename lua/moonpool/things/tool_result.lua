@@ -165,7 +165,7 @@ local function structured(value)
   return { content = { { type = "text", text = bytes } }, structuredContent = made, resultType = "complete", _meta = meta }
 end
 
---- The result for `value`; or nil and what is wrong with it. `as_json`: the tool declares an output schema.
+--- The result for `value`; or nil and the fault of it. `as_json`: the tool declares an output schema.
 function content.result(value, as_json)
   local kind = type(value)
   if as_json and getmetatable(value) ~= block then return structured(value) end

@@ -60,13 +60,13 @@ end
 
 -- -- answers to the upstream -----------------------------------------------------------------------------------------
 
---- What the upstream gets for a question that no client answers (X-36).
+--- The answer to an upstream's question that no client answers (X-36).
 function ask.no_answer(id, method, why)
   if method == "elicitation/create" then return message.answer(id, { action = "cancel" }) end
   return message.answer(id, nil, errors.new("internal", why))
 end
 
--- Sends an answer upstream: within the exchange, or by itself once that is over.
+-- Sends an answer to the upstream: within the exchange, or as a message of its own once the exchange is over.
 local function reply(channel, pending, bytes)
   if not pending:reply(bytes) then channel:send(bytes, {}) end
 end
@@ -117,7 +117,8 @@ function ask.fitting(call, question)
   return era.request_params(call.revision, question.method, params)
 end
 
---- With more than one upstream, the user sees which of them asks: changes the text of a question.
+--- With more than one upstream, adds the name of the upstream to the text of a question, so that the user sees which
+--- one asks.
 function ask.sign(record, question)
   if question.method == "elicitation/create" and config.list[2] and type(question.params.message) == "string" then
     question.params.message = record.name .. " asks: " .. question.params.message
@@ -161,7 +162,7 @@ local function audit(record, call, question, why)
   host.log.audit(json.encode(line):sub(2, -2))
 end
 
--- Whose questions the rate counts: those of a principal, else of a session or an address.
+-- The subject for which the rate of questions is counted: a principal; without one, a session or an address.
 local function asked_of(call)
   if principal.is_named(call.principal) then return "p" .. principal.key(call.principal) end
   return call.has_session and "s" .. host.session.id(call) or "a" .. host.http.counted(call.address or "")
@@ -301,7 +302,7 @@ function asker:note(event)
   return false
 end
 
---- Sends upstream what the client has answered, and puts gathered questions to the client.
+--- Sends the client's answers to the upstream, and puts gathered questions to the client.
 function asker:step()
   for i = #self.open, 1, -1 do
     local question = self.open[i]
@@ -320,7 +321,7 @@ function asker:step()
   end
 end
 
---- Waits until a message of the upstream or an answer of the client has come.
+--- Waits for a message of the upstream or an answer of the client.
 function asker:wait(seconds)
   local left = self.gathered[1] and math.max(self.gather_until - host.time.now(), 0.001) or seconds
   self.signal:wait(left)

@@ -9,7 +9,7 @@ local canonical_definition = {}
 
 local function is_list(value) return debug.getmetatable(value) == json.array_mt end
 
--- The shortest text that gives the number.
+-- The shortest text of the number that reads as the same number.
 local function number_text(value)
   if math.type(value) == "integer" then return ("%d"):format(value) end
   if value == math.floor(value) and math.abs(value) < 2 ^ 53 then return ("%.0f"):format(value) end

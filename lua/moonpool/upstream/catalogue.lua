@@ -56,7 +56,8 @@ end
 
 local MAX_CALLERS <const> = 256
 
-local read = {}       -- name .. "\0" .. class -> { hash, facts, entries }: what this Lua state has read of the catalogues that are in force
+-- name .. "\0" .. class -> { hash, facts, entries }: the catalogues in force that this Lua state has read
+local read = {}
 local of_callers = lru.new(MAX_CALLERS)                        -- as `read`, for classes of one caller each
 local by_hash = setmetatable({}, { __mode = "v" })             -- hash -> a value of `read` or `of_callers`: equal catalogues are decoded once
 

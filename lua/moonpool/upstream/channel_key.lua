@@ -71,7 +71,7 @@ end
 -- True if an upstream keeps nothing for its clients.
 local function is_stateless(facts) return facts.is_modern or facts.transport == "http" and not facts.has_session end
 
--- The key for a caller whose own token is sent: with the token's owner, whatever else it has.
+-- The key for a caller whose own token is sent. It always contains the token's owner.
 local function of_caller(record, facts, call, class_text, owner)
   local key, is_own
   if not record.per and is_stateless(facts) then

@@ -64,7 +64,8 @@ local function joined(test)
 end
 
 local whole_of = setmetatable({}, { __mode = "k" })        -- call -> the class of its client before an upstream that may ask everything
-local allowed = setmetatable({}, { __mode = "k" })         -- `asks` -> class of a client -> what is left of it
+-- `asks` -> class of a client -> the part of the class that `asks` allows
+local allowed = setmetatable({}, { __mode = "k" })
 
 -- The class of the client of a call, cached.
 local function of_call(call)

@@ -48,7 +48,7 @@ local function channel_of(one)
   return channel, channel:card()
 end
 
--- What the command reads of a failure.
+-- The members of a failure that the command uses.
 local function facts_of(failure)
   return {
     reason = failure.reason, why = failure.why, status = failure.status, body = failure.body, says = failure.says,

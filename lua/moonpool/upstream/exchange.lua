@@ -1,5 +1,5 @@
--- One request to an upstream and what comes until its answer. The task that waits here answers the upstream's
--- questions, and hands progress and log messages to `listener`.
+-- One request to an upstream, and its messages until the answer. The task that waits here answers the upstream's
+-- questions, and passes progress and log messages to `listener`.
 
 local ask = require "moonpool.upstream.ask"
 local json = require "moonpool.json"
@@ -76,7 +76,7 @@ end
 
 local no_channel = { send = function() end }
 
---- Goes on with an exchange that was taken up. `options`: listener, asker, class. Returns what exchange.ask returns.
+--- Continues an exchange that was taken up. `options`: listener, asker, class. Returns what exchange.ask returns.
 function exchange.resume(pending, options)
   if options.asker then return wait_with_questions(no_channel, pending, options) end
   return wait(no_channel, pending, options)

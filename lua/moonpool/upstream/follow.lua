@@ -41,7 +41,8 @@ local function ack_key(name, id) return "upstream:ack:" .. host.upstream.instanc
 local function load(record)
   local state = json.decode(host.store.get(key_of(record)) or "null")
   if type(state) ~= "table" then return { serial = 0, uris = {}, by = {}, tasks = {} } end
-  state.by = state.by or {}                           -- of an older version, in a store with a file
+  -- lacking in the state of an older version, in a store with a file
+  state.by = state.by or {}
   return state
 end
 
@@ -75,7 +76,7 @@ local function keep(record, channel, card, state)
   save(record, state)
 end
 
--- Runs f() alone: no other task of any worker does so for this upstream meanwhile.
+-- Runs f() while no other task of any worker does so for this upstream.
 local function alone(record, f)
   local until_s = host.time.now() + TURN_S
   while true do
@@ -119,7 +120,7 @@ local function filter_of(card, uris, ids)
   return next(filter) ~= nil and filter or nil
 end
 
-local EXPECTED <const> = ""         -- what the store has for a request that was not acknowledged yet
+local EXPECTED <const> = ""         -- value in the store for a request that was not acknowledged yet
 
 -- Keeps an acknowledgement in the store if a task waits for it.
 observer.on("notifications/subscriptions/acknowledged", function(event, params)
@@ -139,7 +140,7 @@ local function await(record, id)
   return one
 end
 
--- What the upstream has acknowledged for the request; nil if it has not.
+-- The URIs that the upstream has acknowledged for the request; nil if it has acknowledged none.
 local function acknowledged(record, id)
   local until_s = host.time.now() + ACK_S
   repeat
@@ -158,8 +159,8 @@ local function end_listen(channel, card, id)
   end
 end
 
--- A request to listen. Closing the value ends the request unless it was kept. It is not kept if it was not
--- acknowledged, or if the client that it was opened for has left.
+-- A request to listen. Closing the value ends the request unless the request was kept. It is not kept if it was not
+-- acknowledged, or if the client that it was opened for has disconnected.
 local opening = { __close = function(it)
   if it.is_kept then return end
   if it.card.transport == "http" then return end_listen(it.channel, it.card, it.id) end
@@ -256,12 +257,13 @@ local function no_room(count, own)
     :format(MOST_OF_PRINCIPAL)
 end
 
--- Subscribes to some of the URIs from number `first` on; adds those that the upstream accepts to `accepted`. Returns
--- the number of the next URI, and why one of them was not accepted.
+-- Subscribes to some of the URIs from number `first` on; adds the accepted ones to `accepted`. Returns the number of
+-- the next URI, and the reason that one was not accepted.
 local function add_some(record, uris, first, accepted, of_call)
   local channel, card, state, wanted = current(record)
   if not channel then return #uris + 1, "the upstream '" .. record.name .. "' is not there" end
-  local _ <close> = setmetatable({}, { __close = function() keep(record, channel, card, state) end })     -- also if the client leaves meanwhile
+  -- closed also if the client disconnects meanwhile
+  local _ <close> = setmetatable({}, { __close = function() keep(record, channel, card, state) end })
   bring(record, channel, card, state, wanted)
   local who, at, set, new, why = share_of(of_call), host.time.clock(), {}, {}, nil
   local count, own = 0, count_of(state, who)
@@ -282,7 +284,8 @@ local function add_some(record, uris, first, accepted, of_call)
     state.uris = listen(record, channel, card, state, set) or state.uris
   elseif not card.is_modern and may_subscribe(card) and has_way(card) then
     for _, uri in ipairs(new) do
-      state.uris[uri], state.by[uri] = at, state.by[uri] or who       -- before the answer: if the client leaves meanwhile, the next sweep unsubscribes
+      -- noted before the answer: if the client disconnects meanwhile, the next sweep unsubscribes
+      state.uris[uri], state.by[uri] = at, state.by[uri] or who
       if not call(channel, card, "resources/subscribe", uri) then state.uris[uri] = nil end
     end
   end
@@ -355,7 +358,7 @@ function follow.task(record, id) change_task(record, id, host.time.clock() + KEP
 --- Ends the subscription to a task, which has ended or is not polled any more.
 function follow.task_ended(record, id) change_task(record, id, false) end
 
---- Ends subscriptions that no client wants any more: `is_wanted(uri, at)` says whether one does.
+--- Ends subscriptions that no client wants any more, by `is_wanted(uri, at)`.
 function follow.sweep(record, is_wanted)
   if next(load(record).uris) == nil then return end
   return alone(record, function()

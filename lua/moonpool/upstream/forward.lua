@@ -57,8 +57,8 @@ local sent = setmetatable({}, { __mode = "k" })        -- call -> { channel, tim
 --- How the request of a call was sent: { channel, times }; nil if it was not.
 function forward.sent(call) return sent[call] end
 
--- The channel of a request: { record, key, is_own, class, is_single, identity }, or nil and a failure. One that is
--- there for a call alone outlives a call of which a task can be made.
+-- The channel of a request: { record, key, is_own, class, is_single, identity }, or nil and a failure. A channel for
+-- one call only stays after a call of which the upstream may make a task.
 local function channel_of(record, call, options)
   if options.channel then return options.channel end
   local identity, denied = auth.identity(record, call)
@@ -129,7 +129,7 @@ local function refuse(record, call, failed, err)
   failure.refuse(errors.forwarded(record, err, era.facts(call.revision) or era.facts(era.newest)))
 end
 
--- Changes an answer to what a client of this gateway gets: `_meta`, and members as in the base revision.
+-- Changes an answer to the form for clients of this gateway: `_meta`, and members as in the base revision.
 local function lift(record, answer)
   local result = answer.result
   local kind = result.resultType

@@ -27,8 +27,8 @@ end
 --- True if the client of a call is a gateway, and could be an upstream of this one.
 function hops.is_gateway(call) return config.has_any and (is_child or given(call) ~= nil) end
 
---- Writes into the definitions of a list which gateways they have come through. `things`: key -> thing; `key`: the
---- member that is the key.
+--- Writes into the definitions of a list the gateways that they have passed. `things`: key -> thing; `key`: the member
+--- that is the key.
 function hops.mark(list, things, key)
   for _, definition in ipairs(list) do
     local thing = things[definition[key]]
@@ -43,7 +43,7 @@ function hops.mark(list, things, key)
 end
 
 --- Takes the hops out of a definition that an upstream has listed: a list, or nil if the upstream is no gateway; and
---- true if the thing has come from this gateway, or through too many.
+--- true if the thing is one of this gateway, or has passed too many.
 function hops.take(definition)
   local meta = definition._meta
   local found = type(meta) == "table" and meta[MEMBER]

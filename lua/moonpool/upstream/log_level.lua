@@ -9,12 +9,12 @@ local message = require "moonpool.upstream.message"
 
 local log_level = {}
 
-local ANSWER_S = 10       -- seconds for the answer to logging/setLevel; the call goes on without it
+local ANSWER_S = 10       -- seconds for the answer to logging/setLevel; without it the call continues
 local KEPT_S = 86400      -- seconds for which the store remembers the level that was set; then it is set again
 
 local function key_of(record, card) return ("upstream:level:%s:%s:%d"):format(host.upstream.instance, record.name, card.serial) end
 
---- Sees to it that the upstream sends messages of the level `name`. `is_own`: the channel has one client alone.
+--- Makes the upstream send messages of the level `name`. `is_own`: the channel has only one client.
 function log_level.ensure(record, channel, card, name, is_own)
   if card.is_modern or type(card.capabilities) ~= "table" or card.capabilities.logging == nil then return end
   local wanted, key = call_library.level(name), key_of(record, card)

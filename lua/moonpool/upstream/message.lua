@@ -12,7 +12,7 @@ local PREFIX = "io.modelcontextprotocol/"
 local OWN = "dev.moonpool/"             -- of the members of `_meta` that this gateway adds
 local client_info = { name = "moonpool", version = host.config.server.version }
 
---- What the gateway says about itself to an upstream.
+--- The gateway's description of itself for an upstream.
 message.client_info = client_info
 
 --- True if a value of JSON is an object.
@@ -36,8 +36,8 @@ function message.strip(value)
   if is_changed and next(meta) == nil then value._meta = nil end
 end
 
---- A client's answer to a question, JSON, as it goes on to the upstream: without the members of this gateway. A key can
---- be written with escapes.
+--- A client's answer to a question, as JSON for the upstream: without the members of this gateway. A key can be written
+--- with escapes.
 function message.answer_text(text)
   if not text:find(OWN, 1, true) and not text:find("\\", 1, true) then return text end
   local value = json.faithful(text)
@@ -45,10 +45,10 @@ function message.answer_text(text)
   return json.encode(value)
 end
 
---- The `_meta` of a request: what the client sent but for the members of its own hop, and those of the upstream's
---- revision; nil for none.
---- `token` is the progress token, or nil; `level` the name of the least log level, or nil; `class_text` what the client
---- can be asked, by default nothing; `with_tasks`: the upstream may make an MCP task of the request.
+--- The `_meta` of a request: the client's members except those of its own hop, and the members of the upstream's
+--- revision; nil for none. `token` is the progress token, or nil; `level` the name of the least log level, or nil;
+--- `class_text` the kinds of questions that the client can answer, by default none; `with_tasks`: the upstream may make
+--- an MCP task of the request.
 function message.meta(card, given, token, level, class_text, with_tasks)
   local meta = {}
   for name, value in pairs(type(given) == "table" and given or {}) do
@@ -132,7 +132,7 @@ end
 -- Headers by which tracing systems join the spans of several programs.
 local traced = { "traceparent", "tracestate" }
 
---- Adds the headers that go on from the client: its trace, and those that `pass` names.
+--- Adds the headers that are passed on from the client: its trace context, and those that `pass` names.
 function message.add_passed(list, record, call, meta)
   for _, name in ipairs(traced) do
     local value = type(meta) == "table" and meta[name]

@@ -51,7 +51,7 @@ local function read()
   has_more = false
   local _ <close> = setmetatable({}, { __close = function()
     is_reading = false
-    if has_more then begin_reading() end      -- an observation may have come after the last look
+    if has_more then begin_reading() end      -- an observation may have arrived after the last look
   end })
   for event in host.upstream.observed do
     local ok, why = xpcall(take, failure.handler, event)

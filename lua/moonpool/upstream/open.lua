@@ -24,7 +24,7 @@ local known = {}            -- name of an upstream -> "modern", "legacy" or "sse
 
 local function silent_key(record) return "upstream:silent:" .. host.upstream.instance .. ":" .. record.name end
 
---- Forgets what was found out about an upstream: its answers no longer fit.
+--- Forgets the facts about an upstream that opening a channel has found: its answers no longer match them.
 function open.forget(record)
   known[record.name] = nil
   host.store.delete(silent_key(record))
@@ -59,7 +59,7 @@ local function error_in(body)
   return type(err) == "table" and math.type(err.code) == "integer" and err or nil
 end
 
--- What an error says about the upstream's revision: "modern" and perhaps the card, or "legacy".
+-- The kind of the upstream's revision, by an error: "modern" and perhaps the card, or "legacy".
 local function judge_error(err, revision, transport)
   if err.code == errors.unsupported_version then
     local data = table_or_nil(err.data) or {}
@@ -196,7 +196,7 @@ function open.establish(record, channel, class_text, tells_roots)
   return card, failure
 end
 
-local LOOP_STATUS <const> = 508        -- a gateway answers with it if a request comes back to it
+local LOOP_STATUS <const> = 508        -- status of a gateway for a request that comes back to it
 
 -- A refused credential bars the upstream until the credential is another one.
 local function barred(failure)

@@ -1,6 +1,6 @@
 -- The definitions that a person has approved (`upstream_lock`): their hashes, by upstream, kind and key. An upstream
--- with a line in the file serves what is approved and nothing else. Without lines of it every definition is served, but
--- for those that `scan` refuses.
+-- with a line in the file serves only approved definitions. An upstream without a line serves every definition, except
+-- those that `scan` refuses.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"

@@ -282,9 +282,9 @@ local function lacking(record, err)
   failure.fail(("upstream '%s' needs a capability that this client lacks: %s"):format(record.name, list))
 end
 
--- Sends a request of a call, and again with the answers of its client as often as the upstream asks. `class_text`: what
--- the upstream was told that the client can be asked; `place`: a text that is equal when the same request of a stateless
--- client is repeated. Returns what `send` returns.
+-- Sends a request of a call, and again with the client's answers as often as the upstream asks. `class_text`: the class
+-- of the client that the upstream was sent; `place`: a text that is equal when a stateless client repeats the request.
+-- Returns what `send` returns.
 local function send_in_rounds(record, call, class_text, place, send)
   local is_stateless = era.is_stateless(call.revision) and not client_request.is_apart(call)
   local answer, failed, err = send(is_stateless and resumed(call, place) or nil)
@@ -369,7 +369,7 @@ local function note(journal, entry, answer, failed, err, may_repeat)
   }
 end
 
--- Returns what request.send returned in an earlier run.
+-- Returns the results of request.send in an earlier run.
 local function given_again(found)
   if found.failed then return nil, found.failed end
   local value = json.faithful(found.text)
@@ -545,10 +545,10 @@ end
 --- True if an earlier run of a call has left its request number `place` to this one.
 function repeated_requests.waits(call, place) return client_request.kept(call)[PLACE .. place] ~= nil end
 
---- Sends a request of a call, and again with the answers of its client as often as the upstream asks, unless an earlier
---- run of the same call has begun or ended it. `place`: the number of the request within the call; `class_text`: what the
---- upstream was told that the client can be asked. `spec` is that of request.send; its member `entry` is set. Returns what
---- `send` returns.
+--- Sends a request of a call, and again with the client's answers as often as the upstream asks, unless an earlier run
+--- of the same call has begun or ended the request. `place`: the number of the request within the call; `class_text`:
+--- the class of the client that the upstream was sent. `spec` is that of request.send; its member `entry` is set.
+--- Returns what `send` returns.
 function repeated_requests.run(record, call, place, class_text, options, spec, send)
   local journal = journal_of(call)
   local function send_rounds()

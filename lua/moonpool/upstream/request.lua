@@ -124,10 +124,11 @@ local function try_circuit(channel, card)
   })
 end
 
--- What to do after a 401, which runs nothing: the request is sent once more, with another token.
+-- Decides after a 401, which runs nothing: the request is sent once more, with another token.
 local function renew(record, spec, tries)
   local token, key = spec.options.token, spec.options.token_key
-  local cause = token and "token" or "sent_before"               -- without a token C has sent it on the channel, perhaps with an old one
+  -- without a token: C has sent it on the channel, perhaps with an old one
+  local cause = token and "token" or "sent_before"
   if tries[cause] then
     if token then auth.bar(record, key, spec.options.identity) end
     return "done"
@@ -197,9 +198,9 @@ local function failure_of(failure, may_have_run)
   return made
 end
 
---- Sends the request of `spec`. Returns { result, text, card, is_new }: the result as a table and as it came, the card,
---- and true if the channel was opened anew because the old one was lost; or nil and a failure; or nil, nil and the
---- upstream's error.
+--- Sends the request of `spec`. Returns { result, text, card, is_new }: the result as a table and as the upstream's
+--- text, the card, and true if the channel was opened again because the old one was lost; or nil and a failure; or nil,
+--- nil and the upstream's error.
 function request.send(record, spec)
   local tries, may_have_run = {}, false
   while true do
@@ -232,7 +233,7 @@ function request.send(record, spec)
 end
 
 --- Suspends the time limit of the call until the result is closed: while the call waits for an upstream, the limits of
---- that upstream count. The time limit of an MCP task is its lifetime, and goes on.
+--- that upstream count. The time limit of an MCP task is its lifetime, which is not suspended.
 function request.pause_deadline(call)
   if call.task then return nil end
   host.call.clear_deadline(call)

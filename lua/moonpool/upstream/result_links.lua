@@ -1,6 +1,6 @@
 -- Links of upstreams: a client can read a resource that no list names, for an hour, if a result of the upstream has
--- given its principal the URI.
--- A link never opens what `only` and `hide` leave out, nor what is listed and withheld.
+-- given its principal the URI. A link never opens a resource that `only` and `hide` leave out, nor one that is listed
+-- and withheld.
 
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
@@ -66,7 +66,7 @@ local function resource_of(record, own)
   return thing
 end
 
---- The page of a tool, by its upstream's URI: servers need not list pages.
+--- The resource that holds the page of a tool, by the upstream's URI. It need not be in the upstream's lists.
 result_links.page = resource_of
 
 --- The resource for a URI, normalized, that no list names, if a result gave it to the principal of `call`; else nil.

@@ -26,7 +26,8 @@ local function tell(record, key)
   local serial = host.store.get(mark)
   local channel <close> = serial and host.upstream.open_channel(record.name, key)
   if not channel or tostring(channel:serial()) ~= serial then
-    if serial then host.store.delete(mark) end           -- the upstream does not know what the lost channel was told
+    -- the roots that the lost channel was sent are unknown to the upstream now
+    if serial then host.store.delete(mark) end
     return
   end
   local card = channel:card()

@@ -31,7 +31,7 @@ end
 --- All calls take the general way while `is_waiting`: the things of a new catalogue are being made.
 function routes.suspend(is_waiting) host.forward.suspend(is_waiting) end
 
---- Turns the quick way on. `take_over` goes on with a call that the quick way began.
+--- Lets C serve calls of upstreams' tools. `take_over` continues a call that C began.
 function routes.begin(take_over)
   if not is_on then return end
   local server, steps = host.config.server, {}

@@ -37,7 +37,7 @@ local data_members <const> = { const = true, enum = true, default = true, exampl
 -- Members of a schema whose values are schemas by name.
 local named_members <const> = { properties = true, patternProperties = true, ["$defs"] = true, definitions = true, dependentSchemas = true }
 
--- What is wrong in a schema: a reference to another document, a name that imitates another, or too many levels.
+-- Describes the fault of a schema: a reference to another document, a name that imitates another, or too many levels.
 local function wrong_in_schema(schema, level)
   if type(schema) ~= "table" then return nil end
   if level > MAX_LEVELS then return ("its schema has more than %d levels"):format(MAX_LEVELS) end
@@ -60,7 +60,7 @@ end
 
 -- -- doubts --------------------------------------------------------------------------------------------------------------
 
--- Words of an order to a model, in lower case, and what they are.
+-- Lua patterns of orders to a model, in lower case, with a description of each.
 local orders <const> = {
   "<important>", "<system>", "</system>", "<instructions>", "<secret>", "<|im_start|>", "[system]", "[inst]", "do not tell", "don't tell", "do not mention",
   "don't mention", "do not inform", "without telling", "without informing", "not reveal", "before using", "before calling", "before you use",
@@ -147,9 +147,9 @@ local function wrong_argument(definition)
   end
 end
 
---- What is wrong with a definition, given decoded and as JSON text: why it is not served, or nil; and a list of doubts,
---- or nil. `words`: what scan.words found in the page that it comes from; nil: it may have all. `traits`: of
---- host.upstream.traits, for the text.
+--- Judges a definition, given decoded and as JSON text: the reason that it is not served, or nil; and a list of doubts,
+--- or nil. `words`: the words that scan.words found in its page; nil: the definition may have all. `traits`:
+--- host.upstream.traits of the text.
 function scan.definition(definition, text, words, traits)
   local why
   if traits.has_high or traits.has_escaped then

@@ -23,8 +23,8 @@ local script_handle = {}
 --- nil, why.
 script_handle.stand_ins = {}
 
---- Names of upstreams that scripts may name although none is there: those of the configuration, while recorded calls
---- are replayed.
+--- Names of upstreams that scripts may use although no such upstream exists: those of the configuration, while recorded
+--- calls are replayed.
 script_handle.names = {}
 
 local methods = {}
@@ -104,7 +104,7 @@ local function result_of(result)
   }
 end
 
--- Calls `real`, which asks the upstream, through the hook of record and replay, if there is one.
+-- Calls `real`, which asks the upstream; if calls are recorded or replayed, through the hook for that.
 local function watch(record, what, called, args, real)
   if outside_hooks.upstream then return outside_hooks.upstream(record.name, what, called, args, real) end
   return real()

@@ -73,7 +73,7 @@ local function protected_definition(name, f)
   end
 end
 
---- Prepares what a file returned. Calls complain(word or line, what, hint) for each error.
+--- Prepares the value that a file returned. Calls complain(word or line, what, hint) for each error.
 function scripts.build(name, value, _, complain)
   local spec = frozen.content(value).spec
   if type(spec) ~= "table" then return complain("upstream", "upstream needs a table", form) end

@@ -26,7 +26,8 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local tasks = {}
 
-local FIRST_POLL_S, MAX_POLL_S = 0.1, 5           -- without an interval of the upstream's, the pause between polls grows from the first to the second
+-- if the upstream names no interval, the pause between polls grows from the first to the second
+local FIRST_POLL_S, MAX_POLL_S = 0.1, 5
 local LEAST_POLL_S, MOST_POLL_S = 0.1, 60         -- an interval of the upstream's is kept between these two
 local MAX_ID_BYTES = 1024
 local FOLLOW_S = 1                                -- the gateway subscribes to a task of a stateless upstream whose polls are at least so far apart
@@ -59,7 +60,8 @@ function tasks.has_extension(card) return card.is_modern and at(card.capabilitie
 -- -- what a client wants ---------------------------------------------------------------------------------------------
 
 local wishes = setmetatable({}, { __mode = "k" })       -- call -> { ttl }: its client can have a task
-local resumed = setmetatable({}, { __mode = "k" })      -- call of a task of this gateway -> what the upstream has made
+-- call of a task of this gateway -> the task that the upstream has made
+local resumed = setmetatable({}, { __mode = "k" })
 
 --- The client of a call can have a task. `ttl`: the lifetime in milliseconds that it wants, or nil.
 function tasks.wish(call, ttl) wishes[call] = { ttl = math.type(ttl) and ttl or nil } end
@@ -70,7 +72,7 @@ function tasks.wish_of(call) return wishes[call] end
 --- cancels the upstream's task unless that is over.
 function tasks.resume(call, made)
   resumed[call] = made
-  made.is_own, made.is_shown = nil, true          -- the task may outlive the session
+  made.is_own, made.is_shown = nil, true          -- the gateway's task may outlive the session of the client
   policy.resume(call)
   return setmetatable({}, { __close = function() tasks.cancel(made) end })
 end
@@ -129,7 +131,7 @@ local function ask(made, call, method, more)
   })
 end
 
---- Ends the channel of a key, if there is one, which no call needs any more.
+--- Ends the channel of a key, if there is one. No call needs it any more.
 function tasks.end_channel(record, key)
   host.job.begin(function()
     local channel, state = host.upstream.channel(record.name, key)
@@ -154,7 +156,8 @@ function tasks.cancel(made)
   made.is_over = true
   host.job.begin(function(job_call)
     made.is_own = true                            -- a channel that is opened for this alone ends with it
-    local of = made.identity                      -- what a caller has begun is ended also after the end of the caller's token
+    -- a task that a caller has begun is ended also after the caller's token has expired
+    local of = made.identity
     made.identity = of and { owner = of.owner, subject = of.subject, id = of.id }
     ask(made, job_call, "tasks/cancel")
     if made.is_single then tasks.end_channel(made.record, made.key) end
@@ -163,7 +166,7 @@ end
 
 -- -- questions of a task of a stateless upstream -----------------------------------------------------------------------
 
--- The answers to the questions of the task that the client's repeated request has; nil if it has none.
+-- The answers to the questions of the task in the client's repeated request; nil if it has none.
 local function brought(made, call)
   local kept = client_request.take(call, KEPT .. made.id)
   if not kept then return nil end
@@ -274,8 +277,8 @@ local function outcome_of(shown, answer)
   return nil, { outcome = "unknown", reason = "task_cancelled" }
 end
 
--- The end of a task of an upstream with sessions: tasks/result gives it, and what the task asks comes there (TA-4).
--- nil, nil, nil if the upstream says nothing for a while: the task runs.
+-- Waits for the end of a task of an upstream with sessions: tasks/result returns it, and brings the task's questions
+-- (TA-4). nil, nil, nil if the upstream sends nothing for a while: the task runs.
 local function fetch(made, call, send, has_ended)
   local answer, failed, err = send(made.record, call, {
     method = "tasks/result", name = made.id, may_ask = true, may_repeat = true, channel = made, make = function() return { taskId = made.id } end,
@@ -342,7 +345,7 @@ end
 function tasks.await(made, call, send, place)
   local _ <close> = request.pause_deadline(call)
   local _ <close> = setmetatable({}, { __close = function(_, why)
-    if not failure.is_input(why) then tasks.cancel(made) end          -- a repeated request goes on with the task
+    if not failure.is_input(why) then tasks.cancel(made) end          -- a repeated request continues with the task
   end })
   local answer, failed, err = wait_for_end(made, call, send, place)
   if answer or err or failed.reason == "task_cancelled" or failed.reason == "task_lost" then finish(made) end

@@ -36,7 +36,8 @@ end
 
 -- -- definitions -----------------------------------------------------------------------------------------------------
 
-local OLD_PAGE <const> = "ui/resourceUri"          -- in `_meta`, before `_meta.ui.resourceUri`
+-- member of `_meta` that older versions have for `_meta.ui.resourceUri`
+local OLD_PAGE <const> = "ui/resourceUri"
 
 local function is_object(value) return type(value) == "table" end
 
@@ -50,7 +51,7 @@ end
 
 local member_of = { resources = "uri", templates = "uriTemplate" }
 
---- Changes a definition of the upstream to what clients see.
+--- Changes a definition of the upstream to the form for clients.
 function wrapping.definition(record, kind, definition)
   if not record.wraps_uris then return end
   local member = member_of[kind]
@@ -98,23 +99,23 @@ local function change_block(record, call, block)
   end
 end
 
---- Changes a result of tools/call to what clients see.
+--- Changes a result of tools/call to the form for clients.
 function wrapping.tool_result(record, call, result)
   for _, block in ipairs(result.content) do change_block(record, call, block) end
   if record.wraps_uris then wrap_page(record, result._meta) end
 end
 
---- Changes a result of prompts/get to what clients see.
+--- Changes a result of prompts/get to the form for clients.
 function wrapping.prompt_result(record, call, result)
   for _, message in ipairs(result.messages) do change_block(record, call, message.content) end
 end
 
---- Changes a result of resources/read to what clients see; `asked` is the upstream's URI of the resource.
+--- Changes a result of resources/read to the form for clients; `asked` is the upstream's URI of the resource.
 function wrapping.read_result(record, call, result, asked)
   for _, part in ipairs(result.contents) do change_uri(record, call, part, asked) end
 end
 
---- Changes the error of an upstream to what clients see.
+--- Changes the error of an upstream to the form for clients.
 function wrapping.error(record, err)
   local data = record.wraps_uris and is_object(err) and err.data
   if is_object(data) and type(data.uri) == "string" then data.uri = wrapping.outward(record, data.uri) end

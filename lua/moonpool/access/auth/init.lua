@@ -36,8 +36,8 @@ function auth.new(spec, by_bearer, has_token) return frozen.new(written, {}, { s
 
 function auth.is(value) return frozen.is(value, written) end
 
---- The table `auth` for one script file. `script` is { path, granted }: the built-in methods use only what is granted
---- to it.
+--- The table `auth` for one script file. `script` is { path, granted }: the built-in methods use only the grants of the
+--- script.
 function auth.library(script)
   return setmetatable({}, {
     __metatable = false, __name = "auth",
@@ -153,8 +153,8 @@ end
 
 function auth.all() return asked end
 
---- What the auth scripts declare (implied scopes, scopes to ask for), as if one of them had authenticated the
---- principal.
+--- The declarations of the auth scripts (implied scopes, scopes to ask for), as if one of the scripts had authenticated
+--- the principal.
 function auth.declared()
   local from = { implies = {}, askable = nil }
   for _, one in ipairs(asked) do
@@ -221,7 +221,7 @@ local function copy_of(given)
   return copy, copy.claims == nil
 end
 
--- The ref for the value that a script returned; or nil and what is wrong with it.
+-- The reference to a principal for the value that a script returned; or nil and the fault of the value.
 local function seat_of(one, given)
   local known = one.known[given] or recall(one, given)
   if known then return known end

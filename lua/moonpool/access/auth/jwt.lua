@@ -12,9 +12,9 @@ local rules = require "moonpool.lib.jwt.rules"
 
 local names = { 1, table.unpack(rules.names) }
 
--- The principal of a token, and the seconds for which it is valid; or nil and why. The principal of a token is made
--- once, unless the script has a function of its own: it may look up facts that change, so it is called again after
--- auth.KNOWN seconds.
+-- The principal of a token, and the seconds for which it is valid; or nil and why. Without a function of the script,
+-- the principal of a token is made once. With one, the function is called again after auth.KNOWN seconds, since it may
+-- look up facts that change.
 local function principal_of(record, make, leeway)
   local known, left = record.known, auth.KNOWN -- `known` is replaced in one step: other requests with this token may run in between
   if known and make ~= claims.principal then left = known.asked_again_at - host.time.now() end

@@ -181,7 +181,7 @@ local function renew(self, seconds, for_unknown)
   if it and seconds > 0 then it.signal:wait(seconds) end
 end
 
--- What is known of the issuer's keys, unless it is too old.
+-- The cached keys of the issuer, unless they are too old.
 local function usable(self)
   local known = self.known
   return known and host.time.now() - known.fetched_at < self.max_age and known

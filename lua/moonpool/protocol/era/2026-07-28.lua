@@ -8,7 +8,7 @@ return {
   },
   transport = "streamable_http",
   invalid_arguments = "result",       -- invalid arguments give a result with isError, so that the model reads the error (T-5)
-  missing_capability = "error",       -- a missing capability gives a JSON-RPC error
+  missing_capability = "error",       -- a request that needs a missing capability gets a JSON-RPC error
   resource_not_found = "invalid_params",
   tasks = "extension",                -- the client declares tasks as an extension (TX-1)
   has_elicitation = true,

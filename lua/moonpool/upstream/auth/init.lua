@@ -187,8 +187,8 @@ local function note_failure(record, key, at, failure, identity)
     again = ("%.0fs"):format(seconds), hint = is_ours and "see auth of the upstream in the configuration" or nil })
 end
 
--- Gets a token in a task of its own, so that the cancel of one call takes it from no other. True if it is there
--- already.
+-- Requests a token in a task of its own, so that the cancellation of one call does not take it from others. True if the
+-- token is cached already.
 local function fetch(record, key, identity)
   local lock = PREFIX .. "lock:" .. key
   local mine = hex(host.random.bytes(8))
@@ -255,8 +255,8 @@ function auth.token(record, identity)
   return token, token and key or failure
 end
 
---- The upstream has refused this token (401): the next one is got anew. A token that another task has got meanwhile
---- stays: only this one is marked.
+--- The upstream has refused this token (401): the next request for a token gets a new one. A token that another task
+--- has got meanwhile stays: only this one is marked.
 function auth.drop(key, text)
   local token = stored_token(key)
   local is_kept = token ~= nil and token.text == text

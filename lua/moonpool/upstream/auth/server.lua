@@ -23,7 +23,7 @@ local function outage(why, retry_after) return { kind = "outage", why = why, ret
 -- The server refuses this gateway: only a person can change that.
 local function refusal(why) return { kind = "barred", why = why } end
 
--- The server gives no token for one caller.
+-- The server refuses a token for one caller.
 local function denial(why) return { kind = "denied", why = why } end
 
 -- -- places ----------------------------------------------------------------------------------------------------------------
@@ -164,8 +164,8 @@ end
 -- Errors of RFC 6749 about the gateway as a client: they do not depend on the token that it exchanges.
 local about_client = { invalid_client = true, unauthorized_client = true, unsupported_grant_type = true }
 
--- An error of the server in words. Its description is not repeated: it may contain what was sent. `refuse`: refusal or
--- denial.
+-- The text for an error of the server. The server's description is left out, since it may contain secrets that were
+-- sent. `refuse`: makes a refusal or a denial.
 local function refused(answer, status, refuse)
   local code = type(answer.error) == "string" and answer.error:match "^[%l_]+$"
   local text = ("the token endpoint answers %d%s"):format(status, code and #code <= 40 and " " .. code or "")
@@ -176,7 +176,7 @@ end
 local ACCESS_TOKEN <const> = "urn:ietf:params:oauth:token-type:access_token"
 local JWT <const> = "urn:ietf:params:oauth:token-type:jwt"
 
--- What is wrong with an answer that should bring a bearer token for this upstream; nil for a good one.
+-- Describes the fault of an answer that should bring a bearer token for this upstream; nil for a good one.
 local function trouble_of(answer, auth)
   local token, kind, issued = answer.access_token, answer.token_type, answer.issued_token_type
   if type(token) ~= "string" or #token > MAX_TOKEN_BYTES or not token:find "^[!-~]+$" then return "the token endpoint gave no token" end

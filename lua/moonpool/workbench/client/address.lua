@@ -1,4 +1,4 @@
--- What a URL, host:port or unix:/path on the command line names.
+-- Parses a URL, host:port or unix:/path of the command line.
 
 --- Parses a URL, host:port or unix:/path to { host, port, path, origin, is_secure, unix }; or nil, why, hint.
 return function(address)

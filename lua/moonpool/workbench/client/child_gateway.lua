@@ -7,7 +7,7 @@ local wire = require "moonpool.wire"
 
 local child_gateway = {}
 
--- `$` as the configuration writes it.
+-- The value with each `$` as the configuration writes it.
 local function literal(value)
   if type(value) == "string" then return (value:gsub("%$", "$$$$")) end
   if type(value) ~= "table" then return value end

@@ -15,7 +15,7 @@ local link = {}
 local READ_TIMEOUT_S = 3600
 local BAD_CONFIG, INTERRUPTED = 78, 130
 
---- What a command declares that answers every question of scripts.
+--- The capabilities that a command declares if it answers every question of scripts.
 link.able = {
   elicitation = { form = json.object {}, url = json.object {} }, roots = json.object {},
   sampling = { tools = json.object {}, context = json.object {} },

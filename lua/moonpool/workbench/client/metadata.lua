@@ -1,5 +1,5 @@
--- Looks at what a server says about authorization: the metadata of a protected resource (RFC 9728). Nothing is sent but
--- GET requests without credentials to the origin of the server itself.
+-- Looks at a server's metadata of a protected resource (RFC 9728), which describe its authorization. Only GET requests
+-- without credentials are sent, to the origin of the server.
 
 local json = require "moonpool.json"
 local wire = require "moonpool.wire"
@@ -29,8 +29,8 @@ local function document_at(url, ca)
   return type(value) == "table" and value.resource ~= nil and value or nil
 end
 
--- Where the metadata may be, in the order in which clients look: what the challenge names, then the two places of the
--- standard.
+-- The URLs at which the metadata may be, in the order in which clients look: the one that the challenge names, then the
+-- two of the standard.
 local function addresses(place, challenge)
   local list = {}
   local named = challenge and challenge:match 'resource_metadata="([^"]*)"'

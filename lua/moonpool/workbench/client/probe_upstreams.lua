@@ -56,8 +56,8 @@ function probe_upstreams.converse(child, f)
   return code
 end
 
---- Starts a child with the configuration at `path` and calls f(ask, found): `found` is what it knows of the upstreams.
---- Returns as converse does.
+--- Starts a child with the configuration at `path` and calls f(ask, found): `found` are the facts that the child has
+--- about the upstreams. Returns as converse does.
 function probe_upstreams.ask(path, f)
   local child, why = probe_upstreams.child(path)
   if not child then return stderr.wrong(why) end
@@ -68,9 +68,9 @@ function probe_upstreams.ask(path, f)
   end)
 end
 
---- Asks every upstream of the configuration at `path` and prints what clients would see. `is_short`: at most 20 lines
---- of each; `wanted`: only this one. Returns the exit code: 0 if all answered without doubts, 1 if not; and whether all
---- answered.
+--- Asks every upstream of the configuration at `path` and prints the things that clients would see. `is_short`: at most
+--- 20 lines of each; `wanted`: only this one. Returns the exit code: 0 if all answered without doubts, 1 if not; and
+--- whether all answered.
 function probe_upstreams.run(path, is_short, wanted)
   io.stdout:setvbuf "line"
   local child, why = probe_upstreams.child(path)

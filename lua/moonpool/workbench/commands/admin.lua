@@ -16,7 +16,7 @@ local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, 
   log = { "POST", "/api/log" }, drain = { "POST", "/api/drain" }, upgrade = { "POST", "/api/upgrade" }, dashboard = { "POST", "/api/code" },
   tap = { "GET", "" }, profile = { "POST", "" } }
 
-local HEALTHY_S <const> = 5 -- a gateway that has not said by then that it is healthy is not
+local HEALTHY_S <const> = 5 -- seconds for a gateway to report that it is healthy; after that it counts as not healthy
 
 local levels = { debug = true, info = true, warn = true, error = true }
 

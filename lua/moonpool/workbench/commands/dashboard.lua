@@ -8,8 +8,7 @@ local wire = require "moonpool.wire"
 local function quoted(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
 -- Opens the link in the user's browser, by a file that only this user can read: the arguments of programs are visible
--- to every user of the machine.
--- Returns what is wrong, or nil.
+-- to every user of the machine. Returns an error text, or nil.
 local function open(link)
   local folder = os.getenv "XDG_RUNTIME_DIR" or ""
   if folder:sub(1, 1) ~= "/" then return "--open needs a folder that only you can read: set XDG_RUNTIME_DIR" end

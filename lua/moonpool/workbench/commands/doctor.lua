@@ -62,7 +62,7 @@ local function token_of(found)
   if found.has_headers then return "the headers of the entry" end
 end
 
--- What the step says that was passed.
+-- The text for each step that was passed.
 local passed = {
   address = function(_, place) return place.host end,
   connect = function(_, place) return "port " .. place.port end,

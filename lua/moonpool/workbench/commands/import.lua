@@ -53,7 +53,7 @@ end
 
 local function message_of(text) return (text:gsub("[${}\r\n]", " "):gsub("%s+", " "):sub(1, 120)) end
 
--- What one import collects: variables that must be set, and lines for the user.
+-- The notes of one import: variables that must be set, and lines for the user.
 local function new_notes() return { variables = {}, order = {}, lines = {}, values = {} } end
 
 local function needs_variable(notes, variable, owner)

@@ -38,7 +38,7 @@ local function lines_of(text)
   return lines
 end
 
--- What differs between the approved entries of an upstream and its definitions now: a list of { is =
+-- The differences between the approved entries of an upstream and its definitions now: a list of { is =
 -- "new"|"changed"|"gone", entry, before }.
 local function changes_of(name, approved, definitions, today)
   local changes, entries, seen, notes = {}, {}, {}, {}
@@ -88,8 +88,8 @@ end
 
 local function plural(n, word) return n == 1 and "1 " .. word or n .. " " .. word .. "s" end
 
--- Approves what one upstream has, or checks it. Returns true if nothing is left to approve, and true if `all` was
--- changed.
+-- Approves the definitions of one upstream, or checks them. Returns true if none is left to approve, and true if `all`
+-- was changed.
 local function look_at(name, definitions, all, args)
   local changes, entries, notes = changes_of(name, all, definitions, os.date "!%Y-%m-%d")
   for _, change in ipairs(changes) do put_change(change) end

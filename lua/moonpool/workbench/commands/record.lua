@@ -11,7 +11,8 @@ local wire = require "moonpool.wire"
 -- The file for the records; nil, why.
 local function open(path, is_new)
   if not path then return io.stdout end
-  wire.keep_private()                                       -- also where the path is a link to a file that is not there yet
+  -- also if the path is a link to a file that does not exist yet
+  wire.keep_private()
   local is_made, wrong = wire.create(path, "", true)        -- readable for its owner alone
   if is_new and not is_made then return nil, wrong end
   local file, why = io.open(path, "ab")
@@ -48,7 +49,8 @@ local function read_options(args)
   return { tool = args.tool or "*", seconds = seconds, most = most }
 end
 
--- Writes what has come since `after`: the new serial, and whether the recording goes on; or nil, why.
+-- Writes the lines that were recorded since `after`: the new serial, and true while the recording is active; or nil,
+-- why.
 local function follow(args, file, after, written)
   while true do
     local lines, facts = records.page(args, after)

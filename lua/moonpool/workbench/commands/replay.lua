@@ -11,7 +11,7 @@ local stderr = require "moonpool.workbench.format.stderr"
 local sorted = require "moonpool.runtime.sorted_keys"
 
 local BAD_CONFIG <const> = 78
-local MAX_LINES <const> = 400        -- of one difference
+local MAX_LINES <const> = 400        -- lines of one difference that are shown
 local FAILS <const> = 3              -- exit code for the gate of a reload (core/gateway/reload/gate.c)
 
 -- -- what differs -------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ end
 
 local function text_of(value) return type(value) == "string" and value:sub(1, 200) or nil end
 
--- Why a call that fails now says nothing about the scripts; nil if it does.
+-- The reason that the failure of a call is no fault of the scripts; nil if it may be.
 local function doubt_of(record, found)
   if found.refused then return "it asks outside what the record has no answer for" end
   if record.exact ~= true then return "the record hides secrets that the script got" end

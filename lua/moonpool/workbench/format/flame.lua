@@ -59,7 +59,7 @@ local function tree_of(stacks)
   return root, deepest
 end
 
---- The SVG of stacks, { frames =, count = }. `unit` is what is counted, `note` a line below the title.
+--- The SVG of stacks, { frames =, count = }. `unit` is the counted unit, `note` a line below the title.
 return function(stacks, unit, note)
   local root, deepest = tree_of(stacks)
   local height = HEAD + (deepest + 1) * ROW + MARGIN

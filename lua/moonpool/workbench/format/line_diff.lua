@@ -1,6 +1,7 @@
 -- line_diff(before, after): the lines of two lists that differ, each with "- " or "+ " before it, and the lines around them with "  ".
 
-local MAX_CELLS <const> = 4000000       -- of the table that compares the lines that differ; above it all of them are printed
+-- cells of the table that compares the lines that differ; above it all these lines are printed
+local MAX_CELLS <const> = 4000000
 local AROUND <const> = 2
 
 -- The lengths of the longest common subsequences of the tails of both lists.

@@ -1,5 +1,5 @@
--- The file of approved definitions: one line each, sorted: the upstream, the kind, the name or URI, the hash, the day
--- of the approval, and the canonical JSON of the definition, which shows in a review what was approved.
+-- The file of approved definitions. Each line is one definition: the upstream, the kind, the name or URI, the hash, the
+-- day of the approval, and the canonical JSON, which shows in a review the approved text. Lines are sorted.
 --   entry   { upstream, kind, key, hash, date, text? }
 
 local json = require "moonpool.json"

@@ -16,7 +16,8 @@ end
 --- Prints an error about the command line, and returns the exit code for it.
 function stderr.misuse(what, hint) return stderr.wrong(what, hint, 2) end
 
---- Prints an error if `name` is none of `names`, the upstreams of a gateway. Returns the exit code; nil if it is one.
+--- Prints an error if `name` is none of `names`, the upstreams of a gateway, and returns the exit code; nil if it is
+--- one.
 function stderr.unknown_upstream(name, names)
   for _, known in ipairs(names) do
     if known == name then return nil end

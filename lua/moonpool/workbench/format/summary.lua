@@ -23,7 +23,7 @@ local function counted(value, labels)
   return list[1] and table.concat(list, ", ")
 end
 
--- What serves instead of files that had errors at the start.
+-- Describes what serves in place of files that had errors at the start.
 local function start_of(scripts)
   if not scripts.start then return nil end
   if scripts.start.serves == "last_good" then return "the last good generation serves: the files on the disk have errors" end

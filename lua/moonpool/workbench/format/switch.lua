@@ -7,8 +7,8 @@ local switch = {}
 local words = { on = true, off = true }
 local kinds = { tool = true, prompt = true, resource = true, upstream = true }
 
---- The method, path and body of the request that the words of the command mean; nil, what is wrong and a hint if they
---- mean none.
+--- The method, path and body of the request for the words of the command; nil, an error text and a hint if the words
+--- are wrong.
 function switch.request(given)
   local to, kind, name = given:match "^([^\n]*)\n([^\n]*)\n(.*)$"
   if given == "" then return { "GET", "/api/switch" } end
@@ -26,8 +26,7 @@ local function row_of(one)
   return ("%-8s  %s  off %sby %s%s\n"):format(one.kind, plain(one.name), since, plain(one.by), one.gone and " (nothing has this name now)" or "")
 end
 
---- What is to be said if older processes have not done what they were to do; nil if all have. `then_what`: what comes
---- of it.
+--- A text for older processes that have not carried out a request; nil if all have. `then_what`: the consequence.
 function switch.absence(body, then_what)
   local ok, answer = pcall(json.decode, body)
   local pids = ok and type(answer) == "table" and answer.pids_without_answer
@@ -37,7 +36,7 @@ function switch.absence(body, then_what)
     "see `moonpool status`, and try again"
 end
 
---- What is to be said if workers, or processes, have not switched yet; nil if all have.
+--- A text for workers, or processes, that have not switched yet; nil if all have.
 function switch.lateness(body)
   local answer = json.decode(body)
   local late = answer.workers_without_answer or 0

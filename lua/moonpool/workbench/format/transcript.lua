@@ -22,7 +22,7 @@ end
 local function with_dollars(text) return (text:gsub("%$", "$$")) end
 local function without_dollars(text) return (text:gsub("%$%$", "$")) end
 
--- A copy in which "$" stands for itself, and what was hidden for any text.
+-- A copy as a pattern: "$" matches itself, and a hidden text matches any text.
 local function as_pattern(value) return changed(value, function(text) return (with_dollars(text):gsub("%*%*%*", "...")) end) end
 
 --- The result without the members that transcripts leave out.
@@ -39,7 +39,7 @@ function transcript.head(what)
   return ("# Recorded calls: %s. Play them with `moonpool test --play`.\n\nonly: 2026-07-28\n"):format((what:gsub("%c", " ")))
 end
 
---- The lines of a recorded call, which is number `n`; nil if they would not say what was answered.
+--- The lines of a recorded call, which is number `n`; nil if they would not show the answer.
 function transcript.call(record, n)
   if record.cut or type(record.result) ~= "table" and type(record.error) ~= "table" then return nil end
   local asked = ("\nC: %d tools/call %s\n"):format(n, json.encode(changed({ name = record.tool, arguments = record.arguments }, with_dollars)))
@@ -121,7 +121,7 @@ end
 
 local fits
 
--- Compares texts: "..." is any text, "$name" what stands there at first, and "$$" a dollar.
+-- Compares texts: "..." matches any text, "$name" the text that it matched first, and "$$" a dollar.
 local function text_fits(pattern, text, known)
   local name = pattern:match "^%$(%l+)$"
   if name then
@@ -160,7 +160,7 @@ local function list_fits(pattern, list, known)
   return true
 end
 
---- True if `value` is what `pattern` says. `known`: the values of names so far.
+--- True if `value` matches `pattern`. `known`: the values of names so far.
 function fits(pattern, value, known)
   if type(pattern) == "string" then return text_fits(pattern, value, known) end
   if type(pattern) ~= "table" or type(value) ~= "table" then return pattern == value end

@@ -1,4 +1,4 @@
--- What the gateway has answered to moonpool upgrade, for people.
+-- The gateway's answer to moonpool upgrade as text for people.
 local json = require "moonpool.json"
 
 local upgrade = {}
@@ -8,7 +8,7 @@ local function decode(body)
   return ok and type(answer) == "table" and answer or {}
 end
 
---- Why there was no upgrade, and what to do.
+--- The reason that there was no upgrade, and a hint.
 function upgrade.reason(body, status)
   local answer = decode(body)
   local text = answer.error or body:match "^(.-)%s*$"
@@ -26,13 +26,14 @@ end
 -- The unit of both processes, if systemd says that its file has changed since it was read.
 local function changed_unit(pid, from)
   local unit, manager = unit_of(pid)
-  if not unit or unit ~= unit_of(from) then return nil end -- or they run on another machine
+  -- otherwise they run on another machine, or outside of systemd
+  if not unit or unit ~= unit_of(from) then return nil end
   local command = ("timeout 5 systemctl %s show --property=NeedDaemonReload --value -- '%s' 2>/dev/null"):format(manager, unit)
   local answer <close> = io.popen(command)
   return answer and answer:read "l" == "yes" and unit
 end
 
---- The processes, and what has not changed.
+--- The processes, and the settings that the upgrade has not changed.
 function upgrade.text(body)
   local answer = decode(body)
   local from = answer.from or {}
