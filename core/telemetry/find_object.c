@@ -4,6 +4,7 @@
  * on_late() of crash.c ends the process. */
 #ifdef MP_PORTABLE
 #define _GNU_SOURCE 1
+#include "base/base.h"
 #include <dlfcn.h>
 #include <link.h>
 
