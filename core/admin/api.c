@@ -289,7 +289,7 @@ static void on_log_ends(mp_timer *timer)
     mp_admin_api *api = mp_container(timer, mp_admin_api, log_ends);
     mp_log_level level = mp_admin_settings(api->admin)->config->log_level;
     mp_log(MP_INFO, "log level", mp_log_str("level", mp_str_of(levels[level])),
-           mp_log_str("why", MP_STR("the time of the last change is over")));
+           mp_log_str("why", MP_STR("the duration of the last change is over")));
     mp_log_from(level);
 }
 

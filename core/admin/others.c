@@ -486,7 +486,7 @@ bool mp_others_answer(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     const mp_request *request = mp_stream_request(stream);
     /* the newest process has the counts that this one left: numbers that include later counts would fall again */
     if (all->has_left && !asks_workers(view)) {
-        refuse(stream, "this process ends");
+        refuse(stream, "this process is about to end: ask the newest process of the gateway");
         return true;
     }
     if (view == MP_VIEW_OWN || caller->is_process || all->door == NULL)

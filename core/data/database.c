@@ -263,7 +263,8 @@ static bool open_connection(mp_database *database, mp_statement *statement)
                 (database->is_read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     int rc = sqlite3_open_v2(path, &database->db, flags, NULL);
     if (database->db == NULL) {
-        mp_sql_fail(statement, "cannot open the database: all databases have 512 MiB");
+        mp_sql_fail(statement,
+                    "cannot open the database: all databases together hold the 512 MiB of memory that they may have");
         free(path);
         return false;
     }

@@ -151,7 +151,8 @@ static int bind_all(sqlite3_stmt *prepared, mp_statement *statement)
         if (index == 0)
             return mp_sql_fail(statement, "the SQL has no parameter '%.*s'", (int)v.name.len, v.name.ptr);
         if (bind(prepared, index, &v) != SQLITE_OK)
-            return mp_sql_fail(statement, "a value is too large");
+            return mp_sql_fail(statement, "a value is larger than %zu bytes, the limit of one value: split it",
+                               MP_SQL_BYTES);
     }
     return 0;
 }

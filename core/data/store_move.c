@@ -139,7 +139,7 @@ static int begin(mp_store_move *move, mp_err *err)
     if (move->fd < 0)
         return fail(err, strerror(errno));
     if (move->is_ending)
-        return fail(err, "this process ends");
+        return fail(err, "this process is about to end");
     pthread_mutex_lock(&store->lock);
     uint64_t most = store->most_bytes > store->bytes ? store->most_bytes : store->bytes;
     pthread_mutex_unlock(&store->lock);

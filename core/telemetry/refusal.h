@@ -41,7 +41,7 @@
     X(LUA_MEMORY, "lua memory", "see limits.lua_memory: the calls of a worker hold more at once")                      \
     X(ANSWERS, "answers", "see limits.answers: clients do not read their answers")                                     \
     X(LOOP, "loop", "remove one of the upstreams by which gateways lead to each other")                                \
-    X(HOP, "hop", "an upgrade left several processes: see the lines of the others, and GET /status")                   \
+    X(HOP, "hop", "an upgrade left several processes: see GET /status, and the log lines of each process")             \
     X(RATE, "rate", "see the limits and quotas in scripts/policy")                                                     \
     X(ADMIN, "admin", "see admin.tokens and admin.certificates for who may use the admin listener")                    \
     X(STOPPING, "stopping", "clients try again when the gateway has restarted")

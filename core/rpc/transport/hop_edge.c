@@ -502,7 +502,7 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
     mp_stat_add(&mp_stat_hops_begun, 1);
     if (!seal(rpc, stream, hop, &sealed)) {
         mp_log(MP_ERROR, "request not sent on",
-               mp_log_str("why", MP_STR("what the other process must know of its principal is more than 120 KiB")));
+               mp_log_str("why", MP_STR("the facts of its principal for the other process are more than 120 KiB")));
     } else if (mp_processes_path(rpc->processes, hop->to, "mcp", path)) {
         put_headers(stream, mp_buf_str(&sealed), &headers);
         it->transfer = start_transfer(it, path, hop->session, mp_buf_str(&headers));

@@ -49,7 +49,7 @@ describe("a replay", function()
     assert.equal("question", list[1].events[1].kind)
     local code, out, err = replay(g)
     assert.equal(0, code, out .. err)
-    assert.matches("all the same", out)
+    assert.matches("all answered as recorded", out)
   end)
 
   it("has the questions that a stateless client gets", function()
@@ -165,7 +165,7 @@ describe("a replay", function()
     end
     local code, out, err = replay(g)
     assert.equal(0, code, out .. err)
-    assert.matches("20 calls, all the same", out)
+    assert.matches("20 calls, all answered as recorded", out)
   end)
 
   it("of a call that uses a database in memory, and loads with one, has its rows", function()

@@ -72,7 +72,7 @@ describe("record.file", function()
     g:stop()
     local code, out, err = gateway.exec({ "replay", "data/calls.jsonl" }, { cwd = g.dir, seconds = 60 })
     assert.equal(0, code, out .. err)
-    assert.matches("3 calls, all the same", out)
+    assert.matches("3 calls, all answered as recorded", out)
     local h <close> = gateway.start { dir = g.dir }
     assert.same({ "text 1", "text 2", "text 3" }, recorded(h))
     echo(h, "text 4")
