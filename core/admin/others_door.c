@@ -18,7 +18,7 @@ void mp_others_take_end(mp_admin *admin, mp_stream *stream)
     mp_str query = mp_stream_request(stream)->query, name = MP_STR("number="), body = mp_stream_request(stream)->body;
     if (!mp_str_starts(query, name) || !mp_json_int(mp_str_from(query, name.len), &number) || number <= 0 ||
         number > UINT16_MAX) {
-        mp_admin_refuse(stream, 400, MP_STR("the query is number=N"));
+        mp_admin_refuse(stream, 400, MP_STR("the query must be number=N, the number of a process"));
         return;
     }
     if (!mp_processes_has(mp_others_processes(all), (uint16_t)number) ||

@@ -261,7 +261,8 @@ static uint64_t until_of(sqlite3_stmt *row, int64_t ahead)
     return until < 0 ? 0 : (uint64_t)until;
 }
 
-/* Compares the next rows. Returns their number; -1 if they cannot be read. */
+/* Compares the next rows of the file with the entries of the store, and records those that differ. Returns the number
+ * of rows; -1 if they cannot be read. */
 static int compare_some(mp_store_file *file)
 {
     sqlite3_stmt *rows = NULL;

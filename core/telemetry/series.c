@@ -254,7 +254,7 @@ void mp_series_thread(void)
     atomic_store_explicit(&copies[index], own, memory_order_release);
 }
 
-/* Not inlined: each page is made once. */
+/* Makes a page of cells. Not inlined: each page is made only once. */
 static __attribute__((noinline)) _Atomic int64_t *make_page(_Atomic(_Atomic int64_t *) *slot)
 {
     _Atomic int64_t *page = NULL, *made = mp_new(PAGE_CELLS * sizeof *made);

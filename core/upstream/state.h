@@ -96,8 +96,8 @@ struct mp_upstream {
     mp_upstreams *table;
     const mp_upstream_transport *transport;
     char *name;
-    mp_node node;   /* in by_name of the table; table lock */
-    mp_link in_all; /* table lock */
+    mp_node node;   /* in by_name of the table, guarded by its lock */
+    mp_link in_all; /* guarded by the table's lock */
     mp_link in_sweep;
     _Atomic int64_t parked; /* number of its exchanges that wait for a client's retry */
 
@@ -157,7 +157,7 @@ struct mp_channel {
     uint64_t serial;
     _Atomic int64_t next_id;
 
-    mp_channel_key *MP_NULLABLE key; /* upstream lock; NULL once it has ended */
+    mp_channel_key *MP_NULLABLE key; /* guarded by the upstream's lock; NULL once the channel has ended */
     bool is_claimed, is_open, is_lost;
     bool is_probe; /* the channel is opened while the circuit breaker is open; the outcome decides whether it closes */
     bool is_held;  /* mp_channel_hold: the channel is not ended for being idle */
@@ -172,10 +172,11 @@ struct mp_channel {
     char *MP_NULLABLE revision;
     char *MP_NULLABLE session;
     size_t card_len;
-    char class[MP_UPSTREAM_CLASS]; /* upstream lock; "": none */
-    char *MP_NULLABLE token;       /* upstream lock; NULL: none */
+    char class[MP_UPSTREAM_CLASS]; /* guarded by the upstream's lock; "": none */
+    char *MP_NULLABLE token;       /* guarded by the upstream's lock; NULL: none */
 
-    struct mp_channel_owner *MP_NULLABLE owner; /* table lock, like the next; NULL: it belongs to no session */
+    /* guarded by the table's lock, like the next; NULL: the channel belongs to no session */
+    struct mp_channel_owner *MP_NULLABLE owner;
     mp_link in_owner;
     mp_link in_ended; /* in the list of channels to close, until mp_channel_close_soon; thread that ends the channel */
 
@@ -206,11 +207,11 @@ struct mp_channel_request {
     mp_str key; /* in `bytes` */
     uint64_t open_ms;
 
-    mp_link link;                     /* upstream lock: in requests of a key, or in room of the upstream */
-    const char *MP_NULLABLE lacks;    /* upstream lock: why it waits in room; NULL: it waits for a key */
-    mp_cap *MP_NULLABLE cap;          /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
-    mp_link in_cap;                   /* table's cap_lock */
-    mp_channel_request_result result; /* upstream lock until the message is delivered */
+    mp_link link; /* guarded by the upstream's lock: in requests of a key, or in room of the upstream */
+    const char *MP_NULLABLE lacks; /* guarded by the upstream's lock: why it waits in room; NULL: it waits for a key */
+    mp_cap *MP_NULLABLE cap;       /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
+    mp_link in_cap;                /* table's cap_lock */
+    mp_channel_request_result result; /* guarded by the upstream's lock until the message is delivered */
     mp_channel *MP_NULLABLE channel;
     mp_upstream_failure failure;
     char bytes[];
@@ -289,7 +290,7 @@ struct mp_own_exchange {
     size_t answer;                             /* cap in bytes */
     uint64_t timeout_ms, total_ms;
 
-    mp_link in_upstream;                  /* upstream lock */
+    mp_link in_upstream;                  /* guarded by the upstream's lock */
     bool has_slot, is_listed, is_waiting; /* is_waiting: it is among those that wait for a slot */
 
     /* Members for the task's thread. */
@@ -320,7 +321,7 @@ struct mp_own_exchange {
 
 struct mp_upstream_host {
     mp_upstreams *table;
-    mp_link in_table; /* table lock */
+    mp_link in_table; /* guarded by the table's lock */
     mp_loop *loop;
     mp_client *client;
     mp_client *stream_client;         /* for streams that do not end */

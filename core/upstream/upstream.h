@@ -420,8 +420,9 @@ mp_upstreams *mp_upstream_host_table(const mp_upstream_host *host);
 
 typedef enum { MP_PUBLISH_NEW, MP_PUBLISH_EQUAL, MP_PUBLISH_UNKNOWN, MP_PUBLISH_TOO_LARGE } mp_publish_result;
 
-/* Keeps `bytes` as the catalogue of the class. `hash` is their SHA-256. EQUAL: it had these bytes, or a reload has put
- * another upstream in the place of `claimed`, whose list no worker reads. `claimed` may be NULL. Any thread. */
+/* Stores `bytes` as the catalogue of the class. `hash` is their SHA-256. EQUAL: the class had these bytes already; or a
+ * reload has replaced the upstream `claimed` by another one, so that its lists are no longer used. `claimed` may be
+ * NULL. Any thread. */
 mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *MP_NULLABLE claimed, mp_str name,
                                        mp_str class_name, mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH]);
 /* The number of catalogues that were published and differed from the one before. A thread that sees a catalogue reads

@@ -13,7 +13,7 @@ MP_COUNTER(dropped_news, "dropped", "reason", "news",
            "messages between the processes of this gateway for which there was no room")
 
 #define MAX_WAITING ((size_t)1 << 20) /* bytes that wait for the main thread */
-#define MAX_BODY (MP_LINK_BYTES - 1)  /* of one message: those that wait for a link are bounded by it */
+#define MAX_BODY (MP_LINK_BYTES - 1)  /* bytes of one message, which must fit into one message of a link */
 #define MAX_UNTAKEN 256               /* messages of other processes that wait for workers */
 #define LOST MP_STR("lost elsewhere") /* topic of the message that is sent after others were lost */
 

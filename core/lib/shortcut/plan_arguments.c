@@ -150,7 +150,8 @@ bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_p
 /* -- pushing
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Not inlined: the buffer on the C stack is not for every caller. `span` has its quotes.  [-0, +1, throws memory] */
+/* Pushes a string that has escapes; `span` has its quotes. Not inlined, since the buffer would then take space on the C
+ * stack of every caller.  [-0, +1, throws memory] */
 static __attribute__((noinline)) void push_escaped(lua_State *L, mp_str span)
 {
     luaL_Buffer buffer;

@@ -116,7 +116,7 @@ void *mp_slab_new(size_t size)
     void *found = mp_slabs_take(&shared, size);
     pthread_mutex_unlock(&lock);
     if (found == NULL)
-        abort(); /* as mp_new */
+        abort(); /* without memory the process ends, as in mp_new */
     return memset(found, 0, size);
 }
 

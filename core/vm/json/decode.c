@@ -48,7 +48,8 @@ enum {
 
 typedef enum { COMPLETE, PAUSED, REPEATED, INEXACT } outcome;
 
-/* Not inlined, so that not every caller has the buffer on its C stack. */
+/* Pushes a string that has escapes. Not inlined, since the buffer would then take space on the C stack of every caller.
+ */
 static __attribute__((noinline)) void push_escaped(lua_State *L, mp_str inside)
 {
     luaL_Buffer buffer;

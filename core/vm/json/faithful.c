@@ -219,7 +219,8 @@ static bool put_kept(encoder *e, frame *f, mp_json_token token, const char *end,
 /* -- objects
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Not inlined, so that not every caller has the buffer on its C stack.  [-0, +1, throws memory] */
+/* Pushes a string that has escapes. Not inlined, since the buffer would then take space on the C stack of every caller.
+ * [-0, +1, throws memory] */
 static __attribute__((noinline)) void push_escaped(lua_State *L, mp_str inside)
 {
     luaL_Buffer buffer;

@@ -55,7 +55,8 @@ local function target_of(root, reference)
   return fragment:sub(1, 1) == "/" and at_pointer(root, fragment) or at_anchor(root, fragment)
 end
 
--- The place to which all these schemas apply, with those that they refer to and combine; nil if there are none.
+-- The list of these schemas with all schemas that they refer to or combine, and whether one of them marks a secret; nil
+-- without schemas.
 local function place_of(root, schemas)
   local place, seen = { root = root, is_secret = false }, {}
   local function put(schema)
@@ -85,8 +86,8 @@ local function place_of(root, schemas)
   return #place > 0 and place or nil
 end
 
--- Keeps the places of members and items, since the same ones are asked for with each call. Names come from schemas
--- alone.
+-- Caches the schemas of a member or item, since each call asks for the same ones. The keys are names in schemas, never
+-- in arguments.
 local function kept(place, key, schemas)
   place.kept = place.kept or {}
   local found = place.kept[key]

@@ -98,7 +98,7 @@ local function pass_on(call, event)
   if type(note) == "table" then call:send { jsonrpc = "2.0", method = event.method, params = note.params } end
 end
 
--- Keeps what headers must repeat of the arguments of the tools in a list.
+-- Stores, for each tool of a list, the arguments that headers must repeat.
 local function read_rows(text)
   local result = json.decode(text)
   for _, tool in ipairs(type(result) == "table" and type(result.tools) == "table" and result.tools or {}) do
