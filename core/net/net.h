@@ -11,77 +11,32 @@
 
 #include "os/os.h"
 #include "net/client/client.h"
-#include "net/client/fetch.h"
-#include "net/server/proxies.h"
-#include "net/memory/slabs.h"
 #include "net/tls/tls.h"
 
 typedef struct mp_server mp_server;
 typedef struct mp_stream mp_stream;
 
-/* -- listening ------------------------------------------------------------------------------------------------- */
+/* -- trusted proxies ------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    /* the bound address with its actual port: "127.0.0.1:7300", "[::1]:7300", "unix:/run/moonpool.sock" */
-    char text[128];
-    bool is_loopback, is_unix; /* a Unix socket is both */
-    uint16_t port;
-    uint64_t device, inode; /* identity of a Unix socket's file; inode 0: there is no file, or it was removed */
-} mp_address;
+/* The proxies in front of a listener that may say which client a request or a connection is from. Any thread. */
+typedef struct mp_proxies mp_proxies;
 
-/* Makes `count` listening sockets for `where` (one per worker, with SO_REUSEPORT). On failure no descriptor stays
- * open, and `err` names the address and a remedy. Accepted sockets inherit keepalive and TCP_USER_TIMEOUT, so that a
- * client whose machine or network has vanished is detected within 30 s. The file of a Unix socket whose process is dead
- * is replaced; one that answers is not. A Unix socket is bound once and its descriptor duplicated; `file` says who may
- * open it, and is NULL where the umask does. */
-typedef struct {
-    uint32_t mode;                 /* permissions */
-    const char *MP_NULLABLE group; /* NULL: the group of the process */
-} mp_socket_file;
-int mp_listen(const char *where, int count, const mp_socket_file *MP_NULLABLE file, int *fds, mp_address *bound,
-              mp_err *err);
-/* The NAME of systemd:NAME, which stands for the sockets that a socket unit makes and passes to this process; ptr NULL:
- * `where` is an address. */
-mp_str mp_systemd_name(mp_str where);
-/* True if only programs on this machine can connect to the address. False if that cannot be determined. Always true for
- * systemd:NAME, whose real address is known only when mp_adopt takes the socket; mp_adopt then checks it. */
-bool mp_is_near(const char *where);
-/* Describes `where` as mp_listen does, without binding it: only the file of a Unix socket is left out. -1 if it is no
- * address, or has a name that is not found. */
-int mp_address_of(const char *where, mp_address *at);
-/* Describes where another process has bound a socket, and makes the socket close on exec and nonblocking, so that a
- * server can listen on it. The descriptor stays the caller's. A name in the abstract namespace is "unix:@name". -1 and
- * the reason in `err` if it is no TCP or Unix stream socket that listens. */
-int mp_adopt(int fd, mp_address *bound, mp_err *err);
-/* Sets the options of a TCP socket that mp_listen sets (the receive buffer, the detection of dead peers) on an adopted
- * one. */
-void mp_listener_tune(int fd, const mp_address *bound);
-/* Gives the file of the Unix socket `where` its permissions and its group. -1 with the error. */
-int mp_restrict_file(const char *where, const mp_socket_file *file, mp_err *err);
-/* Removes the file of a Unix socket, once, unless the path meanwhile has a different file, made by a successor
- * process. Call it before closing the socket's descriptors: until they are closed, no successor replaces the file. */
-void mp_unlink_address(mp_address *bound);
-
-/* True if the peer of a connected socket has closed or reset its side. Any thread, while no other thread closes
- * `fd`. */
-bool mp_peer_left(int fd);
+/* Checks one item of trusted_proxies: an address, a network as 10.0.0.0/8, or "unix". -1 with the error. */
+int mp_proxies_check(mp_str item, mp_err *err);
+/* The items, which have passed the check and end with NULL, become a set. Returns NULL for no items. */
+mp_proxies *MP_NULLABLE mp_proxies_new(char *const *MP_NULLABLE items);
+void mp_proxies_free(mp_proxies *MP_NULLABLE proxies);
 
 /* -- server ---------------------------------------------------------------------------------------------------- */
-
-/* Limit of a request's target and headers, in bytes; a larger request is answered with 431. Cookies and tokens of
- * browsers have a few KiB. */
-#define MP_MAX_HEADERS ((size_t)MP_LIMIT(headers, 64 << 10))
 
 typedef struct {
     size_t body;           /* limit of a request body, in bytes */
     size_t bodies;         /* limit of all request bodies in the process, in bytes */
     uint64_t handshake_ms; /* time limit from accepting a connection to the end of its TLS handshake */
-    /* time limit from the first byte of a request to its last, and of the idle time of keep-alive connections */
-    uint64_t request_ms;
+    uint64_t request_ms;   /* time limit of arriving requests, first byte to last, and of idle keep-alive connections */
     uint64_t heartbeat_ms; /* between comments on a quiet event stream */
     size_t stream_queue;   /* limit of the bytes queued for one event stream */
-    /* limit of the bytes queued for all readers of the process; above it slow readers are ended, see events.c */
-    size_t answers;
+    size_t answers;      /* limit of the bytes queued for all readers of the process: above it slow readers are ended */
     uint64_t stall_ms;   /* a reader that reads nothing for this time is ended as slow */
     int64_t connections; /* limit of open connections of all servers of the process */
 } mp_http_limits;
@@ -91,7 +46,7 @@ typedef struct {
     void *ctx;
     int64_t reserve;              /* additional connections that this listener accepts above `connections` */
     bool is_inner;                /* other processes of this gateway connect to it, no clients */
-    size_t headers;               /* limit of a request's target and headers, instead of MP_MAX_HEADERS; 0: that */
+    size_t headers;               /* limit of a request's target and headers, in bytes; 0: 64 KiB */
     mp_tls_slot *MP_NULLABLE tls; /* NULL: no TLS; must outlive the server */
     bool http2;                   /* clients may use HTTP/2: by ALPN with TLS, else by prior knowledge */
     int64_t most;                 /* limit of the server's own connections, beside `connections`; 0: none */
@@ -106,12 +61,12 @@ typedef struct {
 
 /* NULL, with the reason in `err`: there are too few descriptors. */
 mp_server *MP_NULLABLE mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
-/* `by` 1: the process is overloaded, so no server accepts connections above nine tenths of the limit; -1: that is over.
- * Any thread. The calls add up. */
+/* `by` 1: the process is overloaded, and its servers accept connections up to nine tenths of the limit; -1: that is
+ * over. The calls add up. Any thread. */
 void mp_servers_press(int by);
 /* Sets other limits; `request_ms` cannot change. Call it on the server's thread. */
 void mp_server_configure(mp_server *server, const mp_http_limits *limits);
-/* From now on the endpoints with this index trust other proxies, or none. Call it on the server's thread. */
+/* From now on the endpoints with this index trust other proxies, or none. On the server's thread. */
 void mp_server_trust(mp_server *server, size_t proxies_index, const mp_proxies *MP_NULLABLE proxies);
 /* Takes ownership of `fd` and copies `endpoint`. */
 int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
@@ -123,9 +78,6 @@ void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t cou
 size_t mp_server_connections(const mp_server *server);
 /* Frees the memory that the server keeps for new requests. On its thread. */
 void mp_server_return_memory(mp_server *server);
-/* Returns to the system about `most` pages of memory that requests and inputs of connections have used. True if more
- * are left. From any thread. */
-bool mp_pages_return(size_t most);
 /* Stops listening and closes idle connections; answers in progress continue. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
 /* Takes connections away from a server whose thread is stuck. Call it repeatedly while it is. Any thread.
@@ -137,27 +89,22 @@ void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
 void mp_server_suspend(mp_server *server, mp_server *MP_NULLABLE to);
 /* The server's thread runs again: siblings may hand connections over to the server. Any thread. */
 void mp_server_recover(mp_server *server);
-/* Another process has the sockets of an address from now on, too: they are never shut down, and those that
- * mp_server_suspend has shut down listen again. Any thread. */
+/* Another process has an address's sockets, too: they are never shut down, and suspended ones listen. Any thread. */
 void mp_server_share(mp_server *server, int address);
 /* Accepts no connections at the sockets of an address, which go on listening, since another process accepts there; or
  * accepts again. Any thread: when it returns, nothing is accepted any more, also if the server's thread is stuck. */
 void mp_server_hold(mp_server *server, int address, bool is_held);
-/* Closes the listening sockets; connections that wait at one that is not held are accepted first. Open connections are
- * still served: an answer of HTTP/1 closes its connection, a client of HTTP/2 gets GOAWAY, and no connection is closed
- * for being idle. Any thread. */
+/* Closes the listening sockets, and accepts before what waits at those not held. Open connections are still served: an
+ * answer of HTTP/1 closes its own, a client of HTTP/2 gets GOAWAY; none is closed for being idle. Any thread. */
 void mp_server_leave(mp_server *server);
-/* Duplicates at most `most` of the sockets that listen for an address, and returns their number: none once the server
- * drains. Any thread. */
+/* Duplicates up to `most` sockets that listen for an address; returns how many: none once it drains. Any thread. */
 int mp_server_sockets(mp_server *server, int address, int *fds, int most);
-/* Call it when mp_loop_run has returned or was never called; any thread. Streams with references remain, in the
- * state gone. */
+/* Call it when mp_loop_run has returned or was never called; any thread. Streams with references remain, gone. */
 void mp_server_free(mp_server *MP_NULLABLE server);
 
 /* -- a request ------------------------------------------------------------------------------------------------- */
 
-/* The request, valid until the stream is gone or ended, or a GET has become an event stream; afterwards all members,
- * and all headers, are empty. */
+/* Valid until the stream is gone or ended, or a GET became an event stream; then all members and headers are empty. */
 typedef struct {
     mp_str method, path, query, host, body; /* path: normalized, without the query; query: without '?' */
 } mp_request;
@@ -182,8 +129,7 @@ typedef enum {
 
 /* The result of mp_stream_header for the name of a known header. */
 mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *MP_NULLABLE count);
-/* The value of a header, by its lower-case name; ptr == NULL if absent. `count` (may be NULL) receives the number of
- * headers with this name. */
+/* The value of a header, by its lower-case name; ptr == NULL if absent. `count` gets the number of such headers. */
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *MP_NULLABLE count);
 /* Iterates over all headers, whose names are in lower case: set `*at` to 0 first. False after the last one. */
 bool mp_stream_each_header(const mp_stream *stream, size_t *at, mp_str *name, mp_str *value);
@@ -191,24 +137,20 @@ bool mp_stream_each_header(const mp_stream *stream, size_t *at, mp_str *name, mp
 mp_str mp_query_value(mp_str query, const char *name, int *count);
 /* Iterates over the values of a header: set `*at` to 0 first; returns ptr == NULL after the last value. */
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
-/* The client's address: "127.0.0.1" or "unix"; empty if the stream is gone. If a trusted proxy is in front, the address
- * that it gives. */
+/* The client's address, as a trusted proxy in front gives it: "127.0.0.1" or "unix"; empty if the stream is gone. */
 mp_str mp_stream_address(const mp_stream *stream);
 #define MP_COUNTED_TEXT 50 /* size of the buffer for mp_address_counted */
 /* What stands for the client at this address wherever clients are counted by address: sessions.per_principal, `by =
  * "address"`, wrong tokens. It is the address, but of an IPv6 address its network of 64 bits ("2001:db8:1:2::/64"):
  * whoever has one address there has all of them. A link-local address stands for itself, since its network is that of
- * everyone on the link. A text that is no address ("unix") stands for itself, too. The result is `address` or is in
- * `room`. Implemented in proxies.c. */
+ * everyone on the link. So does a text that is no address ("unix"). The result is `address` or is in `room`. */
 mp_str mp_address_counted(mp_str address, char room[MP_COUNTED_TEXT]);
-/* The address of the connection, which may be a proxy's: "127.0.0.1" or "unix"; the one in its PROXY header, if it has
- * one. Empty if the stream is gone. */
+/* The address of the connection, or of its PROXY header, which may be a proxy's; empty if the stream is gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
-/* Another process of this gateway has sent the request on: the address of its client, the begin of its URL as clients
- * see it ("https://host", may be empty), which are copied, and the mark that it has there. Call it before anything asks
- * for them. */
+/* Another process of this gateway has sent the request on. The address of its client, the begin of its URL as clients
+ * see it ("https://host", may be empty), and its mark there are copied. Call it before anything asks for them. */
 void mp_stream_set_origin(mp_stream *stream, mp_str address, mp_str base, uint64_t mark);
-/* The beginning of that URL, if another process has sent it; else empty. */
+/* The begin of that URL, if another process has sent it; else empty. */
 mp_str mp_stream_base(const mp_stream *stream);
 /* True if `address`, an IP address that may be in brackets, is the one that the client has connected to. */
 bool mp_stream_reached(const mp_stream *stream, mp_str address);
@@ -219,8 +161,7 @@ uint64_t mp_stream_known_mark(const mp_stream *stream);
 bool mp_stream_is_unix(const mp_stream *stream);
 /* The user of the process that opened the stream's connection, if it came by a Unix socket; else false. */
 bool mp_stream_unix_user(const mp_stream *stream, uint32_t *uid);
-/* The identity in the client's certificate; NULL without TLS, and if the stream is gone. Read from the certificate
- * at the first call; valid as long as the request. */
+/* The identity in the client's certificate, as long as the request; NULL without TLS, and if the stream is gone. */
 const mp_tls_peer *MP_NULLABLE mp_stream_tls(const mp_stream *stream);
 mp_loop *mp_stream_loop(const mp_stream *stream);
 
@@ -231,11 +172,9 @@ typedef struct {
     mp_str value;     /* the structure is copied */
 } mp_header;
 
-/* Streams are reference-counted; the server holds one reference while the request lives. Take another to keep a
- * stream after on_request returns. */
+/* The server holds one reference while the request lives. Take another to keep a stream after on_request returns. */
 mp_stream *mp_stream_ref(mp_stream *stream);
-/* A stream of no request, with a reference for the caller: all functions find it gone, so a pointer to a stream need
- * not be NULL where there is none. */
+/* A stream of no request, with a reference for the caller: it is gone, and stands where a pointer must not be NULL. */
 mp_stream *mp_stream_new_gone(mp_loop *loop);
 void mp_stream_unref(mp_stream *stream);
 
@@ -247,15 +186,13 @@ void mp_stream_on_gone(mp_stream *stream, void (*MP_NULLABLE gone)(void *ctx, mp
 typedef enum { MP_DELIVERED, MP_DELIVERY_LOST, MP_DELIVERY_UNKNOWN } mp_delivery_end;
 /* `settled` runs once, when the request has ended or later. */
 void mp_stream_on_delivery(mp_stream *stream, void (*settled)(void *ctx, mp_delivery_end end), void *ctx);
-/* From now on the disconnect of a client is noticed at once. For answers that take time; event streams call it
- * themselves. */
+/* From now on a disconnect is noticed at once. For answers that take time; event streams call it themselves. */
 void mp_stream_detect_close(mp_stream *stream);
-/* Frees the request of an event stream that may stay open for hours: its head and body read as absent from now on, and
- * the connection ends with the stream. A stream that was opened by a GET without a body has done so. */
+/* Frees the request of an event stream that may stay open for hours: its head and body read as absent, its connection
+ * ends with it. A stream of a GET without a body has done so. */
 void mp_stream_forget_request(mp_stream *stream);
 bool mp_stream_is_open(const mp_stream *stream);
-/* True if the stream is open and its client has not disconnected, as far as the kernel knows now: also while nothing is
- * read. */
+/* True if the stream is open and its client, as the kernel knows, has not disconnected: also while nothing is read. */
 bool mp_stream_has_client(const mp_stream *stream);
 /* The socket, for mp_peer_left; -1 if the stream is gone. */
 int mp_stream_fd(const mp_stream *stream);
@@ -267,17 +204,14 @@ bool mp_answers_take(size_t bytes, size_t limit);
 void mp_answers_give(size_t bytes);
 /* True if more than limits.answers bytes wait for their readers: refuse new calls. */
 bool mp_stream_is_crowded(const mp_stream *stream);
-/* The seconds of Retry-After of a request that is refused for that: when readers have read enough, as fast as they read
- * now. */
+/* The seconds of Retry-After of a request that is refused for that: until readers, at their pace, have read enough. */
 unsigned mp_stream_room_s(const mp_stream *stream);
 /* Adds a header to the answer, of whatever kind it will be. No effect once the answer has begun. */
 void mp_stream_add_header(mp_stream *stream, mp_header header);
-/* Sends one body, which is copied, and ends the stream. `type` NULL: no content-type. No effect if the stream is
- * gone. */
+/* Sends one body, which is copied, and ends the stream. `type` NULL: no content-type. No effect on a gone stream. */
 void mp_stream_answer(mp_stream *stream, int status, const char *MP_NULLABLE type, mp_str body,
                       const mp_header *MP_NULLABLE headers, size_t count);
-/* Starts an event stream; its head and a comment are written at the end of the turn. Returns -1 if the stream is
- * gone, and for HEAD, which this call answers. */
+/* Starts an event stream, with a comment at the end of the turn. -1: it is gone, or HEAD, which this call answers. */
 int mp_stream_open_events(mp_stream *stream, const mp_header *MP_NULLABLE headers, size_t count);
 bool mp_stream_is_events(const mp_stream *stream);
 /* Starts an answer whose bytes come from elsewhere: mp_stream_send() adds any part of it, and mp_stream_end() ends it.
@@ -286,8 +220,7 @@ bool mp_stream_is_events(const mp_stream *stream);
  * the stream is gone, and where its connection has too many streams: then the request is refused. */
 int mp_stream_open_passage(mp_stream *stream, int status, size_t length, const mp_header *MP_NULLABLE headers,
                            size_t count);
-/* Queues `bytes` (complete events, copied). Returns -1 if the stream is gone, or if the bytes do not fit the queue:
- * then the stream is ended as slow and `gone` runs. */
+/* Queues copies of complete events. -1: the stream is gone, or now ended as slow, with `gone`, as they do not fit. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
 /* As mp_stream_send, for an answer that the client has asked for: it waits for the reader, however much is queued, as
  * an answer without events does. The caller bounds how many. */

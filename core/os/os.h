@@ -1,4 +1,4 @@
-/* os.h: files, programs and threads of the system, as events of a loop.
+/* os.h: files, programs and threads of the system, as events of a loop; its memory in pages; and listening sockets.
  *
  *   pipe   one peer on two descriptors, a line per message: stdin and stdout of a process
  *   pool   threads for blocking work
@@ -10,9 +10,12 @@
 #include "loop/loop.h"
 #include "child.h"
 #include "files.h"
+#include "pages.h"
 #include "reaper.h"
 #include "pool.h"
 #include "process.h"
+#include "slabs.h"
+#include "sockets.h"
 
 /* -- lines ----------------------------------------------------------------------------------------------------- */
 

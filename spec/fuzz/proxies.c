@@ -26,7 +26,7 @@ static void check_appended(const mp_proxies *proxies, mp_str text, bool is_rfc72
     };
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         mp_buf line = {0};
-        char found[MP_IP_TEXT] = "";
+        char found[MP_ADDRESS_TEXT] = "";
         mp_buf_put(&line, text);
         mp_buf_put(&line, mp_str_of(ends[i][is_rfc7239]));
         mp_forwarded list = read_line(proxies, mp_buf_str(&line), is_rfc7239);

@@ -14,7 +14,6 @@
 #include "net/server/forwarded.h"
 #include "net/net.h"
 #include "net/client/address_policy.h"
-#include "net/memory/pages.h"
 #include "modules.h"
 #include <stdlib.h>
 
@@ -75,7 +74,7 @@ static mp_forwarded read_list(lua_State *L, int index, const mp_proxies *proxies
 
 static int l_client(lua_State *L)
 {
-    char text[MP_IP_TEXT] = "", *items[64] = {NULL};
+    char text[MP_ADDRESS_TEXT] = "", *items[64] = {NULL};
     for (lua_Integer i = 1; i <= luaL_len(L, 1) && i < 64; i++) {
         lua_rawgeti(L, 1, i);
         items[i - 1] = mp_dup(mp_str_of(lua_tostring(L, -1)));
@@ -112,7 +111,7 @@ static int l_proxy_header(lua_State *L)
 {
     mp_str input;
     mp_proxy_header header;
-    char text[MP_IP_TEXT];
+    char text[MP_ADDRESS_TEXT];
     input.ptr = luaL_checklstring(L, 1, &input.len);
     mp_proxy_result result = mp_proxy_header_read(input, &header);
     lua_pushstring(L, result == MP_PROXY_WHOLE ? "whole" : result == MP_PROXY_PARTIAL ? "partial" : "broken");

@@ -4,8 +4,7 @@
  *   transfer        one request and its response; redirects are reported to the caller, not followed
  *   address policy  the addresses that a transfer may connect to
  *
- * Everything belongs to the thread of the loop. No proxies, no cookies, and no credentials except in the headers
- * that the caller passes. */
+ * Everything belongs to the thread of the loop. No proxies, no cookies; credentials only in the caller's headers. */
 #ifndef MP_NET_CLIENT_H
 #define MP_NET_CLIENT_H
 
@@ -16,23 +15,21 @@ typedef struct mp_client mp_client;
 typedef struct mp_transfer mp_transfer;
 
 typedef struct {
-    int64_t requests; /* limit of concurrent requests; a request above it is refused */
-    int64_t lookups;  /* limit of concurrent name lookups in the process */
-    int64_t per_host; /* connections to one host; further requests wait for a free connection. 0: no limit */
-    size_t held;      /* limit of buffered bytes of all responses */
-    uint64_t idle_ms; /* how long an unused connection is kept */
-    /* path of a file with the CA certificates to trust instead of the system's; may be NULL */
-    const char *MP_NULLABLE ca;
+    int64_t requests;           /* limit of concurrent requests; a request above it is refused */
+    int64_t lookups;            /* limit of concurrent name lookups in the process */
+    int64_t per_host;           /* connections to one host; further requests wait for a free connection. 0: no limit */
+    size_t held;                /* limit of buffered bytes of all responses */
+    uint64_t idle_ms;           /* how long an unused connection is kept */
+    const char *MP_NULLABLE ca; /* path of a file with CA certificates to trust instead of the system's */
     bool is_inner; /* its requests go to other processes of this gateway; the gauge http_requests does not count them */
 } mp_client_limits;
 
-/* Allocates little: libcurl is loaded by the first transfer. `limits` is copied; `limits->ca` must outlive the
- * client. */
+/* `limits` is copied; `limits->ca` must outlive the client. The first transfer loads libcurl. */
 mp_client *mp_client_new(struct mp_loop *loop, const mp_client_limits *limits);
 /* Sets the limits of transfers that start from now on. Call it on the client's thread. */
 void mp_client_configure(mp_client *client, const mp_client_limits *limits);
-/* Sends the requests of transfers that have started, which else happens in the next turn of the loop. `ready` of
- * transfers may run. Not for use inside a function that libcurl calls. */
+/* Sends now, and not in the next turn of the loop, the requests of transfers that have started. `ready` of transfers
+ * may run. Not for use inside a function that libcurl calls. */
 void mp_client_begin(mp_client *client);
 /* Call it after all transfers are freed and before the loop is freed. */
 void mp_client_free(mp_client *client);
@@ -61,8 +58,7 @@ typedef struct {
     uint16_t port;
 } mp_url; /* host: lower case, without a final dot; IPv4 in dotted decimal, IPv6 without brackets */
 
-/* A relative `text` is resolved against `base`, which may be NULL. Returns -1 if the URL is invalid, contains
- * credentials, or is neither http nor https. */
+/* A relative `text` is resolved against `base`. -1: the URL is invalid, has credentials, or is not http or https. */
 int mp_url_parse(mp_url *url, const char *text, const char *MP_NULLABLE base, mp_err *err);
 void mp_url_clear(mp_url *url);
 
@@ -72,10 +68,9 @@ typedef struct {
     const char *const *headers; /* "Name: value", or "Name;" for an empty value; ends with NULL */
     mp_str body;                /* ptr == NULL: no body. Borrowed until the transfer is freed */
     size_t most;                /* limit of the response's body, in bytes after decompression */
-    /* the body is read piece by piece, with flow control; else it is collected as a whole */
-    bool is_stream;
-    mp_account *MP_NULLABLE account; /* account for the bytes of the transfer, up to account_most, in place of
-                                        mp_client_limits.held; NULL: none */
+    bool is_stream;             /* the body is read piece by piece, with flow control; else collected as a whole */
+    /* for the bytes of the transfer, up to account_most, in place of mp_client_limits.held; NULL: none */
+    mp_account *MP_NULLABLE account;
     int64_t account_most;
     bool is_repeatable; /* libcurl may send the request a second time on a new connection */
     mp_address_policy policy;
@@ -83,8 +78,8 @@ typedef struct {
     uint64_t connect_ms;               /* time limit of connecting; 0: libcurl's own */
     /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */
     const char *MP_NULLABLE ca, *MP_NULLABLE certificate, *MP_NULLABLE key;
-    /* Called when a stream's head or bytes have arrived, and at the end. It may run inside libcurl: it may only mark
-     * and enqueue. */
+    /* Called when a stream's head or bytes have arrived, and at the end; perhaps by libcurl: only marks and enqueues.
+     */
     void (*ready)(mp_transfer *transfer, void *ctx);
     void *ctx;
 } mp_outgoing;
@@ -111,9 +106,27 @@ typedef enum {
     MP_TRANSFER_REFUSED,    /* the address policy does not allow the address */
     MP_TRANSFER_UNSENT,     /* the server has received nothing of the request */
     MP_TRANSFER_UNANSWERED, /* the server may have received the request */
-} mp_transfer_trouble;
-
-/* The kind of the failure. */
+} mp_transfer_trouble;      /* the kind of a failure */
 mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer);
+
+/* -- without a loop ------------------------------------------------------------------------------------------------ */
+
+/* One request of a command line, which has no event loop: it blocks the thread. A gateway never calls it (fetch.c). */
+#define MP_FETCH_HEADERS 4
+
+typedef struct {
+    const char *method, *MP_NULLABLE url;
+    const char *MP_NULLABLE socket; /* path of the Unix socket to connect to; NULL: connect to the URL's host */
+    const char *MP_NULLABLE ca;     /* path of certificates to trust instead of the system's; NULL: those */
+    const char *MP_NULLABLE text;   /* the request's body; NULL: none */
+    int seconds;                    /* limit of seconds for the whole answer; 0: 600 */
+    const char *headers[MP_FETCH_HEADERS + 1]; /* "Name: value"; end with NULL */
+    /* takes the body of an answer with status 200 as it arrives, instead of `body`; false ends the request */
+    bool (*MP_NULLABLE on_bytes)(void *ctx, mp_str bytes);
+    void *ctx;
+} mp_fetch_options;
+
+/* Sends the request, and appends the answer's body, of at most 64 MiB. Returns the status; -1 if there is no answer. */
+int mp_fetch(const mp_fetch_options *options, mp_buf *body, mp_err *err);
 
 #endif

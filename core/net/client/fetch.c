@@ -1,4 +1,5 @@
-#include "fetch.h"
+/* fetch.c: one HTTP request of a command line, which has no event loop. */
+#include "client.h"
 #include "curl.h"
 
 #define MAX_BODY (64 << 20)

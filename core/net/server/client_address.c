@@ -66,7 +66,7 @@ void mp_live_find_client(mp_live *live)
     mp_stat_add(found.is_unclear ? &mp_stat_forwarded_unclear : &mp_stat_forwarded_taken, 1);
     if (!found.has_ip)
         return;
-    char *text = h2o_mem_alloc_pool(&live->req->pool, MP_IP_TEXT);
+    char *text = h2o_mem_alloc_pool(&live->req->pool, MP_ADDRESS_TEXT);
     mp_ip_write(&found.ip, text);
     live->client = text;
 }

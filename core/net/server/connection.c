@@ -1,6 +1,7 @@
 /* connection.c: facts about a connection for the other files of the server: the connection of a socket, the peer's
  * address, and the structs of its streams. */
 #include "http.h"
+#include "proxies.h"
 #include <arpa/inet.h>
 #include <sys/socket.h>
 

@@ -11,7 +11,9 @@
 #include "loop/queue.h"
 #include <pthread.h>
 
-#define MP_BACKLOG 4096 /* connections that the kernel queues for a listener until they are accepted */
+/* Limit of a request's target and headers, in bytes: browsers' have a few KiB. A larger request is answered with
+ * 431. */
+#define MP_MAX_HEADERS ((size_t)MP_LIMIT(headers, 64 << 10))
 
 typedef struct {
     mp_link link;
@@ -44,12 +46,12 @@ typedef struct {
     mp_server *server;
     mp_listener *listener;
     h2o_socket_t *socket;
-    mp_link streams;       /* the requests being served: at most one with HTTP/1 */
-    char peer[MP_IP_TEXT]; /* an address, "unix" or MP_PEER_GONE: filled by a PROXY header, or by the first call of
+    mp_link streams;            /* the requests being served: at most one with HTTP/1 */
+    char peer[MP_ADDRESS_TEXT]; /* an address, "unix" or MP_PEER_GONE: filled by a PROXY header, or by the first call of
                               mp_conn_peer */
-    bool is_hidden;        /* its PROXY header has no address of the client: `peer` is the proxy */
-    bool reads_requests;   /* the TLS handshake is complete, or there is none */
-    bool is_refused;       /* an error was sent before the whole request arrived: further input is discarded */
+    bool is_hidden;             /* its PROXY header has no address of the client: `peer` is the proxy */
+    bool reads_requests;        /* the TLS handshake is complete, or there is none */
+    bool is_refused;            /* an error was sent before the whole request arrived: further input is discarded */
     mp_tls_conn *MP_NULLABLE tls; /* NULL: the connection does not use TLS */
     mp_http2 *MP_NULLABLE http2;  /* NULL: the connection uses HTTP/1, or is not decided yet */
     mp_timer first;               /* limits the time until the preface of HTTP/2, or another byte, arrives */

@@ -1,14 +1,6 @@
 /* peer.c: detects that a client has disconnected. While a request is being answered libh2o does not read its socket,
  * and would notice neither FIN nor reset until a write fails. A half-closed connection counts as disconnected. */
-#define _GNU_SOURCE /* for POLLRDHUP */
 #include "http.h"
-#include <poll.h>
-
-bool mp_peer_left(int fd)
-{
-    struct pollfd poller = {.fd = fd, .events = POLLRDHUP};
-    return poll(&poller, 1, 0) > 0;
-}
 
 bool mp_stream_has_client(const mp_stream *stream)
 {

@@ -23,7 +23,7 @@ struct mp_proxies {
 
 bool mp_ip_read(mp_str text, mp_ip *ip)
 {
-    char copy[MP_IP_TEXT] = "";
+    char copy[MP_ADDRESS_TEXT] = "";
     if (text.len == 0 || text.len >= sizeof copy || memchr(text.ptr, '\0', text.len) != NULL)
         return false;
     memcpy(copy, text.ptr, text.len);
@@ -45,15 +45,15 @@ static bool is_v4(const mp_ip *ip)
     return memcmp(ip->bytes, mapped.bytes, MAPPED_BITS / 8) == 0;
 }
 
-void mp_ip_write(const mp_ip *ip, char room[MP_IP_TEXT])
+void mp_ip_write(const mp_ip *ip, char room[MP_ADDRESS_TEXT])
 {
     if (is_v4(ip))
-        inet_ntop(AF_INET, ip->bytes + MAPPED_BITS / 8, room, MP_IP_TEXT);
+        inet_ntop(AF_INET, ip->bytes + MAPPED_BITS / 8, room, MP_ADDRESS_TEXT);
     else
-        inet_ntop(AF_INET6, ip->bytes, room, MP_IP_TEXT);
+        inet_ntop(AF_INET6, ip->bytes, room, MP_ADDRESS_TEXT);
 }
 
-_Static_assert(MP_COUNTED_TEXT >= MP_IP_TEXT + sizeof "/64" - 1, "a network is an address with its length");
+_Static_assert(MP_COUNTED_TEXT >= MP_ADDRESS_TEXT + sizeof "/64" - 1, "a network is an address with its length");
 
 mp_str mp_address_counted(mp_str address, char room[MP_COUNTED_TEXT])
 {
@@ -92,7 +92,7 @@ static mp_ip masked(const mp_ip *ip, unsigned bits)
 
 static int refuse_host_bits(const network *given, mp_err *err)
 {
-    char text[MP_IP_TEXT];
+    char text[MP_ADDRESS_TEXT];
     mp_ip base = masked(&given->base, given->bits);
     mp_ip_write(&base, text);
     mp_err_set(err, "its host bits are not 0");

@@ -1,8 +1,6 @@
-/* tls.h: TLS for accepted connections: certificates loaded from files, the identity of clients, and the certificate
- * that a listener currently uses.
+/* tls.h: TLS for accepted connections: certificates from files, which one a listener uses, the identity of clients.
  *
- *   tls    a certificate with its key, and the authority for client certificates: immutable, reference-counted, any
- *          thread
+ *   tls    a certificate with its key, and the authority for client certificates: immutable, counted, any thread
  *   slot   the tls that new connections of a listener use; can be replaced while listening, from any thread */
 #ifndef MP_NET_TLS_H
 #define MP_NET_TLS_H

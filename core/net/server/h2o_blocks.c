@@ -1,8 +1,8 @@
 /* h2o_blocks.c: defines h2o_mem_alloc_recycle and h2o_mem_free_recycle in place of libh2o's weak ones
  * (cmake/patches/h2o), for the pools of requests and the inputs of connections. They keep a few blocks of each thread
- * for reuse, as libh2o's do; every other block is of whole pages (pages.h), where libh2o would call malloc. */
+ * for reuse, as libh2o's do; every other block is of whole pages (os/pages.h), where libh2o would call malloc. */
 #include "loop/h2o_abi.h"
-#include "pages.h"
+#include "os/os.h"
 
 /* The head of a block that is kept for reuse. */
 struct st_h2o_mem_recycle_chunk_t {

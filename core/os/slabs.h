@@ -1,6 +1,7 @@
-/* slabs.h: small blocks in memory of their own, which goes back to the system page by page (slabs.c). */
-#ifndef MP_NET_SLABS_H
-#define MP_NET_SLABS_H
+/* slabs.h: small blocks in memory of their own, which goes back to the system page by page (slabs.c). Part of
+ * the public header os.h. */
+#ifndef MP_OS_SLABS_H
+#define MP_OS_SLABS_H
 
 #include "base/base.h"
 

@@ -1,11 +1,13 @@
-/* listen.c: makes listening sockets from an address as users write it. */
-#include "http.h"
+/* sockets.c: makes listening sockets from an address as users write it. */
+#define _GNU_SOURCE 1 /* for POLLRDHUP */
+#include "sockets.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -394,4 +396,10 @@ bool mp_is_near(const char *where)
     if (strncmp(where, "unix:", strlen("unix:")) == 0 || mp_systemd_name(mp_str_of(where)).ptr != NULL)
         return true;
     return resolve(where, &at, &len, &err) == 0 && is_loopback(&at);
+}
+
+bool mp_peer_left(int fd)
+{
+    struct pollfd poller = {.fd = fd, .events = POLLRDHUP};
+    return poll(&poller, 1, 0) > 0;
 }
