@@ -23,7 +23,7 @@ typedef struct {
     mp_link link; /* in mp_admin_runs, while `stream` is not NULL */
     struct mp_admin_runs *runs;
     mp_stream *MP_NULLABLE stream;   /* counted reference; NULL once it is over */
-    mp_console_queue *inbox;         /* whose last reference frees the run; not used once it is over */
+    mp_console_queue *inbox;         /* freeing its last reference frees the run; not used once the run is over */
     mp_console *MP_NULLABLE console; /* NULL before the first message, and once it is over */
     mp_loop *home;
     mp_timer limit;

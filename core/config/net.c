@@ -42,7 +42,7 @@ static bool is_number(mp_str text)
     return true;
 }
 
-/* A ":port" suffix, or nothing. */
+/* True for a ":port" suffix, or for an empty text. */
 static bool is_port(mp_str port)
 {
     int number = 0;

@@ -81,7 +81,7 @@ static void put_node(mp_buf *out, const mp_yaml_node *node, bool is_secret)
             mp_buf_putc(out, ':');
         }
         put_node(out, one, is_secret || is_next || (is_map && is_secret_key(one->key, one->kind == MP_YAML_MAP)));
-        /* of a program: --token VALUE */
+        /* in an argv, the value after an option such as --token is a secret, too */
         is_next = !is_map && one->kind == MP_YAML_SCALAR && mp_str_starts(one->text, MP_STR("-")) &&
                   memchr(one->text.ptr, '=', one->text.len) == NULL && mp_config_names_secret(one->text);
     }

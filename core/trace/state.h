@@ -34,7 +34,7 @@ struct mp_trace {
     mp_message message; /* to the exporter's loop */
     mp_link link;       /* in the exporter's queue */
     uint8_t id[16];
-    mp_trace_context parent, cause; /* `cause`: of the link */
+    mp_trace_context parent, cause; /* `parent`: context that the trace continues; `cause`: context that it links to */
     bool has_parent, has_cause;
     bool is_tentative; /* sent only if the call fails or is slow */
     bool is_private;   /* never sent, and carried on by no request: it is shown to an operator */

@@ -382,7 +382,7 @@ bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure);
 
 /* -- hops.c -------------------------------------------------------------------------------------------------------- */
 
-/* Sets hops and hop_count of a table that has its instance. */
+/* Sets the members hops and hop_count of a table, whose member `instance` is set. */
 void mp_upstreams_read_hops(mp_upstreams *table);
 /* The variable for a program that is an upstream, which the caller frees; NULL if too many gateways run each other
  * already. */

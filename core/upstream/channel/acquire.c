@@ -126,7 +126,8 @@ static bool reserve(mp_channel_request *request, mp_cap *cap, int64_t limit)
     MP_LOCKED(&table->cap_lock);
     bool is_first = mp_link_is_alone(&cap->waiting) || cap->waiting.next == &request->in_cap;
     bool may = is_first && mp_account_take(&cap->used, 1, limit); /* mp_channel_use_place() takes without this lock */
-    if (may == (request->cap == cap)) /* counted, or refused by another limit than before: the old wait is over */
+    /* the request is counted now, or another limit than before refuses it: its wait in the list of `cap` is over */
+    if (may == (request->cap == cap))
         leave_cap(request);
     if (!may && request->cap == NULL) {
         request->cap = cap;

@@ -50,7 +50,7 @@ static void free_events(mp_own_exchange *exchange)
     exchange->super.taken = NULL;
 }
 
-/* The own exchange that is `exchange` for its task. */
+/* Returns the mp_own_exchange whose member `super` is `exchange`. */
 static mp_own_exchange *own(mp_exchange *exchange)
 {
     return mp_container(exchange, mp_own_exchange, super);

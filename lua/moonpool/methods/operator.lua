@@ -226,7 +226,7 @@ end
 
 -- -- MCP tasks --------------------------------------------------------------------------------------------------------------
 
-local MAX_TASKS = 10000      -- that lists reach
+local MAX_TASKS = 10000      -- tasks that a list of all tasks may have
 
 -- The first digits of a task's id: with the whole id, an operator would have half of the owner's credentials for the
 -- task.

@@ -7,7 +7,7 @@ local json = require "moonpool.json"
 
 local pins = {}
 
---- The words of the file for the lists of a catalogue.
+--- The words in the file for the kinds of a catalogue's entries.
 pins.kinds = { tools = "tool", prompts = "prompt", resources = "resource", templates = "template" }
 
 local approved = {}           -- upstream -> kind .. "\t" .. key -> hash

@@ -299,7 +299,8 @@ end
 local JOURNAL, PLACE = "upstream journal", "upstream park "       -- keys of client_request.keep
 local MAX_JOURNAL = host.limits.upstreams.journal
 local SPARE = 1024                  -- bytes that each entry of a journal counts beside its text
-local GATHER_S = 0.02               -- seconds in which an upstream may have taken back a question that the client did not answer
+-- seconds to wait for the upstream to withdraw a question that the client did not answer
+local GATHER_S = 0.02
 
 local journals = setmetatable({}, { __mode = "k" })       -- call -> its journal; false: the call cannot be repeated
 

@@ -9,7 +9,9 @@ local host = require "moonpool.host"
 
 local serial_calls = {}
 
-local KEPT_S <const> = 86400      -- seconds for which the store remembers a doubt, and the calls of a channel
+-- seconds for which the store remembers that a question could belong to several calls, and the number of calls of a
+-- channel
+local KEPT_S <const> = 86400
 
 local function doubt_key(record) return ("upstream:doubt:%s:%s"):format(host.upstream.instance, record.name) end
 local function count_key(record, key) return ("upstream:asking:%s:%s:%s"):format(host.upstream.instance, record.name, key) end

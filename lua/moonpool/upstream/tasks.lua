@@ -155,7 +155,7 @@ function tasks.cancel(made)
   if made.is_over then return end
   made.is_over = true
   host.job.begin(function(job_call)
-    made.is_own = true                            -- a channel that is opened for this alone ends with it
+    made.is_own = true                            -- a channel that is opened only for this task ends with it
     -- a task that a caller has begun is ended also after the caller's token has expired
     local of = made.identity
     made.identity = of and { owner = of.owner, subject = of.subject, id = of.id }
