@@ -388,7 +388,6 @@ void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *cal
 mp_admin_api *mp_admin_api_new(void)
 {
     mp_admin_api *api = mp_new(sizeof *api);
-    mp_link_init(&api->inquiries);
     return api;
 }
 

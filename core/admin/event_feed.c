@@ -317,7 +317,7 @@ void mp_admin_live_start(mp_admin_live *live)
 
 void mp_admin_live_configure(mp_admin_live *live)
 {
-    while (live->readers.next != &live->readers)
+    while (!mp_link_is_alone(&live->readers))
         end_reader(mp_container(live->readers.next, reader, link));
 }
 
@@ -326,8 +326,6 @@ mp_admin_live *mp_admin_live_new(mp_loop *loop)
     mp_admin_live *live = mp_new(sizeof *live);
     live->loop = loop;
     live->history = mp_history_new();
-    mp_link_init(&live->readers);
-    mp_link_init(&live->answers);
     return live;
 }
 
@@ -335,9 +333,9 @@ void mp_admin_live_free(mp_admin_live *MP_NULLABLE live)
 {
     if (live == NULL)
         return;
-    while (live->readers.next != &live->readers)
+    while (!mp_link_is_alone(&live->readers))
         close_reader(mp_container(live->readers.next, reader, link));
-    while (live->answers.next != &live->answers)
+    while (!mp_link_is_alone(&live->answers))
         free_answer(mp_container(live->answers.next, answer, link));
     mp_timer_stop(live->loop, &live->step);
     mp_timer_stop(live->loop, &live->tick);

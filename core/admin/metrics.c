@@ -42,8 +42,6 @@ struct mp_metrics {
 mp_metrics *mp_metrics_new(void)
 {
     mp_metrics *metrics = mp_new(sizeof *metrics);
-    mp_link_init(&metrics->plain.waiting);
-    mp_link_init(&metrics->open.waiting);
     metrics->open.is_open = true;
     return metrics;
 }

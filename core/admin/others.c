@@ -625,8 +625,6 @@ static void *make_others(mp_admin *admin)
         mp_admin_loop(admin),
         &(mp_client_limits){
             .requests = MAX_REQUESTS, .lookups = 1, .held = MAX_HELD, .idle_ms = IDLE_MS, .is_inner = true});
-    mp_link_init(&all->rounds);
-    mp_link_init(&all->streams);
     return all;
 }
 

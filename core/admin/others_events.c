@@ -204,7 +204,7 @@ void mp_others_open_events(mp_admin *admin, mp_stream *stream, const mp_admin_ca
 void mp_others_review_events(mp_admin *admin, bool ends_all)
 {
     mp_link *all = mp_others_streams(admin);
-    for (mp_link *link = all->next; link != all;) {
+    for (mp_link *link = mp_link_first(all); link != all;) {
         joined *of = mp_container(link, joined, link);
         bool is_allowed = !ends_all && mp_admin_access_has(mp_admin_access_of(admin), &of->caller);
         link = is_allowed ? link->next

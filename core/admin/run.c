@@ -283,7 +283,7 @@ static void on_overflow(void *ctx)
 static void configure_runs(void *part)
 {
     mp_admin_runs *runs = part;
-    for (mp_link *link = runs->list.next, *next; link != &runs->list; link = next) {
+    for (mp_link *link = mp_link_first(&runs->list), *next; link != &runs->list; link = next) {
         run *of = mp_container(link, run, link);
         next = link->next;
         if (!mp_admin_access_has(mp_admin_access_of(runs->admin), &of->caller))
@@ -295,7 +295,6 @@ static void *make_runs(mp_admin *admin)
 {
     mp_admin_runs *runs = mp_new(sizeof *runs);
     runs->admin = admin;
-    mp_link_init(&runs->list);
     return runs;
 }
 

@@ -386,7 +386,6 @@ mp_admin_taps *mp_admin_taps_new(mp_admin *admin)
 {
     mp_admin_taps *taps = mp_new(sizeof *taps);
     taps->admin = admin;
-    mp_link_init(&taps->readers);
     return taps;
 }
 
@@ -394,7 +393,7 @@ void mp_admin_taps_free(mp_admin_taps *MP_NULLABLE taps)
 {
     if (taps == NULL)
         return;
-    while (taps->readers.next != &taps->readers)
+    while (!mp_link_is_alone(&taps->readers))
         close_reader(mp_container(taps->readers.next, reader, link));
     if (taps->batch.slot != 0)
         mp_timer_stop(mp_admin_loop(taps->admin), &taps->batch);

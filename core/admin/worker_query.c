@@ -39,7 +39,6 @@ static void *make_questions(mp_admin *admin)
 {
     questions *made = mp_new(sizeof *made);
     made->admin = admin;
-    mp_link_init(&made->list);
     return made;
 }
 

@@ -1,9 +1,12 @@
-/* list.h: an intrusive circular list. A link that is in no list points at itself, so removing it twice is harmless. */
+/* list.h: an intrusive circular list. Zeroed memory is an empty list, and a link that is in no list: nothing has to be
+ * prepared, and removing a link twice is harmless. A struct may be copied or moved only while its links are in no list
+ * and its lists are empty. */
 #ifndef MP_BASE_LIST_H
 #define MP_BASE_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct mp_link {
     struct mp_link *prev, *next;
@@ -12,26 +15,42 @@ typedef struct mp_link {
 /* The struct of type `type` whose member `member` is at `ptr`. */
 #define mp_container(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
 
+/* For memory that is not zeroed. */
 static inline void mp_link_init(mp_link *link)
 {
-    link->prev = link->next = link;
+    link->prev = link->next = NULL;
 }
 
 static inline bool mp_link_is_alone(const mp_link *link)
 {
-    return link->next == link;
+    return link->next == link || link->next == NULL;
+}
+
+/* The first and the last link of the list; the head itself if the list is empty. */
+static inline mp_link *mp_link_first(const mp_link *head)
+{
+    return mp_link_is_alone(head) ? (mp_link *)(uintptr_t)head : head->next;
+}
+
+static inline mp_link *mp_link_last(const mp_link *head)
+{
+    return mp_link_is_alone(head) ? (mp_link *)(uintptr_t)head : head->prev;
 }
 
 static inline void mp_link_drop(mp_link *link)
 {
+    if (mp_link_is_alone(link))
+        return;
     link->prev->next = link->next;
     link->next->prev = link->prev;
     mp_link_init(link);
 }
 
-/* Appends `link` to the list with this head. */
+/* Appends `link`, which is in no list, to the list with this head; before another link of the list: in front of it. */
 static inline void mp_link_put(mp_link *head, mp_link *link)
 {
+    if (head->next == NULL)
+        head->prev = head->next = head;
     link->prev = head->prev;
     link->next = head;
     head->prev->next = link;
@@ -51,7 +70,7 @@ static inline mp_link *MP_NULLABLE mp_link_take(mp_link *head)
 /* Runs for each struct of type `type` whose member `member` is in the list with this head; `name` points at it. The
  * struct must stay in the list until its turn is over. */
 #define MP_EACH(type, name, head, member)                                                                              \
-    for (type *name = mp_container((head)->next, type, member); &name->member != (head);                               \
+    for (type *name = mp_container(mp_link_first(head), type, member); &name->member != (head);                        \
          name = mp_container(name->member.next, type, member))
 
 /* Takes one after another from the list until it is empty. */

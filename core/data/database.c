@@ -368,8 +368,6 @@ mp_database *mp_database_new(const char *MP_NULLABLE root, const char *MP_NULLAB
     database->limits = *limits;
     pthread_mutex_init(&database->lock, NULL);
     pthread_cond_init(&database->more, NULL);
-    mp_link_init(&database->waiting);
-    mp_link_init(&database->leaving);
     database->account = (mp_sql_account){.most = (int64_t)limits->memory, .most_heap = MAX_HEAP};
     return database;
 }
@@ -412,7 +410,7 @@ static int64_t free_ended(mp_databases *all, bool waits)
 {
     int64_t count = 0;
     mp_link *next;
-    for (mp_link *link = all->leaving.next; link != &all->leaving; link = next) {
+    for (mp_link *link = mp_link_first(&all->leaving); link != &all->leaving; link = next) {
         mp_database *database = mp_container(link, mp_database, leaving);
         next = link->next;
         if (waits || atomic_load(&database->has_ended))

@@ -56,7 +56,6 @@ mp_semaphores *mp_semaphores_new(int64_t most_waiting)
     pthread_mutex_init(&semaphores->lock, NULL);
     mp_map_init(&semaphores->by_name);
     semaphores->most_waiting = most_waiting;
-    mp_link_init(&semaphores->called);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -162,8 +161,7 @@ static void call(mp_link *called)
 static void deliver(mp_message *message, mp_loop *MP_NULLABLE loop)
 {
     mp_pass *pass = mp_container(message, mp_pass, message);
-    mp_link called;
-    mp_link_init(&called);
+    mp_link called = {0};
     pthread_mutex_lock(&pass->semaphores->lock);
     semaphore *g = pass->semaphore;
     if (g != NULL && loop == NULL)
@@ -183,14 +181,12 @@ mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, 
 {
     mp_pass *pass = mp_new(sizeof *pass);
     *pass = (mp_pass){.semaphores = semaphores, .loop = loop, .granted = granted, .ctx = ctx, .state = THROUGH};
-    mp_link called;
-    mp_link_init(&called);
+    mp_link called = {0};
     pthread_mutex_lock(&semaphores->lock);
     bool is_new;
     semaphore *g = mp_map_need(&semaphores->by_name, name, sizeof *g, &is_new);
     pass->semaphore = g;
     if (is_new) {
-        mp_link_init(&g->waiters);
         g->is_shared = is_shared;
     }
     g->most = most;
@@ -213,8 +209,7 @@ mp_pass *MP_NULLABLE mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, 
 
 void mp_pass_leave(mp_pass *pass)
 {
-    mp_link called;
-    mp_link_init(&called);
+    mp_link called = {0};
     mp_semaphores *semaphores = pass->semaphores;
     pthread_mutex_lock(&semaphores->lock);
     state was = pass->state;

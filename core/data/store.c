@@ -243,7 +243,6 @@ static entry *add(mp_store *store, mp_str key)
     e->until = UINT64_MAX;
     e->height = (uint8_t)height;
     e->is_kept = mp_store_keeps(store, key);
-    mp_link_init(&e->change);
     entry **places[LEVELS];
     find_place(store, key, places);
     for (int level = 0; level < height; level++) {

@@ -13,8 +13,6 @@ mp_store *mp_store_new(int64_t entries, size_t bytes)
     if (getrandom(&store->chance, sizeof store->chance, GRND_NONBLOCK) < 0)
         store->chance = mp_store_now();
     store->chance |= 1;
-    mp_link_init(&store->changed);
-    mp_link_init(&store->gone);
     atomic_init(&store->is_own, true);
     store->link = mp_store_link_new();
     store->ask = mp_store_ask;

@@ -68,7 +68,6 @@ mp_worker *MP_NULLABLE mp_worker_new(mp_shared *shared, mp_vm *MP_NULLABLE vm, i
     worker->number = number;
     worker->settings = mp_runtime_config_ref(shared->settings);
     atomic_init(&worker->generation_number, 1);
-    mp_link_init(&worker->draining);
     if (vm != NULL)
         worker->vm = vm;
     worker->loop = loop;
@@ -190,7 +189,7 @@ static void free_generation(mp_worker *worker, generation *before)
 static bool turn_draining(mp_worker *worker)
 {
     bool more = false;
-    for (mp_link *link = worker->draining.next, *next; link != &worker->draining; link = next) {
+    for (mp_link *link = mp_link_first(&worker->draining), *next; link != &worker->draining; link = next) {
         next = link->next;
         generation *before = mp_container(link, generation, link);
         more = mp_lib_turn(before->vm) || more;
@@ -206,7 +205,7 @@ static bool turn_draining(mp_worker *worker)
 static bool is_cleaning(const mp_worker *worker)
 {
     bool found = mp_vm_is_cleaning(worker->vm);
-    for (const mp_link *link = worker->draining.next; link != &worker->draining && !found; link = link->next)
+    for (const mp_link *link = mp_link_first(&worker->draining); link != &worker->draining && !found; link = link->next)
         found = mp_vm_is_cleaning(mp_container(link, const generation, link)->vm);
     return found;
 }
@@ -224,7 +223,7 @@ static bool has_work(void *ctx)
     const mp_worker *worker = ctx;
     bool found = mp_vm_has_work(worker->vm) || mp_rpc_has_work(worker->rpc) ||
                  mp_upstream_has_work(worker->upstreams) || (is_over(worker) && !worker->is_ending);
-    for (const mp_link *link = worker->draining.next; link != &worker->draining && !found; link = link->next)
+    for (const mp_link *link = mp_link_first(&worker->draining); link != &worker->draining && !found; link = link->next)
         found = mp_vm_has_work(mp_container(link, const generation, link)->vm);
     return found;
 }
@@ -365,7 +364,6 @@ static void retire(mp_worker *worker, mp_vm *vm)
     const mp_config *config = worker->settings->config;
     generation *last = mp_new(sizeof *last);
     last->vm = vm;
-    mp_link_init(&last->link);
     mp_link_put(&worker->draining, &last->link);
     worker->old_count++;
     mp_stat_add(&mp_stat_vms_draining, 1);
@@ -374,7 +372,7 @@ static void retire(mp_worker *worker, mp_vm *vm)
     mp_lib_retire(vm);
     mp_timer_start(worker->loop, &last->deadline, config->scripts_drain, on_old_deadline);
     int64_t over = worker->old_count - MAX_GENERATIONS;
-    for (mp_link *link = worker->draining.next; over > 0; link = link->next, over--) {
+    for (mp_link *link = mp_link_first(&worker->draining); over > 0; link = link->next, over--) {
         generation *before = mp_container(link, generation, link);
         if (!before->is_over)
             end_generation(before);
@@ -458,7 +456,7 @@ bool mp_worker_profile(mp_worker *worker, mp_profile *profile)
 {
     bool began = mp_profile_begin(profile);
     mp_vm_sample_memory(worker->vm);
-    for (mp_link *link = worker->draining.next; link != &worker->draining; link = link->next)
+    for (mp_link *link = mp_link_first(&worker->draining); link != &worker->draining; link = link->next)
         mp_vm_sample_memory(mp_container(link, generation, link)->vm);
     return began;
 }
@@ -590,7 +588,7 @@ void mp_worker_unwind(mp_worker *worker)
     uint64_t end_at = atomic_load(&worker->shared->end_at), until = end_at == 0 ? UINT64_MAX : end_at - MP_LEAVE_MS;
     if (worker->rpc != NULL)
         mp_rpc_abort(worker->rpc, "the gateway is stopping");
-    for (const mp_link *link = worker->draining.next; link != &worker->draining; link = link->next)
+    for (const mp_link *link = mp_link_first(&worker->draining); link != &worker->draining; link = link->next)
         mp_lib_unwind(mp_container(link, const generation, link)->vm, until);
     if (worker->vm != NULL)
         mp_lib_unwind(worker->vm, until);

@@ -202,7 +202,6 @@ static int l_fs(lua_State *L)
     if (why == NULL) {
         job *it = op->of = mp_new(sizeof *it);
         *it = (job){.super = {.work = on_work, .done = on_done}, .op = op, .what = what, .most = most};
-        mp_link_init(&it->super.link);
         it->most_held = most_held;
         it->root = mp_dup(root);
         it->rest = mp_dup(rest);

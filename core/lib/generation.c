@@ -130,7 +130,6 @@ mp_vm *MP_NULLABLE mp_lib_try(mp_source *source, const mp_lib_config *config, mp
     lib->forwards = mp_forwards_new();
     lib->audit = mp_audit_mode_of(config->audit);
     lib->has_auth = !config->is_auth_disabled;
-    mp_link_init(&lib->principal_refs);
     loading it = {lib, source, config, report, broken};
     mp_vm_setup setup = {
         .open = load_scripts, .ctx = &it, .user = lib, .task_size = sizeof(mp_lib_task), .bus = config->bus};

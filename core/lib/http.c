@@ -286,7 +286,6 @@ static int l_http(lua_State *L)
     lua_settop(L, 1);
     handle *it = lua_newuserdatauv(L, sizeof *it, 1);
     *it = (handle){0};
-    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, HANDLE);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, 2, 1);

@@ -77,7 +77,6 @@ static int l_principal_ref(lua_State *L)
     lua_settop(L, 5);
     principal_ref *s = lua_newuserdatauv(L, sizeof *s, USER_VALUES);
     *s = (principal_ref){.lib = mp_lib_of(L), .issuer = issuer, .rights = {.audience_ref = LUA_NOREF}};
-    mp_link_init(&s->link);
     luaL_setmetatable(L, PRINCIPAL);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, TABLE);
@@ -113,7 +112,7 @@ static int l_free_principal_ref(lua_State *L)
 
 void mp_principals_detach(mp_lib *lib)
 {
-    for (mp_link *link = lib->principal_refs.next; link != &lib->principal_refs; link = link->next)
+    for (mp_link *link = mp_link_first(&lib->principal_refs); link != &lib->principal_refs; link = link->next)
         detach_principal(mp_container(link, principal_ref, link));
 }
 

@@ -77,7 +77,6 @@ static int l_turn(lua_State *L)
     lua_settop(L, 2);
     turn *it = lua_newuserdatauv(L, sizeof *it, 0);
     *it = (turn){.pass = NULL};
-    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, TURN);
     mp_loop *loop = vm->loop;
     if (loop == NULL)

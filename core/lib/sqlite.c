@@ -415,7 +415,6 @@ static int l_run(lua_State *L)
     lua_settop(L, 5);
     handle *it = lua_newuserdatauv(L, sizeof *it, 0);
     *it = (handle){0};
-    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, HANDLE);
     waiting *op = mp_op_new(L, sizeof *op, on_cancel);
     work *made = mp_new(sizeof *made);

@@ -69,9 +69,6 @@ mp_loop *MP_NULLABLE mp_loop_new(mp_err *err)
     signal(SIGPIPE, SIG_IGN); /* libh2o writes with plain writev */
     mp_loop *loop = mp_new(sizeof *loop);
     loop->h2o = h2o_evloop_create();
-    mp_link_init(&loop->dirty);
-    mp_link_init(&loop->servers);
-    mp_link_init(&loop->programs);
     if (getrandom(&loop->chance, sizeof loop->chance, GRND_NONBLOCK) < 0)
         loop->chance = mp_monotonic_ms();
     loop->chance |= 1;
@@ -239,7 +236,8 @@ void mp_loop_run(mp_loop *loop)
         mp_loop_turn(loop, !run_bottom(loop));
     run_bottom(loop);
     void (*MP_NULLABLE close_server)(mp_link *) = loop->close_server;
-    for (mp_link *link = loop->servers.next; link != &loop->servers && close_server != NULL; link = link->next)
+    for (mp_link *link = mp_link_first(&loop->servers); link != &loop->servers && close_server != NULL;
+         link = link->next)
         close_server(link);
     mp_mailbox_shut(loop);
     if (loop->end_programs != NULL)

@@ -64,7 +64,6 @@ static region *MP_NULLABLE add_region(size_t pages)
         return NULL;
     region *added = mp_new(sizeof *added);
     *added = (region){.base = base, .pages = pages, .blocks = REGION_PAGES / pages, .free = REGION_PAGES / pages};
-    mp_link_init(&added->link);
     mp_link_put(&roomy[pages - 1], &added->link);
     if (region_count == region_capacity) {
         region_capacity = region_capacity == 0 ? 16 : 2 * region_capacity;
@@ -149,7 +148,7 @@ bool mp_pages_give(void *block)
         flip_bit(from->stale, at);
         from->dirty++;
         if (from->free++ == 0)
-            mp_link_put(roomy[from->pages - 1].next,
+            mp_link_put(mp_link_first(&roomy[from->pages - 1]),
                         &from->link); /* in front: regions that are nearly full fill up first */
         if (from->free == from->blocks && has_other_room(from))
             drop_region(from);
@@ -181,7 +180,7 @@ static bool return_some(size_t *left)
     size_t part = *left < LOCKED_PAGES ? *left : LOCKED_PAGES, rest = part;
     pthread_mutex_lock(&lock);
     for (size_t size = 0; size < MP_PAGES_MAX; size++)
-        for (mp_link *link = roomy[size].next; link != &roomy[size] && rest > 0; link = link->next) {
+        for (mp_link *link = mp_link_first(&roomy[size]); link != &roomy[size] && rest > 0; link = link->next) {
             size_t at = 0;
             return_blocks(mp_container(link, region, link), &at, &rest);
         }

@@ -73,7 +73,6 @@ static void start_thread(void)
 void mp_pool_start(void)
 {
     MP_LOCKED(&pool.lock);
-    mp_link_init(&pool.queue);
     pool.max_threads = MP_POOL_THREADS < MAX_THREADS ? MP_POOL_THREADS : MAX_THREADS;
     pool.max_queued = MP_POOL_QUEUE;
     pool.is_stopping = false;

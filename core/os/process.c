@@ -392,7 +392,6 @@ static void on_measure_time(mp_timer *timer)
                      .users = 2,
                      .process = process,
                      .keeper = process->program.keeper};
-    mp_link_init(&one->job.link);
     if (mp_pool_run(process->program.loop, &one->job) == 0) {
         process->reading = one;
     } else {

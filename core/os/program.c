@@ -35,7 +35,6 @@ void mp_program_init(mp_program *program, mp_loop *loop, const mp_program_hooks 
                             .own_ends = {-1, -1, -1},
                             .life = {-1, -1},
                             .pidfd = -1};
-    mp_link_init(&program->job.link);
     mp_link_put(&loop->programs, &program->link);
     loop->end_programs = end_all_programs;
 }
@@ -225,7 +224,7 @@ bool mp_program_leave(mp_program *program)
 static void end_all_programs(mp_loop *loop)
 {
     mp_link *next;
-    for (mp_link *link = loop->programs.next; link != &loop->programs; link = next) {
+    for (mp_link *link = mp_link_first(&loop->programs); link != &loop->programs; link = next) {
         mp_program *program = mp_container(link, mp_program, link);
         next = link->next;
         if (program->is_starting && !program->is_stranded)

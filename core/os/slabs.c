@@ -53,7 +53,6 @@ static slab *MP_NULLABLE add_slab(mp_link *roomy, size_t class)
     if (added == NULL)
         return NULL;
     *added = (slab){.fresh = (SLAB_BYTES - sizeof *added) / size_of(class)};
-    mp_link_init(&added->link);
     mp_link_put(roomy, &added->link);
     return added;
 }
@@ -62,8 +61,6 @@ void *MP_NULLABLE mp_slabs_take(mp_slabs *slabs, size_t size)
 {
     size_t class = class_of(size);
     mp_link *roomy = &slabs->roomy[class];
-    if (roomy->next == NULL)
-        mp_link_init(roomy);
     slab *from = mp_link_is_alone(roomy) ? add_slab(roomy, class) : mp_container(roomy->next, slab, link);
     if (from == NULL)
         return NULL;
@@ -83,7 +80,7 @@ void mp_slabs_give(mp_slabs *slabs, void *block, size_t size)
     mp_link *roomy = &slabs->roomy[class_of(size)];
     slab *from = (slab *)(void *)((char *)block - (uintptr_t)block % SLAB_BYTES);
     if (from->free == NULL && from->fresh == 0)
-        mp_link_put(roomy->next, &from->link); /* in front: slabs that are nearly full fill up first */
+        mp_link_put(mp_link_first(roomy), &from->link); /* in front: slabs that are nearly full fill up first */
     piece *freed = block;
     freed->next = from->free;
     from->free = freed;
@@ -96,8 +93,8 @@ void mp_slabs_give(mp_slabs *slabs, void *block, size_t size)
 void mp_slabs_return(mp_slabs *slabs)
 {
     for (size_t class = 0; class < MP_SLAB_CLASSES; class ++) {
-        mp_link *roomy = &slabs->roomy[class], *link = roomy->next;
-        while (link != NULL && link != roomy) {
+        mp_link *roomy = &slabs->roomy[class], *link = mp_link_first(roomy);
+        while (link != roomy) {
             slab *from = mp_container(link, slab, link);
             link = link->next;
             if (from->used == 0) {

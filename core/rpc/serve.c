@@ -132,13 +132,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     rpc->publisher = mp_publisher_new();
     rpc->no_stream = mp_stream_new_gone(loop);
     rpc->index = mp_table_join(table, rpc);
-    mp_link_init(&rpc->calls);
-    mp_link_init(&rpc->detached);
-    mp_link_init(&rpc->ended);
-    mp_link_init(&rpc->readers);
-    mp_link_init(&rpc->authns);
     mp_pressure_begin(rpc);
-    mp_link_init(&rpc->consoles);
     mp_timer_start(loop, &rpc->sweep, SWEEP_MS, sweep);
     return rpc;
 }
@@ -188,7 +182,7 @@ void mp_rpc_abort(mp_rpc *rpc, const char *why)
     const mp_stat *counter = rpc->is_input_over ? &mp_stat_tool_gone : &mp_stat_tool_shutdown;
     mp_authn_cancel_all(rpc, why);
     mp_hops_abort(rpc);
-    for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
+    for (mp_link *link = mp_link_first(&rpc->calls), *next; link != &rpc->calls; link = next) {
         next = link->next;
         mp_call_cancel(mp_container(link, mp_call, link), why, counter, MP_CANCEL_ANSWER);
     }

@@ -470,7 +470,6 @@ static int start(const mp_trace_config *config, mp_err *err)
     if (loop == NULL)
         return -1;
     exporter *e = mp_new(sizeof *e);
-    mp_link_init(&e->queue);
     e->to = target_new(config);
     e->loop = loop;
     e->client = mp_client_new(

@@ -111,7 +111,6 @@ static bool read_context(mp_trace_context *context, mp_str text)
 static mp_trace *new_trace(bool is_private)
 {
     mp_trace *trace = mp_new(sizeof *trace);
-    mp_link_init(&trace->link);
     trace->most = (int)MAX_SPANS;
     trace->is_private = is_private;
     mp_stat_add(&mp_stat_traces_recorded, !is_private);

@@ -12,7 +12,7 @@ mp_upstream_host *MP_NULLABLE mp_upstreams_live_host(mp_upstreams *table)
 {
     mp_upstream_host *found = NULL;
     MP_LOCKED(&table->lock);
-    for (mp_link *link = table->hosts.next; link != &table->hosts && found == NULL; link = link->next) {
+    for (mp_link *link = mp_link_first(&table->hosts); link != &table->hosts && found == NULL; link = link->next) {
         mp_upstream_host *host = mp_container(link, mp_upstream_host, in_table);
         if (!atomic_load(&host->is_over))
             found = host;
@@ -38,10 +38,6 @@ mp_upstream *mp_upstream_new(mp_upstreams *table, mp_upstream_part *part, const 
     upstream->node.key = mp_str_of(upstream->name);
     upstream->series = mp_upstream_series_of(upstream->node.key);
     pthread_mutex_init(&upstream->lock, NULL);
-    mp_link_init(&upstream->in_all);
-    mp_link_init(&upstream->room);
-    mp_link_init(&upstream->running);
-    mp_link_init(&upstream->waiting);
     mp_map_init(&upstream->keys);
     mp_map_init(&upstream->classes);
     return upstream;

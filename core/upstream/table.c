@@ -23,13 +23,9 @@ mp_upstreams *mp_upstreams_new(void)
     pthread_mutex_init(&table->lock, NULL);
     pthread_mutex_init(&table->catalogue_lock, NULL);
     pthread_mutex_init(&table->cap_lock, NULL);
-    mp_link_init(&table->channels.waiting);
-    mp_link_init(&table->processes.waiting);
     mp_map_init(&table->by_name);
     mp_map_init(&table->owners);
     mp_map_init(&table->catalogues);
-    mp_link_init(&table->all);
-    mp_link_init(&table->hosts);
     table->limits = mp_upstream_default_limits;
     table->parks = mp_parks_new();
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
@@ -66,7 +62,7 @@ static records all_records(mp_upstreams *table)
 {
     records found = {0};
     MP_LOCKED(&table->lock);
-    for (mp_link *link = table->all.next; link != &table->all; link = link->next)
+    for (mp_link *link = mp_link_first(&table->all); link != &table->all; link = link->next)
         add_record(&found, mp_container(link, mp_upstream, in_all));
     return found;
 }
@@ -164,7 +160,7 @@ void mp_upstreams_end_session(mp_upstreams *table, mp_str session_id)
     mp_node *node = mp_map_find(&table->owners, session_id);
     if (node != NULL) {
         const mp_link *head = &mp_container(node, mp_channel_owner, node)->channels;
-        for (mp_link *link = head->next; link != head; link = link->next) {
+        for (mp_link *link = mp_link_first(head); link != head; link = link->next) {
             list = mp_resize(list, (count + 1) * sizeof *list);
             list[count++] = mp_channel_ref(mp_container(link, mp_channel, in_owner));
         }
@@ -380,21 +376,11 @@ mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const
     host->loop = loop;
     host->client = mp_client_new(loop, &own);
     host->stream_client = mp_client_new(loop, &own);
-    mp_link_init(&host->hot);
-    mp_link_init(&host->requests);
-    mp_link_init(&host->unfinished);
     host->most_held = limits->held;
-    mp_link_init(&host->in_table);
     pthread_mutex_lock(&table->lock);
     mp_link_put(&table->hosts, &host->in_table);
     table->host_count++;
     pthread_mutex_unlock(&table->lock);
-    mp_link_init(&host->standings);
-    mp_link_init(&host->hot_standings);
-    mp_link_init(&host->observed);
-    mp_link_init(&host->processes);
-    mp_link_init(&host->streams);
-    mp_link_init(&host->parks);
     return host;
 }
 
@@ -444,7 +430,7 @@ bool mp_upstream_has_work(const mp_upstream_host *host)
 static void wake_all(mp_upstreams *table)
 {
     MP_LOCKED(&table->lock);
-    for (mp_link *link = table->hosts.next; link != &table->hosts; link = link->next)
+    for (mp_link *link = mp_link_first(&table->hosts); link != &table->hosts; link = link->next)
         mp_loop_wake(mp_container(link, mp_upstream_host, in_table)->loop);
 }
 

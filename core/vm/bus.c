@@ -38,7 +38,6 @@ mp_bus *mp_bus_new(void)
 {
     mp_bus *bus = mp_new(sizeof *bus);
     pthread_mutex_init(&bus->lock, NULL);
-    mp_link_init(&bus->vms);
     return bus;
 }
 
@@ -78,7 +77,7 @@ static bool is_on_bus(const message *it)
 {
     bool found = false;
     MP_LOCKED(&it->bus->lock);
-    for (mp_link *link = it->bus->vms.next; link != &it->bus->vms && !found; link = link->next)
+    for (mp_link *link = mp_link_first(&it->bus->vms); link != &it->bus->vms && !found; link = link->next)
         found = mp_container(link, mp_vm, inbox.link)->inbox.number == it->number;
     return found;
 }

@@ -138,12 +138,6 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
     vm->closing.most = (size_t)limits->cleanups;
     vm->loading.us = limits->load_ms * 1000;
     vm->call.us = limits->call_cpu_ms * 1000;
-    mp_link_init(&vm->schedule.ready);
-    mp_link_init(&vm->schedule.heavy);
-    mp_link_init(&vm->schedule.unwinding);
-    mp_link_init(&vm->schedule.idle);
-    mp_link_init(&vm->inbox.messages);
-    mp_link_init(&vm->inbox.link);
     vm->L = lua_newstate(mp_vm_allocate, vm);
     if (vm->L == NULL) {
         mp_report_text(report, MP_STR(NO_MEMORY));

@@ -41,7 +41,6 @@ static void add_tasks(mp_vm *vm)
         task->serial = 1;
         task->state = MP_TASK_IDLE;
         task->vm = vm;
-        mp_link_init(&task->resources);
         task->next = vm->schedule.all;
         vm->schedule.all = task;
         mp_link_put(&vm->schedule.idle, &task->link);
@@ -98,7 +97,7 @@ void mp_task_end(mp_task *task)
     mp_link_drop(&task->link);
     if (task->co != NULL) {
         vm->schedule.spare++;
-        mp_link_put(vm->schedule.idle.next,
+        mp_link_put(mp_link_first(&vm->schedule.idle),
                     &task->link); /* put in front: the memory of the coroutine used last is in the processor's cache */
     } else {
         mp_link_put(&vm->schedule.idle, &task->link);
@@ -289,8 +288,8 @@ mp_vm_load mp_vm_load_of(const mp_vm *vm)
 {
     mp_vm_load load = {
         .waiting = vm->schedule.waiting, .begun = vm->schedule.begun, .interrupted = vm->schedule.interrupted};
-    for (const mp_link *link = vm->schedule.heavy.next; link != &vm->schedule.heavy && load.preempted < MAX_COUNTED;
-         link = link->next)
+    for (const mp_link *link = mp_link_first(&vm->schedule.heavy);
+         link != &vm->schedule.heavy && load.preempted < MAX_COUNTED; link = link->next)
         load.preempted++;
     return load;
 }

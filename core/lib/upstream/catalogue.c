@@ -250,7 +250,6 @@ static int l_claim(lua_State *L)
     mp_str name = mp_check_str(L, 1), class = mp_check_str(L, 2);
     catalogue_claim *it = lua_newuserdatauv(L, sizeof *it, 0);
     *it = (catalogue_claim){0};
-    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, CLAIM);
     it->upstream = mp_catalogue_claim(lua_touserdata(L, lua_upvalueindex(1)), name, class);
     if (it->upstream == NULL)

@@ -184,7 +184,6 @@ static int l_channel(lua_State *L)
     mp_upstream_host *host = mp_upstreams_of(L);
     channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2);
     *it = (channel_handle){0};
-    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, CHANNEL);
     if (!lua_isnil(L, 3)) {
         lua_getfield(L, 3, "once");
@@ -222,7 +221,6 @@ static int l_open_channel(lua_State *L)
     mp_str name = mp_check_str(L, 1), key = mp_check_str(L, 2);
     channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2); /* first, since it may throw */
     *it = (channel_handle){0};
-    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, CHANNEL);
     it->channel = host == NULL ? NULL : mp_channel_find_open(host, name, key);
     if (it->channel == NULL)
@@ -246,7 +244,6 @@ void mp_upstream_push_channel(lua_State *L, mp_channel *channel)
 {
     channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2);
     *it = (channel_handle){0};
-    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, CHANNEL);
     it->channel = mp_channel_ref(channel);
     mp_resource_put(L, &it->resource, on_channel_release);

@@ -105,7 +105,6 @@ static exchange_handle *push_handle(lua_State *L)
 {
     exchange_handle *handle = lua_newuserdatauv(L, sizeof *handle, 1);
     *handle = (exchange_handle){0};
-    mp_link_init(&handle->resource.link);
     luaL_setmetatable(L, EXCHANGE);
     return handle;
 }

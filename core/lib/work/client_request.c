@@ -233,7 +233,6 @@ static int l_question(lua_State *L)
     lua_settop(L, 4);
     question *it = lua_newuserdatauv(L, sizeof *it, 1);
     *it = (question){.call = {task, task->super.serial}, .signal = signal};
-    mp_link_init(&it->resource.link);
     luaL_setmetatable(L, QUESTION);
     lua_pushvalue(L, 4);
     lua_setiuservalue(L, 5, 1);

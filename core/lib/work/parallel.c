@@ -21,7 +21,7 @@ struct mp_group {
 /* Cancels all members, the last started first. They stay members until their `<close>` handlers have ended. */
 static void cancel_members(mp_group *group, uint64_t closing_until)
 {
-    for (mp_link *link = group->members.prev, *before; link != &group->members; link = before) {
+    for (mp_link *link = mp_link_last(&group->members), *before; link != &group->members; link = before) {
         before = link->prev;
         mp_task *member = &mp_container(link, mp_lib_task, member)->super;
         if (member->cancelled)

@@ -280,8 +280,6 @@ static name *MP_NULLABLE need_running(mp_str host, int64_t most)
     if (!mp_map_is_made(&table.names))
         mp_map_init(&table.names);
     name *it = mp_map_need(&table.names, host, sizeof *it, &is_new);
-    if (is_new)
-        mp_link_init(&it->waits);
     if (it->is_running || (table.running < most && start_thread(it)))
         return it;
     if (it->addresses == NULL)

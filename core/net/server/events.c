@@ -68,7 +68,7 @@ void mp_stream_end_for_room(mp_stream *stream)
 static mp_stream *MP_NULLABLE find_slowest(const mp_server *server, const mp_stream *newest, size_t spared)
 {
     mp_stream *slowest = NULL;
-    for (const mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
+    for (const mp_link *link = mp_link_first(&server->conns); link != &server->conns; link = link->next) {
         const mp_conn *conn = mp_container(link, mp_conn, link);
         MP_EACH(mp_stream, stream, &conn->streams, link) {
             if (stream != newest && stream->is_writing && !stream->is_lost && stream->counted > spared &&

@@ -110,8 +110,6 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     mp_server *server = listener->server;
     mp_conn *conn = mp_new(sizeof *conn);
     *conn = (mp_conn){.server = server, .listener = listener, .socket = socket, .opened_at = mp_loop_now(server->loop)};
-    mp_link_init(&conn->streams);
-    mp_link_init(&conn->link);
     mp_link_put(&server->conns, &conn->link);
     if (listener->is_left)
         mp_stat_add(&mp_stat_kept_connections, 1);
@@ -296,10 +294,6 @@ mp_server *MP_NULLABLE mp_server_new(mp_loop *loop, const mp_http_limits *limits
     atomic_store(&max_connections, limits->connections);
     pthread_mutex_init(&server->listen_lock, NULL);
     pthread_mutex_init(&server->handover_lock, NULL);
-    mp_link_init(&server->handovers);
-    mp_link_init(&server->listeners);
-    mp_link_init(&server->conns);
-    mp_link_init(&server->link);
     mp_link_put(&loop->servers, &server->link);
     server->end_conn = end_conn;
     server->accept_http2 = mp_http2_accept;
@@ -336,7 +330,6 @@ int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, MP_
 {
     mp_listener *listener = mp_new(sizeof *listener);
     *listener = (mp_listener){.server = server, .endpoint = *endpoint, .fd = fd};
-    mp_link_init(&listener->link);
     struct sockaddr_storage address = {0};
     socklen_t len = sizeof address;
     listener->is_unix = getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
@@ -457,7 +450,7 @@ static void refuse_part(mp_conn *conn)
 
 static void end_all(mp_server *server)
 {
-    for (mp_link *link = server->conns.next, *next; link != &server->conns; link = next) {
+    for (mp_link *link = mp_link_first(&server->conns), *next; link != &server->conns; link = next) {
         next = link->next;
         mp_conn *conn = mp_container(link, mp_conn, link);
         refuse_part(conn);

@@ -139,8 +139,6 @@ mp_stream *mp_stream_new_gone(mp_loop *loop)
     stream->refs = 1;
     stream->state = MP_STREAM_GONE;
     stream->head = &mp_no_request_head;
-    mp_link_init(&stream->dirty);
-    mp_link_init(&stream->link);
     return stream;
 }
 

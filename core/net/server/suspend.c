@@ -200,7 +200,8 @@ int mp_server_sockets(mp_server *server, int address, int *fds, int most)
 {
     int count = 0;
     MP_LOCKED(&server->listen_lock);
-    for (mp_link *link = server->listeners.next; link != &server->listeners && count < most; link = link->next) {
+    for (mp_link *link = mp_link_first(&server->listeners); link != &server->listeners && count < most;
+         link = link->next) {
         const mp_listener *listener = mp_container(link, const mp_listener, link);
         int fd =
             listener->fd < 0 || listener->endpoint.address != address ? -1 : fcntl(listener->fd, F_DUPFD_CLOEXEC, 0);

@@ -68,7 +68,6 @@ static void begin_authn(mp_rpc *rpc, mp_stream *stream, mp_hop *MP_NULLABLE hop)
     *authn = (mp_authn){.rpc = rpc, .stream = mp_stream_ref(stream), .hop = hop};
     if (mp_traces_are_on())
         authn->began_us = mp_loop_now_us(rpc->loop);
-    mp_link_init(&authn->link);
     mp_link_put(&rpc->authns, &authn->link);
     mp_stream_on_gone(stream, on_client_left, authn);
     rpc->hooks->on_entry(rpc->ctx, authn);
@@ -144,8 +143,7 @@ void mp_authn_refuse(mp_authn *authn, const mp_refusal *refusal)
 
 void mp_authn_restart_all(mp_rpc *rpc, void *old)
 {
-    mp_link all;
-    mp_link_init(&all);
+    mp_link all = {0};
     for (mp_link *link; (link = mp_link_take(&rpc->authns)) != NULL;)
         mp_link_put(&all, link);
     for (mp_link *link; (link = mp_link_take(&all)) != NULL;) {

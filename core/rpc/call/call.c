@@ -173,8 +173,6 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     call->principal = mp_principal_ref(rpc->principal);
     call->console = rpc->console;
     call->is_hidden = rpc->is_hidden;
-    mp_link_init(&call->in_session);
-    mp_link_init(&call->client_requests);
     call->id = envelope->id;
     call->method = envelope->method;
     call->params = envelope->params;
@@ -380,7 +378,7 @@ int mp_call_send(mp_call *call, mp_str json)
 
 void mp_calls_end(mp_rpc *rpc, mp_session *session)
 {
-    for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
+    for (mp_link *link = mp_link_first(&rpc->calls), *next; link != &rpc->calls; link = next) {
         next = link->next;
         mp_call *call = mp_container(link, mp_call, link);
         if (call->session == session && !call->opens_session)
@@ -432,7 +430,7 @@ static void deliver_cancel(void *content, mp_loop *MP_NULLABLE loop)
 {
     const cancel_message *message = content;
     mp_link *calls = &message->rpc->calls;
-    for (mp_link *link = calls->next; loop != NULL && link != calls; link = link->next) {
+    for (mp_link *link = mp_link_first(calls); loop != NULL && link != calls; link = link->next) {
         mp_call *call = mp_container(link, mp_call, link);
         if (call->serial == message->serial) {
             mp_call_cancel(call, "cancelled by the client", &mp_stat_tool_cancelled, MP_CANCEL_QUIET);
@@ -460,7 +458,7 @@ mp_str mp_call_id(const mp_call *call)
 
 mp_call *MP_NULLABLE mp_call_find(mp_rpc *rpc, mp_str id)
 {
-    for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next)
+    for (mp_link *link = mp_link_first(&rpc->calls); link != &rpc->calls; link = link->next)
         if (mp_json_id_eq(mp_container(link, mp_call, link)->id, id))
             return mp_container(link, mp_call, link);
     return NULL;

@@ -66,8 +66,6 @@ mp_client_request *MP_NULLABLE mp_call_ask(mp_call *call, mp_str method, mp_str 
                                .done = done,
                                .ctx = ctx};
     snprintf(ask->id, sizeof ask->id, "\"ask-%u-%llu\"", call->rpc->index, (unsigned long long)ask->serial);
-    mp_link_init(&ask->in_session);
-    mp_link_init(&ask->link);
     mp_link_put(&call->client_requests, &ask->link);
     pthread_mutex_lock(&session->lock);
     mp_link_put(&session->client_requests, &ask->in_session);
@@ -81,7 +79,7 @@ mp_client_request *MP_NULLABLE mp_call_ask(mp_call *call, mp_str method, mp_str 
     if (sent == 0)
         return ask;
     /* if the client is gone, the send ends the call; it frees the request if the revision then cancels */
-    for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
+    for (mp_link *link = mp_link_first(&call->client_requests); link != &call->client_requests; link = link->next)
         if (mp_container(link, mp_client_request, link)->serial == serial) {
             free_request(ask);
             break;
@@ -143,7 +141,7 @@ void mp_client_requests_forget(mp_call *call)
 static mp_client_request *MP_NULLABLE find_unanswered(mp_rpc *rpc)
 {
     MP_EACH(mp_call, call, &rpc->calls, link) {
-        for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
+        for (mp_link *link = mp_link_first(&call->client_requests); link != &call->client_requests; link = link->next)
             if (!mp_link_is_alone(&mp_container(link, mp_client_request, link)->in_session))
                 return mp_container(link, mp_client_request, link);
     }
@@ -173,7 +171,7 @@ typedef struct {
 static mp_client_request *MP_NULLABLE find_ask(mp_rpc *rpc, uint64_t serial)
 {
     MP_EACH(mp_call, call, &rpc->calls, link) {
-        for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
+        for (mp_link *link = mp_link_first(&call->client_requests); link != &call->client_requests; link = link->next)
             if (mp_container(link, mp_client_request, link)->serial == serial)
                 return mp_container(link, mp_client_request, link);
     }
@@ -214,7 +212,7 @@ bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str ans
 {
     bool is_found = false;
     MP_LOCKED(&session->lock);
-    for (mp_link *link = session->client_requests.next; link != &session->client_requests && !is_found;
+    for (mp_link *link = mp_link_first(&session->client_requests); link != &session->client_requests && !is_found;
          link = link->next) {
         mp_client_request *ask = mp_container(link, mp_client_request, in_session);
         is_found = mp_json_id_eq(mp_str_of(ask->id), id);

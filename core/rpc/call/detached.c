@@ -34,8 +34,6 @@ static mp_call *MP_NULLABLE spawn_call(mp_rpc *rpc, const mp_call *like, uint64_
     call->limit_ms = ms;
     mp_session *session = like->session;
     call->session = session == NULL ? NULL : mp_session_ref(session);
-    mp_link_init(&call->in_session);
-    mp_link_init(&call->client_requests);
     call->principal = mp_principal_ref(like->principal);
     mp_call_without_stream(call);
     copy_behind(copy_behind(call->bytes, &call->id, like->id), &call->method, like->method);

@@ -33,7 +33,6 @@ static listened_topic *need_topic(mp_rpc *rpc, mp_str name)
     bool is_new;
     listened_topic *topic = mp_map_need(&rpc->publisher->topics, name, sizeof *topic, &is_new);
     if (is_new) {
-        mp_link_init(&topic->listeners);
         mp_topic_set_listened(rpc, name, true);
     }
     return topic;
@@ -135,7 +134,7 @@ void mp_call_unlisten(mp_call *call)
 
 void mp_subscribers_end(mp_rpc *rpc)
 {
-    for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
+    for (mp_link *link = mp_link_first(&rpc->calls), *next; link != &rpc->calls; link = next) {
         next = link->next;
         const mp_subscriber *subscriber = mp_container(link, mp_call, link)->subscriber;
         if (subscriber != NULL)

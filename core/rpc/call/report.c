@@ -42,7 +42,8 @@ static void put_calls(mp_rpc *rpc, mp_buf *out)
 {
     int count = 0;
     uint64_t now = mp_monotonic_us();
-    for (mp_link *link = rpc->calls.next; link != &rpc->calls && count < MAX_CALLS; link = link->next, count++)
+    for (mp_link *link = mp_link_first(&rpc->calls); link != &rpc->calls && count < MAX_CALLS;
+         link = link->next, count++)
         put_call(out, mp_container(link, mp_call, link), now);
 }
 
@@ -108,9 +109,9 @@ static void put_stream_of_call(stream_page *page, const mp_call *call)
 static bool put_streams(mp_rpc *rpc, unsigned number, mp_buf *out)
 {
     stream_page page = {out, rpc, mp_monotonic_us(), number * MP_STREAMS_PAGE, MP_STREAMS_PAGE, false};
-    for (mp_link *link = rpc->readers.next; link != &rpc->readers && !page.has_more; link = link->next)
+    for (mp_link *link = mp_link_first(&rpc->readers); link != &rpc->readers && !page.has_more; link = link->next)
         put_reader(&page, mp_container(link, mp_reader, link));
-    for (mp_link *link = rpc->calls.next; link != &rpc->calls && !page.has_more; link = link->next) {
+    for (mp_link *link = mp_link_first(&rpc->calls); link != &rpc->calls && !page.has_more; link = link->next) {
         const mp_call *call = mp_container(link, mp_call, link);
         if (mp_stream_is_events(call->stream))
             put_stream_of_call(&page, call);

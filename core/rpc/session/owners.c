@@ -36,7 +36,6 @@ mp_owners *mp_owners_new(uint16_t number)
     pthread_mutex_init(&owners->lock, NULL);
     owners->number = number;
     mp_map_init(&owners->own);
-    mp_link_init(&owners->news);
     return owners;
 }
 
@@ -49,7 +48,6 @@ static mp_owner *MP_NULLABLE find(const mp_map *map, mp_str name)
 static mp_owner *add(mp_map *map, uint16_t number, mp_str name)
 {
     mp_owner *owner = mp_slab_new(sizeof *owner + name.len + 1);
-    mp_link_init(&owner->news);
     owner->number = number;
     memcpy(owner->name, name.ptr, name.len);
     owner->node.key = (mp_str){owner->name, name.len};

@@ -305,13 +305,7 @@ mp_session *MP_NULLABLE mp_session_new(mp_rpc *rpc, const mp_transport *transpor
     atomic_init(&session->log_level, -1);
     atomic_init(&session->used_at, session->opened_at);
     pthread_mutex_init(&session->lock, NULL);
-    mp_link_init(&session->calls_of);
-    mp_link_init(&session->client_requests);
-    mp_link_init(&session->subscriptions);
-    mp_link_init(&session->readers);
     session->event_log = session->is_sse ? NULL : table->event_log;
-    mp_link_init(&session->log.events);
-    mp_link_init(&session->log.feeds);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);

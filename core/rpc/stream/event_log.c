@@ -32,7 +32,6 @@ mp_event_log *MP_NULLABLE mp_event_log_new(const mp_rpc_config *config)
     mp_event_log *log = mp_new(sizeof *log);
     atomic_init(&log->config, config);
     pthread_mutex_init(&log->lock, NULL);
-    mp_link_init(&log->events);
     return log;
 }
 
@@ -198,7 +197,7 @@ mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out
     MP_LOCKED(&feed->log->lock);
     if (*seq < feed->lost)
         rest = MP_FEED_GAP;
-    for (mp_link *link = session->log.events.next; rest == MP_FEED_ALL && link != &session->log.events;
+    for (mp_link *link = mp_link_first(&session->log.events); rest == MP_FEED_ALL && link != &session->log.events;
          link = link->next) {
         const event *it = mp_container(link, event, in_session);
         if (it->feed != feed || it->seq <= *seq)

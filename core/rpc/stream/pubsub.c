@@ -68,8 +68,6 @@ static base *need_base(mp_topics *topics, mp_str name)
 {
     bool is_new;
     base *made = mp_map_need(&topics->bases, name, sizeof *made, &is_new);
-    if (is_new)
-        mp_link_init(&made->topics);
     return made;
 }
 
@@ -96,7 +94,6 @@ static topic *need_topic(mp_topics *topics, mp_str name)
     topic *found = mp_map_need(&topics->by_name, name, sizeof *found, &is_new);
     if (!is_new)
         return found;
-    mp_link_init(&found->subscribers);
     if (base_of(name).len < name.len) {
         found->base = need_base(topics, base_of(name));
         mp_link_put(&found->base->topics, &found->in_base);
@@ -228,7 +225,7 @@ void mp_topic_audiences(mp_rpc *rpc, mp_str name, mp_buf *out)
     MP_LOCKED(&topics->lock);
     mp_node *node = mp_map_find(&topics->bases, name);
     const base *found = node == NULL ? NULL : mp_container(node, base, node);
-    for (mp_link *link = found == NULL ? NULL : found->topics.next; link != NULL && link != &found->topics;
+    for (mp_link *link = found == NULL ? NULL : mp_link_first(&found->topics); link != NULL && link != &found->topics;
          link = link->next) {
         mp_buf_put(out, mp_str_from(mp_container(link, topic, in_base)->node.key, name.len + 1));
         mp_buf_putc(out, '\n');
@@ -244,7 +241,7 @@ static mp_session **followers_of(mp_topics *topics, mp_str name, size_t *count)
     const topic *t = find_topic(topics, name);
     if (t != NULL && t->count > 0) {
         list = mp_new(t->count * sizeof *list);
-        for (mp_link *link = t->subscribers.next; link != &t->subscribers; link = link->next)
+        for (mp_link *link = mp_link_first(&t->subscribers); link != &t->subscribers; link = link->next)
             list[(*count)++] = mp_session_ref(mp_container(link, subscription, in_topic)->session);
     }
     return list;
@@ -291,7 +288,6 @@ void init_queue(mp_publications *queue, size_t merge_above)
 {
     pthread_mutex_init(&queue->lock, NULL);
     queue->merge_above = merge_above;
-    mp_link_init(&queue->ring);
     mp_map_init(&queue->by_topic);
 }
 

@@ -87,7 +87,8 @@ static mp_reader *MP_NULLABLE find_here(mp_rpc *rpc, mp_session *session,
 {
     mp_reader *found = NULL;
     MP_LOCKED(&session->lock);
-    for (mp_link *link = session->readers.next; link != &session->readers && found == NULL; link = link->next) {
+    for (mp_link *link = mp_link_first(&session->readers); link != &session->readers && found == NULL;
+         link = link->next) {
         mp_reader *reader = mp_container(link, mp_reader, in_session);
         if (reader->rpc == rpc && matches(reader, number))
             found = reader;
@@ -464,7 +465,7 @@ void mp_readers_end(mp_rpc *rpc, mp_session *session)
 
 void mp_readers_drain(mp_rpc *rpc, bool all)
 {
-    for (mp_link *link = rpc->readers.next, *next; link != &rpc->readers; link = next) {
+    for (mp_link *link = mp_link_first(&rpc->readers), *next; link != &rpc->readers; link = next) {
         next = link->next;
         mp_reader *reader = mp_container(link, mp_reader, link);
         mp_session *session = reader->session;

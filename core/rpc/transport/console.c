@@ -157,7 +157,7 @@ static mp_principal *begin_console(mp_rpc *rpc, mp_console *console)
 
 static void cancel_calls(mp_rpc *rpc, const mp_console *console, bool is_operator)
 {
-    for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
+    for (mp_link *link = mp_link_first(&rpc->calls), *next; link != &rpc->calls; link = next) {
         next = link->next;
         mp_call *call = mp_container(link, mp_call, link);
         if (call->console == console)
@@ -255,7 +255,6 @@ mp_console *mp_console_open(mp_table *table, unsigned worker, const mp_console_s
     console->settings.caller = copy_behind(&at, settings->caller);
     atomic_init(&console->refs, 1);
     atomic_init(&console->is_closed, false);
-    mp_link_init(&console->link);
     return console;
 }
 

@@ -29,9 +29,6 @@ mp_hops *mp_hops_new(mp_rpc *rpc)
     mp_hops *hops = mp_new(sizeof *hops);
     hops->rpc = rpc;
     hops->client = mp_client_new(rpc->loop, &limits);
-    mp_link_init(&hops->all);
-    mp_link_init(&hops->due);
-    mp_link_init(&hops->errands);
     return hops;
 }
 
@@ -493,8 +490,6 @@ static void send_on(mp_rpc *rpc, mp_stream *stream, mp_hop *hop)
                        .to = hop->to,
                        .heard_ms = mp_monotonic_ms(),
                        .is_get = mp_str_is(mp_stream_request(stream)->method, "GET")};
-    mp_link_init(&it->link);
-    mp_link_init(&it->due);
     mp_link_put(&hops->all, &it->link);
     hops->count++;
     mp_hops_watch(rpc);
@@ -550,7 +545,7 @@ bool mp_hop_send_on(mp_rpc *rpc, mp_stream *stream, mp_hop_endpoint endpoint)
 void mp_hops_drain(mp_rpc *rpc)
 {
     mp_hops *hops = rpc->hops;
-    for (mp_link *link = hops->all.next, *next; link != &hops->all; link = next) {
+    for (mp_link *link = mp_link_first(&hops->all), *next; link != &hops->all; link = next) {
         next = link->next;
         mp_passage *it = mp_container(link, mp_passage, link);
         if (it->endpoint != MP_HOP_SSE && !(it->has_begun && it->is_get))
@@ -573,7 +568,7 @@ void mp_passage_end(mp_passage *it)
 void mp_hops_abort(mp_rpc *rpc)
 {
     mp_hops *hops = rpc->hops;
-    for (mp_link *link = hops->all.next, *next; link != &hops->all; link = next) {
+    for (mp_link *link = mp_link_first(&hops->all), *next; link != &hops->all; link = next) {
         next = link->next;
         mp_passage_end(mp_container(link, mp_passage, link));
     }

@@ -90,7 +90,6 @@ static bool begin(mp_rpc *rpc, uint16_t to, char *MP_NULLABLE body, size_t len)
 {
     errand *it = mp_new(sizeof *it);
     *it = (errand){.body = body, .len = len, .to = to, .since_ms = mp_monotonic_ms()};
-    mp_link_init(&it->link);
     if (!send_errand(rpc, it)) {
         free_errand(it);
         return false;
@@ -192,7 +191,7 @@ static void look_at_errand(mp_rpc *rpc, errand *it, uint64_t now)
 static void look_at_errands(mp_rpc *rpc, uint64_t now)
 {
     mp_hops *hops = rpc->hops;
-    for (mp_link *link = hops->errands.next, *next; link != &hops->errands; link = next) {
+    for (mp_link *link = mp_link_first(&hops->errands), *next; link != &hops->errands; link = next) {
         next = link->next;
         look_at_errand(rpc, mp_container(link, errand, link), now);
     }
@@ -217,7 +216,7 @@ static void look(mp_timer *timer)
     mp_rpc *rpc = hops->rpc;
     look_at_errands(rpc, mp_monotonic_ms());
     uint64_t now = mp_monotonic_ms(); /* read here, so that it is not before any time that is compared with it */
-    for (mp_link *link = hops->all.next, *next; link != &hops->all; link = next) {
+    for (mp_link *link = mp_link_first(&hops->all), *next; link != &hops->all; link = next) {
         next = link->next;
         mp_passage *passage = mp_container(link, mp_passage, link);
         if (now - passage->heard_ms >= QUIET_MS)
@@ -248,7 +247,7 @@ void mp_hops_end_errands(mp_rpc *rpc)
 static int64_t count_errands(const mp_hops *hops)
 {
     int64_t count = 0;
-    for (const mp_link *link = hops->errands.next; link != &hops->errands; link = link->next)
+    for (const mp_link *link = mp_link_first(&hops->errands); link != &hops->errands; link = link->next)
         count++;
     return count;
 }

@@ -177,8 +177,6 @@ static mp_channel_key *need_key(mp_upstream *upstream, mp_str text)
 {
     bool is_new;
     mp_channel_key *key = mp_map_need(&upstream->keys, text, sizeof *key, &is_new);
-    if (is_new)
-        mp_link_init(&key->requests);
     return key;
 }
 
@@ -272,8 +270,6 @@ mp_channel_request_new(mp_upstream_host *host, const mp_channel_request_options 
     request->host = host;
     request->done = options->done;
     request->ctx = options->ctx;
-    mp_link_init(&request->link);
-    mp_link_init(&request->in_cap);
     if (options->key.len > 0)
         memcpy(request->bytes, options->key.ptr, options->key.len);
     request->key = (mp_str){request->bytes, options->key.len};

@@ -176,9 +176,6 @@ mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upst
     channel->used_at = mp_monotonic_ms();
     atomic_init(&channel->has_place, upstream->part->it.kind == MP_UPSTREAM_COMMAND);
     atomic_fetch_add(&upstream->places, upstream->part->it.kind == MP_UPSTREAM_COMMAND);
-    mp_link_init(&channel->in_owner);
-    mp_link_init(&channel->exchanges);
-    mp_link_init(&channel->standings);
     channel->key_text = mp_dup(key->node.key);
     key->channel = channel;
     key->state = MP_KEY_CLAIMED;
@@ -207,8 +204,6 @@ void mp_channel_own(mp_channel *channel, mp_str session_id)
     if (channel->owner == NULL && !has_ended) {
         bool is_new;
         mp_channel_owner *owner = mp_map_need(&table->owners, session_id, sizeof *owner, &is_new);
-        if (is_new)
-            mp_link_init(&owner->channels);
         channel->owner = owner;
         mp_link_put(&owner->channels, &channel->in_owner);
         atomic_fetch_add(&table->owned, 1);

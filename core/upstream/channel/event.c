@@ -7,7 +7,7 @@ MP_COUNTER(upstream_dropped_ids, "dropped", "reason", "upstream_id",
 
 const mp_exchange_event *MP_NULLABLE mp_exchange_peek(const mp_exchange *exchange)
 {
-    const mp_link *first = exchange->events.next;
+    const mp_link *first = mp_link_first(&exchange->events);
     return first == &exchange->events ? NULL : &mp_container(first, mp_queued_event, link)->event;
 }
 

@@ -304,7 +304,7 @@ void mp_exchanges_stop(mp_upstream *upstream, mp_failure_reason reason, const ch
 /* Drops the oldest notification that the task has not taken, which makes room for a newer one. */
 static void drop_oldest_note(mp_own_exchange *exchange)
 {
-    for (mp_link *link = exchange->super.events.next; link != &exchange->super.events; link = link->next) {
+    for (mp_link *link = mp_link_first(&exchange->super.events); link != &exchange->super.events; link = link->next) {
         mp_queued_event *oldest = mp_container(link, mp_queued_event, link);
         if (oldest->event.kind != MP_EVENT_NOTE)
             continue;
@@ -552,10 +552,6 @@ mp_exchange *MP_NULLABLE mp_exchange_send(mp_upstream_host *host, mp_channel *ch
     exchange->granted.deliver = deliver_granted;
     if (options->is_retry)
         mp_series_add(channel->upstream->series.retries, 1);
-    mp_link_init(&exchange->in_upstream);
-    mp_link_init(&exchange->in_channel);
-    mp_link_init(&exchange->in_host);
-    mp_link_init(&exchange->super.events);
     pthread_mutex_lock(&upstream->lock);
     const mp_upstream_config *config = &upstream->part->it;
     exchange->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : config->timeout_ms;

@@ -78,7 +78,7 @@ static mp_queued_event *MP_NULLABLE find_note(const mp_park *park, const char *M
 static mp_queued_event *MP_NULLABLE find_withdrawn(const mp_park *park, const mp_queued_event *note)
 {
     mp_str id = mp_message_member(note->event.params, "requestId");
-    for (mp_link *link = park->kept.next; link != &park->kept && id.len > 0; link = link->next) {
+    for (mp_link *link = mp_link_first(&park->kept); link != &park->kept && id.len > 0; link = link->next) {
         mp_queued_event *event = mp_container(link, mp_queued_event, link);
         if (event->event.kind == MP_EVENT_REQUEST && mp_json_id_eq(event->event.id, id))
             return event;
@@ -259,7 +259,7 @@ static void attach(mp_park *park, mp_relay *relay)
 static void keep_first(mp_park *park, mp_queued_event *event)
 {
     mp_link_init(&event->link);
-    mp_link_put(park->kept.next, &event->link);
+    mp_link_put(mp_link_first(&park->kept), &event->link);
     if (is_note(event, NULL))
         park->note_bytes += event->size;
     else
@@ -367,8 +367,6 @@ bool mp_own_exchange_park(mp_exchange *super, const mp_park_options *options, ch
     park->exchange = exchange; /* takes the reference that the task of the exchange had */
     park->farewell = mp_park_copy_farewell(options);
     park->farewells = options->farewells;
-    mp_link_init(&park->kept);
-    mp_link_init(&park->in_home);
     mp_link_put(&park->home->parks, &park->in_home);
     free(super->taken);
     super->taken = NULL;

@@ -48,7 +48,6 @@ mp_parks *mp_parks_new(void)
     pthread_mutex_init(&parks->lock, NULL);
     mp_map_init(&parks->by_handle);
     mp_map_init(&parks->owners);
-    mp_link_init(&parks->failed);
     return parks;
 }
 
@@ -115,7 +114,6 @@ mp_park_entry *MP_NULLABLE mp_parks_reserve(mp_upstreams *table, const mp_park_o
     entry->node.key = (mp_str){entry->handle, MP_PARK_HANDLE - 1};
     entry->principal = (mp_str){mp_dup(options->principal), options->principal.len};
     entry->expires_at = mp_monotonic_ms() + ms;
-    mp_link_init(&entry->link);
     bool is_new, has_room = !atomic_load(&table->has_ended_parks);
     pthread_mutex_lock(&parks->lock);
     owner *it = mp_map_need(&parks->owners, options->principal, sizeof *it, &is_new);
@@ -297,7 +295,6 @@ static void end_due(mp_upstreams *table, uint64_t now, bool is_expiry)
 {
     mp_parks *parks = table->parks;
     search it = {.parks = parks, .now = now};
-    mp_link_init(&it.ended);
     pthread_mutex_lock(&parks->lock);
     mp_map_each(&parks->by_handle, end_if_due, &it);
     pthread_mutex_unlock(&parks->lock);

@@ -155,7 +155,6 @@ mp_exchange *MP_NULLABLE mp_exchange_take_up(mp_upstream_host *host, mp_str hand
     atomic_init(&relay->refs, 1); /* the reference of the task */
     relay->super = (mp_exchange){
         .kind = &resumed, .channel = park->exchange->super.channel, .host = host, .ready = ready, .ctx = ctx};
-    mp_link_init(&relay->super.events);
     relay->park = park;
     relay->is_asked = true;
     send_home(relay, (mp_relay_message){.word = MP_RELAY_ATTACH}, MP_STR_NONE);

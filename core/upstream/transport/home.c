@@ -42,13 +42,13 @@ static void look_for(search *it, mp_channel *channel)
     it->list = it->room;
     it->most = sizeof it->room / sizeof *it->room;
     if (channel->transport->has_home) {
-        for (mp_link *link = channel->exchanges.prev; link != &channel->exchanges; link = link->prev)
+        for (mp_link *link = mp_link_last(&channel->exchanges); link != &channel->exchanges; link = link->prev)
             look_at(it, mp_container(link, mp_own_exchange, in_channel));
         return;
     }
     mp_upstream *upstream = channel->upstream;
     MP_LOCKED(&upstream->lock);
-    for (mp_link *link = upstream->running.prev; link != &upstream->running; link = link->prev) {
+    for (mp_link *link = mp_link_last(&upstream->running); link != &upstream->running; link = link->prev) {
         mp_own_exchange *exchange = mp_container(link, mp_own_exchange, in_upstream);
         if (exchange->super.channel == channel)
             look_at(it, exchange);
@@ -218,10 +218,10 @@ bool mp_channel_message(mp_channel *channel, mp_str bytes)
 void mp_channel_fail_all(mp_channel *channel, mp_failure_reason reason, const char *why)
 {
     size_t count = 0, all = 0;
-    for (mp_link *link = channel->exchanges.next; link != &channel->exchanges; link = link->next)
+    for (mp_link *link = mp_link_first(&channel->exchanges); link != &channel->exchanges; link = link->next)
         all++;
     mp_own_exchange **list = mp_new((all + 1) * sizeof *list);
-    for (mp_link *link = channel->exchanges.next; link != &channel->exchanges; link = link->next)
+    for (mp_link *link = mp_link_first(&channel->exchanges); link != &channel->exchanges; link = link->next)
         list[count++] = mp_exchange_ref(mp_container(link, mp_own_exchange, in_channel));
     for (size_t i = 0; i < count; i++) {
         mp_upstream_failure failure = mp_upstream_failure_of(reason, atomic_load(&list[i]->was_sent), why);

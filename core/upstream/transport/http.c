@@ -469,8 +469,6 @@ static request *MP_NULLABLE begin(mp_upstream_host *host, mp_channel *channel, m
         return NULL;
     }
     request *it = mp_new(sizeof *it);
-    mp_link_init(&it->link);
-    mp_link_init(&it->hot);
     it->host = host;
     it->channel = mp_channel_ref(channel);
     it->exchange = exchange == NULL ? NULL : mp_exchange_ref(exchange);

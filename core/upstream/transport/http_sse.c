@@ -144,7 +144,6 @@ static void add_post(connection *it, mp_own_exchange *MP_NULLABLE exchange, mp_s
         one->message.ptr = one->own;
         mp_timer_start(it->host->loop, &one->deadline, FAREWELL_MS, on_deadline);
     }
-    mp_link_init(&one->link);
     mp_link_put(&it->posts, &one->link);
     const char *endpoint = it->endpoint;
     if (endpoint != NULL)
@@ -329,8 +328,6 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_own_excha
     it->host = channel->home;
     it->channel = mp_channel_ref(channel);
     it->reader.most = part->limits.answer;
-    mp_link_init(&it->posts);
-    mp_link_init(&it->link);
     mp_transfer *stream = part->url == NULL ? NULL : begin_stream(it, &err);
     if (stream == NULL) {
         mp_channel_unref(it->channel);
@@ -393,7 +390,7 @@ static void leave(mp_own_exchange *exchange)
 /* True if a message is on its way that nothing waits for, such as a cancellation. */
 static bool has_words(const connection *it)
 {
-    for (const mp_link *link = it->posts.next; link != &it->posts; link = link->next) {
+    for (const mp_link *link = mp_link_first(&it->posts); link != &it->posts; link = link->next) {
         const post *one = mp_container(link, const post, link);
         if (one->own != NULL || one->after.len > 0)
             return true;
@@ -425,7 +422,7 @@ static void close_channel(mp_channel *channel, bool is_lost)
 static bool turn(mp_upstream_host *host)
 {
     bool did = false;
-    for (mp_link *link = host->streams.next, *following; link != &host->streams; link = following) {
+    for (mp_link *link = mp_link_first(&host->streams), *following; link != &host->streams; link = following) {
         following = link->next;
         connection *it = mp_container(link, connection, link);
         did = did || it->has_news;
@@ -433,7 +430,7 @@ static bool turn(mp_upstream_host *host)
             it->has_news = false;
             pull_stream(it);
         }
-        for (mp_link *at = it->posts.next, *next; at != &it->posts; at = next) {
+        for (mp_link *at = mp_link_first(&it->posts), *next; at != &it->posts; at = next) {
             post *one = mp_container(at, post, link);
             mp_transfer *transfer = one->transfer;
             next = at->next;
@@ -453,11 +450,11 @@ static bool turn(mp_upstream_host *host)
 
 static bool has_work(const mp_upstream_host *host)
 {
-    for (const mp_link *link = host->streams.next; link != &host->streams; link = link->next) {
+    for (const mp_link *link = mp_link_first(&host->streams); link != &host->streams; link = link->next) {
         const connection *it = mp_container(link, const connection, link);
         if (it->has_news || (it->is_closing && !has_words(it)))
             return true;
-        for (const mp_link *at = it->posts.next; at != &it->posts; at = at->next)
+        for (const mp_link *at = mp_link_first(&it->posts); at != &it->posts; at = at->next)
             if (mp_container(at, const post, link)->has_news)
                 return true;
     }

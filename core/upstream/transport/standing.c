@@ -322,10 +322,6 @@ static standing *standing_new(mp_stand *stand)
     stand->message = stand->revision = NULL;
     stand->headers = NULL;
     it->again.fire = on_again;
-    mp_link_init(&it->in_host);
-    mp_link_init(&it->in_channel);
-    mp_link_init(&it->hot);
-    mp_link_init(&it->waiting);
     mp_link_put(&it->host->standings, &it->in_host);
     mp_link_put(&channel->standings, &it->in_channel);
     mp_stat_add(&mp_stat_upstream_standing, 1);

@@ -297,8 +297,6 @@ static connection *MP_NULLABLE connect_channel(mp_channel *channel, mp_own_excha
     connection *it = mp_new(sizeof *it);
     it->host = channel->home;
     it->channel = mp_channel_ref(channel);
-    mp_link_init(&it->waiting);
-    mp_link_init(&it->link);
     if (start_process(it, &err) == 0) {
         mp_link_put(&it->host->processes, &it->link);
         channel->connection = it;
@@ -328,7 +326,6 @@ static void send(mp_own_exchange *exchange)
     place *last = mp_new(sizeof *last);
     last->exchange = mp_exchange_ref(exchange);
     exchange->request = last;
-    mp_link_init(&last->link);
     mp_link_put(&it->waiting, &last->link);
     hand_over(it);
 }
@@ -372,7 +369,7 @@ static void close_channel(mp_channel *channel, MP_UNUSED bool is_lost)
 static bool turn(mp_upstream_host *host)
 {
     bool did = false;
-    for (mp_link *link = host->processes.next; link != &host->processes; link = link->next)
+    for (mp_link *link = mp_link_first(&host->processes); link != &host->processes; link = link->next)
         did = hand_over(mp_container(link, connection, link)) || did;
     return did;
 }
@@ -380,7 +377,7 @@ static bool turn(mp_upstream_host *host)
 static bool has_work(const mp_upstream_host *host)
 {
     bool found = false;
-    for (const mp_link *link = host->processes.next; link != &host->processes && !found; link = link->next)
+    for (const mp_link *link = mp_link_first(&host->processes); link != &host->processes && !found; link = link->next)
         found = can_hand_over(mp_container(link, const connection, link));
     return found;
 }
