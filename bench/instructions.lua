@@ -139,7 +139,7 @@ end
 local function options_of(shape, below)
   local made = { workers = 1, scripts = scripts, config = { scripts = { watch = false } } }
   if shape.traces then
-    made.config.traces = { otlp = "http://127.0.0.1:1", interval = "1h" }
+    made.config.traces = { otlp = "http://127.0.0.1:1" }
     for name, value in pairs(shape.traces) do made.config.traces[name] = value end
   end
   made.config.metrics = shape.metrics

@@ -86,8 +86,8 @@ end
 -- A gateway with room for twice `count` streams.
 local function start(count)
   return gateway.start { workers = 2, scripts = scripts, config = {
-    heartbeat = "10m", sessions = { max = 2 * count + 500, per_principal = 2 * count + 500, initialize_within = "1h" },
-    limits = { connections = 2 * count + 500, calls_in_flight = 2 * count + 500, listeners = 2 * count + 500, call = { time = "1h" } },
+    heartbeat = "10m", sessions = { max = 2 * count + 500, per_principal = 2 * count + 500 },
+    limits = { connections = 2 * count + 500, calls_in_flight = 2 * count + 500, call = { time = "1h" } },
   } }
 end
 

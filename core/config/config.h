@@ -34,7 +34,6 @@ typedef struct {
     enum { MP_PARENTS_ACCEPTED, MP_PARENTS_REFUSED } refuses_parents;
     char **propagate; /* hosts, and "upstreams" */
     enum { MP_ADDRESSES_SHOWN, MP_ADDRESSES_HIDDEN } addresses;
-    uint64_t interval_ms;
 } mp_config_traces;
 
 #define MP_ADMIN_TOKEN_ROLES 3 /* metrics, view, operate */
@@ -83,7 +82,7 @@ typedef struct {
     mp_expired_streams expired_streams;
     char **MP_NULLABLE origins;   /* CORS origins; NULL: none */
     char *MP_NULLABLE public_url; /* scheme and host; NULL: taken from each request */
-    uint64_t drain, linger, stuck;
+    uint64_t drain, linger;
     int64_t store_entries;
     size_t store_bytes;
     char *MP_NULLABLE store_file;   /* NULL: in memory only */

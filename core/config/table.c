@@ -149,10 +149,6 @@ const mp_config_key mp_config_keys[] = {
     {"sessions", MP_KEY_SECTION, .doc = "Sessions, used by clients of revisions before 2026-07-28."},
     {"sessions.idle", TIME(100, 30 * DAY), SLOT(rpc.idle_ms), .preset = "30m",
      .doc = "A session ends if its client sends nothing and has no open stream for this time."},
-    {"sessions.initialize_within", TIME(100, HOUR), SLOT(rpc.initialize_within_ms), .preset = "30s",
-     .doc =
-         "An HTTP+SSE stream ends if its client does not initialize within this time, and a session of Streamable HTTP "
-         "whose client may have left before it had the answer, if no request names the session within this time."},
     {"sessions.max", COUNT(1, 10 * MILLION), SLOT(rpc.max_sessions), .preset = "10000",
      .doc = "Limit of open sessions. Further sessions are refused with 429."},
     {"sessions.per_principal", COUNT(1, 10 * MILLION), SLOT(rpc.max_sessions_per_principal), .preset = "1000",
@@ -171,13 +167,6 @@ const mp_config_key mp_config_keys[] = {
             "exceeded, requests that arrive are refused with 503. Those that hold little (16 KiB with HTTP/1.1) may "
             "use an eighth more. One that arrives at once, is that small, and is answered at once, is not counted with "
             "HTTP/1.1."},
-    {"limits.values", COUNT(100, 100 * MILLION), SLOT(rpc.max_values), .preset = "100000",
-     .doc = "Limit of the JSON values (strings, numbers, arrays, objects and so on, at any depth) in one body or one "
-            "line of stdio. More are refused with 413 before anything runs."},
-    {"limits.handshake", TIME(100, HOUR), SLOT(http.handshake_ms), .preset = "10s",
-     .doc = "Time from accepting a connection to the end of its TLS handshake; with proxy_protocol first the same time "
-            "for the "
-            "PROXY header."},
     {"limits.request_time", TIME(100, HOUR), SLOT(http.request_ms), .preset = "30s", .restarts = true,
      .doc = "Time from the first byte of a request to its last. Idle connections are closed after the same time."},
     {"limits.call", MP_KEY_SECTION, .doc = "Limits of one tool call."},
@@ -193,14 +182,8 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the JSON of one result or error, of the stored result of a task, and of one message or question "
             "to the client. A larger result becomes an error that states its size. A larger message is not sent and is "
             "an error in the script."},
-    {"limits.load", TIME(100, HOUR), SLOT(lib.vm.load_ms), .preset = "2s",
-     .doc = "Processor time that loading all scripts may take, on one worker. If it takes longer, the scripts are not "
-            "loaded: a reload is refused, and the previous scripts stay in use."},
     {"limits.calls_in_flight", COUNT(1, MILLION), SLOT(rpc.max_calls), .preset = "1024",
      .doc = "Limit of calls in flight. Further calls are refused."},
-    {"limits.listeners", COUNT(1, MILLION), SLOT(rpc.max_listeners), .preset = "10000",
-     .doc =
-         "Limit of open subscriptions/listen calls, which do not count as calls in flight. Further ones are refused."},
     {"limits.connections", COUNT(1, MILLION), SLOT(http.connections), .preset = "10000",
      .doc = "Limit of open connections. Further ones wait in the kernel's queue."},
     {"limits.stream_queue", SIZE(KIB, GIB), SLOT(http.stream_queue), .preset = "1MiB",
@@ -210,8 +193,6 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the bytes of events, and of answers above 4 KiB, that wait for their readers, in all workers "
             "together. Above it new calls are refused with 503, and readers that have read nothing for a second are "
             "disconnected; from one and a half times the limit on, so is a client that would get another answer."},
-    {"limits.stall", TIME(100, HOUR), SLOT(http.stall_ms), .preset = "30s",
-     .doc = "A stream ends if its reader reads nothing for this time while bytes are queued."},
     {"limits.lua_memory", SIZE(4 * MIB, 64 * GIB), SLOT(lib.vm.memory), .preset = "256MiB",
      .doc = "Limit of the memory of one worker's Lua state. A call that needs more is ended with an error, and 503 if "
             "its answer has not begun."},
@@ -220,11 +201,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the body of one response, after decompression. A larger one is aborted with an error."},
     {"limits.http.time", TIME(10, DAY), SLOT(lib.http_time_ms), .preset = "30s",
      .doc = "Default timeout of a request; for a stream, the time until its response begins."},
-    {"limits.http.idle", TIME(0, HOUR), SLOT(client.idle_ms), .preset = "15s",
-     .doc = "Time for which unused connections are kept open."},
     {"limits.exec", MP_KEY_SECTION, .doc = "Programs that scripts run."},
-    {"limits.exec.processes", COUNT(1, 10000), SLOT(lib.exec_processes), .preset = "16",
-     .doc = "Limit of running programs per worker. Further ones are refused."},
     {"limits.exec.time", TIME(10, DAY), SLOT(lib.exec_time_ms), .preset = "30s",
      .doc = "Default timeout of a program, after which it is ended."},
     {"limits.sqlite", MP_KEY_SECTION, .doc = "Databases of scripts."},
@@ -250,9 +227,6 @@ const mp_config_key mp_config_keys[] = {
          "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "
          "their <close> handlers. The process ends within limits.linger and "
          "limits.drain plus one second."},
-    {"limits.stuck", TIME(100, HOUR), SLOT(stuck), .preset = "5s",
-     .doc = "A worker whose event loop has not run for this time is logged, with the line of Lua that it runs, and "
-            "takes no connections until its loop runs again."},
     {"overload", MP_KEY_SECTION, .bare = "overload.wait",
      .doc = "What a worker does that has more requests than it can serve."},
     {"overload.wait", TIME(1, HOUR), SLOT(rpc.overload_ms), .preset = "200ms", .word = "off",
@@ -378,8 +352,6 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Attributes of this gateway, as in {deployment.environment.name: prod}."},
     {"traces.addresses", MP_KEY_CHOICE, SLOT(traces.addresses), .preset = "shown", .choices = addresses,
      .doc = "Whether spans have the addresses of clients (client.address)."},
-    {"traces.interval", TIME(10, HOUR), SLOT(traces.interval_ms), .preset = "5s",
-     .doc = "Time for which spans wait for others to be sent with. 512 spans are sent at once."},
     {"log", MP_KEY_SECTION,
      .doc = "The log on standard error, or in a file: one event per line. To journald, lines of logfmt have its "
             "<priority> and no time."},

@@ -32,7 +32,6 @@ int mp_traces_use(const mp_config *config, mp_err *err)
                           .takes_errors = from->takes_errors == MP_TAKES_ERRORS_TRUE,
                           .slower_ms = from->slower_ms,
                           .accepts_parents = from->refuses_parents == MP_PARENTS_ACCEPTED,
-                          .interval_ms = from->interval_ms,
                           .hides_addresses = from->addresses == MP_ADDRESSES_HIDDEN};
     int result = mp_traces_configure(&to, err);
     for (char **line = headers; *line != NULL; line++)

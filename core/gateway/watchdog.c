@@ -9,10 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
-MP_GAUGE(workers_stuck, "workers_stuck", "", "", "workers whose loop has not run for limits.stuck")
-MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuck for limits.stuck")
+MP_GAUGE(workers_stuck, "workers_stuck", "", "", "workers whose loop has not run for 5 s")
+MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuck for 5 s")
 
 #define MAX_TICK_MS 1000
+/* Time for which a loop may not turn. Lua gives way after milliseconds, so that only a function of C that blocks keeps a
+ * loop for so long. */
+#define STUCK_MS ((uint64_t)MP_LIMIT(stuck_ms, 5000))
 #define MIN_TICK_MS 20    /* also while a worker is stuck: other workers accept its connections then */
 #define ENDING_TICK_MS 20 /* true while the process is ending */
 /* time for a stuck worker's connections to be taken over, and for a stuck main thread to end */
@@ -32,7 +35,7 @@ typedef struct {
     uint64_t turns;         /* turns of the thread's loop, when the number last changed */
     uint64_t still_ms;      /* time since `turns` last changed */
     bool is_asked;          /* the watchdog requested the line of Lua that the thread runs */
-    bool is_stuck;          /* still_ms has reached limits.stuck */
+    bool is_stuck;          /* still_ms has reached STUCK_MS */
     char at[MP_WHERE_TEXT]; /* the line of Lua that the thread runs; "": unknown */
 } watched;
 
@@ -43,7 +46,7 @@ struct mp_watchdog {
     atomic_bool is_ending;
     int fd;
     atomic_bool has_hangup, has_reopen, has_upgrade;
-    _Atomic uint64_t stuck_ms, drain_ms, linger_ms, main_turns;
+    _Atomic uint64_t drain_ms, linger_ms, main_turns;
     atomic_int spared_code; /* exit code of a process that only frees memory; -1: it has more to do */
     atomic_bool main_waits;
     mp_where main_where;
@@ -97,9 +100,9 @@ static void suspend(mp_watchdog *watchdog, int of)
         const watched *one = &watchdog->each[i];
         if (one->is_stuck || mp_worker_has_ended(watchdog->workers[i]))
             continue;
-        may_wait = watchdog->each[of].still_ms < atomic_load(&watchdog->stuck_ms) + GRACE_MS;
+        may_wait = watchdog->each[of].still_ms < STUCK_MS + GRACE_MS;
         /* each round wakes workers that only wait for events */
-        if (one->still_ms * 2 > atomic_load(&watchdog->stuck_ms))
+        if (one->still_ms * 2 > STUCK_MS)
             continue;
         mp_worker_suspend(watchdog->workers[of], watchdog->workers[i]);
         return;
@@ -123,21 +126,21 @@ static void end_stuck(watched *one, const char *name)
            mp_log_int("ms", (int64_t)one->still_ms));
 }
 
-/* Compares the thread's number of turns with the last check. True while it has not turned for limits.stuck. */
-static bool look_at(watched *one, uint64_t turns, uint64_t elapsed, uint64_t stuck_ms, mp_where *where)
+/* Compares the thread's number of turns with the last check. True while it has not turned for STUCK_MS. */
+static bool look_at(watched *one, uint64_t turns, uint64_t elapsed, mp_where *where)
 {
     if (turns != one->turns) {
         one->turns = turns;
         return false;
     }
     one->still_ms += elapsed;
-    if (one->still_ms * 2 < stuck_ms)
+    if (one->still_ms * 2 < STUCK_MS)
         return false;
     if (!one->is_asked)
         mp_where_forget(where); /* discards the answer to an earlier request */
     one->is_asked = true;
     mp_vm_where(where, one->at, sizeof one->at);
-    return one->still_ms >= stuck_ms;
+    return one->still_ms >= STUCK_MS;
 }
 
 static void forget(watched *one)
@@ -155,8 +158,7 @@ static void look_at_worker(mp_watchdog *watchdog, int i, uint64_t elapsed)
     name_worker(name, sizeof name, i);
     uint64_t before = one->turns;
     bool has_ended = mp_worker_has_ended(worker);
-    bool is_stuck = !has_ended && look_at(one, mp_worker_turns(worker), elapsed, atomic_load(&watchdog->stuck_ms),
-                                          mp_worker_where(worker));
+    bool is_stuck = !has_ended && look_at(one, mp_worker_turns(worker), elapsed, mp_worker_where(worker));
     if (is_stuck && !one->is_stuck) {
         begin_stuck(one, name,
                     "the worker takes no connections until its loop runs again; restart the gateway to end the worker");
@@ -188,7 +190,7 @@ static void look_at_main(mp_watchdog *watchdog, uint64_t elapsed)
         forget(one);
         return;
     }
-    bool is_stuck = look_at(one, turns, elapsed, atomic_load(&watchdog->stuck_ms), &watchdog->main_where);
+    bool is_stuck = look_at(one, turns, elapsed, &watchdog->main_where);
     if (is_stuck && !one->is_stuck)
         begin_stuck(one, "main",
                     "the thread loads scripts or configuration; serving continues, but no reload begins until the "
@@ -364,7 +366,7 @@ static void look_at_linger(mp_watchdog *watchdog, uint64_t now)
 
 static uint64_t tick_of(const mp_watchdog *watchdog)
 {
-    uint64_t tick = atomic_load(&watchdog->stuck_ms) / 4;
+    uint64_t tick = STUCK_MS / 4;
     if (atomic_load(&watchdog->shared->draining))
         return ENDING_TICK_MS;
     return watchdog->has_stuck || tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
@@ -490,7 +492,6 @@ void mp_watchdog_spare(mp_watchdog *watchdog, int code)
 
 void mp_watchdog_configure(mp_watchdog *watchdog, const mp_config *config)
 {
-    atomic_store(&watchdog->stuck_ms, config->stuck);
     atomic_store(&watchdog->drain_ms, config->drain);
     atomic_store(&watchdog->linger_ms, config->linger);
 }

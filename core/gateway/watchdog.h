@@ -5,7 +5,7 @@
  *   limits.drain, or a second after the second signal, is ended by _exit: with code 1, or with its own code if it only
  *   frees memory. A load of scripts in progress is stopped. The first signal after POST /api/drain hurries nothing.
  *   - SIGHUP: wakes the main thread to reload. SIGUSR2: to upgrade.
- *   - A worker whose loop has not turned for limits.stuck takes no connections until it turns again
+ *   - A worker whose loop has not turned for 5 s takes no connections until it turns again
  *     (net/server/suspend.c).
  *   It is logged with the line of Lua that it runs, and /healthz answers 503. */
 #ifndef MP_GATEWAY_WATCHDOG_H
@@ -54,7 +54,7 @@ bool mp_watchdog_take_reopen(mp_watchdog *watchdog);
 
 /* Begins to drain, as the first SIGTERM does, with limits.linger; nothing if the process drains already. */
 void mp_watchdog_drain(mp_watchdog *watchdog);
-/* True if the loop of worker `i`, from 0, has not turned for limits.stuck. */
+/* True if the loop of worker `i`, from 0, has not turned for 5 s. */
 bool mp_watchdog_is_stuck(mp_watchdog *watchdog, int i);
 /* Appends a sentence per stuck thread, for people; nothing if there is none. */
 void mp_watchdog_put_stuck(mp_watchdog *watchdog, mp_buf *out);

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <math.h>
 
-MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over limits.exec.processes")
+MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over 16 of one worker")
 
 #define GRACE_MS MP_LIMIT(exec_grace_ms, 2000) /* between SIGTERM and SIGKILL */
 #define MAX_WORDS 4096
@@ -130,7 +130,7 @@ static int push_outcome(lua_State *L, int state, lua_KContext context)
 
 /* exec { path, argv, env, root, rest, stdin, seconds, most }: runs a program.
  * Returns { status, signal, stdout, stderr }; or nil and "late" (over `seconds`), "loud" (more than `most` bytes of
- * output) or an error text. Upvalues: limits.exec.processes, GRACE_MS.  [-0, +1|2, throws, parks] */
+ * output) or an error text. Upvalues: the most programs that run, GRACE_MS.  [-0, +1|2, throws, parks] */
 static int l_exec(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -154,7 +154,7 @@ static int l_exec(lua_State *L)
     mp_err err = {"", ""};
     if (mp_child_count(mp_op_loop(&op->super.super)) >= lua_tointeger(L, lua_upvalueindex(1))) {
         mp_stat_add(&mp_stat_refused_processes, 1);
-        mp_err_set(&err, "too many programs are running (limits.exec.processes)");
+        mp_err_set(&err, "too many programs are running");
     } else {
         op->child = mp_child_start(mp_op_loop(&op->super.super), &command, &err);
     }
@@ -189,7 +189,7 @@ static int l_program(lua_State *L)
 
 MP_SCRIPT_LIBRARY(exec)
 {
-    lua_pushinteger(L, config->exec_processes);
+    lua_pushinteger(L, MP_LIMIT(exec_processes, 16)); /* that run at once, of one worker: each has a process */
     lua_pushinteger(L, GRACE_MS);
     lua_pushcclosure(L, l_exec, 2);
     mp_set_member(L, -2, "program.run");

@@ -27,9 +27,8 @@ typedef struct {
     const mp_grant *allow,
         /* the grants of all scripts; the grants of some scripts: an array that ends with a NULL path, or NULL */
         *MP_NULLABLE grants;
-    const char *folder;     /* folder that relative paths of grants and scripts start from */
-    int64_t exec_processes; /* programs that one worker runs at once */
-    uint64_t exec_time_ms;  /* default time limit of a program */
+    const char *folder;    /* folder that relative paths of grants and scripts start from */
+    uint64_t exec_time_ms; /* default time limit of a program */
     mp_database_limits sqlite;
     /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */
     const char *MP_NULLABLE audit;

@@ -1,7 +1,7 @@
 /* envelope.c: reads one JSON-RPC message in one scan. */
 #include "mcp.h"
 
-MP_COUNTER(refused_values, "refused", "reason", "values", "bodies with more values than limits.values")
+MP_COUNTER(refused_values, "refused", "reason", "values", "bodies with more than 100,000 values")
 
 /* Members that the scan has found. The message may still turn out to be broken or invalid. */
 typedef struct {
@@ -125,8 +125,7 @@ size_t mp_envelope_weight(size_t bytes, size_t values, size_t tables)
 static void set_too_many(mp_envelope *envelope, size_t max_values)
 {
     envelope->has_many = true;
-    mp_buf_printf(&envelope->scratch,
-                  "more than %zu values in one body (limits.values): send less at once, or many values as one text",
+    mp_buf_printf(&envelope->scratch, "more than %zu values in one body: send less at once, or many values as one text",
                   max_values);
     mp_buf_putc(&envelope->scratch, '\0');
     set_invalid(envelope, envelope->scratch.ptr);

@@ -32,12 +32,10 @@ void mp_proxies_free(mp_proxies *MP_NULLABLE proxies);
 typedef struct {
     size_t body;           /* limit of a request body, in bytes */
     size_t bodies;         /* limit of all request bodies in the process, in bytes */
-    uint64_t handshake_ms; /* time limit from accepting a connection to the end of its TLS handshake */
     uint64_t request_ms;   /* time limit of arriving requests, first byte to last, and of idle keep-alive connections */
     uint64_t heartbeat_ms; /* between comments on a quiet event stream */
     size_t stream_queue;   /* limit of the bytes queued for one event stream */
     size_t answers;      /* limit of the bytes queued for all readers of the process: above it slow readers are ended */
-    uint64_t stall_ms;   /* a reader that reads nothing for this time is ended as slow */
     int64_t connections; /* limit of open connections of all servers of the process */
 } mp_http_limits;
 

@@ -11,7 +11,7 @@
 /* The numbers are part of what processes of different versions share: new ones go to the end. */
 typedef enum {
     MP_PLACE_CALLS,     /* limits.calls_in_flight */
-    MP_PLACE_LISTENERS, /* limits.listeners */
+    MP_PLACE_LISTENERS, /* subscriptions/listen calls: limits.connections */
     MP_PLACE_TASKS,     /* MP_MAX_TASKS */
     MP_PLACE_AUTHN,     /* requests whose authentication is pending */
     MP_PLACE_SESSIONS,  /* sessions.max */

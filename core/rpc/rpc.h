@@ -38,10 +38,9 @@ typedef struct {
         *MP_NULLABLE origins; /* origins of pages that may read answers; NULL-terminated; "*" allows all */
     /* scheme and host as clients see them; NULL: taken from the Host of each request */
     const char *MP_NULLABLE public_url;
-    uint64_t idle_ms, initialize_within_ms;
+    uint64_t idle_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;
-    size_t max_values; /* limit of the JSON values in one body, or in one line of stdio */
-    uint64_t call_ms;  /* time limit of a call; after that it is cancelled with an error */
+    uint64_t call_ms; /* time limit of a call; after that it is cancelled with an error */
     int64_t max_listeners;
     int64_t replay_events;        /* events kept for one session; 0: no events are kept */
     size_t answers, stream_queue; /* as in mp_http_limits, for messages on their way to the thread of their stream */
@@ -55,6 +54,8 @@ typedef struct {
 } mp_rpc_config;
 
 /* Limits that no key sets. */
+/* JSON values in one body, or in one line of stdio: 100,000 take some 10 ms to decode */
+#define MP_MAX_VALUES ((size_t)MP_LIMIT(values, 100000))
 #define MP_MAX_TASKS MP_LIMIT(tasks, 1024) /* that run in the background */
 /* topics of one session, or of one call that listens */
 #define MP_MAX_SUBSCRIPTIONS MP_LIMIT(subscriptions, 1024)

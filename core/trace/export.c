@@ -7,6 +7,9 @@
 #include <sys/random.h>
 #include <zlib.h>
 
+/* spans wait for others for this time, unless a batch is full */
+#define INTERVAL_MS ((uint64_t)MP_LIMIT(trace_interval_ms, 5000))
+
 MP_COUNTER(spans_sent, "spans", "result", "sent", "spans that the collector has taken")
 MP_COUNTER(spans_dropped, "spans", "result", "dropped",
            "spans above 8,192 or 16 MiB that wait for the collector, and those that waited when the gateway ended")
@@ -40,7 +43,6 @@ typedef struct {
     char **headers; /* the first one is Content-Encoding, for bodies that are compressed */
     char *MP_NULLABLE ca;
     mp_buf resource;
-    uint64_t interval_ms;
 } target;
 
 typedef struct {
@@ -112,7 +114,7 @@ static void deliver_trace(mp_message *message, mp_loop *MP_NULLABLE loop)
     mp_link_put(&e->queue, &trace->link);
     e->waiting += (size_t)trace->count;
     if (e->interval.slot == 0 && !e->is_due)
-        mp_timer_start(e->loop, &e->interval, e->to->interval_ms, on_interval);
+        mp_timer_start(e->loop, &e->interval, INTERVAL_MS, on_interval);
 }
 
 void mp_export(mp_trace *trace)
@@ -149,7 +151,6 @@ static target *target_new(const mp_trace_config *config)
         to->headers[i + 2] = mp_dup(mp_str_of(config->headers[i]));
     to->ca = mp_dup_text(config->ca);
     mp_otlp_put_resource(&to->resource, config, instance);
-    to->interval_ms = config->interval_ms;
     return to;
 }
 

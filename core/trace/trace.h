@@ -46,7 +46,6 @@ typedef struct {
     bool takes_errors;             /* calls that fail are recorded even if the ratio excludes them */
     uint64_t slower_ms;            /* calls that take longer are recorded; 0: they are not */
     bool accepts_parents;          /* a client's context decides whether its call is recorded, and is its parent */
-    uint64_t interval_ms;          /* spans wait for others for this time, unless a batch is full */
     bool hides_addresses;          /* spans do not have the addresses of clients */
 } mp_trace_config;
 

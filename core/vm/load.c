@@ -150,7 +150,7 @@ static int guard(lua_State *L, uint64_t until, uint64_t report)
     return lua_gettop(L);
 }
 
-/* script.guarded(f, handler, …): xpcall for a script that is loading, within the remaining time of limits.load. [-0,
+/* script.guarded(f, handler, …): xpcall for a script that is loading, within the time for loading that is left. [-0,
  * +n, throws] */
 static int l_guarded(lua_State *L)
 {
@@ -160,7 +160,7 @@ static int l_guarded(lua_State *L)
     return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->loading.us, 0);
 }
 
-/* script.is_late(): true if limits.load is over; and limits.load in seconds. [-0, +2] */
+/* script.is_late(): true if the time for loading is over; and that time in seconds. [-0, +2] */
 static int l_is_late(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);

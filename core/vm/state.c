@@ -18,7 +18,9 @@ MP_GAUGE(vms, "vms", "", "", "Lua states, serving or draining")
 #define RESERVED_PART 16
 #define LITTLE_PART 512
 #define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
-/* processor time after limits.load in which lua/moonpool reports what took so long */
+/* Processor time for loading all scripts: the gateway reloads on its main thread, which does nothing else then. */
+#define LOAD_MS ((uint64_t)MP_LIMIT(load_ms, 2000))
+/* processor time after LOAD_MS in which lua/moonpool reports what took so long */
 #define LIBRARY_US 1000000
 /* steps of the matcher, some us, between two checks whether other tasks have to run */
 #define MATCH_STEPS 512
@@ -136,7 +138,7 @@ mp_vm *MP_NULLABLE mp_vm_new(mp_source *source, const mp_vm_limits *limits, cons
     vm->call.memory = limits->call_memory;
     vm->call.output = limits->call_output;
     vm->closing.most = (size_t)limits->cleanups;
-    vm->loading.us = limits->load_ms * 1000;
+    vm->loading.us = LOAD_MS * 1000;
     vm->call.us = limits->call_cpu_ms * 1000;
     vm->L = lua_newstate(mp_vm_allocate, vm);
     if (vm->L == NULL) {

@@ -69,8 +69,8 @@ typedef struct {
 
 /* The time that loading the scripts takes. */
 typedef struct {
-    uint64_t us;    /* limits.load */
-    uint64_t until; /* us of the thread's processor time when limits.load is over */
+    uint64_t us;    /* processor time for loading all scripts */
+    uint64_t until; /* us of the thread's processor time when that is over */
     bool is_on;     /* true until mp_vm_new has returned */
 } mp_vm_loading;
 
@@ -179,8 +179,8 @@ bool mp_vm_count(mp_vm *vm, size_t before, size_t now);
 /* Appends one error to a report, after a blank line if it is not the first. */
 void mp_report_text(mp_buf *report, mp_str text);
 
-/* Calls `function` with `arg` as a light userdata, within limits.load. Returns 0; or -1, with the error and its
- * trace appended to `report`. Never throws. */
+/* Calls `function` with `arg` as a light userdata, within the time for loading. Returns 0; or -1, with the error and
+ * its trace appended to `report`. Never throws. */
 int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *MP_NULLABLE arg, mp_buf *report);
 
 #endif

@@ -24,7 +24,6 @@ typedef struct {
     size_t call_output;   /* bytes of JSON of one result or message: limits.call.output */
     uint64_t call_cpu_ms; /* time that one task may run Lua: limits.call.cpu */
     int64_t cleanups;     /* cancelled tasks whose handlers may wait at once: limits.calls_in_flight */
-    uint64_t load_ms;     /* processor time for loading all scripts: limits.load */
 } mp_vm_limits;
 
 /* The bus: one per process. It outlives its VMs. */

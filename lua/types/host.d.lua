@@ -305,7 +305,7 @@ host.topic = {}
 ---@return string? hint
 function host.script.load(text, chunkname, env, ms) end
 
---- xpcall within the time of limits.load that is left.
+--- xpcall within the time for loading that is left.
 ---@param f function
 ---@param handler function
 ---@return boolean, any ...
@@ -317,8 +317,8 @@ function host.script.guarded(f, handler, ...) end
 ---@return boolean, any ...
 function host.script.briefly(f, handler, ...) end
 
----@return boolean is_late  True once the time of limits.load is used up
----@return number seconds   limits.load
+---@return boolean is_late  True once the time for loading is used up
+---@return number seconds   The time for loading
 function host.script.is_late() end
 
 -- -- errors that end a task (core/vm/protect.c) ------------------------------------------------------------------------

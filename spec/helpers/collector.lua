@@ -186,7 +186,7 @@ end
 
 --- The section `traces` of a configuration, with other values where `more` has them.
 function running:config(more)
-  local config = { otlp = "http://127.0.0.1:" .. self.port, interval = "20ms" }
+  local config = { otlp = "http://127.0.0.1:" .. self.port }
   for name, value in pairs(more or {}) do config[name] = value end
   return config
 end

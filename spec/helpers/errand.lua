@@ -22,14 +22,14 @@ end
 -- (additional ones), hosts (see resolver.c), workers. Idle connections are closed at once, so that
 -- assert.has_nothing_left finds none.
 function errand.start(options)
-  local http = { idle = "5ms" }
-  for key, value in pairs(options.http or {}) do http[key] = value end
+  local constants = { http_idle_ms = 5 }
+  for name, value in pairs(options.constants or {}) do constants[name] = value end
   local scripts = { ["tools/run.lua"] = options.code and frame:format(options.code) }
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end
   return gateway.start {
-    scripts = scripts, workers = options.workers or 1, constants = options.constants,
+    scripts = scripts, workers = options.workers or 1, constants = constants,
     env = options.hosts and errand.names(options.hosts) or memory.environment(), files = options.files,
-    config = { scripts = { allow = { net = options.net } }, limits = { http = http }, http = options.ca and { ca = options.ca } },
+    config = { scripts = { allow = { net = options.net } }, limits = { http = options.http }, http = options.ca and { ca = options.ca } },
   }
 end
 

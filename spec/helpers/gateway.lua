@@ -199,6 +199,14 @@ function gateway.use_tls(options)
   options.files = merge({ ["cert.pem"] = here.certificate, ["key.pem"] = here.key }, options.files)
 end
 
+--- The variables of a gateway with these options: `constants` are values of limits that are no keys. Spans are sent at
+--- once, unless the constants say otherwise.
+function gateway.variables(options)
+  local env = merge({ SPEC_LIMIT_trace_interval_ms = "20" }, options.env)
+  for name, value in pairs(options.constants or {}) do env["SPEC_LIMIT_" .. name] = tostring(value) end
+  return env
+end
+
 -- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by
 -- path), scripts_path (a folder that exists), workers, env, args; constants (values of limits that are no keys: {
 -- admin_runs = 1 }, see core/base/limit.h); tls (true: listens with TLS, which clients of specs then use); dir (a
@@ -206,8 +214,6 @@ end
 -- (a program that is started instead of the binary).
 function gateway.start(options)
   options = options or {}
-  local env = options.constants and merge({}, options.env) or options.env
-  for name, value in pairs(options.constants or {}) do env["SPEC_LIMIT_" .. name] = tostring(value) end
   if options.tls then
     gateway.use_tls(options)
   end
@@ -218,7 +224,7 @@ function gateway.start(options)
   local ready = uv.new_pipe(false)
   local args = { "run", "moonpool.yaml", "--ready-fd", "3" }
   table.move(options.args or {}, 1, #(options.args or {}), #args + 1, args)
-  local process = spawn(options.binary or uv.fs_realpath(gateway.binary), args, dir, { env = env, cwd = dir }, ready)
+  local process = spawn(options.binary or uv.fs_realpath(gateway.binary), args, dir, { env = gateway.variables(options), cwd = dir }, ready)
   local self = setmetatable({ dir = dir, pid = process.pid, process = process }, running)
   self.tls = options.tls and { name = "localhost", ca = dir .. "/cert.pem" }
   local ok, line = pcall(read_ready, process, ready, options.patience or PATIENCE)

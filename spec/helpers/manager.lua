@@ -14,7 +14,7 @@ local running = {}
 running.__index = running
 
 -- `options` are those of gateway.prepare; nofile: the limit of descriptors of the gateway; binary: another program;
--- env: more variables; dir: a folder that has its moonpool.yaml.
+-- env: more variables; constants: as for gateway.start; dir: a folder that has its moonpool.yaml.
 function manager.open(options)
   local dir = options.dir or gateway.prepare(options)
   local args = { options.binary or uv.fs_realpath(gateway.binary), "run", "moonpool.yaml", "--ready-fd", "{ready}" }
@@ -22,8 +22,8 @@ function manager.open(options)
     table.insert(args, 1, ("--nofile=%d:%d"):format(options.nofile, options.nofile))
     table.insert(args, 1, "/usr/bin/prlimit")
   end
-  local env = { PWD = dir }
-  for key, value in pairs(options.env or {}) do env[key] = value end
+  local env = gateway.variables(options)
+  env.PWD = dir
   return driven.start(setmetatable({ dir = dir, at = 0 }, running), "manager_driver", args, env)
 end
 

@@ -109,14 +109,14 @@ function processes:forget(g)
 end
 
 --- Two processes, of which each has the tool `place`, and the second one is the newest: p, old, new, and what
---- `options.before(old)` returned while the old one was alone. `options`: before, scripts, config, files.
+--- `options.before(old)` returned while the old one was alone. `options`: before, scripts, config, files, constants.
 function processes.two(options)
   local p = processes.new()
   options = options or {}
   local function start(place)
     local scripts = { ["tools/place.lua"] = ("--- Says which process runs.\nreturn function() return %q end\n"):format(place) }
     for path, text in pairs(options.scripts or {}) do scripts[path] = text end
-    return p:start { scripts = scripts, config = options.config, files = options.files, workers = options.workers }
+    return p:start { scripts = scripts, config = options.config, files = options.files, workers = options.workers, constants = options.constants }
   end
   local old = start "old"
   local kept = options.before and options.before(old)

@@ -257,7 +257,7 @@ function stdio.start(options)
   self.input, self.out = our_input, our_out
   local args = { "stdio", "moonpool.yaml", "--ready-fd", "3" }
   table.move(options.args or {}, 1, #(options.args or {}), #args + 1, args)
-  self.process = gateway.spawn(uv.fs_realpath(gateway.binary), args, dir, { env = options.env, cwd = dir, stdin = input, stdout = out }, ready)
+  self.process = gateway.spawn(uv.fs_realpath(gateway.binary), args, dir, { env = gateway.variables(options), cwd = dir, stdin = input, stdout = out }, ready)
   self.pid = self.process.pid
   for _, fd in ipairs { input, out } do
     if type(fd) == "number" then

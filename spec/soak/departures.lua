@@ -2,7 +2,7 @@
 -- hundred in the suite.
 --   departures.run(g, { form = "http2 close", times = 300, at_once = 4 })
 -- The gateway keeps no call of theirs, and no session: none is made for one that has left, one that certainly has no
--- answer loses its session at once, and one of which nobody can know it after sessions.initialize_within. This holds at
+-- answer loses its session at once, and one of which nobody can know it after 30 s. This holds at
 -- the limit of the sessions and below it.
 local uv = require "luv"
 local http2 = require "spec.helpers.http2"
@@ -81,11 +81,11 @@ departures.names = {}
 for name in pairs(departures.forms) do departures.names[#departures.names + 1] = name end
 table.sort(departures.names)
 
-function departures.start(sessions)
+function departures.start(sessions, constants)
   local gateway = require "spec.helpers.gateway"
   local path = os.tmpname()
   os.remove(path)
-  local g = gateway.start { workers = 1, config = {
+  local g = gateway.start { workers = 1, constants = constants, config = {
     listen = { { address = "127.0.0.1:0", http2 = "on" }, "unix:" .. path }, auth = "none", sessions = sessions,
   } }
   g.unix_path = path
@@ -218,7 +218,7 @@ end
 -- late for a session at all.
 local function ends_of(status)
   local closed = status.counters.sessions_closed
-  return ("%d sessions made, %d ended at once, %d after sessions.initialize_within"):format(status.counters.sessions_opened, closed.gone or 0,
+  return ("%d sessions made, %d ended at once, %d later"):format(status.counters.sessions_opened, closed.gone or 0,
     closed.uninitialized or 0)
 end
 

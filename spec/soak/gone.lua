@@ -515,9 +515,9 @@ function gone.run(options)
   u.stub = upstream.start { revision = "2025-06-18", transport = "http" }
   local entries = upstream.entries({ one = u.stub }, upstream.plain { one = u.stub })
   for _, entry in pairs(entries) do entry.timeout = "500ms" end
-  self.g = gateway.start { workers = 2, scripts = scripts, config = {
-    listen = { { address = "127.0.0.1:0", http2 = "on" } }, upstreams = entries, sessions = { max = 100000, per_principal = SESSIONS, idle = 4 * WITHIN .. "s",
-      initialize_within = WITHIN .. "s" },
+  self.g = gateway.start { workers = 2, scripts = scripts, constants = { initialize_within_ms = WITHIN * 1000 }, config = {
+    listen = { { address = "127.0.0.1:0", http2 = "on" } }, upstreams = entries,
+    sessions = { max = 100000, per_principal = SESSIONS, idle = 4 * WITHIN .. "s" },
     limits = { call = { time = "1s" } }, heartbeat = "60s",
   } }
   local _ <close> = setmetatable({}, { __close = function()

@@ -6,7 +6,7 @@
 #define EXIT_FAILED 1
 #define EXIT_CONFIG 78
 /* Each round leaves out the scripts whose errors the round before it has shown. A script that does not end while it
- * loads takes limits.load, and hides those after it. */
+ * loads takes the time for loading, and hides those after it. */
 #define MAX_ROUNDS 8
 
 /* Result of one attempt to load scripts. */

@@ -384,7 +384,7 @@ static void expect_write(mp_http2 *h2)
     if (!h2o_socket_is_writing(h2->conn->socket) || h2->stalled.slot != 0)
         return;
     h2->written = h2->conn->socket->bytes_written;
-    mp_timer_start(server->loop, &h2->stalled, server->limits.stall_ms, on_stalled);
+    mp_timer_start(server->loop, &h2->stalled, MP_STALL_MS, on_stalled);
 }
 
 void mp_http2_reset(mp_http2 *h2, const mp_live *live)

@@ -8,7 +8,7 @@ MP_COUNTER(dropped_slow, "dropped", "reason", "slow",
 MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off because limits.answers was exceeded")
 
 #define PIECES 32
-#define PIECE_BYTES (128 * 1024) /* a reader must read this much within `stall_ms` */
+#define PIECE_BYTES (128 * 1024) /* a reader must read this much within MP_STALL_MS */
 
 /* a reader that read nothing for this time may be ended to free memory for others */
 #define SLOW_MS 1000
@@ -155,7 +155,7 @@ static void on_time(mp_timer *timer);
 
 static uint64_t stall_ms_of(const mp_live *live)
 {
-    return live->conn->server->limits.stall_ms * (live->stream->is_passage ? 2 : 1);
+    return MP_STALL_MS * (live->stream->is_passage ? 2 : 1);
 }
 
 /* Moves the timer only to an earlier time; if it fires too early it is started again. */

@@ -14,6 +14,10 @@
 /* Limit of a request's target and headers, in bytes: browsers' have a few KiB. A larger request is answered with
  * 431. */
 #define MP_MAX_HEADERS ((size_t)MP_LIMIT(headers, 64 << 10))
+/* Time from accepting a connection to the end of its TLS handshake, and for a PROXY header: a few round trips. */
+#define MP_HANDSHAKE_MS ((uint64_t)MP_LIMIT(handshake_ms, 10000))
+/* A stream ends if its reader reads nothing for this time while bytes wait: a network is rarely away for longer. */
+#define MP_STALL_MS ((uint64_t)MP_LIMIT(stall_ms, 30000))
 
 typedef struct {
     mp_link link;
@@ -183,7 +187,7 @@ void mp_request_read_headers(mp_request_head *head, const h2o_req_t *req);
 /* implemented in events.c */
 void mp_stream_write_soon(mp_stream *stream);
 void mp_stream_flush_dirty(mp_loop *loop);
-/* Ends the stream if its reader reads nothing for limits.stall. */
+/* Ends the stream if its reader reads nothing for MP_STALL_MS. */
 void mp_stream_expect_progress(const mp_live *live);
 /* The request has ended: frees the queued bytes, which libh2o no longer uses. */
 void mp_stream_forget_queue(mp_stream *stream);

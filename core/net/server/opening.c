@@ -31,7 +31,7 @@ static void refuse_connection(mp_conn *conn, const char *why)
 
 static void on_late(mp_timer *timer)
 {
-    refuse_connection(mp_container(timer, mp_conn, first), "the PROXY header took longer than limits.handshake");
+    refuse_connection(mp_container(timer, mp_conn, first), "the PROXY header took longer than 10 s");
 }
 
 static void on_header(h2o_socket_t *socket, const char *MP_NULLABLE error)
@@ -73,7 +73,7 @@ static void await_header(mp_conn *conn)
         refuse_connection(conn, "the peer is no trusted proxy");
         return;
     }
-    mp_timer_start(conn->server->loop, &conn->first, conn->server->limits.handshake_ms, on_late);
+    mp_timer_start(conn->server->loop, &conn->first, MP_HANDSHAKE_MS, on_late);
     h2o_socket_read_start(conn->socket, on_header);
 }
 

@@ -168,7 +168,7 @@ static void on_late(mp_timer *timer)
 {
     mp_tls_conn *tls = mp_container(timer, mp_tls_conn, timer);
     mp_stat_add(&mp_stat_refused_tls, 1);
-    mp_refused(MP_CAUSE_TLS, MP_STR("the handshake took longer than limits.handshake"),
+    mp_refused(MP_CAUSE_TLS, MP_STR("the handshake took longer than 10 s"),
                mp_log_str("address", mp_conn_peer(tls->conn)));
     shutdown(h2o_socket_get_fd(tls->conn->socket), SHUT_RDWR);
     h2o_socket_close(tls->conn->socket);
@@ -181,7 +181,7 @@ void mp_tls_accept(mp_conn *conn, mp_tls_slot *slot)
     conn->tls = tls;
     tls->conn = conn;
     tls->tls = mp_tls_slot_get(slot);
-    mp_timer_start(server->loop, &tls->timer, server->limits.handshake_ms, on_late);
+    mp_timer_start(server->loop, &tls->timer, MP_HANDSHAKE_MS, on_late);
     h2o_socket_ssl_handshake(conn->socket, tls->tls->context, NULL, on_handshake);
 }
 

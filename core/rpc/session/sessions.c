@@ -12,13 +12,12 @@ MP_ACCOUNT(jobs, "jobs", "", "", "running background tasks")
 MP_ACCOUNT(auth_pending, "auth_pending", "", "", "requests whose authentication is pending")
 MP_COUNTER(sessions_opened, "sessions_opened", "", "", "sessions opened")
 MP_COUNTER(closed_idle, "sessions_closed", "reason", "idle", "not used for sessions.idle")
-MP_COUNTER(
-    closed_uninitialized, "sessions_closed", "reason", "uninitialized",
-    "no initialize, or nothing from a client that may have left without its answer, in sessions.initialize_within")
+MP_COUNTER(closed_uninitialized, "sessions_closed", "reason", "uninitialized",
+           "no initialize, or nothing from a client that may have left without its answer, in 30 s")
 MP_COUNTER(closed_shutdown, "sessions_closed", "reason", "shutdown", "the gateway stopped")
 MP_COUNTER(refused_calls, "refused", "reason", "calls", "calls over limits.calls_in_flight")
 MP_COUNTER(refused_sessions, "refused", "reason", "sessions", "sessions over sessions.max or sessions.per_principal")
-MP_COUNTER(refused_listeners, "refused", "reason", "listeners", "subscriptions/listen calls over limits.listeners")
+MP_COUNTER(refused_listeners, "refused", "reason", "listeners", "subscriptions/listen calls over limits.connections")
 MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over 1,024")
 MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
            "requests above 1,024 whose authentication is pending, or took longer than 10 s")
@@ -27,6 +26,8 @@ MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", MP_BUCKETS
              "time from the start of a session to its end; error_type: why it ended", "mcp_protocol_version",
              "network_transport", "error_type")
 
+/* time for a client to initialize, or to name its new session: as long as for a request */
+#define INITIALIZE_WITHIN_MS ((uint64_t)MP_LIMIT(initialize_within_ms, 30000))
 #define MAX_AUTHN MP_LIMIT(auth_waiting, 1024) /* requests whose authentication is pending */
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
@@ -491,10 +492,10 @@ static void collect_if_expired(mp_node *node, void *arg)
     const mp_stat *reason = NULL;
     uint64_t used_at = atomic_load_explicit(&session->used_at, memory_order_relaxed);
     if (session->is_sse) {
-        if (atomic_load(&session->card) == NULL && now >= session->opened_at + config->initialize_within_ms)
+        if (atomic_load(&session->card) == NULL && now >= session->opened_at + INITIALIZE_WITHIN_MS)
             reason = &mp_stat_closed_uninitialized;
     } else if (atomic_load(&session->is_doubted) && !mp_session_is_named(session) &&
-               now >= used_at + config->initialize_within_ms) {
+               now >= used_at + INITIALIZE_WITHIN_MS) {
         reason = &mp_stat_closed_uninitialized;
     } else if (now >= used_at + config->idle_ms) {
         pthread_mutex_lock(&session->lock);

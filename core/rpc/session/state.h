@@ -120,7 +120,7 @@ mp_session *MP_NULLABLE mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str i
 /* True if a request has named the session: its client has the id. */
 bool mp_session_is_named(mp_session *session);
 /* The client may have left before it had the session's id: unless a request names the session within
- * sessions.initialize_within, it ends. */
+ * 30 s, it ends. */
 void mp_session_doubt(mp_session *session);
 /* Removes the session from the table and ends its streams and calls on every worker. False if it was closed before. */
 bool mp_session_close(mp_session *session, const mp_stat *reason);

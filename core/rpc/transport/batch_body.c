@@ -34,7 +34,7 @@ static void serve_message(mp_rpc *rpc, mp_batch *MP_NULLABLE batch, mp_stream *s
                           mp_str message)
 {
     mp_envelope *envelope = &rpc->envelope;
-    mp_envelope_read(envelope, message, rpc->config->max_values);
+    mp_envelope_read(envelope, message, MP_MAX_VALUES);
     switch (envelope->kind) {
     case MP_KIND_NOTE:
     case MP_KIND_RESPONSE:

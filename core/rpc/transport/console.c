@@ -117,7 +117,7 @@ static mp_session *MP_NULLABLE need_session(mp_rpc *rpc, mp_console *console)
 static void serve_message(mp_rpc *rpc, mp_console *console, mp_str json)
 {
     mp_envelope *envelope = &rpc->envelope;
-    mp_envelope_read(envelope, json, rpc->config->max_values);
+    mp_envelope_read(envelope, json, MP_MAX_VALUES);
     bool is_request = envelope->kind == MP_KIND_REQUEST;
     if (is_request && envelope->has_version) {
         mp_serve_stateless_message(rpc, &transport);

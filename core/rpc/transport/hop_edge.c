@@ -190,7 +190,7 @@ static mp_str id_of(mp_rpc *rpc, mp_stream *stream)
     rpc->envelope.id = MP_STR_NONE;
     if (body.len == 0)
         return MP_STR_NONE;
-    mp_envelope_read(&rpc->envelope, body, rpc->config->max_values);
+    mp_envelope_read(&rpc->envelope, body, MP_MAX_VALUES);
     return rpc->envelope.kind == MP_KIND_REQUEST ? rpc->envelope.id : MP_STR_NONE;
 }
 

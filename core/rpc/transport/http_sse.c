@@ -77,7 +77,7 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream)
         refuse_request(rpc, stream, MP_CAUSE_MEDIA_TYPE, 415, "Content-Type must be application/json");
     } else {
         mp_envelope *envelope = &rpc->envelope;
-        mp_envelope_read(envelope, request->body, rpc->config->max_values);
+        mp_envelope_read(envelope, request->body, MP_MAX_VALUES);
         if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID) {
             mp_refuse_envelope(rpc, stream);
         } else if (envelope->kind == MP_KIND_ARRAY) {

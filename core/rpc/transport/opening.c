@@ -1,6 +1,6 @@
 /* opening.c: the session that `initialize` opens over Streamable HTTP. None is made for a client that has
  * left, and one whose client leaves before it has the answer ends at once. Where nobody can know whether it has, the
- * client has sessions.initialize_within to come back. */
+ * client has 30 s to come back. */
 #include "transport.h"
 
 /* Ends the session if its client did not get the answer to `initialize`: no client knows the session's id then. */

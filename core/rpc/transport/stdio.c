@@ -84,7 +84,7 @@ static void on_line(void *ctx, mp_str line)
     mp_envelope *envelope = &rpc->envelope;
     if (mp_str_trim(line).len == 0)
         return;
-    mp_envelope_read(envelope, line, rpc->config->max_values);
+    mp_envelope_read(envelope, line, MP_MAX_VALUES);
     switch (envelope->kind) {
     case MP_KIND_REQUEST:
         serve_request(rpc, stdio->session);

@@ -211,7 +211,7 @@ static void serve_post(mp_rpc *rpc, mp_stream *stream)
         return;
     }
     mp_phase_set(MP_PHASE_DECODE);
-    mp_envelope_read(envelope, mp_stream_request(stream)->body, rpc->config->max_values);
+    mp_envelope_read(envelope, mp_stream_request(stream)->body, MP_MAX_VALUES);
     if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID) {
         mp_refuse_envelope(rpc, stream);
         return;

@@ -291,8 +291,8 @@ function loader.load(load_upstreams)
     read_guarded(script.path, kinds[folder], found[folder], script.path, script.text)
     local is_late, seconds = host.script.is_late()
     if is_late then
-      refuse(script.path, nil, ("loading the scripts took longer than limits.load (%g s of processor time)"):format(seconds),
-        "a script does work where it loads, at its top level; or raise limits.load")
+      refuse(script.path, nil, ("loading the scripts took longer than %g s of processor time"):format(seconds),
+        "a script does work where it loads, at its top level")
       break
     end
   end

@@ -163,12 +163,12 @@ describe("/api", function()
 
   it("answers for the other workers while one is stuck", function()
     local g <close> = gateway.start {
-      workers = 2, scripts = {
+      workers = 2, constants = { stuck_ms = 500 }, scripts = {
         ["tools/hold.lua"] = scripts["tools/hold.lua"],
         ["tools/block.lua"] = blocking.tool,
       },
       config = {
-        scripts = { path = "scripts", trust = "full" }, limits = { stuck = "500ms" },
+        scripts = { path = "scripts", trust = "full" },
         admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } },
       },
     }

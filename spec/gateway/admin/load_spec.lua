@@ -74,9 +74,8 @@ end
 
 local function start()
   return gateway.start { scripts = scripts(), workers = 2, patience = 120,
-    constants = { metrics_tools = 1500, metrics_series = 2000, metrics_waiting = 10 }, config = {
+    constants = { metrics_tools = 1500, metrics_series = 2000, metrics_waiting = 10, load_ms = 60000 }, config = {
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, sessions = { per_principal = SESSIONS },
-    limits = { load = "60s" },
   } }
 end
 
@@ -178,9 +177,8 @@ local function start_with_long_names()
   end
   local upstreams = {}
   for i = 1, 256 do upstreams[("%s%03d"):format(("u"):rep(20), i)] = { url = "http://127.0.0.1:1/mcp" } end
-  return gateway.start { scripts = files, workers = 2, patience = 120, constants = { metrics_tools = 1500, metrics_series = 2000 }, config = {
+  return gateway.start { scripts = files, workers = 2, patience = 120, constants = { metrics_tools = 1500, metrics_series = 2000, load_ms = 60000 }, config = {
     admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }, upstreams = upstreams,
-    limits = { load = "60s" },
     traces = { otlp = "http://127.0.0.1:1", sample = 1 },
   } }
 end

@@ -19,8 +19,10 @@ end
 -- A gateway whose only worker waits until blocking.release(g), with a call of `block`: its client and the call.
 local function start_blocked(constants)
   local admin <const> = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } }
+  constants = constants or {}
+  constants.stuck_ms = 200
   local g = gateway.start { workers = 1, constants = constants,
-    config = { admin = admin, scripts = { path = "scripts", trust = "full" }, limits = { stuck = "200ms" } }, scripts = {
+    config = { admin = admin, scripts = { path = "scripts", trust = "full" } }, scripts = {
     ["tools/block.lua"] = blocking.tool,
   } }
   wait.for_fact("the worker", 20, function() return get(g, "/api/tools").status == 200 end)

@@ -200,7 +200,7 @@ describe("the pages of /api/sessions", function()
   end
 
   it("list 10,000 sessions that stay, each once, while others come and go", function()
-    local g <close> = start({ sessions = { max = 12000, per_principal = 12000, initialize_within = "1h" } }, { workers = 2 })
+    local g <close> = start({ sessions = { max = 12000, per_principal = 12000 } }, { workers = 2, constants = { initialize_within_ms = 3600000 } })
     local me <close> = client.connect(g)
     open_sessions(me, 10000)
     g:wait_status(function(now) return now.gauges.sessions.http == 10000 end, 30)

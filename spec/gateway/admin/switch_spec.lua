@@ -186,7 +186,7 @@ end)
 describe("the answer of a switch", function()
   -- Two workers, one of which is blocked; and the call that waits there.
   local function start_with_blocked()
-    local g = start { workers = 2, config = { scripts = { path = "scripts", trust = "full" }, limits = { stuck = "500ms" } }, scripts = {
+    local g = start { workers = 2, constants = { stuck_ms = 500 }, config = { scripts = { path = "scripts", trust = "full" } }, scripts = {
       ["tools/add.lua"] = scripts["tools/add.lua"],
       ["tools/block.lua"] = blocking.tool,
     } }

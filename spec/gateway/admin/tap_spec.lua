@@ -316,7 +316,7 @@ describe("a tap", function()
   end)
 
   it("is one of eight, and gets no more than 1,000 events in a second and 4 MiB", function()
-    local g <close> = start({ tap = "full", limits = { stall = "10m" } }, { constants = { tap_events = 3, tap_bytes = 65536 } })
+    local g <close> = start({ tap = "full" }, { constants = { stall_ms = 600000, tap_events = 3, tap_bytes = 65536 } })
     local one <close> = tap(g)
     local slow <close> = tap(g, "?arguments=full&method=tools*", { buffer = 64 << 10 })
     local others = {}
@@ -343,7 +343,7 @@ describe("a tap", function()
   end)
 
   it("drops events for a reader that does not read, and says how many; others lose nothing", function()
-    local g <close> = start { tap = "full", limits = { stall = "10m" } }
+    local g <close> = start({ tap = "full" }, { constants = { stall_ms = 600000 } })
     local slow <close> = tap(g, "?arguments=full&tool=echo", { buffer = 256 << 10 })
     local quick <close> = tap(g, "?tool=echo&outcome=ok")
     slow:pause()
@@ -365,7 +365,7 @@ describe("a tap", function()
   end)
 
   it("is one of eight under load: each gets or is told of every event, and one that does not read costs its own queue", function()
-    local g <close> = start({ tap = "full", limits = { stall = "10m" } }, { workers = 2 })
+    local g <close> = start({ tap = "full" }, { workers = 2, constants = { stall_ms = 600000 } })
     local readers = {}
     for i, query in ipairs {
       "?tool=echo", "?tool=e*&arguments=full", "?method=tools*", "?principal=anon*", "?arguments=none", "?arguments=names", "?tool=*",

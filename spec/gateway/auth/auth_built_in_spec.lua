@@ -175,7 +175,7 @@ describe("auth.introspection", function()
 
   local function served(idp, more)
     return start(([[return auth.introspection { url = "%s/introspect", client_id = "gate way", client_secret = "s/cret", audience = "https://mcp.test", %s }]])
-      :format(idp.server.url, more or ""), { config = { scripts = { allow = { net = { idp.server.at } } }, limits = { http = { idle = "5ms" } } } })
+      :format(idp.server.url, more or ""), { constants = { http_idle_ms = 5 }, config = { scripts = { allow = { net = { idp.server.at } } } } })
   end
 
   local function active(more)

@@ -63,8 +63,8 @@ describe("an auth script that waits", function()
 
   it("may send HTTP requests", function()
     local other <close> = gateway.start { scripts = { ["tools/who.lua"] = credentials.who } }
-    local config = { limits = { http = { idle = "0ms" } }, scripts = { allow = { net = { "127.0.0.1:" .. other.admin_port } } } }
-    local g <close> = gateway.start { config = config, scripts = {
+    local config = { scripts = { allow = { net = { "127.0.0.1:" .. other.admin_port } } } }
+    local g <close> = gateway.start { constants = { http_idle_ms = 0 }, config = config, scripts = {
       ["auth/main.lua"] = ([[return auth { function(request)
         local answer = try(http.get("http://127.0.0.1:%d/healthz"))
         return { id = request.bearer .. answer.status }

@@ -16,7 +16,7 @@ end }]]
 local function start(idp, options, workers)
   return gateway.start {
     scripts = { ["tools/who.lua"] = script:format(idp.url, options or "") }, workers = workers or 1,
-    config = { scripts = { allow = { net = { idp.at } } }, limits = { http = { idle = "5ms" } } },
+    constants = { http_idle_ms = 5 }, config = { scripts = { allow = { net = { idp.at } } } },
   }
 end
 
@@ -29,7 +29,7 @@ local function start_many(idp, net)
         local claims, why, kind = people:verify(args.token)
         return claims and claims.sub or (kind or "refused") .. ": " .. why
       end }]]):format(idp.url, tokens.AUDIENCE) },
-    workers = 1, config = { scripts = { allow = { net = { idp.at, table.unpack(net or {}) } } }, limits = { http = { idle = "5ms" } } },
+    workers = 1, constants = { http_idle_ms = 5 }, config = { scripts = { allow = { net = { idp.at, table.unpack(net or {}) } } } },
   }
 end
 

@@ -90,7 +90,7 @@ describe("a script of each kind", function()
     local address = "127.0.0.1:" .. web.port
     local g <close> = gateway.start {
       scripts = scripts, env = { ORDERS_URL = "http://" .. address },
-      config = { scripts = { allow = { net = { address }, env = { "ORDERS_URL" } } }, limits = { http = { idle = "5ms" } } },
+      constants = { http_idle_ms = 5 }, config = { scripts = { allow = { net = { address }, env = { "ORDERS_URL" } } } },
     }
     local me = g:client("2026-07-28", { capabilities = able })
     local function tool(name, arguments) return me:result("tools/call", { name = name, arguments = arguments }) end

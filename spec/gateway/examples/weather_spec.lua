@@ -30,7 +30,7 @@ describe("the example weather", function()
     local scripts = {}
     for _, name in ipairs { "forecast", "watch" } do scripts["tools/" .. name .. ".lua"] = read(dir .. "/examples/weather/scripts/tools/" .. name .. ".lua") end
     local allow = { net = { "127.0.0.1:" .. ports["7380"] } }
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { scripts = { allow = allow }, limits = { http = { idle = "5ms" } } } }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, constants = { http_idle_ms = 5 }, config = { scripts = { allow = allow } } }
     local me = g:client "2026-07-28"
     local function text(name, arguments) return me:result("tools/call", { name = name, arguments = arguments }).content[1].text end
     assert.equal("28 degrees\n29 degrees", text("watch", { city = "San Juan", count = 2 }))

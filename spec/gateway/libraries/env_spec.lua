@@ -68,7 +68,8 @@ describe("secret", function()
       local result = try(exec({ "sh", "-c", "echo $TOKEN; cat" }, { env = { TOKEN = token }, stdin = token .. "\n" }))
       return { header = answer.body, out = result.stdout }]]
     local got = granted.once({
-      code = code, env = environment, allow = { env = { "API_TOKEN", "TOKEN" }, net = { server.at }, run = { "sh" } }, limits = { http = { idle = "5ms" } },
+      code = code, env = environment, allow = { env = { "API_TOKEN", "TOKEN" }, net = { server.at }, run = { "sh" } },
+      constants = { http_idle_ms = 5 },
     }, { path = server.url })
     assert.equal("Bearer t0ken-value", got.header)
     assert.equal("t0ken-value\nt0ken-value\n", got.out)

@@ -137,7 +137,7 @@ describe("http.get", function()
 
   it("uses connections again, and closes them when they are idle", function()
     local server <close> = stub.start(function(_, reply) reply:json { ok = true } end)
-    local g <close> = errand.start { net = { server.at }, http = { idle = "300ms" }, code = [[
+    local g <close> = errand.start { net = { server.at }, constants = { http_idle_ms = 300 }, code = [[
       for _ = 1, 20 do try(http.get(args.url)) end
       return "done" ]] }
     local me = g:client "2026-07-28"

@@ -8,9 +8,9 @@ local code = [[local res, why = http.get(args.url, { timeout = (args.n or 60000)
 
 local function server_here() return stub.start(function(_, reply) reply:send(200) end) end
 
--- A gateway whose names are `hosts`, and which keeps connections and names for `idle`.
+-- A gateway whose names are `hosts`, and which keeps connections and names for `idle` ms.
 local function start(hosts, idle, more)
-  local options = { net = { "*.test:* private", "127.0.0.1:*" }, code = code, hosts = hosts, http = { idle = idle } }
+  local options = { net = { "*.test:* private", "127.0.0.1:*" }, code = code, hosts = hosts, constants = { http_idle_ms = idle } }
   for key, value in pairs(more or {}) do options[key] = value end
   return errand.start(options)
 end
@@ -31,7 +31,7 @@ end
 describe("the addresses of a name", function()
   it("are looked up once while they are used, and connections to it are kept", function()
     local server <close> = server_here()
-    local g <close> = start("once.test=127.0.0.1,!0", "15s", { workers = 2 })
+    local g <close> = start("once.test=127.0.0.1,!0", 15000, { workers = 2 })
     local me <close> = g:client "2026-07-28"
     for _ = 1, 8 do assert.equal(200, errand.run(me, { url = ("http://once.test:%d/"):format(server.port) }).status) end
     assert.is_true(server.accepted <= 2, server.accepted .. " connections of two workers")
@@ -43,16 +43,16 @@ describe("the addresses of a name", function()
   it("serve every port, by one lookup", function()
     local one <close> = server_here()
     local two <close> = server_here()
-    local g <close> = start("once.test=127.0.0.1,!0", "15s")
+    local g <close> = start("once.test=127.0.0.1,!0", 15000)
     local me <close> = g:client "2026-07-28"
     for _, server in ipairs { one, two, one } do
       assert.equal(200, errand.run(me, { url = ("http://once.test:%d/"):format(server.port) }).status)
     end
   end)
 
-  it("are looked up again when nothing has used them for limits.http.idle", function()
+  it("are looked up again when nothing has used them for a while", function()
     local server <close> = server_here()
-    local g <close> = start("once.test=127.0.0.1,!0", "5ms")
+    local g <close> = start("once.test=127.0.0.1,!0", 5)
     local me = g:client "2026-07-28"
     local url = ("http://once.test:%d/"):format(server.port)
     assert.equal(200, errand.run(me, { url = url }).status)
@@ -63,7 +63,7 @@ describe("the addresses of a name", function()
 
   it("that could not be found are looked up by the next request", function()
     local server <close> = server_here()
-    local g <close> = start("late.test=!0,127.0.0.1", "15s")
+    local g <close> = start("late.test=!0,127.0.0.1", 15000)
     local me <close> = g:client "2026-07-28"
     local url = ("http://late.test:%d/"):format(server.port)
     assert.equal("GET " .. url .. ": host not found (DNS)", errand.run(me, { url = url }).why)
@@ -72,7 +72,7 @@ describe("the addresses of a name", function()
 
   it("are all tried, of IPv6 and of IPv4", function()
     local server <close> = server_here()
-    local g <close> = start("six.test=::1+127.0.0.1;four.test=127.0.0.9+::1+127.0.0.1", "5ms")
+    local g <close> = start("six.test=::1+127.0.0.1;four.test=127.0.0.9+::1+127.0.0.1", 5)
     local me = g:client "2026-07-28"
     for _, name in ipairs { "six", "four" } do
       assert.equal(200, errand.run(me, { url = ("http://%s.test:%d/"):format(name, server.port) }).status)
@@ -83,8 +83,8 @@ describe("the addresses of a name", function()
 
   it("stay with requests that wait for a connection, and go with those that are given up before it", function()
     local server <close> = stub.start(function(_, reply) reply:later(20, function() reply:send(200) end) end)
-    local g <close> = errand.start { net = { "*.test:* private" }, hosts = "once.test=127.0.0.1,!0", http = { idle = "15s" },
-      constants = { http_per_host = 1 }, code = [[
+    local g <close> = errand.start { net = { "*.test:* private" }, hosts = "once.test=127.0.0.1,!0",
+      constants = { http_idle_ms = 15000, http_per_host = 1 }, code = [[
       local given_up = {}
       for i = 1, args.n do given_up[i] = function() return (http.get(args.url, { timeout = 0.001 })) end end
       parallel(given_up)
@@ -106,7 +106,7 @@ describe("the addresses of a name", function()
       if request.path == "/" then return reply:send(302, { location = "http://b.test:" .. request.headers.host:match "%d+$" .. "/there" }) end
       reply:send(200)
     end)
-    local g <close> = start("a.test=127.0.0.1;b.test=127.0.0.1", "5ms")
+    local g <close> = start("a.test=127.0.0.1;b.test=127.0.0.1", 5)
     local me = g:client "2026-07-28"
     assert.equal(200, errand.run(me, { url = ("http://a.test:%d/"):format(server.port) }).status)
     assert.equal("b.test:" .. server.port, server.requests[2].headers.host)
@@ -125,7 +125,7 @@ describe("while no name server answers", function()
 
   it("requests go to the addresses of before, which is told once, until it answers again", function()
     local server <close> = server_here()
-    local g <close> = start("flaky.test=127.0.0.1,?0,127.0.0.1", "5ms")
+    local g <close> = start("flaky.test=127.0.0.1,?0,127.0.0.1", 5)
     local me <close> = g:client "2026-07-28"
     wait.for_fact("the warning", 10, function()
       assert.equal(200, ask(me, server, "flaky").status)
@@ -142,7 +142,7 @@ describe("while no name server answers", function()
 
   it("requests hardly wait, and a connection that is kept serves them", function()
     local server <close> = server_here()
-    local g <close> = start("silent.test=127.0.0.1,?20", "5ms", { workers = 2 })
+    local g <close> = start("silent.test=127.0.0.1,?20", 5, { workers = 2 })
     local me = g:client "2026-07-28"
     assert.equal(200, ask(me, server, "silent").status)
     wait.for_fact("a lookup that hangs", 10, function()
@@ -157,7 +157,7 @@ describe("while no name server answers", function()
 
   it("a name without addresses of before is not found", function()
     local server <close> = server_here()
-    local g <close> = start("never.test=?0", "5ms")
+    local g <close> = start("never.test=?0", 5)
     local me <close> = g:client "2026-07-28"
     assert.matches("host not found", ask(me, server, "never").why)
     assert.equal(0, warnings(g))
@@ -165,7 +165,7 @@ describe("while no name server answers", function()
 
   it("a name that exists no more has no addresses, as soon as a name server says so", function()
     local server <close> = server_here()
-    local g <close> = start("gone.test=127.0.0.1,?0,!0", "5ms")
+    local g <close> = start("gone.test=127.0.0.1,?0,!0", 5)
     local me <close> = g:client "2026-07-28"
     assert.equal(200, ask(me, server, "gone").status)
     wait.for_fact("the end of the name", 20, function()
@@ -178,7 +178,7 @@ end)
 
 describe("a lookup that hangs", function()
   it("is one for all requests to the name, and ends with its thread", function()
-    local g <close> = start("slow.test=!2", "5ms", { workers = 2 })
+    local g <close> = start("slow.test=!2", 5, { workers = 2 })
     local me = g:client "2026-07-28"
     local streams = {}
     for i = 1, 6 do streams[i] = errand.begin(me, { url = "http://slow.test/" }) end
@@ -197,7 +197,7 @@ describe("a lookup that hangs", function()
 
   it("holds up neither a reload nor other names", function()
     local server <close> = server_here()
-    local g <close> = start("slow.test=!4;a.test=127.0.0.1", "5ms")
+    local g <close> = start("slow.test=!4;a.test=127.0.0.1", 5)
     local me = g:client "2026-07-28"
     local stream = errand.begin(me, { url = "http://slow.test/" })
     g:wait_status(function(status) return status.gauges.lookups == 1 end)
@@ -211,7 +211,7 @@ describe("a lookup that hangs", function()
   end)
 
   it("does not hold up the end of the gateway", function()
-    local g <close> = start("slow.test=!60", "5ms", { workers = 2 })
+    local g <close> = start("slow.test=!60", 5, { workers = 2 })
     local me = g:client "2026-07-28"
     for _ = 1, 3 do errand.begin(me, { url = "http://slow.test/" }) end
     g:wait_status(function(status) return status.gauges.http_requests == 3 end)

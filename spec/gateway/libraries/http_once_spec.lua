@@ -38,8 +38,9 @@ local function with(is_secure, workers, check)
   local server <close> = talk.start("closing.mjs", files)
   local port = math.tointeger(server:wait_fact("port").port)
   local g <close> = gateway.start {
+    constants = { http_idle_ms = 5000 },
     workers = workers, scripts = { ["tools/dies.lua"] = tool }, env = memory.environment(), files = pem and { ["ca.pem"] = pem.own },
-    config = { scripts = { allow = { net = { "127.0.0.1:" .. port } } }, limits = { http = { idle = "5s" } }, http = pem and { ca = "ca.pem" } or nil },
+    config = { scripts = { allow = { net = { "127.0.0.1:" .. port } } }, http = pem and { ca = "ca.pem" } or nil },
   }
   check((is_secure and "https" or "http") .. "://127.0.0.1:" .. port, server, g)
   for _, path in ipairs(files) do os.remove(path) end

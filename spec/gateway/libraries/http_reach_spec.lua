@@ -96,7 +96,7 @@ describe("a name that is granted", function()
     local server <close> = server_here()
     local g <close> = errand.start {
       net = { "flip.test:* private", "rebind.test:*" }, hosts = "flip.test=127.0.0.1;rebind.test=127.0.0.9,127.0.0.1", code = code,
-      http = { idle = "0ms" },
+      constants = { http_idle_ms = 0 },
     }
     local me = g:client "2026-07-28"
     assert.equal(200, errand.run(me, { url = ("http://flip.test:%d/"):format(server.port) }).status)
@@ -125,7 +125,7 @@ describe("the environment and its proxies", function()
     local g <close> = gateway.start {
       workers = 1, env = { http_proxy = proxy.url, all_proxy = proxy.url, HTTP_PROXY = proxy.url, NETRC = "/dev/null" },
       scripts = { ["tools/run.lua"] = "return tool { 'R', input = { url = t.string }, function(args) return { status = http.get(args.url).status } end }" },
-      config = { scripts = { allow = { net = { server.at } } }, limits = { http = { idle = "5ms" } } },
+      constants = { http_idle_ms = 5 }, config = { scripts = { allow = { net = { server.at } } } },
     }
     local me = g:client "2026-07-28"
     assert.equal(200, errand.run(me, { url = server.url }).status)

@@ -28,11 +28,11 @@ describe("a redirect", function()
     outside:__close()
   end)
 
-  local function start(http) return errand.start { net = { server.at, other.at }, code = code, http = http } end
+  local function start(constants) return errand.start { net = { server.at, other.at }, code = code, constants = constants } end
 
   it("within an origin takes everything along", function()
     answers["/a"], answers["/d/e"] = { 302, "/d/e?x=1" }, { 307, "../f g" }
-    local g <close> = start { idle = "200ms" }
+    local g <close> = start { http_idle_ms = 200 }
     local me = g:client "2026-07-28"
     assert.same({ status = 200, url = server.url .. "/f%20g" }, errand.run(me, { url = server.url .. "/a" }))
     for _, request in ipairs(server.requests) do

@@ -11,10 +11,10 @@ local code = [[
   local res, why = http.request(options)
   return { status = res and res.status, body = res and res.body, why = why, seconds = time.monotonic() - began }]]
 
-local function with(answer, check, limits)
+local function with(answer, check, constants)
   local server <close> = stub.start(answer)
   local g <close> = granted.start {
-    scripts = { ["tools/run.lua"] = ("local BASE = %q\n"):format(server.url) .. granted.tool(code) }, allow = { net = { server.at } }, limits = limits,
+    scripts = { ["tools/run.lua"] = ("local BASE = %q\n"):format(server.url) .. granted.tool(code) }, allow = { net = { server.at } }, constants = constants,
   }
   local me = g:client "2026-07-28"
   check(function(line, options) return granted.run(me, { path = line, text = options }) end, server, g, me)
@@ -33,7 +33,7 @@ local function in_turn(list)
   end
 end
 
-local limits = { http = { idle = "5ms" } }
+local at_once = { http_idle_ms = 5 }
 
 describe("retry of http", function()
   it("repeats idempotent requests until an answer arrives", function()
@@ -43,7 +43,7 @@ describe("retry of http", function()
         assert.equal(200, got.status)
         assert.equal(3, #server.requests)
         assert.is_true(got.seconds >= wait.least(0.1))
-      end, limits)
+      end, at_once)
     end
   end)
 
@@ -53,7 +53,7 @@ describe("retry of http", function()
       assert.equal(1, #server.requests)
       assert.equal(503, run("GET /", '{"retry":2}').status)
       assert.equal(4, #server.requests)
-    end, limits)
+    end, at_once)
   end)
 
   it("does not repeat a request after any other status", function()
@@ -61,7 +61,7 @@ describe("retry of http", function()
       with(in_turn { { status } }, function(run, server)
         assert.equal(status, run("GET /", '{"retry":3}').status)
         assert.equal(1, #server.requests)
-      end, limits)
+      end, at_once)
     end
   end)
 
@@ -73,7 +73,7 @@ describe("retry of http", function()
         with(in_turn { answer }, function(run, server)
           run("POST /", options)
           assert.equal(count, #server.requests, options)
-        end, limits)
+        end, at_once)
       end
     end
   end)
@@ -96,14 +96,14 @@ describe("retry of http", function()
       assert.equal(200, got.status)
       assert.is_true(got.seconds >= wait.least(1))
       assert.equal(2, #server.requests)
-    end, limits)
+    end, at_once)
     with(in_turn { { 429, { ["retry-after"] = "3600" } }, { 200 } }, function(run, server)
       assert.equal(429, run("GET /", '{"retry":5,"timeout":5}').status)
       assert.equal(1, #server.requests)
-    end, limits)
+    end, at_once)
     with(in_turn { { 503, { ["retry-after"] = os.date("!%a, %d %b %Y %H:%M:%S GMT", os.time() - 5) } }, { 200 } }, function(run)
       assert.equal(200, run("GET /", '{"retry":1}').status)
-    end, limits)
+    end, at_once)
   end)
 
   it("names the mistake in its options", function()
@@ -125,7 +125,7 @@ local function closing_kept()
   end
 end
 
-local kept = { http = { idle = "500ms" } }
+local kept = { http_idle_ms = 500 }
 
 describe("a kept connection that closes without an answer", function()
   it("makes a POST fail, which is not sent twice", function()

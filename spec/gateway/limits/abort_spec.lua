@@ -56,12 +56,12 @@ end
 
 local function start(server)
   return gateway.start {
-    scripts = scripts, constants = { exec_grace_ms = 20 },
+    scripts = scripts, constants = { exec_grace_ms = 20, http_idle_ms = 5 },
     before = function(dir) uv.fs_mkdir(dir .. "/data", 493) end,
     config = {
       log = { level = "error" }, heartbeat = "60s", sessions = { replay = "off" },
       scripts = { path = "scripts", watch = "false", allow = { net = { server.at }, run = { "sleep" }, read = { "data" }, write = { "data" } } },
-      limits = { http = { idle = "5ms" }, drain = "20ms" },
+      limits = { drain = "20ms" },
     },
   }
 end

@@ -31,10 +31,11 @@ end }]],
 
 local function start(options)
   options = options or {}
-  local config = { limits = { call = { cpu = "60s" }, stuck = "60s" }, scripts = { allow = options.allow } }
+  local config = { limits = { call = { cpu = "60s" } }, scripts = { allow = options.allow } }
   for key, value in pairs(options.config or {}) do config[key] = value end
   return gateway.start {
     workers = options.workers or 1, scripts = scripts, config = config, files = { ["data/a.txt"] = "a" }, env = preload,
+    constants = { stuck_ms = 60000 },
   }
 end
 

@@ -1,5 +1,5 @@
 -- One body of 4 MiB delays the other clients of its worker for no longer than a turn of any other work, for any
--- content: it is refused after limits.values values, and a body with fewer values is decoded in turns.
+-- content: it is refused after 100,000 values, and a body with fewer values is decoded in turns.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"
@@ -55,9 +55,9 @@ local function turns_since(g, before)
   return made
 end
 
-describe("limits.values", function()
+describe("the number of values", function()
   it("refuses a body with more values, before anything runs, with the id and what to do", function()
-    local g <close> = gateway.start { scripts = scripts, config = { limits = { values = 100 } } }
+    local g <close> = gateway.start { scripts = scripts, constants = { values = 100 } }
     -- 11 values belong to the message around the arguments
     assert.equal(200, wire.post(g, call_with("[" .. ("0,"):rep(88) .. "0]"), mirrored).status)
     local response = wire.post(g, call_with("[" .. ("0,"):rep(89) .. "0]", 7), mirrored)
@@ -65,14 +65,14 @@ describe("limits.values", function()
     local answer = response:json()
     assert.equal(-32600, answer.error.code)
     assert.equal(7, answer.id)
-    assert.equal("more than 100 values in one body (limits.values): send less at once, or many values as one text", answer.error.message)
+    assert.equal("more than 100 values in one body: send less at once, or many values as one text", answer.error.message)
     assert.equal(1, g:status().counters.refused.values)
     assert.equal(1, g:status().counters.calls)
     assert.has_nothing_left(g)
   end)
 
   it("counts the values of a whole batch together", function()
-    local g <close> = gateway.start { scripts = scripts, config = { limits = { values = 100 } } }
+    local g <close> = gateway.start { scripts = scripts, constants = { values = 100 } }
     local session = wire.initialize(g, "2025-03-26")
     local one = '{"jsonrpc":"2.0","id":%d,"method":"ping"}'
     local function send(count)
@@ -86,7 +86,7 @@ describe("limits.values", function()
 
   it("holds for lines of stdio", function()
     local stdio = require "spec.helpers.stdio"
-    local g <close> = stdio.start { scripts = scripts, config = { limits = { values = 100 } } }
+    local g <close> = stdio.start { scripts = scripts, constants = { values = 100 } }
     g:send_raw(call_with("[" .. ("0,"):rep(100) .. "0]", 7) .. "\n")
     assert.equal(-32600, g:expect(7).error.code)
   end)
@@ -94,7 +94,7 @@ end)
 
 describe("a message that would take more memory than a call may", function()
   it("is refused before it is decoded, and says so", function()
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = { values = 10000000, call = { memory = "16MiB" } } } }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, constants = { values = 10000000 }, config = { limits = { call = { memory = "16MiB" } } } }
     for _, name in ipairs { "empty", "nested", "objects", "zeros" } do
       local answer = wire.post(g, call_with(shapes[name](SIZE)), mirrored):json()
       assert.equal(-32602, answer.error.code, name)
@@ -138,8 +138,8 @@ describe("bodies of 4 MiB, one after another,", function()
   end)
 
   it("are decoded in turns, however many values the configuration allows", function()
-    local limits = { values = 10000000, call = { memory = "1GiB", cpu = "30s" }, lua_memory = "2GiB" }
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
+    local limits = { call = { memory = "1GiB", cpu = "30s" }, lua_memory = "2GiB" }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, constants = { values = 10000000 }, config = { limits = limits } }
     local echo <close> = g:client "2026-07-28"
     for name, make in pairs(shapes) do
       local status, turns, echoes = beside(g, echo, call_with(make(SIZE)))
@@ -154,8 +154,8 @@ describe("bodies of 4 MiB, one after another,", function()
   end)
 
   it("count on limits.call.cpu", function()
-    local limits = { values = 10000000, call = { memory = "1GiB", cpu = "20ms" }, lua_memory = "2GiB" }
-    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
+    local limits = { call = { memory = "1GiB", cpu = "20ms" }, lua_memory = "2GiB" }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, constants = { values = 10000000 }, config = { limits = limits } }
     local answer = wire.post(g, call_with(shapes.nested(SIZE)), mirrored):json()
     assert.equal("the call ran Lua for longer than limits.call.cpu", answer.error.message)
     assert.equal(1, g:status().counters.tool_aborted.cpu)

@@ -12,9 +12,9 @@ local PING <const> = { name = "ping" }
 
 -- Three workers.
 local function start(more)
-  local limits = { stuck = "500ms", call = { time = "1h", cpu = "1h" } }
+  local limits = { call = { time = "1h", cpu = "1h" } }
   for name, value in pairs(more or {}) do limits[name] = value end
-  return trusted.start { workers = 3, config = { limits = limits }, scripts = {
+  return trusted.start { workers = 3, constants = { stuck_ms = 500 }, config = { limits = limits }, scripts = {
     ["tools/block.lua"] = blocking.tool,
     ["tools/ping.lua"] = 'return tool { "Answers.", function() return "pong" end }',
     ["tools/large.lua"] = 'local text = ("x"):rep(200000) return tool { "Much.", function() return text end }',
@@ -163,7 +163,7 @@ end)
 
 describe("clients' answers to questions of a stuck worker's calls", function()
   it("wait up to 64 MiB; the call of one that does not fit gets an error", function()
-    local g <close> = trusted.start { workers = 2, config = { limits = { stuck = "500ms", call = { time = "1h", cpu = "1h" } } }, scripts = {
+    local g <close> = trusted.start { workers = 2, constants = { stuck_ms = 500 }, config = { limits = { call = { time = "1h", cpu = "1h" } } }, scripts = {
       ["tools/block.lua"] = blocking.tool,
       ["tools/ask.lua"] = [[return tool { "Asks.", function(_, call)
         local answer, why = call:elicit("text", "Which?", { text = t.string })
@@ -222,7 +222,7 @@ describe("messages to a program whose channel is a stuck worker's", function()
   local function start_with(u)
     local g = upstream.gateway({ u = u }, { workers = 2, entries = { u = { timeout = "60s", retry = "never" } },
       scripts = { ["tools/block.lua"] = blocking.tool },
-      config = { scripts = { path = "scripts", trust = "full" }, limits = { stuck = "500ms", call = { time = "1h", cpu = "1h" } } } })
+      constants = { stuck_ms = 500 }, config = { scripts = { path = "scripts", trust = "full" }, limits = { call = { time = "1h", cpu = "1h" } } } })
     g:client("2026-07-28"):result("tools/call", { name = "u_echo", arguments = { n = 1 } })
     return g
   end

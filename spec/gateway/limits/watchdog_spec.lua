@@ -15,9 +15,9 @@ local scripts = {
 local function start(options)
   options = options or {}
   return gateway.start {
-    workers = options.workers or 2, scripts = scripts, env = options.env,
+    workers = options.workers or 2, scripts = scripts, env = options.env, constants = { stuck_ms = options.stuck or 500 },
     config = { listen = options.listen, scripts = { path = "scripts", trust = "full" },
-      limits = { stuck = options.stuck or "500ms", drain = options.drain or "500ms", call = { time = "1h", cpu = "1h" } } },
+      limits = { drain = options.drain or "500ms", call = { time = "1h", cpu = "1h" } } },
   }
 end
 
@@ -92,9 +92,9 @@ describe("a connection that a worker accepted for another one, which is suspende
     if os.getenv "TSAN_OPTIONS" then return pending "ThreadSanitizer's build delays no thread" end
     local armed = os.tmpname()
     os.remove(armed)
-    local g <close> = start { stuck = "8s", env = { LATE_HANDOVER = armed } }
+    local g <close> = start { stuck = 8000, env = { LATE_HANDOVER = armed } }
     local me, stream = block(g)
-    -- The other worker is held from now on until this one is found stuck: for about a quarter of limits.stuck. From
+    -- The other worker is held from now on until this one is found stuck: for about a quarter of that time. From
     -- half of it on the watchdog gives it no connections, and resets those that wait; the rest is for a machine that
     -- delays the watchdog's rounds.
     local since = g:status().uptime_ms
@@ -167,7 +167,7 @@ describe("SIGTERM", function()
   end)
 
   it("twice ends it at once, for any limits.drain", function()
-    local g = start { drain = "1h", stuck = "1h" }
+    local g = start { drain = "1h", stuck = 3600000 }
     local me = block(g)
     g:wait_status(function(now) return now.gauges.tasks == 1 end, 10)
     g:signal "sigterm"
@@ -210,7 +210,7 @@ describe("the main thread", function()
   end)
 
   it("stops a reload of scripts that never end when SIGTERM comes, with code 0", function()
-    local g = start { stuck = "1s" }
+    local g = start { stuck = 1000 }
     for i = 1, 8 do
       local file <close> = assert(io.open(g.dir .. "/scripts/tools/endless" .. i .. ".lua", "w"))
       file:write(endless)

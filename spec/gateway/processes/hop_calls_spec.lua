@@ -40,8 +40,8 @@ end }]],
   end }]],
 }
 
-local function pair(revision, options, config)
-  return two { scripts = scripts, config = config, before = opens(revision, options) }
+local function pair(revision, options, config, constants)
+  return two { scripts = scripts, config = config, constants = constants, before = opens(revision, options) }
 end
 
 local function stay(c) return c:open("tools/call", { name = "stay", _meta = { progressToken = "p" } }) end
@@ -227,8 +227,8 @@ end)
 
 describe("a reader that does not read", function()
   it("ends as slow in the process that serves it, and delays nobody", function()
-    local config = { heartbeat = "60s", limits = { stream_queue = "64KiB", stall = "1s" } }
-    local _ <close>, old, new, c = pair(STATEFUL, nil, config)
+    local config = { heartbeat = "60s", limits = { stream_queue = "64KiB" } }
+    local _ <close>, old, new, c = pair(STATEFUL, nil, config, { stall_ms = 1000 })
     move(c, new)
     local stream = c:open("tools/call", { name = "flood", _meta = { progressToken = "p" } }, { buffer = 4096 })
     stream:wait "notifications/progress"

@@ -317,7 +317,8 @@ end)
 
 describe("a reader that stays away during the drain", function()
   it("delays the end of the process no longer than limits.drain", function()
-    local g <close> = gateway.start { workers = 1, config = { limits = { drain = "400ms", stream_queue = "64MiB", stall = "60s" } }, scripts = {
+    local g <close> = gateway.start { workers = 1, constants = { stall_ms = 60000 },
+      config = { limits = { drain = "400ms", stream_queue = "64MiB" } }, scripts = {
       ["tools/flood.lua"] = [[return tool { "Says much.", function(_, call)
         for i = 1, 1000 do call:log("info", ("x"):rep(16384)) end log.info "said all" return "x" end }]],
     } }

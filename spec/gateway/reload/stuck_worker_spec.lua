@@ -24,8 +24,8 @@ local function config(values) return require "cjson".encode(values) end
 local function start(limits)
   local values = { listen = "127.0.0.1:0", admin = { listen = "127.0.0.1:0" }, workers = 3, limits = limits or {},
     scripts = { path = "scripts", trust = "full", watch = false } }
-  values.limits.stuck, values.limits.call = "500ms", { time = "1h", cpu = "1h" }
-  local g = gateway.start { scripts = scripts "first", config = config(values) }
+  values.limits.call = { time = "1h", cpu = "1h" }
+  local g = gateway.start { constants = { stuck_ms = 500 }, scripts = scripts "first", config = config(values) }
   g.values = values
   g.me = g:client "2026-07-28"
   g.blocked = blocking.open(g, g.me)

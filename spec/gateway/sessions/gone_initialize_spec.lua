@@ -20,7 +20,7 @@ for _, form in ipairs(departures.names) do
     end)
 
     it("leave no session", function()
-      local g <close> = start { per_principal = 10000, max = 10000, initialize_within = "1s" }
+      local g <close> = start({ per_principal = 10000, max = 10000 }, { initialize_within_ms = 1000 })
       departures.run(g, { form = form, times = TIMES })
       assert.equal(0, departures.sessions_left(g, 0))
       assert.has_nothing_left(g)
@@ -67,8 +67,8 @@ describe("a session whose client has its answer", function()
   end
   local function calls_of(g, id) return wire.post(g, wire.message(1, "ping"), { ["Mcp-Session-Id"] = id }).status end
 
-  it("outlives the connection, and sessions.initialize_within, if its client closes it", function()
-    local g <close> = start { per_principal = 10000, initialize_within = "100ms" }
+  it("outlives the connection, and the time to name it, if its client closes it", function()
+    local g <close> = start({ per_principal = 10000 }, { initialize_within_ms = 100 })
     local c <close> = g:connect()
     local id = initialize(c, {})
     local peer <close> = http2.connect(g)
@@ -85,8 +85,8 @@ describe("a session whose client has its answer", function()
   end)
 
   for how, headers in pairs { reset = {}, close = { Connection = "close" } } do
-    it("ends after sessions.initialize_within, if it is not known and its client never comes back: " .. how, function()
-      local g <close> = start { per_principal = 10000, initialize_within = "1s" }
+    it("ends after the time to name it, if it is not known and its client never comes back: " .. how, function()
+      local g <close> = start({ per_principal = 10000 }, { initialize_within_ms = 1000 })
       local ids = {}
       for i = 1, 2 do
         local c <close> = g:connect()

@@ -7,9 +7,9 @@ local WAITS = 'return tool { "Waits.", function() sleep(3000) return "x" end }'
 local META = '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}'
 
 local function start(count)
-  return gateway.start { workers = 2, scripts = { ["tools/wait.lua"] = WAITS }, config = {
-    sessions = { max = 2 * count, per_principal = 2 * count, initialize_within = "1h" },
-    limits = { connections = 3 * count, calls_in_flight = 2 * count, listeners = 2 * count, call = { time = "1h" } },
+  return gateway.start { workers = 2, constants = { initialize_within_ms = 3600000 }, scripts = { ["tools/wait.lua"] = WAITS }, config = {
+    sessions = { max = 2 * count, per_principal = 2 * count },
+    limits = { connections = 3 * count, calls_in_flight = 2 * count, call = { time = "1h" } },
   } }
 end
 

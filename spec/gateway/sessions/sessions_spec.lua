@@ -65,8 +65,8 @@ describe("a Streamable HTTP session that no client uses", function()
 end)
 
 describe("an HTTP+SSE client that does not initialize", function()
-  it("loses its stream after sessions.initialize_within; one that initializes in time keeps it", function()
-    local g <close> = gateway.start { config = { sessions = { initialize_within = "400ms" } } }
+  it("loses its stream after a while; one that initializes in time keeps it", function()
+    local g <close> = gateway.start { constants = { initialize_within_ms = 400 } }
     local good = g:client "2024-11-05"
     local late, pinging
     local took = wait.timed(function()
@@ -239,8 +239,8 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
       assert.has_nothing_left(g)
     end)
 
-    it("loses its stream when it reads nothing for limits.stall", function()
-      local g <close> = gateway.start { config = { limits = { stream_queue = "256MiB", stall = "500ms" } }, scripts = flood }
+    it("loses its stream when it reads nothing for a while", function()
+      local g <close> = gateway.start { constants = { stall_ms = 500 }, config = { limits = { stream_queue = "256MiB" } }, scripts = flood }
       local me, carrier = start_flood(g, revision, 48)
       g:wait_status(function(status)
         return status.counters.streams_ended.slow == 1
@@ -257,7 +257,7 @@ end
 
 describe("a slow reader", function()
   it("keeps its stream and gets everything", function()
-    local g <close> = gateway.start { config = { limits = { stream_queue = "4MiB", stall = "60s" } }, scripts = {
+    local g <close> = gateway.start { constants = { stall_ms = 60000 }, config = { limits = { stream_queue = "4MiB" } }, scripts = {
       ["tools/flood.lua"] = [[return tool { "Says much.", function(_, call)
         for i = 1, 200 do call:log("info", i .. ("x"):rep(16384)) end
         return "said all"

@@ -43,7 +43,7 @@ describe("a start without a last good generation", function()
     ["tools/many/init.lua"] = "return { a = tool { 'A.', function() end }, b = 1 }", ["lib/two.lua"] = "return {", ["tools/one/init.lua"] = "return {",
   } do
     it("leaves out " .. path .. " and serves the others, until it is mended", function()
-      local g <close> = gateway.start { scripts = with { [path] = text }, config = { limits = { load = "1s" } } }
+      local g <close> = gateway.start { scripts = with { [path] = text }, constants = { load_ms = 1000 } }
       assert.equal("one", (call(g, "one")))
       local status = g:status().scripts
       assert.same({ serves = "others", left_out = { path } }, status.start)

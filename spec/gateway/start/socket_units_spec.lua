@@ -86,7 +86,7 @@ describe("a socket unit's sockets", function()
 
   it("go on listening while a worker is stuck: others accept what waits, and the socket is never shut down", function()
     local m <close> = open({ listen = "systemd:mcp", admin = { listen = "127.0.0.1:0" }, workers = 2, scripts = { path = "scripts", trust = "full" },
-      limits = { stuck = "500ms", call = { time = "1h", cpu = "1h" } } }, { scripts = { ["tools/block.lua"] = blocking.tool } })
+      limits = { call = { time = "1h", cpu = "1h" } } }, { constants = { stuck_ms = 500 }, scripts = { ["tools/block.lua"] = blocking.tool } })
     local port = m:tcp "mcp"
     local g = m:start()
     -- Both workers, so that none is left to accept: new connections wait, and are served afterwards.

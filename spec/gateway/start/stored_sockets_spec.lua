@@ -177,7 +177,7 @@ describe("a stored socket whose worker is stuck", function()
   local function start()
     port = free_port()
     local m = open(config({ address(port) }, 2, { scripts = { path = "scripts", watch = false, trust = "full" },
-      limits = { stuck = "500ms", drain = "300ms", call = { time = "1h", cpu = "1h" } } }))
+      limits = { drain = "300ms", call = { time = "1h", cpu = "1h" } } }), { constants = { stuck_ms = 500 } })
     local g = m:start()
     m:wait_store(function(found) return found[name_of(port)] == 2 end)
     local me = g:client "2026-07-28"

@@ -150,7 +150,7 @@ describe("an older process", function()
 
   local function start_sticking(drain)
     return upgrading.start {
-      workers = 2, config = { limits = { stuck = "1s", drain = drain }, scripts = { trust = "full" } },
+      workers = 2, constants = { stuck_ms = 1000 }, config = { limits = { drain = drain }, scripts = { trust = "full" } },
       scripts = { ["tools/stick.lua"] = 'return tool { "Blocks its worker.", function() os.execute "sleep 8" return "done" end, timeout = 20 }' },
     }
   end

@@ -158,7 +158,7 @@ describe("an upgrade of a service", function()
   it("is done with a new process one of whose workers gets stuck when the store has gone over", function()
     local m <close>, g = start {
       workers = 2, env = { SPEC_TIME_2000 = "100", SPEC_TIME_10000 = "30000" },
-      config = { limits = { stuck = "1s", drain = "1s" }, scripts = { trust = "full" } },
+      constants = { stuck_ms = 1000 }, config = { limits = { drain = "1s" }, scripts = { trust = "full" } },
       scripts = { ["tools/stick.lua"] = 'return tool { "Blocks its worker.", function() os.execute "sleep 4" return "done" end, timeout = 20 }' },
     }
     deafen(m, g)

@@ -63,7 +63,7 @@ describe("a new process", function()
 
   it("one of whose workers gets stuck in its trial is given up", function()
     local g <close> = upgrading.start {
-      workers = 2, env = { [TRIAL] = "20000" }, config = { limits = { stuck = "1s", drain = "1s" }, scripts = { trust = "full" } },
+      workers = 2, env = { [TRIAL] = "20000" }, constants = { stuck_ms = 1000 }, config = { limits = { drain = "1s" }, scripts = { trust = "full" } },
       scripts = { ["tools/stick.lua"] = 'return tool { "Blocks its worker.", function() os.execute "sleep 4" return "done" end, timeout = 20 }' },
     }
     g:signal "sigusr2"

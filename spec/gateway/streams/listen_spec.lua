@@ -88,7 +88,7 @@ describe("a client that listens", function()
   end)
 
   it("is refused when its parameters are invalid, and when there are too many subscribers", function()
-    local g <close> = gateway.start { scripts = scripts, config = { limits = { listeners = 1 } } }
+    local g <close> = gateway.start { scripts = scripts, constants = { listeners = 1 } }
     local c <close> = g:client "2026-07-28"
     for _, filter in ipairs { "tools", { toolsListChanged = 1 }, { resourceSubscriptions = { 1 } } } do
       local answer, response = c:call("subscriptions/listen", { notifications = filter })

@@ -62,7 +62,7 @@ describe("B-29 a cookie or session that another server sets for one user", funct
       if request.path:find "/slow" then return reply:later(300, function() reply:send(200, head, "slow " .. name) end) end
       reply:send(200, head, name)
     end)
-    local g <close> = gateway.start { workers = 1, config = { scripts = { allow = { net = { server.at } } }, limits = { http = { idle = "5ms" } } }, scripts = {
+    local g <close> = gateway.start { workers = 1, constants = { http_idle_ms = 5 }, config = { scripts = { allow = { net = { server.at } } } }, scripts = {
       ["auth/main.lua"] = credentials.script,
       ["tools/fetch.lua"] = [[return tool { "Fetches.", input = { url = t.string, way = t.string }, function(args, call)
         return try(http.get(args.url .. "/" .. call.principal.id:match "%l+$" .. args.way)).body
@@ -141,7 +141,7 @@ describe("B-117 an argument in a URL", function()
         local res, why = http.get(args.url, { headers = headers })
         return { status = res and res.status, why = why }
       end }]] },
-      config = { scripts = { allow = { net = { server.at }, env = { "EVIL" } } }, limits = { http = { idle = "5ms" } } },
+      constants = { http_idle_ms = 5 }, config = { scripts = { allow = { net = { server.at }, env = { "EVIL" } } } },
     }
     local me = g:client "2026-07-28"
     for _, text in ipairs { "a\r\nx-evil: 1", "a\nx-evil: 1", "a\rb", "a\0b", "\r\n\r\nGET /admin HTTP/1.1", "a\27b", "a\127b" } do

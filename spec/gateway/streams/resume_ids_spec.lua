@@ -107,7 +107,7 @@ describe("the store of events", function()
 
   it("limits the bytes of a session, also while a client reads nothing, and does not store an event that is too large", function()
     local g <close> = gateway.start {
-      constants = { replay_bytes = 65536 }, config = { sessions = { replay = { events = 100000 } }, limits = { stream_queue = "256KiB", stall = "60s" } },
+      constants = { replay_bytes = 65536, stall_ms = 60000 }, config = { sessions = { replay = { events = 100000 } }, limits = { stream_queue = "256KiB" } },
       scripts = { ["tools/pour.lua"] = [[return tool { "Pours.", input = { n = t.integer, bytes = t.integer }, function(args, call)
         local text = ("x"):rep(args.bytes)
         for i = 1, args.n do call:progress(i, args.n, text) if i % 100 == 0 then sleep(0) end end

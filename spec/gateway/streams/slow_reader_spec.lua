@@ -7,7 +7,7 @@ local wait = require "spec.helpers.wait"
 local STALLED, QUEUE = 20, 64 * 1024
 local PATIENCE <const> = 30 * wait.slower -- seconds
 
-local config = { heartbeat = "60s", limits = { stream_queue = "64KiB", stall = "1s" } }
+local config = { heartbeat = "60s", limits = { stream_queue = "64KiB" } }
 
 local scripts = {
   ["tools/flood.lua"] = [[local much = ("x"):rep(8000)
@@ -66,7 +66,7 @@ end
 for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
   describe("readers of " .. revision .. " that stop reading", function()
     it("lose their streams and use no more memory than their queues; other clients notice no delay", function()
-      local g <close> = gateway.start { scripts = scripts, config = config, workers = 2 }
+      local g <close> = gateway.start { scripts = scripts, config = config, workers = 2, constants = { stall_ms = 1000 } }
       local callers = {}
       for i = 1, 20 do
         callers[i] = g:client(i % 2 == 0 and "2025-11-25" or "2026-07-28")
@@ -110,7 +110,9 @@ end
 
 describe("one stalled reader", function()
   it("delays no other client of its worker", function()
-    local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s", limits = { stall = "10m", stream_queue = "1MiB" } }, workers = 1 }
+    local g <close> = gateway.start {
+      scripts = scripts, config = { heartbeat = "60s", limits = { stream_queue = "1MiB" } }, constants = { stall_ms = 600000 }, workers = 1,
+    }
     local callers = {}
     for i = 1, 20 do
       callers[i] = g:client "2026-07-28"

@@ -241,8 +241,8 @@ describe("a subscriptions/listen call", function()
     close(one, two, limited)
   end)
 
-  it("is refused over limits.listeners, and counted", function()
-    local g <close> = trusted.start { workers = 1, constants = { subscriptions = 2 }, config = { limits = { listeners = 1 } } }
+  it("is refused where there are too many, and counted", function()
+    local g <close> = trusted.start { workers = 1, constants = { subscriptions = 2, listeners = 1 } }
     local me, other = g:client "2026-07-28", g:client "2026-07-28"
     run(me, "return true")
     assert.equal("too many", run(other, 'local _, why = host.call.listen(call, { "a", "b", "c" }, "{}") return why'))

@@ -28,7 +28,7 @@ local function counts(g) return g:status().counters.spans end
 describe("the exporter", function()
   it("sends spans of many calls together, and each once", function()
     local c <close> = collector.start()
-    local g <close> = start(c, { interval = "200ms" })
+    local g <close> = start(c, nil, nil, { trace_interval_ms = 200 })
     call(g, 300)
     c:wait("tools/call add", 300)
     assert.equal(300, #c:named "handler")
@@ -38,7 +38,7 @@ describe("the exporter", function()
 
   it("compresses bodies", function()
     local c <close> = collector.start()
-    local g <close> = start(c, { interval = "200ms" })
+    local g <close> = start(c, nil, nil, { trace_interval_ms = 200 })
     call(g, 300)
     c:wait("tools/call add", 300)
     local plain, sent = 0, 0
@@ -142,7 +142,7 @@ describe("the exporter", function()
   it("sends again to a collector that was down", function()
     local port = free_port()
     local g <close> = start({ config = function(_, more)
-      more.otlp, more.interval = "http://127.0.0.1:" .. port, "20ms"
+      more.otlp = "http://127.0.0.1:" .. port
       return more
     end }, {})
     call(g)
@@ -172,7 +172,7 @@ end)
 describe("the end of a gateway", function()
   it("sends what waits", function()
     local c <close> = collector.start()
-    local g <close> = start(c, { interval = "1h" })
+    local g <close> = start(c, nil, nil, { trace_interval_ms = 3600000 })
     call(g, 700)
     wait.for_fact("a full batch", 20, function() return #c.spans >= 512 end)
     g:stop()
@@ -183,15 +183,15 @@ describe("the end of a gateway", function()
   it("does not wait long for a collector that hangs, and counts what is lost", function()
     local c <close> = collector.start()
     c.answer = function() end
-    local g <close> = start(c, { interval = "1h" }, { limits = { drain = "1s" } })
+    local g <close> = start(c, nil, { limits = { drain = "1s" } }, { trace_interval_ms = 3600000 })
     call(g, 5)
     g:stop()
     assert.equal("10", g:wait_log("traces lost").fields.spans)
   end)
 
   it("does not wait for a collector that is down longer than for limits.drain", function()
-    local nothing = { config = function() return { otlp = "http://127.0.0.1:" .. free_port(), interval = "1h" } end }
-    local g <close> = start(nothing, {}, { limits = { drain = "500ms" } })
+    local nothing = { config = function() return { otlp = "http://127.0.0.1:" .. free_port() } end }
+    local g <close> = start(nothing, {}, { limits = { drain = "500ms" } }, { trace_interval_ms = 3600000 })
     call(g)
     g:stop()
     g:wait_log "traces lost"

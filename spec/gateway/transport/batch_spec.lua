@@ -75,7 +75,7 @@ describe("a batch in a 2025-03-26 session (B-65)", function()
         if count * #member < 4000000 then
           local body = "[" .. member .. ("," .. member):rep(count - 1) .. "]"
           local response = client.request(g, { method = "POST", path = "/mcp", headers = headers, body = body })
-          local status = 1 + count * values > 100000 and 413 or 400 -- limits.values
+          local status = 1 + count * values > 100000 and 413 or 400 -- the most values of one body
           assert.same({ status, -32600 }, { response.status, response:json().error.code })
         end
       end

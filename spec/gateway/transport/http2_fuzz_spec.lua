@@ -158,9 +158,9 @@ end
 describe("random frames", function()
   it("end at most their own connection", function()
     math.randomseed(SEED)
-    local limits = { request_time = "500ms", stall = "500ms", body = "64KiB", bodies = "4MiB" }
-    local config = http2.config { auth = "none", limits = limits, heartbeat = "100ms", sessions = { initialize_within = "1h" } }
-    local g <close> = gateway.start { config = config, scripts = scripts }
+    local limits = { request_time = "500ms", body = "64KiB", bodies = "4MiB" }
+    local config = http2.config { auth = "none", limits = limits, heartbeat = "100ms" }
+    local g <close> = gateway.start { config = config, scripts = scripts, constants = { stall_ms = 500, initialize_within_ms = 3600000 } }
     local other <close> = http2.connect(g)
     local session = other:ask { method = "GET", path = "/sse", headers = { accept = "text/event-stream" } }
     for i = 1, CONNECTIONS do

@@ -16,10 +16,10 @@ describe("connections to an upstream", function()
     assert.is_true(report.accepted <= AT_ONCE + 10, report.accepted .. " connections") -- those of lists and of the second worker, too
   end)
 
-  it("are closed after limits.http.idle while a call goes on", function()
+  it("are closed once they are unused for long, while a call goes on", function()
     local u <close> = upstream.start { transport = "http", revision = "2026-07-28" }
     local g <close> = upstream.gateway({ one = u }, {
-      workers = 1, entries = upstream.plain({ one = u }, { one = { calls = 1000 } }), config = { limits = { http = { idle = "500ms" } } },
+      workers = 1, entries = upstream.plain({ one = u }, { one = { calls = 1000 } }), constants = { http_idle_ms = 500 },
     })
     local c <close> = g:client "2026-07-28"
     local calls = {}
@@ -54,7 +54,7 @@ describe("connections of scripts", function()
     local waiting = {}
     local server <close> = stub.start(function(_, reply) table.insert(waiting, reply) end)
     local g <close> = errand.start {
-      net = { server.at }, http = { idle = "10s" }, constants = { http_per_host = 1000 },
+      net = { server.at }, constants = { http_idle_ms = 10000, http_per_host = 1000 },
       code = [[return try(http.get(args.url, { query = { n = args.n } })).status]],
     }
     local me <close> = g:client "2026-07-28"
