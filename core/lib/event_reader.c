@@ -1,6 +1,7 @@
 /* event_reader.c: the Lua module "moonpool.events". The buffers of a reader are outside Lua's memory; the VM counts
  * their bytes too, so that limits.call.memory holds for them. */
 #include "lib/event_reader.h"
+#include "lib/fields.h"
 #include "mcp/mcp.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
@@ -112,13 +113,9 @@ static int l_new(lua_State *L)
 static int push_module(lua_State *L, mp_vm *MP_NULLABLE vm)
 {
     static const luaL_Reg methods[] = {{"feed", l_feed}, {"last_id", l_last_id}, {"retry", l_retry}, {NULL, NULL}};
-    luaL_newmetatable(L, READER);
+    mp_push_metatable(L, READER, l_collect);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");
-    lua_pushcfunction(L, l_collect);
-    lua_setfield(L, -2, "__gc");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
     lua_createtable(L, 0, 1);
     lua_pushlightuserdata(L, vm);

@@ -210,10 +210,8 @@ static int l_numbers(lua_State *L)
     mp_field_integer(L, "calls", numbers.calls);
     mp_field_integer(L, "errors", numbers.errors);
     if (numbers.p99_us > 0) {
-        lua_pushnumber(L, (double)numbers.p50_us / 1000);
-        lua_setfield(L, -2, "p50_ms");
-        lua_pushnumber(L, (double)numbers.p99_us / 1000);
-        lua_setfield(L, -2, "p99_ms");
+        mp_field_number(L, "p50_ms", (double)numbers.p50_us / 1000);
+        mp_field_number(L, "p99_ms", (double)numbers.p99_us / 1000);
     }
     lua_createtable(L, (int)numbers.failure_count, 0);
     for (size_t i = 0; i < numbers.failure_count; i++) {
@@ -223,8 +221,7 @@ static int l_numbers(lua_State *L)
         mp_field_integer(L, "at", one->at);
         mp_field_text(L, "outcome", one->outcome);
         mp_field_integer(L, "code", one->code);
-        lua_pushnumber(L, (double)one->us / 1000);
-        lua_setfield(L, -2, "ms");
+        mp_field_number(L, "ms", (double)one->us / 1000);
         lua_rawseti(L, -2, (lua_Integer)i + 1);
     }
     lua_setfield(L, -2, "failures");

@@ -22,9 +22,7 @@ int mp_lib_revisions(lua_State *L)
 int mp_lib_error_codes(lua_State *L)
 {
     lua_createtable(L, 0, (int)mp_error_code_count);
-    for (size_t i = 0; i < mp_error_code_count; i++) {
-        lua_pushinteger(L, mp_error_codes[i].code);
-        lua_setfield(L, -2, mp_error_codes[i].name);
-    }
+    for (size_t i = 0; i < mp_error_code_count; i++)
+        mp_field_integer(L, mp_error_codes[i].name, mp_error_codes[i].code);
     return 1;
 }

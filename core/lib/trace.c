@@ -1,5 +1,6 @@
 /* trace.c: spans of tasks, and host.trace, by which the library in Lua makes them. */
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include "lib/spans.h"
 #include <lauxlib.h>
 
@@ -205,16 +206,13 @@ MP_LIBRARY(trace)
         {"trace.context", l_context}, {"trace.id", l_id},         {NULL, NULL}};
     static const luaL_Reg methods[] = {{"set", l_set}, {"event", l_event}, {NULL, NULL}};
     copy_hosts(L, config);
-    luaL_newmetatable(L, SPAN);
-    lua_pushcfunction(L, l_finish);
-    lua_setfield(L, -2, "__close");
+    mp_push_metatable(L, SPAN, NULL);
+    mp_field_function(L, "__close", l_finish);
     lua_newtable(L);
     luaL_setfuncs(L, methods, 0);
     lua_setfield(L, -2, "__index");
     lua_pushliteral(L, "span");
     lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, false);
-    lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
     mp_set_members(L, functions, 0);
     current_span *idle = lua_newuserdatauv(L, sizeof *idle, 0); /* what scripts get where the call is not recorded */

@@ -75,17 +75,14 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     if (has_specs && upstream->core.url != NULL) { /* the workbench's user at the command line may see the URL */
         mp_field_text(L, "url", upstream->core.url);
         mp_field_text(L, "ca", upstream->core.tls_ca);
-        lua_pushboolean(L, upstream->core.bearer != NULL);
-        lua_setfield(L, -2, "has_bearer");
-        lua_pushboolean(L, upstream->core.headers != NULL && upstream->core.headers[0] != NULL);
-        lua_setfield(L, -2, "has_headers");
+        mp_field_bool(L, "has_bearer", upstream->core.bearer != NULL);
+        mp_field_bool(L, "has_headers", upstream->core.headers != NULL && upstream->core.headers[0] != NULL);
     }
     if (upstream->client_credentials.client != NULL)
         set_auth(L, "client_credentials", &upstream->client_credentials);
     else if (upstream->exchange.client != NULL)
         set_auth(L, "exchange", &upstream->exchange);
-    lua_pushboolean(L, upstream->core.is_private);
-    lua_setfield(L, -2, "private");
+    mp_field_bool(L, "private", upstream->core.is_private);
     mp_field_text(L, "prefix", upstream->prefix);
     set_list(L, "only", upstream->only);
     set_list(L, "hide", upstream->hide);
@@ -96,14 +93,41 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     if (upstream->per != MP_UPSTREAM_PER_AUTO)
         mp_field_text(L, "per", owners[upstream->per]);
     mp_field_text(L, "retry", retries[upstream->retry]);
-    lua_pushboolean(L, upstream->uris == MP_UPSTREAM_URIS_WRAP);
-    lua_setfield(L, -2, "wraps_uris");
+    mp_field_bool(L, "wraps_uris", upstream->uris == MP_UPSTREAM_URIS_WRAP);
     mp_set_struct(L, numbers, upstream);
 }
 
 MP_LIBRARY(upstream_config)
 {
-    const mp_upstream_limits *limits = &config->upstream_limits;
+    const struct {
+        const char *name;
+        int64_t value;
+    } limits[] = {
+        {"answer", (int64_t)config->upstream_limits.answer},
+        {"queue", MP_UPSTREAM_QUEUE},
+        {"list_items", MP_LIMIT(upstream_list_items, 10000)}, /* entries of one list */
+        {"list_pages", MP_LIMIT(upstream_list_pages, 100)},   /* pages of one list */
+        {"list_bytes", MP_UPSTREAM_LIST_BYTES},
+        {"definition", MP_LIMIT(upstream_definition, 256 << 10)}, /* bytes of one tool, resource or prompt */
+        {"name", MP_LIMIT(upstream_name, 64)},                    /* bytes of a name, with its prefix */
+        {"questions", MP_LIMIT(upstream_questions, 8)},           /* that one call has open at its client */
+        /* to one principal in a minute: people read them */
+        {"questions_per_principal", MP_LIMIT(upstream_questions_per_principal, 32)},
+        {"questions_per_result", MP_LIMIT(upstream_questions_per_result, 16)},
+        {"questions_per_request", MP_UPSTREAM_QUESTIONS},
+        {"rounds", MP_LIMIT(upstream_rounds, 10)}, /* times that an upstream answers one request with questions */
+        {"caller_tokens", MP_LIMIT(upstream_caller_tokens, 4096)}, /* exchanged ones that are kept, of all upstreams */
+        {"links", MP_LIMIT(upstream_links, 1024)},                 /* new links that one principal gets in an hour */
+        /* new links of one upstream in an hour, of all principals */
+        {"links_per_upstream", MP_LIMIT(upstream_links_per_upstream, 16384)},
+        {"links_per_result", MP_LIMIT(upstream_links_per_result, 256)}, /* new links in one result */
+        {"followed", MP_LIMIT(upstream_followed, 1024)}, /* resources of one upstream that clients subscribe to */
+        /* of these, the share of one principal: those that it subscribed to first */
+        {"followed_per_principal", MP_LIMIT(upstream_followed_per_principal, 256)},
+        /* MCP tasks of one upstream whose notifications the gateway subscribes to */
+        {"followed_tasks", MP_LIMIT(upstream_followed_tasks, 256)},
+        {"journal", MP_UPSTREAM_JOURNAL},
+    };
     lua_newtable(L);
     for (lua_Integer i = 0;
          !config->is_replay && config->upstream_entries != NULL && config->upstream_entries[i] != NULL; i++) {
@@ -118,42 +142,11 @@ MP_LIBRARY(upstream_config)
     mp_set_member(L, -3, "config.upstream_names");
     mp_lib_of(L)->has_upstreams = lua_rawlen(L, -1) > 0;
     mp_set_member(L, -2, "config.upstreams");
+    /* "keep": time for which the lists of an upstream that is down are still served */
     lua_newtable(L);
-    mp_field_integer(L, "answer", (lua_Integer)limits->answer);
-    mp_field_integer(L, "queue", MP_UPSTREAM_QUEUE);
-    mp_field_integer(L, "list_items", MP_LIMIT(upstream_list_items, 10000)); /* entries of one list */
-    /* questions that one call has open at its client */
-    mp_field_integer(L, "questions", MP_LIMIT(upstream_questions, 8));
-    mp_field_integer(L, "questions_per_principal",
-                     MP_LIMIT(upstream_questions_per_principal, 32)); /* in a minute: people read them */
-    mp_field_integer(L, "list_bytes", MP_UPSTREAM_LIST_BYTES);
-    mp_field_integer(L, "caller_tokens",
-                     MP_LIMIT(upstream_caller_tokens, 4096)); /* exchanged tokens that are kept, of all upstreams */
-    mp_field_integer(L, "name", MP_LIMIT(upstream_name, 64)); /* bytes of a name, with its prefix */
-    /* seconds for which the lists of an upstream that is down are still served */
     mp_field_number(L, "keep", (double)MP_LIMIT(upstream_keep_ms, 600000) / 1000);
-    mp_field_integer(L, "list_pages", MP_LIMIT(upstream_list_pages, 100)); /* pages of one list */
-    mp_field_integer(L, "definition",
-                     MP_LIMIT(upstream_definition, 256 << 10));   /* bytes of one tool, resource or prompt */
-    mp_field_integer(L, "links", MP_LIMIT(upstream_links, 1024)); /* new links that one principal gets in an hour */
-    mp_field_integer(L, "links_per_upstream",
-                     /* new links of one upstream in an hour, of all principals */
-                     MP_LIMIT(upstream_links_per_upstream, 16384));
-    mp_field_integer(L, "followed",
-                     MP_LIMIT(upstream_followed, 1024)); /* resources of one upstream that clients subscribe to */
-    mp_field_integer(L, "followed_per_principal",
-                     /* of these, the share of one principal: those that it subscribed to first */
-                     MP_LIMIT(upstream_followed_per_principal, 256));
-    mp_field_integer(L, "followed_tasks",
-                     /* MCP tasks of one upstream whose notifications the gateway subscribes to */
-                     MP_LIMIT(upstream_followed_tasks, 256));
-    mp_field_integer(L, "links_per_result", MP_LIMIT(upstream_links_per_result, 256)); /* new links in one result */
-    mp_field_integer(L, "questions_per_result",
-                     MP_LIMIT(upstream_questions_per_result, 16)); /* questions in one result */
-    mp_field_integer(L, "questions_per_request", MP_UPSTREAM_QUESTIONS);
-    /* times that an upstream answers one request with questions */
-    mp_field_integer(L, "rounds", MP_LIMIT(upstream_rounds, 10));
-    mp_field_integer(L, "journal", MP_UPSTREAM_JOURNAL);
     mp_field_number(L, "park", (double)MP_UPSTREAM_PARK_MS / 1000);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        mp_field_integer(L, limits[i].name, limits[i].value);
     mp_set_member(L, -2, "limits.upstreams");
 }

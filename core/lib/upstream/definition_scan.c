@@ -1,6 +1,7 @@
 /* definition_scan.c: host.upstream: one pass over the JSON text of a definition of an upstream, which finds the traits
  * that decide which checks Lua has to make; words in a text; and the hash of a definition. */
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include <lauxlib.h>
 
 #define PRIVATE 0xEE /* the first byte of U+E000 to U+EFFF */
@@ -59,10 +60,8 @@ static traits traits_of(mp_str text)
 
 static void put(lua_State *L, const char *name, bool value)
 {
-    if (!value)
-        return;
-    lua_pushboolean(L, true);
-    lua_setfield(L, -2, name);
+    if (value)
+        mp_field_bool(L, name, true);
 }
 
 /* upstream.traits(definition) -> a table with what the JSON text may have: true or absent.
@@ -85,8 +84,7 @@ static int l_traits(lua_State *L)
     put(L, "has_reference", it.has_reference);
     put(L, "has_default", it.has_default);
     put(L, "has_odd_numbers", it.has_odd_numbers);
-    lua_pushinteger(L, it.opened);
-    lua_setfield(L, -2, "opened");
+    mp_field_integer(L, "opened", it.opened);
     return 1;
 }
 

@@ -280,10 +280,8 @@ MP_LIBRARY(auth)
     mp_lib_tokens(L);
     mp_lib_principals(L);
     lua_newtable(L);
-    for (int i = 0; field_names[i] != NULL; i++) {
-        lua_pushinteger(L, i + 1);
-        lua_setfield(L, -2, field_names[i]);
-    }
+    for (int i = 0; field_names[i] != NULL; i++)
+        mp_field_integer(L, field_names[i], i + 1);
     set_index(L, REQUEST, l_request, 1);
     set_index(L, HEADERS, l_header, 0);
 }
