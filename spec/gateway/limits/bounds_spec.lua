@@ -1,4 +1,3 @@
--- lane: alone
 -- Every C function that a script reaches is bounded: a table lists the bound of one call of each function, and the
 -- worst known call takes no longer than the table says.
 local beat = require "spec.helpers.beat"

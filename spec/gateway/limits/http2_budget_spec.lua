@@ -1,4 +1,3 @@
--- lane: alone
 -- limits.bodies over HTTP/2: it bounds the memory of all requests of all connections, whatever of them arrived last.
 local gateway = require "spec.helpers.gateway"
 local beat = require "spec.helpers.beat"
